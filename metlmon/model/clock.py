@@ -1,7 +1,7 @@
-"""Time between stamps that carry no zone.
+"""Conversions and differences of timestamps without a zone.
 
-Stamps are the access point's local time. Two hours a year are an hour longer or shorter
-than they look; a zone, or moments whose UTC time is known as well, put that right.
+Timestamps are in the access point's local time. Clock changes, twice a year, are accounted for
+if a zone is set, or if moments are known in UTC as well.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
 QUARTER_HOUR: Final = 900
-"""Offsets of time zones are multiples of this many seconds: an observation is rounded to it,
-which takes out the seconds between two lines that state "the same" moment."""
+"""Offsets of time zones are multiples of this many seconds: observations are rounded to it, which
+removes the seconds between two lines about the same moment."""
 
 HALF_HOUR: Final = 1800
+"""Seconds to which hints are rounded."""
+
 SAME_MOMENT: Final = 60.0
-"""Seconds within which two lines state "the same" moment. A job's end is logged within them, or
-its output took long and the line is no hint; that it took just as long as zones differ, twice
-in a row, is not to be feared."""
+"""Maximum seconds between two lines about the same moment. A job's end that is logged later, after
+a long output transfer, is no hint; two in a row with equal, plausible offsets are improbable."""
 
 WEST, EAST = timedelta(hours=-12), timedelta(hours=14)
-"""No zone on earth has an offset beyond these."""
+"""Limits of the UTC offsets of all time zones."""
 
-A_MONTH: Final = timedelta(days=31)
-"""Clocks that are changed twice within it may show the same offset at both its ends."""
+ONE_MONTH: Final = timedelta(days=31)
+"""Limit of intervals whose ends are compared: two clock changes in a longer one may cancel out."""
 
-LOOKS: Final = tuple(timedelta(hours=hours) for hours in range(0, 25, 6))
-"""Into a day: no zone on earth changes its clocks twice within six hours."""
+DAY_PROBES: Final = tuple(timedelta(hours=hours) for hours in range(0, 25, 6))
+"""Hours at which the offset of a day is probed: no zone changes its clocks twice in six hours."""
 
 FOLD_STEP: Final = timedelta(minutes=30)
-"""Stamps of one log that step back by more than this in an hour that exists twice are in
-its second pass; smaller steps back are two writers' clocks."""
+"""A larger step back within a repeated hour of one log starts its second pass; smaller ones are
+differences between two writers' clocks."""
 
 
 class Clock:
-    """Differences and conversions of the access point's stamps.
+    """Conversions and differences of the access point's timestamps.
 
-    ``zone`` (``--tz`` or configuration) is believed first. Without it, moments told by
-    :meth:`observe` give the offset that held near them. Without either, stamps are
-    subtracted as they stand.
+    ``zone`` (``--tz`` or configuration) takes precedence. Without it, the nearest moment passed
+    to :meth:`observe` determines the offset. Without either, local times are subtracted.
     """
 
     def __init__(self, zone: tzinfo | None = None) -> None:
@@ -48,37 +48,40 @@ class Clock:
         self._seen: list[tuple[datetime, int]] = []
         self._saw_utc = self._saw_local = False
         self._hinted: int | None = None
-        self._steady: tuple[datetime, datetime] | None = None
-        self._days: dict[int, timedelta | None] = {}
+        self._steady_interval: tuple[datetime, datetime] | None = None
+        self._offsets_by_day: dict[int, timedelta | None] = {}
 
     @property
     def utc_only(self) -> bool:
-        """True while every stamp seen said UTC."""
+        """Have all timestamps been in UTC so far?"""
         return self._saw_utc and not self._saw_local
 
     @property
     def known(self) -> bool:
-        """True when local time can be converted to UTC."""
+        """Can local time be converted to UTC?"""
         return self.zone is not None or bool(self._seen)
 
     def observe(self, local: datetime, epoch: float) -> bool:
-        """A file states both: ``local`` (naive) was ``epoch`` seconds after 1970. Returns
-        whether that tells a time otherwise than before."""
+        """Add a moment that is ``local`` (naive) and ``epoch`` (seconds since 1970).
+
+        Returns whether the conversion of any time changes.
+        """
         offset = offset_between(local, epoch, QUARTER_HOUR, early=SAME_MOMENT)
         if offset is None:
             return False
-        news = self._nearest(local) != offset
-        if news or not self._bracketed(local):
-            # A file that had a wrong time was put right: both cannot be true.
+        changed = self._nearest(local) != offset
+        if changed or not self._is_within_observations(local):
+            # Replace an observation of the same local time: the file was corrected.
             self._seen = [seen for seen in self._seen if seen[0] != local]
             insort(self._seen, (local, offset))
-            self._seen = _ends_of_spans(self._seen)
-        return news
+            self._seen = _interval_ends(self._seen)
+        return changed
 
     def hint(self, local: datetime, epoch: float) -> bool:
-        """An event at ``local`` says that its job ended at ``epoch``: in the same minute, but
-        for the time its output took. Believed when two such hints in a row agree; returns
-        what :meth:`observe` does."""
+        """Add an event at ``local`` whose job ended at ``epoch``, up to its output transfer before.
+
+        Observed only when two such hints in a row agree; returns the result of :meth:`observe`.
+        """
         offset = offset_between(local, epoch, HALF_HOUR)
         if offset is None:
             return False
@@ -86,27 +89,29 @@ class Clock:
         return agrees and self.observe(local, local.replace(tzinfo=UTC).timestamp() - offset)
 
     def contradicted(self) -> tuple[datetime, timedelta] | None:
-        """The last moment of which a file states another offset than the zone that was given
-        has, and that offset; None where all agree."""
+        """The last observation, if the zone that was set does not have its offset.
+
+        Returns its local time and offset; None if they agree.
+        """
         if self.zone is None or not self._seen:
             return None
         local, seconds = self._seen[-1]
-        stated = timedelta(seconds=seconds)
-        has = {local.replace(tzinfo=self.zone, fold=fold).utcoffset() for fold in (0, 1)}
-        return None if stated in has else (local, stated)
+        observed = timedelta(seconds=seconds)
+        offsets = {local.replace(tzinfo=self.zone, fold=fold).utcoffset() for fold in (0, 1)}
+        return None if observed in offsets else (local, observed)
 
-    def _bracketed(self, local: datetime) -> bool:
+    def _is_within_observations(self, local: datetime) -> bool:
         return self._seen[0][0] <= local <= self._seen[-1][0]
 
     def _nearest(self, local: datetime) -> int | None:
         if not self._seen:
             return None
         i = bisect_left(self._seen, (local, 0))
-        around = self._seen[max(0, i - 1) : i + 1]
-        return min(around, key=lambda seen: abs(seen[0] - local))[1]
+        neighbours = self._seen[max(0, i - 1) : i + 1]
+        return min(neighbours, key=lambda seen: abs(seen[0] - local))[1]
 
     def epoch(self, stamp: datetime) -> float | None:
-        """Seconds since 1970 of a stamp, None when no zone is known."""
+        """A timestamp in seconds since 1970; None without a known offset."""
         moment = self._utc(stamp)
         return None if moment is None else moment.timestamp()
 
@@ -114,7 +119,7 @@ class Clock:
         try:
             return self._as_utc(stamp)
         except OverflowError:
-            # Year 1 or 9999, in a damaged log: no other zone has that moment.
+            # Year 1 or 9999, in a damaged log: the result is outside the calendar.
             return None
 
     def _as_utc(self, stamp: datetime) -> datetime | None:
@@ -126,16 +131,20 @@ class Clock:
         return None if offset is None else stamp.replace(tzinfo=UTC) - timedelta(seconds=offset)
 
     def local(self, epoch: float) -> datetime | None:
-        """The access point's local time of a moment, naive; None when no zone is known, and
-        for a number that no calendar has."""
+        """The access point's local time, naive, of a moment in seconds since 1970.
+
+        None without a known offset, and for a number outside the calendar.
+        """
         try:
             return self._as_local(datetime.fromtimestamp(epoch, UTC))
         except (OverflowError, ValueError, OSError):
             return None
 
     def after(self, epoch: float, stamp: datetime) -> bool | None:
-        """Is a moment later than a naive stamp? None where no zone is known and the two are so
-        near that it depends on the zone."""
+        """Is a moment later than a naive timestamp?
+
+        None if no offset is known and the result depends on it.
+        """
         local = self.local(epoch)
         if local is not None:
             return local > stamp
@@ -156,7 +165,7 @@ class Clock:
         return moment.replace(tzinfo=None) + timedelta(seconds=offset or 0)
 
     def naive(self, stamp: datetime) -> datetime:
-        """A stamp without its zone: in the zone that was given, else its digits as logged."""
+        """A timestamp without zone: converted to the zone that was set, else as logged."""
         if stamp.tzinfo is None:
             self._saw_local = True
             return stamp
@@ -167,7 +176,7 @@ class Clock:
         return stamp.replace(tzinfo=None)
 
     def stated(self, stamp: datetime) -> datetime:
-        """A stamp for output: with its offset where a zone was given or logged."""
+        """A timestamp for output: with its offset if a zone was set or logged."""
         if stamp.tzinfo is not None:
             return stamp
         if self.zone is not None:
@@ -176,80 +185,87 @@ class Clock:
 
     def seconds(self, start: datetime, end: datetime) -> float:
         """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""
-        # Not by seconds since 1970: those are floats that lose what sub-second stamps say.
-        # One offset alone changes no difference.
-        if (self.zone is not None or len(self._seen) > 1) and not self._alike(start, end):
+        # Seconds since 1970 are floats and would lose fractions. A single offset does not
+        # change a difference.
+        if (self.zone is not None or len(self._seen) > 1) and not self._have_same_offset(
+            start, end
+        ):
             a, b = self._utc(start), self._utc(end)
             if a is not None and b is not None:
                 return max(0.0, (b - a).total_seconds())
         return max(0.0, (end - start).total_seconds())
 
-    def _alike(self, start: datetime, end: datetime) -> bool:
-        """Does one offset hold at both stamps, for all that is easily told?"""
+    def _have_same_offset(self, start: datetime, end: datetime) -> bool:
+        """Is the offset certainly equal at both timestamps, by a cheap test?"""
         if start.tzinfo is not None or end.tzinfo is not None:
             return False
         if self.zone is None:
             return len(self._seen) == 2 and self._seen[0][1] == self._seen[1][1]
-        days, begun, ended = self._days, start.toordinal(), end.toordinal()
-        if begun not in days:
-            days[begun] = self._offset_of_day(start)
-        if ended not in days:
-            days[ended] = self._offset_of_day(end)
-        return days[begun] is not None and days[begun] == days[ended]
+        offsets, start_day, end_day = self._offsets_by_day, start.toordinal(), end.toordinal()
+        if start_day not in offsets:
+            offsets[start_day] = self._offset_of_day(start)
+        if end_day not in offsets:
+            offsets[end_day] = self._offset_of_day(end)
+        return offsets[start_day] is not None and offsets[start_day] == offsets[end_day]
 
     def _offset_of_day(self, stamp: datetime) -> timedelta | None:
-        """The one offset of a whole day and the hours around it; None where it has several, or
-        lies at an end of the calendar."""
-        begun = stamp.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+        """The offset of a whole day; None if it has several, or at an end of the calendar."""
+        midnight = stamp.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
         try:
-            at = [begun + hours for hours in LOOKS]
+            probes = [midnight + hours for hours in DAY_PROBES]
             offsets = {
-                each.replace(tzinfo=self.zone, fold=fold).utcoffset()
-                for each in at
+                probe.replace(tzinfo=self.zone, fold=fold).utcoffset()
+                for probe in probes
                 for fold in (0, 1)
             }
-            for each in (at[0], at[-1]):
-                each.replace(tzinfo=self.zone).astimezone(UTC)
+            for probe in (probes[0], probes[-1]):
+                probe.replace(tzinfo=self.zone).astimezone(UTC)
         except OverflowError:
             return None
         return offsets.pop() if len(offsets) == 1 else None
 
     def ambiguous(self, stamp: datetime) -> bool:
-        """True for the hour that exists twice."""
+        """Is the timestamp in a repeated hour?"""
         if self.zone is None or stamp.tzinfo is not None:
             return False
-        if self._steady is not None and self._steady[0] <= stamp <= self._steady[1]:
+        if (
+            self._steady_interval is not None
+            and self._steady_interval[0] <= stamp <= self._steady_interval[1]
+        ):
             return False
         first = stamp.replace(tzinfo=self.zone, fold=0).utcoffset()
         return first != stamp.replace(tzinfo=self.zone, fold=1).utcoffset()
 
     def steady(self, first: datetime, last: datetime) -> bool:
-        """True when no clock was changed between these stamps, as far as the zone that was
-        given tells: each is its own moment."""
+        """Is the zone that was set without clock changes between these timestamps?"""
         if self.zone is None:
             return True
         first, last = self.naive(first), self.naive(last)
-        if last - first > A_MONTH or self.ambiguous(first) or self.ambiguous(last):
+        if last - first > ONE_MONTH or self.ambiguous(first) or self.ambiguous(last):
             return False
-        begun, ended = first.replace(tzinfo=self.zone), last.replace(tzinfo=self.zone)
-        if begun.utcoffset() != ended.utcoffset():
+        start, end = first.replace(tzinfo=self.zone), last.replace(tzinfo=self.zone)
+        if start.utcoffset() != end.utcoffset():
             return False
-        self._steady = (first, last)
+        self._steady_interval = (first, last)
         return True
 
-    def with_fold(self, stamp: datetime, before: datetime | None) -> datetime:
-        """``stamp`` with its ``fold`` set when it lies in the second pass of the hour that
-        exists twice; ``before`` is the stamp before it in the same log."""
-        if before is None or not self.ambiguous(stamp):
+    def with_fold(self, stamp: datetime, previous: datetime | None) -> datetime:
+        """Set the ``fold`` of a timestamp in the second pass of a repeated hour.
+
+        ``previous``: the previous timestamp in the same log.
+        """
+        if previous is None or not self.ambiguous(stamp):
             return stamp
-        second = before - stamp > FOLD_STEP or (before.fold == 1 and self.ambiguous(before))
+        second = previous - stamp > FOLD_STEP or (previous.fold == 1 and self.ambiguous(previous))
         return stamp.replace(fold=1) if second else stamp
 
 
 def offset_between(local: datetime, epoch: float, step: int, early: float = 0.0) -> int | None:
-    """The offset, a multiple of ``step`` seconds, by which ``local`` (naive) is the moment
-    ``epoch`` or up to :data:`SAME_MOMENT` later; ``early``: or so many seconds earlier. None
-    where no zone on earth has such an offset."""
+    """The UTC offset, a multiple of ``step`` seconds, between ``local`` (naive) and ``epoch``.
+
+    ``local`` may be up to :data:`SAME_MOMENT` later than ``epoch``, or up to ``early`` seconds
+    earlier. None if no time zone has such an offset.
+    """
     try:
         moment = datetime.fromtimestamp(epoch, UTC).replace(tzinfo=None)
     except (OverflowError, ValueError, OSError):
@@ -260,9 +276,11 @@ def offset_between(local: datetime, epoch: float, step: int, early: float = 0.0)
     return offset if possible and seconds - offset <= SAME_MOMENT else None
 
 
-def _ends_of_spans(seen: list[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
-    """Of neighbours with one offset the first and the last: those between tell nothing more,
-    and a status file states a moment every minute for months."""
+def _interval_ends(seen: list[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
+    """Drop observations between neighbours with the same offset, which add nothing.
+
+    A status file yields an observation every minute for months.
+    """
     last = len(seen) - 1
     return [
         seen[i]

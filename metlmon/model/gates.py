@@ -1,7 +1,7 @@
-"""Gates before a run's nodes: which run has one, and what was asked of it.
+"""Gates of a run's nodes: detection, and their status at a moment.
 
-A gate (``metlmon/trainer/gate.py``) is a PRE script that is given ``<name>.gate.json``; what it
-and people say lies in ``gate/<name>/``.
+A gate (``metlmon/trainer/gate.py``) is a PRE script with the argument ``<name>.gate.json``; its
+own files and users' requests are in ``gate/<name>/``.
 """
 
 from __future__ import annotations
@@ -16,54 +16,59 @@ from metlmon.model.clock import Clock
 from metlmon.snapshot.types import GateStatus, Stopped
 
 LONGEST_COMMAND: Final = 4000
-"""Characters of a script's command line in which a gate is looked for."""
+"""Characters of a script's command line that are searched for a gate."""
 
 _GATE: Final = re.compile(r"(?:^|[\s/'\"])([^\s/'\"]{1,200})\.gate\.json(?=$|[\s'\"])")
 
 
 def gate_name(node: Node) -> str | None:
-    """The ``<name>`` of the gate before this node; None where none stands there."""
-    found = gate_called(node)
-    return found[1] if found is not None else None
+    """The ``<name>`` of the node's gate, None without one."""
+    gate = gate_called(node)
+    return gate[1] if gate is not None else None
 
 
 def gate_called(node: Node) -> tuple[str, str] | None:
-    """How the gate before this node is called, up to its file, and the ``<name>`` of that."""
+    """The command line of the node's gate up to its file, and the ``<name>`` of that file."""
     if node.pre is None or ".gate.json" not in node.pre.command:
         return None
     command = node.pre.command[:LONGEST_COMMAND]
-    found = _GATE.search(command)
-    return (command[: found.start(1)], found.group(1)) if found is not None else None
+    match = _GATE.search(command)
+    return (command[: match.start(1)], match.group(1)) if match is not None else None
 
 
-def gate_of(said: RunGate | None, clock: Clock, cut: datetime | None, alive: bool) -> GateStatus:
-    """The gate of a run at a moment: what was said after ``cut`` was not said yet. ``alive``:
-    its DAGMan runs; where it does not, no node waits."""
-    if said is None:
+def gate_of(files: RunGate | None, clock: Clock, cut: datetime | None, alive: bool) -> GateStatus:
+    """The status of a run's gate at ``cut``; later requests are ignored.
+
+    ``alive``: its DAGMan is running; otherwise no node waits.
+    """
+    if files is None:
         return GateStatus()
 
     def moment(epoch: float | None) -> datetime | None:
-        when = _local(epoch, clock)
-        return when if when is None or cut is None or when <= cut else None
+        time = _local(epoch, clock)
+        return time if time is None or cut is None or time <= cut else None
 
-    stopped, told, paused = None, said.stopped, said.paused
-    if told is not None and not (cut is not None and told.time and told.time > cut):
-        stopped = Stopped(told.rule, told.epoch, told.reason, told.time)
+    stopped, stop, paused = None, files.stopped, files.paused
+    if stop is not None and not (cut is not None and stop.time and stop.time > cut):
+        stopped = Stopped(stop.rule, stop.epoch, stop.reason, stop.time)
     since = paused.time if paused is not None else None
     if not alive or (since is not None and cut is not None and since > cut):
         since = None
     return GateStatus(
-        _not_after(moment(said.stop), stopped.time if stopped is not None else None),
-        moment(said.pause),
+        _earlier_request(moment(files.stop), stopped.time if stopped is not None else None),
+        moment(files.pause),
         since,
-        said.target,
+        files.target,
         stopped,
     )
 
 
-def _not_after(asked: datetime | None, met: datetime | None) -> datetime | None:
-    """A request was there when it was met: what says that it is younger is a copy's own time."""
-    return min(asked, met) if asked is not None and met is not None else asked
+def _earlier_request(requested: datetime | None, executed: datetime | None) -> datetime | None:
+    """The time of a request, at most that of its execution.
+
+    A copied request file has a later modification time.
+    """
+    return min(requested, executed) if requested is not None and executed is not None else requested
 
 
 def _local(epoch: float | None, clock: Clock) -> datetime | None:

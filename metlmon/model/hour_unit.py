@@ -1,8 +1,7 @@
-"""What the hours of executions are counted in: GPU-hours, or what there is instead.
+"""The unit in which the time of executions is added up: GPU-hours, or a substitute.
 
-An ensemble whose executions had no GPU would have 0 of them, whatever it cost: it is measured in
-CPU-hours, by the ``Cpus`` of each execution's own 001, or in hours by the clock where not every
-001 has them.
+The GPU-hours of an ensemble without GPUs would be 0, whatever it cost: its unit is CPU-hours, by
+the ``Cpus`` in the 001 of each execution, or wall-clock hours if not every 001 has them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from enum import StrEnum
 
 
 class HourUnit(StrEnum):
-    """What an hour of an execution is multiplied by."""
+    """Unit of the time of executions."""
 
     GPU = "GPU"
     CPU = "CPU"
@@ -24,19 +23,22 @@ class HourUnit(StrEnum):
 
     @property
     def short(self) -> str:
-        """``GPU-h``, the head of a column."""
+        """``GPU-h``, for column headings."""
         return f"{self.value}-h"
 
     def weight(self, gpus: int | None, cpus: int | None) -> int | None:
-        """What the time of one execution is multiplied by; None: not known."""
+        """Factor for the time of one execution; None if unknown."""
         if self is HourUnit.GPU:
             return gpus
         return cpus if self is HourUnit.CPU else 1
 
 
 def measure_of(executions: int, with_gpus: int, with_cpus: int) -> HourUnit:
-    """How so many executions are measured, ``with_gpus`` of which had a GPU; of ``with_cpus`` the
-    number of CPUs is known."""
+    """The unit for a set of executions.
+
+    ``with_gpus``: number of executions with a GPU. ``with_cpus``: number of executions with a
+    known number of CPUs.
+    """
     if with_gpus or not executions:
         return HourUnit.GPU
     return HourUnit.CPU if with_cpus == executions else HourUnit.WALL

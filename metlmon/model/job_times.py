@@ -1,5 +1,7 @@
-"""Looking up by time what happened to a job, which need not be in order of time in its log. A job
-may be held, or tried, thousands of times: each look-up is a bisection."""
+"""Look-ups by time in a job's history, whose entries need not be in chronological order.
+
+A job may be held or started thousands of times: each look-up is a bisection.
+"""
 
 from __future__ import annotations
 
@@ -13,38 +15,36 @@ from metlmon.model.states import State
 
 
 def latest_by(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
-    """A function from a moment to the greatest index in ``times`` whose time is not after it, None
-    where there is none."""
+    """A function that returns the greatest index in ``times`` not after a moment, or None."""
     order = sorted(range(len(times)), key=times.__getitem__)
     sorted_times = [times[index] for index in order]
     greatest = list(accumulate(order, max))
 
-    def find(when: datetime) -> int | None:
-        count = bisect_right(sorted_times, when)
+    def find(moment: datetime) -> int | None:
+        count = bisect_right(sorted_times, moment)
         return greatest[count - 1] if count else None
 
     return find
 
 
 def first_from(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
-    """A function from a moment to the smallest index in ``times`` whose time is not before it,
-    None where there is none."""
+    """A function that returns the smallest index in ``times`` not before a moment, or None."""
     order = sorted(range(len(times)), key=times.__getitem__)
     sorted_times = [times[index] for index in order]
     smallest = list(accumulate(reversed(order), min))[::-1]
 
-    def find(when: datetime) -> int | None:
-        place = bisect_left(sorted_times, when)
-        return smallest[place] if place < len(smallest) else None
+    def find(moment: datetime) -> int | None:
+        index = bisect_left(sorted_times, moment)
+        return smallest[index] if index < len(smallest) else None
 
     return find
 
 
 class IdleTimes:
-    """When a job was idle; the last time may have no end."""
+    """The idle intervals of a job; the last one may be open."""
 
-    def __init__(self, life: JobHistory) -> None:
-        states = life.states
+    def __init__(self, history: JobHistory) -> None:
+        states = history.states
         spans = [
             (start, end) for (start, state), (end, _) in pairwise(states) if state is State.IDLE
         ]
@@ -55,7 +55,7 @@ class IdleTimes:
         self._ends = list(accumulate((end for _, end in self._spans), max))
 
     def between(self, since: datetime, until: datetime) -> Iterable[tuple[datetime, datetime]]:
-        """The parts of these times that lie between two moments."""
+        """The parts of the idle intervals between two moments."""
         if until <= since:
             return
         first, after = bisect_right(self._ends, since), bisect_left(self._starts, until)
@@ -67,47 +67,49 @@ class IdleTimes:
 
 
 class StartTimes:
-    """The executions of a job, by when they began."""
+    """The executions of a job, by start time."""
 
-    def __init__(self, life: JobHistory) -> None:
-        self._executions = life.executions
-        starts = [e.start for e in life.executions]
+    def __init__(self, history: JobHistory) -> None:
+        self._executions = history.executions
+        starts = [e.start for e in history.executions]
         self._last, self._first = latest_by(starts), first_from(starts)
-        self._lasting = next((i for i, e in enumerate(life.executions) if e.end is None), None)
+        self._first_open = next(
+            (i for i, e in enumerate(history.executions) if e.end is None), None
+        )
 
     def last_to(self, moment: datetime | None) -> Execution | None:
-        """The last in the log that began up to this moment; None as moment: the last of all."""
+        """The last in the log that started by this moment; for None, the last of all."""
         if moment is None:
             return self._executions[-1] if self._executions else None
-        at = self._last(moment)
-        return None if at is None else self._executions[at]
+        index = self._last(moment)
+        return None if index is None else self._executions[index]
 
     def first_after(self, moment: datetime) -> Execution | None:
-        """The first in the log that began then or later, or that lasts still."""
-        found = [at for at in (self._first(moment), self._lasting) if at is not None]
-        return self._executions[min(found)] if found else None
+        """The first in the log that started then or later, or that is still open."""
+        indices = [index for index in (self._first(moment), self._first_open) if index is not None]
+        return self._executions[min(indices)] if indices else None
 
 
 class InputTransfers:
-    """The input transfers of a job that succeeded."""
+    """The successful input transfers of a job."""
 
-    def __init__(self, life: JobHistory) -> None:
+    def __init__(self, history: JobHistory) -> None:
         spans = [
-            (span.start, place, span)
-            for place, span in enumerate(life.transfers)
+            (span.start, index, span)
+            for index, span in enumerate(history.transfers)
             if span.direction == "input" and span.outcome == "ok" and span.start is not None
         ]
-        self._spans = sorted(spans, key=lambda each: each[:2])
+        self._spans = sorted(spans, key=lambda entry: entry[:2])
         self._starts = [start for start, _, _ in self._spans]
-        places = [place for _, place, _ in self._spans]
-        self._in_order = places == sorted(places)
+        indices = [index for _, index, _ in self._spans]
+        self._in_order = indices == sorted(indices)
 
     def last(self, since: datetime | None, until: datetime) -> TransferSpan | None:
-        """The last one in the log that began between two moments."""
+        """The last one in the log that started between two moments."""
         first = 0 if since is None else bisect_left(self._starts, since)
         after = bisect_right(self._starts, until)
         if first >= after:
             return None
         if self._in_order:
             return self._spans[after - 1][2]
-        return max(self._spans[first:after], key=lambda each: each[1])[2]
+        return max(self._spans[first:after], key=lambda entry: entry[1])[2]

@@ -1,8 +1,8 @@
-"""Holds whose event 012 is not in the log: a later 009 proves some of them.
+"""Infers holds whose 012 is not in the log from a later 009.
 
-A policy that removes jobs which were held for long says so in its reason: ``The system macro
+A policy that removes jobs after a long hold has its expression in the reason: ``The system macro
 SYSTEM_PERIODIC_REMOVE expression '(JobStatus == 5 && time() - EnteredCurrentStatus > 3600 * 24)'
-evaluated to TRUE``. The job was held since then, at the latest. Source followed:
+evaluated to TRUE``. The job was held for at least that time. Source followed:
 ``UserPolicy::FiringReason`` in ``user_job_policy.cpp``; 5 is HELD in ``proc.h``.
 """
 
@@ -18,11 +18,11 @@ from metlmon.eventlog import Aborted, Event, Held
 
 REASON: Final = "not logged (inferred: removed after it was held for {held})"
 
-MOST_CHARACTERS: Final = 2000
-"""Of a reason that is looked at: policies are far shorter."""
+REASON_LIMIT: Final = 2000
+"""Characters of a reason that are parsed: policies are far shorter."""
 
-LONGEST: Final = 10 * 365 * 86400
-"""Seconds: no policy lets a job be held for longer than that."""
+LONGEST_HOLD: Final = 10 * 365 * 86400
+"""Seconds; no policy permits a longer hold."""
 
 _POLICY: Final = re.compile(
     r"(?:SYSTEM_PERIODIC_REMOVE\w{0,100}|PeriodicRemove) expression '([^']*)' evaluated to TRUE"
@@ -34,70 +34,75 @@ _FOR_LONGER: Final = re.compile(
 
 
 def lost_holds(removals: Iterable[tuple[Event, datetime]]) -> Iterator[Event]:
-    """A 012 for each 009 (with its local time) whose policy was that the job is held: at the
-    moment since which it was, at the latest. Which of them are in the log as well, only the
-    job's other events tell."""
-    for event, when in removals:
+    """Yield a 012, at the latest possible time, for each 009 (with its local time) that proves one.
+
+    The log may have the 012 as well; only the fold of the job's other events shows that.
+    """
+    for event, local_time in removals:
         seconds = _held_for(event.detail.reason) if isinstance(event.detail, Aborted) else None
         if seconds is None:
             continue
         reason = REASON.format(held=timedelta(seconds=seconds))
         held = Held(reason, None, None, inferred=True)
-        since = when.replace(microsecond=0) - timedelta(seconds=seconds)
+        since = local_time.replace(microsecond=0) - timedelta(seconds=seconds)
         yield event._replace(
             number=12, time=since, text="Job was held (inferred).", body="", detail=held
         )
 
 
 def with_holds(events: Sequence[Event], holds: Iterable[Event]) -> list[Event]:
-    """``events`` of one log with each hold before the removal of its job, or at the end."""
-    waiting = {hold[1:4]: hold for hold in holds}
-    made: list[Event] = []
+    """Insert each hold into ``events`` of one log, before the job's removal or at the end."""
+    pending = {hold[1:4]: hold for hold in holds}
+    merged: list[Event] = []
     for event in events:
-        if event[0] == 9 and (hold := waiting.pop(event[1:4], None)) is not None:
-            made.append(hold)
-        made.append(event)
-    return made + list(waiting.values())
+        if event[0] == 9 and (hold := pending.pop(event[1:4], None)) is not None:
+            merged.append(hold)
+        merged.append(event)
+    return merged + list(pending.values())
 
 
 def _held_for(reason: str | None) -> int | None:
-    """For how many seconds at least a job was held that was removed for this reason; None where
-    the policy may have been true for another reason."""
-    found = _POLICY.search(reason[:MOST_CHARACTERS]) if reason else None
-    if found is None:
+    """Minimum seconds of the hold of a job that was removed for this reason.
+
+    None if the policy may have been true without a hold.
+    """
+    match = _POLICY.search(reason[:REASON_LIMIT]) if reason else None
+    if match is None:
         return None
-    least: list[int] = []
-    for each in _split(_bare("".join(found[1].split()).lower()), "||"):
-        terms = [re.sub(r"[()]", "", term) for term in _split(_bare(each), "&&")]
-        spans = [told for term in terms if (told := _FOR_LONGER.fullmatch(term))]
-        if not spans or not any(_IS_HELD.fullmatch(term) for term in terms):
+    minimums: list[int] = []
+    for alternative in _split(_strip_parentheses("".join(match[1].split()).lower()), "||"):
+        terms = [
+            re.sub(r"[()]", "", term) for term in _split(_strip_parentheses(alternative), "&&")
+        ]
+        durations = [duration for term in terms if (duration := _FOR_LONGER.fullmatch(term))]
+        if not durations or not any(_IS_HELD.fullmatch(term) for term in terms):
             return None
-        least.append(max(prod(map(int, told[1].split("*"))) for told in spans))
-    return min(least) if least and 0 < min(least) <= LONGEST else None
+        minimums.append(max(prod(map(int, duration[1].split("*"))) for duration in durations))
+    return min(minimums) if minimums and 0 < min(minimums) <= LONGEST_HOLD else None
 
 
 def _depths(text: str) -> list[int]:
-    """In how many parentheses each character is, those themselves among them."""
+    """Nesting depth of each character, including the parentheses themselves."""
     depths, depth = [], 0
-    for each in text:
-        depth += each == "("
+    for char in text:
+        depth += char == "("
         depths.append(depth)
-        depth -= each == ")"
+        depth -= char == ")"
     return depths
 
 
-def _bare(text: str) -> str:
-    """Without parentheses around the whole."""
+def _strip_parentheses(text: str) -> str:
+    """Strip parentheses around the whole text."""
     while text.startswith("(") and text.endswith(")") and min(_depths(text)) > 0:
         text = text[1:-1]
     return text
 
 
 def _split(text: str, operator: str) -> list[str]:
-    """The operands of an operator outside of all parentheses."""
+    """Split at an operator outside of all parentheses."""
     depths, parts, start = _depths(text), list[str](), 0
-    for found in re.finditer(re.escape(operator), text):
-        if depths[found.start()] == 0:
-            parts.append(text[start : found.start()])
-            start = found.end()
+    for match in re.finditer(re.escape(operator), text):
+        if depths[match.start()] == 0:
+            parts.append(text[start : match.start()])
+            start = match.end()
     return [*parts, text[start:]]

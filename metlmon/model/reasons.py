@@ -1,7 +1,7 @@
-"""Why executions were lost: reasons with their changing parts folded.
+"""Causes of failed executions: reasons with their variable parts replaced.
 
-Hold and evict reasons differ by slot names, hosts, files and numbers only; folded, ten
-causes explain hundreds of attempts.
+Many hold and evict reasons differ only in slot names, hosts, files and numbers; with
+placeholders, ten causes explain hundreds of attempts.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from metlmon.model.states import Outcome
 
 REASON_LIMIT: Final = 2000
-"""Characters of a reason that are looked at: what tells one cause from another stands in the
-first lines, and a job can write a megabyte there."""
+"""Characters of a reason that are used: the first lines identify the cause, and a job can write
+a megabyte there."""
 
 VACATE_CODES: Final[dict[int, str]] = {
     1000: "startd claim ended",
@@ -29,8 +29,8 @@ VACATE_CODES: Final[dict[int, str]] = {
     1014: "machine draining",
     1023: "removed",
 }
-"""Words for vacate codes (``condor_holdcodes.h``, "VACATE_CODE"), used only where the event
-gives no reason of its own."""
+"""Texts for vacate codes (``condor_holdcodes.h``, "VACATE_CODE"), used only for events without a
+reason."""
 
 _FOLDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"<[^<>\s]*\d+\.\d+\.\d+\.\d+[^<>]*>"), "<host>"),
@@ -66,7 +66,7 @@ def cause_of(
     return_value: int | None,
     signal: int | None,
 ) -> str:
-    """One line that names the cause of an execution that did not end well."""
+    """One line with the cause of an unsuccessful execution."""
     if outcome is Outcome.FAILED:
         if signal is not None:
             return f"died on signal {signal}"

@@ -1,4 +1,4 @@
-"""Runs: the nodes that train one model, over one DAG or several."""
+"""Runs: the nodes that train one model, in one or several DAGs."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ from metlmon.model.settings import Settings
 from metlmon.model.states import ACTIVE, DONE, State
 
 LONGEST_NAME: Final = 2000
-"""Characters of a node's name in which a run and an epoch are looked for."""
+"""Maximum length of a node name that is matched for a run and an epoch."""
 
 MOST_DIGITS: Final = 9
-"""Of an epoch's number: more is an identifier, or a date with its time."""
+"""Digits of an epoch number: more are an identifier, or a date with time."""
 
 
-LEFT_UNDONE: Final = frozenset(
+NOT_DONE: Final = frozenset(
     {State.WAITING, State.SKIPPED, State.FAILED, State.REMOVED, State.FUTILE}
 )
-"""What a later DAG may do instead."""
+"""States of a node that a later DAG may run instead."""
 
 FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
-AT_WORK: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
-"""What a node may be in that can still run, whatever its DAGMan does."""
+CAN_RUN: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
+"""States of a node that can still run, whatever the state of its DAGMan."""
 
-NOT_BEGUN: Final = frozenset({State.WAITING, State.UNKNOWN})
-"""What a node may be in that can still run while its DAGMan is alive."""
+CAN_RUN_IF_ALIVE: Final = frozenset({State.WAITING, State.UNKNOWN})
+"""States of a node that can still run while its DAGMan is alive."""
 
-BY_PRE: Final = frozenset({State.PRE, State.SKIPPED, State.FAILED, State.RETRYING})
-"""What a node may be in that was never submitted, and DAGMan has come to."""
+SET_BY_PRE: Final = frozenset({State.PRE, State.SKIPPED, State.FAILED, State.RETRYING})
+"""States of a node that DAGMan reached without submitting a job."""
 
 
 @frozen
 class RunPart:
-    """What a node is to its run. ``epoch`` is the number in its name, for a training node;
-    ``epoch_var`` VAR ``epoch``."""
+    """The part of a node in its run.
+
+    ``epoch``: the number in the node's name. ``epoch_var``: VAR ``epoch``.
+    """
 
     run: str
     uuid: str | None
@@ -55,51 +57,59 @@ class RunPart:
 
 
 def variable(node: Node, name: str) -> str | None:
-    """A VAR of the node, None where it is not set or set to nothing; macro names know no case
-    (manual: "Submit File Macros")."""
+    """A VAR of the node, None if unset or empty.
+
+    Macro names are case-insensitive (manual: "Submit File Macros").
+    """
     value = node.vars.get(name)
     if value is None:
-        lowered = name.lower()
-        value = next((v for k, v in node.vars.items() if k.lower() == lowered), None)
+        lower_name = name.lower()
+        value = next((other for key, other in node.vars.items() if key.lower() == lower_name), None)
     return value or None
 
 
-def part_of_run(node: Node, settings: Settings, around: str | None = None) -> RunPart | None:
-    """What ``node`` is to which run; None for a node of no run. ``around`` is the name of
-    the SUBDAG node it lies in, which names the run where its own name does not."""
+def part_of_run(node: Node, settings: Settings, subdag_node: str | None = None) -> RunPart | None:
+    """The run and part of ``node``, None for a node of no run.
+
+    ``subdag_node``: the name of the SUBDAG node that contains it, which names the run if its
+    own name does not.
+    """
     if node.kind is NodeKind.SUBDAG:
         return None
     uuid = variable(node, "run_uuid") or None
     var = variable(node, "epoch")
-    epoch_var = _number(var)
-    # Patterns are judged by how long they take for a text of bounded length.
+    epoch_var = _epoch_number(var)
+    # Patterns of the settings are checked for their run time on texts of bounded length.
     name = node.name if len(node.name) <= LONGEST_NAME else ""
     for training, pattern in ((True, settings.train_node), (False, settings.side_node)):
         match = pattern.match(name)
-        epoch = _number(match.group("epoch")) if match else None
+        epoch = _epoch_number(match.group("epoch")) if match else None
         if match and epoch is not None:
-            run = match.group("run") or around or uuid or node.name
+            run = match.group("run") or subdag_node or uuid or node.name
             return RunPart(run, uuid, training, epoch, epoch_var)
     if uuid is None:
         return None
-    return RunPart(around or uuid, uuid, False, None, epoch_var)
+    return RunPart(subdag_node or uuid, uuid, False, None, epoch_var)
 
 
 def is_epoch(name: str, settings: Settings) -> bool:
-    """Is a node of this name one that trains an epoch?"""
+    """Does a node of this name train an epoch?"""
     return len(name) <= LONGEST_NAME and settings.train_node.match(name) is not None
 
 
-def _number(text: str | None) -> int | None:
-    """An epoch's number; a pattern of the settings may find anything in its place."""
+def _epoch_number(text: str | None) -> int | None:
+    """An epoch number; a pattern of the settings may match any text in its place."""
     digits = text.strip() if text is not None else ""
     return int(digits) if digits.isdecimal() and len(digits) <= MOST_DIGITS else None
 
 
 @dataclass(slots=True)
 class Run:
-    """``epochs`` maps an epoch's number to its nodes, one per DAG that has it; ``side``
-    are nodes that train nothing. ``gated``: DAGs in which a gate stands before its nodes."""
+    """A run with its nodes.
+
+    ``epochs``: nodes by epoch number, one per DAG that has the epoch. ``side``: nodes that do
+    not train. ``gated``: DAGs in which its nodes have a gate.
+    """
 
     key: str
     uuid: str | None
@@ -109,44 +119,45 @@ class Run:
     gated: list[str] = field(default_factory=list)
 
     def nodes(self) -> list[NodeKey]:
+        """The nodes of all epochs and the side nodes."""
         return [key for keys in self.epochs.values() for key in keys] + self.side
 
 
 class Runs:
-    """All runs of an ensemble, and each node's part in them."""
+    """All runs of an ensemble, and the parts of the nodes in them."""
 
     def __init__(self, dags: Mapping[str, Dag], settings: Settings) -> None:
         self.by_key: dict[str, Run] = {}
         self.parts: dict[NodeKey, RunPart] = {}
         self.of_node: dict[NodeKey, Run] = {}
         self.again: dict[str, set[str]] = {}
-        """By DAG the keys of the runs of which it has epochs that another has, too."""
-        around = {
-            (sub.path, dag.top): node.name
+        """By DAG, the keys of runs with epochs that are also in another DAG."""
+        subdag_nodes = {
+            (subdag.path, dag.top): node.name
             for dag in dags.values()
             for node in dag.workflow.nodes.values()
-            if node.subdag is not None and (sub := dag.workflow.subdags[node.subdag]) is not None
+            if node.subdag is not None and (subdag := dag.workflow.subdags[node.subdag]) is not None
         }
         for dag in dags.values():
-            self._add_dag(dag, settings, around.get((dag.workflow.path, dag.top)))
-        self._leave_out_runs_without_epochs()
+            self._add_dag(dag, settings, subdag_nodes.get((dag.workflow.path, dag.top)))
+        self._drop_runs_without_epochs()
         for run in self.by_key.values():
             for keys in run.epochs.values():
                 if len(keys) > 1:
                     for dag_key, _ in keys:
                         self.again.setdefault(dag_key, set()).add(run.key)
 
-    def _add_dag(self, dag: Dag, settings: Settings, around: str | None) -> None:
-        found = [
+    def _add_dag(self, dag: Dag, settings: Settings, subdag_node: str | None) -> None:
+        parts = [
             (name, part)
             for name, node in dag.workflow.nodes.items()
-            if (part := part_of_run(node, settings, around)) is not None
+            if (part := part_of_run(node, settings, subdag_node)) is not None
         ]
         uuids: dict[str, set[str]] = {}
-        for _, part in found:
+        for _, part in parts:
             if part.uuid:
                 uuids.setdefault(part.run, set()).add(part.uuid)
-        for name, part in found:
+        for name, part in parts:
             uuid = part.uuid
             if uuid is None and len(uuids.get(part.run, ())) == 1:
                 uuid = next(iter(uuids[part.run]))
@@ -154,8 +165,8 @@ class Runs:
             if dag.key not in run.gated[-1:] and gate_name(dag.workflow.nodes[name]) is not None:
                 run.gated.append(dag.key)
 
-    def _leave_out_runs_without_epochs(self) -> None:
-        """A node that names a run of which no node trains is a node of no run."""
+    def _drop_runs_without_epochs(self) -> None:
+        """Drop runs without training nodes, with their side nodes."""
         for key, run in list(self.by_key.items()):
             if not run.epochs:
                 del self.by_key[key]
@@ -177,9 +188,11 @@ class Runs:
 
 @frozen
 class RunState:
-    """Where a run stands. ``epochs``: the node that counts for each epoch, by number;
-    ``states``: how many of these are in each state. ``failed``: of a run that failed or was
-    removed, the epoch that did."""
+    """The state of a run.
+
+    ``epochs``: the effective node of each epoch, by number. ``states``: number of these by
+    state. ``failed``: the failed or removed epoch of a run in that state.
+    """
 
     epochs: dict[int, NodeKey]
     latest: NodeKey | None
@@ -193,7 +206,7 @@ class RunState:
 
 @frozen
 class SubmittedEpoch:
-    """When the last DAGMan of a DAG began, and whether it runs."""
+    """Start of the last DAGMan run of a DAG, and whether it is alive."""
 
     since: datetime
     runs: bool
@@ -206,44 +219,52 @@ def standing(
     begun: Mapping[str, SubmittedEpoch] = MappingProxyType({}),
     alive: Container[str] = (),
 ) -> RunState:
-    """The node that counts for each epoch, the latest epoch, and the run's state.
+    """The effective node of each epoch, the latest epoch, and the run's state.
 
-    Where several DAGs have an epoch, the DAG that this run was submitted in last is the one
-    that counts: it continues the run, or begins it again. What that one left undone a later one
-    is to do, before it comes to it. ``dag_order``, each DAG's place among all, breaks ties;
-    ``begun``: of DAGs that have epochs of others; ``alive``: DAGs whose DAGMan has not ended.
+    If several DAGs have an epoch, the DAG in which this run was submitted last is effective:
+    it continues the run or starts it again. For nodes that it did not complete, a DAG started
+    later is effective. ``dag_order``: index of each DAG, breaks ties. ``begun``: starts of
+    DAGs that share epochs with others. ``alive``: DAGs whose DAGMan has not ended.
     """
-    rank = _dag_ranks(run, states, dag_order)
+    ranks = _dag_ranks(run, states, dag_order)
 
-    def counting(keys: list[NodeKey]) -> NodeKey:
-        found = max(keys, key=lambda key: rank[key[0]])
-        if len(keys) == 1 or states[found].state not in LEFT_UNDONE:
-            return found
-        skipped, since = states[found].state is State.SKIPPED, rank[found[0]][0]
-        # What a DAG that is over did not come to, it did not take from one that failed at it.
+    def effective_node(keys: list[NodeKey]) -> NodeKey:
+        newest = max(keys, key=lambda key: ranks[key[0]])
+        if len(keys) == 1 or states[newest].state not in NOT_DONE:
+            return newest
+        skipped, since = states[newest].state is State.SKIPPED, ranks[newest[0]][0]
+        # An ended DAG that did not reach a failed node did not take it over.
         later = [
-            (told.since, dag_order[key[0]], key)
+            (start.since, dag_order[key[0]], key)
             for key in keys
-            if (told := begun.get(key[0])) and told.since > since and (told.runs or skipped)
+            if (start := begun.get(key[0])) and start.since > since and (start.runs or skipped)
         ]
-        return max(later)[2] if later else found
+        return max(later)[2] if later else newest
 
-    epochs = {number: counting(keys) for number, keys in sorted(run.epochs.items())}
-    own = {number: states[key] for number, key in epochs.items()}
-    counts = Counter(s.state for s in own.values())
+    epochs = {number: effective_node(keys) for number, keys in sorted(run.epochs.items())}
+    node_states = {number: states[key] for number, key in epochs.items()}
+    counts = Counter(node_state.state for node_state in node_states.values())
     done, skipped = counts[State.COMPLETED], counts[State.SKIPPED]
-    inferred = sum(s.inferred for s in own.values())
-    submitted = [n for n, s in own.items() if s.submitted is not None and not s.superseded]
-    finished = bool(own) and all(s.state in DONE for s in own.values())
+    inferred = sum(node_state.inferred for node_state in node_states.values())
+    submitted = [
+        number
+        for number, node_state in node_states.items()
+        if node_state.submitted is not None and not node_state.superseded
+    ]
+    finished = bool(node_states) and all(
+        node_state.state in DONE for node_state in node_states.values()
+    )
     latest = epochs[max(submitted)] if submitted else None
     if finished and not skipped and latest is not None:
         latest = epochs[max(epochs)]
-    broken = [n for n, s in own.items() if s.state in FAILED]
+    failed_epochs = [
+        number for number, node_state in node_states.items() if node_state.state in FAILED
+    ]
     failed = None
     if finished:
         state = State.COMPLETED if done else State.SKIPPED
-    elif broken and not _goes_on([*epochs.values(), *run.side], states, alive):
-        failed = epochs[max(broken)]
+    elif failed_epochs and not _can_continue([*epochs.values(), *run.side], states, alive):
+        failed = epochs[max(failed_epochs)]
         state = states[failed].state
     else:
         state = states[latest].state if latest else State.WAITING
@@ -253,13 +274,13 @@ def standing(
     return RunState(epochs, latest, state, done, inferred, skipped, dict(counts), failed)
 
 
-def _goes_on(
+def _can_continue(
     nodes: Iterable[NodeKey], states: Mapping[NodeKey, NodeState], alive: Container[str]
 ) -> bool:
     """Can any of these nodes still run?"""
     for key in nodes:
         state = states[key].state
-        if state in AT_WORK or (state in NOT_BEGUN and key[0] in alive):
+        if state in CAN_RUN or (state in CAN_RUN_IF_ALIVE and key[0] in alive):
             return True
     return False
 
@@ -270,11 +291,10 @@ def _dag_ranks(
     ranks: dict[str, tuple[datetime, int, int]] = {}
     for key in run.nodes():
         state = states[key]
-        # What a PRE script skips or fails is not submitted: DAGMan's word on it is what it did
-        # with the run last.
-        judged = state.since if state.state in BY_PRE else None
-        begun = state.submitted or judged or datetime.min
-        marked = int(state.state in DONE)
-        rank = (begun, marked, dag_order[key[0]])
+        # A node that its PRE script skips or fails has no submission: use DAGMan's report.
+        reached = state.since if state.state in SET_BY_PRE else None
+        time = state.submitted or reached or datetime.min
+        is_done = int(state.state in DONE)
+        rank = (time, is_done, dag_order[key[0]])
         ranks[key[0]] = max(ranks.get(key[0], rank), rank)
     return ranks

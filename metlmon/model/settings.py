@@ -1,4 +1,4 @@
-"""What a user may set about reading an ensemble (``metlmon.toml``)."""
+"""User settings for reading an ensemble (``metlmon.toml``)."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from typing import Final
 from metlmon.frozen import frozen
 
 TRAIN_NODE: Final = r"^(?P<run>.*?)[-_.+]?train[-_]?epoch[-_]?(?P<epoch>\d+)$"
-"""A training node: the part before it names the run, the number is the epoch."""
+"""Pattern of a training node: the first part is the run's name, the number is the epoch."""
 
 SIDE_NODE: Final = r"^(?P<run>.*?)[-_.+]?eval(?:uate|uation)?[-_]?epoch[-_]?(?P<epoch>\d+)$"
-"""A node of a run that trains nothing."""
+"""Pattern of a node of a run that does not train."""
 
 
 @frozen
 class Label:
-    """A cohort of runs. ``runs``: names, uuids, beginnings of uuids, or patterns (``run1*``)."""
+    """A cohort of runs. ``runs``: names, uuids, prefixes of uuids, or patterns (``run1*``)."""
 
     name: str
     runs: tuple[str, ...]
 
     def has(self, run: str, uuid: str | None) -> bool:
-        """Is the run with this name and uuid one of it?"""
+        """Does the cohort contain the run with this name and uuid?"""
         return any(
-            fnmatchcase(run, each)
-            or (uuid is not None and (fnmatchcase(uuid, each) or uuid.startswith(each)))
-            for each in self.runs
+            fnmatchcase(run, pattern)
+            or (uuid is not None and (fnmatchcase(uuid, pattern) or uuid.startswith(pattern)))
+            for pattern in self.runs
         )
 
 
 @frozen
 class MetricPattern:
-    """How to find a metric's values in a text that jobs write. ``file``: a name pattern below
-    the dagdir, in which ``{uuid}`` and ``{run}`` stand for a run's, or ``out`` for the jobs' own
-    output. ``pattern`` has a group ``value`` and may have a group ``epoch`` (as in the node's
-    name); without it a job's values are of its node's epoch."""
+    """A pattern for a metric's values in text files of jobs.
+
+    ``file``: a name pattern relative to the dagdir with the placeholders ``{uuid}`` and
+    ``{run}``, or ``out`` for the jobs' stdout. ``pattern`` has a group ``value`` and optionally
+    a group ``epoch`` (as in the node's name), by default the epoch of the job's node.
+    """
 
     metric: str
     file: str
@@ -46,9 +48,12 @@ class MetricPattern:
 
 @frozen
 class MetricSettings:
-    """Where trainings write their metrics. ``files``: name patterns of directories like METL's
-    ``version_<k>``, below the dagdir, with ``{uuid}`` and ``{run}``. ``primary``: the metric that
-    is shown first; ``goal``: "min" or "max", which of its values is best."""
+    """Settings for the metrics of trainings.
+
+    ``files``: name patterns, relative to the dagdir, of directories like METL's
+    ``version_<k>``, with ``{uuid}`` and ``{run}``. ``primary``: the metric that is shown first.
+    ``goal``: "min" or "max", its best value.
+    """
 
     files: tuple[str, ...] = ("*/training_logs/{uuid}", "training_logs/{uuid}")
     primary: str = "val_loss"
@@ -58,12 +63,14 @@ class MetricSettings:
 
 @frozen
 class Settings:
-    """``sites``: (host pattern, site), tried before the built-in table. ``site_aliases`` and
-    ``gpu_aliases``: (as logged, as shown and counted).
-    ``checkpoint_codes``: return values that mean "checkpointed, run me again".
-    ``labels``: cohorts; the first that has a run is the run's.
-    ``read_only``: no action may be offered.
-    ``remarks``: what is to be said of the settings themselves: file, line and sentence."""
+    """User settings for reading an ensemble.
+
+    ``sites``: (host pattern, site), applied before the built-in table. ``site_aliases`` and
+    ``gpu_aliases``: (as logged, as shown and counted). ``checkpoint_codes``: return values that
+    mean "checkpointed, to be run again". ``labels``: cohorts; the first match determines the
+    label of a run. ``read_only``: no pool actions. ``remarks``: notices about the settings:
+    file, line and message.
+    """
 
     train_node: re.Pattern[str] = re.compile(TRAIN_NODE)
     side_node: re.Pattern[str] = re.compile(SIDE_NODE)

@@ -1,7 +1,4 @@
-"""Where a job really ran: the site of an execution, from its own 001.
-
-Never the target, which is only where the run wanted to go.
-"""
+"""The site of an execution, from its 001; never the target site of the run."""
 
 from __future__ import annotations
 
@@ -21,15 +18,18 @@ BUILT_IN_SITES: Final[tuple[tuple[str, str], ...]] = (
     ("*.amazonaws.com", "aws"),
     ("*.chtc.wisc.edu", "chtc"),
 )
-"""Host patterns and their sites; the user's own rules come before these."""
+"""Host patterns and their sites; rules of the user take precedence."""
 
 _ALIAS = re.compile(r"[?&]alias=([^&>]+)")
 _IP = re.compile(r"[\d.]+|\[?[0-9a-fA-F:-]+\]?")
 
 
 def host_of(machine: Execute) -> str | None:
-    """The execute host's name: behind the last ``@`` of SlotName, else ``alias=``, else the
-    address in the sinful string."""
+    """The execute host's name.
+
+    The part of SlotName after the last ``@``, else ``alias=``, else the address in the sinful
+    string.
+    """
     if machine.slot:
         return machine.slot.rsplit("@", 1)[-1] or None
     if machine.alias:
@@ -42,7 +42,7 @@ def host_of(machine: Execute) -> str | None:
 def site_of(
     machine: Execute | None, rules: tuple[tuple[str, str], ...] = BUILT_IN_SITES
 ) -> str | None:
-    """The site of an execution; None when nothing tells.
+    """The site of an execution; None if unknown.
 
     GLIDEIN_ResourceName first, then the first of ``rules`` (pattern, site) that matches the
     host in SlotName or ``alias=``, then the host's domain.
@@ -51,22 +51,24 @@ def site_of(
         return None
     if machine.site:
         return machine.site
-    return _by_rules([h.lower() for h in (_slot_host(machine), machine.alias) if h], rules)
+    return _by_rules([host.lower() for host in (_slot_host(machine), machine.alias) if host], rules)
 
 
 def site_of_address(
     address: str, rules: tuple[tuple[str, str], ...] = BUILT_IN_SITES
 ) -> str | None:
-    """The site of a host that nothing is known of but its address, a sinful string with an
-    ``alias=``, by the same rules; None when they do not tell."""
+    """The site of a host by its address alone, a sinful string with an ``alias=``.
+
+    By the same rules as :func:`site_of`; None if unknown.
+    """
     alias = alias_of(address)
     return _by_rules([alias.lower()], rules) if alias else None
 
 
 def alias_of(address: str) -> str | None:
     """The ``alias=`` of a sinful string."""
-    found = _ALIAS.search(address)
-    return found[1] if found else None
+    match = _ALIAS.search(address)
+    return match[1] if match else None
 
 
 def _by_rules(hosts: list[str], rules: tuple[tuple[str, str], ...]) -> str | None:

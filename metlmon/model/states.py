@@ -1,6 +1,6 @@
-"""The states of jobs, nodes, epochs and runs, and what an execution came to.
+"""States of jobs, nodes, epochs, runs and DAGs, and outcomes of executions.
 
-The words are the domain's own; their order is the order in which counts are shown.
+Their order is the order in which counts are shown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DONE: Final = frozenset({State.COMPLETED, State.SKIPPED})
 """Node states that DAGMan counts as done."""
 
 UNPLACED: Final = frozenset({State.IDLE, State.TRANSFERRING_INPUT, State.STARTING})
-"""States of a job in the queue that runs nowhere: where it ran before is not where it is."""
+"""States of a queued job without a machine: the site of its last execution does not apply."""
 
 ACTIVE: Final = frozenset(
     {
@@ -70,8 +70,11 @@ class Outcome(StrEnum):
 
 
 class DagState(StrEnum):
-    """State of a DAG as its DAGMan's files tell. HELD: DAGMan's own job is on hold; RESTARTING:
-    its schedd or DAGMan stopped in a way after which it is started again."""
+    """State of a DAG by its DAGMan's files.
+
+    HELD: DAGMan's own job is on hold. RESTARTING: its schedd or DAGMan stopped, and it will be
+    started again.
+    """
 
     NOT_SUBMITTED = "not-submitted"
     RUNNING = "running"
