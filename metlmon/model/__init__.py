@@ -1,1 +1,1 @@
-"""State of the ensemble: jobs, nodes and DAGs, folded from events. Reads no file and no clock."""
+"""State of the ensemble: jobs, nodes and DAGs; reads no file and no clock."""

@@ -1,4 +1,4 @@
-"""Attributes jobs to DAGs, even when several DAGs share a log and their node names.
+"""Attributes jobs to DAGs, even when several DAGs share logs and node names.
 
 Event 000 carries only the node's name. Evidence is used in order of strength (``domain.md``);
 what stays ambiguous is reported as such, never guessed. The DAGs that share a log may be in
@@ -146,7 +146,7 @@ def _refutes(dag: Dag, job: Job) -> bool:
 
 
 def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
-    """Had the node no job by the node status file, in the DAGMan run of the submission?"""
+    """Had the node no job yet, by a node status file of the run of the submission?"""
     status = dag.status
     written = status.local if status is not None else None
     run_start = dag.last_start()
@@ -195,7 +195,7 @@ def _was_between_runs(dag: Dag, submitted: datetime) -> bool:
 
 
 def _predates_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
-    """Is the job only in logs of other directories, from before this DAG's first DAGMan?
+    """Is the job in outside logs only, and older than this DAG's first DAGMan?
 
     In the DAG's own directory it may be of a DAGMan run whose ``.dagman.out`` was removed.
     """

@@ -78,9 +78,10 @@ class Clock:
         return changed
 
     def hint(self, local: datetime, epoch: float) -> bool:
-        """Add an event at ``local`` whose job ended at ``epoch``, up to its output transfer before.
+        """Add an event at ``local`` with the end of its job at ``epoch``.
 
-        Observed only when two such hints in a row agree; returns the result of :meth:`observe`.
+        Both are in the same minute, apart from the output transfer. Observed only when two
+        such hints in a row agree; returns the result of :meth:`observe`.
         """
         offset = offset_between(local, epoch, HALF_HOUR)
         if offset is None:
@@ -187,9 +188,8 @@ class Clock:
         """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""
         # Seconds since 1970 are floats and would lose fractions. A single offset does not
         # change a difference.
-        if (self.zone is not None or len(self._seen) > 1) and not self._have_same_offset(
-            start, end
-        ):
+        varies = self.zone is not None or len(self._seen) > 1
+        if varies and not self._have_same_offset(start, end):
             a, b = self._utc(start), self._utc(end)
             if a is not None and b is not None:
                 return max(0.0, (b - a).total_seconds())
@@ -261,10 +261,10 @@ class Clock:
 
 
 def offset_between(local: datetime, epoch: float, step: int, early: float = 0.0) -> int | None:
-    """The UTC offset, a multiple of ``step`` seconds, between ``local`` (naive) and ``epoch``.
+    """The UTC offset, a multiple of ``step`` seconds, of ``local`` from ``epoch``.
 
-    ``local`` may be up to :data:`SAME_MOMENT` later than ``epoch``, or up to ``early`` seconds
-    earlier. None if no time zone has such an offset.
+    ``local`` (naive) may be up to :data:`SAME_MOMENT` later than ``epoch``, or up to ``early``
+    seconds earlier. None if no time zone has such an offset.
     """
     try:
         moment = datetime.fromtimestamp(epoch, UTC).replace(tzinfo=None)

@@ -127,6 +127,7 @@ class Dag:
 
     @property
     def is_top(self) -> bool:
+        """Is this a top-level DAG?"""
         return self.top == self.key
 
     @property
@@ -241,7 +242,8 @@ class Dag:
         if kind is not None:
             if line.text == SUBMIT_FAILURE:
                 kind = NodeReportKind.SUBMIT_FAILED
-            self._add_report(name, NodeReport(kind, line.time, None, line.value, line.text))
+            report = NodeReport(kind, line.time, value=line.value, text=line.text)
+            self._add_report(name, report)
         return name
 
     def forget_out(self) -> None:
@@ -502,7 +504,7 @@ class Dag:
 
     @property
     def has_final(self) -> bool:
-        """Has the DAG a FINAL node? Then DAGMan keeps reading logs after it aborts the DAG."""
+        """Has the DAG a FINAL node? Then DAGMan reads logs even after ABORT-DAG-ON."""
         if self._has_final is None:
             kinds = (node.kind for node in self.workflow.nodes.values())
             self._has_final = any(kind is NodeKind.FINAL for kind in kinds)
@@ -666,10 +668,10 @@ class Dag:
         """The end by files with seconds since 1970, if they are of the newest run."""
         run, metrics = self.life(), self.metrics
         if metrics is not None and metrics.end is not None and self.wrote_metrics(run, clock):
-            when = clock.local(metrics.end)
+            time = clock.local(metrics.end)
             if metrics.dag_status == DAG_REMOVED:
-                return DagState.REMOVED, when
-            return (DagState.DONE if metrics.exitcode == 0 else DagState.FAILED), when
+                return DagState.REMOVED, time
+            return (DagState.DONE if metrics.exitcode == 0 else DagState.FAILED), time
         if (finished := self.jobstate_end()) is not None:
             epoch, value = finished
             refused = {other.cluster for other in self.lives() if other.refused}
@@ -684,9 +686,9 @@ class Dag:
         return None
 
     def jobstate_end(self) -> tuple[float, int | None] | None:
-        """End of the newest DAGMan in the jobstate log, up to the cut, and its return value.
+        """End of the newest DAGMan in the jobstate log, and its return value.
 
-        The end is in seconds since 1970.
+        Up to the cut; the end is in seconds since 1970.
         """
         start_count = len(self._jobstate_starts())
         for epoch, value, starts in reversed(self.jobstate_finished):

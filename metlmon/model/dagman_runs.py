@@ -297,7 +297,7 @@ def _outlasts(run: DagmanRun, other: DagmanRun) -> bool:
 
 
 def current_run(runs: Sequence[DagmanRun]) -> DagmanRun | None:
-    """The run that determines the DAG's state: the live one, else the one that ended last."""
+    """The run that determines the DAG's state: the live one, else the last to end."""
     accepted = [run for run in runs if not run.refused]
     started = [run for run in accepted if run.ran]
     if not started:

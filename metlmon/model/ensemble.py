@@ -151,15 +151,15 @@ class LogStats:
 class _Affected:
     """Jobs and nodes affected by a batch.
 
-    ``touched``: jobs with any news; ``placed``: those whose attribution may change;
+    ``touched``: jobs with any change; ``to_attribute``: those whose attribution may change;
     ``submitted``: submissions (cluster and local time).
     """
 
-    __slots__ = ("nodes", "placed", "submitted", "touched")
+    __slots__ = ("nodes", "submitted", "to_attribute", "touched")
 
     def __init__(self) -> None:
         self.touched: set[JobKey] = set()
-        self.placed: set[JobKey] = set()
+        self.to_attribute: set[JobKey] = set()
         self.submitted: list[tuple[int, datetime]] = []
         self.nodes: set[NodeKey] = set()
 
@@ -312,7 +312,7 @@ class Ensemble:
         self.stale_jobs |= affected.touched
         nodes = affected.nodes
         for key in affected.touched:
-            if key in affected.placed or key in self._provisional:
+            if key in affected.to_attribute or key in self._provisional:
                 nodes.update(self._attribute(key))
             else:
                 attribution = self.members[key]
@@ -351,10 +351,10 @@ class Ensemble:
         return dump_jobs(self)
 
     def restore(self, records: Iterable[Any]) -> None:
-        """Restore what :meth:`kept` returned for an ensemble with equal settings and no cut.
+        """Restore the result of :meth:`kept` of an ensemble without a cut.
 
-        Call it before any other method. Raises any exception when the records are invalid;
-        the ensemble must not be used then.
+        Both must have equal settings. Call it before any other method. Raises any exception when
+        the records are invalid; the ensemble must not be used then.
         """
         load_jobs(self, records)
 
@@ -491,7 +491,7 @@ class Ensemble:
         """Apply evidence for the job's attribution, and for the UTC offset."""
         detail = event.detail
         if isinstance(detail, Submit):
-            affected.placed.add(key)
+            affected.to_attribute.add(key)
             affected.submitted.append((event.cluster, event.time))
         elif isinstance(detail, Terminated):
             self.offsets.read_end(event)
@@ -500,17 +500,17 @@ class Ensemble:
             if match:
                 job.aborted_by = int(match.group(1))
             job.swept |= bool(match) or detail.reason.startswith(REMOVAL_OF_ALL_JOBS)
-            affected.placed.add(key)
+            affected.to_attribute.add(key)
         ad_text = "\n".join(detail.notes) if isinstance(detail, Submit) else event.body
         if job.aborted_by is None and (match := DAGMAN_IN_AD.search(ad_text)):
             job.aborted_by = int(match[1])
-            affected.placed.add(key)
+            affected.to_attribute.add(key)
 
     def _new_job(self, key: JobKey, affected: _Affected) -> Job:
         job = self.jobs[key] = Job(*key, self.event_store)
         self.note_proc(key)
         job.node_name = self._factories.get(key[0])
-        affected.placed.add(key)
+        affected.to_attribute.add(key)
         return job
 
     def _note_time_difference(self, file: str, job: Job, difference: timedelta) -> None:
@@ -525,9 +525,9 @@ class Ensemble:
         self.notices.append(Notice("log-zone", file, None, text))
 
     def _split_job(self, known: Job, time: datetime, affected: _Affected) -> Job:
-        """Split the events of a reused job id at ``time``, in whatever order they were read.
+        """Split the events of a reused job id at ``time``; return the later job.
 
-        Returns the job submitted at ``time``.
+        The result does not depend on the order in which the events were read.
         """
         merged_jobs = [self.jobs.pop(key) for key in self.lives.keys(known.id)]
         for job in merged_jobs:
@@ -537,7 +537,7 @@ class Ensemble:
         for key in keys:
             self.jobs[key] = Job(*key, self.event_store)
             affected.touched.add(key)
-            affected.placed.add(key)
+            affected.to_attribute.add(key)
         self.note_proc(keys[-1])
         for job in merged_jobs:
             self._redistribute_events(job, affected)
@@ -592,10 +592,10 @@ class Ensemble:
         else:
             job.nodes_logs = self.event_store.with_log(job.nodes_logs, batch.dag)
         affected.touched.add(job.key)
-        affected.placed.add(job.key)
+        affected.to_attribute.add(job.key)
 
     def forget_log(self, file: str, dag_key: str | None) -> Changes:
-        """Reset the statistics of a replaced log, and what a DAGMan's own job log reported.
+        """Reset the statistics of a replaced log, and the events of DAGMan's own job.
 
         Jobs stay: DAGMan truncates its nodes.log whenever it starts, while the jobs go on.
         """
@@ -631,7 +631,7 @@ class Ensemble:
             if job.node_name is None:
                 job.node_name = node
                 affected.touched.add(key)
-                affected.placed.add(key)
+                affected.to_attribute.add(key)
 
     def _apply_script_result(self, dag_key: str | None, event: Event) -> set[NodeKey]:
         """Apply a 016 or 034 to its node, or store it until the node is known."""
@@ -831,10 +831,10 @@ class Ensemble:
             job,
             self.dags,
             self._dags_by_node,
-            submitting_dag,
-            shared_logs,
-            reused,
-            partial(self._overlaps, job),
+            submitting_dag=submitting_dag,
+            shared_logs=shared_logs,
+            reused=reused,
+            overlaps=partial(self._overlaps, job),
         )
         recheck = self.unproven.update(job, attribution, self.dags)
         if attribution == previous:
@@ -858,10 +858,10 @@ class Ensemble:
         return [*(record.key for record in (old, new) if record is not None), *rechecked_nodes]
 
     def _overlaps(self, job: Job, dag: Dag) -> bool:
-        """Was a proven job of this DAG, of the same node or a parent, in the queue with ``job``?
+        """Was a proven job of this DAG in the queue together with ``job``?
 
-        DAGMan has one job of a node at a time, and none before those of the node's parents
-        have left the queue.
+        Only jobs of the same node and its parents count: DAGMan has one job of a node at a time,
+        and none before those of the node's parents have left the queue.
         """
         name = job.node_name
         if name is None or job.told_submitted is None:
@@ -893,7 +893,7 @@ class Ensemble:
         return begin, end
 
     def _jobs_to_recheck(self, nodes: Iterable[NodeKey]) -> list[JobKey]:
-        """Unproven jobs that these nodes' proven jobs may refute by overlapping in the queue."""
+        """Unproven jobs that proven jobs of these nodes may refute by an overlap."""
         jobs = []
         for dag, name in nodes:
             if self._proven_jobs(self.dags[dag], name):

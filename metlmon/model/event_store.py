@@ -162,7 +162,7 @@ def time_of(plain: Plain) -> datetime:
 
 
 def pack_event(event: Event, strings: StringTable) -> Plain:
-    """One event as plain data, without its job, and without a body covered by the detail."""
+    """One event as plain data, without its job and a body covered by the detail."""
     number, _, _, _, time, text, body, detail, line, damaged = event
     elapsed = time - _EPOCH
     packed_time: Plain = elapsed.days * 86400 + elapsed.seconds

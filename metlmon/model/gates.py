@@ -28,7 +28,7 @@ def gate_name(node: Node) -> str | None:
 
 
 def gate_called(node: Node) -> tuple[str, str] | None:
-    """The command line of the node's gate up to its file, and the ``<name>`` of that file."""
+    """The command of the node's gate up to its file, and the file's ``<name>``."""
     if node.pre is None or ".gate.json" not in node.pre.command:
         return None
     command = node.pre.command[:LONGEST_COMMAND]

@@ -1,4 +1,4 @@
-"""The unit in which the time of executions is added up: GPU-hours, or a substitute.
+"""The unit for the total time of executions: GPU-hours, or a substitute.
 
 The GPU-hours of an ensemble without GPUs would be 0, whatever it cost: its unit is CPU-hours, by
 the ``Cpus`` in the 001 of each execution, or wall-clock hours if not every 001 has them.

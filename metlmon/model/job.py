@@ -273,7 +273,7 @@ def _apply_execute(history: JobHistory, event: Event, _: Codes) -> None:
 
 
 def _close_without_end_event(history: JobHistory, execution: Execution, event: Event) -> None:
-    """Close ``execution``, whose end was not logged, at ``event``, which proves it over."""
+    """Close an execution without a logged end at ``event``, which proves it over."""
     _close(history, execution, event.time, _EVICTED)
     execution.uncertain = True
     history.gaps.append(
@@ -494,7 +494,7 @@ def _end_input_transfer(history: JobHistory, event: Event, detail: FileTransfer)
 
 
 def _start_output_transfer(history: JobHistory, event: Event, detail: FileTransfer) -> None:
-    history.transfers.append(TransferSpan("output", event.time, None, "in-flight", detail.host))
+    history.transfers.append(TransferSpan("output", event.time, host=detail.host))
     if history.open is not None:
         _enter(history, _TRANSFERRING_OUTPUT, event.time)
 
@@ -511,7 +511,7 @@ def _start_input_transfer(history: JobHistory, event: Event, detail: FileTransfe
         _close_without_end_event(history, execution, event)
     _close_transfers(history, event.time)
     history.transfers.append(
-        TransferSpan("input", event.time, None, "in-flight", detail.host, detail.queue_seconds)
+        TransferSpan("input", event.time, host=detail.host, queue_seconds=detail.queue_seconds)
     )
     if history.state is not _HELD:
         _enter(history, _TRANSFERRING_INPUT, event.time)

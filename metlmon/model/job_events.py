@@ -154,18 +154,21 @@ class Job:
 
     @property
     def id(self) -> JobId:
+        """Cluster and proc."""
         return (self.cluster, self.proc)
 
     @property
     def key(self) -> JobKey:
+        """The job's key in the ensemble."""
         return (self.cluster, self.proc, self.subproc)
 
     @property
     def noop(self) -> bool:
+        """Are these the events of a NOOP node?"""
         return self.proc == NOOP_PROC
 
     def note_memory(self, last: datetime, memory_mb: int | None, updates: int = 1) -> None:
-        """Add ``updates`` 006 events, the latest at ``last``, with at most ``memory_mb`` MB.
+        """Add ``updates`` 006 events, the latest at ``last``, of up to ``memory_mb`` MB.
 
         Nine in ten events of a real log are 006: only the largest value is stored.
         """
@@ -348,7 +351,7 @@ class EventBuffer:
         events.append(plain)
 
     def add_if_new(self, stream: Stream, event: Event, strings: StringTable) -> bool:
-        """Add an event that may be in the buffer; return False for a copy that adds nothing.
+        """Add an event that may be a copy; return False if the copy adds nothing.
 
         Of two copies the undamaged one is stored, else that of the log with the lower rank,
         which has more of the job.
@@ -440,7 +443,7 @@ class PostResult:
 
 @dataclass(slots=True)
 class NodeRecord:
-    """A node of one DAG with its jobs and script results, identified by (DAG, node name).
+    """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
 
     ``posts`` and ``skips`` are shared empty tuples for most nodes, which have no scripts.
     """

@@ -1,6 +1,7 @@
-"""Look-ups by time in a job's history, whose entries need not be in chronological order.
+"""Look-ups by time in a job's history.
 
-A job may be held or started thousands of times: each look-up is a bisection.
+Its entries need not be in chronological order. A job may be held or started thousands of times:
+each look-up is a bisection.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from metlmon.model.states import State
 
 
 def latest_by(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
-    """A function that returns the greatest index in ``times`` not after a moment, or None."""
+    """A function that finds the greatest index in ``times`` not after a moment."""
     order = sorted(range(len(times)), key=times.__getitem__)
     sorted_times = [times[index] for index in order]
     greatest = list(accumulate(order, max))
@@ -28,7 +29,7 @@ def latest_by(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
 
 
 def first_from(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
-    """A function that returns the smallest index in ``times`` not before a moment, or None."""
+    """A function that finds the smallest index in ``times`` not before a moment."""
     order = sorted(range(len(times)), key=times.__getitem__)
     sorted_times = [times[index] for index in order]
     smallest = list(accumulate(reversed(order), min))[::-1]

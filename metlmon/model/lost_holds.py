@@ -34,9 +34,10 @@ _FOR_LONGER: Final = re.compile(
 
 
 def lost_holds(removals: Iterable[tuple[Event, datetime]]) -> Iterator[Event]:
-    """Yield a 012, at the latest possible time, for each 009 (with its local time) that proves one.
+    """Yield a 012, at the latest possible time, for each 009 that proves one.
 
-    The log may have the 012 as well; only the fold of the job's other events shows that.
+    ``removals``: 009 events with their local times. The log may have the 012 as well; only the
+    fold of the job's other events shows that.
     """
     for event, local_time in removals:
         seconds = _held_for(event.detail.reason) if isinstance(event.detail, Aborted) else None
@@ -51,7 +52,7 @@ def lost_holds(removals: Iterable[tuple[Event, datetime]]) -> Iterator[Event]:
 
 
 def with_holds(events: Sequence[Event], holds: Iterable[Event]) -> list[Event]:
-    """Insert each hold into ``events`` of one log, before the job's removal or at the end."""
+    """Insert each hold into ``events`` of one log, before the removal or at the end."""
     pending = {hold[1:4]: hold for hold in holds}
     merged: list[Event] = []
     for event in events:

@@ -182,6 +182,7 @@ class SubmissionResult:
 
     @property
     def submitted(self) -> datetime | None:
+        """Time of the last submission."""
         return self.last.submitted
 
 
@@ -323,7 +324,7 @@ class NodeStateResolver:
                 if self._cut and self._clock.after(report.epoch, self._cut) is not False:
                     continue
                 time = self._clock.local(report.epoch)
-            reports.append(NodeReport(report.claim, time, None, report.value, report.text))
+            reports.append(NodeReport(report.claim, time, value=report.value, text=report.text))
         reports.sort(key=_time_of)
         return reports
 
@@ -343,7 +344,9 @@ class NodeStateResolver:
         if kind is NodeReportKind.GAVE_UP and node_status.procs_queued:
             # DAGMan removes the remaining procs, and may retry the node then.
             kind = NodeReportKind.FAILED
-        return NodeReport(kind, local, None, node_status.retry_count, node_status.details or None)
+        return NodeReport(
+            kind, local, value=node_status.retry_count, text=node_status.details or None
+        )
 
     def _resolve_with_job(
         self, record: NodeRecord, result: SubmissionResult | None, report: NodeReport | None
@@ -370,8 +373,8 @@ class NodeStateResolver:
             state = State.POST
         failure, again = None, False
         if state in (State.FAILED, State.RETRYING):
-            when, failure = self._failure(record, report, result, post)
-            since = when or since
+            failure_time, failure = self._failure(record, report, result, post)
+            since = failure_time or since
         if state in (State.FAILED, State.REMOVED):
             codes = self._exit_codes(result, post, failure)
             again = self._retries_left(record, result, report, codes)
@@ -402,8 +405,8 @@ class NodeStateResolver:
         state, since = self._state_without_job(post, report)
         failure, again = None, False
         if state in (State.FAILED, State.RETRYING):
-            when, failure = self._failure(record, report, None, post)
-            since = when or since
+            failure_time, failure = self._failure(record, report, None, post)
+            since = failure_time or since
         if state is State.FAILED:
             codes = self._exit_codes(None, post, failure)
             again = self._retries_left(record, None, report, codes)

@@ -102,7 +102,7 @@ def mark_futile(
 
 
 def parents_of(nodes: Mapping[str, Node], name: str) -> list[str]:
-    """The parents of a node in the DAG's order; join nodes are replaced by their parents."""
+    """The parents of a node in the DAG's order, with joins replaced by their parents."""
     parents: set[str] = set()
     pending = list(nodes[name].parents) if name in nodes else []
     joins: set[str] = set()

@@ -1,4 +1,4 @@
-"""DAGMan's reports on single nodes, and the lines of its files that they come from."""
+"""DAGMan's reports on single nodes, and the lines in its files that produce them."""
 
 from __future__ import annotations
 

@@ -296,10 +296,10 @@ class NodeStateTable:
         return changed
 
     def _update_states(self, affected: set[str]) -> set[str]:
-        """Update final states: joins, futile and unrecorded nodes; return the changed ones.
+        """Update final states; return the changed nodes.
 
-        Without unrecorded nodes, only joins and descendants of failed nodes cost more than a
-        check of their parents.
+        Resolves joins, futile and unrecorded nodes. Without unrecorded nodes, only joins and
+        descendants of failed nodes cost more than a check of their parents.
         """
         nodes, states, inferred = self.nodes, self.states, self._inferred
         old_states = {name: states.get(name) for name in affected}
@@ -353,7 +353,7 @@ class NodeStateTable:
     def _visit_in_order(
         self, names: Iterable[str], step: Callable[[str], Iterable[str]], backwards: bool = False
     ) -> None:
-        """Call ``step`` on ``names``, and on the names that it returns, in the DAG's order.
+        """Call ``step`` on ``names`` in the DAG's order, and on the names it returns.
 
         The returned names must come later in that order.
         """

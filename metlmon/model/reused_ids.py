@@ -1,11 +1,12 @@
-"""Detects job ids that the schedd reused: after a reinstallation it counts from 1 again.
+"""Detects job ids that the schedd reused.
 
-A new submission is recognised by a second 000 that names another node, or whose time differs
-from the first by more than a day or by an odd amount. The same 000 is often read twice (from the
-job's own log and ``nodes.log``, or from a log appended to itself), and then has the same second;
-in a log of another time zone it differs by quarter hours, and in one without years possibly by
-years. Only the two 000 are compared, not their logs, so that the order of reading does not
-matter. Events belong to the last submission before them.
+After a reinstallation the schedd counts from 1 again. A new submission is recognised by a second
+000 that names another node, or whose time differs from the first by more than a day or by an odd
+amount. The same 000 is often read twice (from the job's own log and ``nodes.log``, or from a log
+appended to itself), and then has the same second; in a log of another time zone it differs by
+quarter hours, and in one without years possibly by years. Only the two 000 are compared, not
+their logs, so that the order of reading does not matter. Events belong to the last submission
+before them.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def find_resubmission(job: Job, event: Event, reused_ids: ReusedJobIds) -> bool:
 
 
 def submit_time_difference(job: Job, event: Event) -> timedelta | None:
-    """The difference of this 000 from the known one of the same job, if suspiciously large."""
+    """The difference of this 000 from that of the same job, if suspiciously large."""
     known = job.told_submitted
     difference = abs(event.time - known) if known is not None and not job.noop else timedelta()
     return difference if difference > ONE_HOUR - QUARTER_HOUR else None

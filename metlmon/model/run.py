@@ -271,7 +271,16 @@ def standing(
         if counts[State.UNKNOWN] and (latest is None or state in DONE):
             state = State.UNKNOWN
         failed = latest if state in FAILED else None
-    return RunState(epochs, latest, state, done, inferred, skipped, dict(counts), failed)
+    return RunState(
+        epochs=epochs,
+        latest=latest,
+        state=state,
+        done=done,
+        inferred=inferred,
+        skipped=skipped,
+        states=dict(counts),
+        failed=failed,
+    )
 
 
 def _can_continue(

@@ -18,7 +18,10 @@ SIDE_NODE: Final = r"^(?P<run>.*?)[-_.+]?eval(?:uate|uation)?[-_]?epoch[-_]?(?P<
 
 @frozen
 class Label:
-    """A cohort of runs. ``runs``: names, uuids, prefixes of uuids, or patterns (``run1*``)."""
+    """A cohort of runs.
+
+    ``runs``: names, uuids, prefixes of uuids, or patterns (``run1*``).
+    """
 
     name: str
     runs: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Index of jobs without a proven DAG, and of logs shared with another directory's DAG.
+"""Index of jobs without a proven DAG, and of logs shared with other directories.
 
 A user log can contain jobs of two directories. Once DAGMan's files cover the time of a job's
 submission, they prove or refute that it is ours. As soon as one job of a log is another

@@ -1,10 +1,11 @@
-"""Resolves unrecorded nodes: those that no file mentions, either done earlier or still waiting.
+"""Resolves unrecorded nodes, which no file mentions.
 
-DAGMan starts with the nodes that its rescue file marks ``DONE``, truncates its nodes.log, and
-submits the ready nodes in every cycle. Without the rescue file, the nodes done earlier follow
-from the number of pre-completed nodes in ``.dagman.out``, from nodes that were never submitted
-although ready, and from an end with all nodes done. Manual: "DAGMan Workflows > The Rescue
-DAG"; source followed: ``Dag::SubmitReadyNodes`` in ``dag.cpp``.
+They were either done before the newest DAGMan run, or are still waiting. DAGMan starts with the
+nodes that its rescue file marks ``DONE``, truncates its nodes.log, and submits the ready nodes
+in every cycle. Without the rescue file, the nodes done earlier follow from the number of
+pre-completed nodes in ``.dagman.out``, from nodes that were never submitted although ready, and
+from an end with all nodes done. Manual: "DAGMan Workflows > The Rescue DAG"; source followed:
+``Dag::SubmitReadyNodes`` in ``dag.cpp``.
 """
 
 from __future__ import annotations
@@ -249,14 +250,14 @@ def unrecorded_evidence(
         if pre_completed in done_counts:
             return None
     return UnrecordedEvidence(
-        done,
-        ending[1] if ending is not None else None,
-        process.start if process is not None else None,
-        pre_completed,
-        rescue_missing,
-        has_reports or nodes_log is not None,
-        nodes_log is not None and _submitted_all_ready(dag, nodes_log),
-        over,
+        done=done,
+        ended=ending[1] if ending is not None else None,
+        started=process.start if process is not None else None,
+        pre_completed=pre_completed,
+        rescue_missing=rescue_missing,
+        recorded=has_reports or nodes_log is not None,
+        unthrottled=nodes_log is not None and _submitted_all_ready(dag, nodes_log),
+        over=over,
     )
 
 
@@ -312,7 +313,7 @@ def ended_with_all_done(dag: Dag, state: DagState) -> bool:
 
 
 def told_totals(dag: Dag) -> list[tuple[str, int]]:
-    """Number of nodes reported by the files of the newest DAGMan run, with the file names."""
+    """File names of the newest DAGMan run with the reported number of nodes."""
     totals: list[tuple[str, int | None]] = []
     if dag.processes:
         totals.append((f"{dag.file}.dagman.out", dag.processes[-1].total))
@@ -325,7 +326,7 @@ def told_totals(dag: Dag) -> list[tuple[str, int]]:
 
 
 def is_total(dag: Dag, total: int) -> bool:
-    """Is this the number of nodes of the DAG file? SERVICE nodes may be counted or not."""
+    """Is this the DAG file's number of nodes, with or without SERVICE nodes?"""
     return dag.counted <= total <= len(dag.workflow.nodes)
 
 
@@ -350,7 +351,7 @@ def end_in_utc(dag: Dag) -> datetime | None:
 
 
 def _submitted_all_ready(dag: Dag, nodes_log: tuple[datetime, datetime]) -> bool:
-    """Did the DAGMan that wrote the nodes.log submit all ready nodes, and have time to do so?
+    """Did the DAGMan that wrote the nodes.log submit all ready nodes, and have time to?
 
     Unknown, and False, without its command line.
     """
