@@ -558,14 +558,14 @@ class Ensemble:
     def _redistribute_events(self, merged_job: Job, affected: _Affected) -> None:
         """Add the events of a job to the jobs that it was split into."""
         for stream, events in merged_job.events_by_log():
-            of_nodes_log = next(
+            nodes_log_dag = next(
                 (dag_key for dag_key in merged_job.nodes_logs if stream.file.startswith(dag_key)),
                 None,
             )
             for event in events:
                 job = self.jobs[self.lives.key_at(merged_job.key, event.time)]
-                if stream.rank == LogRole.NODES.value and of_nodes_log is not None:
-                    job.nodes_logs = self.event_store.with_log(job.nodes_logs, of_nodes_log)
+                if stream.rank == LogRole.NODES.value and nodes_log_dag is not None:
+                    job.nodes_logs = self.event_store.with_log(job.nodes_logs, nodes_log_dag)
                 else:
                     job.user_logs = self.event_store.with_log(job.user_logs, stream.file)
                 if job.add(event, stream) and event.number in _ATTRIBUTION_EVENTS:
