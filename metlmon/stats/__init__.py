@@ -1,3 +1,5 @@
-"""What is computed from the ledger: places, time lines, curves, estimates, incidents, windows
-of time; and pandas frames. Pure functions over immutable entries; pandas is imported by what
-makes a frame, and by nothing else."""
+"""Statistics computed from the ledger, as pure functions over immutable entries.
+
+Usage, timelines, learning curves, estimates, incidents, time windows, and pandas frames. Only the
+frame modules import pandas.
+"""

@@ -1,8 +1,8 @@
-"""Where the hours went: by site, by GPU model, by both, and by cause.
+"""Usage by site, by GPU model, by site and GPU model, and by cause of loss.
 
-All sums are :mod:`metlmon.stats.totals`'s over one ledger; whatever has no site (a transfer
-that led to no execution, a hold of a job that never ran) is of the place None, never left out,
-so that the places of one kind sum to the whole.
+Totals come from :mod:`metlmon.stats.totals` over one ledger. Entries without a site (a transfer
+without an execution, a hold of a job that never ran) are grouped under None and never omitted,
+so that the groups of one kind sum to the total.
 """
 
 from __future__ import annotations
@@ -36,36 +36,35 @@ from metlmon.stats.worker import StatsInput
 K = TypeVar("K", bound=Hashable)
 
 SLOW_TIMES: Final = 1.25
-"""A site is slow for a GPU model where its median epoch takes more than so many times that of
-the fastest site with as many GPUs of that model, and its faster quarter is still slower than
-that one's slower quarter. Runs and hosts of one site differ by a tenth or so; a quarter that
-the spreads do not explain is worth an e-mail."""
+"""A site is slow for a GPU model and count if its median epoch exceeds this multiple of the
+fastest site's, and its lower quartile exceeds that site's upper quartile. Runs and hosts of one
+site differ by about 10 %; 25 % beyond the quartiles is worth an e-mail."""
 
-SLOW_LEAST: Final = 3
-"""Epochs that a median is of, on both sides, before it is compared: of two, one odd epoch
-decides."""
+SLOW_MIN_EPOCHS: Final = 3
+"""Minimum epochs on both sides of a comparison: of two, one outlier decides."""
 
 WORTH_LEAST: Final = 3
-"""Completed epochs before a site's GPU-hours per epoch are compared with another's."""
+"""Minimum completed epochs of a site for comparing its GPU-hours per epoch."""
 
 STALL_TIMES: Final = 3.0
-"""An input transfer that came to nothing stalled when it took longer than so many times what
-three of four there take."""
+"""A failed input transfer stalled if it exceeded this multiple of the site's upper quartile."""
 
 STALL_LEAST: Final = STALLED_TRANSFER.total_seconds()
-"""Seconds below which no transfer stalled, however fast the others are: as for problems."""
+"""Minimum seconds of a stalled transfer, as for problems."""
 
-HABIT_LEAST: Final = 4
-"""Transfers that make a habit."""
+STALL_MIN_TRANSFERS: Final = 4
+"""Minimum transfers for a site's upper quartile to be used."""
 
 END_UNKNOWN: Final = "end not logged"
-"""Stands in the key of a cause whose executions ended at a time that no event tells."""
+"""Part of the key of a cause whose executions have no end event."""
 
 
 @frozen
 class Distribution:
-    """``n`` durations in seconds: median, quartiles (linear between ranks), least and most;
-    None of nothing."""
+    """Median, quartiles (linear between ranks), minimum and maximum of ``n`` values.
+
+    All are None if ``n`` is 0.
+    """
 
     n: int = 0
     median: float | None = None
@@ -77,11 +76,11 @@ class Distribution:
 
 @frozen
 class TransferStats:
-    """Input transfers of a place, and the bytes of its executions.
+    """Input transfers of a group of executions, and the bytes of the executions.
 
-    ``ok``: seconds of those that an execution followed. ``failed``: how many came to nothing
-    (aborted or unfinished); ``stalls``: those of them, and of those in flight, that took longer
-    than ``limit`` seconds, ``stalled`` their seconds together. ``sent``, ``received``: bytes.
+    ``ok``: seconds of the transfers that an execution followed. ``failed``: the number of aborted
+    and unfinished ones; ``stalls``: the number of these, and of those in flight, that exceeded
+    ``limit`` seconds; ``stalled``: their total seconds. ``sent``, ``received``: bytes.
     """
 
     ok: Distribution
@@ -101,7 +100,7 @@ class TransferStats:
 
 @frozen
 class Reason:
-    """One folded text of a cause; ``bad``: GPU-seconds, ``outcome``: how its executions ended."""
+    """One folded text of a cause, with the outcome and the lost GPU-seconds (``bad``)."""
 
     text: str
     outcome: Outcome
@@ -111,12 +110,12 @@ class Reason:
 
 @frozen
 class Cause:
-    """One cause of lost time: executions and holds with the same code, or, where there is none,
-    with the same folded reason.
+    """A cause of loss: executions and holds with the same code, else the same folded reason.
 
-    ``executions`` ended by it; ``holds``: all holds by it; ``both``: holds that ended one of
-    those executions. ``bad``: GPU-seconds. ``reasons``: the texts, the most expensive first;
-    ``example``: one as it was logged. ``end_unknown``: when its executions ended was not logged.
+    ``executions``: the number it ended; ``holds``: the number of holds; ``both``: the holds that
+    ended one of these executions. ``bad``: lost GPU-seconds. ``reasons``: the texts, the most
+    expensive first; ``example``: one of them as logged. ``end_unknown``: the ends of its
+    executions were not logged.
     """
 
     key: str
@@ -134,20 +133,20 @@ class Cause:
 
     @property
     def times(self) -> int:
-        """How often it struck: a hold and the eviction it caused are one thing."""
+        """The number of occurrences; a hold and the eviction it caused count once."""
         return self.executions + self.holds - self.both
 
 
 @frozen
 class SiteUsage:
-    """A site, a GPU model (``name``; None: not known), or the whole.
+    """Usage of a site, of a GPU model (``name``; None: unknown), or in total.
 
-    ``targets``: those that its executions wanted to go to. ``machines``: GPU models and numbers
-    of GPUs of its executions, ``sites``: their sites; the most executions first. ``epoch``:
-    seconds of the executions that completed an epoch; ``hidden``: how many of these lasted less
-    than half of their epoch's longest one, so that they may not have trained it. ``wait``:
-    seconds in the queue before each execution. ``evictions``: executions that ended although
-    the job had not, other than by a hold; ``holds``: all holds.
+    ``targets``: requested targets of its executions. ``machines``: their GPU models and counts,
+    ``sites``: their sites; most frequent first. ``epoch``: seconds of the executions that
+    completed an epoch; ``hidden``: the number of these that were shorter than half of their
+    epoch's longest execution, so that they may not have trained it. ``wait``: queue seconds
+    before each execution. ``evictions``: executions that ended before their job did, other than
+    by a hold; ``holds``: all holds.
     """
 
     name: str | None
@@ -171,9 +170,11 @@ class SiteUsage:
 
 @frozen
 class SiteGpuUsage:
-    """A GPU model, so many of them, at a site. ``times``: its median epoch against that of the
-    fastest site with as many of the same model (``fastest``), where both have enough of them;
-    ``slow``: that is more than the spreads explain."""
+    """Usage of one GPU model and count at one site.
+
+    ``times``: its median epoch relative to that of ``fastest``, the fastest site with the same
+    model and count, where both have enough epochs. ``slow``: slower than :data:`SLOW_TIMES`.
+    """
 
     gpu: str | None
     gpus: int | None
@@ -188,8 +189,11 @@ class SiteGpuUsage:
 
 @frozen
 class Waiting:
-    """Waits that led to no execution, of the jobs for one target: they are not in any median.
-    ``waiting``: idle at as-of; ``removed``: while idle. The longest of each, in seconds."""
+    """Waits without an execution, of one target's jobs; they are in no median.
+
+    ``waiting``: jobs idle at as-of; ``removed``: jobs removed while idle; with the longest wait
+    of each in seconds.
+    """
 
     target: str | None
     waiting: int
@@ -200,9 +204,11 @@ class Waiting:
 
 @frozen
 class Usage:
-    """All places of the ensemble in ``window``; those of each kind by GPU-seconds, the most
-    first. ``hidden``: completed epochs whose successful execution lasted less than half of
-    their longest one. ``executions``: what everything is added up from."""
+    """Usage of the ensemble in ``window``; groups of each kind by descending GPU-seconds.
+
+    ``hidden``: completed epochs whose successful execution was shorter than half of their longest
+    one. ``executions``: the executions that all totals are computed from.
+    """
 
     as_of: datetime | None
     window: TimeWindow
@@ -219,49 +225,51 @@ class Usage:
 
     @property
     def ranked(self) -> tuple[SiteUsage, ...]:
-        """Known sites by what an epoch costs there in GPU-hours, the cheapest first; those with
-        too few epochs are left out."""
+        """Known sites with enough epochs, by ascending GPU-hours per epoch."""
         known = [
-            (place.cost, place)
-            for place in self.sites
-            if place.name is not None and place.sum.completed >= WORTH_LEAST
+            (usage.cost, usage)
+            for usage in self.sites
+            if usage.name is not None and usage.sum.completed >= WORTH_LEAST
         ]
-        costly = [(cost, place) for cost, place in known if cost is not None]
-        return tuple(place for _, place in sorted(costly, key=lambda pair: pair[0]))
+        by_cost = [(cost, usage) for cost, usage in known if cost is not None]
+        return tuple(usage for _, usage in sorted(by_cost, key=lambda pair: pair[0]))
 
 
-def sites(basis: StatsInput) -> Usage:
-    """The figure of the Sites screen: everything up to as-of."""
-    return places_in(measured(basis.ledger))
+def sites(stats_input: StatsInput) -> Usage:
+    """The statistic of the Sites screen: usage up to as-of."""
+    return places_in(measured(stats_input.ledger))
 
 
 def places_in(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
-    """All places of what lies in ``window``. A sub-DAG's DAGMan runs at no site and has no
-    GPU: its executions are left out."""
-    part = clipped(ledger, window)
-    booking = _UsageBuilder(part, window, {e.job for e in ledger.executions if not e.dagman})
+    """The usage within ``window``, without the executions of sub-DAGs' DAGMan jobs."""
+    window_ledger = clipped(ledger, window)
+    builder = _UsageBuilder(
+        window_ledger, window, {e.job for e in ledger.executions if not e.dagman}
+    )
     return Usage(
-        ledger.as_of,
-        window,
-        booking.place(None, booking.executions, booking.inputs, booking.holds, booking.idle_bytes),
-        booking.places(lambda e: e.site, lambda t: t.site, lambda h: h.site),
-        # A transfer that led nowhere was for no GPU yet.
-        booking.places(lambda e: e.gpu, booking.gpu_of, lambda h: h.gpu),
-        _compared(booking.cells()),
-        causes_of(booking.executions, booking.holds),
-        tuple(_waiting(ledger, window)),
-        tuple(booking.epochs[e.job] for e in booking.finals if booking.is_hidden(e)),
-        booking.executions,
-        ledger.nodes_unlogged,
-        ledger.measure,
+        as_of=ledger.as_of,
+        window=window,
+        total=builder.usage(
+            None, builder.executions, builder.inputs, builder.holds, builder.idle_bytes
+        ),
+        sites=builder.usages(lambda e: e.site, lambda t: t.site, lambda h: h.site),
+        # A transfer without an execution has no GPU.
+        gpus=builder.usages(lambda e: e.gpu, builder.gpu_of, lambda h: h.gpu),
+        cells=_compare(builder.cells()),
+        causes=causes_of(builder.executions, builder.holds),
+        waiting=tuple(_waits(ledger, window)),
+        hidden=tuple(builder.epochs[e.job] for e in builder.finals if builder.is_hidden(e)),
+        executions=builder.executions,
+        nodes_unlogged=ledger.nodes_unlogged,
+        measure=ledger.measure,
     )
 
 
-# --- spreads ----------------------------------------------------------------------------------
+# --- distributions ----------------------------------------------------------------------------
 
 
 def spread(values: Iterable[float | None]) -> Distribution:
-    """The spread of the known values."""
+    """The distribution of the values that are not None."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return Distribution()
@@ -270,54 +278,56 @@ def spread(values: Iterable[float | None]) -> Distribution:
 
 
 def habit(seconds: Distribution) -> float:
-    """Seconds from which on an input transfer stalls where others take as long as these."""
-    usual = seconds.high if seconds.n >= HABIT_LEAST else None
-    return max(STALL_LEAST, STALL_TIMES * (usual or 0.0))
+    """Seconds beyond which an input transfer counts as stalled, given the successful ones."""
+    upper_quartile = seconds.high if seconds.n >= STALL_MIN_TRANSFERS else None
+    return max(STALL_LEAST, STALL_TIMES * (upper_quartile or 0.0))
 
 
-# --- places -----------------------------------------------------------------------------------
+# --- sites and GPUs ---------------------------------------------------------------------------
 
 
 def is_evicted(outcome: Outcome) -> bool:
-    """Did the execution end although the job was not done, held or removed?"""
+    """Did the execution end without its job being done, held or removed?"""
     return outcome in (Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED)
 
 
 Bytes = tuple[int, int]
 Held = tuple[HoldEntry, ExecutionEntry | None]
-"""A hold, and the execution that it ended."""
+"""A hold, and the execution that it ended, if any."""
 
 
 class _UsageBuilder:
-    """The entries of one ledger, clipped to ``window``, and what they tell of each other. ``ran``:
-    the jobs that have an execution, in the window or not."""
+    """Builds the usage from a ledger clipped to ``window``.
+
+    ``ran``: the jobs that have an execution, in the window or not.
+    """
 
     def __init__(self, ledger: Ledger, window: TimeWindow, ran: Set[JobId]) -> None:
         self.executions = tuple(e for e in ledger.executions if not e.dagman)
         self.finals = [e for e in self.executions if e.final]
         self.inputs = [t for t in ledger.transfers if t.direction == "input" and t.counted]
-        self.holds = _tied(ledger.jobs, self.executions)
+        self.holds = _match_holds(ledger.jobs, self.executions)
         self.idle_bytes = _bytes_of_idle(job for job in ledger.jobs if job.job not in ran)
         self.epochs: dict[JobId, EpochEntry] = {
             job: epoch for epoch in ledger.epochs for job in epoch.jobs
         }
         self._gpus = _gpus_by_start(self.executions)
-        # Asked four times each: for the whole, the site, the GPU model, and both.
+        # Each is used four times: in total, by site, by GPU model, and by both.
         timed: tuple[ExecutionEntry | TransferEntry, ...] = (*self.finals, *self.inputs)
-        self._lasted = {id(e): whole_seconds(ledger, window, e) for e in timed}
+        self._durations = {id(e): whole_seconds(ledger, window, e) for e in timed}
 
     def is_hidden(self, final: ExecutionEntry) -> bool:
         epoch = self.epochs.get(final.job)
         return epoch is not None and epoch.hidden
 
     def gpu_of(self, transfer: TransferEntry) -> str | None:
-        """The GPU of the execution that an input transfer led to."""
+        """The GPU of the execution that followed an input transfer."""
         if transfer.outcome != "ok" or transfer.start is None:
             return None
         later = [gpu for start, gpu in self._gpus.get(transfer.job, ()) if start >= transfer.start]
         return later[0] if later else None
 
-    def places(
+    def usages(
         self,
         of_execution: Callable[[ExecutionEntry], str | None],
         of_transfer: Callable[[TransferEntry], str | None],
@@ -325,146 +335,150 @@ class _UsageBuilder:
     ) -> tuple[SiteUsage, ...]:
         executions = grouped(self.executions, of_execution)
         inputs = grouped(self.inputs, of_transfer)
-        holds = grouped(self.holds, lambda held: of_hold(held[0]))
+        holds = grouped(self.holds, lambda pair: of_hold(pair[0]))
         names: dict[str | None, None] = dict.fromkeys((*executions, *inputs, *holds))
         if any(self.idle_bytes):
             names[None] = None
-        made = [
-            self.place(
-                name,
-                executions.get(name, ()),
-                inputs.get(name, ()),
-                holds.get(name, ()),
-                self.idle_bytes if name is None else (0, 0),
+        usages = [
+            self.usage(
+                name=name,
+                executions=executions.get(name, ()),
+                inputs=inputs.get(name, ()),
+                holds=holds.get(name, ()),
+                idle_bytes=self.idle_bytes if name is None else (0, 0),
             )
             for name in names
         ]
-        return tuple(sorted(made, key=_largest_first))
+        return tuple(sorted(usages, key=_largest_first))
 
-    def place(
+    def usage(
         self,
         name: str | None,
         executions: Sequence[ExecutionEntry],
         inputs: Sequence[TransferEntry],
         holds: Sequence[Held],
-        more: Bytes,
+        idle_bytes: Bytes,
     ) -> SiteUsage:
         counted = [e for e in executions if e.counted]
         by_hold = {id(e) for _, e in holds}
+        epoch, hidden = self._epochs(executions)
         return SiteUsage(
-            name,
-            tuple(sorted({e.target for e in executions if e.target is not None})),
-            _by_number((e.gpu, e.gpus) for e in executions),
-            _by_number(e.site for e in executions),
-            tally(executions),
-            *self._epochs(executions),
-            spread(e.wait for e in counted),
-            self._moved(executions, inputs, more),
-            sum(is_evicted(e.outcome) and id(e) not in by_hold for e in counted),
-            len(holds),
-            causes_of(executions, holds),
+            name=name,
+            targets=tuple(sorted({e.target for e in executions if e.target is not None})),
+            machines=_by_frequency((e.gpu, e.gpus) for e in executions),
+            sites=_by_frequency(e.site for e in executions),
+            sum=tally(executions),
+            epoch=epoch,
+            hidden=hidden,
+            wait=spread(e.wait for e in counted),
+            input=self._transfers(executions, inputs, idle_bytes),
+            evictions=sum(is_evicted(e.outcome) and id(e) not in by_hold for e in counted),
+            holds=len(holds),
+            causes=causes_of(executions, holds),
         )
 
     def cells(self) -> list[SiteGpuUsage]:
         groups = grouped(self.executions, lambda e: (e.gpu, e.gpus, e.site))
         return [
-            SiteGpuUsage(*where, tally(entries), *self._epochs(entries))
-            for where, entries in groups.items()
+            SiteGpuUsage(*group, tally(entries), *self._epochs(entries))
+            for group, entries in groups.items()
         ]
 
     def _epochs(self, executions: Iterable[ExecutionEntry]) -> tuple[Distribution, int]:
-        """Whole seconds of the epochs completed, also where only a part is in the window."""
+        """Full durations of the completed epochs, also of those partly in the window."""
         finals = [e for e in executions if e.final]
-        return spread(self._lasted[id(e)] for e in finals), sum(map(self.is_hidden, finals))
+        return spread(self._durations[id(e)] for e in finals), sum(map(self.is_hidden, finals))
 
-    def _moved(
+    def _transfers(
         self,
         executions: Iterable[ExecutionEntry],
         inputs: Sequence[TransferEntry],
-        more: Bytes,
+        idle_bytes: Bytes,
     ) -> TransferStats:
-        ok = spread(self._lasted[id(t)] for t in inputs if t.outcome == "ok")
+        ok = spread(self._durations[id(t)] for t in inputs if t.outcome == "ok")
         limit = habit(ok)
         lost = [t for t in inputs if t.outcome != "ok"]
-        stalls = [s for t in lost if (s := self._lasted[id(t)]) is not None and s > limit]
-        sent, received = more
+        stalls = [s for t in lost if (s := self._durations[id(t)]) is not None and s > limit]
+        sent, received = idle_bytes
         for entry in executions:
             sent += entry.bytes_sent or 0
             received += entry.bytes_received or 0
         kinds = [t.outcome for t in lost]
         return TransferStats(
-            ok,
-            kinds.count("aborted"),
-            kinds.count("unfinished"),
-            kinds.count("in-flight"),
-            len(stalls),
-            sum(stalls),
-            limit,
-            sent,
-            received,
+            ok=ok,
+            aborted=kinds.count("aborted"),
+            unfinished=kinds.count("unfinished"),
+            in_flight=kinds.count("in-flight"),
+            stalls=len(stalls),
+            stalled=sum(stalls),
+            limit=limit,
+            sent=sent,
+            received=received,
         )
 
 
 def _gpus_by_start(
     executions: Iterable[ExecutionEntry],
 ) -> dict[JobId, list[tuple[datetime, str | None]]]:
-    found: dict[JobId, list[tuple[datetime, str | None]]] = {}
+    gpus: dict[JobId, list[tuple[datetime, str | None]]] = {}
     for entry in executions:
-        found.setdefault(entry.job, []).append((entry.start, entry.gpu))
-    return found
+        gpus.setdefault(entry.job, []).append((entry.start, entry.gpu))
+    return gpus
 
 
 def _bytes_of_idle(jobs: Iterable[JobEntry]) -> Bytes:
-    """Bytes of jobs without an execution: nothing else has them."""
+    """Bytes of jobs without an execution, which no execution entry has."""
     own = [job for job in jobs if not job.dagman]
     return sum(job.bytes_sent or 0 for job in own), sum(job.bytes_received or 0 for job in own)
 
 
-def _by_number(values: Iterable[K]) -> tuple[K, ...]:
-    """Each value once, the most frequent first."""
+def _by_frequency(values: Iterable[K]) -> tuple[K, ...]:
+    """The distinct values, the most frequent first."""
     counts: dict[K, int] = {}
     for value in values:
         counts[value] = counts.get(value, 0) + 1
     return tuple(sorted(counts, key=lambda value: (-counts[value], str(value))))
 
 
-def _largest_first(place: SiteUsage) -> tuple[float, int, str]:
-    return -place.sum.total, -place.sum.executions, place.name or ""
+def _largest_first(usage: SiteUsage) -> tuple[float, int, str]:
+    return -usage.sum.total, -usage.sum.executions, usage.name or ""
 
 
 # --- site and GPU -----------------------------------------------------------------------------
 
 
-def _compared(cells: Iterable[SiteGpuUsage]) -> tuple[SiteGpuUsage, ...]:
-    """The cells, model by model, the most GPU-seconds first; each with how it compares."""
-    made: list[tuple[float, list[SiteGpuUsage]]] = []
+def _compare(cells: Iterable[SiteGpuUsage]) -> tuple[SiteGpuUsage, ...]:
+    """The cells with their comparison, GPU models by descending GPU-seconds."""
+    models: list[tuple[float, list[SiteGpuUsage]]] = []
     for group in grouped(cells, lambda cell: (cell.gpu, cell.gpus)).values():
         fastest = _fastest(group)
         ordered = sorted(group, key=lambda c: (c.epoch.median or float("inf"), c.site or ""))
-        made.append(
-            (sum(cell.sum.total for cell in group), [_against(fastest, c) for c in ordered])
+        models.append(
+            (sum(cell.sum.total for cell in group), [_compare_with(fastest, c) for c in ordered])
         )
-    made.sort(key=lambda pair: -pair[0])
-    return tuple(cell for _, group in made for cell in group)
+    models.sort(key=lambda pair: -pair[0])
+    return tuple(cell for _, group in models for cell in group)
 
 
 def _fastest(group: Iterable[SiteGpuUsage]) -> SiteGpuUsage | None:
-    """The cell that the others are compared with."""
-    able = [cell for cell in group if _comparable(cell)]
-    return min(able, key=lambda cell: cell.epoch.median or 0.0) if len(able) > 1 else None
+    """The reference of a comparison; None if fewer than two cells are comparable."""
+    comparable = [cell for cell in group if _comparable(cell)]
+    return (
+        min(comparable, key=lambda cell: cell.epoch.median or 0.0) if len(comparable) > 1 else None
+    )
 
 
 def _comparable(cell: SiteGpuUsage) -> bool:
     known = cell.gpu is not None and cell.site is not None
-    return known and cell.epoch.n >= SLOW_LEAST and bool(cell.epoch.median)
+    return known and cell.epoch.n >= SLOW_MIN_EPOCHS and bool(cell.epoch.median)
 
 
-def _against(fastest: SiteGpuUsage | None, cell: SiteGpuUsage) -> SiteGpuUsage:
+def _compare_with(fastest: SiteGpuUsage | None, cell: SiteGpuUsage) -> SiteGpuUsage:
     if fastest is None or not fastest.epoch.median or not _comparable(cell):
         return cell
     times = (cell.epoch.median or 0.0) / fastest.epoch.median
-    apart = (cell.epoch.low or 0.0) > (fastest.epoch.high or 0.0)
-    slow = times > SLOW_TIMES and apart
+    beyond_quartiles = (cell.epoch.low or 0.0) > (fastest.epoch.high or 0.0)
+    slow = times > SLOW_TIMES and beyond_quartiles
     return replace(cell, times=times, fastest=fastest.site, slow=slow)
 
 
@@ -472,13 +486,15 @@ def _against(fastest: SiteGpuUsage | None, cell: SiteGpuUsage) -> SiteGpuUsage:
 
 
 def cause_key(code: int | None, subcode: int | None, text: str) -> str:
-    """``1023/0``, or the folded reason where no code tells."""
+    """``1023/0``, or the folded reason if there is no code."""
     return f"{code}/{subcode or 0}" if code else text
 
 
 def cause_of_execution(entry: ExecutionEntry) -> str:
-    """The key of what ended a bad execution. One whose end was not logged is apart: what it
-    cost is a guess."""
+    """The cause key of a bad execution.
+
+    Executions without a logged end have their own key, since their cost is a guess.
+    """
     if entry.uncertain:
         return f"{entry.outcome.value}, {END_UNKNOWN}"
     return cause_key(entry.code, entry.subcode, entry.cause or entry.outcome.value)
@@ -487,10 +503,12 @@ def cause_of_execution(entry: ExecutionEntry) -> str:
 def causes_of(
     executions: Iterable[ExecutionEntry], holds: Iterable[Held] = ()
 ) -> tuple[Cause, ...]:
-    """What ended bad executions and what held jobs, the most GPU-seconds first. A hold that
-    ended an execution is of that one's cause."""
-    struck = grouped((e for e in executions if e.kind == "bad"), cause_of_execution)
-    held = grouped(
+    """The causes of bad executions and of holds, by descending GPU-seconds.
+
+    A hold that ended an execution has the cause of that execution.
+    """
+    by_executions = grouped((e for e in executions if e.kind == "bad"), cause_of_execution)
+    by_holds = grouped(
         holds,
         lambda pair: (
             cause_key(pair[0].code, pair[0].subcode, pair[0].cause)
@@ -498,22 +516,27 @@ def causes_of(
             else cause_of_execution(pair[1])
         ),
     )
-    made = [_cause(key, struck.get(key, []), held.get(key, [])) for key in struck | held]
-    return tuple(sorted(made, key=lambda c: (-c.bad, -c.times, c.key)))
+    causes = [
+        _build_cause(key, by_executions.get(key, []), by_holds.get(key, []))
+        for key in by_executions | by_holds
+    ]
+    return tuple(sorted(causes, key=lambda c: (-c.bad, -c.times, c.key)))
 
 
-def _tied(jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]) -> list[Held]:
-    """Every hold with the execution that it ended, which is logged within seconds before it."""
+def _match_holds(jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]) -> list[Held]:
+    """Every hold with the execution it ended, whose end is logged seconds before the hold."""
     ended = grouped((e for e in executions if e.kind == "bad" and e.counted), lambda e: e.job)
-    tied: list[Held] = []
+    matched: list[Held] = []
     for job in jobs:
         if not job.dagman and job.holds:
             ends = {
                 aware: _Ends(e for e in ended.get(job.job, ()) if _is_aware(e.end) is aware)
                 for aware in (False, True)
             }
-            tied += [(hold, ends[_is_aware(hold.start)].before(hold.start)) for hold in job.holds]
-    return tied
+            matched += [
+                (hold, ends[_is_aware(hold.start)].before(hold.start)) for hold in job.holds
+            ]
+    return matched
 
 
 def _is_aware(when: datetime | None) -> bool:
@@ -521,7 +544,7 @@ def _is_aware(when: datetime | None) -> bool:
 
 
 class _Ends:
-    """The executions of a job by when they ended; all with a time zone, or all without."""
+    """The executions of a job by end time; all ends are zone-aware, or all are naive."""
 
     def __init__(self, executions: Iterable[ExecutionEntry]) -> None:
         self._executions = [e for e in executions if e.end is not None]
@@ -531,7 +554,7 @@ class _Ends:
         self._first: dict[tuple[int, int], int] = {}
 
     def before(self, moment: datetime) -> ExecutionEntry | None:
-        """The first in the log that ended at this moment, or within :data:`SAME_MOMENT` before."""
+        """The first in the log that ended within :data:`SAME_MOMENT` before ``moment``."""
         window = bisect_left(self._ends, moment - SAME_MOMENT), bisect_right(self._ends, moment)
         if window[0] >= window[1]:
             return None
@@ -540,76 +563,88 @@ class _Ends:
         return self._executions[self._first[window]]
 
 
-def _cause(key: str, executions: Sequence[ExecutionEntry], holds: Sequence[Held]) -> Cause:
+def _build_cause(key: str, executions: Sequence[ExecutionEntry], holds: Sequence[Held]) -> Cause:
     texts = grouped(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
     reasons = [
         Reason(text, outcome, sum(e.counted for e in es), sum(e.gpu_seconds or 0.0 for e in es))
         for (text, outcome), es in texts.items()
     ]
-    told_already = {text for text, _ in texts}
-    lone = dict.fromkeys(hold.cause for hold, execution in holds if execution is None)
-    reasons += [Reason(text, Outcome.HELD, 0, 0.0) for text in lone if text not in told_already]
+    execution_texts = {text for text, _ in texts}
+    hold_texts = dict.fromkeys(hold.cause for hold, execution in holds if execution is None)
+    reasons += [
+        Reason(text, Outcome.HELD, 0, 0.0) for text in hold_texts if text not in execution_texts
+    ]
     reasons.sort(key=lambda reason: (-reason.bad, -reason.executions, reason.text))
     first = executions[0] if executions else None
     code, subcode = (
         (holds[0][0].code, holds[0][0].subcode) if first is None else (first.code, first.subcode)
     )
-    told = max(executions, key=lambda e: e.gpu_seconds or 0.0, default=None)
+    costliest = max(executions, key=lambda e: e.gpu_seconds or 0.0, default=None)
     unknown = first is not None and first.uncertain
     return Cause(
-        key,
-        f"{key}: {reasons[0].text}" if unknown else reasons[0].text,
-        code or None,
-        subcode if code else None,
-        sum(e.counted for e in executions),
-        len(holds),
-        sum(execution is not None for _, execution in holds),
-        sum(e.gpu_seconds or 0.0 for e in executions),
-        tuple(dict.fromkeys(reason.outcome for reason in reasons)),
-        tuple(reasons),
-        told.reason if told is not None else None,
-        unknown,
+        key=key,
+        text=f"{key}: {reasons[0].text}" if unknown else reasons[0].text,
+        code=code or None,
+        subcode=subcode if code else None,
+        executions=sum(e.counted for e in executions),
+        holds=len(holds),
+        both=sum(execution is not None for _, execution in holds),
+        bad=sum(e.gpu_seconds or 0.0 for e in executions),
+        outcomes=tuple(dict.fromkeys(reason.outcome for reason in reasons)),
+        reasons=tuple(reasons),
+        example=costliest.reason if costliest is not None else None,
+        end_unknown=unknown,
     )
 
 
-# --- waits that led to nothing ----------------------------------------------------------------
+# --- waits without an execution ---------------------------------------------------------------
 
 
-def _waiting(ledger: Ledger, window: TimeWindow) -> Iterable[Waiting]:
-    """By target: jobs that wait still (told where as-of is in the window), and those removed
-    while they waited (where they were removed in it)."""
+def _waits(ledger: Ledger, window: TimeWindow) -> Iterable[Waiting]:
+    """Per target, the jobs that wait at as-of and those removed while waiting.
+
+    The former count if as-of is in the window, the latter if the removal is.
+    """
     waits: dict[str | None, list[float]] = {}
     removed: dict[str | None, list[float]] = {}
     for job in ledger.jobs:
         if job.dagman or not job.states:
             continue
-        begun, state = job.states[-1]
-        if state is State.IDLE and ledger.as_of and _has(ledger, window, ledger.as_of):
-            waits.setdefault(job.target, []).append(ledger.between(begun, ledger.as_of))
-        elif state is State.REMOVED and len(job.states) > 1 and _has(ledger, window, begun):
-            since, before = job.states[-2]
-            lasted = ledger.between(since, begun)
-            # Evicted and removed in one breath is no wait.
-            if before is State.IDLE and lasted > SAME_MOMENT.total_seconds():
-                removed.setdefault(job.target, []).append(lasted)
+        since, state = job.states[-1]
+        if state is State.IDLE and ledger.as_of and _in_window(ledger, window, ledger.as_of):
+            waits.setdefault(job.target, []).append(ledger.between(since, ledger.as_of))
+        elif state is State.REMOVED and len(job.states) > 1 and _in_window(ledger, window, since):
+            idle_since, before = job.states[-2]
+            waited = ledger.between(idle_since, since)
+            # An eviction directly followed by the removal is no wait.
+            if before is State.IDLE and waited > SAME_MOMENT.total_seconds():
+                removed.setdefault(job.target, []).append(waited)
     for target in sorted({*waits, *removed}, key=lambda name: (name is None, name or "")):
-        now, gone = waits.get(target, []), removed.get(target, [])
-        yield Waiting(target, len(now), max(now, default=None), len(gone), max(gone, default=None))
+        idle, removed_waits = waits.get(target, []), removed.get(target, [])
+        yield Waiting(
+            target,
+            len(idle),
+            max(idle, default=None),
+            len(removed_waits),
+            max(removed_waits, default=None),
+        )
 
 
-def _has(ledger: Ledger, window: TimeWindow, moment: datetime) -> bool:
+def _in_window(ledger: Ledger, window: TimeWindow, moment: datetime) -> bool:
     after = window.since is None or ledger.between(moment, window.since) <= 0
     return after and (window.until is None or ledger.between(moment, window.until) > 0)
 
 
-# --- the executions behind a number -----------------------------------------------------------
+# --- executions behind a total ----------------------------------------------------------------
 
 
 @frozen
 class UsageFilter:
-    """Which executions a number was added up from. ``site``, ``gpu``: as logged, in a tuple of
-    one, since None is a place too; ``gpus``: so many; ``cause``: a cause's key. What is None
-    does not choose."""
+    """Selects the executions behind a total.
+
+    ``site``, ``gpu`` (as logged) and ``gpus`` (count) are tuples of one, since None is a valid
+    value; ``cause``: the key of a cause. An attribute that is None matches everything.
+    """
 
     site: tuple[str | None] | None = None
     gpu: tuple[str | None] | None = None
@@ -617,7 +652,7 @@ class UsageFilter:
     cause: str | None = None
 
     def has(self, entry: ExecutionEntry) -> bool:
-        """Is this execution one of them?"""
+        """Does the filter match this execution?"""
         return (
             (self.site is None or entry.site == self.site[0])
             and (self.gpu is None or entry.gpu == self.gpu[0])
@@ -629,12 +664,12 @@ class UsageFilter:
         )
 
 
-def chosen(found: Usage, choice: UsageFilter) -> tuple[ExecutionEntry, ...]:
-    """The executions behind a number, in order of their start."""
-    kept = [entry for entry in found.executions if choice.has(entry)]
-    return tuple(sorted(kept, key=lambda entry: (entry.start.replace(tzinfo=None), entry.job)))
+def chosen(usage: Usage, usage_filter: UsageFilter) -> tuple[ExecutionEntry, ...]:
+    """The executions that match the filter, in order of their start."""
+    matching = [entry for entry in usage.executions if usage_filter.has(entry)]
+    return tuple(sorted(matching, key=lambda entry: (entry.start.replace(tzinfo=None), entry.job)))
 
 
-def hidden_jobs(found: Usage) -> Mapping[JobId, EpochEntry]:
-    """Epochs that another execution trained than the one that succeeded, by their jobs."""
-    return {job: epoch for epoch in found.hidden for job in epoch.jobs}
+def hidden_jobs(usage: Usage) -> Mapping[JobId, EpochEntry]:
+    """Epochs trained by another execution than the successful one, by their jobs."""
+    return {job: epoch for epoch in usage.hidden for job in epoch.jobs}

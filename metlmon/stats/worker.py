@@ -1,8 +1,7 @@
-"""What screens ask of the figures, while the ensemble moves: computed once for each picture,
-and never on the screen's time where it takes long.
+"""Background evaluator of statistics: one evaluation per snapshot, outside the UI thread.
 
-A :class:`StatsInput` is everything that figures are computed from; a figure is a pure function of
-it. :meth:`StatsWorker.of` gives the figure's newest value.
+A statistic is a pure function of a :class:`StatsInput`. :meth:`StatsWorker.of` returns its newest
+value. Statistics of small ensembles are computed synchronously.
 """
 
 from __future__ import annotations
@@ -25,36 +24,35 @@ from metlmon.snapshot.types import Status
 T = TypeVar("T")
 
 AT_ONCE: Final = 200
-"""Nodes up to which a figure is computed when it is asked for (some ten milliseconds); those of
-a larger ensemble are computed in a thread, and told of when they are there."""
+"""Nodes up to which statistics are computed synchronously (about 10 ms), not in the thread."""
 
 FIRST_AT_ONCE: Final = 1000
-"""Nodes up to which that is so when a screen has nothing to show yet: a tenth of a second's wait
-is better than a screen that is empty for as long."""
+"""The same limit for a first value: a 0.1 s delay is better than an empty screen."""
 
 WRITTEN_SECONDS: Final = 5.0
-"""How often what the jobs write is looked at again while somebody wants it: an epoch takes
-hours, a progress line counts seconds; each look is one ``stat`` per file."""
+"""Polling interval of the job files while a screen shows them: one ``stat`` per file."""
 
 CLOCK_SECONDS: Final = 15.0
-"""While nothing happens but that time goes by, figures are this old at most: they are hours and
-days, and each costs as much as a picture."""
+"""Maximum age while only the clock advances: values are in hours and costly to compute."""
 
 SHARE_IDLE: Final = 400.0
-"""And where they take long, so many times as old as that takes: a quarter of a per cent."""
+"""Minimum ratio of that maximum age to the computation time: limits the load to 0.25 %."""
 
 SHARE: Final = 5.0
-"""After work that took so long the thread rests for this many times as long."""
+"""Pause of the thread after each pass, as a multiple of the duration of the pass."""
 
 FORGET_SECONDS: Final = 10.0
-"""A figure that nobody asked for since is not computed anew."""
+"""A statistic that was not requested for this long is no longer updated."""
 
 
 @frozen
 class StatsInput:
-    """All that figures are computed from. ``trainings`` by run key, ``streams`` by job: what
-    the jobs wrote, empty until it was read once (``written`` tells). ``described`` tells of the
-    DAG files' nodes: asked for by the few figures that need them."""
+    """The input of every statistic.
+
+    ``trainings`` (by run key) and ``streams`` (by job) hold the content of the job files; both
+    are empty until the first read (``written`` is False). ``described`` loads the description of
+    the DAG files' nodes, which few statistics need.
+    """
 
     status: Status
     ledger: Ledger
@@ -67,131 +65,146 @@ class StatsInput:
 
 @dataclass(slots=True)
 class _CachedStat:
+    """The last value of a statistic, its input, and the time of the last request."""
+
     value: Any = None
     basis: StatsInput | None = None
-    asked: float = 0.0
+    requested: float = 0.0
 
 
 class StatsWorker:
-    """The figures of one feed. ``tell`` is called, in the study's own thread, when a value has
-    come that was not there when it was asked for."""
+    """Evaluates the statistics of one feed.
+
+    ``tell`` is called in the worker thread when a value has changed since it was requested.
+    """
 
     def __init__(self, feed: Feed, tell: Callable[[], None]) -> None:
         self._feed = feed
-        self._tell = tell
+        self._on_change = tell
         self._lock = threading.RLock()
         self._wake = threading.Event()
-        self._hurry = threading.Event()
+        self._skip_pause = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._figures: dict[Callable[[StatsInput], Any], _CachedStat] = {}
-        self._of: Snapshot | None = None
-        self._made = float("-inf")
+        self._snapshot: Snapshot | None = None
+        self._built_at = float("-inf")
         self._cost = 0.0
-        self._cost_of: Snapshot | None = None
-        self._basis: StatsInput | None = None
+        self._cost_snapshot: Snapshot | None = None
+        self._input: StatsInput | None = None
         self._trainings: Mapping[str, TrainingOutput] = {}
         self._streams: Mapping[JobId, Streamed] = {}
-        self._written = False
-        self._wanted_written = float("-inf")
+        self._files_read = False
+        self._files_requested = float("-inf")
         self._errors: dict[object, str] = {}
 
     @property
     def error(self) -> str | None:
-        """What failed the last time that it was tried; None when all goes well."""
+        """The message of a statistic whose last evaluation failed; None if none did."""
         return next(iter(self._errors.values()), None)
 
-    def of(self, figure: Callable[[StatsInput], T]) -> T | None:
-        """The newest value of ``figure``; None while it is computed for the first time.
-        Returns at once: what takes long comes later, and is told."""
-        with self._lock:
-            known = self._figures.setdefault(figure, _CachedStat())
-            known.asked = time.monotonic()
-            update = self._feed.latest
-            if update is None:
-                return cast(T | None, known.value)
-            nodes = sum(update.status.node_states.values())
-            if nodes <= (FIRST_AT_ONCE if known.basis is None else AT_ONCE):
-                begun = time.thread_time()
-                try:
-                    self._bring(known, figure, self._newest(update))
-                except Exception as error:
-                    self._tell_failure(figure, error)
-                self._charge(time.thread_time() - begun)
-            elif known.basis is None:
-                # Somebody waits before an empty screen: the thread rests later.
-                self._hurry.set()
-                self._rouse()
-            elif self._of is not update:
-                self._rouse()
-            return cast(T | None, known.value)
+    def of(self, statistic: Callable[[StatsInput], T]) -> T | None:
+        """The newest value of ``statistic``; None until its first evaluation has finished.
 
-    def foresee(self, *figures: Callable[[StatsInput], Any]) -> None:
-        """Compute these once in the thread, before a screen asks for them: where that takes long
-        enough to be felt."""
-        update = self._feed.latest
-        if update is None or sum(update.status.node_states.values()) <= AT_ONCE:
+        Never blocks: a slow evaluation runs in the thread and ends with the callback.
+        """
+        with self._lock:
+            cached = self._figures.setdefault(statistic, _CachedStat())
+            cached.requested = time.monotonic()
+            snapshot = self._feed.latest
+            if snapshot is None:
+                return cast(T | None, cached.value)
+            nodes = sum(snapshot.status.node_states.values())
+            if nodes <= (FIRST_AT_ONCE if cached.basis is None else AT_ONCE):
+                started = time.thread_time()
+                try:
+                    self._refresh(cached, statistic, self._current_input(snapshot))
+                except Exception as error:
+                    self._record_error(statistic, error)
+                self._add_cost(time.thread_time() - started)
+            elif cached.basis is None:
+                # The screen is empty until then: skip the pause of the thread.
+                self._skip_pause.set()
+                self._wake_thread()
+            elif self._snapshot is not snapshot:
+                self._wake_thread()
+            return cast(T | None, cached.value)
+
+    def foresee(self, *statistics: Callable[[StatsInput], Any]) -> None:
+        """Start evaluating in the thread before a screen needs it, if the ensemble is large."""
+        snapshot = self._feed.latest
+        if snapshot is None or sum(snapshot.status.node_states.values()) <= AT_ONCE:
             return
         with self._lock:
-            for figure in figures:
-                self._figures.setdefault(figure, _CachedStat()).asked = time.monotonic()
-        self._rouse()
+            for statistic in statistics:
+                self._figures.setdefault(statistic, _CachedStat()).requested = time.monotonic()
+        self._wake_thread()
 
     def want_written(self) -> None:
-        """Somebody looks at what the jobs write: it is read again every few seconds, in the
-        thread, until nobody has asked for a while."""
+        """Read the job files every few seconds, until this was not called for a while."""
         now = time.monotonic()
-        # Where nobody has asked for a while the thread rests until it is roused.
-        rests = now - self._wanted_written >= FORGET_SECONDS
-        self._wanted_written = now
-        if rests or not self._written:
-            self._rouse()
+        # After a while without requests the thread waits until it is woken.
+        idle = now - self._files_requested >= FORGET_SECONDS
+        self._files_requested = now
+        if idle or not self._files_read:
+            self._wake_thread()
         self._start()
 
     def close(self) -> None:
-        """End the thread; it is not waited for, it may be in the middle of a file."""
+        """Stop the thread without joining it: it may be reading a file."""
         self._stop.set()
-        self._hurry.set()
+        self._skip_pause.set()
         self._wake.set()
 
-    # --- the work -----------------------------------------------------------------------
+    # --- evaluation ---------------------------------------------------------------------
 
-    def _newest(self, update: Snapshot) -> StatsInput:
-        """The basis of this picture: made once."""
+    def _current_input(self, snapshot: Snapshot) -> StatsInput:
+        """The input for this snapshot, built once."""
         with self._lock:
-            basis, written = self._basis, (self._trainings, self._streams, self._written)
-            if basis is not None and (self._of is update or self._only_older(update)):
-                return basis
-        # Not under the lock: a screen that asks meanwhile gets what there is.
+            stats_input, job_files = self._input, (self._trainings, self._streams, self._files_read)
+            if stats_input is not None and (
+                self._snapshot is snapshot or self._only_clock_advanced(snapshot)
+            ):
+                return stats_input
+        # Outside the lock, so that a screen can read the previous value meanwhile.
         ledger, settings = self._feed.ledger(), self._feed.settings
-        basis = StatsInput(
-            update.status, ledger, settings, *written, lambda: self._feed.described()
+        trainings, streams, files_read = job_files
+        stats_input = StatsInput(
+            status=snapshot.status,
+            ledger=ledger,
+            settings=settings,
+            trainings=trainings,
+            streams=streams,
+            written=files_read,
+            described=lambda: self._feed.described(),
         )
         with self._lock:
-            if written == (self._trainings, self._streams, self._written):
-                self._basis, self._of, self._made = basis, update, time.monotonic()
-        return basis
+            if job_files == (self._trainings, self._streams, self._files_read):
+                self._input, self._snapshot = stats_input, snapshot
+                self._built_at = time.monotonic()
+        return stats_input
 
-    def _only_older(self, update: Snapshot) -> bool:
-        """Has nothing happened since the basis was made but that a little time went by?"""
-        before, now = self._of, update
+    def _only_clock_advanced(self, snapshot: Snapshot) -> bool:
+        """Has only the clock advanced, and little, since the input was built?"""
+        before, now = self._snapshot, snapshot
         oldest = max(CLOCK_SECONDS, SHARE_IDLE * self._cost)
-        if before is None or time.monotonic() - self._made > oldest:
+        if before is None or time.monotonic() - self._built_at > oldest:
             return False
-        return _happened(before.status) == _happened(now.status)
+        return _fingerprint(before.status) == _fingerprint(now.status)
 
-    def _bring(
-        self, known: _CachedStat, figure: Callable[[StatsInput], Any], basis: StatsInput
+    def _refresh(
+        self, cached: _CachedStat, statistic: Callable[[StatsInput], Any], stats_input: StatsInput
     ) -> bool:
-        if known.basis is basis:
+        """Evaluate one statistic if the input is new; return whether its value changed."""
+        if cached.basis is stats_input:
             return False
-        value = figure(basis)
-        mended = self._errors.pop(figure, None) is not None
-        news = mended or bool(value != known.value)
-        known.value, known.basis = value, basis
-        return news
+        value = statistic(stats_input)
+        recovered = self._errors.pop(statistic, None) is not None
+        changed = recovered or bool(value != cached.value)
+        cached.value, cached.basis = value, stats_input
+        return changed
 
-    def _rouse(self) -> None:
+    def _wake_thread(self) -> None:
         self._start()
         self._wake.set()
 
@@ -201,91 +214,93 @@ class StatsWorker:
             self._thread.start()
 
     def _run(self) -> None:
-        looked = float("-inf")
+        last_read = float("-inf")
         while not self._stop.is_set():
-            begun = time.monotonic()
-            self._hurry.clear()
-            news = False
-            wanted = begun - self._wanted_written < FORGET_SECONDS
-            if wanted and (begun - looked >= WRITTEN_SECONDS or not self._written):
-                news |= self._tried("what the jobs wrote", self._read_written)
-                looked = time.monotonic()
-            news |= self._tried("adding up", self._compute)
-            if news and not self._stop.is_set():
-                self._tell()
-            pause = (time.monotonic() - begun) * SHARE
-            self._hurry.wait(pause)
+            started = time.monotonic()
+            self._skip_pause.clear()
+            changed = False
+            wanted = started - self._files_requested < FORGET_SECONDS
+            if wanted and (started - last_read >= WRITTEN_SECONDS or not self._files_read):
+                changed |= self._attempt("what the jobs wrote", self._read_job_files)
+                last_read = time.monotonic()
+            changed |= self._attempt("adding up", self._compute)
+            if changed and not self._stop.is_set():
+                self._on_change()
+            pause = (time.monotonic() - started) * SHARE
+            self._skip_pause.wait(pause)
             self._wake.wait(WRITTEN_SECONDS if wanted else None)
             self._wake.clear()
 
-    def _tried(self, what: str, work: Callable[[], bool]) -> bool:
+    def _attempt(self, task: str, work: Callable[[], bool]) -> bool:
         try:
-            news = work()
+            changed = work()
         except Exception as error:
-            return self._tell_failure(what, error)
-        return self._errors.pop(what, None) is not None or news
+            return self._record_error(task, error)
+        return self._errors.pop(task, None) is not None or changed
 
-    def _tell_failure(self, what: object, error: Exception) -> bool:
+    def _record_error(self, task: object, error: Exception) -> bool:
         from metlmon.error_text import (
-            describe_error,  # Who prints figures once needs no word for this.
+            describe_error,  # Not needed by commands that print statistics once.
         )
 
         text = describe_error(
-            f"{what} failed" if isinstance(what, str) else "a figure failed", error
+            f"{task} failed" if isinstance(task, str) else "a figure failed", error
         )
-        news = text != self._errors.get(what)
-        self._errors[what] = text
-        return news
+        changed = text != self._errors.get(task)
+        self._errors[task] = text
+        return changed
 
-    def _read_written(self) -> bool:
-        """Read what the jobs wrote; whether it is something new. Not before the logs are read:
-        they say whose files there are."""
-        update = self._feed.latest
-        if update is None or update.progress.fraction < 1:
+    def _read_job_files(self) -> bool:
+        """Read the job files; return whether their content changed.
+
+        The logs are read first, since they name the jobs whose files exist.
+        """
+        snapshot = self._feed.latest
+        if snapshot is None or snapshot.progress.fraction < 1:
             return False
         trainings, streams = self._feed.trainings(), self._feed.streams()
         with self._lock:
-            same = self._written and (trainings, streams) == (self._trainings, self._streams)
-            self._trainings, self._streams, self._written = trainings, streams, True
+            same = self._files_read and (trainings, streams) == (self._trainings, self._streams)
+            self._trainings, self._streams, self._files_read = trainings, streams, True
             if not same:
-                self._basis = None
+                self._input = None
         return not same
 
     def _compute(self) -> bool:
-        update = self._feed.latest
-        if update is None:
+        snapshot = self._feed.latest
+        if snapshot is None:
             return False
         now = time.monotonic()
         with self._lock:
-            asked = [
-                (figure, known)
-                for figure, known in self._figures.items()
-                if now - known.asked < FORGET_SECONDS
+            requested = [
+                (statistic, cached)
+                for statistic, cached in self._figures.items()
+                if now - cached.requested < FORGET_SECONDS
             ]
-        nodes = sum(update.status.node_states.values())
-        if not asked or (update.progress.fraction < 1 and nodes > FIRST_AT_ONCE):
-            # To book what is only half read takes the time from reading the rest.
+        nodes = sum(snapshot.status.node_states.values())
+        if not requested or (snapshot.progress.fraction < 1 and nodes > FIRST_AT_ONCE):
+            # Building the ledger of a partial read would delay reading the rest.
             return False
-        begun = time.thread_time()
-        basis = self._newest(update)
-        news = False
-        for figure, known in asked:
+        started = time.thread_time()
+        stats_input = self._current_input(snapshot)
+        changed = False
+        for statistic, cached in requested:
             try:
-                news |= self._bring(known, figure, basis)
-            except Exception as error:  # One figure that fails must not end all others.
-                news |= self._tell_failure(figure, error)
-        self._charge(time.thread_time() - begun)
-        return news
+                changed |= self._refresh(cached, statistic, stats_input)
+            except Exception as error:  # One failing statistic must not stop the others.
+                changed |= self._record_error(statistic, error)
+        self._add_cost(time.thread_time() - started)
+        return changed
 
-    def _charge(self, seconds: float) -> None:
-        """So long was worked for the newest basis."""
-        if self._cost_of is not self._of:
-            self._cost_of, self._cost = self._of, 0.0
+    def _add_cost(self, seconds: float) -> None:
+        """Add CPU time to the cost of the newest input."""
+        if self._cost_snapshot is not self._snapshot:
+            self._cost_snapshot, self._cost = self._snapshot, 0.0
         self._cost += seconds
 
 
-def _happened(status: Status) -> tuple[object, ...]:
-    """What is another one as soon as anything has happened."""
+def _fingerprint(status: Status) -> tuple[object, ...]:
+    """A fingerprint of the status that changes with every event."""
     hours = status.gpu_hours
     return (
         status.live,
