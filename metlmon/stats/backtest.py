@@ -21,7 +21,13 @@ from metlmon.frozen import frozen
 from metlmon.model.states import DONE
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.downtime import Downtime
-from metlmon.stats.epoch_times import Paused, counted, elapsed, epoch_durations, later
+from metlmon.stats.epoch_times import (
+    DowntimeFunction,
+    counted,
+    elapsed,
+    epoch_durations,
+    naive_time,
+)
 from metlmon.stats.estimates import Forecast, expected
 from metlmon.stats.worker import StatsInput
 
@@ -92,7 +98,7 @@ def usual_naive_error(trials: Iterable[Trial]) -> float | None:
 def backtest(final: StatsInput, then: Callable[[datetime], StatsInput]) -> Backtest:
     """Replay: ``then`` gives the ensemble as it was at a moment."""
     reached = _reached(final.ledger)
-    moments = sorted((time for times in reached.values() for time in times), key=later)
+    moments = sorted((time for times in reached.values() for time in times), key=naive_time)
     goals = {run: len(times) for run, times in reached.items()}
     paused = Downtime(final.ledger, final.status.dags).within
     trials: list[Trial] = []
@@ -113,7 +119,7 @@ def _trials(
     outlook: Forecast,
     ledger: Ledger,
     reached: dict[str, list[datetime]],
-    paused: Paused,
+    paused: DowntimeFunction,
 ) -> list[Trial]:
     made: list[Trial] = []
     guesses = naive(ledger)
@@ -166,7 +172,7 @@ def naive(ledger: Ledger) -> dict[str, Callable[[int], float]]:
     the one under way taken off. A run without one is measured by the newest of the others."""
     cycles = {run: epoch_durations(ledger, epochs) for run, epochs in counted(ledger).items()}
     ended = [cycle for each in cycles.values() for cycle in each if cycle.ended]
-    newest = max(ended, key=lambda cycle: later(cycle.at), default=None)
+    newest = max(ended, key=lambda cycle: naive_time(cycle.at), default=None)
     guesses: dict[str, Callable[[int], float]] = {}
     for run, each in cycles.items():
         own = [cycle for cycle in each if cycle.ended]
@@ -186,5 +192,5 @@ def _reached(ledger: Ledger) -> dict[str, list[datetime]]:
     reached: dict[str, list[datetime]] = {}
     for run, epochs in counted(ledger).items():
         times = [e.completed for e in epochs if e.state in DONE and e.completed is not None]
-        reached[run] = sorted(times, key=later)
+        reached[run] = sorted(times, key=naive_time)
     return reached

@@ -25,7 +25,7 @@ from typing import Final
 from metlmon.model.states import TERMINAL, State
 from metlmon.snapshot.ledger import JobEntry, Ledger
 from metlmon.snapshot.types import DagRow
-from metlmon.stats.epoch_times import Cycle, elapsed, later
+from metlmon.stats.epoch_times import Cycle, elapsed, naive_time
 
 LATENCY: Final = 600.0
 """Seconds. Between two jobs DAGMan takes some; a PRE or POST script, minutes."""
@@ -45,7 +45,7 @@ class Downtime:
         told = {dag.file: dag.submissions for dag in dags}
         self._jobs = _by(ledger.jobs, lambda job: job.dag)
         self._lives = {
-            dag: [later(each) for each in told.get(dag or "", ())] or _seen(jobs)
+            dag: [naive_time(each) for each in told.get(dag or "", ())] or _seen(jobs)
             for dag, jobs in self._jobs.items()
         }
         self._of_dags: dict[frozenset[str | None], list[Pause]] = {}
@@ -61,10 +61,10 @@ class Downtime:
         if not pauses:
             return 0.0
         # They do not overlap: their ends are in order, too.
-        first = bisect_right(pauses, later(start), key=_over)
-        last = bisect_left(pauses, later(end), first, key=_begun)
+        first = bisect_right(pauses, naive_time(start), key=_over)
+        last = bisect_left(pauses, naive_time(end), first, key=_begun)
         return sum(
-            elapsed(self._ledger, max(begun, start, key=later), min(over, end, key=later))
+            elapsed(self._ledger, max(begun, start, key=naive_time), min(over, end, key=naive_time))
             for begun, over in pauses[first:last]
         )
 
@@ -118,9 +118,11 @@ def _by(
 def _seen(jobs: Sequence[JobEntry]) -> list[datetime]:
     """Where lives of a DAG seem to begin, by its jobs in order of submission."""
     lives = [
-        later(over) for (begun, over), _ in _gaps(jobs) if (over - begun).total_seconds() > LATENCY
+        naive_time(over)
+        for (begun, over), _ in _gaps(jobs)
+        if (over - begun).total_seconds() > LATENCY
     ]
-    removed = [(later(left), job) for job in jobs if (left := _removed(job)) is not None]
+    removed = [(naive_time(left), job) for job in jobs if (left := _removed(job)) is not None]
     removed.sort(key=lambda each: each[0])
     # When those left that were submitted before: who asks comes later and later.
     staying: list[datetime] = []
@@ -153,25 +155,30 @@ def _gaps(jobs: Sequence[JobEntry]) -> list[tuple[Pause, JobEntry]]:
     free: datetime | None = None
     for job in jobs:
         start = job.submitted
-        if before is not None and free is not None and start and later(free) < later(start):
+        if (
+            before is not None
+            and free is not None
+            and start
+            and naive_time(free) < naive_time(start)
+        ):
             gaps.append(((free, start), before))
         left = _left(job)
         if left is None:
             break
-        if free is None or later(left) > later(free):
+        if free is None or naive_time(left) > naive_time(free):
             before, free = job, left
     return gaps
 
 
 def _begins(lives: Sequence[datetime], start: datetime, end: datetime) -> bool:
     """Whether a life begins after one moment, and not after the other."""
-    at = bisect_right(lives, later(start))
-    return at < len(lives) and lives[at] <= later(end)
+    at = bisect_right(lives, naive_time(start))
+    return at < len(lives) and lives[at] <= naive_time(end)
 
 
 def _submitted(job: JobEntry) -> datetime:
     assert job.submitted is not None
-    return later(job.submitted)
+    return naive_time(job.submitted)
 
 
 def _left(job: JobEntry) -> datetime | None:
@@ -184,7 +191,7 @@ def _left(job: JobEntry) -> datetime | None:
 def _last(job: JobEntry) -> datetime:
     """As :func:`_left`, for comparing: what is in the queue leaves it at the end of time."""
     left = _left(job)
-    return datetime.max if left is None else later(left)
+    return datetime.max if left is None else naive_time(left)
 
 
 def _removed(job: JobEntry) -> datetime | None:
@@ -192,19 +199,19 @@ def _removed(job: JobEntry) -> datetime | None:
 
 
 def _begun(pause: Pause) -> datetime:
-    return later(pause[0])
+    return naive_time(pause[0])
 
 
 def _over(pause: Pause) -> datetime:
-    return later(pause[1])
+    return naive_time(pause[1])
 
 
 def _united(pauses: Iterable[Pause]) -> list[Pause]:
     """The same without overlaps, so that no second is taken off twice."""
     united: list[Pause] = []
-    for begun, over in sorted(pauses, key=lambda pause: later(pause[0])):
-        if united and later(begun) <= later(united[-1][1]):
-            united[-1] = (united[-1][0], max(united[-1][1], over, key=later))
+    for begun, over in sorted(pauses, key=lambda pause: naive_time(pause[0])):
+        if united and naive_time(begun) <= naive_time(united[-1][1]):
+            united[-1] = (united[-1][0], max(united[-1][1], over, key=naive_time))
         else:
             united.append((begun, over))
     return united

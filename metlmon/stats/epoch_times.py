@@ -1,10 +1,9 @@
-"""What each epoch of a run took from completion to completion, and what is to be expected of
-the next ones.
+"""Epoch durations from completion to completion, and the durations expected from them.
 
-A cycle is the time from the completion of the epoch before (of a run's first one: from its
-submission) to an epoch's own: queue waits, transfers, lost executions and holds are in it as they
-happened; what a run paused because its DAG did not run is not (:mod:`metlmon.stats.downtime`). The
-cycle under way counts as "at least so long", and so does one that was broken off.
+A cycle is the time from the completion of the previous epoch (for a run's first epoch: from its
+submission) to the completion of an epoch. It includes queue waits, transfers, lost executions and
+holds, but not the downtime of the DAG (:mod:`metlmon.stats.downtime`). The cycle in progress and
+interrupted ones are censored.
 """
 
 from __future__ import annotations
@@ -25,44 +24,46 @@ from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
 K = TypeVar("K")
 
 HALF_LIFE: Final = 3.0
-"""Rounds (a round: an epoch of every run) after which what happened counts half: queues, sites
-and what is trained change within weeks. Chosen on generated ensembles, where weeks differ;
-between 2 and 6 it hardly matters (``tests/bench/backtest.py``)."""
+"""Half-life of a cycle's weight in rounds (a round: one epoch of every run), since queues and
+sites change within weeks. Chosen on generated ensembles, where weeks differ; values from 2 to 6
+hardly differ (``tests/bench/backtest.py``)."""
 
-BY_A_PERSON: Final = frozenset({1004, 1023})
-"""Vacate codes of what a person did: vacated, removed (``condor_holdcodes.h``)."""
+USER_VACATE_CODES: Final = frozenset({1004, 1023})
+"""Vacate codes of user actions: vacated, removed (``condor_holdcodes.h``)."""
 
-FRESH: Final = 2.0
-"""As :data:`HALF_LIFE`, for one execution: code and data change, and with them what it takes."""
+EXECUTION_HALF_LIFE: Final = 2.0
+"""As :data:`HALF_LIFE`, for single executions, whose duration depends on code and data."""
 
-BELIEF: Final = 10.0
-"""So many samples of one's own count as much as all others do together."""
+PRIOR_WEIGHT: Final = 10.0
+"""Weight of the overall mean as a prior: this many own samples count as much."""
 
-ENOUGH: Final = 3
-"""Ended executions that a group needs to speak for itself."""
+MIN_ENDED: Final = 3
+"""Minimum ended executions of a group for a curve of its own."""
 
-OUTLIER: Final = 3.0
-"""A cycle counts for no more than so many times the middle one (of those of late): an outage of
-days comes once, and must not be multiplied by the epochs that are left. With 2 estimates come
-too early where waits differ much, with 5 too late after an outage."""
+OUTLIER_FACTOR: Final = 3.0
+"""Cycles are capped at this multiple of the weighted median, so that an outage of days is not
+multiplied by the epochs left. With 2, estimates are too early where waits vary much; with 5, too
+late after an outage."""
 
-SWING: Final = 0.6
-"""How far one round's mean is from all rounds' mean, as a logarithm, where nothing is known of
-it yet: almost twice as long, or half. Chosen by the backtest."""
+PRIOR_LOG_SIGMA: Final = 0.6
+"""Prior log-scale standard deviation of a round's mean (a factor of 1.8). Chosen by backtest."""
 
-SWING_BELIEF: Final = 8.0
-"""So many rounds are needed to know better than :data:`SWING`."""
+PRIOR_ROUNDS: Final = 8.0
+"""Weight of that prior, in rounds."""
 
 
-ALIKE_ROUNDS: Final = 2.5
-"""So many rounds in a row count as one where it is told how sure it is. Chosen by the backtest:
-the intervals hold in four of five cases with it."""
+CORRELATED_ROUNDS: Final = 2.5
+"""Number of consecutive, correlated rounds that count as one independent round. Chosen by
+backtest: with it the intervals hold in four of five cases."""
 
 
 @frozen
 class Cycle:
-    """What one epoch took; not ``ended``: it ``lasts`` still, or was broken off. ``at``: when it
-    was completed or broken off."""
+    """The duration of one epoch; unless ``ended`` it is censored.
+
+    A censored cycle is in progress (``lasts``) or was interrupted (``broken``). ``at``: the time
+    of completion or interruption.
+    """
 
     run: str
     epoch: int
@@ -78,7 +79,7 @@ class Cycle:
 
 
 def counted(ledger: Ledger) -> dict[str, list[EpochEntry]]:
-    """The epochs that count, by run, in order."""
+    """The epochs of each run that count, in order."""
     runs: dict[str, list[EpochEntry]] = {run.run: [] for run in ledger.runs}
     for epoch in ledger.epochs:
         if epoch.counts:
@@ -89,97 +90,124 @@ def counted(ledger: Ledger) -> dict[str, list[EpochEntry]]:
 
 
 def elapsed(ledger: Ledger, start: datetime, end: datetime) -> float:
-    """Seconds from one stamp to another, never negative; 0 where only one of them has a zone."""
+    """Seconds between two times, never negative; 0 if only one of them has a time zone."""
     if (start.tzinfo is None) != (end.tzinfo is None):
         return 0.0
     return max(0.0, ledger.between(start, end))
 
 
-def later(when: datetime) -> datetime:
-    """A key to put moments in order, whether or not they have a zone."""
+def naive_time(when: datetime) -> datetime:
+    """The time without its zone: a sort key for mixed naive and aware times."""
     return when if when.tzinfo is None else when.replace(tzinfo=None)
 
 
-def after(ledger: Ledger, seconds: float) -> datetime | None:
-    """The local time so many seconds after as-of; None where no calendar reaches."""
+def time_after_as_of(ledger: Ledger, seconds: float) -> datetime | None:
+    """The local time ``seconds`` after as-of; None if out of range."""
     now = ledger.as_of
     if now is None:
         return None
     try:
         guess = now + timedelta(seconds=round(seconds))
-        # As the stamps stand it may be off by what the clocks are turned in between.
+        # Correct for a change of the UTC offset in between.
         return guess + timedelta(seconds=round(seconds) - elapsed(ledger, now, guess))
     except OverflowError:
         return None
 
 
-Paused = Callable[[str, datetime, datetime], float]
-"""Seconds between two moments in which nobody was trying to go on with a run."""
+DowntimeFunction = Callable[[str, datetime, datetime], float]
+"""Returns the seconds of a run's downtime between two times."""
 
 
 def epoch_durations(
-    ledger: Ledger, epochs: Sequence[EpochEntry], paused: Paused | None = None
+    ledger: Ledger, epochs: Sequence[EpochEntry], downtime_between: DowntimeFunction | None = None
 ) -> list[Cycle]:
-    """The cycles of one run, the one under way too, without what it ``paused``."""
+    """The cycles of one run, including the one in progress, without its downtime."""
     now = ledger.as_of
     if now is None:
         return []
 
-    def lasted(epoch: EpochEntry, start: datetime, end: datetime) -> float:
-        off = 0.0 if paused is None else paused(epoch.run, start, end)
-        return max(0.0, elapsed(ledger, start, end) - off)
+    def duration(epoch: EpochEntry, start: datetime, end: datetime) -> float:
+        downtime = 0.0 if downtime_between is None else downtime_between(epoch.run, start, end)
+        return max(0.0, elapsed(ledger, start, end) - downtime)
 
-    made: list[Cycle] = []
-    before: datetime | None = None
+    cycles: list[Cycle] = []
+    previous: datetime | None = None
     for number, epoch in enumerate(epochs):
         first = epoch.first_submitted
         if epoch.state not in DONE:
-            begun = before or first
-            if begun is not None:
-                age = lasted(epoch, begun, now)
-                made.append(Cycle(epoch.run, number, epoch.target, age, False, now))
+            started = previous or first
+            if started is not None:
+                age = duration(epoch, started, now)
+                cycles.append(
+                    Cycle(
+                        run=epoch.run,
+                        epoch=number,
+                        target=epoch.target,
+                        seconds=age,
+                        ended=False,
+                        at=now,
+                    )
+                )
             break
-        begun, before = before or first, epoch.completed
-        if begun is None or epoch.completed is None or epoch.state is State.SKIPPED:
+        started, previous = previous or first, epoch.completed
+        if started is None or epoch.completed is None or epoch.state is State.SKIPPED:
             continue
-        if first is not None and later(begun) > later(epoch.completed):
-            begun = first
-        took = lasted(epoch, begun, epoch.completed)
+        if first is not None and naive_time(started) > naive_time(epoch.completed):
+            started = first
+        took = duration(epoch, started, epoch.completed)
         if took > 0:
-            made.append(Cycle(epoch.run, number, epoch.target, took, True, epoch.completed))
-    return made
+            cycles.append(
+                Cycle(
+                    run=epoch.run,
+                    epoch=number,
+                    target=epoch.target,
+                    seconds=took,
+                    ended=True,
+                    at=epoch.completed,
+                )
+            )
+    return cycles
 
 
 class DurationModel:
-    """What the cycles of an ensemble say of those to come. ``curve`` is of all of them, ``past``
-    of those that have ended and ``usual``, seconds, its mean: what is measured by them does not
-    look short because another lasts long, and does not count twice that it does."""
+    """Predicts epoch durations from the cycles of an ensemble.
+
+    ``curve`` is fitted to all cycles, ``ended_curve`` to the ended ones, and ``ended_mean`` is
+    its mean in seconds. Ratios refer to ``ended_mean``, so that a long cycle in progress does
+    not count twice.
+    """
 
     def __init__(self, cycles: Iterable[Cycle]) -> None:
         self.cycles = list(cycles)
-        over = sorted((c for c in self.cycles if not c.lasts), key=lambda cycle: later(cycle.at))
-        ended = [cycle for cycle in over if cycle.ended]
+        finished = sorted(
+            (c for c in self.cycles if not c.lasts), key=lambda cycle: naive_time(cycle.at)
+        )
+        ended = [cycle for cycle in finished if cycle.ended]
         self.ended = len(ended)
-        self.round = max(1, len({cycle.run for cycle in ended}))
+        self.round_size = max(1, len({cycle.run for cycle in ended}))
         self._weights: Mapping[int, float] = {
-            id(cycle): 0.5 ** ((len(over) - 1 - i) / self.round / HALF_LIFE)
-            for i, cycle in enumerate(over)
+            id(cycle): 0.5 ** ((len(finished) - 1 - i) / self.round_size / HALF_LIFE)
+            for i, cycle in enumerate(finished)
         }
-        self._in_order = ended
-        self._cap = OUTLIER * _middle([(c.seconds, self._weights[id(c)]) for c in ended])
-        self.past = KaplanMeier.of(self._samples(ended))
-        past = self.past
-        self.usual, self._spread = (past.mean, past.spread) if past is not None else (0.0, 0.0)
+        self._ended_cycles = ended
+        self._cap = OUTLIER_FACTOR * _weighted_median(
+            [(c.seconds, self._weights[id(c)]) for c in ended]
+        )
+        ended_curve = KaplanMeier.of(self._samples(ended))
+        self.ended_curve = ended_curve
+        self.ended_mean, self._ended_sigma = (
+            (ended_curve.mean, ended_curve.sigma) if ended_curve is not None else (0.0, 0.0)
+        )
         self.curve = KaplanMeier.of(self._samples(self.cycles))
-        self._own: dict[str, float] = {}
-        self._factors: dict[str | None, float] = {}
+        self._run_means: dict[str, float] = {}
+        self._target_factors: dict[str | None, float] = {}
         self._by_run = _grouped(self.cycles, lambda cycle: cycle.run)
         self._by_target = _grouped(self.cycles, lambda cycle: cycle.target)
 
     def _samples(self, cycles: Iterable[Cycle]) -> list[Lifetime]:
-        most, weights = self._cap or float("inf"), self._weights
+        cap, weights = self._cap or float("inf"), self._weights
         return [
-            Lifetime(c.seconds if c.seconds < most else most, c.ended, weights.get(id(c), 1.0))
+            Lifetime(c.seconds if c.seconds < cap else cap, c.ended, weights.get(id(c), 1.0))
             for c in cycles
         ]
 
@@ -188,32 +216,35 @@ class DurationModel:
 
     @property
     def mean(self) -> float:
-        """Seconds that a cycle takes on the average."""
+        """The expected duration of a cycle in seconds."""
         return self.curve.mean if self.curve is not None else 0.0
 
     def expected(self, run: str, target: str | None) -> float:
-        """Seconds that a cycle of this run takes on the average, where it wants to go there."""
-        return self._of_run(run) * self._factor(target)
+        """The expected duration of a cycle of this run at this target, in seconds."""
+        return self._run_mean(run) * self._target_factor(target)
 
-    def _of_run(self, run: str) -> float:
-        if run not in self._own:
-            self._own[run] = self._leaning(self._by_run.get(run, ()), self.mean)
-        return self._own[run]
+    def _run_mean(self, run: str) -> float:
+        if run not in self._run_means:
+            self._run_means[run] = self._shrunk_mean(self._by_run.get(run, ()), self.mean)
+        return self._run_means[run]
 
-    def _factor(self, target: str | None) -> float:
-        """How many times as long as on the average it takes there, by cycles that have ended:
-        one that lasts long on the average must not make the others look short."""
-        if target is None or not self.usual:
+    def _target_factor(self, target: str | None) -> float:
+        """The target's mean relative to the overall mean, from ended cycles only."""
+        if target is None or not self.ended_mean:
             return 1.0
-        if target not in self._factors:
-            there = [cycle for cycle in self._by_target.get(target, ()) if cycle.ended]
-            self._factors[target] = self._leaning(there, self.usual) / self.usual
-        return self._factors[target]
+        if target not in self._target_factors:
+            at_target = [cycle for cycle in self._by_target.get(target, ()) if cycle.ended]
+            self._target_factors[target] = (
+                self._shrunk_mean(at_target, self.ended_mean) / self.ended_mean
+            )
+        return self._target_factors[target]
 
-    def _leaning(self, cycles: Iterable[Cycle], towards: float) -> float:
-        """Their mean, leaning towards what is known otherwise the fewer they are. One under
-        way has its say as soon as it takes longer than that."""
-        total, weight = BELIEF * towards, BELIEF
+    def _shrunk_mean(self, cycles: Iterable[Cycle], prior_mean: float) -> float:
+        """The mean of the cycles, shrunk towards a prior; the fewer cycles, the closer.
+
+        A cycle in progress counts once it exceeds that mean.
+        """
+        total, weight = PRIOR_WEIGHT * prior_mean, PRIOR_WEIGHT
         cycles = list(cycles)
         for cycle in cycles:
             if cycle.ended:
@@ -226,43 +257,50 @@ class DurationModel:
 
     @cached_property
     def rounds(self) -> int:
-        """How many rounds of epochs it has seen."""
-        return -(-self.ended // self.round)
+        """The number of rounds so far."""
+        return -(-self.ended // self.round_size)
 
-    def swing_over(self, epochs: int) -> float:
-        """How far the mean of so many epochs to come is off: for what is not known of the times
-        that were, and for those to come. Times last: two rounds in a row tell little more than
-        one."""
-        return self.swing * sqrt(ALIKE_ROUNDS * (1 / max(1, self.rounds) + 1 / max(1, epochs)))
+    def mean_log_sigma(self, epochs: int) -> float:
+        """The log-scale standard deviation of the mean of the next ``epochs`` epochs.
+
+        It combines the uncertainty of the past and of the future mean. Consecutive rounds are
+        correlated.
+        """
+        return self.round_log_sigma * sqrt(
+            CORRELATED_ROUNDS * (1 / max(1, self.rounds) + 1 / max(1, epochs))
+        )
 
     @cached_property
-    def swing(self) -> float:
-        """How far one round's mean is from the mean of all, as a logarithm (one sigma)."""
+    def round_log_sigma(self) -> float:
+        """The log-scale standard deviation of the means of single rounds."""
         means = [
-            sum(self._capped(cycle) for cycle in part) / len(part)
-            for part in (
-                self._in_order[i : i + self.round] for i in range(0, self.ended, self.round)
+            sum(self._capped(cycle) for cycle in cycles) / len(cycles)
+            for cycles in (
+                self._ended_cycles[i : i + self.round_size]
+                for i in range(0, self.ended, self.round_size)
             )
         ]
         if not means:
-            return SWING
-        middle = sum(log(mean) for mean in means) / len(means)
-        seen = sum((log(mean) - middle) ** 2 for mean in means)
-        return float(((SWING_BELIEF * SWING**2 + seen) / (SWING_BELIEF + len(means))) ** 0.5)
+            return PRIOR_LOG_SIGMA
+        mean_log = sum(log(mean) for mean in means) / len(means)
+        squares = sum((log(mean) - mean_log) ** 2 for mean in means)
+        return float(
+            ((PRIOR_ROUNDS * PRIOR_LOG_SIGMA**2 + squares) / (PRIOR_ROUNDS + len(means))) ** 0.5
+        )
 
     @cached_property
-    def within(self) -> float:
-        """How far one cycle is from its mean, as a share of it (one sigma)."""
-        return min(3.0, self._spread / self.usual) if self.usual else 1.0
+    def relative_sigma(self) -> float:
+        """The standard deviation of one cycle relative to the mean."""
+        return min(3.0, self._ended_sigma / self.ended_mean) if self.ended_mean else 1.0
 
 
-def _middle(weighed: Iterable[tuple[float, float]]) -> float:
-    """The median of values by their weights; 0 of none."""
-    ordered = sorted(weighed)
-    half, passed = sum(weight for _, weight in ordered) / 2, 0.0
+def _weighted_median(weighted: Iterable[tuple[float, float]]) -> float:
+    """The median of (value, weight) pairs; 0 if there are none."""
+    ordered = sorted(weighted)
+    half, cumulative = sum(weight for _, weight in ordered) / 2, 0.0
     for value, weight in ordered:
-        passed += weight
-        if passed >= half:
+        cumulative += weight
+        if cumulative >= half:
             return value
     return 0.0
 
@@ -277,35 +315,35 @@ def _grouped(cycles: Iterable[Cycle], key: Callable[[Cycle], K]) -> dict[K, list
 ITS_RUN: Final = "its run"
 ALL: Final = "all"
 
-LIKE: Final[Mapping[str, Callable[[ExecutionEntry], tuple[object, ...]]]] = {
+GROUPINGS: Final[Mapping[str, Callable[[ExecutionEntry], tuple[object, ...]]]] = {
     "this site and GPU": lambda entry: (entry.site, entry.gpu, entry.gpus),
     "this GPU": lambda entry: (entry.gpu, entry.gpus),
     "this GPU model": lambda entry: (entry.gpu,),
     ITS_RUN: lambda entry: (entry.run,),
     ALL: lambda entry: (),
 }
-"""What executions are alike in, those that are most alike first."""
+"""Groupings of similar executions, the most specific first."""
 
 
 class Executions:
-    """How long one execution of a training takes, by where it runs."""
+    """Durations of single training executions, grouped by where they ran."""
 
     def __init__(self, ledger: Ledger) -> None:
         hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
-        self.under_way: dict[JobId, ExecutionEntry] = {}
+        self.in_flight: dict[JobId, ExecutionEntry] = {}
         self._samples: list[tuple[ExecutionEntry, Lifetime]] = []
         self._groups: dict[str, dict[tuple[object, ...], list[Lifetime]]] = {}
         self._curves: dict[tuple[str, tuple[object, ...]], KaplanMeier | None] = {}
         self._good: list[float] = []
         self._lost: list[float] = []
         entries = [e for e in ledger.executions if e.training and not e.dagman]
-        weights = _fading(ledger, entries)
+        weights = _recency_weights(ledger, entries)
         in_flight, removed = Outcome.IN_FLIGHT, Outcome.REMOVED
         for entry, weight in zip(entries, weights, strict=True):
             if entry.outcome is in_flight:
-                self.under_way[entry.job] = entry
-            elif entry.outcome is not removed and entry.code not in BY_A_PERSON:
-                # What a person took away says nothing of how reliable it is there.
+                self.in_flight[entry.job] = entry
+            elif entry.outcome is not removed and entry.code not in USER_VACATE_CODES:
+                # Executions ended by a user say nothing about reliability.
                 (self._good if entry.final else self._lost).append(entry.seconds)
             if entry.job not in hidden:
                 self._samples.append((entry, Lifetime(entry.seconds, entry.final, weight)))
@@ -313,51 +351,54 @@ class Executions:
         self._lost.sort()
 
     def curve(self, entry: ExecutionEntry | None, run: str) -> tuple[KaplanMeier | None, str]:
-        """The curve of those that are most like it, and what they are: its site, GPU model and
-        number of GPUs; any site; any number; its run; all."""
-        for words, group in LIKE.items():
+        """The curve of the most similar executions, and the label of their grouping.
+
+        Falls back from site, GPU model and GPU count to any site, any count, the run, and all.
+        """
+        for label, group in GROUPINGS.items():
             if entry is not None:
                 key = group(entry)
-            elif words == ITS_RUN:
+            elif label == ITS_RUN:
                 key = (run,)
-            elif words == ALL:
+            elif label == ALL:
                 key = ()
             else:
                 continue
-            if (words, key) not in self._curves:
-                self._curves[words, key] = KaplanMeier.of(self._like(words).get(key, ()))
-            curve = self._curves[words, key]
-            if curve is not None and (curve.events >= ENOUGH or words == ALL):
-                return curve, words
+            if (label, key) not in self._curves:
+                self._curves[label, key] = KaplanMeier.of(
+                    self._samples_by_group(label).get(key, ())
+                )
+            curve = self._curves[label, key]
+            if curve is not None and (curve.events >= MIN_ENDED or label == ALL):
+                return curve, label
         return None, ""
 
-    def _like(self, words: str) -> Mapping[tuple[object, ...], Sequence[Lifetime]]:
-        """The groups of one kind: made when one of them is asked for."""
-        groups = self._groups.get(words)
+    def _samples_by_group(self, label: str) -> Mapping[tuple[object, ...], Sequence[Lifetime]]:
+        """The samples of one grouping, built on first use."""
+        groups = self._groups.get(label)
         if groups is None:
-            groups, group = {}, LIKE[words]
+            groups, group = {}, GROUPINGS[label]
             for entry, sample in self._samples:
                 groups.setdefault(group(entry), []).append(sample)
-            self._groups[words] = groups
+            self._groups[label] = groups
         return groups
 
     def risk(self, age: float) -> float:
-        """The share of executions of this age that are lost before they are good; where few
-        are known, nearer to one in ten."""
+        """The probability that an execution of this age is lost; few samples: near one in ten."""
         good = len(self._good) - bisect_right(self._good, age)
         lost = len(self._lost) - bisect_right(self._lost, age)
         return (lost + 0.2) / (good + lost + 2.0)
 
 
-def _fading(ledger: Ledger, entries: Sequence[ExecutionEntry]) -> list[float]:
-    """What each execution counts: the older, the less."""
+def _recency_weights(ledger: Ledger, entries: Sequence[ExecutionEntry]) -> list[float]:
+    """The weight of each execution, decreasing with age."""
     now = ledger.as_of
     if now is None:
         return [1.0] * len(entries)
     runs = max(1, len({entry.run for entry in entries if entry.final}))
-    ends = [later(entry.end or now) for entry in entries]
+    ends = [naive_time(entry.end or now) for entry in entries]
     weights = [1.0] * len(entries)
     newest_first = sorted(range(len(entries)), key=lambda i: ends[i], reverse=True)
     for rank, i in enumerate(newest_first):
-        weights[i] = float(0.5 ** (rank / runs / FRESH))
+        weights[i] = float(0.5 ** (rank / runs / EXECUTION_HALF_LIFE))
     return weights

@@ -1,24 +1,23 @@
-"""When will it be done: the running epochs, the runs, the ensemble, and how sure that is.
+"""Estimates of the remaining time of epochs, runs and the ensemble, with 80 % intervals.
 
-What is expected comes from the ensemble's own history (:mod:`metlmon.stats.epoch_times`): a run's
-epochs that are left times what a cycle of it takes, and for the epoch under way what is left of
-it, given how long it has lasted already. How sure it is comes from playing the rest out many
-times, with numbers that are the same each time: the same history gives the same answer, and a
-second more changes it by a second. In each trial all runs share how good or bad the times are
-(sites and queues are slow for all at once), and differ by their own luck. The interval is the
-one that should hold in four of five cases; ``metlmon estimate --backtest`` tells whether it does.
+The median comes from the ensemble's own history (:mod:`metlmon.stats.epoch_times`): the epochs
+left times the duration of a cycle of the run, plus the remaining time of the current epoch given
+its age. The interval comes from Monte Carlo trials with common random numbers: the same history
+gives the same result, and a second more changes it by a second. In each trial all runs share one
+factor (sites and queues are slow for all runs at once) and have a random part of their own. The
+interval should hold in four of five cases; ``metlmon estimate --backtest`` measures it.
 
-Where history is short one falls back: for an execution from its site, GPU model and number of
-GPUs to any site, any number, its run, all; for a cycle its run's own and its target's are mixed
-with all others', by how many there are.
+Short histories fall back to larger groups: an execution from its site, GPU model and GPU count to
+any site, any count, its run, all; the mean cycle of a run or target is shrunk towards the overall
+mean, depending on the number of cycles.
 
-All of it assumes that the DAG goes on running: time in which it was removed and waited for somebody
-to submit it again is neither in the history nor foretold (:mod:`metlmon.stats.downtime`). Epochs a
-day are not an estimate: that many were completed, whatever came between them.
+Estimates assume that the DAG keeps running: downtime between a removal and the next submission is
+neither in the history nor predicted (:mod:`metlmon.stats.downtime`). Epochs per day are no
+estimate but a count, downtime included.
 
-One more epoch that lasts still, of whatever age, makes no run's estimate come earlier. For one
-that was broken off this holds of the share that lasts (:mod:`metlmon.stats.kaplan_meier`), not
-strictly of estimates: what happened before it fades a little more.
+An additional epoch in progress, of any age, never makes a run's estimate earlier. For an
+interrupted one this holds for the survival curve (:mod:`metlmon.stats.kaplan_meier`), not strictly
+for estimates, since older cycles lose weight.
 """
 
 from __future__ import annotations
@@ -40,30 +39,28 @@ from metlmon.stats.epoch_times import (
     counted,
     elapsed,
     epoch_durations,
-    later,
+    naive_time,
 )
 from metlmon.stats.quantiles import gamma, median, normal, quarters
 from metlmon.stats.worker import StatsInput
 
 TRIALS: Final = 211
-"""So often the rest is played out: enough for the tenth and ninetieth of a hundred. A prime
-number, so that each run can go through the same chances in an order of its own."""
+"""Monte Carlo trials, enough for the 10th and 90th percentile. Prime, so that each run can
+traverse the common random numbers in its own order."""
 
 LOW: Final = 0.1
 HIGH: Final = 0.9
-"""The interval that is told holds in four of five cases."""
+"""Quantiles that bound the reported 80 % interval."""
 
-STREAM_SWING: Final = 0.1
-"""How far a progress line's own remaining time is off (one sigma, as a logarithm): rates vary
-within an epoch, and validation follows it."""
+STREAM_LOG_SIGMA: Final = 0.1
+"""Log-scale standard deviation of a progress line's remaining time: rates vary within an epoch,
+and validation follows it."""
 
 RATE_SECONDS: Final = 7 * 86400.0
-"""Epochs a day are counted over the last week (or since the beginning, if that is later): a
-weekend is in it."""
+"""Window of the epoch rate, at most since the start: one week, so that it has a weekend."""
 
-RECENT: Final = 2.0
-"""Where no file of DAGMan tells, a run that has had nothing in the queue for so many cycles'
-time is not going on."""
+RECENT_CYCLES: Final = 2.0
+"""Without DAGMan files, a run with no job in the queue for this many cycles is inactive."""
 
 _Z: Final = tuple(normal((i + 0.5) / TRIALS) for i in range(TRIALS))
 _U: Final = tuple((i + 0.5) / TRIALS for i in range(TRIALS))
@@ -71,8 +68,10 @@ _U: Final = tuple((i + 0.5) / TRIALS for i in range(TRIALS))
 
 @frozen
 class Interval:
-    """So many seconds from as-of: the middle of what may be, and the interval that holds in
-    four of five cases. ``samples``: what it was made from; ``source``: in words."""
+    """The median and the 80 % interval of a remaining time, in seconds from as-of.
+
+    ``samples``: the number of durations it was computed from; ``source``: their description.
+    """
 
     low: float
     middle: float
@@ -83,8 +82,7 @@ class Interval:
 
 @frozen
 class EpochDurations:
-    """What the epochs of a run took from completion to completion, seconds: the middle one,
-    and the quarter points beside it (None of fewer than three)."""
+    """Median and quartiles of a run's cycles in seconds; no quartiles of fewer than three."""
 
     median: float
     lower: float | None
@@ -94,10 +92,13 @@ class EpochDurations:
 
 @frozen
 class RunForecast:
-    """One run. Exactly one of ``span`` (when it will be done), ``ended`` (when it was) and
-    ``why_not`` (a few words: why nothing can be said) is there. ``epoch``: of the epoch that
-    runs now; ``number``: which that is. ``at``: the date of the span's middle. ``stopped``: its
-    gate ended it before its last epoch."""
+    """The forecast for one run.
+
+    Exactly one of ``span`` (the remaining time), ``ended`` (the time of completion) and
+    ``why_not`` (the reason why there is no estimate) is set. ``epoch``: the remaining time of
+    the current epoch, ``number``: its number. ``at``: the date at the span's median.
+    ``stopped``: its gate ended it before its last epoch.
+    """
 
     run: str
     run_name: str
@@ -117,7 +118,7 @@ class RunForecast:
 
 @frozen
 class Rate:
-    """``epochs`` were completed within the last ``seconds``."""
+    """The number of epochs completed within the last ``seconds``."""
 
     epochs: int
     seconds: float
@@ -129,9 +130,12 @@ class Rate:
 
 @frozen
 class Forecast:
-    """The ensemble: done when its slowest run is. As for a run; ``without``: the runs that are
-    left out of the span, (name, "is held" or the like). ``slowest``: key of the run whose
-    middle is last. ``skipped``: epochs of ``total`` that were left out."""
+    """The forecast for the ensemble, which is done when its slowest run is.
+
+    Attributes as for a run. ``without``: the runs excluded from the span, as (name, "is held"
+    or similar). ``slowest``: key of the run with the latest median. ``skipped``: skipped epochs
+    among ``total``.
+    """
 
     as_of: datetime | None
     live: bool
@@ -148,127 +152,131 @@ class Forecast:
     skipped: int = 0
 
 
-def outlook(basis: StatsInput) -> Forecast:
-    """When everything will be done, as of the picture's moment."""
-    return expected(basis)
+def outlook(stats_input: StatsInput) -> Forecast:
+    """The forecast for the ensemble as of the snapshot."""
+    return expected(stats_input)
 
 
-def expected(basis: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
-    """As :func:`outlook`. ``goals``: runs are done when so many of their epochs are (a backtest
-    asks for the moment that an unfinished ensemble did reach)."""
-    return _Estimator(basis, goals).outlook()
+def expected(stats_input: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
+    """The forecast with ``goals``: the numbers of epochs at which the runs count as done.
+
+    A backtest sets them to the epochs that an unfinished ensemble has completed.
+    """
+    return _Estimator(stats_input, goals).outlook()
 
 
 class _Estimator:
-    def __init__(self, basis: StatsInput, goals: Mapping[str, int] | None) -> None:
-        self.basis, self.ledger = basis, basis.ledger
+    """Computes a forecast from the ledger, the duration model and the job files."""
+
+    def __init__(self, stats_input: StatsInput, goals: Mapping[str, int] | None) -> None:
+        self.stats_input, self.ledger = stats_input, stats_input.ledger
         self.goals = goals
-        self.dags = {dag.file: dag.state for dag in basis.status.dags}
+        self.dags = {dag.file: dag.state for dag in stats_input.status.dags}
         self.epochs = counted(self.ledger)
         for run in self.ledger.runs:
             if run.ends_before is not None:
-                self.epochs[run.run] = list(_to_be_trained(self.epochs[run.run], run.ends_before))
-        self.queued = {
+                self.epochs[run.run] = list(_before_gate_end(self.epochs[run.run], run.ends_before))
+        self.queued_runs = {
             job.run
             for job in self.ledger.jobs
             if job.run is not None and job.training and job.state in ACTIVE
         }
-        pauses = Downtime(self.ledger, basis.status.dags)
+        downtime = Downtime(self.ledger, stats_input.status.dags)
         self.cycles = {
-            run.run: epoch_durations(self.ledger, self.epochs[run.run], pauses.within)
+            run.run: epoch_durations(self.ledger, self.epochs[run.run], downtime.within)
             for run in self.ledger.runs
         }
         times = [c.seconds for cycles in self.cycles.values() for c in cycles if c.ended]
-        self.usual = median(times) if times else None
-        self.stops = {run.run: self._stop(run) for run in self.ledger.runs}
-        for key, why in self.stops.items():
-            if why is not None:
-                # What nobody goes on with says nothing of how long the others take.
+        self.median_cycle = median(times) if times else None
+        self.stop_reasons = {run.run: self._stop_reason(run) for run in self.ledger.runs}
+        for key, reason in self.stop_reasons.items():
+            if reason is not None:
+                # A stopped run's open cycle says nothing about the durations of the others.
                 self.cycles[key] = [cycle for cycle in self.cycles[key] if cycle.ended]
         cycles = [cycle for cycles in self.cycles.values() for cycle in cycles]
-        broken = [cycle for run in self.ledger.runs for cycle in pauses.broken(run.run)]
-        self.history = DurationModel([*cycles, *broken])
+        interrupted = [cycle for run in self.ledger.runs for cycle in downtime.broken(run.run)]
+        self.model = DurationModel([*cycles, *interrupted])
         self.executions = Executions(self.ledger)
 
-    # --- the whole ------------------------------------------------------------------------
+    # --- the ensemble ---------------------------------------------------------------------
 
     def outlook(self) -> Forecast:
         ledger = self.ledger
-        played = {run.run: self._played(run) for run in ledger.runs}
-        runs = tuple(self._run(run, played[run.run]) for run in ledger.runs)
-        trials = {key: total for key, (total, _) in played.items() if total}
-        left_out = tuple((r.run_name, _which(r)) for r in runs if r.why_not)
+        simulated = {run.run: self._simulate(run) for run in ledger.runs}
+        runs = tuple(self._run(run, simulated[run.run]) for run in ledger.runs)
+        trials = {key: total for key, (total, _) in simulated.items() if total}
+        excluded = tuple((r.run_name, _exclusion_text(r)) for r in runs if r.why_not)
         span, slowest = None, None
         if trials:
             latest = [max(column) for column in zip(*trials.values(), strict=True)]
-            span = self._span(latest, f"{self.history.ended} epochs of all runs")
+            span = self._interval(latest, f"{self.model.ended} epochs of all runs")
             middles = {key: sorted(total)[TRIALS // 2] for key, total in trials.items()}
             slowest = max(middles, key=lambda key: middles[key])
         ends = [run.ended for run in runs if run.ended is not None]
-        over = bool(runs) and span is None and not left_out
+        complete = bool(runs) and span is None and not excluded
         return Forecast(
-            ledger.as_of,
-            ledger.live,
-            sum(run.done for run in runs),
-            sum(run.total for run in runs),
-            None if over else self._rate(),
-            span,
-            self._at(span),
-            _latest(ends) if over else None,
-            self._why_none(runs) if span is None and not over else None,
-            left_out if span is not None else (),
-            slowest,
-            runs,
-            sum(run.epochs_skipped for run in ledger.runs),
+            as_of=ledger.as_of,
+            live=ledger.live,
+            done=sum(run.done for run in runs),
+            total=sum(run.total for run in runs),
+            rate=None if complete else self._rate(),
+            span=span,
+            at=self._date(span),
+            ended=_latest(ends) if complete else None,
+            why_not=self._missing_reason(runs) if span is None and not complete else None,
+            without=excluded if span is not None else (),
+            slowest=slowest,
+            runs=runs,
+            skipped=sum(run.epochs_skipped for run in ledger.runs),
         )
 
-    def _why_none(self, runs: Sequence[RunForecast]) -> str:
+    def _missing_reason(self, runs: Sequence[RunForecast]) -> str:
         reasons = [run.why_not for run in runs if run.why_not is not None]
         if not reasons:
             return "there is no run"
-        if self._unknown() in reasons:
-            return self._unknown()
-        stopped = [run for run in runs if run.why_not is not None and run.state in _WHICH]
-        paused = [run for run in runs if run.why_not == _PAUSED]
+        if self._unknown_reason() in reasons:
+            return self._unknown_reason()
+        stopped = [run for run in runs if run.why_not is not None and run.state in _EXCLUSION_TEXTS]
+        paused = [run for run in runs if run.why_not == _PAUSED_REASON]
         if not stopped and paused:
-            who = f"{paused[0].run_name} is" if len(paused) == 1 else f"{len(paused)} runs are"
-            return f"no end in sight: {who} paused"
+            subject = f"{paused[0].run_name} is" if len(paused) == 1 else f"{len(paused)} runs are"
+            return f"no end in sight: {subject} paused"
         if not stopped:
             return reasons[0]
         if len(stopped) == 1:
-            return f"no end in sight: {stopped[0].run_name} {_WHICH[stopped[0].state]}"
-        counts = [sum(run.state is state for run in stopped) for state in _WHICH]
-        words = zip(counts, ("held", "failed", "removed"), strict=True)
-        told = ", ".join(f"{n} {word}" for n, word in words if n)
-        return f"no end in sight: no run goes on ({told})"
+            return f"no end in sight: {stopped[0].run_name} {_EXCLUSION_TEXTS[stopped[0].state]}"
+        counts = [sum(run.state is state for run in stopped) for state in _EXCLUSION_TEXTS]
+        labels = zip(counts, ("held", "failed", "removed"), strict=True)
+        summary = ", ".join(f"{n} {label}" for n, label in labels if n)
+        return f"no end in sight: no run goes on ({summary})"
 
-    def _unknown(self) -> str:
-        """Why there is no cycle to go by."""
+    def _unknown_reason(self) -> str:
+        """The reason why no cycle has ended."""
         done = any(run.epochs_done for run in self.ledger.runs)
         return "unknown: no log tells what an epoch took" if done else NO_EPOCH
 
     def _rate(self) -> Rate | None:
         ledger, now = self.ledger, self.ledger.as_of
-        begun = [run.began for run in ledger.runs if run.began is not None]
-        if now is None or not begun:
+        starts = [run.began for run in ledger.runs if run.began is not None]
+        if now is None or not starts:
             return None
-        window = min(RATE_SECONDS, max(elapsed(ledger, each, now) for each in begun))
-        since = later(now) - timedelta(seconds=window)
+        window = min(RATE_SECONDS, max(elapsed(ledger, start, now) for start in starts))
+        since = naive_time(now) - timedelta(seconds=window)
         ends = [c.at for cycles in self.cycles.values() for c in cycles if c.ended]
-        # DAGMan's own files can be ahead of the log that says what time it is.
-        recent = sum(since <= later(end) <= later(now) for end in ends)
+        # DAGMan's files can be ahead of the log that as-of comes from.
+        recent = sum(since <= naive_time(end) <= naive_time(now) for end in ends)
         return Rate(recent, window) if window > 0 else None
 
-    def _span(self, trials: Sequence[float], source: str, samples: int | None = None) -> Interval:
-        ordered = sorted(max(0.0, each) for each in trials)
+    def _interval(
+        self, trials: Sequence[float], source: str, samples: int | None = None
+    ) -> Interval:
+        ordered = sorted(max(0.0, seconds) for seconds in trials)
         low, middle, high = (
             ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
         )
-        return Interval(
-            low, middle, high, self.history.ended if samples is None else samples, source
-        )
+        return Interval(low, middle, high, self.model.ended if samples is None else samples, source)
 
-    def _at(self, span: Interval | None) -> datetime | None:
+    def _date(self, span: Interval | None) -> datetime | None:
         if span is None or self.ledger.as_of is None:
             return None
         try:
@@ -278,7 +286,7 @@ class _Estimator:
 
     # --- one run --------------------------------------------------------------------------
 
-    def _left(self, run: RunEntry) -> int:
+    def _epochs_left(self, run: RunEntry) -> int:
         goal = run.epochs_total
         if self.goals is not None:
             goal = min(goal, self.goals.get(run.run, 0))
@@ -287,8 +295,8 @@ class _Estimator:
             return left
         return min(left, sum(epoch.state not in DONE for epoch in self.epochs[run.run]))
 
-    def _stop(self, run: RunEntry) -> str | None:
-        """Why a run does not go on; None while it does."""
+    def _stop_reason(self, run: RunEntry) -> str | None:
+        """The reason why a run does not continue; None if it does."""
         if run.state is State.HELD:
             return "not while it is held"
         dag = self.dags.get(run.dag, DagState.UNKNOWN)
@@ -297,7 +305,7 @@ class _Estimator:
         if run.state is State.REMOVED:
             return "not after it was removed"
         if run.paused:
-            return _PAUSED
+            return _PAUSED_REASON
         if any(epoch.state is State.UNKNOWN for epoch in self.epochs[run.run]):
             return "not while it is not known which epochs are done"
         if dag is DagState.RUNNING:
@@ -305,142 +313,180 @@ class _Estimator:
         if dag is DagState.NOT_SUBMITTED:
             return "not before its DAG is submitted"
         if dag is not DagState.UNKNOWN:
-            return f"not while {_DAG_WORDS[dag]}"
-        if run.run in self.queued or self._lately(run):
+            return f"not while {_DAG_STATE_TEXTS[dag]}"
+        if run.run in self.queued_runs or self._is_recent(run):
             return None
         return "nothing of it is in the queue"
 
-    def _lately(self, run: RunEntry) -> bool:
-        """Whether it has done something not long ago."""
+    def _is_recent(self, run: RunEntry) -> bool:
+        """Was the run active within the last :data:`RECENT_CYCLES` cycles?"""
         latest, now = run.latest, self.ledger.as_of
-        if latest is None or latest.since is None or now is None or self.usual is None:
+        if latest is None or latest.since is None or now is None or self.median_cycle is None:
             return False
-        return elapsed(self.ledger, latest.since, now) <= RECENT * self.usual
+        return elapsed(self.ledger, latest.since, now) <= RECENT_CYCLES * self.median_cycle
 
-    def _run(self, run: RunEntry, played: tuple[list[float], _CurrentState | None]) -> RunForecast:
-        trials, now = played
-        left = self._left(run)
+    def _run(
+        self, run: RunEntry, simulated: tuple[list[float], _CurrentEpoch | None]
+    ) -> RunForecast:
+        trials, current = simulated
+        left = self._epochs_left(run)
         ended = _latest(e.completed for e in self.epochs[run.run] if e.completed is not None)
-        own = [cycle.seconds for cycle in self.cycles[run.run] if cycle.ended]
+        own_seconds = [cycle.seconds for cycle in self.cycles[run.run] if cycle.ended]
         span = None
         if trials:
-            others = self.history.ended - len(own)
-            source = f"{_epochs(len(own))} of its own"
+            others = self.model.ended - len(own_seconds)
+            source = f"{_epochs(len(own_seconds))} of its own"
             source += f", {others} of other runs" if others else ""
-            span = self._span(trials, source)
-        why = self.stops[run.run] or (self._unknown() if not self.history.ended else None)
+            span = self._interval(trials, source)
+        reason = self.stop_reasons[run.run] or (
+            self._unknown_reason() if not self.model.ended else None
+        )
+        epoch = None
+        if current is not None:
+            epoch = self._interval(current.trials, current.source, current.samples)
         return RunForecast(
-            run.run,
-            run.run_name,
-            run.state,
-            run.epochs_done,
-            run.epochs_total,
-            left,
-            now.epoch.epoch if now is not None else None,
-            _pace(own),
-            span,
-            self._span(now.trials, now.source, now.samples) if now is not None else None,
-            self._at(span),
-            ended if not left else None,
-            why if left and span is None else None,
-            run.stopped,
+            run=run.run,
+            run_name=run.run_name,
+            state=run.state,
+            done=run.epochs_done,
+            total=run.epochs_total,
+            left=left,
+            number=current.epoch.epoch if current is not None else None,
+            pace=_summary(own_seconds),
+            span=span,
+            epoch=epoch,
+            at=self._date(span),
+            ended=ended if not left else None,
+            why_not=reason if left and span is None else None,
+            stopped=run.stopped,
         )
 
-    def _played(self, run: RunEntry) -> tuple[list[float], _CurrentState | None]:
-        """What is left of the run in each trial (nothing: it cannot be said, or is over), and
-        of its epoch that is under way."""
-        left = self._left(run)
-        if not left or self.stops[run.run] is not None:
+    def _simulate(self, run: RunEntry) -> tuple[list[float], _CurrentEpoch | None]:
+        """The run's remaining seconds in each trial, and the state of its current epoch.
+
+        No trials if the run is done or cannot be estimated.
+        """
+        left = self._epochs_left(run)
+        if not left or self.stop_reasons[run.run] is not None:
             return [], None
-        waiting = [epoch for epoch in self.epochs[run.run] if epoch.state not in DONE]
-        luck = _CommonRandomNumbers(run.run)
-        now = self._now(run, waiting[0], luck) if waiting else None
-        history = self.history
-        if history.curve is None:
-            return [], now
-        # When one epoch of a run is given up its later ones never come, but they are counted.
-        after = [history.expected(run.run, epoch.target) for epoch in waiting[1:left]]
-        total = sum(after)
-        shape = 1 / (history.within**2 * sum(each**2 for each in after) / total**2) if total else 0
-        swing = history.swing_over(left)
-        first = now.trials if now is not None and now.runs else self._first(run, waiting, luck)
+        unfinished = [epoch for epoch in self.epochs[run.run] if epoch.state not in DONE]
+        permutations = _CommonRandomNumbers(run.run)
+        current_epoch = (
+            self._current_epoch(run, unfinished[0], permutations) if unfinished else None
+        )
+        model = self.model
+        if model.curve is None:
+            return [], current_epoch
+        # Epochs after an abandoned one never run, but are counted as left.
+        later_cycles = [model.expected(run.run, epoch.target) for epoch in unfinished[1:left]]
+        total = sum(later_cycles)
+        shape = (
+            1 / (model.relative_sigma**2 * sum(seconds**2 for seconds in later_cycles) / total**2)
+            if total
+            else 0
+        )
+        log_sigma = model.mean_log_sigma(left)
+        current_trials = (
+            current_epoch.trials
+            if current_epoch is not None and current_epoch.executing
+            else self._rest_of_cycle(run, unfinished, permutations)
+        )
         trials = []
         for i in range(TRIALS):
-            common = exp(swing * _Z[i])
-            begun = first[i] if now is not None and now.runs else first[i] * common
-            rest = total * common * gamma(shape, _Z[luck.own[i]]) if total else 0.0
-            trials.append(begun + rest)
-        return trials, now
+            common_factor = exp(log_sigma * _Z[i])
+            current = (
+                current_trials[i]
+                if current_epoch is not None and current_epoch.executing
+                else current_trials[i] * common_factor
+            )
+            later = total * common_factor * gamma(shape, _Z[permutations.own[i]]) if total else 0.0
+            trials.append(current + later)
+        return trials, current_epoch
 
-    def _first(
-        self, run: RunEntry, waiting: Sequence[EpochEntry], luck: _CommonRandomNumbers
+    def _rest_of_cycle(
+        self, run: RunEntry, unfinished: Sequence[EpochEntry], permutations: _CommonRandomNumbers
     ) -> list[float]:
-        """What is left of the cycle under way when its epoch does not run now: by how long it
-        has taken already, and never less than the training itself takes."""
-        curve = self.history.past
-        if curve is None or not waiting:
+        """The rest of the current cycle in each trial, if its epoch is not executing.
+
+        Conditional on the age of the cycle, and never less than the training itself takes.
+        """
+        curve = self.model.ended_curve
+        if curve is None or not unfinished:
             return [0.0] * TRIALS
         age = next((c.seconds for c in self.cycles[run.run] if not c.ended), 0.0)
-        ratio = self.history.expected(run.run, waiting[0].target) / self.history.usual
+        ratio = self.model.expected(run.run, unfinished[0].target) / self.model.ended_mean
         training, _ = self.executions.curve(None, run.run)
         floor = training.remaining(LOW) if training is not None else 0.0
-        return [max(floor, ratio * curve.remaining(_U[i], age)) for i in luck.first]
+        return [max(floor, ratio * curve.remaining(_U[i], age)) for i in permutations.first]
 
-    def _now(
-        self, run: RunEntry, epoch: EpochEntry, luck: _CommonRandomNumbers
-    ) -> _CurrentState | None:
-        """The epoch that is executed now, if one is."""
-        entries = [self.executions.under_way.get(job) for job in epoch.jobs]
+    def _current_epoch(
+        self, run: RunEntry, epoch: EpochEntry, permutations: _CommonRandomNumbers
+    ) -> _CurrentEpoch | None:
+        """The state of the run's first unfinished epoch; None if there is no estimate of it."""
+        entries = [self.executions.in_flight.get(job) for job in epoch.jobs]
         running = [entry for entry in entries if entry is not None]
         if not running:
-            trials = self._first(run, [epoch], luck)
-            if self.history.curve is None or run.latest is None or not epoch.jobs:
+            trials = self._rest_of_cycle(run, [epoch], permutations)
+            if self.model.curve is None or run.latest is None or not epoch.jobs:
                 return None
-            return _CurrentState(
-                epoch, trials, f"{self.history.ended} epochs of all runs", None, False
+            return _CurrentEpoch(
+                epoch=epoch,
+                trials=trials,
+                source=f"{self.model.ended} epochs of all runs",
+                samples=None,
+                executing=False,
             )
         entry = running[-1]
-        again = self.history.expected(run.run, epoch.target)
-        risk = self.executions.risk(entry.seconds)
-        streamed = self.basis.streams.get(entry.job)
-        told = _told(streamed, entry)
-        if told is not None:
-            trials = [told * exp(STREAM_SWING * _Z[i]) for i in luck.first]
+        another_cycle = self.model.expected(run.run, epoch.target)
+        loss_risk = self.executions.risk(entry.seconds)
+        streamed = self.stats_input.streams.get(entry.job)
+        seconds_left = _streamed_seconds(streamed, entry)
+        if seconds_left is not None:
+            trials = [seconds_left * exp(STREAM_LOG_SIGMA * _Z[i]) for i in permutations.first]
             source, samples = "its progress line", 1
         else:
-            curve, like = self.executions.curve(entry, run.run)
+            curve, label = self.executions.curve(entry, run.run)
             if curve is None:
                 return None
-            trials = [curve.remaining(_U[i], entry.seconds) for i in luck.first]
-            source, samples = f"{curve.events} executions on {like}", curve.events
-            if like in ("its run", "all"):
-                source = f"{curve.events} executions of {like}"
-        lost = [i for i in range(TRIALS) if _U[luck.lost[i]] < risk]
-        for i in lost:
-            # What comes then is a cycle of its own, at least.
-            trials[i] += again
-        return _CurrentState(epoch, trials, source, samples, True)
+            trials = [curve.remaining(_U[i], entry.seconds) for i in permutations.first]
+            source, samples = f"{curve.events} executions on {label}", curve.events
+            if label in ("its run", "all"):
+                source = f"{curve.events} executions of {label}"
+        lost_trials = [i for i in range(TRIALS) if _U[permutations.lost[i]] < loss_risk]
+        for i in lost_trials:
+            # A lost execution costs at least another cycle.
+            trials[i] += another_cycle
+        return _CurrentEpoch(
+            epoch=epoch, trials=trials, source=source, samples=samples, executing=True
+        )
 
 
-def _to_be_trained(epochs: Iterable[EpochEntry], ends_before: int) -> Iterator[EpochEntry]:
-    """Without those that a gate will leave out."""
+def _before_gate_end(epochs: Iterable[EpochEntry], ends_before: int) -> Iterator[EpochEntry]:
+    """The epochs that are done or come before ``ends_before``, where the gate ends the run."""
     for epoch in epochs:
         if epoch.state in DONE or epoch.epoch is None or epoch.epoch < ends_before:
             yield epoch
 
 
 @frozen
-class _CurrentState:
+class _CurrentEpoch:
+    """The first unfinished epoch of a run, and the rest of it in each trial.
+
+    ``executing``: whether a job executes it now; otherwise the trials include its queue wait.
+    """
+
     epoch: EpochEntry
     trials: list[float]
     source: str
     samples: int | None
-    runs: bool
+    executing: bool
 
 
 class _CommonRandomNumbers:
-    """In which order a run goes through the chances, in three respects that do not depend on
-    each other, nor on another run's: by its key, so that they stay."""
+    """Three independent permutations of the trials, derived from the key of a run.
+
+    They do not depend on other runs and stay the same between evaluations.
+    """
 
     def __init__(self, key: str) -> None:
         seed = crc32(key.encode("utf-8", "surrogatepass"))
@@ -456,16 +502,16 @@ class _CommonRandomNumbers:
 
 NO_EPOCH: Final = "unknown: no epoch has ended yet"
 
-_WHICH: Final = {
+_EXCLUSION_TEXTS: Final = {
     State.HELD: "is held",
     State.FAILED: "failed",
     State.REMOVED: "was removed",
 }
-"""What is said of a run that is left out."""
+"""Texts for runs that are excluded from the ensemble's estimate."""
 
-_PAUSED: Final = "not while it is paused"
+_PAUSED_REASON: Final = "not while it is paused"
 
-_DAG_WORDS: Final = {
+_DAG_STATE_TEXTS: Final = {
     DagState.HELD: "DAGMan is held",
     DagState.RESTARTING: "DAGMan is not running",
     DagState.DONE: "its DAG is done",
@@ -474,14 +520,14 @@ _DAG_WORDS: Final = {
 }
 
 
-def _which(run: RunForecast) -> str:
-    if run.why_not == _PAUSED:
+def _exclusion_text(run: RunForecast) -> str:
+    if run.why_not == _PAUSED_REASON:
         return "is paused"
-    return _WHICH.get(run.state, "does not go on")
+    return _EXCLUSION_TEXTS.get(run.state, "does not go on")
 
 
-def _told(streamed: Streamed | None, entry: ExecutionEntry) -> float | None:
-    """Seconds that the running epoch's own progress line leaves."""
+def _streamed_seconds(streamed: Streamed | None, entry: ExecutionEntry) -> float | None:
+    """The remaining seconds according to the epoch's own progress line."""
     if streamed is None:
         return None
     if streamed.remaining is not None and 0 <= streamed.remaining < 1e9:
@@ -492,7 +538,7 @@ def _told(streamed: Streamed | None, entry: ExecutionEntry) -> float | None:
     return None
 
 
-def _pace(seconds: Sequence[float]) -> EpochDurations | None:
+def _summary(seconds: Sequence[float]) -> EpochDurations | None:
     if not seconds:
         return None
     if len(seconds) < 3:
@@ -502,7 +548,7 @@ def _pace(seconds: Sequence[float]) -> EpochDurations | None:
 
 
 def _latest(times: Iterable[datetime]) -> datetime | None:
-    return max(times, key=later, default=None)
+    return max(times, key=naive_time, default=None)
 
 
 def _epochs(n: int) -> str:

@@ -23,7 +23,7 @@ from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.builder import ANYWHERE, POOLS
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, RunEntry, TransferEntry
 from metlmon.snapshot.types import FailedEpoch
-from metlmon.stats.epoch_times import BY_A_PERSON, elapsed, later
+from metlmon.stats.epoch_times import USER_VACATE_CODES, elapsed, naive_time
 from metlmon.stats.quantiles import median
 from metlmon.stats.worker import StatsInput
 from metlmon.text.formatting import age, count, hours
@@ -155,7 +155,7 @@ def names_of(incident: Incident, told: IncidentList) -> tuple[str, ...]:
 
 
 def _when(incident: Incident) -> datetime:
-    return later(incident.since or incident.until or datetime.min)
+    return naive_time(incident.since or incident.until or datetime.min)
 
 
 # --- the log, the disk ----------------------------------------------------------------------
@@ -178,12 +178,12 @@ def _holes(basis: StatsInput) -> list[_Hole]:
     if not lost:
         return []
     signs = sorted(
-        later(time) for e in ledger.executions for time in (e.start, e.end) if time is not None
+        naive_time(time) for e in ledger.executions for time in (e.start, e.end) if time is not None
     )
     holes = []
     for group in _together(lost, lambda e: e.end or e.start, TOGETHER_SECONDS):
-        until = max((e.end for e in group if e.end is not None), key=later)
-        at = bisect_left(signs, later(until) - timedelta(seconds=60))
+        until = max((e.end for e in group if e.end is not None), key=naive_time)
+        at = bisect_left(signs, naive_time(until) - timedelta(seconds=60))
         since = signs[at - 1].replace(tzinfo=until.tzinfo) if at else group[0].start
         holes.append(_Hole(since, until, elapsed(ledger, since, until), group))
     return holes
@@ -213,8 +213,8 @@ def log_gaps(basis: StatsInput) -> Iterator[Incident]:
             continue
         ran = sum(
             not e.dagman
-            and later(e.start) < later(hole.until)
-            and (e.end is None or later(e.end) > later(hole.since))
+            and naive_time(e.start) < naive_time(hole.until)
+            and (e.end is None or naive_time(e.end) > naive_time(hole.since))
             for e in ledger.executions
         )
         damaged = f" ({where} is damaged)" if where else ""
@@ -270,7 +270,7 @@ def _silence(basis: StatsInput) -> Iterator[Incident]:
     logs = [log for log in status.logs if log.last is not None and log.first is not None]
     if not running or not logs:
         return
-    newest = max(logs, key=lambda log: later(log.last or datetime.min))
+    newest = max(logs, key=lambda log: naive_time(log.last or datetime.min))
     if newest.last is None or newest.first is None:
         return
     silent = elapsed(ledger, newest.last, status.as_of)
@@ -313,7 +313,10 @@ def full_disk(basis: StatsInput) -> Iterator[Incident]:
 def _beside(e: ExecutionEntry, others: Sequence[ExecutionEntry]) -> bool:
     return any(
         e.code == other.code
-        and abs((later(e.end or e.start) - later(other.end or other.start)).total_seconds()) < 60
+        and abs(
+            (naive_time(e.end or e.start) - naive_time(other.end or other.start)).total_seconds()
+        )
+        < 60
         for other in others
     )
 
@@ -341,7 +344,7 @@ def mass_evictions(basis: StatsInput) -> Iterator[Incident]:
     window = min(TOGETHER_SECONDS, usual / 4)
     sites: dict[str | None, list[ExecutionEntry]] = {}
     for e in entries:
-        let_go = e.outcome in _LET_GO and e.code not in BY_A_PERSON and not e.dagman
+        let_go = e.outcome in _LET_GO and e.code not in USER_VACATE_CODES and not e.dagman
         if let_go and not (e.reason and _tells_of_a_full_disk(e.reason)):
             sites.setdefault(e.site, []).append(e)
     for site, lost in sites.items():
@@ -383,7 +386,7 @@ def removals(basis: StatsInput) -> Iterator[Incident]:
         if not e.dagman
         and not e.uncertain
         and e.end is not None
-        and (e.outcome is Outcome.REMOVED or e.code in BY_A_PERSON)
+        and (e.outcome is Outcome.REMOVED or e.code in USER_VACATE_CODES)
     ]
     for group in _together(ended, lambda e: e.end or e.start, TOGETHER_SECONDS):
         dag = any("DAG Removed" in (e.reason or "") for e in group)
@@ -419,8 +422,8 @@ def stalled_transfers(basis: StatsInput) -> Iterator[Incident]:
         # What was in a hole of the log may have ended well before.
         if gaps is None:
             gaps = [(h.since, h.until) for h in _holes(basis) if h.seconds >= SILENT_SECONDS]
-        end = later(span.end or ledger.as_of or span.start)
-        if any(later(a) <= end and later(span.start) <= later(b) for a, b in gaps):
+        end = naive_time(span.end or ledger.as_of or span.start)
+        if any(naive_time(a) <= end and naive_time(span.start) <= naive_time(b) for a, b in gaps):
             continue
         stalls.setdefault((span.direction, span.site), []).append(span)
     for (direction, site), spans in stalls.items():
@@ -447,8 +450,8 @@ def stalled_transfers(basis: StatsInput) -> Iterator[Incident]:
                 f"stall {direction} {site} {starts[0]}",
                 "stalled-transfer",
                 IncidentSeverity.WARNING,
-                min(starts, key=later),
-                None if still else max(ends, key=later, default=None),
+                min(starts, key=naive_time),
+                None if still else max(ends, key=naive_time, default=None),
                 still,
                 text,
                 advice,
@@ -487,7 +490,9 @@ def held_runs(basis: StatsInput) -> Iterator[Incident]:
             reasons.setdefault(fold_reason(run.latest.hold_reason or ""), []).append(run)
     for reason, runs in reasons.items():
         latest = [run.latest for run in runs if run.latest is not None]
-        since = min((at.since for at in latest if at.since is not None), key=later, default=None)
+        since = min(
+            (at.since for at in latest if at.since is not None), key=naive_time, default=None
+        )
         told = next((at.hold_reason for at in latest if at.hold_reason), None)
         one = len(runs) == 1
         held = f"{'is' if one else 'are'} held"
@@ -643,7 +648,7 @@ def _unserved(
             if wanted not in served:
                 waiting.setdefault(wanted, []).append((job.submitted, job.job, job.run))
     for (dag, target), jobs in waiting.items():
-        since = min((each[0] for each in jobs), key=later)
+        since = min((each[0] for each in jobs), key=naive_time)
         waited = elapsed(ledger, since, now)
         if waited < limit:
             continue
@@ -802,9 +807,9 @@ def _together(
 ) -> Iterator[list[T]]:
     """Groups of things of which each came within so many seconds of the one before."""
     group: list[T] = []
-    for thing in sorted(things, key=lambda each: later(when(each))):
+    for thing in sorted(things, key=lambda each: naive_time(when(each))):
         if group:
-            pause = later(when(thing)) - later(when(group[-1]))
+            pause = naive_time(when(thing)) - naive_time(when(group[-1]))
             if pause.total_seconds() > seconds:
                 yield group
                 group = []
@@ -815,7 +820,7 @@ def _together(
 
 def _ends(group: Sequence[ExecutionEntry]) -> tuple[datetime, datetime]:
     ends = [e.end or e.start for e in group]
-    return min(ends, key=later), max(ends, key=later)
+    return min(ends, key=naive_time), max(ends, key=naive_time)
 
 
 def _lost(group: Iterable[ExecutionEntry]) -> str:

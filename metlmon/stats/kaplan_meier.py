@@ -1,8 +1,7 @@
-"""How long things last, when some of them have not ended yet: Kaplan and Meier's estimate.
+"""Kaplan–Meier estimate of a survival curve from weighted, right-censored durations.
 
-What lasts until now counts as "at least so long": it lengthens what is expected and can never
-shorten it. E. L. Kaplan and P. Meier, J. Am. Stat. Assoc. 53 (1958), weighted as in the
-product-limit estimate of any textbook since.
+A duration that is still in progress is censored: it can lengthen an estimate, never shorten it.
+E. L. Kaplan and P. Meier, J. Am. Stat. Assoc. 53 (1958); the weighted product-limit estimate.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from typing import Final
 
 from metlmon.frozen import frozen
 
-ALIKE: Final = 0.1
-"""Spread of things that seem to last equally long, as a share of it: two or three of them say
-little of how far the next one may be off."""
+MIN_RELATIVE_SIGMA: Final = 0.1
+"""Minimum standard deviation relative to the mean: two or three equal samples prove little."""
 
 
 @frozen
 class Lifetime:
-    """Something lasted for so many seconds; not ``ended``: it lasts still, or was broken off."""
+    """A duration in seconds; censored (in progress or interrupted) unless ``ended``."""
 
     seconds: float
     ended: bool = True
@@ -35,78 +33,88 @@ _ENDED: Final = attrgetter("ended")
 
 @frozen
 class KaplanMeier:
-    """The share that lasts longer than a time: ``left`` of them behind each of ``times``.
+    """A survival curve: ``left`` is the share that survives each of ``times``.
 
-    Beyond ``last``, the longest time seen, the share that is left dies away at a rate of one
-    per ``spread``, which is that of the times that have ended (or per what has passed since, if
-    that is longer: what has lasted for long beyond all others may last for long again).
-    ``events``: samples that have ended.
+    Beyond ``longest``, the longest duration, survival decays exponentially with the time constant
+    ``sigma``, the standard deviation of the ended durations (or the time since ``longest``, if
+    longer: a duration far beyond all others may last as long again). ``events``: the number of
+    ended durations.
     """
 
     times: tuple[float, ...]
     left: tuple[float, ...]
-    last: float
+    longest: float
     mean: float
-    spread: float
+    sigma: float
     events: int
 
     @staticmethod
     def of(samples: Iterable[Lifetime]) -> KaplanMeier | None:
-        """The curve of some samples; None when none of them has ended."""
-        # The shortest first, and of those that are as long the ones that have ended.
+        """Fit a curve to the samples; None if all of them are censored."""
+        # In ascending order; among equal durations the ended ones come first.
         ordered = sorted(samples, key=_ENDED, reverse=True)
         ordered.sort(key=_SECONDS)
         ended = [sample for sample in ordered if sample.ended]
         if not ended:
             return None
         times: list[float] = []
-        left: list[float] = []
-        at_risk, share = sum([sample.weight for sample in ordered]), 1.0
-        first = 0.0
+        survivals: list[float] = []
+        at_risk, survival = sum([sample.weight for sample in ordered]), 1.0
+        observed_mean = 0.0
         for sample in ordered:
             weight = sample.weight
             if sample.ended and at_risk > 0:
-                stays = 1 - weight / at_risk
-                after = share * stays if stays > 0 else 0.0
-                after = after if after > 1e-12 else 0.0
-                first += (share - after) * sample.seconds
-                share = after
+                conditional_survival = 1 - weight / at_risk
+                next_survival = survival * conditional_survival if conditional_survival > 0 else 0.0
+                next_survival = next_survival if next_survival > 1e-12 else 0.0
+                observed_mean += (survival - next_survival) * sample.seconds
+                survival = next_survival
                 times.append(sample.seconds)
-                left.append(share)
+                survivals.append(survival)
             at_risk -= weight
-        last = ordered[-1].seconds
-        spread = _spread(ended)
-        mean = first + share * (last + spread)
-        return KaplanMeier(tuple(times), tuple(left), last, mean, spread, len(ended))
+        longest = ordered[-1].seconds
+        sigma = _sigma(ended)
+        mean = observed_mean + survival * (longest + sigma)
+        return KaplanMeier(
+            times=tuple(times),
+            left=tuple(survivals),
+            longest=longest,
+            mean=mean,
+            sigma=sigma,
+            events=len(ended),
+        )
 
     def lasting(self, age: float) -> float:
-        """The share that lasts longer than ``age``, 0–1."""
-        at = bisect_right(self.times, age)
-        return self.left[at - 1] if at else 1.0
+        """The survival at ``age``: the share that lasts longer, 0–1."""
+        index = bisect_right(self.times, age)
+        return self.left[index - 1] if index else 1.0
 
     def remaining(self, share: float, age: float = 0.0) -> float:
-        """Seconds beyond ``age`` within which this ``share`` (0–1, not 1) of those that have
-        come so far will have ended."""
-        wanted = self.lasting(age) * (1 - share)
+        """The ``share`` quantile (0 ≤ share < 1) of the seconds left, given survival to ``age``."""
+        target_survival = self.lasting(age) * (1 - share)
         low, high = bisect_right(self.times, age), len(self.left)
         while low < high:
             middle = (low + high) // 2
-            if self.left[middle] <= wanted:
+            if self.left[middle] <= target_survival:
                 high = middle
             else:
                 low = middle + 1
-        if low < len(self.left) and wanted > 0:
+        if low < len(self.left) and target_survival > 0:
             return self.times[low] - age
-        beyond = max(self.last, age)
-        there = max(self.lasting(beyond), 0.0)
-        rate = max(self.spread, age - self.last)
-        over = log(there / wanted) if there > 0 and wanted > 0 else -log(1 - share)
-        return beyond - age + rate * max(0.0, over)
+        tail_start = max(self.longest, age)
+        tail_survival = max(self.lasting(tail_start), 0.0)
+        time_constant = max(self.sigma, age - self.longest)
+        multiples = (
+            log(tail_survival / target_survival)
+            if tail_survival > 0 and target_survival > 0
+            else -log(1 - share)
+        )
+        return tail_start - age + time_constant * max(0.0, multiples)
 
 
-def _spread(ended: Sequence[Lifetime]) -> float:
-    """One sigma of the times that have ended, at least :data:`ALIKE`."""
+def _sigma(ended: Sequence[Lifetime]) -> float:
+    """The standard deviation of the ended durations, with a lower limit."""
     weight = sum([sample.weight for sample in ended])
     mean = sum([sample.weight * sample.seconds for sample in ended]) / weight
-    square = sum([sample.weight * (sample.seconds - mean) ** 2 for sample in ended]) / weight
-    return max(sqrt(square), ALIKE * mean)
+    variance = sum([sample.weight * (sample.seconds - mean) ** 2 for sample in ended]) / weight
+    return max(sqrt(variance), MIN_RELATIVE_SIGMA * mean)

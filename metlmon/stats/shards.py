@@ -32,7 +32,7 @@ from metlmon.model.states import DONE, DagState, State
 from metlmon.snapshot.dag_description import DagDescription, DescribedNode, Nodes
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
 from metlmon.snapshot.types import GpuHours
-from metlmon.stats.epoch_times import after
+from metlmon.stats.epoch_times import time_after_as_of
 from metlmon.stats.estimates import HIGH, LOW, TRIALS, Interval
 from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
 from metlmon.stats.quantiles import quarters
@@ -354,7 +354,7 @@ class _BagView:
             stragglers,
             machines,
             span,
-            after(self.ledger, span.middle) if span is not None else None,
+            time_after_as_of(self.ledger, span.middle) if span is not None else None,
             self.ends[-1] if over and self.ends else None,
             why,
             stuck if span is not None else 0,
