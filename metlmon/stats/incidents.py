@@ -1,8 +1,8 @@
-"""What happened that a person should know of: pure functions over one picture.
+"""Incidents that a person should know of, as pure functions of one snapshot.
 
-An incident is rarer than a problem: a lost execution is a problem, and retried; that a disk is
-full, that a log has a hole, that a whole site let go of its jobs is an incident. Each kind has
-its rule below, with the numbers it goes by; none is struck by what DAGMan retries on its own.
+An incident is rarer than a problem: a lost execution is a problem, and retried; a full disk, a gap
+in a log, or the eviction of many jobs at a site is an incident. Each kind has a rule below, with
+its thresholds; no rule matches what DAGMan merely retries.
 """
 
 from __future__ import annotations
@@ -31,41 +31,40 @@ from metlmon.text.formatting import age, count, hours
 T = TypeVar("T")
 
 TOGETHER_SECONDS: Final = 300.0
-"""Evictions within five minutes have one cause: a glidein's or a site's end is logged within
-that. Of trainings that take minutes, a quarter of one."""
+"""Evictions within five minutes have one cause, such as the end of a glidein or a site. For
+trainings of minutes, the limit is a quarter of their duration."""
 
-MANY: Final = 3
-"""So many runs that lose their jobs together at one site are no coincidence."""
+MIN_RUNS: Final = 3
+"""Minimum runs that lose their jobs together at one site: fewer may be a coincidence."""
 
 DAY: Final = 86400.0
-"""A full disk's complaints, or a site's stalls, within a day are one incident."""
+"""Errors of a full disk, or stalls at a site, within a day are one incident."""
 
 STALL_SECONDS: Final = 900.0
 STALL_TIMES: Final = 5.0
-"""A transfer is stalled when it takes longer than a quarter of an hour, and five times as long
-as its site's usual one."""
+"""A transfer stalled if it exceeds 15 minutes and five times the median of its site."""
 
-HABIT: Final = 3
-"""Transfers that a site needs to have a habit; of fewer, all sites' is taken."""
+MIN_TRANSFERS: Final = 3
+"""Minimum transfers for a site's own median; with fewer, the median of all sites is used."""
 
 SILENT_SECONDS: Final = 3600.0
 SILENT_TIMES: Final = 20.0
-"""A live log is silent for too long after an hour, and twenty times its mean pause, while jobs
-run: they log their memory's size every few minutes."""
+"""A live log is silent after an hour and twenty times its mean interval, while jobs run: they log
+their image size every few minutes."""
 
 UNSERVED_SECONDS: Final = 3 * 3600.0
 UNSERVED_TIMES: Final = 5.0
-"""A target that never took a job while others did is suspicious after three hours, and five
-times what others usually wait."""
+"""A target without any execution, while others have some, is reported after three hours and five
+times the median wait of the others."""
 
 RECENT_SECONDS: Final = 3 * DAY
-"""What was over longer ago than this is not told in the header any more."""
+"""Incidents that ended longer ago are not shown in the header."""
 
 FULL_DISK: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
 
 
 class IncidentSeverity(IntEnum):
-    """How bad: nothing to do; costs time or truth; a run stands still until a person acts."""
+    """Severity: nothing to do; costs time or accuracy; a run is stopped until a person acts."""
 
     NOTE = 1
     WARNING = 2
@@ -74,10 +73,12 @@ class IncidentSeverity(IntEnum):
 
 @frozen
 class Incident:
-    """One incident. ``until`` None with ``still``: it lasts. ``text``: what happened, one
-    sentence; ``advice``: what to do next. ``runs`` are run keys; ``site`` where it is one
-    site's. ``brief``: the text without the runs' names. Names in the text are as logged: they
-    are made plain where they are drawn."""
+    """One incident.
+
+    ``until`` is None if it is ongoing (``still``). ``text``: what happened, in one sentence;
+    ``advice``: the next step. ``runs``: run keys; ``site``: the site, if there is only one.
+    ``brief``: the text without the runs' names. Names are as logged: screens sanitise them.
+    """
 
     key: str
     kind: str
@@ -94,42 +95,48 @@ class Incident:
 
     @property
     def headline(self) -> str:
-        """As the header tells it, below which the runs' names stand anyway."""
+        """The text for the header, which shows the runs' names itself."""
         return self.brief or self.text
 
 
-def incidents(basis: StatsInput) -> tuple[Incident, ...]:
-    """All of them: what lasts first, then the newest first."""
-    every = [each for rule in RULES for each in rule(basis)]
-    every.sort(key=lambda each: (each.still, _when(each), each.severity), reverse=True)
-    return tuple(every)
+def incidents(stats_input: StatsInput) -> tuple[Incident, ...]:
+    """All incidents: the ongoing ones first, then the newest first."""
+    matches = [incident for rule in RULES for incident in rule(stats_input)]
+    matches.sort(key=lambda match: (match.still, _sort_time(match), match.severity), reverse=True)
+    return tuple(matches)
 
 
-def pressing(basis: StatsInput, all_of_them: Sequence[Incident]) -> list[Incident]:
-    """Those that the header tells of, the worst first: what lasts or was lately, and is more
-    than a note. What befell only runs that are done is over for them."""
-    now = basis.ledger.as_of
-    done = {run.run for run in basis.ledger.runs if run.state is State.COMPLETED}
-    kept = [
-        each
-        for each in all_of_them
-        if each.severity > IncidentSeverity.NOTE
-        and (each.still or not each.runs or not done.issuperset(each.runs))
+def pressing(stats_input: StatsInput, all_incidents: Sequence[Incident]) -> list[Incident]:
+    """The incidents for the header, the most severe first: ongoing or recent, and not notes.
+
+    Past incidents of completed runs only are excluded.
+    """
+    now = stats_input.ledger.as_of
+    done = {run.run for run in stats_input.ledger.runs if run.state is State.COMPLETED}
+    selected = [
+        incident
+        for incident in all_incidents
+        if incident.severity > IncidentSeverity.NOTE
+        and (incident.still or not incident.runs or not done.issuperset(incident.runs))
         and (
-            each.still
+            incident.still
             or now is None
-            or each.until is None
-            or elapsed(basis.ledger, each.until, now) <= RECENT_SECONDS
+            or incident.until is None
+            or elapsed(stats_input.ledger, incident.until, now) <= RECENT_SECONDS
         )
     ]
-    kept.sort(key=lambda each: (each.severity, each.still, _when(each)), reverse=True)
-    return kept
+    selected.sort(
+        key=lambda incident: (incident.severity, incident.still, _sort_time(incident)), reverse=True
+    )
+    return selected
 
 
 @frozen
 class IncidentList:
-    """All incidents, those that matter now (the worst first), how long each lasted in seconds
-    (by key; where both ends are known), and what the runs are called."""
+    """All incidents, with those for the header, the most severe first (``pressing``).
+
+    ``seconds``: durations by key, where both ends are known; ``names``: run names by run key.
+    """
 
     incidents: tuple[Incident, ...]
     pressing: tuple[Incident, ...]
@@ -137,24 +144,29 @@ class IncidentList:
     names: Mapping[str, str]
 
 
-def found(basis: StatsInput) -> IncidentList:
-    """The incidents as a screen shows them."""
-    every = incidents(basis)
-    lasted = {
-        each.key: elapsed(basis.ledger, each.since, each.until)
-        for each in every
-        if each.since is not None and each.until is not None
+def found(stats_input: StatsInput) -> IncidentList:
+    """The statistic of the incidents screen."""
+    all_incidents = incidents(stats_input)
+    durations = {
+        incident.key: elapsed(stats_input.ledger, incident.since, incident.until)
+        for incident in all_incidents
+        if incident.since is not None and incident.until is not None
     }
-    names = {run.run: run.run_name for run in basis.ledger.runs}
-    return IncidentList(every, tuple(pressing(basis, every)), lasted, names)
+    names = {run.run: run.run_name for run in stats_input.ledger.runs}
+    return IncidentList(
+        incidents=all_incidents,
+        pressing=tuple(pressing(stats_input, all_incidents)),
+        seconds=durations,
+        names=names,
+    )
 
 
-def names_of(incident: Incident, told: IncidentList) -> tuple[str, ...]:
-    """The names of the runs that it concerns."""
-    return tuple(told.names.get(run, run) for run in incident.runs)
+def names_of(incident: Incident, incident_list: IncidentList) -> tuple[str, ...]:
+    """The names of the runs of an incident."""
+    return tuple(incident_list.names.get(run, run) for run in incident.runs)
 
 
-def _when(incident: Incident) -> datetime:
+def _sort_time(incident: Incident) -> datetime:
     return naive_time(incident.since or incident.until or datetime.min)
 
 
@@ -162,8 +174,8 @@ def _when(incident: Incident) -> datetime:
 
 
 @frozen
-class _Hole:
-    """Between two moments nothing was logged; ``lost`` are the executions whose ends are."""
+class _LogGap:
+    """A gap in the log; ``lost``: the executions whose ends are missing."""
 
     since: datetime
     until: datetime
@@ -171,99 +183,105 @@ class _Hole:
     lost: list[ExecutionEntry]
 
 
-def _holes(basis: StatsInput) -> list[_Hole]:
-    """Around each group of ends that were not logged: since an execution began or ended before."""
-    ledger = basis.ledger
+def _log_gaps(stats_input: StatsInput) -> list[_LogGap]:
+    """The gap around each group of missing ends, since the last logged start or end before it."""
+    ledger = stats_input.ledger
     lost = [e for e in ledger.executions if e.uncertain and e.end is not None and not e.dagman]
     if not lost:
         return []
-    signs = sorted(
+    logged_times = sorted(
         naive_time(time) for e in ledger.executions for time in (e.start, e.end) if time is not None
     )
-    holes = []
-    for group in _together(lost, lambda e: e.end or e.start, TOGETHER_SECONDS):
+    gaps = []
+    for group in _group_by_time(lost, lambda e: e.end or e.start, TOGETHER_SECONDS):
         until = max((e.end for e in group if e.end is not None), key=naive_time)
-        at = bisect_left(signs, naive_time(until) - timedelta(seconds=60))
-        since = signs[at - 1].replace(tzinfo=until.tzinfo) if at else group[0].start
-        holes.append(_Hole(since, until, elapsed(ledger, since, until), group))
-    return holes
+        index = bisect_left(logged_times, naive_time(until) - timedelta(seconds=60))
+        since = logged_times[index - 1].replace(tzinfo=until.tzinfo) if index else group[0].start
+        gaps.append(_LogGap(since, until, elapsed(ledger, since, until), group))
+    return gaps
 
 
-def _silent(basis: StatsInput) -> float:
-    """Seconds without an event from which on a log is silent longer than it is its way."""
+def _silence_limit(stats_input: StatsInput) -> float:
+    """Seconds without an event beyond which a log counts as silent."""
     pauses = [
-        elapsed(basis.ledger, log.first, log.last) / max(1, log.events)
-        for log in basis.status.logs
+        elapsed(stats_input.ledger, log.first, log.last) / max(1, log.events)
+        for log in stats_input.status.logs
         if log.first is not None and log.last is not None
     ]
     return max(SILENT_SECONDS, SILENT_TIMES * min(pauses, default=0.0))
 
 
-def log_gaps(basis: StatsInput) -> Iterator[Incident]:
-    """Executions whose end was not logged: the log has a hole while jobs ran, where it is silent
-    for longer than is its way. And a log that is damaged without such a loss; and one that has
-    fallen silent."""
-    ledger = basis.ledger
-    glued = [notice for notice in basis.status.warnings if notice.kind == "glued-header"]
-    where = ", ".join(f"{each.file}:{each.line}" for each in glued[:3])
-    holes, silent = _holes(basis), _silent(basis)
-    for hole in holes:
-        if hole.seconds < silent:
-            yield _lost_ends(hole.lost, hole.since, hole.until)
+def log_gaps(stats_input: StatsInput) -> Iterator[Incident]:
+    """Gaps in the log while jobs ran, damage without a lost end, and logs that fell silent."""
+    ledger = stats_input.ledger
+    glued = [notice for notice in stats_input.status.warnings if notice.kind == "glued-header"]
+    where = ", ".join(f"{notice.file}:{notice.line}" for notice in glued[:3])
+    gaps, silent = _log_gaps(stats_input), _silence_limit(stats_input)
+    for gap in gaps:
+        if gap.seconds < silent:
+            yield _missing_ends(gap.lost, gap.since, gap.until)
             continue
         ran = sum(
             not e.dagman
-            and naive_time(e.start) < naive_time(hole.until)
-            and (e.end is None or naive_time(e.end) > naive_time(hole.since))
+            and naive_time(e.start) < naive_time(gap.until)
+            and (e.end is None or naive_time(e.end) > naive_time(gap.since))
             for e in ledger.executions
         )
         damaged = f" ({where} is damaged)" if where else ""
-        ends = "the true end of one" if len(hole.lost) == 1 else f"the ends of {len(hole.lost)}"
+        ends = "the true end of one" if len(gap.lost) == 1 else f"the ends of {len(gap.lost)}"
         text = (
-            f"The log lacks {age(hole.seconds)} in which {count(ran, 'job')} ran{damaged}: "
-            f"{ends} {'is' if len(hole.lost) == 1 else 'are'} not known"
+            f"The log lacks {age(gap.seconds)} in which {count(ran, 'job')} ran{damaged}: "
+            f"{ends} {'is' if len(gap.lost) == 1 else 'are'} not known"
         )
         advice = (
             "Look for a full disk or quota then, where the log is written; the hours are counted "
             "up to the moment that proves the end"
         )
         yield _incident(
-            "log-gap",
-            IncidentSeverity.WARNING,
-            hole.since,
-            hole.until,
-            False,
-            text,
-            advice,
-            hole.lost,
+            kind="log-gap",
+            severity=IncidentSeverity.WARNING,
+            since=gap.since,
+            until=gap.until,
+            still=False,
+            text=text,
+            advice=advice,
+            executions=gap.lost,
         )
-    if glued and not holes:
+    if glued and not gaps:
         text = f"The log was cut in the middle of an event ({where}): what it said is lost"
         advice = "Look for a full disk or quota at that time where the log is written"
         yield Incident(
-            f"log-damage {where}",
-            "log-damage",
-            IncidentSeverity.NOTE,
-            None,
-            None,
-            False,
-            text,
-            advice,
+            key=f"log-damage {where}",
+            kind="log-damage",
+            severity=IncidentSeverity.NOTE,
+            since=None,
+            until=None,
+            still=False,
+            text=text,
+            advice=advice,
         )
-    yield from _silence(basis)
+    yield from _silent_logs(stats_input)
 
 
-def _lost_ends(group: Sequence[ExecutionEntry], since: datetime, until: datetime) -> Incident:
-    """The log went on for others, and lacks what became of these."""
-    text = f"The log does not say how {count(len(group), 'execution')} of {_names(group)} ended"
+def _missing_ends(group: Sequence[ExecutionEntry], since: datetime, until: datetime) -> Incident:
+    """An incident for ends missing from a log that continued for other jobs."""
+    text = f"The log does not say how {count(len(group), 'execution')} of {_run_names(group)} ended"
     advice = "Nothing to do: the hours are counted up to the moment that proves it was over"
     return _incident(
-        "log-damage", IncidentSeverity.NOTE, since, until, False, text, advice, group, "end"
+        kind="log-damage",
+        severity=IncidentSeverity.NOTE,
+        since=since,
+        until=until,
+        still=False,
+        text=text,
+        advice=advice,
+        executions=group,
+        key_suffix="end",
     )
 
 
-def _silence(basis: StatsInput) -> Iterator[Incident]:
-    status, ledger = basis.status, basis.ledger
+def _silent_logs(stats_input: StatsInput) -> Iterator[Incident]:
+    status, ledger = stats_input.status, stats_input.ledger
     if not status.live or status.as_of is None:
         return
     running = [e for e in ledger.executions if e.end is None and not e.dagman]
@@ -274,8 +292,8 @@ def _silence(basis: StatsInput) -> Iterator[Incident]:
     if newest.last is None or newest.first is None:
         return
     silent = elapsed(ledger, newest.last, status.as_of)
-    habit = elapsed(ledger, newest.first, newest.last) / max(1, newest.events)
-    if silent < max(SILENT_SECONDS, SILENT_TIMES * habit):
+    mean_interval = elapsed(ledger, newest.first, newest.last) / max(1, newest.events)
+    if silent < max(SILENT_SECONDS, SILENT_TIMES * mean_interval):
         return
     text = (
         f"Nothing has been logged for {age(silent)} although {count(len(running), 'job')} ran "
@@ -283,34 +301,57 @@ def _silence(basis: StatsInput) -> Iterator[Incident]:
     )
     advice = "Ask the queue (condor_q); see whether the log's disk is full, or was unmounted"
     yield _incident(
-        "log-gap", IncidentSeverity.ALARM, newest.last, None, True, text, advice, running, "silence"
+        kind="log-gap",
+        severity=IncidentSeverity.ALARM,
+        since=newest.last,
+        until=None,
+        still=True,
+        text=text,
+        advice=advice,
+        executions=running,
+        key_suffix="silence",
     )
 
 
-def full_disk(basis: StatsInput) -> Iterator[Incident]:
-    """Executions and holds whose reason is that a disk or a quota is full."""
-    ended = [e for e in basis.ledger.executions if e.end is not None and e.kind == "bad"]
-    hurt = [e for e in ended if e.reason and _tells_of_a_full_disk(e.reason)]
-    if not hurt:
+def full_disk(stats_input: StatsInput) -> Iterator[Incident]:
+    """Executions and holds caused by a full disk or quota."""
+    ended = [e for e in stats_input.ledger.executions if e.end is not None and e.kind == "bad"]
+    affected = [e for e in ended if e.reason and _mentions_full_disk(e.reason)]
+    if not affected:
         return
-    # A full disk cuts the log, too: with the reason of one that ended in the same moment.
-    hurt += [e for e in ended if not e.reason and e.code is not None and _beside(e, hurt)]
-    for group in _together(hurt, lambda e: e.end or e.start, DAY):
-        first, last = _ends(group)
+    # A full disk truncates the log, too: a missing reason is that of simultaneous ends.
+    affected += [
+        e for e in ended if not e.reason and e.code is not None and _simultaneous(e, affected)
+    ]
+    for group in _group_by_time(affected, lambda e: e.end or e.start, DAY):
+        first, last = _end_range(group)
         text = (
             f"The disk was full, or over its quota: "
-            f"{count(len(group), 'execution')} of {_names(group)} ended for it, "
-            f"{_lost(group)} lost"
+            f"{count(len(group), 'execution')} of {_run_names(group)} ended for it, "
+            f"{_lost_hours(group)} lost"
         )
         advice = "Free space or raise the quota (quota -s, df), then release what is held"
-        held = {r.key for r in basis.status.runs if r.state is State.HELD and _full(r.latest)}
+        held = {
+            r.key
+            for r in stats_input.status.runs
+            if r.state is State.HELD and _held_by_full_disk(r.latest)
+        }
         still = bool(held & {e.run for e in group})
         severity = IncidentSeverity.ALARM if still else IncidentSeverity.WARNING
         until = None if still else last
-        yield _incident("disk-quota", severity, first, until, still, text, advice, group)
+        yield _incident(
+            kind="disk-quota",
+            severity=severity,
+            since=first,
+            until=until,
+            still=still,
+            text=text,
+            advice=advice,
+            executions=group,
+        )
 
 
-def _beside(e: ExecutionEntry, others: Sequence[ExecutionEntry]) -> bool:
+def _simultaneous(e: ExecutionEntry, others: Sequence[ExecutionEntry]) -> bool:
     return any(
         e.code == other.code
         and abs(
@@ -322,42 +363,46 @@ def _beside(e: ExecutionEntry, others: Sequence[ExecutionEntry]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _tells_of_a_full_disk(reason: str) -> bool:
+def _mentions_full_disk(reason: str) -> bool:
     return FULL_DISK.search(reason) is not None
 
 
-def _full(latest: object) -> bool:
+def _held_by_full_disk(latest: object) -> bool:
     reason = getattr(latest, "hold_reason", None)
     return bool(reason and FULL_DISK.search(reason))
 
 
-# --- what the pool did, what a person did -----------------------------------------------------
+# --- actions of the pool and of users ---------------------------------------------------------
 
 
-_LET_GO: Final = frozenset({Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED})
+_EVICTION_OUTCOMES: Final = frozenset(
+    {Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED}
+)
 
 
-def mass_evictions(basis: StatsInput) -> Iterator[Incident]:
-    """Many runs that lose their jobs together at one site, not by a person's doing."""
-    entries = basis.ledger.executions
+def mass_evictions(stats_input: StatsInput) -> Iterator[Incident]:
+    """Many runs that lost their jobs together at one site, without a user action."""
+    entries = stats_input.ledger.executions
     usual = median([e.seconds for e in entries if e.final] or [4 * TOGETHER_SECONDS])
     window = min(TOGETHER_SECONDS, usual / 4)
     sites: dict[str | None, list[ExecutionEntry]] = {}
     for e in entries:
-        let_go = e.outcome in _LET_GO and e.code not in USER_VACATE_CODES and not e.dagman
-        if let_go and not (e.reason and _tells_of_a_full_disk(e.reason)):
+        evicted = (
+            e.outcome in _EVICTION_OUTCOMES and e.code not in USER_VACATE_CODES and not e.dagman
+        )
+        if evicted and not (e.reason and _mentions_full_disk(e.reason)):
             sites.setdefault(e.site, []).append(e)
     for site, lost in sites.items():
-        for group in _together(lost, lambda e: e.end or e.start, window):
+        for group in _group_by_time(lost, lambda e: e.end or e.start, window):
             runs = {e.run for e in group if e.run is not None}
-            if len(runs) < MANY:
+            if len(runs) < MIN_RUNS:
                 continue
-            first, last = _ends(group)
+            first, last = _end_range(group)
             why = next((e.cause for e in group if e.cause), None)
             text = (
                 f"{count(len(group), 'job')} of {len(runs)} runs lost "
                 f"{'their machines' if site is None else f'their machines at {site}'} within "
-                f"{age(elapsed(basis.ledger, first, last))}, {_lost(group)} lost"
+                f"{age(elapsed(stats_input.ledger, first, last))}, {_lost_hours(group)} lost"
             )
             text += f": {why}" if why else ""
             advice = (
@@ -365,77 +410,95 @@ def mass_evictions(basis: StatsInput) -> Iterator[Incident]:
                 "there, or leave it out"
             )
             yield _incident(
-                "evictions",
-                IncidentSeverity.WARNING,
-                first,
-                last,
-                False,
-                text,
-                advice,
-                group,
-                site or "",
+                kind="evictions",
+                severity=IncidentSeverity.WARNING,
+                since=first,
+                until=last,
+                still=False,
+                text=text,
+                advice=advice,
+                executions=group,
+                key_suffix=site or "",
             )
 
 
-def removals(basis: StatsInput) -> Iterator[Incident]:
-    """That a person removed a DAG, or the jobs of many runs, while they ran: told for what it
-    cost."""
+def removals(stats_input: StatsInput) -> Iterator[Incident]:
+    """Removals of a DAG, or of the jobs of many runs, by a user while they ran."""
     ended = [
         e
-        for e in basis.ledger.executions
+        for e in stats_input.ledger.executions
         if not e.dagman
         and not e.uncertain
         and e.end is not None
         and (e.outcome is Outcome.REMOVED or e.code in USER_VACATE_CODES)
     ]
-    for group in _together(ended, lambda e: e.end or e.start, TOGETHER_SECONDS):
+    for group in _group_by_time(ended, lambda e: e.end or e.start, TOGETHER_SECONDS):
         dag = any("DAG Removed" in (e.reason or "") for e in group)
-        if not dag and len({e.run for e in group}) < MANY:
+        if not dag and len({e.run for e in group}) < MIN_RUNS:
             continue
-        first, last = _ends(group)
+        first, last = _end_range(group)
         text = (
             f"A person removed the {'DAG' if dag else 'jobs'} while "
-            f"{count(len(group), 'job')} ran: {_lost(group)} lost"
+            f"{count(len(group), 'job')} ran: {_lost_hours(group)} lost"
         )
         advice = "Nothing to do. Halting the DAG (Z) lets the epochs that run end first"
-        yield _incident("removed", IncidentSeverity.NOTE, first, last, False, text, advice, group)
+        yield _incident(
+            kind="removed",
+            severity=IncidentSeverity.NOTE,
+            since=first,
+            until=last,
+            still=False,
+            text=text,
+            advice=advice,
+            executions=group,
+        )
 
 
 # --- transfers ------------------------------------------------------------------------------
 
 
-def stalled_transfers(basis: StatsInput) -> Iterator[Incident]:
-    """Transfers that took much longer than is usual at their site."""
-    ledger = basis.ledger
-    long = [span for span in ledger.transfers if (span.seconds or 0.0) >= STALL_SECONDS]
-    if not long:
+def stalled_transfers(stats_input: StatsInput) -> Iterator[Incident]:
+    """Transfers that took much longer than the median of their site."""
+    ledger = stats_input.ledger
+    long_transfers = [
+        transfer for transfer in ledger.transfers if (transfer.seconds or 0.0) >= STALL_SECONDS
+    ]
+    if not long_transfers:
         return
-    usual = _habits(ledger.transfers)
+    usual_of = _usual_seconds(ledger.transfers)
     gaps: list[tuple[datetime, datetime]] | None = None
     stalls: dict[tuple[str, str | None], list[TransferEntry]] = {}
-    for span in long:
-        if span.seconds is None or span.start is None:
+    for transfer in long_transfers:
+        if transfer.seconds is None or transfer.start is None:
             continue
-        habit = usual(span.direction, span.site)
-        if habit is None or span.seconds < max(STALL_SECONDS, STALL_TIMES * habit):
+        usual_seconds = usual_of(transfer.direction, transfer.site)
+        if usual_seconds is None or transfer.seconds < max(
+            STALL_SECONDS, STALL_TIMES * usual_seconds
+        ):
             continue
-        # What was in a hole of the log may have ended well before.
+        # A transfer within a gap of the log may have ended much earlier.
         if gaps is None:
-            gaps = [(h.since, h.until) for h in _holes(basis) if h.seconds >= SILENT_SECONDS]
-        end = naive_time(span.end or ledger.as_of or span.start)
-        if any(naive_time(a) <= end and naive_time(span.start) <= naive_time(b) for a, b in gaps):
+            gaps = [
+                (h.since, h.until) for h in _log_gaps(stats_input) if h.seconds >= SILENT_SECONDS
+            ]
+        end = naive_time(transfer.end or ledger.as_of or transfer.start)
+        if any(
+            naive_time(a) <= end and naive_time(transfer.start) <= naive_time(b) for a, b in gaps
+        ):
             continue
-        stalls.setdefault((span.direction, span.site), []).append(span)
-    for (direction, site), spans in stalls.items():
-        for group in _together(spans, lambda span: span.start or datetime.min, DAY):
-            still = any(span.outcome == "in-flight" for span in group)
-            longest = max(span.seconds or 0.0 for span in group)
-            failed = sum(span.outcome in ("unfinished", "aborted") for span in group)
-            habit = usual(direction, site) or 0.0
-            at, up_to = f" at {site}" if site else "", "up to " if len(group) > 1 else ""
+        stalls.setdefault((transfer.direction, transfer.site), []).append(transfer)
+    for (direction, site), transfers in stalls.items():
+        for group in _group_by_time(
+            transfers, lambda transfer: transfer.start or datetime.min, DAY
+        ):
+            still = any(transfer.outcome == "in-flight" for transfer in group)
+            longest = max(transfer.seconds or 0.0 for transfer in group)
+            failed = sum(transfer.outcome in ("unfinished", "aborted") for transfer in group)
+            usual_seconds = usual_of(direction, site) or 0.0
+            location, up_to = f" at {site}" if site else "", "up to " if len(group) > 1 else ""
             text = (
-                f"{count(len(group), direction + ' transfer')}{at} took {up_to}{age(longest)}; "
-                f"usual is {age(habit)}"
+                f"{count(len(group), direction + ' transfer')}{location} took {up_to}{age(longest)}"
+                f"; usual is {age(usual_seconds)}"
             )
             if failed == len(group):
                 text += ", and no job started from " + ("it" if failed == 1 else "them")
@@ -444,80 +507,82 @@ def stalled_transfers(basis: StatsInput) -> Iterator[Incident]:
             advice = "See whether other jobs transfer there now; if not, leave the site out"
             if still:
                 advice = "Wait, or vacate the job (V): it tries again, perhaps elsewhere"
-            starts = [span.start for span in group if span.start is not None]
-            ends = [span.end for span in group if span.end is not None]
+            starts = [transfer.start for transfer in group if transfer.start is not None]
+            ends = [transfer.end for transfer in group if transfer.end is not None]
             yield Incident(
-                f"stall {direction} {site} {starts[0]}",
-                "stalled-transfer",
-                IncidentSeverity.WARNING,
-                min(starts, key=naive_time),
-                None if still else max(ends, key=naive_time, default=None),
-                still,
-                text,
-                advice,
-                _unique(span.run for span in group),
-                _unique(span.job for span in group),
-                site,
+                key=f"stall {direction} {site} {starts[0]}",
+                kind="stalled-transfer",
+                severity=IncidentSeverity.WARNING,
+                since=min(starts, key=naive_time),
+                until=None if still else max(ends, key=naive_time, default=None),
+                still=still,
+                text=text,
+                advice=advice,
+                runs=_unique(transfer.run for transfer in group),
+                jobs=_unique(transfer.job for transfer in group),
+                site=site,
             )
 
 
-def _habits(
+def _usual_seconds(
     transfers: Iterable[TransferEntry],
 ) -> Callable[[str, str | None], float | None]:
     by_site: dict[tuple[str, str | None], list[float]] = {}
     overall: dict[str, list[float]] = {}
-    for span in transfers:
-        if span.outcome == "ok" and span.seconds is not None:
-            by_site.setdefault((span.direction, span.site), []).append(span.seconds)
-            overall.setdefault(span.direction, []).append(span.seconds)
-    habits = {key: median(times) for key, times in by_site.items() if len(times) >= HABIT}
-    general = {key: median(times) for key, times in overall.items()}
+    for transfer in transfers:
+        if transfer.outcome == "ok" and transfer.seconds is not None:
+            by_site.setdefault((transfer.direction, transfer.site), []).append(transfer.seconds)
+            overall.setdefault(transfer.direction, []).append(transfer.seconds)
+    site_medians = {
+        key: median(times) for key, times in by_site.items() if len(times) >= MIN_TRANSFERS
+    }
+    medians = {key: median(times) for key, times in overall.items()}
 
     def usual(direction: str, site: str | None) -> float | None:
-        return habits.get((direction, site), general.get(direction))
+        return site_medians.get((direction, site), medians.get(direction))
 
     return usual
 
 
-# --- runs that stand still ------------------------------------------------------------------
+# --- stopped runs ---------------------------------------------------------------------------
 
 
-def held_runs(basis: StatsInput) -> Iterator[Incident]:
-    """Runs that are held, by reason."""
+def held_runs(stats_input: StatsInput) -> Iterator[Incident]:
+    """Held runs, by reason."""
     reasons: dict[str, list[RunEntry]] = {}
-    for run in basis.ledger.runs:
+    for run in stats_input.ledger.runs:
         if run.state is State.HELD and run.latest is not None:
             reasons.setdefault(fold_reason(run.latest.hold_reason or ""), []).append(run)
     for reason, runs in reasons.items():
         latest = [run.latest for run in runs if run.latest is not None]
         since = min(
-            (at.since for at in latest if at.since is not None), key=naive_time, default=None
+            (row.since for row in latest if row.since is not None), key=naive_time, default=None
         )
-        told = next((at.hold_reason for at in latest if at.hold_reason), None)
+        hold_reason = next((row.hold_reason for row in latest if row.hold_reason), None)
         one = len(runs) == 1
         held = f"{'is' if one else 'are'} held"
-        held += f": {told}" if told else ", and the log gives no reason"
+        held += f": {hold_reason}" if hold_reason else ", and the log gives no reason"
         text = f"{_listed([run.run_name for run in runs])} {held}"
         advice = "Remove the cause, then release it (R); or remove the job (X) to have it retried"
         yield Incident(
-            f"held {reason} {runs[0].run}",
-            "held",
-            IncidentSeverity.ALARM,
-            since,
-            None,
-            True,
-            text,
-            advice,
-            tuple(run.run for run in runs),
-            tuple((at.cluster, at.proc or 0) for at in latest if at.cluster is not None),
+            key=f"held {reason} {runs[0].run}",
+            kind="held",
+            severity=IncidentSeverity.ALARM,
+            since=since,
+            until=None,
+            still=True,
+            text=text,
+            advice=advice,
+            runs=tuple(run.run for run in runs),
+            jobs=tuple((row.cluster, row.proc or 0) for row in latest if row.cluster is not None),
             brief=f"{'a run' if one else count(len(runs), 'run')} {held}",
         )
 
 
-def exhausted(basis: StatsInput) -> Iterator[Incident]:
-    """Runs that stopped because an epoch failed as often as it may."""
-    dags = {dag.file: dag.state for dag in basis.status.dags}
-    for run in basis.ledger.runs:
+def exhausted_retries(stats_input: StatsInput) -> Iterator[Incident]:
+    """Runs that stopped because an epoch failed and has no retries left."""
+    dags = {dag.file: dag.state for dag in stats_input.status.dags}
+    for run in stats_input.ledger.runs:
         if run.state is not State.FAILED or dags.get(run.dag) is DagState.REMOVED:
             continue
         if run.failed is not None and run.failed.what in WITHOUT_JOB:
@@ -527,26 +592,26 @@ def exhausted(basis: StatsInput) -> Iterator[Incident]:
         if latest is None:
             continue
         epoch = f"epoch {latest.epoch}" if latest.epoch is not None else latest.node
-        told = f"stands still: {epoch} failed, and is not tried again"
+        text = f"stands still: {epoch} failed, and is not tried again"
         if latest.attempt > 1:
             tries = count(latest.attempt, "try", "tries")
-            told = f"stands still: {epoch} failed after {tries}, its retries are used up"
+            text = f"stands still: {epoch} failed after {tries}, its retries are used up"
         advice = (
             "See in the job's output why; remove the cause, then submit the DAG again (U): it "
             "goes on from there"
         )
         yield Incident(
-            f"exhausted {run.run} {latest.node}",
-            "exhausted",
-            IncidentSeverity.ALARM,
-            latest.since,
-            None,
-            True,
-            f"{run.run_name} {told}",
-            advice,
-            (run.run,),
-            () if latest.cluster is None else ((latest.cluster, latest.proc or 0),),
-            brief=f"a run {told}",
+            key=f"exhausted {run.run} {latest.node}",
+            kind="exhausted",
+            severity=IncidentSeverity.ALARM,
+            since=latest.since,
+            until=None,
+            still=True,
+            text=f"{run.run_name} {text}",
+            advice=advice,
+            runs=(run.run,),
+            jobs=() if latest.cluster is None else ((latest.cluster, latest.proc or 0),),
+            brief=f"a run {text}",
         )
 
 
@@ -562,25 +627,25 @@ WITHOUT_JOB: Final = {
         "error; then submit the DAG again (U): it goes on from there",
     ),
 }
-"""By what of a node failed that has no job to ask: the incident's kind, and what to do."""
+"""The kind of incident and the advice, by the part of a node that failed without a job."""
 
 
 def _without_job(run: RunEntry, failed: FailedEpoch) -> Incident:
     kind, advice = WITHOUT_JOB[failed.what or "pre"]
     epoch = f"epoch {failed.epoch}" if failed.epoch is not None else failed.node
-    told = f"stands still: {epoch} failed without a job: {failed.reason}"
+    text = f"stands still: {epoch} failed without a job: {failed.reason}"
     return Incident(
-        f"{kind} {run.run} {failed.node}",
-        kind,
-        IncidentSeverity.ALARM,
-        failed.since,
-        None,
-        True,
-        f"{run.run_name} {told}",
-        advice,
-        (run.run,),
-        (),
-        brief=f"a run {told}",
+        key=f"{kind} {run.run} {failed.node}",
+        kind=kind,
+        severity=IncidentSeverity.ALARM,
+        since=failed.since,
+        until=None,
+        still=True,
+        text=f"{run.run_name} {text}",
+        advice=advice,
+        runs=(run.run,),
+        jobs=(),
+        brief=f"a run {text}",
     )
 
 
@@ -588,29 +653,28 @@ def _without_job(run: RunEntry, failed: FailedEpoch) -> Incident:
 
 
 _Target: TypeAlias = tuple[str | None, str]
-"""A top-level DAG's file, and where its node wants to go: what other DAGs in the directory want
-says nothing of it."""
+"""A top-level DAG's file, and the target of its node; other DAGs' targets are unrelated."""
 
 
-def targets(basis: StatsInput) -> Iterator[Incident]:
-    """Targets that are missed again and again, and those that never took a job."""
-    entries = [e for e in basis.ledger.executions if e.target and e.training and not e.dagman]
+def misdirected_targets(stats_input: StatsInput) -> Iterator[Incident]:
+    """Targets that are missed repeatedly, and targets without any execution."""
+    entries = [e for e in stats_input.ledger.executions if e.target and e.training and not e.dagman]
     wanted: dict[_Target, list[ExecutionEntry]] = {}
     for e in entries:
         if e.target is not None:
             wanted.setdefault((e.dag, e.target), []).append(e)
     targets_of: dict[str | None, set[str]] = {}
-    for each in basis.ledger.epochs:
-        if each.target is not None:
-            targets_of.setdefault(each.dag, set()).add(_squash(each.target))
+    for epoch in stats_input.ledger.epochs:
+        if epoch.target is not None:
+            targets_of.setdefault(epoch.dag, set()).add(_normalized(epoch.target))
     for (dag, target), served in wanted.items():
         known = frozenset(targets_of.get(dag, ()))
-        wrong = {site for site in {e.site for e in served} if _elsewhere(target, site, known)}
+        wrong = {site for site in {e.site for e in served} if _misses_target(target, site, known)}
         missed = [e for e in served if e.site in wrong]
         if len(missed) == len(served):
-            # A name of its own for a site is no wrong way: only another target's site is one.
-            missed = [e for e in missed if _of_another(target, e.site, known)]
-        if len(missed) >= MANY and 2 * len(missed) > len(served):
+            # The site may just be named differently: count only other targets' sites.
+            missed = [e for e in missed if _names_other_target(target, e.site, known)]
+        if len(missed) >= MIN_RUNS and 2 * len(missed) > len(served):
             sites = sorted({e.site for e in missed if e.site})
             text = (
                 f"{len(missed)} of {count(len(served), 'execution')} that wanted {target} ran "
@@ -618,26 +682,26 @@ def targets(basis: StatsInput) -> Iterator[Incident]:
             )
             advice = "Check the requirements of the submit description: they do not keep to it"
             still = any(e.end is None for e in missed)
-            first, last = missed[0].start, _ends(missed)[1]
+            first, last = missed[0].start, _end_range(missed)[1]
             yield _incident(
-                "misdirected",
-                IncidentSeverity.WARNING,
-                first,
-                None if still else last,
-                still,
-                text,
-                advice,
-                missed,
-                f"{dag} {target}",
+                kind="misdirected",
+                severity=IncidentSeverity.WARNING,
+                since=first,
+                until=None if still else last,
+                still=still,
+                text=text,
+                advice=advice,
+                executions=missed,
+                key_suffix=f"{dag} {target}",
             )
-    yield from _unserved(basis, wanted)
+    yield from _unserved_targets(stats_input, wanted)
 
 
-def _unserved(
-    basis: StatsInput, served: Mapping[_Target, Sequence[ExecutionEntry]]
+def _unserved_targets(
+    stats_input: StatsInput, served: Mapping[_Target, Sequence[ExecutionEntry]]
 ) -> Iterator[Incident]:
-    ledger, now = basis.ledger, basis.ledger.as_of
-    waits = [e.wait for each in served.values() for e in each if e.wait is not None]
+    ledger, now = stats_input.ledger, stats_input.ledger.as_of
+    waits = [e.wait for entries in served.values() for e in entries if e.wait is not None]
     if now is None or not waits:
         return
     limit = max(UNSERVED_SECONDS, UNSERVED_TIMES * median(waits))
@@ -648,60 +712,64 @@ def _unserved(
             if wanted not in served:
                 waiting.setdefault(wanted, []).append((job.submitted, job.job, job.run))
     for (dag, target), jobs in waiting.items():
-        since = min((each[0] for each in jobs), key=naive_time)
+        since = min((submitted for submitted, _, _ in jobs), key=naive_time)
         waited = elapsed(ledger, since, now)
         if waited < limit:
             continue
         yield Incident(
-            f"unserved {dag} {target}",
-            "unserved",
-            IncidentSeverity.WARNING,
-            since,
-            None,
-            True,
-            f"{count(len(jobs), 'job')} for {target} waited {age(waited)}, and none of its jobs "
-            "ever started, while other targets' did",
-            "See whether the name is the site's, and what it offers; or give the epochs another",
-            _unique(each[2] for each in jobs),
-            tuple(each[1] for each in jobs),
+            key=f"unserved {dag} {target}",
+            kind="unserved",
+            severity=IncidentSeverity.WARNING,
+            since=since,
+            until=None,
+            still=True,
+            text=f"{count(len(jobs), 'job')} for {target} waited {age(waited)}, and none of its "
+            "jobs ever started, while other targets' did",
+            advice="See whether the name is the site's, and what it offers; or give the epochs "
+            "another",
+            runs=_unique(run for _, _, run in jobs),
+            jobs=tuple(job for _, job, _ in jobs),
         )
 
 
 @lru_cache(maxsize=1024)
-def _squash(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _of_another(target: str, site: str | None, known: frozenset[str]) -> bool:
-    """Whether a site bears the name of another target."""
-    got = _squash(site or "")
-    return any(name in got for name in known - ANYWHERE - POOLS - {_squash(target)})
+def _names_other_target(target: str, site: str | None, known: frozenset[str]) -> bool:
+    """Does the site's name contain the name of another target?"""
+    site_name = _normalized(site or "")
+    return any(name in site_name for name in known - ANYWHERE - POOLS - {_normalized(target)})
 
 
-def _elsewhere(target: str, site: str | None, known: frozenset[str]) -> bool:
-    """As the picture judges it: a pool-wide target is missed only at another target's site."""
+def _misses_target(target: str, site: str | None, known: frozenset[str]) -> bool:
+    """Did a job miss its target? A pool-wide target is missed only at another target's site.
+
+    The rule is that of the snapshot builder.
+    """
     if not site:
         return False
-    wanted, got = _squash(target), _squash(site)
-    if wanted in ANYWHERE or wanted in got or got in wanted:
+    wanted, site_name = _normalized(target), _normalized(site)
+    if wanted in ANYWHERE or wanted in site_name or site_name in wanted:
         return False
-    return wanted not in POOLS or _of_another(target, site, known)
+    return wanted not in POOLS or _names_other_target(target, site, known)
 
 
 # --- configuration --------------------------------------------------------------------------
 
 
-PLACES: Final = re.compile(
+LOCATION_ARGUMENTS: Final = re.compile(
     r"path|dir|file|ckpt|checkpoint|output|log|version|uuid|host|resume|wandb|name|^id$|_id$"
     r"|gpus|devices|workers|nodes|slow_factor"
 )
-"""Arguments that say where and on what it runs, which must differ: never what is trained."""
+"""Arguments about where a training runs, which may differ; they do not affect the model."""
 
 
-def configurations(basis: StatsInput) -> Iterator[Incident]:
-    """Arguments that differ between the epochs of one run."""
-    names = {run.run: (run.run_name, run.state) for run in basis.ledger.runs}
-    for key, training in basis.trainings.items():
+def configuration_changes(stats_input: StatsInput) -> Iterator[Incident]:
+    """Arguments that changed between the epochs of one run."""
+    names = {run.run: (run.run_name, run.state) for run in stats_input.ledger.runs}
+    for key, training in stats_input.trainings.items():
         if key not in names:
             continue
         name, state = names[key]
@@ -709,50 +777,51 @@ def configurations(basis: StatsInput) -> Iterator[Incident]:
         changed = list(_changes(versions, training.arguments))
         if not changed:
             continue
-        told = "; ".join(
+        listed = "; ".join(
             f"{argument}: {before} in version {old}, {after} in version {new}"
             for argument, old, before, new, after in changed[:3]
         )
         more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
         yield Incident(
-            f"configuration {key}",
-            "configuration",
-            IncidentSeverity.WARNING,
-            None,
-            None,
-            state not in (State.COMPLETED, State.FAILED, State.REMOVED),
-            f"{name} changed {told}{more}",
-            "If that was not meant, compare the args.txt of these versions: epochs trained "
+            key=f"configuration {key}",
+            kind="configuration",
+            severity=IncidentSeverity.WARNING,
+            since=None,
+            until=None,
+            still=state not in (State.COMPLETED, State.FAILED, State.REMOVED),
+            text=f"{name} changed {listed}{more}",
+            advice="If that was not meant, compare the args.txt of these versions: epochs trained "
             "otherwise are not of the same model",
-            (key,),
+            runs=(key,),
         )
 
 
 def _changes(
     versions: Sequence[int], arguments: Mapping[int, Mapping[str, str]]
 ) -> Iterator[tuple[str, int, str, int, str]]:
-    """For each argument that changes: the last version with its first value, that value, the
-    first version with another, and that one."""
-    every = sorted({name for version in versions for name in arguments[version]})
-    for name in every:
+    """The changed arguments: name, last version with the first value, that value, first version
+    with another value, that value."""
+    names = sorted({name for version in versions for name in arguments[version]})
+    for name in names:
         plain = name.lstrip("-").lower()
-        told = [(v, arguments[v].get(name, "")) for v in versions]
-        if PLACES.search(plain) or any("/" in value for _, value in told):
+        values = [(v, arguments[v].get(name, "")) for v in versions]
+        if LOCATION_ARGUMENTS.search(plain) or any("/" in value for _, value in values):
             continue
-        if len({value for _, value in told}) < 2 or _counts_up(plain, told):
+        if len({value for _, value in values}) < 2 or _counts_up(plain, values):
             continue
-        first = told[0][1]
-        at = next(i for i, (_, value) in enumerate(told) if value != first)
-        before = told[at - 1][0]
-        yield plain, before, first or "not given", told[at][0], told[at][1] or "not given"
+        first = values[0][1]
+        index = next(i for i, (_, value) in enumerate(values) if value != first)
+        before = values[index - 1][0]
+        version, value = values[index]
+        yield plain, before, first or "not given", version, value or "not given"
 
 
-def _counts_up(name: str, told: Sequence[tuple[int, str]]) -> bool:
-    """Whether it tells the epoch, and so grows with the version: by one for each at most."""
+def _counts_up(name: str, texts: Sequence[tuple[int, str]]) -> bool:
+    """Is the argument an epoch counter, growing by at most one per version?"""
     if "epoch" not in name and "seed" not in name:
         return False
     try:
-        values = [(version, int(value)) for version, value in told]
+        values = [(version, int(text)) for version, text in texts]
     except ValueError:
         return False
     return all(0 <= b - a <= new - old for (old, a), (new, b) in pairwise(values))
@@ -763,13 +832,13 @@ def _counts_up(name: str, told: Sequence[tuple[int, str]]) -> bool:
 
 RULES: Final[tuple[Callable[[StatsInput], Iterable[Incident]], ...]] = (
     held_runs,
-    exhausted,
+    exhausted_retries,
     log_gaps,
     full_disk,
     mass_evictions,
     stalled_transfers,
-    targets,
-    configurations,
+    misdirected_targets,
+    configuration_changes,
     removals,
 )
 
@@ -782,52 +851,52 @@ def _incident(
     still: bool,
     text: str,
     advice: str,
-    of: Sequence[ExecutionEntry],
-    more: str = "",
+    executions: Sequence[ExecutionEntry],
+    key_suffix: str = "",
 ) -> Incident:
-    """An incident of some executions."""
-    sites = {e.site for e in of}
+    """Build an incident from its executions."""
+    sites = {e.site for e in executions}
     return Incident(
-        f"{kind} {since} {more}".rstrip(),
-        kind,
-        severity,
-        since,
-        until,
-        still,
-        text,
-        advice,
-        _unique(e.run for e in of),
-        _unique(e.job for e in of),
-        next(iter(sites)) if len(sites) == 1 else None,
+        key=f"{kind} {since} {key_suffix}".rstrip(),
+        kind=kind,
+        severity=severity,
+        since=since,
+        until=until,
+        still=still,
+        text=text,
+        advice=advice,
+        runs=_unique(e.run for e in executions),
+        jobs=_unique(e.job for e in executions),
+        site=next(iter(sites)) if len(sites) == 1 else None,
     )
 
 
-def _together(
-    things: Iterable[T], when: Callable[[T], datetime], seconds: float
+def _group_by_time(
+    items: Iterable[T], when: Callable[[T], datetime], seconds: float
 ) -> Iterator[list[T]]:
-    """Groups of things of which each came within so many seconds of the one before."""
+    """Group items by time, each within ``seconds`` of the previous one."""
     group: list[T] = []
-    for thing in sorted(things, key=lambda each: naive_time(when(each))):
+    for item in sorted(items, key=lambda item: naive_time(when(item))):
         if group:
-            pause = naive_time(when(thing)) - naive_time(when(group[-1]))
+            pause = naive_time(when(item)) - naive_time(when(group[-1]))
             if pause.total_seconds() > seconds:
                 yield group
                 group = []
-        group.append(thing)
+        group.append(item)
     if group:
         yield group
 
 
-def _ends(group: Sequence[ExecutionEntry]) -> tuple[datetime, datetime]:
+def _end_range(group: Sequence[ExecutionEntry]) -> tuple[datetime, datetime]:
     ends = [e.end or e.start for e in group]
     return min(ends, key=naive_time), max(ends, key=naive_time)
 
 
-def _lost(group: Iterable[ExecutionEntry]) -> str:
+def _lost_hours(group: Iterable[ExecutionEntry]) -> str:
     return f"{hours(sum(e.gpu_seconds or 0.0 for e in group) / HOUR)} GPU-hours"
 
 
-def _names(group: Iterable[ExecutionEntry]) -> str:
+def _run_names(group: Iterable[ExecutionEntry]) -> str:
     names = _unique(e.run_name for e in group)
     return _listed(names) if names else "no run"
 

@@ -26,7 +26,7 @@ from metlmon.stats.kaplan_meier import KaplanMeier
 from metlmon.stats.quantiles import gamma, normal
 
 MAX_SIMULATED: Final = 200
-"""Shards simulated one by one at the end; earlier ones count with their mean: errors average out."""
+"""Shards simulated one by one at the end; earlier ones count with their mean, as errors cancel."""
 
 AGE_STEPS: Final = 50
 """Ages are rounded to 1/50 of the mean duration: no less accurate, and quantiles are cached."""
