@@ -1,8 +1,8 @@
-"""When what ran where: a lane of spans for each run, and how many ran at a time.
+"""Timeline of the ensemble: a lane of spans per run, and the number of concurrent executions.
 
-Everything here is seconds since the timeline's first moment, zone-aware by the ledger's own
-``between``: the hour that an autumn night has twice is an hour long. The stamps as logged
-stand beside them.
+Positions are seconds since the first submission, computed with the ledger's zone-aware
+``between``: the repeated hour at the end of daylight saving time counts as an hour. The logged
+times are stored beside them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ NO_RUN: Final = ""
 """Key of the lane of jobs that belong to no run."""
 
 WAITING: Final = frozenset({State.IDLE, State.HELD})
-"""States in which a job gets nowhere until somebody gives it a machine or releases it."""
+"""States in which a job makes no progress until it is matched or released."""
 
 
 @frozen
 class TimelineSpan:
-    """A job's time in one state. ``start``, ``end`` as logged (``end`` None: it lasts),
-    ``at``, ``until``: seconds since the timeline's first moment. ``execution``: the one that
-    the job was in then. ``why``: of a hold its folded reason."""
+    """The time that a job spent in one state.
+
+    ``start``, ``end``: as logged (``end`` None: ongoing); ``at``, ``until``: seconds since the
+    start of the timeline. ``execution``: the job's execution at that time. ``why``: the folded
+    reason of a hold.
+    """
 
     at: float
     until: float
@@ -57,10 +60,12 @@ class TimelineSpan:
 
 @frozen
 class Lane:
-    """One run's spans in order of their start (two jobs of a run can overlap). ``key``
-    :data:`NO_RUN`: those of jobs of no run. ``changes``: every moment at which something
-    begins or ends, in order. ``ends``: the latest end of all spans up to each. ``sign``: what
-    tells more than ``state`` does: its gate stopped it, or keeps it waiting."""
+    """The spans of one run in order of their start; two jobs of a run can overlap.
+
+    ``key`` is :data:`NO_RUN` for jobs without a run. ``changes``: all starts and ends, in order.
+    ``ends``: the running maximum of the spans' ends. ``sign``: a symbol more specific than
+    ``state``: the gate stopped the run, or pauses it.
+    """
 
     key: str
     name: str
@@ -73,41 +78,42 @@ class Lane:
     sign: Symbol | None = None
 
     def between(self, low: float, high: float) -> Sequence[TimelineSpan]:
-        """The spans that reach into ``low`` … ``high``, and perhaps some before them."""
+        """The spans that overlap ``low`` … ``high``, and possibly some earlier ones."""
         first = bisect_left(self.ends, low)
-        last = bisect_left(self.spans, high, key=_at)
+        last = bisect_left(self.spans, high, key=_start_position)
         return self.spans[first:last]
 
     def then(self, at: float) -> tuple[TimelineSpan, ...]:
-        """What its jobs were at, at this moment; the training first, executions first."""
-        begun = bisect_right(self.spans, at, key=_at)
-        found = [
+        """The spans at this position: trainings first, then executions."""
+        started = bisect_right(self.spans, at, key=_start_position)
+        spans = [
             span
-            for span in self.spans[bisect_left(self.ends, at) : begun]
+            for span in self.spans[bisect_left(self.ends, at) : started]
             if at < span.until or span.end is None
         ]
-        return tuple(sorted(found, key=lambda s: (not s.training, s.execution is None, -s.at)))
+        return tuple(sorted(spans, key=lambda s: (not s.training, s.execution is None, -s.at)))
 
     def before(self, at: float) -> TimelineSpan | None:
-        """What ended last, before this moment."""
-        begun = self.spans[: bisect_right(self.spans, at, key=_at)]
-        return max(begun, key=lambda span: span.until, default=None)
+        """The last span that started before this position, by its end."""
+        started = self.spans[: bisect_right(self.spans, at, key=_start_position)]
+        return max(started, key=lambda span: span.until, default=None)
 
     def after(self, at: float) -> TimelineSpan | None:
-        """What begins next, after this moment."""
-        first = bisect_right(self.spans, at, key=_at)
+        """The first span that starts after this position."""
+        first = bisect_right(self.spans, at, key=_start_position)
         return self.spans[first] if first < len(self.spans) else None
 
 
-def _at(span: TimelineSpan) -> float:
+def _start_position(span: TimelineSpan) -> float:
     return span.at
 
 
 @frozen
 class CountStep:
-    """From ``at`` (``time``) to the next step, the last one to the end of the timeline, so many
-    executions ran, on so many GPUs.
-    ``jobs_by`` and ``gpus_by`` are the same by site."""
+    """The number of executions and their GPUs from ``at`` (``time``) to the next step.
+
+    The last step extends to the end of the timeline. ``jobs_by``, ``gpus_by``: the same by site.
+    """
 
     at: float
     time: datetime
@@ -119,7 +125,7 @@ class CountStep:
 
 @frozen
 class Ran:
-    """An execution and when it was, in seconds since the first moment."""
+    """An execution with its start and end in seconds since the start of the timeline."""
 
     at: float
     until: float
@@ -128,7 +134,7 @@ class Ran:
 
 @frozen
 class Stall:
-    """A stretch in which nothing ran. ``lasts``: up to the end of the timeline."""
+    """An interval without any execution. ``lasts``: it reaches the end of the timeline."""
 
     at: float
     until: float
@@ -143,7 +149,7 @@ class Stall:
 
 @frozen
 class Wait:
-    """A span in which a job waited, and whose."""
+    """A span in which a job waited, with its lane."""
 
     lane: Lane
     span: TimelineSpan
@@ -151,14 +157,14 @@ class Wait:
 
 @frozen
 class Timeline:
-    """All of it, at one moment.
+    """The timeline of an ensemble as of one time.
 
-    ``first`` is the first submission; ``last`` as-of while something is in the queue or the
-    ensemble is live, else the moment when the last job ended; ``length`` the seconds between.
-    ``sites``: by seconds executed, most first. ``steps``: from the first execution on.
-    ``max_*`` are of the steps, ``job_seconds`` and ``gpu_seconds`` the sums of all executions
-    (one whose GPUs are not known counts as 0 of them), so that the mean over ``length`` is
-    their quotient. ``waits``: what waits at the end, longest first.
+    ``first``: the first submission; ``last``: as-of while a job is in the queue or the ensemble
+    is live, else the end of the last job; ``length``: the seconds between them. ``sites``: by
+    descending execution time. ``steps``: from the first execution on. ``max_*``: the maxima of
+    the steps. ``job_seconds``, ``gpu_seconds``: the sums over all executions (an unknown number
+    of GPUs counts as 0), so that the mean concurrency is their quotient by ``length``.
+    ``waits``: the waits at the end, longest first.
     """
 
     first: datetime | None
@@ -179,7 +185,7 @@ class Timeline:
     between: Callable[[datetime, datetime], float] = field(default=plain_seconds, compare=False)
 
     def seconds(self, when: datetime) -> float:
-        """Seconds since the first moment, negative before it."""
+        """Seconds since the start of the timeline, negative before it."""
         if self.first is None:
             return 0.0
         return (
@@ -189,97 +195,112 @@ class Timeline:
         )
 
     def moment(self, at: float) -> datetime | None:
-        """The local time that many seconds after the first moment; None of nothing, or where
-        no calendar reaches."""
+        """The local time at a position; None if the timeline is empty or out of range."""
         if self.first is None:
             return None
         try:
             guess = self.first + timedelta(seconds=at)
-            # As the stamps stand it may be off by what the clocks were turned in between.
+            # Correct for a change of the UTC offset in between.
             return guess + timedelta(seconds=at - self.seconds(guess))
         except OverflowError:
             return None
 
     def step(self, at: float) -> CountStep | None:
-        """How many ran at this moment; None before the first execution."""
-        found = bisect_right(self.steps, at, key=lambda step: step.at)
-        return self.steps[found - 1] if found else None
+        """The step at this position; None before the first execution."""
+        index = bisect_right(self.steps, at, key=lambda step: step.at)
+        return self.steps[index - 1] if index else None
 
 
-NOTHING: Final = Timeline(None, None, False, 0.0, (), (), (), (), (), (), None, 0, 0, 0.0, 0.0)
+EMPTY: Final = Timeline(
+    first=None,
+    last=None,
+    live=False,
+    length=0.0,
+    lanes=(),
+    sites=(),
+    ran=(),
+    steps=(),
+    stalls=(),
+    waits=(),
+    longest_wait=None,
+    max_jobs=0,
+    max_gpus=0,
+    job_seconds=0.0,
+    gpu_seconds=0.0,
+)
 
 
-def timeline(basis: StatsInput) -> Timeline:
-    """The figure; see :class:`Timeline`."""
-    return drawn_up(basis.ledger)
+def timeline(stats_input: StatsInput) -> Timeline:
+    """The statistic of the timeline screen."""
+    return drawn_up(stats_input.ledger)
 
 
 def drawn_up(ledger: Ledger) -> Timeline:
-    """The timeline of a ledger. Jobs of sub-DAGs' DAGMans are not in it."""
+    """Build the timeline of a ledger, without the DAGMan jobs of sub-DAGs."""
     first = ledger.first
     if first is None:
-        return NOTHING
+        return EMPTY
     jobs = [job for job in ledger.jobs if not job.dagman]
     executions = [entry for entry in ledger.executions if not entry.dagman]
-    last = _last(ledger, jobs)
-    place = _Placed(ledger, first, last)
-    lanes = _lanes(ledger, jobs, executions, place)
-    length = place.at(last)
-    steps = concurrency(executions, place.at)
+    last = _end_time(ledger, jobs)
+    clock = _Clock(ledger, first, last)
+    lanes = _lanes(ledger, jobs, executions, clock)
+    length = clock.at(last)
+    steps = concurrency(executions, clock.at)
     stalls = _stalls(steps, length, last)
     waiting = [Wait(lane, span) for lane in lanes for span in lane.spans if span.state in WAITING]
     waits = sorted((w for w in waiting if w.span.end is None), key=lambda w: -w.span.seconds)
     return Timeline(
-        first,
-        last,
-        ledger.live,
-        length,
-        lanes,
-        _sites(executions),
-        tuple(Ran(place.at(e.start), place.at(e.end or last), e) for e in executions),
-        steps,
-        stalls,
-        tuple(waits),
-        max(waiting, key=lambda wait: wait.span.seconds, default=None),
-        max((step.jobs for step in steps), default=0),
-        max((step.gpus for step in steps), default=0),
-        sum(entry.seconds for entry in executions),
-        sum(entry.gpu_seconds or 0.0 for entry in executions),
-        ledger.between,
+        first=first,
+        last=last,
+        live=ledger.live,
+        length=length,
+        lanes=lanes,
+        sites=_sites(executions),
+        ran=tuple(Ran(clock.at(e.start), clock.at(e.end or last), e) for e in executions),
+        steps=steps,
+        stalls=stalls,
+        waits=tuple(waits),
+        longest_wait=max(waiting, key=lambda wait: wait.span.seconds, default=None),
+        max_jobs=max((step.jobs for step in steps), default=0),
+        max_gpus=max((step.gpus for step in steps), default=0),
+        job_seconds=sum(entry.seconds for entry in executions),
+        gpu_seconds=sum(entry.gpu_seconds or 0.0 for entry in executions),
+        between=ledger.between,
     )
 
 
-def _last(ledger: Ledger, jobs: Iterable[JobEntry]) -> datetime:
+def _end_time(ledger: Ledger, jobs: Iterable[JobEntry]) -> datetime:
     ends = [job.states[-1][0] for job in jobs if job.states]
-    over = all(job.state in TERMINAL for job in jobs)
+    all_ended = all(job.state in TERMINAL for job in jobs)
     newest = max(ends, default=ledger.as_of)
-    if ledger.as_of is None or (over and not ledger.live):
+    if ledger.as_of is None or (all_ended and not ledger.live):
         assert newest is not None
         return newest
     return ledger.as_of if newest is None else max(newest, ledger.as_of)
 
 
-class _Placed:
-    """Stamps → seconds since the first moment; many things begin when another ends."""
+class _Clock:
+    """Converts times to seconds since the start, with a cache: ends and starts often coincide."""
 
     def __init__(self, ledger: Ledger, first: datetime, last: datetime) -> None:
         self._between = ledger.between
         self._first = first
-        self._known: dict[tuple[datetime, int], float] = {}
+        self._cache: dict[tuple[datetime, int], float] = {}
         self.last = last
 
     def at(self, when: datetime) -> float:
         key = (when, when.fold)
-        if key not in self._known:
-            self._known[key] = self._between(self._first, when)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = self._between(self._first, when)
+        return self._cache[key]
 
 
 # --- lanes ----------------------------------------------------------------------------------
 
 
 def _lanes(
-    ledger: Ledger, jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry], place: _Placed
+    ledger: Ledger, jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry], clock: _Clock
 ) -> tuple[Lane, ...]:
     ran: dict[JobId, list[ExecutionEntry]] = {}
     for entry in executions:
@@ -287,10 +308,17 @@ def _lanes(
     by_run: dict[str, list[TimelineSpan]] = {run.run: [] for run in ledger.runs}
     for job in jobs:
         spans = by_run.setdefault(job.run or NO_RUN, [])
-        spans += _spans(job, ran.get(job.job, ()), place)
+        spans += _spans(job, ran.get(job.job, ()), clock)
     lanes = [
         replace(
-            _lane(run.run, run.run_name, run.uuid, run.dag, run.state, by_run[run.run]),
+            _lane(
+                key=run.run,
+                name=run.run_name,
+                uuid=run.uuid,
+                dag=run.dag,
+                state=run.state,
+                spans=by_run[run.run],
+            ),
             sign=STOPPED if run.stopped else PAUSED if run.paused else None,
         )
         for run in ledger.runs
@@ -298,7 +326,7 @@ def _lanes(
     known = {run.run for run in ledger.runs}
     stray = [span for key, spans in by_run.items() if key not in known for span in spans]
     if stray:
-        lanes.append(_lane(NO_RUN, "no run", None, "", None, stray))
+        lanes.append(_lane(key=NO_RUN, name="no run", uuid=None, dag="", state=None, spans=stray))
     return tuple(lanes)
 
 
@@ -310,98 +338,116 @@ def _lane(
     state: State | None,
     spans: Iterable[TimelineSpan],
 ) -> Lane:
-    made = tuple(sorted(spans, key=lambda span: (span.at, span.until)))
-    changes = sorted({edge for span in made for edge in (span.at, span.until)})
-    ends = tuple(accumulate((span.until for span in made), max))
-    return Lane(key, name, uuid, dag, state, made, tuple(changes), ends)
+    ordered = tuple(sorted(spans, key=lambda span: (span.at, span.until)))
+    changes = sorted({edge for span in ordered for edge in (span.at, span.until)})
+    ends = tuple(accumulate((span.until for span in ordered), max))
+    return Lane(
+        key=key,
+        name=name,
+        uuid=uuid,
+        dag=dag,
+        state=state,
+        spans=ordered,
+        changes=tuple(changes),
+        ends=ends,
+    )
 
 
 def _spans(
-    job: JobEntry, executions: Sequence[ExecutionEntry], place: _Placed
+    job: JobEntry, executions: Sequence[ExecutionEntry], clock: _Clock
 ) -> Iterable[TimelineSpan]:
-    """The states of a job that took time. One stamped before the one ahead of it does not
-    turn time back."""
+    """The spans of a job's states that took time; timestamps out of order do not go back."""
     entered = list(job.states)
     if not entered:
         return
-    lasting = entered[-1][1] not in TERMINAL
-    running = _Running(executions, place)
+    in_queue_at_end = entered[-1][1] not in TERMINAL
+    running = _Running(executions, clock)
     find_hold = latest_by([hold.start for hold in job.holds])
-    entered.append((place.last, State.COMPLETED))
+    entered.append((clock.last, State.COMPLETED))
     since = entered[0]
-    for at, (when, state) in enumerate(entered[1:], start=1):
-        open_end = at == len(entered) - 1
-        if open_end and not lasting:
+    for index, (when, state) in enumerate(entered[1:], start=1):
+        open_end = index == len(entered) - 1
+        if open_end and not in_queue_at_end:
             return
-        begin, end = place.at(since[0]), place.at(when)
+        begin, end = clock.at(since[0]), clock.at(when)
         if end <= begin and not open_end:
-            # It took no time; what came after it began at the later of the two.
-            since = (max(since[0], when, key=place.at), state)
+            # The state took no time; the next one starts at the later of the two times.
+            since = (max(since[0], when, key=clock.at), state)
             continue
         yield TimelineSpan(
-            begin,
-            max(begin, end),
-            since[0],
-            None if open_end else when,
-            since[1],
-            job.job,
-            job.epoch,
-            job.node,
-            job.training,
-            running.at(begin),
-            _why(job, find_hold(since[0])) if since[1] is State.HELD else None,
+            at=begin,
+            until=max(begin, end),
+            start=since[0],
+            end=None if open_end else when,
+            state=since[1],
+            job=job.job,
+            epoch=job.epoch,
+            node=job.node,
+            training=job.training,
+            execution=running.at(begin),
+            why=_hold_reason(job, find_hold(since[0])) if since[1] is State.HELD else None,
         )
         since = (when, state)
 
 
-def _why(job: JobEntry, hold: int | None) -> str | None:
+def _hold_reason(job: JobEntry, hold: int | None) -> str | None:
     return None if hold is None else job.holds[hold].cause
 
 
 class _Running:
-    """Which execution of a job ran at a moment, for moments that only grow."""
+    """Finds the execution of a job at a position, for ascending positions."""
 
-    def __init__(self, executions: Sequence[ExecutionEntry], place: _Placed) -> None:
-        begun = [(place.at(entry.start), index) for index, entry in enumerate(executions)]
-        self._coming = sorted(begun, reverse=True)
-        self._begun: list[tuple[int, float]] = []
-        self._executions, self._place = executions, place
+    def __init__(self, executions: Sequence[ExecutionEntry], clock: _Clock) -> None:
+        starts = [(clock.at(entry.start), index) for index, entry in enumerate(executions)]
+        self._pending = sorted(starts, reverse=True)
+        self._started: list[tuple[int, float]] = []
+        self._executions, self._clock = executions, clock
 
     def at(self, moment: float) -> ExecutionEntry | None:
-        """The first in the log of those that run at ``moment``."""
-        while self._coming and self._coming[-1][0] <= moment:
-            index = self._coming.pop()[1]
+        """The first execution in the log that runs at ``moment``."""
+        while self._pending and self._pending[-1][0] <= moment:
+            index = self._pending.pop()[1]
             end = self._executions[index].end
-            heappush(self._begun, (index, inf if end is None else self._place.at(end)))
-        while self._begun and self._begun[0][1] <= moment:
-            heappop(self._begun)
-        return self._executions[self._begun[0][0]] if self._begun else None
+            heappush(self._started, (index, inf if end is None else self._clock.at(end)))
+        while self._started and self._started[0][1] <= moment:
+            heappop(self._started)
+        return self._executions[self._started[0][0]] if self._started else None
 
 
-# --- how many at a time ---------------------------------------------------------------------
+# --- concurrency ----------------------------------------------------------------------------
 
 
 def concurrency(
     executions: Iterable[ExecutionEntry], at: Callable[[datetime], float]
 ) -> tuple[CountStep, ...]:
-    """How many executions ran, and on how many GPUs, as steps. Those in flight run on. The
-    integral over time is the sum of the executions' seconds."""
-    moves: list[tuple[float, datetime, int, int, str | None]] = []
+    """The number of concurrent executions and of their GPUs, as a step function.
+
+    Executions in flight have no end. The integral over time is the sum of the executions'
+    seconds.
+    """
+    changes: list[tuple[float, datetime, int, int, str | None]] = []
     for entry in executions:
         gpus = entry.gpus or 0
         if entry.end is None or at(entry.end) > at(entry.start):
-            moves.append((at(entry.start), entry.start, 1, gpus, entry.site))
+            changes.append((at(entry.start), entry.start, 1, gpus, entry.site))
         if entry.end is not None and at(entry.end) > at(entry.start):
-            moves.append((at(entry.end), entry.end, -1, -gpus, entry.site))
-    moves.sort(key=lambda move: move[0])
-    jobs: dict[str | None, int] = {}
-    gpus_by: dict[str | None, int] = {}
+            changes.append((at(entry.end), entry.end, -1, -gpus, entry.site))
+    changes.sort(key=lambda change: change[0])
+    jobs_by_site: dict[str | None, int] = {}
+    gpus_by_site: dict[str | None, int] = {}
     steps: list[CountStep] = []
-    for place, when, more, gpus, site in moves:
-        jobs = {**jobs, site: jobs.get(site, 0) + more}
-        gpus_by = {**gpus_by, site: gpus_by.get(site, 0) + gpus}
-        step = CountStep(place, when, sum(jobs.values()), sum(gpus_by.values()), jobs, gpus_by)
-        if steps and steps[-1].at == place:
+    for position, when, delta, gpus, site in changes:
+        jobs_by_site = {**jobs_by_site, site: jobs_by_site.get(site, 0) + delta}
+        gpus_by_site = {**gpus_by_site, site: gpus_by_site.get(site, 0) + gpus}
+        step = CountStep(
+            at=position,
+            time=when,
+            jobs=sum(jobs_by_site.values()),
+            gpus=sum(gpus_by_site.values()),
+            jobs_by=jobs_by_site,
+            gpus_by=gpus_by_site,
+        )
+        if steps and steps[-1].at == position:
             steps[-1] = step
         else:
             steps.append(step)
@@ -409,15 +455,15 @@ def concurrency(
 
 
 def _stalls(steps: Sequence[CountStep], length: float, last: datetime) -> tuple[Stall, ...]:
-    """When nothing ran, between the first execution and the end."""
-    found = [
+    """The intervals without executions, from the first execution to the end."""
+    stalls = [
         Stall(step.at, after.at, step.time, after.time, False)
         for step, after in pairwise(steps)
         if step.jobs == 0
     ]
     if steps and steps[-1].jobs == 0 and steps[-1].at < length:
-        found.append(Stall(steps[-1].at, length, steps[-1].time, last, True))
-    return tuple(found)
+        stalls.append(Stall(steps[-1].at, length, steps[-1].time, last, True))
+    return tuple(stalls)
 
 
 def _sites(executions: Iterable[ExecutionEntry]) -> tuple[str | None, ...]:
@@ -428,7 +474,7 @@ def _sites(executions: Iterable[ExecutionEntry]) -> tuple[str | None, ...]:
 
 
 def in_queue(made: Timeline, at: float) -> Mapping[State, int]:
-    """How many jobs were in each state at this moment."""
+    """The number of jobs in each state at a position."""
     counts: dict[State, int] = {}
     for lane in made.lanes:
         for span in lane.then(at):
