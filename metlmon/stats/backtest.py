@@ -1,12 +1,10 @@
-"""How far off the estimates would have been: the ensemble as it was, and what came then.
+"""Backtest of the estimates: predictions from past snapshots, compared with the actual times.
 
-At the moments when 25, 50 and 75 % of the epochs that it has completed by now were completed,
-the estimates are made from what was known then, and compared with what happened. Of an
-ensemble that is not finished the moment is foretold at which each run reached the last epoch
-that it did complete. Estimates assume that the DAG goes on running; that somebody removes it and
-submits it again days later is not foretold: such time is taken off what happened, too
-(:mod:`metlmon.stats.downtime`). Beside it stands the plain guess: a run's last cycle, times the
-epochs that were left, held against the same.
+The estimates are computed as of the times at which 25, 50 and 75 % of the epochs completed so far
+were completed. For an unfinished ensemble they predict when each run reached its last completed
+epoch. Estimates assume that the DAG keeps running, so that downtime is subtracted from the actual
+times, too (:mod:`metlmon.stats.downtime`). The baseline is the naive prediction: a run's last
+cycle times the epochs left.
 """
 
 from __future__ import annotations
@@ -36,12 +34,14 @@ SHARES: Final = (0.25, 0.5, 0.75)
 
 @frozen
 class Trial:
-    """One prediction, seconds from ``at``. ``run`` None: the ensemble (those of its runs that
-    went on then). ``paused``: seconds in which nobody was trying, not in ``truth``. ``naive``
-    None: there was no cycle to go by."""
+    """One prediction, in seconds from ``at``.
+
+    ``run`` None: the ensemble (its active runs). ``paused``: seconds of downtime, not included
+    in ``truth``. ``naive``: the naive prediction, None if there was no cycle.
+    """
 
     share: float
-    at: datetime
+    moment: datetime
     run: str | None
     run_name: str | None
     low: float
@@ -49,11 +49,11 @@ class Trial:
     high: float
     truth: float
     naive: float | None
-    paused: float = 0.0
+    downtime_between: float = 0.0
 
     @property
     def error(self) -> float:
-        """Signed, as a share of the truth: 0.5 is half as much again too late."""
+        """The signed relative error: 0.5 is 50 % too late."""
         return (self.predicted - self.truth) / self.truth
 
     @property
@@ -62,135 +62,148 @@ class Trial:
 
     @property
     def inside(self) -> bool:
-        """Whether the truth lay in the interval."""
+        """Was the actual time in the interval?"""
         return self.low <= self.truth <= self.high
 
 
 @frozen
 class Backtest:
-    """``epochs`` were completed. ``trials`` of the ensemble and of its runs, in order of time.
-    ``unsaid``: shares of the way at which no date was given."""
+    """The result of a backtest over ``epochs`` completed epochs.
+
+    ``trials``: of the ensemble and of its runs, in order of time. ``unsaid``: the shares at
+    which there was no prediction.
+    """
 
     epochs: int
     trials: tuple[Trial, ...]
-    unsaid: tuple[float, ...]
+    skipped: tuple[float, ...]
 
     def of_ensemble(self) -> list[Trial]:
         return [trial for trial in self.trials if trial.run is None]
 
     def of_runs(self, share: float | None = None) -> list[Trial]:
-        """The single runs' (at one share of the way)."""
+        """The trials of single runs (at one share of the epochs)."""
         trials = [trial for trial in self.trials if trial.run is not None]
         return [t for t in trials if share is None or t.share == share]
 
 
 def usual_error(trials: Iterable[Trial]) -> float | None:
-    """The middle of how far off they are, whichever way, as a share of the truth."""
+    """The median absolute relative error."""
     return median(errors) if (errors := [abs(trial.error) for trial in trials]) else None
 
 
 def usual_naive_error(trials: Iterable[Trial]) -> float | None:
-    """The same of the plain guess."""
+    """The median absolute relative error of the naive prediction."""
     errors = [abs(t.naive_error) for t in trials if t.naive_error is not None]
     return median(errors) if errors else None
 
 
-def backtest(final: StatsInput, then: Callable[[datetime], StatsInput]) -> Backtest:
-    """Replay: ``then`` gives the ensemble as it was at a moment."""
-    reached = _reached(final.ledger)
-    moments = sorted((time for times in reached.values() for time in times), key=naive_time)
-    goals = {run: len(times) for run, times in reached.items()}
-    paused = Downtime(final.ledger, final.status.dags).within
+def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> Backtest:
+    """Run the backtest; ``input_at`` returns the input as of a time."""
+    completions = _completion_times(final.ledger)
+    moments = sorted((time for times in completions.values() for time in times), key=naive_time)
+    goals = {run: len(times) for run, times in completions.items()}
+    downtime_between = Downtime(final.ledger, final.status.dags).within
     trials: list[Trial] = []
-    unsaid: list[float] = []
+    skipped: list[float] = []
     for share in SHARES if len(moments) > 1 else ():
-        at = moments[ceil(share * len(moments)) - 1]
-        outlook = expected(basis := then(at), goals)
-        made = _trials(share, at, outlook, basis.ledger, reached, paused)
-        trials += made
-        if not made:
-            unsaid.append(share)
-    return Backtest(len(moments), tuple(trials), tuple(unsaid))
+        moment = moments[ceil(share * len(moments)) - 1]
+        outlook = expected(stats_input := input_at(moment), goals)
+        predictions = _trials(
+            share=share,
+            moment=moment,
+            outlook=outlook,
+            ledger=stats_input.ledger,
+            completions=completions,
+            downtime_between=downtime_between,
+        )
+        trials += predictions
+        if not predictions:
+            skipped.append(share)
+    return Backtest(len(moments), tuple(trials), tuple(skipped))
 
 
 def _trials(
     share: float,
-    at: datetime,
+    moment: datetime,
     outlook: Forecast,
     ledger: Ledger,
-    reached: dict[str, list[datetime]],
-    paused: DowntimeFunction,
+    completions: dict[str, list[datetime]],
+    downtime_between: DowntimeFunction,
 ) -> list[Trial]:
-    made: list[Trial] = []
-    guesses = naive(ledger)
+    trials: list[Trial] = []
+    naive_predictions = naive(ledger)
     for run in outlook.runs:
-        if not reached.get(run.run):
+        if not completions.get(run.run):
             continue
-        end = reached[run.run][-1]
-        off = paused(run.run, at, end)
-        truth = elapsed(ledger, at, end) - off
+        end = completions[run.run][-1]
+        downtime = downtime_between(run.run, moment, end)
+        truth = elapsed(ledger, moment, end) - downtime
         if run.span is None or truth <= 0:
             continue
-        guess = guesses.get(run.run)
-        plain = guess(run.left) if guess is not None else None
+        predict = naive_predictions.get(run.run)
+        naive_seconds = predict(run.left) if predict is not None else None
         span = run.span
-        made.append(
+        trials.append(
             Trial(
-                share,
-                at,
-                run.run,
-                run.run_name,
-                span.low,
-                span.middle,
-                span.high,
-                truth,
-                plain,
-                off,
+                share=share,
+                at=moment,
+                run=run.run,
+                run_name=run.run_name,
+                low=span.low,
+                predicted=span.middle,
+                high=span.high,
+                truth=truth,
+                naive=naive_seconds,
+                paused=downtime,
             )
         )
-    if outlook.span is None or not made:
-        return made
-    plains = [trial.naive for trial in made if trial.naive is not None]
-    last = max(made, key=lambda trial: trial.truth)
-    whole = Trial(
-        share,
-        at,
-        None,
-        None,
-        outlook.span.low,
-        outlook.span.middle,
-        outlook.span.high,
-        last.truth,
-        max(plains, default=None),
-        last.paused,
+    if outlook.span is None or not trials:
+        return trials
+    naive_values = [trial.naive for trial in trials if trial.naive is not None]
+    last = max(trials, key=lambda trial: trial.truth)
+    ensemble_trial = Trial(
+        share=share,
+        at=moment,
+        run=None,
+        run_name=None,
+        low=outlook.span.low,
+        predicted=outlook.span.middle,
+        high=outlook.span.high,
+        truth=last.truth,
+        naive=max(naive_values, default=None),
+        paused=last.paused,
     )
-    return [whole, *made]
+    return [ensemble_trial, *trials]
 
 
 def naive(ledger: Ledger) -> dict[str, Callable[[int], float]]:
-    """For each run, how long so many epochs take by its last cycle alone, what has passed of
-    the one under way taken off. A run without one is measured by the newest of the others."""
+    """For each run, a function from a number of epochs to the naive prediction in seconds.
+
+    It is based on the run's last cycle (or else the newest of all runs) alone, less the time
+    since the start of the current one.
+    """
     cycles = {run: epoch_durations(ledger, epochs) for run, epochs in counted(ledger).items()}
-    ended = [cycle for each in cycles.values() for cycle in each if cycle.ended]
+    ended = [cycle for run_cycles in cycles.values() for cycle in run_cycles if cycle.ended]
     newest = max(ended, key=lambda cycle: naive_time(cycle.at), default=None)
-    guesses: dict[str, Callable[[int], float]] = {}
-    for run, each in cycles.items():
-        own = [cycle for cycle in each if cycle.ended]
+    naive_predictions: dict[str, Callable[[int], float]] = {}
+    for run, run_cycles in cycles.items():
+        own = [cycle for cycle in run_cycles if cycle.ended]
         last = own[-1] if own else newest
         if last is not None:
-            passed = sum(cycle.seconds for cycle in each if not cycle.ended)
-            guesses[run] = _guess(last.seconds, passed)
-    return guesses
+            elapsed_seconds = sum(cycle.seconds for cycle in run_cycles if not cycle.ended)
+            naive_predictions[run] = _naive_prediction(last.seconds, elapsed_seconds)
+    return naive_predictions
 
 
-def _guess(cycle: float, passed: float) -> Callable[[int], float]:
-    return lambda left: max(0.0, cycle * left - passed)
+def _naive_prediction(cycle: float, elapsed_seconds: float) -> Callable[[int], float]:
+    return lambda left: max(0.0, cycle * left - elapsed_seconds)
 
 
-def _reached(ledger: Ledger) -> dict[str, list[datetime]]:
-    """When each run's completed epochs were completed, in order of time."""
-    reached: dict[str, list[datetime]] = {}
+def _completion_times(ledger: Ledger) -> dict[str, list[datetime]]:
+    """The sorted completion times of each run's epochs."""
+    completions: dict[str, list[datetime]] = {}
     for run, epochs in counted(ledger).items():
         times = [e.completed for e in epochs if e.state in DONE and e.completed is not None]
-        reached[run] = sorted(times, key=naive_time)
-    return reached
+        completions[run] = sorted(times, key=naive_time)
+    return completions

@@ -1,15 +1,14 @@
-"""What a DAG that goes on running would not have cost: it was removed or it failed, and was
-submitted again later. Such time is not what an epoch takes.
+"""Downtime of runs: the DAG was removed or failed, and was submitted again later.
 
-A run pauses while its DAG has no job in the queue between two lives of its DAGMan, and from where
-a job of its own failed or was removed until a later life submits the next. What a job had done
-when it was removed with its DAG is lost and was to be done again: that time counts as paused too,
-and beside it as an epoch that was broken off ("at least so long"). Held, idle and transferring
-jobs are in the queue: a hold of a whole ensemble is no pause, and neither is a pool that gives
-nothing for days.
+Downtime does not count as epoch duration. A run is down while its DAG has no job in the queue
+between two DAGMan runs, and from the failure or removal of one of its own jobs until a later
+DAGMan run submits the next. The work of a job that was removed with its DAG is lost and has to be
+repeated: that time counts as downtime, too, and additionally as an interrupted (censored) epoch.
+Held, idle and transferring jobs are in the queue: a hold of the whole ensemble is no downtime, and
+neither is a pool without matches for days.
 
-Lives are those that DAGMan's files tell of. Where there are none, one is seen to begin after all
-jobs were removed at once, and after the queue was empty for longer than :data:`LATENCY`.
+The starts of DAGMan runs come from DAGMan's files. Without these, one is inferred after a
+simultaneous removal of all jobs, and after the queue was empty for longer than :data:`LATENCY`.
 """
 
 from __future__ import annotations
@@ -28,84 +27,93 @@ from metlmon.snapshot.types import DagRow
 from metlmon.stats.epoch_times import Cycle, elapsed, naive_time
 
 LATENCY: Final = 600.0
-"""Seconds. Between two jobs DAGMan takes some; a PRE or POST script, minutes."""
+"""Seconds between two jobs of one DAGMan run, at most; a PRE or POST script takes minutes."""
 
-TOGETHER: Final = timedelta(minutes=2)
-"""Within this time all jobs of a DAG that is removed leave the queue; the first jobs of the next
-life may come as much before the last of them has left."""
+REMOVAL_SPREAD: Final = timedelta(minutes=2)
+"""Time within which all jobs of a removed DAG leave the queue. The first jobs of the next DAGMan
+run may be submitted that long before the last one has left."""
 
-Pause = tuple[datetime, datetime]
+DowntimeInterval = tuple[datetime, datetime]
 
 
 class Downtime:
-    """The pauses of all runs of a ledger."""
+    """The downtime intervals of all runs of a ledger."""
 
     def __init__(self, ledger: Ledger, dags: Iterable[DagRow]) -> None:
         self._ledger = ledger
-        told = {dag.file: dag.submissions for dag in dags}
-        self._jobs = _by(ledger.jobs, lambda job: job.dag)
-        self._lives = {
-            dag: [naive_time(each) for each in told.get(dag or "", ())] or _seen(jobs)
+        submissions = {dag.file: dag.submissions for dag in dags}
+        self._jobs = _group_jobs(ledger.jobs, lambda job: job.dag)
+        self._dagman_starts = {
+            dag: [naive_time(when) for when in submissions.get(dag or "", ())]
+            or _infer_dagman_starts(jobs)
             for dag, jobs in self._jobs.items()
         }
-        self._of_dags: dict[frozenset[str | None], list[Pause]] = {}
-        self._of_run: dict[str, list[Pause]] = {}
-        self._lost: dict[str, list[tuple[Pause, JobEntry]]] = {}
-        for run, jobs in _by(ledger.jobs, lambda job: job.run).items():
+        self._dag_intervals: dict[frozenset[str | None], list[DowntimeInterval]] = {}
+        self._run_intervals: dict[str, list[DowntimeInterval]] = {}
+        self._lost_work: dict[str, list[tuple[DowntimeInterval, JobEntry]]] = {}
+        for run, jobs in _group_jobs(ledger.jobs, lambda job: job.run).items():
             if run is not None:
                 self._add(run, jobs)
 
     def within(self, run: str, start: datetime, end: datetime) -> float:
-        """Seconds of this run's pauses between two moments."""
-        pauses = self._of_run.get(run)
-        if not pauses:
+        """Seconds of the run's downtime between two times."""
+        intervals = self._run_intervals.get(run)
+        if not intervals:
             return 0.0
-        # They do not overlap: their ends are in order, too.
-        first = bisect_right(pauses, naive_time(start), key=_over)
-        last = bisect_left(pauses, naive_time(end), first, key=_begun)
+        # The intervals do not overlap, so that their ends are sorted, too.
+        first = bisect_right(intervals, naive_time(start), key=_interval_end)
+        last = bisect_left(intervals, naive_time(end), first, key=_interval_start)
         return sum(
-            elapsed(self._ledger, max(begun, start, key=naive_time), min(over, end, key=naive_time))
-            for begun, over in pauses[first:last]
+            elapsed(self._ledger, max(down, start, key=naive_time), min(up, end, key=naive_time))
+            for down, up in intervals[first:last]
         )
 
     def broken(self, run: str) -> list[Cycle]:
-        """The epochs of this run that were broken off because its DAG was removed."""
+        """The epochs of the run that were interrupted by a removal of its DAG."""
         return [
             Cycle(
-                run, job.epoch or 0, job.target, elapsed(self._ledger, *lost), False, lost[1], True
+                run=run,
+                epoch=job.epoch or 0,
+                target=job.target,
+                seconds=elapsed(self._ledger, *lost),
+                ended=False,
+                at=lost[1],
+                broken=True,
             )
-            for lost, job in self._lost.get(run, ())
+            for lost, job in self._lost_work.get(run, ())
             if job.training
         ]
 
     def _add(self, run: str, jobs: Sequence[JobEntry]) -> None:
         dags = frozenset(job.dag for job in jobs)
-        lives = sorted(life for dag in dags for life in self._lives[dag])
-        if dags not in self._of_dags:
-            every = [job for dag in dags for job in self._jobs[dag]]
-            every.sort(key=_submitted)
-            self._of_dags[dags] = [gap for gap, _ in _gaps(every) if _begins(lives, *gap)]
+        dagman_starts = sorted(start for dag in dags for start in self._dagman_starts[dag])
+        if dags not in self._dag_intervals:
+            dag_jobs = [job for dag in dags for job in self._jobs[dag]]
+            dag_jobs.sort(key=_submitted)
+            self._dag_intervals[dags] = [
+                gap for gap, _ in _gaps(dag_jobs) if _has_dagman_start(dagman_starts, *gap)
+            ]
         own = [
             gap
-            for gap, before in _gaps(jobs)
-            if before.state is not State.COMPLETED and _begins(lives, *gap)
+            for gap, last_job in _gaps(jobs)
+            if last_job.state is not State.COMPLETED and _has_dagman_start(dagman_starts, *gap)
         ]
-        self._lost[run] = [
+        self._lost_work[run] = [
             ((job.submitted, left), job)
-            for job, after in pairwise(jobs)
+            for job, next_job in pairwise(jobs)
             if job.state is State.REMOVED
             and job.submitted is not None
-            and (left := _left(job)) is not None
-            and _begins(lives, job.submitted, after.submitted or left)
+            and (left := _queue_exit(job)) is not None
+            and _has_dagman_start(dagman_starts, job.submitted, next_job.submitted or left)
         ]
-        lost = [pause for pause, _ in self._lost[run]]
-        self._of_run[run] = _united([*self._of_dags[dags], *own, *lost])
+        lost = [interval for interval, _ in self._lost_work[run]]
+        self._run_intervals[run] = _merged([*self._dag_intervals[dags], *own, *lost])
 
 
-def _by(
+def _group_jobs(
     jobs: Iterable[JobEntry], key: Callable[[JobEntry], str | None]
 ) -> dict[str | None, list[JobEntry]]:
-    """In groups, each in order of submission."""
+    """Group the submitted jobs by key, each group in order of submission."""
     groups: defaultdict[str | None, list[JobEntry]] = defaultdict(list)
     for job in jobs:
         if job.submitted is not None:
@@ -115,65 +123,68 @@ def _by(
     return groups
 
 
-def _seen(jobs: Sequence[JobEntry]) -> list[datetime]:
-    """Where lives of a DAG seem to begin, by its jobs in order of submission."""
-    lives = [
-        naive_time(over)
-        for (begun, over), _ in _gaps(jobs)
-        if (over - begun).total_seconds() > LATENCY
+def _infer_dagman_starts(jobs: Sequence[JobEntry]) -> list[datetime]:
+    """Infer the starts of DAGMan runs from a DAG's jobs in order of submission."""
+    dagman_starts = [
+        naive_time(end)
+        for (start, end), _ in _gaps(jobs)
+        if (end - start).total_seconds() > LATENCY
     ]
-    removed = [(naive_time(left), job) for job in jobs if (left := _removed(job)) is not None]
-    removed.sort(key=lambda each: each[0])
-    # When those left that were submitted before: who asks comes later and later.
-    staying: list[datetime] = []
-    before = at = 0
-    while at < len(removed):
-        first = removed[at][0]
-        past = bisect_right(removed, first + TOGETHER, at, key=lambda each: each[0])
-        group = [job for _, job in removed[at:past]]
-        at = past
-        after = bisect_right(jobs, first - TOGETHER, before, key=_submitted)
-        for job in jobs[before:after]:
-            heappush(staying, _last(job))
-        before = after
-        while staying and staying[0] <= first:
-            heappop(staying)
-        own = sum(_submitted(job) <= first - TOGETHER and _last(job) > first for job in group)
-        if len(staying) > own:
+    removed = [(naive_time(left), job) for job in jobs if (left := _removal_exit(job)) is not None]
+    removed.sort(key=_removal_time)
+    # End times of the jobs submitted so far; the times compared with them are ascending.
+    end_times: list[datetime] = []
+    submitted_count = index = 0
+    while index < len(removed):
+        first = removed[index][0]
+        next_index = bisect_right(removed, first + REMOVAL_SPREAD, index, key=_removal_time)
+        group = [job for _, job in removed[index:next_index]]
+        index = next_index
+        new_count = bisect_right(jobs, first - REMOVAL_SPREAD, submitted_count, key=_submitted)
+        for job in jobs[submitted_count:new_count]:
+            heappush(end_times, _queue_exit_key(job))
+        submitted_count = new_count
+        while end_times and end_times[0] <= first:
+            heappop(end_times)
+        group_count = sum(
+            _submitted(job) <= first - REMOVAL_SPREAD and _queue_exit_key(job) > first
+            for job in group
+        )
+        if len(end_times) > group_count:
             continue
         ids = {job.job for job in group}
-        following = next((job for job in islice(jobs, after, None) if job.job not in ids), None)
-        if following is not None:
-            lives.append(_submitted(following))
-    return sorted(lives)
+        next_job = next((job for job in islice(jobs, new_count, None) if job.job not in ids), None)
+        if next_job is not None:
+            dagman_starts.append(_submitted(next_job))
+    return sorted(dagman_starts)
 
 
-def _gaps(jobs: Sequence[JobEntry]) -> list[tuple[Pause, JobEntry]]:
-    """Spans in which none of these jobs is in the queue, with the one that left it last."""
-    gaps: list[tuple[Pause, JobEntry]] = []
-    before: JobEntry | None = None
-    free: datetime | None = None
+def _gaps(jobs: Sequence[JobEntry]) -> list[tuple[DowntimeInterval, JobEntry]]:
+    """Intervals without a job in the queue, each with the last job that left before it."""
+    gaps: list[tuple[DowntimeInterval, JobEntry]] = []
+    last_job: JobEntry | None = None
+    idle_since: datetime | None = None
     for job in jobs:
         start = job.submitted
         if (
-            before is not None
-            and free is not None
+            last_job is not None
+            and idle_since is not None
             and start
-            and naive_time(free) < naive_time(start)
+            and naive_time(idle_since) < naive_time(start)
         ):
-            gaps.append(((free, start), before))
-        left = _left(job)
+            gaps.append(((idle_since, start), last_job))
+        left = _queue_exit(job)
         if left is None:
             break
-        if free is None or naive_time(left) > naive_time(free):
-            before, free = job, left
+        if idle_since is None or naive_time(left) > naive_time(idle_since):
+            last_job, idle_since = job, left
     return gaps
 
 
-def _begins(lives: Sequence[datetime], start: datetime, end: datetime) -> bool:
-    """Whether a life begins after one moment, and not after the other."""
-    at = bisect_right(lives, naive_time(start))
-    return at < len(lives) and lives[at] <= naive_time(end)
+def _has_dagman_start(dagman_starts: Sequence[datetime], start: datetime, end: datetime) -> bool:
+    """Does a DAGMan run start after ``start`` and not after ``end``?"""
+    index = bisect_right(dagman_starts, naive_time(start))
+    return index < len(dagman_starts) and dagman_starts[index] <= naive_time(end)
 
 
 def _submitted(job: JobEntry) -> datetime:
@@ -181,37 +192,41 @@ def _submitted(job: JobEntry) -> datetime:
     return naive_time(job.submitted)
 
 
-def _left(job: JobEntry) -> datetime | None:
-    """When it left the queue; None while it is in it."""
+def _queue_exit(job: JobEntry) -> datetime | None:
+    """When the job left the queue; None if it is in the queue."""
     if job.ended is None and job.state in TERMINAL and job.states:
         return job.states[-1][0]
     return job.ended
 
 
-def _last(job: JobEntry) -> datetime:
-    """As :func:`_left`, for comparing: what is in the queue leaves it at the end of time."""
-    left = _left(job)
+def _queue_exit_key(job: JobEntry) -> datetime:
+    """As :func:`_queue_exit`, for comparisons; ``datetime.max`` if it is in the queue."""
+    left = _queue_exit(job)
     return datetime.max if left is None else naive_time(left)
 
 
-def _removed(job: JobEntry) -> datetime | None:
-    return _left(job) if job.state is State.REMOVED else None
+def _removal_exit(job: JobEntry) -> datetime | None:
+    return _queue_exit(job) if job.state is State.REMOVED else None
 
 
-def _begun(pause: Pause) -> datetime:
-    return naive_time(pause[0])
+def _removal_time(removal: tuple[datetime, JobEntry]) -> datetime:
+    return removal[0]
 
 
-def _over(pause: Pause) -> datetime:
-    return naive_time(pause[1])
+def _interval_start(interval: DowntimeInterval) -> datetime:
+    return naive_time(interval[0])
 
 
-def _united(pauses: Iterable[Pause]) -> list[Pause]:
-    """The same without overlaps, so that no second is taken off twice."""
-    united: list[Pause] = []
-    for begun, over in sorted(pauses, key=lambda pause: naive_time(pause[0])):
-        if united and naive_time(begun) <= naive_time(united[-1][1]):
-            united[-1] = (united[-1][0], max(united[-1][1], over, key=naive_time))
+def _interval_end(interval: DowntimeInterval) -> datetime:
+    return naive_time(interval[1])
+
+
+def _merged(intervals: Iterable[DowntimeInterval]) -> list[DowntimeInterval]:
+    """Merge overlapping intervals, so that no second counts twice."""
+    merged: list[DowntimeInterval] = []
+    for start, end in sorted(intervals, key=lambda interval: naive_time(interval[0])):
+        if merged and naive_time(start) <= naive_time(merged[-1][1]):
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end, key=naive_time))
         else:
-            united.append((begun, over))
-    return united
+            merged.append((start, end))
+    return merged

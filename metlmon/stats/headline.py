@@ -1,5 +1,4 @@
-"""What the first lines of the dashboard tell of figures: when it will be done, at which rate it
-goes, and the worst incident."""
+"""Headline statistics of the dashboard: forecast, epoch rate, and the most severe incident."""
 
 from __future__ import annotations
 
@@ -11,15 +10,18 @@ from metlmon.stats.worker import StatsInput
 
 @frozen
 class Headline:
-    """``worst``: the incident that the header names, None when there is none that matters now;
-    ``more``: how many others do."""
+    """The statistics of the header.
+
+    ``worst``: the incident that the header shows, None if there is none; ``more``: the number of
+    further incidents.
+    """
 
     outlook: Forecast
     worst: Incident | None
     more: int
 
 
-def headline(basis: StatsInput) -> Headline:
-    """The header's figures: tens of milliseconds for a thousand epochs."""
-    found = pressing(basis, incidents(basis))
-    return Headline(outlook(basis), found[0] if found else None, max(0, len(found) - 1))
+def headline(stats_input: StatsInput) -> Headline:
+    """Compute the header's statistics: tens of milliseconds for a thousand epochs."""
+    urgent = pressing(stats_input, incidents(stats_input))
+    return Headline(outlook(stats_input), urgent[0] if urgent else None, max(0, len(urgent) - 1))

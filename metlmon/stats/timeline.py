@@ -473,10 +473,10 @@ def _sites(executions: Iterable[ExecutionEntry]) -> tuple[str | None, ...]:
     return tuple(sorted(seconds, key=lambda site: (-seconds[site], site or "")))
 
 
-def in_queue(made: Timeline, at: float) -> Mapping[State, int]:
+def in_queue(timeline: Timeline, at: float) -> Mapping[State, int]:
     """The number of jobs in each state at a position."""
     counts: dict[State, int] = {}
-    for lane in made.lanes:
+    for lane in timeline.lanes:
         for span in lane.then(at):
             if span.state in ACTIVE:
                 counts[span.state] = counts.get(span.state, 0) + 1

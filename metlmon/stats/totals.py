@@ -1,4 +1,4 @@
-"""GPU-seconds and executions, added up by whatever one asks for: the one place that adds."""
+"""Totals of GPU-seconds and executions, overall or by a key; the only place that sums them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ T = TypeVar("T")
 
 @frozen
 class UsageTotals:
-    """``executions`` that ended in the window looked at (or are in flight), GPU-seconds by what
-    they came to, and ``completed`` epochs: distinct ones whose successful execution is here.
-    ``run_good``, ``run_bad``: GPU-seconds of the runs' own nodes alone, side nodes included."""
+    """Totals of executions: counts, GPU-seconds by outcome, and completed epochs.
+
+    ``executions``: those that ended in the window, or are in flight. ``completed``: distinct
+    epochs whose successful execution is among them. ``run_good``, ``run_bad``: GPU-seconds of
+    the runs' own nodes only, including side nodes.
+    """
 
     executions: int = 0
     good_executions: int = 0
@@ -40,61 +43,63 @@ class UsageTotals:
 
     @property
     def per_epoch(self) -> float | None:
-        """GPU-seconds per epoch: what the runs spent on executions that have ended, bad ones too,
-        for each epoch completed by an execution here. None where either is nothing."""
-        spent = self.run_good + self.run_bad
-        return spent / self.completed if self.completed and spent else None
+        """GPU-seconds per epoch: those of the runs' ended executions, bad ones included.
+
+        Per epoch completed by one of these executions; None if either number is 0.
+        """
+        ended_seconds = self.run_good + self.run_bad
+        return ended_seconds / self.completed if self.completed and ended_seconds else None
 
     @property
     def lost_per_epoch(self) -> float | None:
-        """The part of :attr:`per_epoch` that bad executions spent."""
+        """The part of :attr:`per_epoch` from bad executions."""
         return None if self.per_epoch is None else self.run_bad / self.completed
 
     @property
     def success_rate(self) -> float | None:
-        """Good ones of all executions that have ended, 0–1; None before the first."""
+        """The share of good executions among the ended ones, 0–1; None if none has ended."""
         ended = self.good_executions + self.bad_executions
         return self.good_executions / ended if ended else None
 
 
 def tally(entries: Iterable[ExecutionEntry]) -> UsageTotals:
-    """The sum of some executions."""
+    """The totals of the executions."""
     executions = good_n = bad_n = completed = 0
     seconds = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
-    of_runs = dict(seconds)
+    run_seconds = dict(seconds)
     for entry in entries:
         kind = entry.kind
         seconds[kind] += entry.gpu_seconds or 0.0
         if entry.run is not None:
-            of_runs[kind] += entry.gpu_seconds or 0.0
+            run_seconds[kind] += entry.gpu_seconds or 0.0
         if entry.counted:
             executions += 1
             good_n += kind == "good"
             bad_n += kind == "bad"
             completed += entry.final
     return UsageTotals(
-        executions,
-        good_n,
-        bad_n,
-        completed,
+        executions=executions,
+        good_executions=good_n,
+        bad_executions=bad_n,
+        completed=completed,
         **seconds,
-        run_good=of_runs["good"],
-        run_bad=of_runs["bad"],
+        run_good=run_seconds["good"],
+        run_bad=run_seconds["bad"],
     )
 
 
-def grouped(things: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """The things by their key, each group in the order they came."""
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Group items by key, in their original order."""
     groups: dict[K, list[T]] = {}
-    for thing in things:
-        groups.setdefault(key(thing), []).append(thing)
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 
 def tallied(
     entries: Iterable[ExecutionEntry], key: Callable[[ExecutionEntry], K]
 ) -> dict[K, UsageTotals]:
-    """A sum for each value of ``key``, the most GPU-seconds first."""
+    """The totals for each value of ``key``, by descending GPU-seconds."""
     sums = {name: tally(group) for name, group in grouped(entries, key).items()}
     return dict(
         sorted(sums.items(), key=lambda item: (-item[1].total, -item[1].executions, str(item[0])))

@@ -1,4 +1,4 @@
-"""Sites that cost much and completed next to nothing."""
+"""Sites with a high cost and hardly any completed epochs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from typing import Final
 
 from metlmon.stats.usage import WORTH_LEAST, SiteUsage, Usage
 
-WASTE_LEAST: Final = 0.1
-"""The share of all GPU-hours that have ended from which a site's loss is worth a headline."""
+WASTE_MIN_SHARE: Final = 0.1
+"""Minimum loss of a site for the header, as a share of the GPU-hours of ended executions."""
 
 
-def wasteful(found: Usage) -> tuple[SiteUsage, ...]:
-    """Known sites with too few completed epochs to be ranked that lost much of all GPU-hours that
-    have ended; the one that lost the most first."""
-    whole = found.total.sum
-    least = WASTE_LEAST * (whole.good + whole.bad)
-    places = [
-        place
-        for place in found.sites
-        if place.name is not None
-        and place.sum.completed < WORTH_LEAST
-        and place.sum.bad > 0
-        and place.sum.bad >= least
+def wasteful(usage: Usage) -> tuple[SiteUsage, ...]:
+    """Known sites with too few epochs for the ranking that lost many GPU-hours, worst first."""
+    total = usage.total.sum
+    threshold = WASTE_MIN_SHARE * (total.good + total.bad)
+    selected = [
+        site
+        for site in usage.sites
+        if site.name is not None
+        and site.sum.completed < WORTH_LEAST
+        and site.sum.bad > 0
+        and site.sum.bad >= threshold
     ]
-    return tuple(sorted(places, key=lambda place: -place.sum.bad))
+    return tuple(sorted(selected, key=lambda site: -site.sum.bad))
