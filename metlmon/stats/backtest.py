@@ -41,7 +41,7 @@ class Trial:
     """
 
     share: float
-    moment: datetime
+    at: datetime
     run: str | None
     run_name: str | None
     low: float
@@ -49,7 +49,7 @@ class Trial:
     high: float
     truth: float
     naive: float | None
-    downtime_between: float = 0.0
+    paused: float = 0.0
 
     @property
     def error(self) -> float:
@@ -76,7 +76,7 @@ class Backtest:
 
     epochs: int
     trials: tuple[Trial, ...]
-    skipped: tuple[float, ...]
+    unsaid: tuple[float, ...]
 
     def of_ensemble(self) -> list[Trial]:
         return [trial for trial in self.trials if trial.run is None]
@@ -120,7 +120,7 @@ def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> B
         trials += predictions
         if not predictions:
             skipped.append(share)
-    return Backtest(len(moments), tuple(trials), tuple(skipped))
+    return Backtest(epochs=len(moments), trials=tuple(trials), unsaid=tuple(skipped))
 
 
 def _trials(

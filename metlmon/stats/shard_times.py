@@ -117,7 +117,12 @@ class _ShardWorkBuilder:
         executions: Sequence[ExecutionEntry],
         moments: Moments,
     ) -> None:
-        self.state, self.has_post_script, self.jobs, self.moments = state, has_post_script, jobs, moments
+        self.state, self.has_post_script, self.jobs, self.moments = (
+            state,
+            has_post_script,
+            jobs,
+            moments,
+        )
         self.newest = jobs[-1].job[0]
         self.procs = sum(job.job[0] == self.newest for job in jobs)
         # The log may lack the end of an older job, which then only seems to be in progress.
@@ -132,7 +137,11 @@ class _ShardWorkBuilder:
         counted = self._counted_executions(complete)
         done = complete and bool(counted)
         counted_spans = [self.moments.span_of(e) for e in counted]
-        own_spans = [_envelope(counted_spans)] if counted_spans and self.procs > 1 else _merge_spans(counted_spans)
+        own_spans = (
+            [_envelope(counted_spans)]
+            if counted_spans and self.procs > 1
+            else _merge_spans(counted_spans)
+        )
         all_spans = _merge_spans(own_spans + [self.moments.span_of(e) for e in self.executions])
         seconds = _total_seconds(own_spans) if self.procs > 1 else sum(e.seconds for e in counted)
         in_progress = self.state in RUNNING and any(e.end is None for e in counted)
@@ -143,7 +152,9 @@ class _ShardWorkBuilder:
             lost=_total_seconds(all_spans) - _total_seconds(own_spans),
             interrupted=tuple(self._interrupted(counted)),
             spans=tuple(all_spans),
-            representative=self._representative(counted if done or in_progress else self.executions),
+            representative=self._representative(
+                counted if done or in_progress else self.executions
+            ),
             attempts=self.attempts,
             newest=self.jobs[-1],
         )
@@ -160,10 +171,14 @@ class _ShardWorkBuilder:
             procs = grouped(newest_executions, attrgetter("job")).values()
             return [e for proc in procs for e in self._checkpoint_chain(proc, complete)]
         chain = self._checkpoint_chain(self.executions, complete)
-        discarded = chain and not complete and chain[-1].end is not None and not _is_checkpoint(chain[-1])
+        discarded = (
+            chain and not complete and chain[-1].end is not None and not _is_checkpoint(chain[-1])
+        )
         return [] if discarded else chain
 
-    def _checkpoint_chain(self, executions: Sequence[ExecutionEntry], complete: bool) -> list[ExecutionEntry]:
+    def _checkpoint_chain(
+        self, executions: Sequence[ExecutionEntry], complete: bool
+    ) -> list[ExecutionEntry]:
         chain: list[ExecutionEntry] = []
         for entry in executions:
             if entry.kind == "bad":
@@ -173,7 +188,12 @@ class _ShardWorkBuilder:
                 chain = []
             chain.append(entry)
         last = executions[-1] if executions else None
-        if last is not None and complete and self.has_post_script and last.outcome is Outcome.FAILED:
+        if (
+            last is not None
+            and complete
+            and self.has_post_script
+            and last.outcome is Outcome.FAILED
+        ):
             # The POST script made the node succeed.
             chain = [*(e for e in chain if _is_checkpoint(e)), last]
         if complete and chain and chain[-1].end is None:
@@ -185,11 +205,11 @@ class _ShardWorkBuilder:
 
         Of parallel processes, only a whole job is an attempt.
         """
-        checkpointed, counted = 0.0, {id(e) for e in counted}
+        checkpointed, counted_ids = 0.0, {id(e) for e in counted}
         for entry in self.executions:
             if self.procs > 1 and entry.job[0] == self.newest:
                 continue
-            if entry.kind == "bad" and id(entry) not in counted:
+            if entry.kind == "bad" and id(entry) not in counted_ids:
                 yield checkpointed + entry.seconds
             elif entry.kind == "good":
                 checkpointed = checkpointed + entry.seconds if _is_checkpoint(entry) else 0.0

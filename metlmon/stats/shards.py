@@ -1,17 +1,15 @@
-"""Bags: many equal nodes that need nothing of each other (the shards of a large inference), how
-fast they go, which of them lag, and when the last one will be done.
+"""Bags: groups of equal, independent nodes (the shards of a large inference), and their progress.
 
-A bag is a group of nodes of one DAG, of no run, that are described by the same submit file, whose
-names differ by one number only, and none of which comes after another. That follows from the DAG
-files alone.
+A bag is a group of nodes of one DAG, of no run, with the same submit file, whose names differ in
+one number only, and none of which depends on another. The DAG files alone determine it.
 
-A bag is summed by its shards, not by their executions (:mod:`metlmon.stats.shard_times`):
+Statistics of a bag are per shard, not per execution (:mod:`metlmon.stats.shard_times`):
 
-- a shard's time: what completed it, in seconds. Median, quarters, 90th percentile.
-- rate: shards completed per hour, since its first submission; and of late, within the window. A
-  shard is completed when its node is: after its POST script.
-- straggler: it runs, and has for longer than ``STRAGGLES`` times the 90th percentile.
-- how long the rest takes is played out (:mod:`metlmon.stats.simulation`).
+- shard time: the duration of a completed shard in seconds; median, quartiles, 90th percentile.
+- rate: shards completed per hour, since the first submission and within a recent window. A shard
+  is completed when its node is, after its POST script.
+- straggler: a running shard older than ``STRAGGLER_FACTOR`` times the 90th percentile.
+- remaining time: a Monte Carlo simulation (:mod:`metlmon.stats.simulation`).
 """
 
 from __future__ import annotations
@@ -41,36 +39,39 @@ from metlmon.stats.simulation import RemainingShards, simulate_makespan
 from metlmon.stats.totals import grouped
 from metlmon.stats.worker import StatsInput
 
-FEWEST: Final = 4
-"""Nodes that are a bag: three alike are an ordinary small workflow."""
+MIN_NODES: Final = 4
+"""Minimum nodes of a bag: three similar nodes are an ordinary small workflow."""
 
-STRAGGLES: Final = 1.5
-"""Times the 90th percentile of what is done: of equal shards on equal machines hardly one lasts
-so long, of machines that differ by half none does for that reason."""
+STRAGGLER_FACTOR: Final = 1.5
+"""Multiple of the 90th percentile beyond which a shard is a straggler. Equal shards on equal
+machines hardly ever exceed it; machines that differ by 50 % do not suffice either."""
 
-ENOUGH: Final = 5
-"""Shards done before any is called a straggler."""
+MIN_COMPLETED: Final = 5
+"""Minimum completed shards for the detection of stragglers."""
 
 WINDOW_SHARDS: Final = 4.0
-WINDOW_LEAST: Final = 3600.0
-"""How far back "of late" goes, seconds: so many median shards, an hour at least. Shorter than a few
-shards, and the rate jumps with each that ends."""
+WINDOW_MIN_SECONDS: Final = 3600.0
+"""The recent window: this many median shard times, but at least so many seconds. In a shorter one
+the rate jumps with each completion."""
 
-PARTS: Final = 4
-"""So many parts of the window tell how much the number of machines changes."""
+WINDOW_PARTS: Final = 4
+"""Number of parts of the window, for the variation of the number of machines."""
 
-SWING_LEAST: Final = 0.1
-SWING_MOST: Final = 0.7
-"""How far the machines to come may be from those of late (one sigma, as a logarithm)."""
+MIN_LOG_SIGMA: Final = 0.1
+MAX_LOG_SIGMA: Final = 0.7
+"""Limits of the log-scale standard deviation of the future number of machines."""
 
 FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
 
 @frozen
 class Shards:
-    """The nodes of a bag. ``dag``: the file of the top-level DAG; ``in_dag``: of the DAG that holds
-    them, which may be a sub-DAG of it; ``stem``: what their names have in common, ``*`` for the
-    number; ``submit``: their description; ``nodes`` in order of the number."""
+    """The nodes of a bag.
+
+    ``dag``: the file of the top-level DAG; ``in_dag``: that of the DAG with the nodes, which may
+    be a sub-DAG; ``stem``: the common part of their names, with ``*`` for the number; ``submit``:
+    their submit description; ``nodes``: in order of the number.
+    """
 
     dag: str
     in_dag: str
@@ -81,7 +82,7 @@ class Shards:
 
 @frozen
 class ShardTimes:
-    """What the shards took, seconds."""
+    """The distribution of the durations of completed shards, in seconds."""
 
     least: float
     lower: float
@@ -94,7 +95,7 @@ class ShardTimes:
 
 @frozen
 class Straggler:
-    """A shard that lasts for too long: for ``seconds`` so far, ``times`` the median."""
+    """A shard in progress for too long: ``seconds`` so far, ``times`` the median."""
 
     node: str
     job: JobId
@@ -106,9 +107,12 @@ class Straggler:
 
 @frozen
 class Shard:
-    """One node of a bag. ``number``: as in its name; ``seconds``: what completed it, or what it has
-    come to so far, None while no machine is at it; ``job`` the newest, None before the first.
-    ``attempts``: its executions."""
+    """One node of a bag.
+
+    ``number``: the one in its name; ``seconds``: its duration, or its progress so far, None if no
+    machine works on it; ``job``: its newest job, None before the first; ``attempts``: the number
+    of its executions.
+    """
 
     node: str
     number: int
@@ -123,7 +127,7 @@ class Shard:
 
 @frozen
 class ShardRate:
-    """``shards`` were completed within ``seconds``."""
+    """The number of shards completed within ``seconds``."""
 
     shards: int
     seconds: float
@@ -135,11 +139,14 @@ class ShardRate:
 
 @frozen
 class Bag:
-    """One bag at the picture's moment. ``states``: how many are in which, those that are not there
-    left out. ``overall``: since ``began``, the first submission, to the last completion if all is
-    over; ``lately``: of the window, None once it is over. ``machines``: shards at work at a time of
-    late. Of ``span``, ``ended`` and ``why_not`` one is there, as in :mod:`metlmon.stats.estimates`;
-    ``without``: shards that the span leaves out because they failed or are held."""
+    """The state of one bag as of the snapshot.
+
+    ``states``: numbers of shards, without states that do not occur. ``overall``: the rate since
+    ``began``, the first submission, until the last completion if all are done; ``lately``: the
+    recent rate, None once all are done. ``machines``: recent mean of shards in progress. One of
+    ``span``, ``ended`` and ``why_not`` is set, as in :mod:`metlmon.stats.estimates`; ``without``:
+    failed and held shards, which the span does not include.
+    """
 
     dag: str
     in_dag: str
@@ -168,7 +175,7 @@ class Bag:
         return f"{self.in_dag}:{self.stem}:{self.submit}"
 
     def counted(self, *kinds: State) -> int:
-        """How many are in one of these states."""
+        """The number of shards in one of these states."""
         return sum(self.states.get(state, 0) for state in kinds)
 
     @property
@@ -177,7 +184,7 @@ class Bag:
 
     @property
     def over(self) -> bool:
-        """Nothing of it is left to be done: what is not completed was skipped."""
+        """Are all shards completed or skipped?"""
         return self.counted(*DONE) == self.total
 
     @property
@@ -189,139 +196,150 @@ class Bag:
         return self.counted(*FAILED)
 
 
-# --- which nodes are a bag ----------------------------------------------------------------------
+# --- detection of bags --------------------------------------------------------------------------
 
 _NUMBER: Final = re.compile(r"\d+")
 
-MOST_DIGITS: Final = 18
-"""Of a shard's number: more is an identifier."""
+MAX_DIGITS: Final = 18
+"""Maximum digits of a shard's number: longer ones are identifiers."""
 
 Family: TypeAlias = tuple[str, str, str, str]
-"""DAG, description, and what stands before and behind the number."""
+"""DAG, submit description, and the parts of the name before and after the number."""
 
 
 @lru_cache(4)
 def bags_in(nodes: Nodes) -> tuple[Shards, ...]:
-    """The bags among these nodes, in the order of their first nodes."""
+    """Find the bags among the nodes, in the order of their first nodes."""
     families: dict[Family, list[tuple[int, DescribedNode]]] = {}
-    could: list[tuple[DescribedNode, list[tuple[Family, int]]]] = []
-    for each in nodes.every:
-        if _may_be_one(each):
-            ways = list(_ways(each))
-            could.append((each, ways))
-            for family, number in ways:
-                families.setdefault(family, []).append((number, each))
-    # A name with two numbers belongs where it has most company; of equal ones the last number
-    # counts things, the first ones say what kind they are of.
-    chosen: dict[Family, list[tuple[int, DescribedNode]]] = {}
-    for each, ways in could:
-        if ways:
-            family, number = max(reversed(ways), key=lambda way: len(families[way[0]]))
-            chosen.setdefault(family, []).append((number, each))
-    found = []
-    graph = {each.key: each for each in nodes.every}
-    for (in_dag, submit, before, behind), group in chosen.items():
-        if len(group) >= FEWEST and _independent([each for _, each in group], graph):
+    candidates: list[tuple[DescribedNode, list[tuple[Family, int]]]] = []
+    for node in nodes.every:
+        if _is_candidate(node):
+            choices = list(_family_choices(node))
+            candidates.append((node, choices))
+            for family, number in choices:
+                families.setdefault(family, []).append((number, node))
+    # A name with several numbers belongs to its largest family; on a tie the last number is the
+    # index, the others denote a kind.
+    members_by_family: dict[Family, list[tuple[int, DescribedNode]]] = {}
+    for node, choices in candidates:
+        if choices:
+            family, number = max(reversed(choices), key=lambda choice: len(families[choice[0]]))
+            members_by_family.setdefault(family, []).append((number, node))
+    shards = []
+    graph = {node.key: node for node in nodes.every}
+    for (in_dag, submit, prefix, suffix), group in members_by_family.items():
+        if len(group) >= MIN_NODES and _independent([node for _, node in group], graph):
             group.sort(key=lambda pair: pair[0])
-            members = tuple(each for _, each in group)
-            found.append(Shards(members[0].dag, in_dag, f"{before}*{behind}", submit, members))
-    return tuple(found)
+            members = tuple(node for _, node in group)
+            stem = f"{prefix}*{suffix}"
+            shards.append(Shards(members[0].dag, in_dag, stem, submit, members))
+    return tuple(shards)
 
 
-def _may_be_one(each: DescribedNode) -> bool:
-    node = each.node
+def _is_candidate(node: DescribedNode) -> bool:
+    dag_node = node.node
     return (
-        each.run is None
-        and node.kind is NodeKind.JOB
-        and not node.noop
-        and node.submit is not None
-        and len(node.name) <= LONGEST_NAME
+        node.run is None
+        and dag_node.kind is NodeKind.JOB
+        and not dag_node.noop
+        and dag_node.submit is not None
+        and len(dag_node.name) <= LONGEST_NAME
     )
 
 
-def _ways(each: DescribedNode) -> Iterable[tuple[Family, int]]:
-    """Each number in the name, taken as the one that counts."""
-    name, submit = each.node.name, each.node.submit or ""
+def _family_choices(node: DescribedNode) -> Iterable[tuple[Family, int]]:
+    """The family and number for each possible choice of the index in the name."""
+    name, submit = node.node.name, node.node.submit or ""
     for match in _NUMBER.finditer(name):
-        if len(match[0]) <= MOST_DIGITS:
-            family = each.key[0], submit, name[: match.start()], name[match.end() :]
+        if len(match[0]) <= MAX_DIGITS:
+            family = node.key[0], submit, name[: match.start()], name[match.end() :]
             yield family, int(match[0])
 
 
 def _independent(members: Sequence[DescribedNode], graph: Mapping[NodeKey, DescribedNode]) -> bool:
-    """Does none of them come after another, also not by way of others?"""
-    own = {each.key for each in members}
+    """Does no member depend on another, directly or indirectly?"""
+    own_keys = {node.key for node in members}
     seen: set[NodeKey] = set()
-    to_go = [(each.key[0], child) for each in members for child in each.node.children]
-    while to_go:
-        key = to_go.pop()
-        if key in own:
+    pending = [(node.key[0], child) for node in members for child in node.node.children]
+    while pending:
+        key = pending.pop()
+        if key in own_keys:
             return False
         if key not in seen and key in graph:
             seen.add(key)
-            to_go += [(key[0], child) for child in graph[key].node.children]
+            pending += [(key[0], child) for child in graph[key].node.children]
     return True
 
 
-# --- how it goes --------------------------------------------------------------------------------
+# --- progress -----------------------------------------------------------------------------------
 
 
-def bags(basis: StatsInput) -> tuple[Bag, ...]:
-    """All bags of the ensemble."""
-    told = basis.described()
-    found = bags_in(told.nodes)
-    if not found:
+def bags(stats_input: StatsInput) -> tuple[Bag, ...]:
+    """The statistic of the shards screen: all bags of the ensemble."""
+    description = stats_input.described()
+    bag_shards = bags_in(description.nodes)
+    if not bag_shards:
         return ()
-    wanted = {each.key for shards in found for each in shards.nodes}
-    executions = grouped((e for e in basis.ledger.executions if e.key in wanted), attrgetter("key"))
-    jobs = grouped((job for job in basis.ledger.jobs if job.key in wanted), attrgetter("key"))
-    dags = {dag.file: dag.state for dag in basis.status.dags}
+    wanted = {node.key for shards in bag_shards for node in shards.nodes}
+    executions = grouped(
+        (e for e in stats_input.ledger.executions if e.key in wanted), attrgetter("key")
+    )
+    jobs = grouped((job for job in stats_input.ledger.jobs if job.key in wanted), attrgetter("key"))
+    dags = {dag.file: dag.state for dag in stats_input.status.dags}
     return tuple(
-        _BagView(basis.ledger, told, shards, executions, jobs, dags).bag() for shards in found
+        _BagBuilder(
+            ledger=stats_input.ledger,
+            description=description,
+            shards=shards,
+            executions=executions,
+            jobs=jobs,
+            dags=dags,
+        ).bag()
+        for shards in bag_shards
     )
 
 
-class _BagView:
-    """One bag is looked at."""
+class _BagBuilder:
+    """Computes the state of one bag."""
 
     def __init__(
         self,
         ledger: Ledger,
-        told: DagDescription,
+        description: DagDescription,
         shards: Shards,
         executions: Mapping[NodeKey, Sequence[ExecutionEntry]],
         jobs: Mapping[NodeKey, Sequence[JobEntry]],
         dags: Mapping[str, DagState],
     ) -> None:
         self.ledger, self.shards = ledger, shards
-        keys = [each.key for each in shards.nodes]
-        self.state = {key: told.states.get(key, State.WAITING) for key in keys}
+        keys = [node.key for node in shards.nodes]
+        self.state = {key: description.states.get(key, State.WAITING) for key in keys}
         self.dag = dags.get(shards.dag, DagState.UNKNOWN)
         self.executions = [entry for key in keys for entry in executions.get(key, ())]
-        mine = [job for key in keys for job in jobs.get(key, ())]
-        submitted = [job.submitted for job in mine if job.submitted is not None]
+        bag_jobs = [job for key in keys for job in jobs.get(key, ())]
+        submitted = [job.submitted for job in bag_jobs if job.submitted is not None]
         self.moments = Moments(ledger, [*submitted, *(e.start for e in self.executions)])
         self.now = self.moments.now
         self.began = min(submitted, key=self.moments.at, default=None)
-        self.begun = self.moments.at(self.began) if self.began is not None else 0.0
+        self.first_position = self.moments.at(self.began) if self.began is not None else 0.0
         self.work = {
-            each.key: work_on(
-                self.state[each.key],
-                each.node.post is not None,
-                jobs.get(each.key, ()),
-                executions.get(each.key, ()),
-                self.moments,
+            node.key: work_on(
+                state=self.state[node.key],
+                has_post_script=node.node.post is not None,
+                jobs=jobs.get(node.key, ()),
+                executions=executions.get(node.key, ()),
+                moments=self.moments,
             )
-            for each in shards.nodes
+            for node in shards.nodes
         }
         ends = [
             when
-            for key, when in told.completed.items()
+            for key, when in description.completed.items()
             if self.state.get(key) is State.COMPLETED and (self.work[key].newest is not None)
         ]
         self.ends = sorted(ends, key=self.moments.at)
-        took = [self.work[key].took for key in keys if self.state[key] is State.COMPLETED]
-        self.times = _spread([seconds for seconds in took if seconds is not None])
+        durations = [self.work[key].seconds for key in keys if self.state[key] is State.COMPLETED]
+        self.times = _shard_times([seconds for seconds in durations if seconds is not None])
         self.left = [key for key in keys if self.state[key] not in DONE]
 
     def bag(self) -> Bag:
@@ -329,124 +347,135 @@ class _BagView:
         for state in self.state.values():
             counts[state] = counts.get(state, 0) + 1
         stragglers = self._stragglers()
-        lagging = {each.node for each in stragglers}
+        lagging = {straggler.node for straggler in stragglers}
         over = not self.left
-        machines, swing = self._machines()
-        stuck = sum(counts.get(state, 0) for state in (*FAILED, State.HELD))
-        span = None if over else self._span(machines, swing)
-        why = None if over or span is not None else self._why_none()
+        machines, log_sigma = self._machine_count()
+        excluded = sum(counts.get(state, 0) for state in (*FAILED, State.HELD))
+        span = None if over else self._interval(machines, log_sigma)
+        reason = None if over or span is not None else self._missing_reason()
         hours = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
         for entry in self.executions:
             hours[entry.kind] += entry.gpu_seconds or 0.0
         shards = self.shards
         return Bag(
-            shards.dag,
-            shards.in_dag,
-            shards.stem,
-            shards.submit,
-            len(shards.nodes),
-            {state: counts[state] for state in State if state in counts},
-            tuple(self._shard(each, lagging) for each in shards.nodes),
-            self.began,
-            self._overall(over),
-            None if over else self._lately(),
-            self.times,
-            stragglers,
-            machines,
-            span,
-            time_after_as_of(self.ledger, span.middle) if span is not None else None,
-            self.ends[-1] if over and self.ends else None,
-            why,
-            stuck if span is not None else 0,
-            GpuHours(hours["good"] / HOUR, hours["bad"] / HOUR, hours["in_flight"] / HOUR),
-            len(self.executions),
-            sum(entry.kind == "bad" for entry in self.executions),
+            dag=shards.dag,
+            in_dag=shards.in_dag,
+            stem=shards.stem,
+            submit=shards.submit,
+            total=len(shards.nodes),
+            states={state: counts[state] for state in State if state in counts},
+            shards=tuple(self._shard(node, lagging) for node in shards.nodes),
+            began=self.began,
+            overall=self._overall_rate(over),
+            lately=None if over else self._recent_rate(),
+            times=self.times,
+            stragglers=stragglers,
+            machines=machines,
+            span=span,
+            at=time_after_as_of(self.ledger, span.middle) if span is not None else None,
+            ended=self.ends[-1] if over and self.ends else None,
+            why_not=reason,
+            without=excluded if span is not None else 0,
+            gpu_hours=GpuHours(
+                hours["good"] / HOUR, hours["bad"] / HOUR, hours["in_flight"] / HOUR
+            ),
+            executions=len(self.executions),
+            lost=sum(entry.kind == "bad" for entry in self.executions),
         )
 
-    def _shard(self, each: DescribedNode, lagging: set[str]) -> Shard:
-        name, work = each.key[1], self.work[each.key]
-        job, shown = work.newest, work.shown
-        before, _, behind = self.shards.stem.partition("*")
+    def _shard(self, node: DescribedNode, lagging: set[str]) -> Shard:
+        name, work = node.key[1], self.work[node.key]
+        job, entry = work.newest, work.representative
+        prefix, _, suffix = self.shards.stem.partition("*")
         return Shard(
-            name,
-            int(name[len(before) : len(name) - len(behind)]),
-            self.state[each.key],
-            job.job if job is not None else None,
-            shown.site if shown is not None else None,
-            work.so_far if work.under_way else work.took,
-            job.states[-1][0] if job is not None and job.states else None,
-            work.attempts,
-            name in lagging,
+            node=name,
+            number=int(name[len(prefix) : len(name) - len(suffix)]),
+            state=self.state[node.key],
+            job=job.job if job is not None else None,
+            site=entry.site if entry is not None else None,
+            seconds=work.so_far if work.in_progress else work.seconds,
+            since=job.states[-1][0] if job is not None and job.states else None,
+            attempts=work.attempts,
+            straggles=name in lagging,
         )
 
     # --- rates --------------------------------------------------------------------------
 
-    def _overall(self, over: bool) -> ShardRate | None:
+    def _overall_rate(self, over: bool) -> ShardRate | None:
         if self.began is None:
             return None
         until = self.moments.at(self.ends[-1]) if over and self.ends else self.now
-        return ShardRate(len(self.ends), until - self.begun) if until > self.begun else None
+        return (
+            ShardRate(len(self.ends), until - self.first_position)
+            if until > self.first_position
+            else None
+        )
 
-    def _window(self) -> float:
-        """How many seconds until now are "of late"."""
+    def _window_seconds(self) -> float:
+        """The length of the recent window in seconds."""
         wanted = WINDOW_SHARDS * self.times.median if self.times is not None else 0.0
-        return min(self.now - self.begun, max(WINDOW_LEAST, wanted))
+        return min(self.now - self.first_position, max(WINDOW_MIN_SECONDS, wanted))
 
-    def _lately(self) -> ShardRate | None:
-        window = self._window()
+    def _recent_rate(self) -> ShardRate | None:
+        window = self._window_seconds()
         if self.began is None or window <= 0:
             return None
         recent = sum(self.now - window < self.moments.at(end) <= self.now for end in self.ends)
         return ShardRate(recent, window)
 
-    def _machines(self) -> tuple[float, float]:
-        """How many shards were at work at a time of late, and how much that changes (one sigma,
-        as a logarithm)."""
-        stretches = [each for work in self.work.values() for each in work.at_work]
-        running = float(sum(work.under_way for work in self.work.values()))
-        # Before the first machine came nothing says how many there will be.
-        first = min((each.begin for each in stretches), default=self.now)
-        begin = max(self.now - self._window(), first)
-        whole = self.now - begin
-        if whole <= 0:
-            return running, SWING_MOST
+    def _machine_count(self) -> tuple[float, float]:
+        """The recent mean of shards in progress, and its log-scale standard deviation."""
+        spans = [span for work in self.work.values() for span in work.spans]
+        running = float(sum(work.in_progress for work in self.work.values()))
+        # The time before the first machine does not count.
+        first = min((span.begin for span in spans), default=self.now)
+        begin = max(self.now - self._window_seconds(), first)
+        length = self.now - begin
+        if length <= 0:
+            return running, MAX_LOG_SIGMA
         parts = []
-        for part in range(PARTS):
-            start = begin + whole * part / PARTS
-            stop = begin + whole * (part + 1) / PARTS
-            parts.append(sum(max(0.0, min(s.end, stop) - max(s.begin, start)) for s in stretches))
-        means = [seconds * PARTS / whole for seconds in parts]
-        mean = sum(means) / PARTS
+        for part in range(WINDOW_PARTS):
+            start = begin + length * part / WINDOW_PARTS
+            stop = begin + length * (part + 1) / WINDOW_PARTS
+            parts.append(sum(max(0.0, min(s.end, stop) - max(s.begin, start)) for s in spans))
+        means = [seconds * WINDOW_PARTS / length for seconds in parts]
+        mean = sum(means) / WINDOW_PARTS
         if mean <= 0:
-            return running, SWING_MOST
-        deviation = sqrt(sum((each - mean) ** 2 for each in means) / PARTS)
-        return mean, min(SWING_MOST, max(SWING_LEAST, deviation / mean))
+            return running, MAX_LOG_SIGMA
+        deviation = sqrt(sum((part_mean - mean) ** 2 for part_mean in means) / WINDOW_PARTS)
+        return mean, min(MAX_LOG_SIGMA, max(MIN_LOG_SIGMA, deviation / mean))
 
     # --- stragglers ---------------------------------------------------------------------
 
     def _stragglers(self) -> tuple[Straggler, ...]:
         times = self.times
-        if times is None or times.shards < ENOUGH or times.median <= 0:
+        if times is None or times.shards < MIN_COMPLETED or times.median <= 0:
             return ()
-        limit = STRAGGLES * times.ninetieth
-        found = []
+        limit = STRAGGLER_FACTOR * times.ninetieth
+        stragglers = []
         for (_, name), work in self.work.items():
-            at = work.shown
-            if at is not None and work.under_way and work.so_far > limit:
-                so_far = work.so_far
-                found.append(
-                    Straggler(name, at.job, at.site, at.host, so_far, so_far / times.median)
+            entry = work.representative
+            if entry is not None and work.in_progress and work.so_far > limit:
+                stragglers.append(
+                    Straggler(
+                        node=name,
+                        job=entry.job,
+                        site=entry.site,
+                        host=entry.host,
+                        seconds=work.so_far,
+                        times=work.so_far / times.median,
+                    )
                 )
-        return tuple(sorted(found, key=lambda each: -each.seconds))
+        return tuple(sorted(stragglers, key=lambda straggler: -straggler.seconds))
 
     # --- what is left -------------------------------------------------------------------
 
-    def _to_do(self) -> list[Work]:
-        """The work on what machines have yet to be at, now or again."""
-        off = (*FAILED, State.HELD, State.POST)
-        return [self.work[key] for key in self.left if self.state[key] not in off]
+    def _unfinished_work(self) -> list[Work]:
+        """The work on the shards that still need a machine."""
+        inactive_states = (*FAILED, State.HELD, State.POST)
+        return [self.work[key] for key in self.left if self.state[key] not in inactive_states]
 
-    def _why_none(self) -> str:
+    def _missing_reason(self) -> str:
         states = {self.state[key] for key in self.left}
         if states <= {*FAILED, State.HELD}:
             return "no end in sight: all that is left failed or is held"
@@ -458,60 +487,71 @@ class _BagView:
             return f"not while its DAG is {self.dag.value}"
         if states <= {*FAILED, State.HELD, State.POST}:
             return "unknown: only POST scripts are left to run"
-        if all(work.took is None for work in self.work.values()):
+        if all(work.seconds is None for work in self.work.values()):
             return "unknown: no shard has ended yet"
         return "unknown: nothing of it runs"
 
-    def _span(self, machines: float, swing: float) -> Interval | None:
-        to_do = self._to_do()
-        if not to_do or self.dag not in (DagState.RUNNING, DagState.UNKNOWN):
+    def _interval(self, machines: float, log_sigma: float) -> Interval | None:
+        unfinished = self._unfinished_work()
+        if not unfinished or self.dag not in (DagState.RUNNING, DagState.UNKNOWN):
             return None
-        running = [work.so_far for work in to_do if work.under_way]
-        queued = [work.so_far for work in to_do if not work.under_way]
+        running = [work.so_far for work in unfinished if work.in_progress]
+        queued = [work.so_far for work in unfinished if not work.in_progress]
         curve = KaplanMeier.of(self._samples())
-        at_once = min(float(len(to_do)), max(machines, float(len(running))))
-        if curve is None or at_once < 0.5:
+        parallelism = min(float(len(unfinished)), max(machines, float(len(running))))
+        if curve is None or parallelism < 0.5:
             return None
-        broken = sum(len(work.broken) for work in self.work.values())
+        interrupted = sum(len(work.interrupted) for work in self.work.values())
         lost = sum(work.lost for work in self.work.values())
-        rest = RemainingShards(running, queued, at_once, swing, broken, lost)
-        ordered = sorted(simulate_makespan(curve, self._slow(curve), rest))
+        remaining = RemainingShards(
+            running=running,
+            queued=queued,
+            parallelism=parallelism,
+            log_sigma=log_sigma,
+            interrupted=interrupted,
+            lost=lost,
+        )
+        ordered = sorted(simulate_makespan(curve, self._straggler_limit(curve), remaining))
         low, middle, high = (
             ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
         )
         return Interval(low, middle, high, curve.events, f"{curve.events} shards of its own")
 
-    def _slow(self, curve: KaplanMeier) -> float:
-        """From so many seconds on a shard is a straggler, or was one."""
-        took = sorted(work.took for work in self.work.values() if work.took is not None)
-        return STRAGGLES * percentile(took, 0.9) if took else curve.mean
+    def _straggler_limit(self, curve: KaplanMeier) -> float:
+        """The duration in seconds beyond which a shard is or was a straggler."""
+        durations = sorted(work.seconds for work in self.work.values() if work.seconds is not None)
+        return STRAGGLER_FACTOR * percentile(durations, 0.9) if durations else curve.mean
 
     def _samples(self) -> Iterator[Lifetime]:
-        """What each shard took; what it takes still, or came to when it was broken off, is "at
-        least so long"."""
+        """The durations of shards; those in progress and interrupted attempts are censored."""
         for work in self.work.values():
-            if work.took is not None:
-                yield Lifetime(work.took)
+            if work.seconds is not None:
+                yield Lifetime(work.seconds)
             elif work.so_far:
                 yield Lifetime(work.so_far, False)
-            for seconds in work.broken:
+            for seconds in work.interrupted:
                 yield Lifetime(seconds, False)
 
 
-def _spread(seconds: Sequence[float]) -> ShardTimes | None:
+def _shard_times(seconds: Sequence[float]) -> ShardTimes | None:
     if not seconds:
         return None
     ordered = sorted(seconds)
     lower, middle, upper = quarters(ordered) if len(ordered) > 1 else ordered * 3
     return ShardTimes(
-        ordered[0], lower, middle, upper, percentile(ordered, 0.9), ordered[-1], len(ordered)
+        least=ordered[0],
+        lower=lower,
+        median=middle,
+        upper=upper,
+        ninetieth=percentile(ordered, 0.9),
+        most=ordered[-1],
+        shards=len(ordered),
     )
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """So large is what this share (0–1) of the values does not exceed; between two values that
-    lie around it in proportion, as the quarters are (the inclusive method)."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    """The quantile at ``share`` (0–1) of sorted values, interpolated (the inclusive method)."""
+    position = share * (len(ordered) - 1)
+    lower = int(position)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (ordered[upper] - ordered[lower]) * (position - lower)
