@@ -1,11 +1,10 @@
-"""What an ensemble that is not there yet would cost, by what epochs of another one did.
+"""Cost estimate of a planned ensemble from the epochs of another one.
 
-Of every epoch that was completed all executions count, the lost ones too: that is what it took
-to have it. What was spent on epochs that never were completed is not in it, and neither are
-evaluations. So many epochs cost so many times the mean. How far their sum may be from that comes
-from how far the runs' means are from each other, and epochs from their run's: of many runs it is
-known better than of one epoch. GPU-hours are those of as many GPUs an epoch as it had then; what
-more of them would make of it nobody knows, so it is said, and not reckoned with.
+All executions of completed epochs count, including lost ones. Epochs that were never completed and
+evaluations do not count. The estimate is the number of epochs times the mean. Its interval comes
+from the variance between the means of runs and the variance of epochs within a run, so that it is
+narrower for many runs than for one epoch. GPU-hours refer to the number of GPUs per epoch in the
+past; the effect of a different number is unknown, so it is mentioned but not estimated.
 """
 
 from __future__ import annotations
@@ -24,23 +23,25 @@ from metlmon.stats.quantiles import gamma, normal
 from metlmon.stats.worker import StatsInput
 from metlmon.text.formatting import count, duration, number
 
-ENOUGH: Final = 3
-"""Completed epochs from which something is said: of two nobody knows what is usual."""
+MIN_EPOCHS: Final = 3
+"""Minimum completed epochs for an estimate."""
 
 
-APART: Final = 0.15
-"""How far runs' means are from each other where one run alone tells, as a share of it: about as
-those of a recorded round of 21 runs (0.13)."""
+PRIOR_RUN_SIGMA: Final = 0.15
+"""Relative standard deviation of the runs' means if there is only one run; it is 0.13 in a
+recorded round of 21 runs."""
 
 
 @frozen
 class CostHistory:
-    """What completed epochs of an ensemble took. ``epochs``: how many, of ``runs``; ``hours``:
-    GPU-hours of one, the mean, ``lower`` and ``upper`` the quartiles; ``between``, ``within``: how
-    far a run's mean is from that, and an epoch from its run's (one sigma, hours); ``lost``: the
-    share of these hours in executions that ended badly (0–1); ``cycle``: seconds from the
-    completion of the epoch before, the median; None where too few tell. ``gpus``: the least and the
-    most GPUs that an epoch had, on all its machines; None where no log tells."""
+    """The cost of the completed ``epochs`` of an ensemble with this many ``runs``.
+
+    ``hours``: mean GPU-hours per epoch, ``lower``, ``upper``: quartiles; ``between``, ``within``:
+    standard deviations in hours of the runs' means, and of epochs within a run; ``lost``: the
+    share of these hours in bad executions (0–1); ``cycle``: median seconds since the completion
+    of the previous epoch, None if there are too few. ``gpus``: minimum and maximum GPUs of an
+    epoch on all its machines, None if not logged.
+    """
 
     epochs: int
     runs: int
@@ -55,36 +56,42 @@ class CostHistory:
 
     @staticmethod
     def of(
-        spent: Sequence[Sequence[float]],
+        run_hours: Sequence[Sequence[float]],
         bad: float = 0.0,
         cycle: float | None = None,
         gpus: tuple[int, int] | None = None,
     ) -> CostHistory:
-        """``spent``: GPU-hours of each run's epochs, ``bad`` of these were lost."""
-        every = [hours for run in spent for hours in run]
-        lower, _, upper = quantiles(every, n=4, method="inclusive")
-        means = [fmean(run) for run in spent]
-        apart = [hours - mean for run, mean in zip(spent, means, strict=True) for hours in run]
-        free = len(every) - len(spent)
+        """Summarise the GPU-hours of each run's epochs, of which ``bad`` were lost."""
+        epoch_hours = [hours for run in run_hours for hours in run]
+        lower, _, upper = quantiles(epoch_hours, n=4, method="inclusive")
+        means = [fmean(run) for run in run_hours]
+        deviations = [
+            hours - mean for run, mean in zip(run_hours, means, strict=True) for hours in run
+        ]
+        degrees_of_freedom = len(epoch_hours) - len(run_hours)
         return CostHistory(
-            len(every),
-            len(spent),
-            fmean(every),
-            lower,
-            upper,
-            stdev(means) if len(means) > 1 else APART * means[0],
-            sqrt(sum(each**2 for each in apart) / free) if free else 0.0,
-            bad / sum(every),
-            cycle,
-            gpus,
+            epochs=len(epoch_hours),
+            runs=len(run_hours),
+            hours=fmean(epoch_hours),
+            lower=lower,
+            upper=upper,
+            between=stdev(means) if len(means) > 1 else PRIOR_RUN_SIGMA * means[0],
+            within=sqrt(sum(deviation**2 for deviation in deviations) / degrees_of_freedom)
+            if degrees_of_freedom
+            else 0.0,
+            lost=bad / sum(epoch_hours),
+            cycle=cycle,
+            gpus=gpus,
         )
 
 
 @frozen
 class Cost:
-    """Of ``epochs`` epochs: GPU-hours of all together (between ``lower`` and ``upper`` in four of
-    five cases, if they are like those that were), and seconds of a run. ``gpus``: that each of them
-    asks for, on all its machines, None: not known; ``evaluations``: are there any, which cost more?
+    """The estimated cost of ``epochs`` epochs.
+
+    ``hours``: GPU-hours in total, with the 80 % interval ``lower`` to ``upper``, if they resemble
+    the past ones; ``seconds``: of one run. ``gpus``: GPUs requested per epoch on all machines,
+    None if unknown; ``evaluations``: are there evaluations, which are not included?
     """
 
     epochs: int
@@ -97,88 +104,106 @@ class Cost:
     evaluations: bool
 
 
-def past(basis: StatsInput) -> CostHistory | None:
-    """What the epochs of this ensemble took; None while too few are completed."""
-    spent: list[list[float]] = []
+def past(stats_input: StatsInput) -> CostHistory | None:
+    """The cost history of this ensemble; None if too few epochs are completed."""
+    run_hours: list[list[float]] = []
     gpus: list[int] = []
     bad = 0.0
     cycles: list[float] = []
-    for epochs in counted(basis.ledger).values():
-        # An epoch that is done by inference has no hours that could be known.
-        done = [e for e in epochs if e.state is State.COMPLETED and not e.inferred and e.good > 0]
-        if done:
-            spent.append([(epoch.good + epoch.bad) / HOUR for epoch in done])
-        bad += sum(epoch.bad for epoch in done) / HOUR
-        gpus += [each for epoch in done if (each := _gpus(epoch)) is not None]
-        cycles += [cycle.seconds for cycle in epoch_durations(basis.ledger, epochs) if cycle.ended]
-    if sum(map(len, spent)) < ENOUGH:
+    for epochs in counted(stats_input.ledger).values():
+        # The hours of an epoch whose completion is only inferred are unknown.
+        completed = [
+            e for e in epochs if e.state is State.COMPLETED and not e.inferred and e.good > 0
+        ]
+        if completed:
+            run_hours.append([(epoch.good + epoch.bad) / HOUR for epoch in completed])
+        bad += sum(epoch.bad for epoch in completed) / HOUR
+        gpus += [n for epoch in completed if (n := _gpus(epoch)) is not None]
+        cycles += [
+            cycle.seconds for cycle in epoch_durations(stats_input.ledger, epochs) if cycle.ended
+        ]
+    if sum(map(len, run_hours)) < MIN_EPOCHS:
         return None
-    usual = median(cycles) if len(cycles) >= ENOUGH else None
-    return CostHistory.of(spent, bad, usual, (min(gpus), max(gpus)) if gpus else None)
+    median_cycle = median(cycles) if len(cycles) >= MIN_EPOCHS else None
+    gpu_range = (min(gpus), max(gpus)) if gpus else None
+    return CostHistory.of(run_hours, bad, median_cycle, gpu_range)
 
 
 def _gpus(epoch: EpochEntry) -> int | None:
-    """GPUs of an epoch, on all the machines of its last job."""
+    """The GPUs of an epoch, on all machines of its last job."""
     machines = sum(job[0] == epoch.jobs[-1][0] for job in epoch.jobs)
     return epoch.gpus * machines if epoch.gpus is not None else None
 
 
 def cost(
-    known: CostHistory | None,
+    history: CostHistory | None,
     epochs: int,
     chain: int,
     gpus: int | None = None,
     evaluations: bool = False,
 ) -> Cost | None:
-    """What so many epochs would cost, ``chain`` of them in each run; None where nothing is known,
-    or there is nothing to train. ``gpus``, ``evaluations``: as in :class:`Cost`."""
-    if known is None or epochs < 1:
+    """Estimate the cost of ``epochs`` epochs, ``chain`` of them in each run.
+
+    None without a history or without epochs. ``gpus``, ``evaluations``: as in :class:`Cost`.
+    """
+    if history is None or epochs < 1:
         return None
-    total = epochs * known.hours
-    low, high = _spread(known, epochs, max(1.0, epochs / max(1, chain)))
-    seconds = None if known.cycle is None else chain * known.cycle
-    return Cost(epochs, total, low * total, high * total, seconds, known, gpus, evaluations)
+    total = epochs * history.hours
+    low, high = _interval(history, epochs, max(1.0, epochs / max(1, chain)))
+    seconds = None if history.cycle is None else chain * history.cycle
+    return Cost(
+        epochs=epochs,
+        hours=total,
+        lower=low * total,
+        upper=high * total,
+        seconds=seconds,
+        past=history,
+        gpus=gpus,
+        evaluations=evaluations,
+    )
 
 
-def _spread(known: CostHistory, epochs: int, runs: float) -> tuple[float, float]:
-    """Between which shares of the mean the sum of so many epochs of so many runs is, in four of
-    five cases."""
-    between = (known.between / known.hours) ** 2 * (1 / known.runs + 1 / runs)
-    within = (known.within / known.hours) ** 2 * (1 / known.epochs + 1 / epochs)
+def _interval(history: CostHistory, epochs: int, runs: float) -> tuple[float, float]:
+    """The 80 % interval of the total cost relative to its mean."""
+    between = (history.between / history.hours) ** 2 * (1 / history.runs + 1 / runs)
+    within = (history.within / history.hours) ** 2 * (1 / history.epochs + 1 / epochs)
     variance = between + within
     if variance <= 0:
         return 1.0, 1.0
-    # Of few the spread itself is not well known: Student's distribution, by its first term.
+    # For few samples: the first term of the expansion of Student's t quantile.
     z = normal(HIGH)
-    free = max(1, (known.runs if between > within else known.epochs) - 1)
-    z += (z**3 + z) / (4 * free)
+    degrees_of_freedom = max(1, (history.runs if between > within else history.epochs) - 1)
+    z += (z**3 + z) / (4 * degrees_of_freedom)
     return min(1.0, gamma(1 / variance, -z)), max(1.0, gamma(1 / variance, z))
 
 
-def told(made: Cost, of: str, ascii: bool = False) -> Iterable[str]:
-    """It in words, a sentence to a line: what it costs, and how that is known. ``of``: whose
-    epochs these were."""
+def told(estimate: Cost, of: str, ascii: bool = False) -> Iterable[str]:
+    """The estimate as text lines: the cost and its source. ``of``: the ensemble of the history."""
     dash = "-" if ascii else "–"
-    spread = f"{_hours(made.lower, ascii)}{dash}{_hours(made.upper, ascii)}"
-    more = ", evaluations not in it" if made.evaluations else ""
-    yield f"about {_hours(made.hours, ascii)} GPU-hours ({spread}){more}"
-    if made.seconds is not None:
-        yield f"a run takes about {duration(made.seconds, ascii)}, waiting included"
-    known = made.past
-    lost = f", {known.lost:.0%} of it lost" if known.lost >= 0.005 else ""
+    interval = f"{_hours(estimate.lower, ascii)}{dash}{_hours(estimate.upper, ascii)}"
+    suffix = ", evaluations not in it" if estimate.evaluations else ""
+    yield f"about {_hours(estimate.hours, ascii)} GPU-hours ({interval}){suffix}"
+    if estimate.seconds is not None:
+        yield f"a run takes about {duration(estimate.seconds, ascii)}, waiting included"
+    history = estimate.past
+    lost = f", {history.lost:.0%} of it lost" if history.lost >= 0.005 else ""
     yield (
-        f"as {count(known.epochs, 'epoch', ascii=ascii)} of {of} took: "
-        f"{known.hours:.3g} GPU-hours each{_on(known, dash)}{lost}"
+        f"as {count(history.epochs, 'epoch', ascii=ascii)} of {of} took: "
+        f"{history.hours:.3g} GPU-hours each{_gpu_text(history, dash)}{lost}"
     )
-    if known.gpus is not None and made.gpus is not None and known.gpus != (made.gpus, made.gpus):
-        these = count(made.gpus, "GPU", ascii=ascii)
-        yield f"these ask for {these} each: epochs that take as long cost in proportion"
+    if (
+        history.gpus is not None
+        and estimate.gpus is not None
+        and history.gpus != (estimate.gpus, estimate.gpus)
+    ):
+        gpus_text = count(estimate.gpus, "GPU", ascii=ascii)
+        yield f"these ask for {gpus_text} each: epochs that take as long cost in proportion"
 
 
-def _on(known: CostHistory, dash: str) -> str:
-    if known.gpus is None:
+def _gpu_text(history: CostHistory, dash: str) -> str:
+    if history.gpus is None:
         return ""
-    least, most = known.gpus
+    least, most = history.gpus
     return f" on {least}{f'{dash}{most}' if most > least else ''} GPU{'s' if most > 1 else ''}"
 
 

@@ -1,8 +1,8 @@
-"""Windows of time: what of the ledger lies in a month, or between two moments.
+"""Time windows: the part of the ledger within a month, or between two times.
 
-Whatever lasts is in a window with the seconds that lie inside; whatever is counted, in the
-one window in which it ended. So the windows that a time is cut into sum to the whole, to the
-second and to the byte, whatever the zone's two odd hours are.
+Durations are clipped to the window; counts belong to the window in which the entry ended. The
+windows that partition a period therefore sum to its totals, to the second and to the byte, also
+across changes of the UTC offset.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
 )
-"""Not by the locale: a report reads the same wherever it is made."""
+"""Independent of the locale, so that reports are reproducible."""
 
 
 class Unit(StrEnum):
-    """What a time is cut into."""
+    """The length of the windows of a partition."""
 
     DAY = "day"
     WEEK = "week"
@@ -47,32 +47,36 @@ class Unit(StrEnum):
 
 @frozen
 class TimeWindow:
-    """From ``since`` up to ``until``, which is not in it; None: without that end. Naive
-    datetimes of the access point's local time, like those of the ledger."""
+    """A half-open interval from ``since`` to ``until``; None: unbounded.
+
+    Naive datetimes in the access point's local time, like those of the ledger.
+    """
 
     since: datetime | None = None
     until: datetime | None = None
 
     @property
     def whole(self) -> bool:
-        """It leaves nothing out."""
+        """Is the window unbounded on both sides?"""
         return self.since is None and self.until is None
 
 
 ALL: Final = TimeWindow()
 
-FAR: Final = timedelta(days=2)
-"""Stamps that are further apart stand in the order of time: no zone moves by more than a day."""
+SAFE_DISTANCE: Final = timedelta(days=2)
+"""Times further apart can be compared directly: no UTC offset changes by more than a day."""
 
 
-# --- what is asked for ----------------------------------------------------------------------
+# --- command-line options -------------------------------------------------------------------
 
 
 def asked_window(
     since: str | None, until: str | None, month: str | None, zone: tzinfo | None = None
 ) -> TimeWindow:
-    """The window of ``--since``, ``--until`` and ``--month``. ``zone``: the logs' own, where it
-    is known. Raises InputError."""
+    """The window of ``--since``, ``--until`` and ``--month``. Raises InputError.
+
+    ``zone``: the time zone of the logs, if known.
+    """
     if month is not None:
         if since is not None or until is not None:
             raise InputError("--month is a window of its own: leave out --since and --until")
@@ -88,120 +92,121 @@ def _month(text: str) -> TimeWindow:
         first = datetime.strptime(text.strip(), "%Y-%m")
     except ValueError:
         raise InputError(f"--month {text!r} is no month; write it as 2025-11") from None
-    return TimeWindow(first, _after(first, Unit.MONTH))
+    return TimeWindow(first, _period_end(first, Unit.MONTH))
 
 
-# --- cutting a time into windows ------------------------------------------------------------
+# --- partitions -----------------------------------------------------------------------------
 
 
 def cut(first: datetime, last: datetime, unit: Unit) -> tuple[TimeWindow, ...]:
-    """The days, weeks (from Monday) or months from that of ``first`` to that of ``last``, both
-    in it."""
-    since = _begin(first, unit)
+    """The days, weeks (from Monday) or months that cover ``first`` to ``last``, inclusive."""
+    since = _period_start(first, unit)
     windows = []
     while since <= last and since < datetime.max:
-        until = _after(since, unit)
+        until = _period_end(since, unit)
         windows.append(TimeWindow(since, until))
         since = until
     return tuple(windows)
 
 
-def _begin(moment: datetime, unit: Unit) -> datetime:
+def _period_start(moment: datetime, unit: Unit) -> datetime:
     day = moment.date()
     if unit is Unit.WEEK:
-        # The calendar's first week may begin before the calendar does.
+        # The first week of the calendar may begin before year 1.
         day = date.fromordinal(max(1, day.toordinal() - day.weekday()))
     elif unit is Unit.MONTH:
         day = day.replace(day=1)
     return datetime.combine(day, time())
 
 
-def _after(begin: datetime, unit: Unit) -> datetime:
+def _period_end(begin: datetime, unit: Unit) -> datetime:
     try:
         if unit is Unit.MONTH:
             # 31 days after the first of a month is always in the next one.
             return (begin + timedelta(days=31)).replace(day=1)
         return begin + timedelta(days=7 - begin.weekday() if unit is Unit.WEEK else 1)
     except OverflowError:
-        # The calendar ends: a damaged log can say so.
+        # Damaged logs can contain the last year of the calendar.
         return datetime.max
 
 
 def told_window(window: TimeWindow) -> str:
-    """``November 2025``, ``2025-11-01 to 2025-11-30``, ``since 2025-11-01 08:00``: days that are
-    wholly in it, or moments."""
+    """``November 2025``, ``2025-11-01 to 2025-11-30``, ``since 2025-11-01 08:00``.
+
+    Dates stand for whole days.
+    """
     since, until = window.since, window.until
     if since is None:
-        return "all time" if until is None else f"until {_told(until)}"
+        return "all time" if until is None else f"until {_format_time(until)}"
     if until is None:
-        return f"since {_told(since)}"
+        return f"since {_format_time(since)}"
     if since.time() != time() or until.time() != time():
-        # Beside a moment, a day would be read as the whole of it.
-        return f"{_moment_told(since)} to {_moment_told(until)}"
-    if since.day == 1 and until == _after(since, Unit.MONTH):
+        # Next to a time, a date would read as the whole day.
+        return f"{_format_moment(since)} to {_format_moment(until)}"
+    if since.day == 1 and until == _period_end(since, Unit.MONTH):
         return f"{MONTHS[since.month - 1]} {since.year}"
     last = until - timedelta(days=1)
-    return _told(since) if last == since else f"{_told(since)} to {_told(last)}"
+    return (
+        _format_time(since) if last == since else f"{_format_time(since)} to {_format_time(last)}"
+    )
 
 
-def _told(moment: datetime) -> str:
-    return str(moment.date()) if moment.time() == time() else _moment_told(moment)
+def _format_time(moment: datetime) -> str:
+    return str(moment.date()) if moment.time() == time() else _format_moment(moment)
 
 
-def _moment_told(moment: datetime) -> str:
+def _format_moment(moment: datetime) -> str:
     return moment.isoformat(" ", "seconds" if moment.second else "minutes")
 
 
-# --- what lies in one -----------------------------------------------------------------------
+# --- clipping -------------------------------------------------------------------------------
 
 
 def clipped(ledger: Ledger, window: TimeWindow) -> Ledger:
-    """What of ``ledger``, a whole one, lies in ``window``.
+    """Clip a complete ledger to ``window``.
 
-    Executions and transfers: those that reach into it, with the seconds (and GPU-seconds)
-    inside; ``start`` and ``end`` stay what they are. They are ``counted`` in the window that
-    they ended in, in flight the one that as-of is in; there alone an execution is ``final`` and
-    has its bytes, its wait and its suspended time. Jobs: those that were in the queue then, with
-    the holds that began then, and with their bytes in the window that ``bytes_at`` is in.
-    Epochs: those completed in it, whole; one that ended at no known time is in no window. Runs:
-    all, with the GPU-seconds inside. Whatever else has no moment at all is in a window without a
-    beginning.
+    Executions and transfers: those that overlap the window, with the seconds (and GPU-seconds)
+    inside; ``start`` and ``end`` are unchanged. They are ``counted`` in the window in which they
+    ended, or that contains as-of if they are in flight; only there is an execution ``final`` and
+    has its bytes, wait and suspended time. Jobs: those in the queue within the window, with the
+    holds that began in it, and with their bytes if it contains ``bytes_at``. Epochs: those
+    completed in it, unclipped; an epoch without a known end is in no window. Runs: all, with the
+    GPU-seconds inside. Other entries without a time are in the window without a start.
     """
     if window.whole:
         return ledger
-    inside = _Inside(ledger, window)
-    executions = tuple(_there(map(inside.execution, ledger.executions)))
+    clipper = _WindowClipper(ledger, window)
+    executions = tuple(_not_none(map(clipper.execution, ledger.executions)))
     return replace(
         ledger,
         runs=tuple(_runs(ledger.runs, executions)),
-        epochs=tuple(epoch for epoch in ledger.epochs if inside.has_epoch(epoch)),
-        jobs=tuple(_there(map(inside.job, ledger.jobs))),
+        epochs=tuple(epoch for epoch in ledger.epochs if clipper.contains_epoch(epoch)),
+        jobs=tuple(_not_none(map(clipper.job, ledger.jobs))),
         executions=executions,
-        transfers=tuple(_there(map(inside.transfer, ledger.transfers))),
+        transfers=tuple(_not_none(map(clipper.transfer, ledger.transfers))),
     )
 
 
 def whole_seconds(
     ledger: Ledger, window: TimeWindow, entry: ExecutionEntry | TransferEntry
 ) -> float | None:
-    """How long an entry of a clipped ledger took as a whole, also where only a part of it is in
-    the window."""
+    """The full duration of an entry of a clipped ledger, also outside the window."""
     end = entry.end or ledger.as_of
     if window.whole or entry.start is None or end is None:
         return entry.seconds
     return ledger.between(entry.start, end)
 
 
-def _there(entries: Iterable[T | None]) -> Iterable[T]:
+def _not_none(entries: Iterable[T | None]) -> Iterable[T]:
     return (entry for entry in entries if entry is not None)
 
 
-class _Inside:
-    """One ledger's entries against one window.
+class _WindowClipper:
+    """Clips the entries of one ledger to one window.
 
-    Nothing here compares stamps: a stamp of the hour that exists twice does not say which it
-    is compared with. All is told from elapsed seconds, clamped to an entry's own length: what
-    lies before one cut and before the next differ by what lies between, whatever the zone.
+    Times are never compared directly, since those of the repeated hour are ambiguous. Everything
+    derives from elapsed seconds, clamped to the duration of an entry, so that adjacent windows
+    sum up whatever the time zone.
     """
 
     def __init__(self, ledger: Ledger, window: TimeWindow) -> None:
@@ -209,45 +214,47 @@ class _Inside:
         self.as_of = ledger.as_of
         self.since, self.until = window.since, window.until
 
-    def has(self, moment: datetime | None) -> bool:
-        """Is ``moment`` in the window? Without a moment: in the one without a beginning."""
+    def contains(self, moment: datetime | None) -> bool:
+        """Is ``moment`` in the window? None is in a window without a start."""
         if moment is None:
             return self.since is None
         return self._before(moment, self.until) and not self._before(moment, self.since, False)
 
-    def _before(self, moment: datetime, edge: datetime | None, without: bool = True) -> bool:
-        return without if edge is None else self.between(moment, edge) > 0
+    def _before(self, moment: datetime, edge: datetime | None, default: bool = True) -> bool:
+        return default if edge is None else self.between(moment, edge) > 0
 
     def seconds(self, start: datetime, whole: float) -> float:
-        """Of an entry that begins at ``start`` and lasts ``whole`` seconds, those inside."""
-        upto = whole if self.until is None else min(whole, self.between(start, self.until))
-        return upto - (0.0 if self.since is None else min(whole, self.between(start, self.since)))
+        """The seconds inside of an entry that lasts ``whole`` seconds from ``start``."""
+        until_end = whole if self.until is None else min(whole, self.between(start, self.until))
+        return until_end - (
+            0.0 if self.since is None else min(whole, self.between(start, self.since))
+        )
 
-    def _far(self, start: datetime | None, end: datetime | None) -> bool:
-        """So far outside that no zone's offset matters: told without asking the clock."""
+    def _is_far_outside(self, start: datetime | None, end: datetime | None) -> bool:
+        """Is an entry so far outside that no UTC offset matters? A fast check."""
         if start is None or end is None:
             return False
-        return (self.until is not None and start > _shifted(self.until, FAR)) or (
-            self.since is not None and end < _shifted(self.since, -FAR)
+        return (self.until is not None and start > _shifted(self.until, SAFE_DISTANCE)) or (
+            self.since is not None and end < _shifted(self.since, -SAFE_DISTANCE)
         )
 
     def execution(self, entry: ExecutionEntry) -> ExecutionEntry | None:
-        if self._far(entry.start, entry.end or self.as_of):
+        if self._is_far_outside(entry.start, entry.end or self.as_of):
             return None
-        counted = self.has(entry.end or self.as_of)
+        counted = self.contains(entry.end or self.as_of)
         seconds = self.seconds(entry.start, entry.seconds)
         if not counted and not seconds:
             return None
-        part = replace(
+        clipped_entry = replace(
             entry,
             seconds=seconds,
             gpu_seconds=None if entry.weight is None else seconds * entry.weight,
             counted=counted and entry.counted,
         )
         if counted:
-            return part
+            return clipped_entry
         return replace(
-            part,
+            clipped_entry,
             final=False,
             suspended=0.0,
             wait=None,
@@ -257,10 +264,10 @@ class _Inside:
         )
 
     def transfer(self, entry: TransferEntry) -> TransferEntry | None:
-        if self._far(entry.start, entry.end):
+        if self._is_far_outside(entry.start, entry.end):
             return None
         in_flight = entry.outcome == "in-flight"
-        counted = self.has(entry.end or (self.as_of if in_flight else entry.start))
+        counted = self.contains(entry.end or (self.as_of if in_flight else entry.start))
         if entry.start is None or entry.seconds is None:
             return replace(entry, counted=entry.counted) if counted else None
         seconds = self.seconds(entry.start, entry.seconds)
@@ -269,54 +276,53 @@ class _Inside:
         return replace(entry, seconds=seconds, counted=counted and entry.counted)
 
     def job(self, entry: JobEntry) -> JobEntry | None:
-        begun = entry.submitted or (entry.states[0][0] if entry.states else None)
-        later = begun is not None and not self._before(begun, self.until)
-        earlier = entry.ended is not None and self._before(entry.ended, self.since, False)
-        booked = self.has(entry.bytes_at)
-        holds = tuple(hold for hold in entry.holds if self.has(hold.start))
-        if (later or earlier) and not booked and not holds:
+        start = entry.submitted or (entry.states[0][0] if entry.states else None)
+        after_window = start is not None and not self._before(start, self.until)
+        before_window = entry.ended is not None and self._before(entry.ended, self.since, False)
+        has_bytes = self.contains(entry.bytes_at)
+        holds = tuple(hold for hold in entry.holds if self.contains(hold.start))
+        if (after_window or before_window) and not has_bytes and not holds:
             return None
         return replace(
             entry,
             holds=holds,
-            bytes_sent=entry.bytes_sent if booked else None,
-            bytes_received=entry.bytes_received if booked else None,
+            bytes_sent=entry.bytes_sent if has_bytes else None,
+            bytes_received=entry.bytes_received if has_bytes else None,
         )
 
-    def has_epoch(self, epoch: EpochEntry) -> bool:
+    def contains_epoch(self, epoch: EpochEntry) -> bool:
         known = epoch.completed is not None
-        return known and epoch.state is State.COMPLETED and self.has(epoch.completed)
+        return known and epoch.state is State.COMPLETED and self.contains(epoch.completed)
 
 
-def _shifted(moment: datetime, by: timedelta) -> datetime:
+def _shifted(moment: datetime, delta: timedelta) -> datetime:
     try:
-        return moment + by
+        return moment + delta
     except OverflowError:
-        return datetime.max if by > timedelta() else datetime.min
+        return datetime.max if delta > timedelta() else datetime.min
 
 
 def _runs(runs: Iterable[RunEntry], executions: Iterable[ExecutionEntry]) -> Iterable[RunEntry]:
-    own: dict[str, list[ExecutionEntry]] = {}
+    run_executions: dict[str, list[ExecutionEntry]] = {}
     for entry in executions:
         if entry.run is not None:
-            own.setdefault(entry.run, []).append(entry)
+            run_executions.setdefault(entry.run, []).append(entry)
     for run in runs:
-        spent = tally(own.get(run.run, ()))
-        yield replace(run, good=spent.good, bad=spent.bad, in_flight=spent.in_flight)
+        totals = tally(run_executions.get(run.run, ()))
+        yield replace(run, good=totals.good, bad=totals.bad, in_flight=totals.in_flight)
 
 
 def spread(
     ledger: Ledger, start: datetime, seconds: float, windows: Sequence[TimeWindow]
 ) -> Iterable[tuple[int, float]]:
-    """What lasts ``seconds`` from ``start``, over adjoining ``windows``: the place of each one
-    that it reaches into, and the seconds there."""
-    begins = [window.since or datetime.min for window in windows]
-    # One earlier: in the hour that exists twice, stamps do not stand in the order of time.
-    for at in range(max(0, bisect_right(begins, start) - 2), len(windows)):
-        inside = _Inside(ledger, windows[at])
-        part = inside.seconds(start, seconds)
-        if part:
-            yield at, part
-        until = windows[at].until
+    """Distribute ``seconds`` from ``start`` over adjacent windows: (index, seconds) pairs."""
+    starts = [window.since or datetime.min for window in windows]
+    # Start one window earlier: in the repeated hour local times are not in order.
+    for index in range(max(0, bisect_right(starts, start) - 2), len(windows)):
+        clipper = _WindowClipper(ledger, windows[index])
+        seconds_inside = clipper.seconds(start, seconds)
+        if seconds_inside:
+            yield index, seconds_inside
+        until = windows[index].until
         if until is not None and ledger.between(start, until) >= seconds:
             return
