@@ -1,9 +1,8 @@
 """An ensemble as pandas frames, for notebooks and exports.
 
-``metlmon.load(dagdir)`` gives :class:`Frames`. What the columns mean is in
-:mod:`metlmon.stats.frame_columns`; a row is one entry of the ledger, so that every sum over a frame
-is the sum that screens, reports and JSON show. pandas is imported when a frame is asked for,
-and by nothing before.
+``metlmon.load(dagdir)`` returns :class:`Frames`. :mod:`metlmon.stats.frame_columns` defines the
+columns; a row is one entry of the ledger, so that sums over a frame equal those of screens, reports
+and JSON. pandas is imported on first access to a frame.
 """
 
 from __future__ import annotations
@@ -42,11 +41,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEXT_LIMIT: Final = 8000
-"""Characters kept of a text: a job can write a megabyte as its reason, and a spreadsheet's
-cell ends at 32767."""
+"""Maximum characters of a text: reasons can be megabytes long, spreadsheet cells hold 32767."""
 
-GREATEST: Final = 2**63 - 1
-"""The largest whole number of a column; only a damaged log has a larger one."""
+MAX_INTEGER: Final = 2**63 - 1
+"""Maximum of an integer column; only damaged logs exceed it."""
 
 Value = str | int | float | bool | datetime | None
 
@@ -58,12 +56,12 @@ def load(
     tz: str | None = None,
     live: bool | None = None,
 ) -> Frames:
-    """Read a dagdir (or one DAG file), with its ``metlmon.toml``, as it stands now.
+    """Read a dagdir (or one DAG file), with its ``metlmon.toml``, in its current state.
 
-    ``as_of``: show it as it was then, in the logs' local time. ``tz``: the access point's time
-    zone, e.g. "America/Chicago"; the frames' times then carry it. ``live``: durations run up to
-    now (True) or end with the newest event (False); None decides by the files. Raises
-    InputError, with a sentence, for what cannot be read.
+    ``as_of``: a past state instead, in the logs' local time. ``tz``: the access point's time
+    zone, e.g. "America/Chicago", which makes the frames' times aware. ``live``: durations extend
+    to now (True) or end with the newest event (False); None decides by the files. Raises
+    InputError, with a message, for unreadable input.
     """
     path = Path(dagdir).expanduser()
     settings = load_settings(path.parent if path.is_file() else path)
@@ -77,17 +75,17 @@ def load(
 
 
 class Frames:
-    """The frames of one moment of an ensemble: ``runs``, ``epochs``, ``jobs``, ``executions``,
-    ``transfers`` and ``events``. Each is built when it is first asked for, and kept.
+    """The frames of a snapshot of an ensemble.
 
-    Times are the access point's local time, without a zone where none is known; with one
-    (``tz``, ``metlmon.toml``, or logs that say UTC) they carry it. Durations are in columns of
-    their own, because the difference of two local times is wrong twice a year. Text that logs
-    and jobs wrote is one line each, with what a terminal would obey made visible.
+    ``runs``, ``epochs``, ``jobs``, ``executions``, ``transfers`` and ``events`` are built on
+    first access and cached. Times are the access point's local time; they are aware if the zone
+    is known (``tz``, ``metlmon.toml``, or logs in UTC), else naive. Durations have their own
+    columns, because differences of local times are wrong twice a year. Texts from logs and jobs
+    are single lines with visible control characters.
     """
 
-    def __init__(self, painter: SnapshotBuilder, window: TimeWindow = ALL) -> None:
-        self._painter = painter
+    def __init__(self, builder: SnapshotBuilder, window: TimeWindow = ALL) -> None:
+        self._builder = builder
         self._window = window
         self._ledger: Ledger | None = None
         self._status: Status | None = None
@@ -127,7 +125,7 @@ class Frames:
 
     @property
     def columns(self) -> pd.DataFrame:
-        """What the columns of all frames mean: frame, column, dtype, unit, meaning."""
+        """The columns of all frames: frame, column, dtype, unit, meaning."""
         import pandas as pd
 
         rows = [
@@ -138,12 +136,12 @@ class Frames:
         return pd.DataFrame(rows, columns=["frame", "column", "dtype", "unit", "meaning"])
 
     def frame(self, name: str) -> pd.DataFrame:
-        """The frame of this name. Raises InputError when there is none."""
+        """The frame of this name. Raises InputError if there is none."""
         if name not in self._frames:
-            self._frames[name] = self._built(_table(name))
+            self._frames[name] = self._build(_table(name))
         return self._frames[name]
 
-    def _built(self, table: FrameTable) -> pd.DataFrame:
+    def _build(self, table: FrameTable) -> pd.DataFrame:
         import pandas as pd
 
         values = self.values(table.name)
@@ -153,28 +151,29 @@ class Frames:
         ]
         return pd.concat(series, axis=1)
 
-    # --- a part of the time --------------------------------------------------------------
+    # --- time window ---------------------------------------------------------------------
 
     def windowed(
         self, since: str | datetime | None = None, until: str | datetime | None = None
     ) -> Frames:
-        """The same of a window of time, from ``since`` up to ``until``, which is not in it
-        (:func:`metlmon.stats.windows.clipped` says what lies in one). Windows that a time is
-        cut into add up to the whole. ``status`` stays that of the whole ensemble. Raises
-        InputError."""
-        settings = self._painter.ensemble.settings
+        """The frames of a time window from ``since`` to ``until`` (exclusive).
+
+        :func:`metlmon.stats.windows.clipped` defines its content; the windows of a partition sum
+        to the total. ``status`` remains that of the whole ensemble. Raises InputError.
+        """
+        settings = self._builder.ensemble.settings
         window = TimeWindow(
             asked_moment("since=", since, settings.zone),
             asked_moment("until=", until, settings.zone),
         )
         if window.since is not None and window.until is not None and window.since >= window.until:
             raise InputError(f"since={since!r} is not before until={until!r}: nothing is between")
-        return Frames(self._painter, window)
+        return Frames(self._builder, window)
 
-    # --- the same without pandas ---------------------------------------------------------
+    # --- values without pandas -----------------------------------------------------------
 
     def values(self, name: str) -> dict[str, list[Value]]:
-        """The columns of a frame as plain Python values, in order; None is "not known"."""
+        """The columns of a frame as plain Python values, in order; None means unknown."""
         table = _table(name)
         entries = list(self._entries(name))
         return {
@@ -190,53 +189,53 @@ class Frames:
 
     def _events(self) -> Iterator[EventRecord]:
         since, until = self._window.since, self._window.until
-        for job in self._painter.real_jobs():
-            for line in self._painter.event_lines(job):
+        for job in self._builder.real_jobs():
+            for line in self._builder.event_lines(job):
                 if (since is None or since <= line.time) and (until is None or line.time < until):
                     yield EventRecord(
                         job.id, line.time, line.number, line.name, line.text, line.damaged
                     )
 
     def stated(self, when: datetime) -> str:
-        """ISO 8601, with the offset from UTC where a zone is known."""
-        return self._painter.clock.stated(when).isoformat()
+        """The time in ISO 8601, with the UTC offset if the zone is known."""
+        return self._builder.clock.stated(when).isoformat()
 
-    # --- what it is of -------------------------------------------------------------------
+    # --- source --------------------------------------------------------------------------
 
     @property
     def ledger(self) -> Ledger:
-        """The entries that the frames are made of."""
+        """The entries that the frames are built from."""
         if self._ledger is None:
-            self._ledger = clipped(self._painter.ledger(), self._window)
+            self._ledger = clipped(self._builder.ledger(), self._window)
         return self._ledger
 
     @property
     def status(self) -> Status:
-        """The whole ensemble in one picture, as ``metlmon status`` shows it."""
+        """The snapshot of the whole ensemble, as ``metlmon status`` shows it."""
         if self._status is None:
-            self._status = self._painter.status()
+            self._status = self._builder.status()
         return self._status
 
     @property
     def dagdir(self) -> str:
         """The directory, as given."""
-        return self._painter.dagdir
+        return self._builder.dagdir
 
     @property
     def as_of(self) -> datetime | None:
-        """The moment for which durations hold; None in an ensemble without events."""
-        return self._painter.as_of
+        """The time that durations refer to; None for an ensemble without events."""
+        return self._builder.as_of
 
     @property
     def zone(self) -> tzinfo | None:
-        """The zone that the frames' times carry; None when none is known."""
-        clock = self._painter.clock
+        """The time zone of the frames' times; None if unknown."""
+        clock = self._builder.clock
         return clock.zone or (UTC if clock.utc_only else None)
 
     def __repr__(self) -> str:
         as_of = f" as of {self.as_of}" if self.as_of is not None else ""
-        part = "" if self._window.whole else f", {told_window(self._window)}"
-        lines = [f"metlmon: {plain(self.dagdir, 200)}{as_of}{part}"]
+        window = "" if self._window.whole else f", {told_window(self._window)}"
+        lines = [f"metlmon: {plain(self.dagdir, 200)}{as_of}{window}"]
         for table in TABLES.values():
             rows = sum(1 for _ in self._entries(table.name))
             lines.append(
@@ -254,14 +253,14 @@ def _table(name: str) -> FrameTable:
 
 
 def _clean(column: FrameColumn, value: object) -> Value:
-    """The value as the column's type has it; a text as one harmless line."""
+    """Convert a value to the column's type; sanitise texts to a single line."""
     if value is None:
         return None
     if column.dtype in (TEXT, WORD):
         return plain(str(value), TEXT_LIMIT)
     if column.dtype == COUNT:
         whole = int(value)  # type: ignore[call-overload]
-        return whole if abs(whole) <= GREATEST else None
+        return whole if abs(whole) <= MAX_INTEGER else None
     if column.dtype == NUMBER:
         return float(value)  # type: ignore[arg-type]
     if column.dtype == TRUTH:
@@ -270,20 +269,20 @@ def _clean(column: FrameColumn, value: object) -> Value:
     return value
 
 
-def _series(column: FrameColumn, values: list[Value], known: tzinfo | None) -> pd.Series:
+def _series(column: FrameColumn, values: list[Value], zone: tzinfo | None) -> pd.Series:
     import pandas as pd
 
     if column.dtype == WORD:
         return pd.Series(pd.Categorical(values, categories=list(column.words)))
-    if column.dtype == TIME and known is not None:
-        moments = [_utc(each, known) if isinstance(each, datetime) else None for each in values]
-        return pd.Series(moments, dtype="datetime64[us, UTC]").dt.tz_convert(known)
+    if column.dtype == TIME and zone is not None:
+        moments = [_utc(value, zone) if isinstance(value, datetime) else None for value in values]
+        return pd.Series(moments, dtype="datetime64[us, UTC]").dt.tz_convert(zone)
     return pd.Series(values, dtype=column.dtype)
 
 
-def _utc(stamp: datetime, known: tzinfo) -> datetime | None:
-    """Through Python's own zones: they know which of two equal hours is meant."""
+def _utc(when: datetime, zone: tzinfo) -> datetime | None:
+    """Convert to UTC with ``datetime``, which resolves ambiguous times by ``fold``."""
     try:
-        return (stamp if stamp.tzinfo else stamp.replace(tzinfo=known)).astimezone(UTC)
+        return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
     except OverflowError:
         return None

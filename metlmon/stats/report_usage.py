@@ -1,7 +1,7 @@
-"""The accounts of an ensemble: its epochs and GPU-hours by GPU model, site, cause, run and time.
+"""Usage for the report: epochs and GPU-hours by GPU model, site, cause, run and time.
 
-What the report says is added up here, from the ledger alone (:mod:`metlmon.stats.totals`), for
-all time or for one window of it. Seconds are seconds and GPU-seconds; None is "not known".
+Computed from the ledger alone (:mod:`metlmon.stats.totals`), for all time or one window. Units are
+seconds and GPU-seconds; None means unknown.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from metlmon.stats.windows import ALL, TimeWindow, Unit, clipped, cut, spread, w
 
 K = TypeVar("K")
 
-_MAKER: Final = re.compile(r"^(?:(?:NVIDIA|Tesla)\s+)+", re.IGNORECASE)
+_VENDOR: Final = re.compile(r"^(?:(?:NVIDIA|Tesla)\s+)+", re.IGNORECASE)
 
 LONGEST_SERIES: Final = timedelta(days=50 * 365)
-"""Stamps that are further apart are not all true: one of them is of a damaged line."""
+"""Maximum length of a series: times further apart come from damaged lines."""
 
 WHISKER: Final = 1.5
-"""Tukey's: whiskers reach to the last value within so many interquartile ranges of the box."""
+"""Whiskers extend to the last value within this many interquartile ranges of the box (Tukey)."""
 
 
 def gpu_model(name: str | None) -> str | None:
-    """A GPU's model as papers name it: ``DeviceName`` without its maker's prefix
-    (``NVIDIA A100-PCIE-40GB``, ``Tesla V100-SXM2-32GB``). Several keep their plus."""
+    """The GPU model: ``DeviceName`` without the vendor prefix.
+
+    (``NVIDIA A100-PCIE-40GB``, ``Tesla V100-SXM2-32GB``). Several models stay joined by a plus.
+    """
     if not name:
         return None
-    return " + ".join(_MAKER.sub("", part).strip() or part for part in name.split(" + "))
+    return " + ".join(_VENDOR.sub("", part).strip() or part for part in name.split(" + "))
 
 
 @frozen
@@ -52,12 +54,12 @@ class Bytes:
 
 @frozen
 class UsageShare:
-    """What one GPU model, site, run or month did.
+    """The usage of one GPU model, site, run or period.
 
-    ``spent``: its executions; its ``completed`` are epochs by their successful execution.
-    ``by_longest``: completed epochs whose longest execution was here. ``longest``: seconds of
-    those, ``longest_gpu``: the same in GPU-seconds. ``targets``: where runs wanted to go when they
-    ran here.
+    ``spent``: totals of its executions, where ``completed`` counts epochs by their successful
+    execution. ``by_longest``: completed epochs whose longest execution was here; ``longest``:
+    seconds of these executions, ``longest_gpu``: the same in GPU-seconds. ``targets``: requested
+    targets of the executions.
     """
 
     spent: UsageTotals = field(default_factory=UsageTotals)
@@ -71,8 +73,7 @@ class UsageShare:
 
 @frozen
 class BoxPlot:
-    """The spread of some durations in seconds: quartiles (linear between values), the whiskers'
-    ends, and what lies beyond them."""
+    """A box plot of durations in seconds: quartiles (interpolated), whisker ends, outliers."""
 
     n: int
     low: float
@@ -85,8 +86,11 @@ class BoxPlot:
 
 @frozen
 class TransferGroup:
-    """Transfers of one direction and outcome. ``timed``: those whose start was logged; seconds
-    are theirs, those in the window. ``median`` and ``longest`` are of whole transfers."""
+    """Transfers of one direction and outcome.
+
+    ``timed``: those with a logged start; ``seconds``: theirs, within the window. ``median`` and
+    ``longest`` refer to full durations.
+    """
 
     direction: str
     outcome: str
@@ -100,9 +104,11 @@ class TransferGroup:
 
 @frozen
 class LossByCause:
-    """Bad GPU-seconds of one cause. ``code``, ``subcode``: the event's; ``word``: what it is
-    known by without one (``return value 1``). ``reasons``: its folded reasons, the most
-    expensive first."""
+    """Bad GPU-seconds of one cause.
+
+    ``code``, ``subcode``: those of the event; ``word``: the label without a code
+    (``return value 1``). ``reasons``: the folded reasons, the most expensive first.
+    """
 
     code: int | None
     subcode: int | None
@@ -114,8 +120,7 @@ class LossByCause:
 
 @frozen
 class Series:
-    """What happened in each of some adjoining windows: completed epochs, GPU-seconds by what
-    they came to, and GPU-seconds by site (the largest first)."""
+    """Time series over adjacent windows: completed epochs, GPU-seconds by outcome and by site."""
 
     unit: Unit
     windows: tuple[TimeWindow, ...]
@@ -128,16 +133,14 @@ class Series:
 
 @frozen
 class ReportUsage:
-    """All accounts of one window. ``whole``: the ledger; ``part``: what of it is inside.
+    """The usage of one window. ``whole``: the complete ledger; ``part``: clipped to the window.
 
-    ``epochs``: completed ones, each once. ``unplaced`` of these have no successful execution in
-    the logs (marked done, or inferred), ``unlogged`` no execution at all. ``unmoored``: completed
-    ones of the whole ledger that ended at no known time, so that no window has them. ``again``:
-    successful executions of epochs that are not counted by them: another DAG trained the same
-    epoch, or began it again.
-    ``hidden``: epochs whose successful execution is shorter than half their longest one.
-    ``finals``: the executions that completed an epoch, with their whole seconds, also where only a
-    part is in the window.
+    ``epochs``: distinct completed epochs. ``unplaced``: those without a successful execution in
+    the logs (marked done, or inferred); ``unlogged``: those without any execution. ``unmoored``:
+    completed epochs of the complete ledger without a known end, which are in no window. ``again``:
+    successful executions that do not count for an epoch, since another DAG trained it too, or it
+    was repeated. ``hidden``: epochs whose successful execution is shorter than half of their
+    longest one. ``finals``: the executions that completed an epoch, with their full durations.
     """
 
     window: TimeWindow
@@ -167,19 +170,21 @@ class ReportUsage:
 
     @property
     def epoch_times(self) -> tuple[float, ...]:
-        """Seconds of the executions that completed an epoch, in order."""
+        """The sorted durations of the executions that completed an epoch."""
         return tuple(sorted(seconds for _, seconds in self.finals))
 
 
 def accounts(ledger: Ledger, window: TimeWindow = ALL) -> ReportUsage:
-    """The accounts of what of a whole ``ledger`` lies in ``window``."""
+    """The usage of a complete ``ledger`` within ``window``."""
     return _ReportBuilder(ledger, window).accounts()
 
 
-# --- adding up --------------------------------------------------------------------------------
+# --- totals -----------------------------------------------------------------------------------
 
 
 class _ReportBuilder:
+    """Builds the usage of one window."""
+
     def __init__(self, ledger: Ledger, window: TimeWindow) -> None:
         self.window = window
         self.whole = ledger
@@ -188,7 +193,7 @@ class _ReportBuilder:
         self.executions = [entry for entry in self.part.executions if not entry.dagman]
         self.epochs = [e for e in self.part.epochs if e.counts and e.state is State.COMPLETED]
         self.longest = _longest(ledger)
-        # What jobs moved that never ran at a site is nowhere else.
+        # Bytes of jobs without an execution are in no execution entry.
         ran = {entry.job for entry in ledger.executions if not entry.dagman}
         self.idle_bytes = sum(
             (
@@ -204,34 +209,35 @@ class _ReportBuilder:
         done = {(epoch.run, epoch.epoch) for epoch in self.epochs}
         finals = sum(e.final and e.counted for e in self.executions)
         unit, periods = self._periods()
+        waits = [e.wait for e in self.executions if e.counted and e.wait is not None]
         return ReportUsage(
-            self.window,
-            self.whole,
-            self.part,
-            self._total(),
-            len(self.epochs),
-            len(done - placed),
-            sum(not e.attempts for e in self.epochs),
-            sum(e.counts and _ended_unknown(e) for e in self.whole.epochs),
-            finals - len(done & placed),
-            sum(epoch.hidden for epoch in self.epochs),
-            self._by(lambda e: gpu_model(e.gpu), lambda e: gpu_model(e.longest_gpu)),
-            self._sites(),
-            tallied(self.executions, lambda e: (e.site, gpu_model(e.gpu))),
-            self._runs(),
-            self._by(lambda e: e.label, lambda e: e.label),
-            periods,
-            unit,
-            tuple(_moves(self.part.transfers, self._length)),
-            tuple(_losses(self.executions)),
-            self._series(),
-            tuple((e, self._length(e) or 0.0) for e in self.executions if e.final),
-            tuple(sorted(e.wait for e in self.executions if e.counted and e.wait is not None)),
-            sum(e.weight is None and e.counted for e in self.executions),
-            sum(e.uncertain and e.counted for e in self.executions),
+            window=self.window,
+            whole=self.whole,
+            part=self.part,
+            total=self._total(),
+            epochs=len(self.epochs),
+            unplaced=len(done - placed),
+            unlogged=sum(not e.attempts for e in self.epochs),
+            unmoored=sum(e.counts and _has_unknown_end(e) for e in self.whole.epochs),
+            again=finals - len(done & placed),
+            hidden=sum(epoch.hidden for epoch in self.epochs),
+            gpus=self._usage_by(lambda e: gpu_model(e.gpu), lambda e: gpu_model(e.longest_gpu)),
+            sites=self._sites(),
+            places=tallied(self.executions, lambda e: (e.site, gpu_model(e.gpu))),
+            runs=self._runs(),
+            labels=self._usage_by(lambda e: e.label, lambda e: e.label),
+            periods=periods,
+            period=unit,
+            moves=tuple(_transfer_groups(self.part.transfers, self._full_seconds)),
+            losses=tuple(_losses(self.executions)),
+            series=self._series(),
+            finals=tuple((e, self._full_seconds(e) or 0.0) for e in self.executions if e.final),
+            waits=tuple(sorted(waits)),
+            uncounted_gpus=sum(e.weight is None and e.counted for e in self.executions),
+            uncertain=sum(e.uncertain and e.counted for e in self.executions),
         )
 
-    def _length(self, entry: ExecutionEntry | TransferEntry) -> float | None:
+    def _full_seconds(self, entry: ExecutionEntry | TransferEntry) -> float | None:
         return whole_seconds(self.whole, self.window, entry)
 
     def _total(self) -> UsageShare:
@@ -248,21 +254,21 @@ class _ReportBuilder:
         executions, epochs = list(executions), list(epochs)
         longest = [self.longest[e.key] for e in epochs if e.key in self.longest]
         return UsageShare(
-            tally(executions),
-            len(epochs),
-            sum(e.longest_seconds or 0.0 for e in epochs),
-            sum(each.gpu_seconds or 0.0 for each in longest),
-            sum((_bytes(e) for e in executions), Bytes()),
-            0,
-            tuple(sorted({e.target for e in executions if e.target})),
+            spent=tally(executions),
+            by_longest=len(epochs),
+            longest=sum(e.longest_seconds or 0.0 for e in epochs),
+            longest_gpu=sum(entry.gpu_seconds or 0.0 for entry in longest),
+            moved=sum((_bytes(e) for e in executions), Bytes()),
+            transfers=0,
+            targets=tuple(sorted({e.target for e in executions if e.target})),
         )
 
-    def _by(
+    def _usage_by(
         self,
         key: Callable[[ExecutionEntry], K],
         longest: Callable[[EpochEntry], K],
     ) -> dict[K, UsageShare]:
-        """A share for each value of ``key``, the most GPU-seconds first."""
+        """The usage for each value of ``key``, by descending GPU-seconds."""
         executions = grouped(self.executions, key)
         epochs = grouped((e for e in self.epochs if e.attempts), longest)
         order = [*tallied(self.executions, key), *epochs]
@@ -272,7 +278,9 @@ class _ReportBuilder:
         }
 
     def _sites(self) -> dict[str | None, UsageShare]:
-        shares: dict[str | None, UsageShare] = self._by(lambda e: e.site, lambda e: e.longest_site)
+        shares: dict[str | None, UsageShare] = self._usage_by(
+            lambda e: e.site, lambda e: e.longest_site
+        )
         moves = grouped((t for t in self.part.transfers if t.counted), lambda t: t.site)
         for name in sorted(moves.keys() - shares.keys(), key=str):
             shares[name] = UsageShare()
@@ -298,30 +306,30 @@ class _ReportBuilder:
     # --- over time ----------------------------------------------------------------------
 
     def _span(self) -> tuple[datetime, datetime] | None:
-        """The first and the last moment that anything ran in the window, and was logged."""
+        """The first and the last logged time of any activity in the window."""
         first, last = self.whole.first, self.whole.as_of
         if first is None or last is None:
             return None
-        # DAGMan's own files may tell of epochs before the jobs' log begins and after it ends.
+        # DAGMan's files may report epochs before the start and after the end of the job log.
         moments = {e.completed for e in self.whole.epochs if e.counts and e.completed is not None}
-        known = [
+        plausible = [
             when
             for when in moments
             if (when.tzinfo is None) == (first.tzinfo is None)
             and abs(when - first) < LONGEST_SERIES
         ]
-        first, last = min([first, *known]), max([last, *known])
+        first, last = min([first, *plausible]), max([last, *plausible])
         first, last = max(first, self.window.since or first), min(last, self.window.until or last)
         return (first, last) if first < last and last - first < LONGEST_SERIES else None
 
-    def _cut(self, unit: Unit) -> tuple[TimeWindow, ...]:
+    def _windows(self, unit: Unit) -> tuple[TimeWindow, ...]:
         span = self._span()
         if span is None:
             return ()
         windows = list(cut(*span, unit))
         since, until = self.window.since, self.window.until
         if until is not None and windows[-1].since == until:
-            # It begins where the window, which does not have that moment, ends.
+            # It starts at the exclusive end of the window.
             windows.pop()
         if since is not None:
             windows[0] = replace(windows[0], since=max(since, windows[0].since or since))
@@ -333,7 +341,7 @@ class _ReportBuilder:
         span = self._span()
         days = (span[1] - span[0]).days if span else 0
         unit = Unit.DAY if days < 10 else Unit.WEEK if days < 60 else Unit.MONTH
-        windows = self._cut(unit)
+        windows = self._windows(unit)
         return unit, tuple(
             (window, _ReportBuilder(self.whole, window)._total()) for window in windows
         )
@@ -344,12 +352,12 @@ class _ReportBuilder:
             return None
         days = (span[1] - span[0]).days
         unit = Unit.DAY if days <= 150 else Unit.WEEK if days <= 1000 else Unit.MONTH
-        windows = self._cut(unit)
-        begins = [window.since or datetime.min for window in windows]
+        windows = self._windows(unit)
+        starts = [window.since or datetime.min for window in windows]
         epochs = [0] * len(windows)
         for epoch in self.epochs:
             if epoch.completed is not None:
-                epochs[max(0, bisect_right(begins, epoch.completed) - 1)] += 1
+                epochs[max(0, bisect_right(starts, epoch.completed) - 1)] += 1
         by_kind: dict[str, list[float]] = {
             kind: [0.0] * len(windows) for kind in ("good", "bad", "in_flight")
         }
@@ -358,22 +366,22 @@ class _ReportBuilder:
             weight = entry.weight
             if entry.dagman or not weight:
                 continue
-            for at, seconds in spread(self.whole, entry.start, entry.seconds, windows):
-                by_kind[entry.kind][at] += seconds * weight
-                by_site.setdefault(entry.site, [0.0] * len(windows))[at] += seconds * weight
+            for index, seconds in spread(self.whole, entry.start, entry.seconds, windows):
+                by_kind[entry.kind][index] += seconds * weight
+                by_site.setdefault(entry.site, [0.0] * len(windows))[index] += seconds * weight
         largest = sorted(by_site.items(), key=lambda item: (-sum(item[1]), str(item[0])))
         return Series(
-            unit,
-            windows,
-            tuple(epochs),
-            tuple(by_kind["good"]),
-            tuple(by_kind["bad"]),
-            tuple(by_kind["in_flight"]),
-            {name: tuple(values) for name, values in largest},
+            unit=unit,
+            windows=windows,
+            epochs=tuple(epochs),
+            good=tuple(by_kind["good"]),
+            bad=tuple(by_kind["bad"]),
+            in_flight=tuple(by_kind["in_flight"]),
+            sites={name: tuple(values) for name, values in largest},
         )
 
 
-def _ended_unknown(epoch: EpochEntry) -> bool:
+def _has_unknown_end(epoch: EpochEntry) -> bool:
     return epoch.state is State.COMPLETED and epoch.completed is None
 
 
@@ -386,7 +394,7 @@ def _epochs_of(executions: Iterable[ExecutionEntry]) -> set[tuple[str, int | Non
 
 
 def _longest(ledger: Ledger) -> dict[NodeKey, ExecutionEntry]:
-    """The longest execution of each node, the first of several that lasted as long."""
+    """The longest execution of each node, the first of equally long ones."""
     longest: dict[NodeKey, ExecutionEntry] = {}
     for entry in ledger.executions:
         key = entry.key
@@ -400,48 +408,50 @@ def _longest(ledger: Ledger) -> dict[NodeKey, ExecutionEntry]:
 # --- transfers and causes -----------------------------------------------------------------------
 
 
-_ORDER: Final = ("ok", "aborted", "unfinished", "in-flight")
+_OUTCOME_ORDER: Final = ("ok", "aborted", "unfinished", "in-flight")
 
 
-def _moves(
+def _transfer_groups(
     transfers: Iterable[TransferEntry], length: Callable[[TransferEntry], float | None]
 ) -> Iterable[TransferGroup]:
     groups = grouped(transfers, lambda t: (t.direction, t.outcome))
 
-    def place(key: tuple[str, str]) -> tuple[str, int]:
-        return key[0], _ORDER.index(key[1]) if key[1] in _ORDER else len(_ORDER)
+    def sort_key(key: tuple[str, str]) -> tuple[str, int]:
+        return key[0], _OUTCOME_ORDER.index(key[1]) if key[1] in _OUTCOME_ORDER else len(
+            _OUTCOME_ORDER
+        )
 
-    for key in sorted(groups, key=place):
+    for key in sorted(groups, key=sort_key):
         group = groups[key]
         counted = [t for t in group if t.counted]
         lengths = sorted(s for t in counted if (s := length(t)) is not None)
         yield TransferGroup(
             *key,
-            len(counted),
-            len(lengths),
-            sum(t.seconds or 0.0 for t in group),
-            quantile(lengths, 0.5) if lengths else None,
-            lengths[-1] if lengths else None,
-            sum(t.queue_seconds or 0 for t in counted),
+            n=len(counted),
+            timed=len(lengths),
+            seconds=sum(t.seconds or 0.0 for t in group),
+            median=quantile(lengths, 0.5) if lengths else None,
+            longest=lengths[-1] if lengths else None,
+            queued=sum(t.queue_seconds or 0 for t in counted),
         )
 
 
 def _losses(executions: Iterable[ExecutionEntry]) -> Iterable[LossByCause]:
     bad = [entry for entry in executions if entry.kind == "bad"]
-    for (code, subcode, word), spent in tallied(bad, _known_by).items():
-        own = (entry for entry in bad if _known_by(entry) == (code, subcode, word))
-        reasons = tallied(own, lambda entry: entry.cause or "")
+    for (code, subcode, word), spent in tallied(bad, _cause_key).items():
+        matching = (entry for entry in bad if _cause_key(entry) == (code, subcode, word))
+        reasons = tallied(matching, lambda entry: entry.cause or "")
         yield LossByCause(
-            code,
-            subcode,
-            word,
-            spent.executions,
-            spent.bad,
-            tuple((reason, each.executions, each.bad) for reason, each in reasons.items()),
+            code=code,
+            subcode=subcode,
+            word=word,
+            executions=spent.executions,
+            seconds=spent.bad,
+            reasons=tuple((reason, sums.executions, sums.bad) for reason, sums in reasons.items()),
         )
 
 
-def _known_by(entry: ExecutionEntry) -> tuple[int | None, int | None, str | None]:
+def _cause_key(entry: ExecutionEntry) -> tuple[int | None, int | None, str | None]:
     if entry.code is not None:
         return entry.code, entry.subcode, None
     if entry.outcome is Outcome.FAILED and entry.signal is not None:
@@ -453,40 +463,48 @@ def _known_by(entry: ExecutionEntry) -> tuple[int | None, int | None, str | None
     return None, None, str(entry.outcome).replace("-", " ")
 
 
-# --- spreads ------------------------------------------------------------------------------------
+# --- distributions ------------------------------------------------------------------------------
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of some ordered values lie, linear between two of them."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    """The quantile at ``share`` of sorted values, linearly interpolated."""
+    position = share * (len(ordered) - 1)
+    lower = int(position)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (position - lower) * (ordered[upper] - ordered[lower])
 
 
 def box(values: Iterable[float]) -> BoxPlot | None:
-    """The spread of some values; None of none."""
+    """The box plot of the values; None if there are none."""
     ordered = sorted(values)
     if not ordered:
         return None
     first, median, third = (quantile(ordered, share) for share in (0.25, 0.5, 0.75))
     reach = WHISKER * (third - first)
-    within = [value for value in ordered if first - reach <= value <= third + reach]
-    beyond = [value for value in ordered if not first - reach <= value <= third + reach]
-    return BoxPlot(len(ordered), within[0], first, median, third, within[-1], tuple(beyond))
+    inside = [value for value in ordered if first - reach <= value <= third + reach]
+    outliers = [value for value in ordered if not first - reach <= value <= third + reach]
+    return BoxPlot(
+        n=len(ordered),
+        low=inside[0],
+        first=first,
+        median=median,
+        third=third,
+        high=inside[-1],
+        beyond=tuple(outliers),
+    )
 
 
-def epoch_boxes(books: ReportUsage, key: Callable[[ExecutionEntry], K]) -> dict[K, BoxPlot]:
-    """How long the executions that completed an epoch took, by ``key``, the most epochs first."""
-    groups = grouped(books.finals, lambda pair: key(pair[0]))
+def epoch_boxes(usage: ReportUsage, key: Callable[[ExecutionEntry], K]) -> dict[K, BoxPlot]:
+    """Box plots of the durations of completed epochs by ``key``, the most epochs first."""
+    groups = grouped(usage.finals, lambda pair: key(pair[0]))
     boxes = {
-        name: made
+        name: box_plot
         for name, group in groups.items()
-        if (made := box(seconds for _, seconds in group)) is not None
+        if (box_plot := box(seconds for _, seconds in group)) is not None
     }
     return dict(sorted(boxes.items(), key=lambda item: (-item[1].n, str(item[0]))))
 
 
-def jobs_in(books: ReportUsage) -> set[JobId]:
+def jobs_in(usage: ReportUsage) -> set[JobId]:
     """The jobs that were in the queue in the window."""
-    return {job.job for job in books.part.jobs if not job.dagman}
+    return {job.job for job in usage.part.jobs if not job.dagman}
