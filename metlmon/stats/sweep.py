@@ -1,7 +1,7 @@
-"""Which variables were swept: what differs from run to run and is the same all through a run.
+"""Detection of swept variables: VARS that are constant within a run and differ between runs.
 
-From the nodes of the DAG files alone, whoever wrote them. Names of macros know no case, as in
-HTCondor (manual: "Submit File Macros").
+Based on the nodes of the DAG files alone. Macro names are case-insensitive, as in HTCondor
+(manual: "Submit File Macros").
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Final, TypeAlias
 from metlmon.frozen import frozen
 from metlmon.snapshot.dag_description import DescribedNode, Nodes
 
-OWN: Final = frozenset(
+RESERVED: Final = frozenset(
     {
         *("run", "run_uuid", "node", "epoch", "epochs"),
         *("random_seed", "resourcename", "gpumodel", "continue_from_checkpoint"),
     }
 )
-"""Variables that say which run, which epoch, where, and on what; in lower case."""
+"""Variables that identify the run, epoch, site or GPU, in lower case; never swept."""
 
 Value: TypeAlias = str | None
-"""Of a variable of a run; None: it is not given."""
+"""The value of a variable for a run; None: not set."""
 
 Point: TypeAlias = tuple[Value, ...]
-"""The values of some variables together."""
+"""The values of several variables."""
 
 
 @frozen
 class Variable:
-    """``name`` as the DAG file writes it first; ``values``: all that there are, in order."""
+    """A swept variable: ``name`` in its first spelling, and its sorted distinct ``values``."""
 
     name: str
     values: tuple[Value, ...]
@@ -41,8 +41,7 @@ class Variable:
 
 @frozen
 class Axis:
-    """Variables that go together (a zip: each value of one has one value of the others with it),
-    mostly one; ``points``: what there is of them, in order."""
+    """One variable, or several that vary together (as by ``zip``); ``points``: sorted values."""
 
     names: tuple[str, ...]
     points: tuple[Point, ...]
@@ -54,97 +53,103 @@ class Axis:
 
 @frozen
 class SweepVariables:
-    """``variables``: all that are swept, in the DAG's order. ``axes``: the same, those that go
-    together as one; what can best be told apart by comes first. ``runs``: the values of each
-    run's ``variables``, by key."""
+    """The swept ``variables`` of an ensemble, in the order of the DAG.
+
+    ``axes``: the variables grouped into axes, the most distinctive first. ``runs``: the values
+    of the variables by run key.
+    """
 
     variables: tuple[Variable, ...] = ()
     axes: tuple[Axis, ...] = ()
     runs: Mapping[str, Point] = field(default_factory=dict)
 
     def axis(self, names: Sequence[str]) -> Axis:
-        """The axis of these variables."""
-        at = self._places(names)
-        points = {tuple(point[i] for i in at) for point in self.runs.values()}
+        """The axis of the named variables."""
+        indices = self._indices(names)
+        points = {tuple(point[i] for i in indices) for point in self.runs.values()}
         return Axis(tuple(names), tuple(sorted(points, key=point_order)))
 
     def values(self, run: str, names: Sequence[str]) -> Point:
-        """What a run has of these variables."""
-        return tuple(self.runs[run][i] for i in self._places(names))
+        """The values of the named variables for a run."""
+        return tuple(self.runs[run][i] for i in self._indices(names))
 
-    def _places(self, names: Sequence[str]) -> list[int]:
-        known = [each.name for each in self.variables]
+    def _indices(self, names: Sequence[str]) -> list[int]:
+        known = [variable.name for variable in self.variables]
         return [known.index(name) for name in names]
 
     def named(self, name: str) -> str | None:
-        """A variable's name as the DAG writes it."""
+        """A variable's name in the spelling of the DAG; None if it is not swept."""
         wanted = name.lower()
         return next((v.name for v in self.variables if v.name.lower() == wanted), None)
 
 
 @lru_cache(4)
 def swept(nodes: Nodes) -> SweepVariables:
-    """What the runs of these nodes differ in."""
+    """Find the variables in which the runs of the nodes differ."""
     runs: dict[str, list[DescribedNode]] = {}
     names: dict[str, str] = {}
-    for each in nodes.every:
-        if each.run is not None and each.training:
-            runs.setdefault(each.run, []).append(each)
-            for name in each.node.vars:
+    for node in nodes.every:
+        if node.run is not None and node.training:
+            runs.setdefault(node.run, []).append(node)
+            for name in node.node.vars:
                 names.setdefault(name.lower(), name)
-    given: dict[str, dict[str, str]] = {}
-    varying = set(OWN)
-    for run, of in runs.items():
-        given[run], varies = _constant(of)
+    run_values: dict[str, dict[str, str]] = {}
+    varying = set(RESERVED)
+    for run, run_nodes in runs.items():
+        run_values[run], varies = _constant_values(run_nodes)
         varying |= varies
     known = [name for name in names if name not in varying]
-    kept = [name for name in known if _differs(name, given) and not _only_names(name, given, runs)]
-    points = {run: tuple(values.get(name) for name in kept) for run, values in given.items()}
+    swept_names = [
+        name
+        for name in known
+        if _differs(name, run_values) and not _identifies_run(name, run_values, runs)
+    ]
+    points = {
+        run: tuple(values.get(name) for name in swept_names) for run, values in run_values.items()
+    }
     variables = tuple(
         Variable(names[name], tuple(sorted({p[i] for p in points.values()}, key=value_order)))
-        for i, name in enumerate(kept)
+        for i, name in enumerate(swept_names)
     )
-    bare = SweepVariables(variables, (), points)
-    return SweepVariables(variables, tuple(_axes(bare)), points)
+    without_axes = SweepVariables(variables, (), points)
+    return SweepVariables(variables, tuple(_axes(without_axes)), points)
 
 
-def _constant(nodes: Iterable[DescribedNode]) -> tuple[dict[str, str], set[str]]:
-    """What the nodes of a run that have a variable say of it, by its name in lower case; and the
-    names of those of which they do not all say the same."""
-    found: dict[str, str] = {}
+def _constant_values(nodes: Iterable[DescribedNode]) -> tuple[dict[str, str], set[str]]:
+    """The values of a run's variables, and the names that vary within it, in lower case."""
+    constants: dict[str, str] = {}
     varies: set[str] = set()
-    for each in nodes:
-        for name, value in each.node.vars.items():
-            if found.setdefault(name.lower(), value) != value:
+    for node in nodes:
+        for name, value in node.node.vars.items():
+            if constants.setdefault(name.lower(), value) != value:
                 varies.add(name.lower())
-    return found, varies
+    return constants, varies
 
 
-def _differs(name: str, given: Mapping[str, Mapping[str, str]]) -> bool:
-    return len({values.get(name) for values in given.values()}) > 1
+def _differs(name: str, run_values: Mapping[str, Mapping[str, str]]) -> bool:
+    return len({values.get(name) for values in run_values.values()}) > 1
 
 
-def _only_names(
+def _identifies_run(
     name: str,
-    given: Mapping[str, Mapping[str, str]],
+    run_values: Mapping[str, Mapping[str, str]],
     runs: Mapping[str, Sequence[DescribedNode]],
 ) -> bool:
-    """Does it say no more than which run it is: a directory with the run's uuid in it?"""
-    for run, values in given.items():
-        value, own = values.get(name), runs[run][0]
-        has_uuid = value is not None and own.uuid is not None and own.uuid in value
-        if value != own.run_name and not has_uuid:
+    """Does the variable only identify the run, by its name or uuid?"""
+    for run, values in run_values.items():
+        value, first_node = values.get(name), runs[run][0]
+        has_uuid = value is not None and first_node.uuid is not None and first_node.uuid in value
+        if value != first_node.run_name and not has_uuid:
             return False
     return True
 
 
 def _axes(sweep: SweepVariables) -> list[Axis]:
-    """Variables that go together are one axis; one with a value of its own for each run comes
-    last where others tell more."""
+    """Group variables that vary together; axes with a distinct value for each run come last."""
     groups: list[list[str]] = []
     for variable in sweep.variables:
         for group in groups:
-            if _together(sweep, group[0], variable.name):
+            if _vary_together(sweep, group[0], variable.name):
                 group.append(variable.name)
                 break
         else:
@@ -153,14 +158,16 @@ def _axes(sweep: SweepVariables) -> list[Axis]:
     return sorted(axes, key=lambda axis: len(axis.points) == len(sweep.runs))
 
 
-def _together(sweep: SweepVariables, one: str, other: str) -> bool:
+def _vary_together(sweep: SweepVariables, one: str, other: str) -> bool:
     pairs = len(sweep.axis((one, other)).points)
     return pairs == len(sweep.axis((one,)).points) == len(sweep.axis((other,)).points)
 
 
 def choices(sweep: SweepVariables) -> list[tuple[Axis, Axis | None]]:
-    """What can be rows and columns: all pairs of axes, the one with more points as rows; of a
-    single axis a list, and if it is of several variables their pairs behind that."""
+    """The possible rows and columns: all pairs of axes, the one with more points as rows.
+
+    For a single axis: a list, followed by the pairs of its variables.
+    """
     axes = sweep.axes
     pairs = [_longer_first(one, other) for one, other in combinations(axes, 2)]
     if len(axes) != 1:
@@ -178,26 +185,25 @@ def _longer_first(one: Axis, other: Axis) -> tuple[Axis, Axis]:
 _NUMBER: Final = re.compile(r"[+-]?(\d++\.?\d*+|\.\d++)([eE][+-]?\d{1,4})?")
 _DIGITS: Final = re.compile(r"(\d+)")
 
-LONGEST_NUMBER: Final = 60
-"""Characters: longer ones are identifiers."""
+MAX_NUMBER_LENGTH: Final = 60
+"""Maximum characters of a number: longer ones are identifiers."""
 
 Order: TypeAlias = tuple[int, float, tuple[tuple[int, int, str], ...], str]
 
 
 def value_order(value: Value) -> Order:
-    """Numbers by what they are, then text as people sort it (``b2`` before ``b10``), then what is
-    not given."""
+    """Sort key: numbers by value, then text in natural order (``b2``, ``b10``), then unset."""
     if value is None:
         return 2, 0.0, (), ""
     text = value.strip()
-    if len(text) <= LONGEST_NUMBER and _NUMBER.fullmatch(text):
+    if len(text) <= MAX_NUMBER_LENGTH and _NUMBER.fullmatch(text):
         return 0, float(text), (), value
-    parts = _DIGITS.split(text.casefold()[:LONGEST_NUMBER])
-    # Every second part is digits.
+    parts = _DIGITS.split(text.casefold()[:MAX_NUMBER_LENGTH])
+    # Every second part consists of digits.
     natural = tuple((1, int(p), "") if i % 2 else (0, 0, p) for i, p in enumerate(parts))
     return 1, 0.0, natural, value
 
 
 def point_order(point: Point) -> tuple[Order, ...]:
-    """By the first value, then the second."""
+    """Sort key of a point: by the first value, then the second."""
     return tuple(value_order(value) for value in point)

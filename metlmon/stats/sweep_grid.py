@@ -1,9 +1,8 @@
-"""A sweep as a grid: the values of two swept variables as rows and columns, and in each cell how
-far its runs are and the best that they have reached.
+"""Sweep grid: two swept variables as rows and columns, with progress and best value per cell.
 
-What is swept says :mod:`metlmon.stats.sweep`; metrics, and which values are good ones, are those
-of :mod:`metlmon.stats.curves`. Variables beyond two are folded: a cell has the best over them, or
-they are held fixed.
+:mod:`metlmon.stats.sweep` finds the variables; metrics and goals are those of
+:mod:`metlmon.stats.curves`. Further variables are folded (a cell has the best over them) or fixed
+at a value.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, choices, swept
 from metlmon.stats.worker import StatsInput
 
-URGENCY: Final = (
+STATE_PRIORITY: Final = (
     *(State.HELD, State.FAILED, State.REMOVED, State.DISCONNECTED, State.SUSPENDED),
     *(State.RETRYING, State.RUNNING, State.TRANSFERRING_OUTPUT, State.STARTING),
     *(State.TRANSFERRING_INPUT, State.PRE, State.POST, State.IDLE, State.UNKNOWN),
     *(State.FUTILE, State.WAITING, State.COMPLETED, State.SKIPPED),
 )
-"""What is told of a cell with several runs: what needs a person first, then what moves."""
+"""Priority of states in a cell with several runs: those that need a person, then active ones."""
 
 NEEDS: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
-"""Nothing goes on in these unless a person does something."""
+"""States that need an action by a person."""
 
-MOVING: Final = frozenset(
+ACTIVE_STATES: Final = frozenset(
     {
         *(State.TRANSFERRING_INPUT, State.STARTING, State.RUNNING, State.TRANSFERRING_OUTPUT),
         *(State.SUSPENDED, State.DISCONNECTED, State.PRE, State.POST),
@@ -46,9 +45,11 @@ MOVING: Final = frozenset(
 
 @frozen
 class GridChoice:
-    """What of a sweep is to be seen. ``rows``, ``columns``: names of variables that go together;
-    empty: chosen. ``fixed``: (name, value) of variables that are held fixed. ``metric`` None: the
-    first that there is."""
+    """The view of a sweep.
+
+    ``rows``, ``columns``: names of the variables of an axis; empty: automatic. ``fixed``: (name,
+    value) of fixed variables. ``metric`` None: the default metric.
+    """
 
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -58,10 +59,13 @@ class GridChoice:
 
 @frozen
 class CellRun:
-    """One run of a cell. ``value``: its best, or its last where the metric has no better and
-    worse. ``last``: its last value, which may be none that counts (NaN, infinite). ``course``: how
-    its curve goes. ``stopped``: why its gate ended it, None when it did not; ``paused``: its next
-    epoch waits at the gate. ``over``: nothing of it is left to be done."""
+    """One run of a cell.
+
+    ``value``: its best value, or its last one for a metric without a goal. ``last``: its last
+    value, which may be NaN or infinite. ``course``: that of its curve. ``stopped``: why its gate
+    ended it, None if it did not; ``paused``: its next epoch waits at the gate. ``over``: no epoch
+    is left.
+    """
 
     key: str
     name: str
@@ -78,15 +82,17 @@ class CellRun:
 
     @property
     def lost(self) -> bool:
-        """It diverged, or became NaN."""
+        """Did the curve diverge or become NaN?"""
         return self.course in (Course.DIVERGED, Course.NAN)
 
 
 @frozen
 class GridCell:
-    """One point of the grid. ``runs``: the best first. ``rank``: the place of its value among all
-    cells', from 1; None without a value, or of a metric without better and worse. ``state``: of
-    its runs what needs a person first."""
+    """One cell of the grid.
+
+    ``runs``: the best first. ``rank``: of its value among all cells, from 1; None without a value
+    or without a goal. ``state``: the state of its runs with the highest priority.
+    """
 
     row: Point
     column: Point
@@ -102,23 +108,23 @@ class GridCell:
 
     @property
     def astray(self) -> CellRun | None:
-        """The run with the best value, if its curve went wrong; without any value, any such."""
-        told = self.runs[:1] if self.best is not None else self.runs
-        return next((run for run in told if run.lost), None)
+        """The best run if its curve diverged; without any value, any diverged run."""
+        candidates = self.runs[:1] if self.best is not None else self.runs
+        return next((run for run in candidates if run.lost), None)
 
     @property
     def lost(self) -> Course | None:
-        """How the curve of that run went wrong."""
+        """The course of that run's curve."""
         return self.astray.course if self.astray is not None else None
 
     @property
     def stopped(self) -> bool:
-        """Its gate ended one of its runs."""
+        """Did a gate end one of the runs?"""
         return any(run.stopped is not None for run in self.runs)
 
     @property
     def paused(self) -> bool:
-        """One of its runs waits at its gate."""
+        """Does one of the runs wait at its gate?"""
         return any(run.paused for run in self.runs)
 
     @property
@@ -136,7 +142,7 @@ class GridCell:
 
 @frozen
 class Folded:
-    """Variables that are neither rows nor columns: ``most`` of their values are in one cell."""
+    """An axis that is neither rows nor columns; ``most``: maximum of its values per cell."""
 
     axis: Axis
     most: int
@@ -144,9 +150,11 @@ class Folded:
 
 @frozen
 class Grid:
-    """``columns`` None: there is one axis only, and it is a list. ``cells`` by (row, column), in
-    order; of what no run has there is none. ``row_best``, ``column_best``: the best cell of each.
-    ``others``: runs that are in no cell, because what is fixed is not theirs."""
+    """A sweep grid; with ``columns`` None it is a list.
+
+    ``cells``: by (row, column) in order, without combinations that no run has. ``row_best``,
+    ``column_best``: the best cell of each. ``others``: runs excluded by the fixed variables.
+    """
 
     sweep: SweepVariables
     rows: Axis | None
@@ -165,110 +173,109 @@ class Grid:
 
     @property
     def swept(self) -> bool:
-        """Is there a sweep at all?"""
+        """Are there any swept variables?"""
         return self.rows is not None
 
     @property
     def ranks(self) -> int:
-        """How many cells have a rank."""
+        """The number of cells with a rank."""
         return sum(cell.rank is not None for cell in self.cells.values())
 
 
 class GridStat(Protocol):
-    """What :meth:`metlmon.stats.worker.StatsWorker.of` asks of a basis."""
+    """A statistic for :meth:`metlmon.stats.worker.StatsWorker.of` that returns a grid."""
 
-    def __call__(self, basis: StatsInput, /) -> Grid: ...
+    def __call__(self, stats_input: StatsInput, /) -> Grid: ...
 
 
 @cache
 def grid_of(choice: GridChoice) -> GridStat:
-    """The figure of one choice: the same function for the same choice."""
+    """The statistic of one choice, as one function per choice."""
 
-    def figure(basis: StatsInput, /) -> Grid:
-        return grid(basis, choice)
+    def statistic(stats_input: StatsInput, /) -> Grid:
+        return grid(stats_input, choice)
 
-    return figure
+    return statistic
 
 
-def grid(basis: StatsInput, choice: GridChoice) -> Grid:
-    """The sweep of this ensemble, seen by ``choice``. What of a choice is not there (the DAG
-    files changed) is chosen anew."""
-    sweep = swept(basis.described().nodes)
-    told = curves_in(basis, choice.metric)
+def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
+    """The sweep of the ensemble by ``choice``; axes that no longer exist are chosen anew."""
+    sweep = swept(stats_input.described().nodes)
+    metric_curves = curves_in(stats_input, choice.metric)
     rows, columns = _axes(sweep, choice)
-    fixed = tuple(each for each in choice.fixed if _is_there(sweep, rows, columns, *each))
-    rows_of = {row.key: row for row in basis.status.runs}
-    made = {
-        entry.run: _run(entry, curve, rows_of.get(entry.run))
-        for entry, curve in zip(basis.ledger.runs, told.curves, strict=True)
+    fixed = tuple(pair for pair in choice.fixed if _can_be_fixed(sweep, rows, columns, *pair))
+    status_rows = {row.key: row for row in stats_input.status.runs}
+    runs = {
+        entry.run: _run(entry, curve, status_rows.get(entry.run))
+        for entry, curve in zip(stats_input.ledger.runs, metric_curves.curves, strict=True)
         if entry.run in sweep.runs
     }
     names = tuple(name for name, _ in fixed)
     wanted = tuple(value for _, value in fixed)
-    kept = [run for key, run in made.items() if sweep.values(key, names) == wanted]
-    cells = _cells(sweep, rows, columns, kept, told.goal) if rows is not None else {}
+    shown_runs = [run for key, run in runs.items() if sweep.values(key, names) == wanted]
+    cells = _cells(sweep, rows, columns, shown_runs, metric_curves.goal) if rows is not None else {}
     return Grid(
-        sweep,
-        rows,
-        columns,
-        _folded(sweep, rows, columns, kept, names),
-        fixed,
-        told.metric,
-        told.metrics,
-        told.goal,
-        cells,
-        _best(cells.values()),
-        _best_by(cells.values(), 0),
-        _best_by(cells.values(), 1),
-        len(made) - len(kept),
-        basis.written,
+        sweep=sweep,
+        rows=rows,
+        columns=columns,
+        folded=_folded(sweep, rows, columns, shown_runs, names),
+        fixed=fixed,
+        metric=metric_curves.metric,
+        metrics=metric_curves.metrics,
+        goal=metric_curves.goal,
+        cells=cells,
+        best=_best(cells.values()),
+        row_best=_best_by(cells.values(), 0),
+        column_best=_best_by(cells.values(), 1),
+        others=len(runs) - len(shown_runs),
+        written=stats_input.written,
     )
 
 
 def _axes(sweep: SweepVariables, choice: GridChoice) -> tuple[Axis | None, Axis | None]:
-    there = {variable.name for variable in sweep.variables}
-    if choice.rows and there.issuperset(choice.rows + choice.columns):
+    names = {variable.name for variable in sweep.variables}
+    if choice.rows and names.issuperset(choice.rows + choice.columns):
         columns = sweep.axis(choice.columns) if choice.columns else None
         return sweep.axis(choice.rows), columns
-    free = unfixed(sweep, (name for name, _ in choice.fixed))
-    return next(iter(choices(free if free.axes else sweep)), (None, None))
+    unfixed_sweep = unfixed(sweep, (name for name, _ in choice.fixed))
+    return next(iter(choices(unfixed_sweep if unfixed_sweep.axes else sweep)), (None, None))
 
 
 def unfixed(sweep: SweepVariables, names: Iterable[str]) -> SweepVariables:
-    """The same sweep without the axes of what is held fixed."""
+    """The sweep without the axes of the fixed variables."""
     fixed = set(names)
     return replace(sweep, axes=tuple(a for a in sweep.axes if not fixed.intersection(a.names)))
 
 
-def _is_there(
+def _can_be_fixed(
     sweep: SweepVariables, rows: Axis | None, columns: Axis | None, name: str, value: Value
 ) -> bool:
     used = (*(rows.names if rows else ()), *(columns.names if columns else ()))
-    known = next((each for each in sweep.variables if each.name == name), None)
-    return known is not None and name not in used and value in known.values
+    fixed_variable = next((variable for variable in sweep.variables if variable.name == name), None)
+    return fixed_variable is not None and name not in used and value in fixed_variable.values
 
 
 def _run(entry: RunEntry, curve: MetricCurve, row: RunRow | None) -> CellRun:
     finite = [point for point in curve.points if math.isfinite(point.value)]
     value = curve.best if curve.goal else finite[-1] if finite else None
     over = entry.epochs_done + entry.epochs_skipped >= entry.epochs_total
-    # Its latest epoch is over, the next one is not submitted yet.
-    between = entry.state in DONE and not over
+    # Its latest epoch is done, the next one is not submitted yet.
+    between_epochs = entry.state in DONE and not over
     gate = row.gate if row is not None else None
     stopped = gate.stopped if gate is not None else None
     return CellRun(
-        entry.run,
-        entry.run_name,
-        State.WAITING if between else entry.state,
-        value,
-        curve.last.value if curve.last is not None else None,
-        curve.course,
-        entry.epochs_done,
-        entry.epochs_skipped,
-        entry.epochs_total,
-        (stopped.reason or stopped.rule) if stopped is not None else None,
-        gate is not None and gate.paused is not None,
-        over,
+        key=entry.run,
+        name=entry.run_name,
+        state=State.WAITING if between_epochs else entry.state,
+        value=value,
+        last=curve.last.value if curve.last is not None else None,
+        course=curve.course,
+        done=entry.epochs_done,
+        skipped=entry.epochs_skipped,
+        total=entry.epochs_total,
+        stopped=(stopped.reason or stopped.rule) if stopped is not None else None,
+        paused=gate is not None and gate.paused is not None,
+        over=over,
     )
 
 
@@ -279,36 +286,36 @@ def _cells(
     runs: Iterable[CellRun],
     goal: Goal | None,
 ) -> dict[tuple[Point, Point], GridCell]:
-    across = columns.names if columns is not None else ()
-    found: dict[tuple[Point, Point], list[CellRun]] = {}
+    column_names = columns.names if columns is not None else ()
+    groups: dict[tuple[Point, Point], list[CellRun]] = {}
     for run in runs:
-        at = sweep.values(run.key, rows.names), sweep.values(run.key, across)
-        found.setdefault(at, []).append(run)
-    for group in found.values():
+        key = sweep.values(run.key, rows.names), sweep.values(run.key, column_names)
+        groups.setdefault(key, []).append(run)
+    for group in groups.values():
         group.sort(key=lambda run: cost(run, goal))
-    ranked = [cost(group[0], goal) for group in found.values() if group[0].value is not None]
+    ranked = [cost(group[0], goal) for group in groups.values() if group[0].value is not None]
     order = sorted(ranked) if goal is not None else []
-    wide = columns.points if columns is not None else ((),)
+    column_points = columns.points if columns is not None else ((),)
     return {
-        (row, column): _cell(row, column, found[row, column], order, goal)
+        (row, column): _cell(row, column, groups[row, column], order, goal)
         for row in rows.points
-        for column in wide
-        if (row, column) in found
+        for column in column_points
+        if (row, column) in groups
     }
 
 
 def _cell(
     row: Point, column: Point, runs: Sequence[CellRun], order: Sequence[float], goal: Goal | None
 ) -> GridCell:
-    state = min((run.state for run in runs), key=URGENCY.index)
+    state = min((run.state for run in runs), key=STATE_PRIORITY.index)
     ranked = bool(order) and runs[0].value is not None
-    # Of equal values each has the place of the first.
+    # Equal values have the rank of the first one.
     rank = bisect_left(order, cost(runs[0], goal)) + 1 if ranked else None
-    return GridCell(row, column, tuple(runs), state, rank)
+    return GridCell(row=row, column=column, runs=tuple(runs), state=state, rank=rank)
 
 
 def cost(run: CellRun, goal: Goal | None) -> float:
-    """What is less for a better run; infinite without a value."""
+    """The value with the sign of a loss, smaller for a better run; infinite without a value."""
     if run.value is None:
         return math.inf
     return -run.value.value if goal == "max" else run.value.value
@@ -323,8 +330,8 @@ def _best_by(cells: Iterable[GridCell], side: int) -> dict[Point, GridCell]:
     groups: dict[Point, list[GridCell]] = {}
     for cell in cells:
         groups.setdefault((cell.row, cell.column)[side], []).append(cell)
-    found = {point: _best(group) for point, group in groups.items()}
-    return {point: cell for point, cell in found.items() if cell is not None}
+    best_cells = {point: _best(group) for point, group in groups.items()}
+    return {point: cell for point, cell in best_cells.items() if cell is not None}
 
 
 def _folded(
@@ -338,7 +345,7 @@ def _folded(
         return ()
     used = {*rows.names, *(columns.names if columns is not None else ()), *fixed}
     shown = (*rows.names, *(columns.names if columns is not None else ()))
-    found = []
+    folded = []
     for axis in sweep.axes:
         if used.intersection(axis.names):
             continue
@@ -347,54 +354,57 @@ def _folded(
             values.setdefault(sweep.values(run.key, shown), set()).add(
                 sweep.values(run.key, axis.names)
             )
-        found.append(Folded(axis, max(map(len, values.values()), default=0)))
-    return tuple(found)
+        folded.append(Folded(axis, max(map(len, values.values()), default=0)))
+    return tuple(folded)
 
 
-# --- going on to another choice -----------------------------------------------------------------
+# --- changes of the choice ----------------------------------------------------------------------
 
 
-def next_pair(of: Grid, choice: GridChoice) -> GridChoice:
+def next_pair(current: Grid, choice: GridChoice) -> GridChoice:
     """The next two variables as rows and columns; the metric stays."""
-    pairs = choices(of.sweep)
-    shown = {of.rows, of.columns}
-    at = next((i for i, pair in enumerate(pairs) if set(pair) == shown), -1)
-    rows, columns = pairs[(at + 1) % len(pairs)]
+    pairs = choices(current.sweep)
+    shown = {current.rows, current.columns}
+    index = next((i for i, pair in enumerate(pairs) if set(pair) == shown), -1)
+    rows, columns = pairs[(index + 1) % len(pairs)]
     return GridChoice(rows.names, columns.names if columns is not None else (), (), choice.metric)
 
 
-def swapped(of: Grid, choice: GridChoice) -> GridChoice:
+def swapped(current: Grid, choice: GridChoice) -> GridChoice:
     """Rows as columns, columns as rows; a list stays one."""
-    if of.rows is None or of.columns is None:
+    if current.rows is None or current.columns is None:
         return choice
-    return GridChoice(of.columns.names, of.rows.names, choice.fixed, choice.metric)
+    return GridChoice(current.columns.names, current.rows.names, choice.fixed, choice.metric)
 
 
-def next_fixed(of: Grid, choice: GridChoice) -> GridChoice:
-    """One after the other every value of what is folded is held fixed, then none is. What goes
-    together is fixed together."""
-    shown = {*(of.rows.names if of.rows else ()), *(of.columns.names if of.columns else ())}
-    folded = [axis for axis in of.sweep.axes if not shown.intersection(axis.names)]
+def next_fixed(current: Grid, choice: GridChoice) -> GridChoice:
+    """The next value of the folded axes as fixed, in turn, then none. Axes are fixed as a whole."""
+    shown = {
+        *(current.rows.names if current.rows else ()),
+        *(current.columns.names if current.columns else ()),
+    }
+    folded = [axis for axis in current.sweep.axes if not shown.intersection(axis.names)]
     steps: list[tuple[tuple[str, Value], ...]] = [()]
     steps += [tuple(zip(axis.names, p, strict=True)) for axis in folded for p in axis.points]
-    at = steps.index(of.fixed) if of.fixed in steps else 0
-    rows, columns = of.rows, of.columns
+    index = steps.index(current.fixed) if current.fixed in steps else 0
+    rows, columns = current.rows, current.columns
     return GridChoice(
         rows.names if rows is not None else (),
         columns.names if columns is not None else (),
-        steps[(at + 1) % len(steps)],
+        steps[(index + 1) % len(steps)],
         choice.metric,
     )
 
 
-# --- how far it is ------------------------------------------------------------------------------
+# --- progress -----------------------------------------------------------------------------------
 
 
 @frozen
 class CellState:
-    """Cells (the points of the sweep that are shown) by where they stand, and their epochs.
-    ``stopped``: of those that are over, how many a gate ended; ``paused``: of those that wait, how
-    many wait at theirs."""
+    """Numbers of cells (the shown points of the sweep) by progress, and of their epochs.
+
+    ``stopped``: finished cells that a gate ended; ``paused``: waiting cells that wait at a gate.
+    """
 
     points: int
     over: int
@@ -408,24 +418,24 @@ class CellState:
     total: int
 
 
-def standing(of: Grid) -> CellState:
-    """How far the sweep is."""
-    cells = list(of.cells.values())
+def standing(current: Grid) -> CellState:
+    """The progress of the sweep."""
+    cells = list(current.cells.values())
     need = [cell for cell in cells if cell.state in NEEDS]
-    calm = [cell for cell in cells if cell.state not in NEEDS]
-    over = [cell for cell in calm if cell.over]
-    moving = [cell for cell in calm if not cell.over and cell.state in MOVING]
-    rest = [cell for cell in calm if not cell.over and cell.state not in MOVING]
-    waiting = [cell for cell in rest if cell.state not in (State.IDLE, State.RETRYING)]
+    others = [cell for cell in cells if cell.state not in NEEDS]
+    over = [cell for cell in others if cell.over]
+    moving = [cell for cell in others if not cell.over and cell.state in ACTIVE_STATES]
+    inactive = [cell for cell in others if not cell.over and cell.state not in ACTIVE_STATES]
+    waiting = [cell for cell in inactive if cell.state not in (State.IDLE, State.RETRYING)]
     return CellState(
-        len(cells),
-        len(over),
-        sum(cell.stopped for cell in over),
-        len(moving),
-        len(rest) - len(waiting),
-        len(need),
-        len(waiting),
-        sum(cell.paused for cell in waiting),
-        sum(cell.done for cell in cells),
-        sum(cell.total for cell in cells),
+        points=len(cells),
+        over=len(over),
+        stopped=sum(cell.stopped for cell in over),
+        moving=len(moving),
+        idle=len(inactive) - len(waiting),
+        need=len(need),
+        waiting=len(waiting),
+        paused=sum(cell.paused for cell in waiting),
+        done=sum(cell.done for cell in cells),
+        total=sum(cell.total for cell in cells),
     )
