@@ -1,4 +1,4 @@
-"""How estimates and rates are written: the same words in commands and on screens."""
+"""Text of estimates and rates, shared by commands and screens."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from metlmon.text.formatting import DAY, HOUR, MINUTE, count, number, plain
 
 UNITS: Final = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"))
 
-SURE: Final = 2.0
-ROUGH: Final = 5.0
-"""An estimate is good when the late end of its interval is less than twice the early one, and
-rough when it is more than five times as much."""
+GOOD_RATIO: Final = 2.0
+ROUGH_RATIO: Final = 5.0
+"""Upper to lower end of the interval: a good estimate is below 2, a rough one above 5."""
 
-FEW: Final = 5
-"""Of fewer epochs than this nothing good can be said."""
+MIN_SAMPLES: Final = 5
+"""Minimum samples of an estimate that is not rough."""
 
 
 def _in_unit(seconds: float) -> tuple[int, str]:
-    """Two of a unit at least: 36 h tell more than 1 d."""
+    """Amount and unit, with at least two of a unit: 36 h is more precise than 1 d."""
     for unit, name in UNITS:
         if seconds >= 1.95 * unit:
             return max(1, round(seconds / unit)), name
@@ -48,40 +47,40 @@ def span(value: Interval | None, ascii: bool = False) -> str:
     """``6 d (4–9 d)``."""
     if value is None:
         return ""
-    return _within(about(value.middle, ascii), between(value.low, value.high, ascii))
+    return _with_interval(about(value.middle, ascii), between(value.low, value.high, ascii))
 
 
-def _within(middle: str, ends: str) -> str:
-    """``6 d (4–9 d)``; only ``6 d`` where both ends are written like that too."""
+def _with_interval(middle: str, ends: str) -> str:
+    """``6 d (4–9 d)``; only ``6 d`` if both ends have the same text."""
     return middle if middle == ends else f"{middle} ({ends})"
 
 
 def sureness(value: Interval) -> str:
-    """``good``, ``fair`` or ``rough``, by the width of the interval and what it is made from."""
-    if value.samples < FEW or value.high > ROUGH * max(1.0, value.low):
+    """``good``, ``fair`` or ``rough``, by the width of the interval and the number of samples."""
+    if value.samples < MIN_SAMPLES or value.high > ROUGH_RATIO * max(1.0, value.low):
         return "rough"
-    return "good" if value.high < SURE * max(1.0, value.low) else "fair"
+    return "good" if value.high < GOOD_RATIO * max(1.0, value.low) else "fair"
 
 
 def rate(value: Rate | None, ascii: bool = False) -> str:
-    """``17 epochs/day``; of less than a day ``12 epochs in 5 h``; nothing before the first."""
+    """``17 epochs/day``; for less than a day ``12 epochs in 5 h``; "" without epochs."""
     if value is None or not value.epochs:
         return ""
     if value.seconds < DAY:
         return f"{count(value.epochs, 'epoch', ascii=ascii)} in {about(value.seconds, ascii)}"
     per_day = value.per_day
-    shown = f"{per_day:.1f}" if per_day < 9.95 else number(round(per_day), ascii)
-    return f"{shown} epochs/day"
+    per_day_text = f"{per_day:.1f}" if per_day < 9.95 else number(round(per_day), ascii)
+    return f"{per_day_text} epochs/day"
 
 
 def pace(value: EpochDurations | None, ascii: bool = False) -> str:
-    """``6 h (5–18 h) of 10``: what an epoch took, its middle half, of how many."""
+    """``6 h (5–18 h)``: the median and the quartiles of the epoch durations."""
     if value is None:
         return ""
-    told = about(value.median, ascii)
+    text = about(value.median, ascii)
     if value.lower is None or value.upper is None:
-        return told
-    return _within(told, between(value.lower, value.upper, ascii))
+        return text
+    return _with_interval(text, between(value.lower, value.upper, ascii))
 
 
 def epochs(outlook: Forecast, ascii: bool = False) -> str:
@@ -92,8 +91,10 @@ def epochs(outlook: Forecast, ascii: bool = False) -> str:
 
 
 def done_in(outlook: Forecast, ascii: bool = False, brief: bool = False) -> str:
-    """``done in 6 d (4–9 d) without run4, which is held``; when it was; or why it cannot be
-    said. Of a copy that is not live it holds from its own moment on."""
+    """``done in 6 d (4–9 d) without run4, which is held``, the date, or why there is none.
+
+    For an ensemble that is not live the time counts from as-of.
+    """
     if outlook.ended is not None:
         return f"done since {minute(outlook.ended)}"
     if outlook.span is None:
@@ -101,40 +102,40 @@ def done_in(outlook: Forecast, ascii: bool = False, brief: bool = False) -> str:
         if why.startswith("not before"):
             return f"no estimate {why.removeprefix('not ')}"
         return f"end {why}" if why.startswith("unknown") else why
-    told = span(outlook.span, ascii)
-    told = f"done in {told}" if outlook.live else f"{told} to go then"
-    return told + without(outlook.without, ascii, brief)
+    text = span(outlook.span, ascii)
+    text = f"done in {text}" if outlook.live else f"{text} to go then"
+    return text + without(outlook.without, ascii, brief)
 
 
-def without(left_out: Sequence[tuple[str, str]], ascii: bool = False, brief: bool = False) -> str:
+def without(excluded: Sequence[tuple[str, str]], ascii: bool = False, brief: bool = False) -> str:
     """`` without run4, which is held``; `` without 3 runs, which are held``."""
-    if not left_out:
+    if not excluded:
         return ""
     if brief:
-        return f" without {count(len(left_out), 'run', ascii=ascii)}"
-    if len(left_out) == 1:
-        name, why = left_out[0]
+        return f" without {count(len(excluded), 'run', ascii=ascii)}"
+    if len(excluded) == 1:
+        name, why = excluded[0]
         return f" without {plain(name, 24, ascii)}, which {why}"
-    reasons = {why for _, why in left_out}
-    told = f" without {count(len(left_out), 'run', ascii=ascii)}"
+    reasons = {why for _, why in excluded}
+    text = f" without {count(len(excluded), 'run', ascii=ascii)}"
     if len(reasons) > 1:
-        return f"{told} that do not go on"
+        return f"{text} that do not go on"
     why = reasons.pop()
     plural = {
         "is held": "are held",
         "was removed": "were removed",
         "does not go on": "do not go on",
     }
-    return f"{told}, which {plural.get(why, why)}"
+    return f"{text}, which {plural.get(why, why)}"
 
 
 def minute(when: datetime | None) -> str:
-    """``2025-11-14 08:14``; nothing for None."""
+    """``2025-11-14 08:14``; "" for None."""
     return "" if when is None else f"{when:%Y-%m-%d %H:%M}"
 
 
 def run_left(run: RunForecast, ascii: bool = False) -> str:
-    """``6 d (4–9 d)`` of a run; when it ended; why it cannot be said."""
+    """``6 d (4–9 d)`` for a run, the date of its end, or why there is no estimate."""
     if not run.left:
         word = "stopped" if run.stopped else "done"
         return f"{word} {minute(run.ended)}" if run.ended is not None else word

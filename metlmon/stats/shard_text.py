@@ -1,4 +1,4 @@
-"""How a bag is told: the same words in the command and on the screen."""
+"""Text of bags, shared by the command and the screen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ NAME_LIMIT: Final = 40
 
 @frozen
 class ShardHeadline:
-    """How far a bag is, in parts: ``412 of 1 000 shards done``, ``31 running``, ``5 held``, ``done
-    in 9 h (7–12 h)`` (``when_brief``: not without what), ``3 stragglers``; "" for what there is
-    not."""
+    """The progress of a bag in parts; a part that does not apply is "".
+
+    ``412 of 1 000 shards done``, ``31 running``, ``5 held``, ``done in 9 h (7–12 h)``
+    (``when_brief``: without the excluded shards), ``3 stragglers``.
+    """
 
     done: str
     running: str
@@ -29,7 +31,7 @@ class ShardHeadline:
 
 
 def answer(bag: Bag, live: bool, ascii: bool = False) -> ShardHeadline:
-    """The first line of a bag, told of now (``live``) or of then."""
+    """The headline of a bag, in the present (``live``) or as of the past."""
     total = count(bag.total, "shard", ascii=ascii)
     held = [
         f"{number(n, ascii)} {word}"
@@ -38,40 +40,43 @@ def answer(bag: Bag, live: bool, ascii: bool = False) -> ShardHeadline:
     ]
     lagging = len(bag.stragglers)
     return ShardHeadline(
-        f"{number(bag.done, ascii)} of {total} done",
-        f"{number(bag.running, ascii)} running" if bag.running else "",
-        ", ".join(held),
-        when(bag, live, ascii),
-        when(bag, live, ascii, brief=True),
-        count(lagging, "straggler", ascii=ascii) if lagging else "",
+        done=f"{number(bag.done, ascii)} of {total} done",
+        running=f"{number(bag.running, ascii)} running" if bag.running else "",
+        held=", ".join(held),
+        when=when(bag, live, ascii),
+        when_brief=when(bag, live, ascii, brief=True),
+        stragglers=count(lagging, "straggler", ascii=ascii) if lagging else "",
     )
 
 
 def when(bag: Bag, live: bool, ascii: bool = False, brief: bool = False) -> str:
-    """``done in 9 h (7–12 h) without 2 that are held or failed``; when it was; or why it cannot
-    be said."""
+    """``done in 9 h (7–12 h) without 2 that are held or failed``, the date, or why none."""
     if bag.span is None:
         if bag.why_not is not None:
             if bag.why_not.startswith("not "):
                 return f"no estimate {bag.why_not.removeprefix('not ')}"
             return f"end {bag.why_not}" if bag.why_not.startswith("unknown") else bag.why_not
         return f"done since {estimate_text.minute(bag.ended)}" if bag.ended is not None else "done"
-    told = estimate_text.span(bag.span, ascii)
-    told = f"done in {told}" if live else f"{told} to go then"
+    text = estimate_text.span(bag.span, ascii)
+    text = f"done in {text}" if live else f"{text} to go then"
     if not bag.without or brief:
-        return told
+        return text
     verb = "is" if bag.without == 1 else "are"
-    return f"{told} without {number(bag.without, ascii)} that {verb} held or failed"
+    return f"{text} without {number(bag.without, ascii)} that {verb} held or failed"
 
 
 def rate(pace: ShardRate | None, ascii: bool = False) -> str:
-    """``61 shards/h``; of less than one a day's."""
+    """``61 shards/h``; below one per hour, the rate per day."""
     if pace is None:
         return ""
-    each = pace.per_hour
-    if 0 < each < 1:
-        return f"{24 * each:.1f} shards/day"
-    return f"{each:.1f} shards/h" if each < 9.95 else f"{number(round(each), ascii)} shards/h"
+    per_hour = pace.per_hour
+    if 0 < per_hour < 1:
+        return f"{24 * per_hour:.1f} shards/day"
+    return (
+        f"{per_hour:.1f} shards/h"
+        if per_hour < 9.95
+        else f"{number(round(per_hour), ascii)} shards/h"
+    )
 
 
 def window(pace: ShardRate, ascii: bool = False) -> str:
@@ -85,12 +90,12 @@ def times(spread: ShardTimes | None, ascii: bool = False) -> str:
         return ""
     middle = between(spread.lower, spread.upper, ascii)
     most = estimate_text.about(spread.ninetieth, ascii)
-    of = number(spread.shards, ascii)
-    return f"{duration(spread.median, ascii)} (half {middle}, 9 in 10 below {most}) of {of}"
+    total = number(spread.shards, ascii)
+    return f"{duration(spread.median, ascii)} (half {middle}, 9 in 10 below {most}) of {total}"
 
 
 def states(bag: Bag, ascii: bool = False) -> list[tuple[State, str]]:
-    """Each state that there is, and ``▶ 31 running``."""
+    """Each state that occurs, with its text ``▶ 31 running``."""
     return [
         (state, f"{STATES[state].mark(ascii)} {number(n, ascii)} {STATES[state].word}")
         for state, n in bag.states.items()
@@ -98,12 +103,12 @@ def states(bag: Bag, ascii: bool = False) -> list[tuple[State, str]]:
 
 
 def name(bag: Bag, ascii: bool = False) -> str:
-    """What its nodes are called: ``shard*``."""
+    """The name pattern of its nodes: ``shard*``."""
     return plain(bag.stem, NAME_LIMIT, ascii)
 
 
 def no_bag() -> list[str]:
-    """Why there is none, and what would make one."""
+    """The text shown without a bag: what a bag is, and how to create one."""
     return [
         "No bag here: a bag is four or more nodes of no run with the same submit file, whose "
         "names differ by a number only (shard000, shard001, ...), and none of which waits for "

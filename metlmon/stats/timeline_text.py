@@ -1,7 +1,7 @@
-"""A timeline as characters: which cell shows what, and the axis above them.
+"""Timeline as characters: the symbols of the cells, the axis, and the concurrency chart.
 
-Nothing here knows a terminal: a cell is a sign (glyph, letter, colour), which screens and
-commands write each in their own way.
+Independent of the terminal: a cell is a symbol (glyph, letter, colour) that screens and commands
+render in their own way.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ SIGNS: Final[Mapping[CellKind, Symbol]] = {
     CellKind.HELD: Symbol("╳", "H", "held", Colour.VERMILLION, Weight.BOLD),
     CellKind.STOPPED: Symbol("┄", "~", "interrupted", Colour.PURPLE),
 }
-"""The textures are those of the other bars. Each glyph, letter and colour is told apart
-without the others."""
+"""Textures as in other bars. Glyph, letter and colour are each sufficient to distinguish kinds."""
 
-_RANK: Final[Mapping[CellKind, int]] = {
+_PRIORITY: Final[Mapping[CellKind, int]] = {
     CellKind.HELD: 0,
     CellKind.STOPPED: 1,
     CellKind.LOST: 2,
@@ -70,28 +69,28 @@ _OUTCOMES: Final[Mapping[str, CellKind]] = {
     "in_flight": CellKind.FLYING,
 }
 
-# By name here: Python 3.11 looks a member of an Enum up by a function each time.
+# Local names: in Python 3.11 each access to an Enum member is a function call.
 _RUNNING: Final = State.RUNNING
-_FLYING: Final = CellKind.FLYING
-_IDLE: Final = CellKind.IDLE
+_IN_FLIGHT_CELL: Final = CellKind.FLYING
+_IDLE_CELL: Final = CellKind.IDLE
 
 
 def outcome_kind(entry: ExecutionEntry) -> CellKind:
-    """What an execution came to: good, lost, or still running."""
+    """The cell kind of an execution: good, lost, or running."""
     return _OUTCOMES[entry.kind]
 
 
 def kind_of(span: TimelineSpan) -> CellKind:
-    """What a span is drawn as."""
+    """The cell kind of a span."""
     if span.state is _RUNNING:
-        return _FLYING if span.execution is None else outcome_kind(span.execution)
-    return _KINDS.get(span.state, _IDLE)
+        return _IN_FLIGHT_CELL if span.execution is None else outcome_kind(span.execution)
+    return _KINDS.get(span.state, _IDLE_CELL)
 
 
-def kinds_beside(made: Timeline) -> frozenset[CellKind]:
-    """What its lanes show besides executions."""
-    states = {span.state for lane in made.lanes for span in lane.spans}
-    return frozenset(_KINDS.get(state, _IDLE) for state in states - {_RUNNING})
+def kinds_beside(timeline: Timeline) -> frozenset[CellKind]:
+    """The cell kinds of the lanes other than executions."""
+    states = {span.state for lane in timeline.lanes for span in lane.spans}
+    return frozenset(_KINDS.get(state, _IDLE_CELL) for state in states - {_RUNNING})
 
 
 # --- sites ----------------------------------------------------------------------------------
@@ -106,15 +105,14 @@ _COLOURS: Final = (
     Colour.BLUE,
     Colour.PLAIN,
 )
-"""Seven colours and eight textures: 56 sites before a pair comes again. The colour of what is
-held is none of them."""
+"""Seven colours and eight textures: 56 sites without repetition. Excludes the colour of holds."""
 
 _LETTERS: Final = "ABCDEFGIJKLMNOPQRSTUVWXYZ0123456789"
-"""No H: that is what is held in ASCII."""
+"""Without H, which denotes holds in ASCII."""
 
 
 def site_signs(sites: Sequence[str | None]) -> dict[str | None, Symbol]:
-    """A sign for each site; its letter is the first of its name that is free."""
+    """A symbol for each site; its letter is the first free one of its name."""
     signs: dict[str | None, Symbol] = {}
     taken: set[str] = set()
     for at, site in enumerate(sites):
@@ -132,12 +130,12 @@ SignOf = Callable[[ExecutionEntry], Symbol]
 
 
 def by_outcome(entry: ExecutionEntry) -> Symbol:
-    """An execution's sign by what it came to."""
+    """The symbol of an execution by outcome."""
     return SIGNS[outcome_kind(entry)]
 
 
 def by_site(signs: Mapping[str | None, Symbol]) -> SignOf:
-    """An execution's sign by where it ran."""
+    """The symbol of an execution by site."""
     return lambda entry: signs[entry.site]
 
 
@@ -146,7 +144,7 @@ def by_site(signs: Mapping[str | None, Symbol]) -> SignOf:
 
 @frozen
 class VisibleWindow:
-    """What of the time is in view: from ``start``, in so many cells of ``each`` seconds."""
+    """The visible part of the timeline: ``cells`` of ``each`` seconds, from ``start``."""
 
     start: float
     each: float
@@ -157,27 +155,26 @@ class VisibleWindow:
         return self.start + self.each * self.cells
 
     def cell(self, at: float) -> int:
-        """The cell that a moment is in; outside of 0 … cells-1 where it is not in view."""
+        """The cell of a position; outside 0 … cells-1 if it is not visible."""
         return math.floor((at - self.start) / self.each)
 
 
-LEAST_SECONDS: Final = 10.0
-"""What the whole of a timeline is at least shown as: one event alone has no length."""
+MIN_SECONDS: Final = 10.0
+"""Minimum length of the window of a whole timeline: a single event has no length."""
 
 
-def whole(made: Timeline, cells: int) -> VisibleWindow:
-    """The window that has everything in it."""
-    return VisibleWindow(0.0, max(made.length, LEAST_SECONDS) / max(1, cells), max(1, cells))
+def whole(timeline: Timeline, cells: int) -> VisibleWindow:
+    """The window of the whole timeline."""
+    return VisibleWindow(0.0, max(timeline.length, MIN_SECONDS) / max(1, cells), max(1, cells))
 
 
 def lane_cells(lane: Lane, window: VisibleWindow, sign_of: SignOf) -> list[Symbol | None]:
-    """What each cell of a lane shows; None where no job was in the queue.
+    """The symbol of each cell of a lane; None where no job was in the queue.
 
-    Where several things happened in one cell, the one that matters most: a hold before
-    suspension and lost connections, these before executions, these before transfers, these
-    before waiting in the queue. Among equals that which took most of the cell: so a hold of a
-    minute is seen in a cell of a day, and a failure of a second does not hide the hours of
-    good work beside it.
+    A cell with several spans shows the kind of the highest priority: holds, suspension and lost
+    connections, executions, transfers, waiting in the queue. Among equal ones the longest wins.
+    A hold of a minute thus shows in a cell of a day, and a failure of a second does not hide
+    hours of good work.
     """
     numbers: dict[Symbol, int] = {}
     ranks: list[int] = []
@@ -187,28 +184,29 @@ def lane_cells(lane: Lane, window: VisibleWindow, sign_of: SignOf) -> list[Symbo
         sign = SIGNS[kind]
         if span.execution is not None and span.state is _RUNNING:
             sign = sign_of(span.execution)
-        # Numbers stand for the signs: there are more cells than spans, and to look a sign up
-        # takes longer than all else.
+        # Integers stand for symbols, since hashing a symbol would dominate the run time.
         number = numbers.setdefault(sign, len(ranks))
         if number == len(ranks):
-            ranks.append(_RANK[kind])
-        for cell, seconds in _shares(span.at, span.until, window):
-            found = best[cell]
-            found[number] = found.get(number, 0.0) + seconds
+            ranks.append(_PRIORITY[kind])
+        for cell, seconds in _cell_overlaps(span.at, span.until, window):
+            weights = best[cell]
+            weights[number] = weights.get(number, 0.0) + seconds
     signs = list(numbers)
-    return [signs[_foremost(found, ranks)] if found else None for found in best]
+    return [signs[_dominant(weights, ranks)] if weights else None for weights in best]
 
 
-def _foremost(found: Mapping[int, float], ranks: Sequence[int]) -> int:
-    """Of the signs in a cell the one of the least rank; of equals that of most seconds."""
-    if len(found) == 1:
-        return next(iter(found))
-    return min(found, key=lambda number: (ranks[number], -found[number]))
+def _dominant(weights: Mapping[int, float], ranks: Sequence[int]) -> int:
+    """The symbol of a cell: the least rank, among equal ones the most seconds."""
+    if len(weights) == 1:
+        return next(iter(weights))
+    return min(weights, key=lambda number: (ranks[number], -weights[number]))
 
 
-def _shares(at: float, until: float, window: VisibleWindow) -> list[tuple[int, float]]:
-    """The cells that a stretch touches, and its seconds in each. One without any length (it
-    has just begun) takes its cell with nothing."""
+def _cell_overlaps(at: float, until: float, window: VisibleWindow) -> list[tuple[int, float]]:
+    """The cells that an interval overlaps, with the seconds in each.
+
+    An interval without length (it has just begun) yields its cell with 0 seconds.
+    """
     start, each = window.start, window.each
     low, high = max(at, start), min(until, window.end)
     if high < low or (high == low and at != until):
@@ -230,8 +228,7 @@ Cell = tuple[str, Symbol | None]
 def lettered(
     cells: Sequence[Symbol | None], ascii: bool, sites: Iterable[Symbol] = ()
 ) -> list[Cell]:
-    """One character for each cell. A site's letter stands where it begins (in ASCII all
-    along): neither colours nor textures need to be learnt."""
+    """One character for each cell; a site's letter marks its start (in ASCII every cell)."""
     letters = frozenset(sites)
     out: list[Cell] = []
     for at, sign in enumerate(cells):
@@ -239,14 +236,14 @@ def lettered(
             out.append((" ", None))
             continue
         begins = at == 0 or cells[at - 1] != sign
-        goes_on = at + 1 < len(cells) and cells[at + 1] == sign
-        label = sign in letters and begins and goes_on
+        continues = at + 1 < len(cells) and cells[at + 1] == sign
+        label = sign in letters and begins and continues
         out.append((sign.letter if label else sign.mark(ascii), sign))
     return out
 
 
 def epoch_labels(lane: Lane, window: VisibleWindow) -> str:
-    """The numbers of the epochs below where each begins, as far as they find room."""
+    """The epoch numbers at the start of each epoch, where there is room."""
     seen: set[int] = set()
     out = ""
     for span in lane.between(window.start, window.end):
@@ -278,17 +275,17 @@ _MONTHS: Final = (
 )
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WEEKDAY_CELLS: Final = 14
-"""From so many cells a day on there is room for the day's name."""
+"""Minimum cells per day for the name of the weekday."""
 
 _GAP: Final = 2
 
 
-def axis(made: Timeline, window: VisibleWindow, ascii: bool) -> str:
-    """Ticks with the local time of each, as near to each other as their labels allow."""
+def axis(timeline: Timeline, window: VisibleWindow, ascii: bool) -> str:
+    """The axis: ticks with local times, as dense as their labels allow."""
     bar = "|" if ascii else "│"
     out = ""
-    for when, label in _ticks(made, window):
-        at = window.cell(made.seconds(when))
+    for when, label in _ticks(timeline, window):
+        at = window.cell(timeline.seconds(when))
         text = bar + label
         if 0 <= at < window.cells and at >= len(out) + (1 if out else 0):
             out = out.ljust(at) + (text if at + len(text) <= window.cells else bar)
@@ -296,24 +293,27 @@ def axis(made: Timeline, window: VisibleWindow, ascii: bool) -> str:
 
 
 def nice_step(seconds: float) -> int:
-    """The largest round number of seconds (of minutes, hours, up to a day) that is not above
-    this one; 1 at least."""
+    """The largest round step (up to a day) that is not above ``seconds``; at least 1."""
     return max((step for step in _STEPS if step <= min(seconds, DAY)), default=1)
 
 
-def snapped(made: Timeline, at: float, step: int) -> float:
-    """The moment nearest to ``at`` whose local time is a multiple of ``step`` seconds."""
-    when = made.moment(at)
+def snapped(timeline: Timeline, at: float, step: int) -> float:
+    """The position nearest to ``at`` whose local time is a multiple of ``step`` seconds."""
+    when = timeline.moment(at)
     if when is None:
         return at
     since = when - datetime.combine(when.date(), datetime.min.time())
-    off = since.total_seconds() % step
-    near = when - timedelta(seconds=off) if off * 2 < step else when + timedelta(seconds=step - off)
-    return made.seconds(near)
+    excess = since.total_seconds() % step
+    nearest = (
+        when - timedelta(seconds=excess)
+        if excess * 2 < step
+        else when + timedelta(seconds=step - excess)
+    )
+    return timeline.seconds(nearest)
 
 
-def _ticks(made: Timeline, window: VisibleWindow) -> Iterable[tuple[datetime, str]]:
-    first, last = made.moment(window.start), made.moment(window.end)
+def _ticks(timeline: Timeline, window: VisibleWindow) -> Iterable[tuple[datetime, str]]:
+    first, last = timeline.moment(window.start), timeline.moment(window.end)
     if first is None or last is None:
         return
     for step in _STEPS:
@@ -339,7 +339,7 @@ def _ticks(made: Timeline, window: VisibleWindow) -> Iterable[tuple[datetime, st
 def _aligned(first: datetime, step: int) -> datetime:
     midnight = datetime.combine(first.date(), datetime.min.time())
     if step >= DAY:
-        # The first day of the calendar was a Monday: weeks begin with one.
+        # Day 1 of the proleptic calendar is a Monday, so that weeks start on Mondays.
         return midnight - timedelta(days=(first.toordinal() - 1) % (step // DAY))
     since = (first - midnight).total_seconds()
     return midnight + timedelta(seconds=since // step * step)
@@ -358,61 +358,62 @@ def _label_of(step: int, cells: float) -> Callable[[datetime], str]:
     return label
 
 
-# --- how many at a time ---------------------------------------------------------------------
+# --- concurrency ----------------------------------------------------------------------------
 
 
 @frozen
 class Stack:
-    """Mean numbers at a time within one cell, by sign; ``total`` is their sum."""
+    """Mean concurrency within one cell by symbol; ``total`` is their sum."""
 
     parts: tuple[tuple[Symbol, float], ...]
     total: float
 
 
 def stacks(
-    made: Timeline, window: VisibleWindow, sign_of: SignOf, order: Sequence[Symbol], gpus: bool
+    timeline: Timeline, window: VisibleWindow, sign_of: SignOf, order: Sequence[Symbol], gpus: bool
 ) -> list[Stack]:
-    """How many ran at a time, for each cell: the mean over the cell, so that the area is the
-    GPU-seconds (or with ``gpus`` false the seconds) that were used. ``order``: from the
-    bottom up."""
+    """The mean concurrency in each cell, so that the area is the GPU-seconds used.
+
+    With ``gpus`` false: the seconds. ``order``: of the symbols, from the bottom up.
+    """
     numbers: dict[Symbol, int] = {}
     sums: list[dict[int, float]] = [{} for _ in range(window.cells)]
     start, end, each = window.start, window.end, window.each
-    for ran in made.ran:
+    for ran in timeline.ran:
         if ran.until <= start or ran.at >= end:
             continue
         weight = (ran.entry.gpus or 0) if gpus else 1
         number = numbers.setdefault(sign_of(ran.entry), len(numbers))
-        for cell, seconds in _shares(ran.at, ran.until, window):
-            found = sums[cell]
-            found[number] = found.get(number, 0.0) + weight * seconds / each
+        for cell, seconds in _cell_overlaps(ran.at, ran.until, window):
+            weights = sums[cell]
+            weights[number] = weights.get(number, 0.0) + weight * seconds / each
     signs = list(numbers)
-    place = {sign: at for at, sign in enumerate(order)}
-    places = [place.get(sign, len(place)) for sign in signs]
-    drawn = []
-    for found in sums:
-        parts = tuple((signs[at], found[at]) for at in sorted(found, key=places.__getitem__))
-        drawn.append(Stack(parts, sum(found.values())))
-    return drawn
+    position = {sign: at for at, sign in enumerate(order)}
+    positions = [position.get(sign, len(position)) for sign in signs]
+    columns = []
+    for weights in sums:
+        parts = tuple((signs[at], weights[at]) for at in sorted(weights, key=positions.__getitem__))
+        columns.append(Stack(parts, sum(weights.values())))
+    return columns
 
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 
 
 def stacked_rows(columns: Sequence[Stack], top: int, height: int, ascii: bool) -> list[list[Cell]]:
-    """``height`` rows of cells from the top down; ``top`` is what the full height stands for."""
+    """``height`` rows of cells from the top down; ``top`` is the value of the full height."""
     return [
-        [_piece(column, top, level, height, ascii) for column in columns]
+        [_stack_cell(column, top, level, height, ascii) for column in columns]
         for level in reversed(range(height))
     ]
 
 
-def _piece(column: Stack, top: int, level: int, height: int, ascii: bool) -> Cell:
+def _stack_cell(column: Stack, top: int, level: int, height: int, ascii: bool) -> Cell:
     eighths = round(column.total / top * height * 8) if top else 0
     if column.total > 0:
         eighths = max(1, eighths)
-    here = max(0, min(8, eighths - 8 * level))
-    if not here:
+    filled = max(0, min(8, eighths - 8 * level))
+    if not filled:
         return " ", None
     low, high = level * top / height, min(column.total, (level + 1) * top / height)
     below, most, sign = 0.0, -1.0, None
@@ -424,10 +425,10 @@ def _piece(column: Stack, top: int, level: int, height: int, ascii: bool) -> Cel
     if sign is None:
         return " ", None
     if ascii:
-        return (sign.letter if here >= 4 or level == 0 else " "), sign
-    return (sign.glyph if here == 8 else _EIGHTHS[here]), sign
+        return (sign.letter if filled >= 4 or level == 0 else " "), sign
+    return (sign.glyph if filled == 8 else _EIGHTHS[filled]), sign
 
 
 def ceiling(columns: Iterable[Stack]) -> int:
-    """What the full height of a chart of these stands for: a whole number, 1 at least."""
+    """The value of the full height of a chart: an integer, at least 1."""
     return max(1, math.ceil(round(max((column.total for column in columns), default=0.0), 6)))
