@@ -1,4 +1,4 @@
-"""Backtest of the estimates: predictions from past snapshots, compared with the actual times.
+"""Backtest of the estimates: past predictions against the actual times.
 
 The estimates are computed as of the times at which 25, 50 and 75 % of the epochs completed so far
 were completed. For an unfinished ensemble they predict when each run reached its last completed
@@ -178,7 +178,7 @@ def _trials(
 
 
 def naive(ledger: Ledger) -> dict[str, Callable[[int], float]]:
-    """For each run, a function from a number of epochs to the naive prediction in seconds.
+    """For each run, a function from a number of epochs to the naive prediction.
 
     It is based on the run's last cycle (or else the newest of all runs) alone, less the time
     since the start of the current one.

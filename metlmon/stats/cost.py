@@ -178,7 +178,7 @@ def _interval(history: CostHistory, epochs: int, runs: float) -> tuple[float, fl
 
 
 def told(estimate: Cost, of: str, ascii: bool = False) -> Iterable[str]:
-    """The estimate as text lines: the cost and its source. ``of``: the ensemble of the history."""
+    """The estimate as text lines; ``of`` names the ensemble of the history."""
     dash = "-" if ascii else "–"
     interval = f"{_hours(estimate.lower, ascii)}{dash}{_hours(estimate.upper, ascii)}"
     suffix = ", evaluations not in it" if estimate.evaluations else ""

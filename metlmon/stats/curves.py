@@ -1,4 +1,4 @@
-"""Learning curves: each metric by epoch, per run and as a band over the ensemble or a cohort.
+"""Learning curves: metrics by epoch, per run and as a band over several runs.
 
 Values come from the files of the trainings (:mod:`metlmon.jobfiles`). Non-finite values (NaN,
 infinities) are reported per run and excluded from medians. Epochs are numbered like nodes, from 0.
@@ -248,7 +248,7 @@ def _best_text(metric_curves: Curves, ascii: bool) -> str:
 
 
 def told_course(curve: MetricCurve) -> str:
-    """``diverged in 3``, ``no better since 12``, ``improves, NaN in 2``: without the symbol."""
+    """``diverged in 3``, ``no better since 12``, ``improves, NaN in 2``."""
     if curve.course is Course.NONE and curve.points:
         return "no goal"
     text = sign_of(curve).word
@@ -282,7 +282,7 @@ def streams(stats_input: StatsInput) -> Mapping[JobId, Streamed]:
 
 
 def metric_names(stats_input: StatsInput) -> tuple[str, ...]:
-    """All metrics of any run: the primary one, then validation, test and training by name."""
+    """All metrics: the primary one, then validation, test and training by name."""
     names = {name for training in stats_input.trainings.values() for name in training.metrics}
     primary = stats_input.settings.metrics.primary
 
@@ -298,7 +298,7 @@ def metric_names(stats_input: StatsInput) -> tuple[str, ...]:
 
 
 def goal_of(metric: str, metrics: MetricSettings) -> Goal | None:
-    """The goal of a metric: as configured for the primary one, else inferred from its name."""
+    """The goal of a metric: configured for the primary one, else by its name."""
     if metric == metrics.primary:
         return "max" if metrics.goal == "max" else "min"
     if metric.lower().startswith(NO_GOAL_PREFIXES):
@@ -307,7 +307,7 @@ def goal_of(metric: str, metrics: MetricSettings) -> Goal | None:
 
 
 def curves(stats_input: StatsInput, metric: str | None = None) -> Curves:
-    """The curves of ``metric``; None: the primary one, or the first if no run has that."""
+    """The curves of ``metric``; None: the primary one, else the first."""
     names = metric_names(stats_input)
     primary = stats_input.settings.metrics.primary
     wanted = metric or (primary if primary in names or not names else names[0])

@@ -160,7 +160,7 @@ def _infer_dagman_starts(jobs: Sequence[JobEntry]) -> list[datetime]:
 
 
 def _gaps(jobs: Sequence[JobEntry]) -> list[tuple[DowntimeInterval, JobEntry]]:
-    """Intervals without a job in the queue, each with the last job that left before it."""
+    """Intervals without a job in the queue, each with the last job before it."""
     gaps: list[tuple[DowntimeInterval, JobEntry]] = []
     last_job: JobEntry | None = None
     idle_since: datetime | None = None

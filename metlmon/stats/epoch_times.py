@@ -1,4 +1,4 @@
-"""Epoch durations from completion to completion, and the durations expected from them.
+"""Epoch durations from completion to completion, and a model of future ones.
 
 A cycle is the time from the completion of the previous epoch (for a run's first epoch: from its
 submission) to the completion of an epoch. It includes queue waits, transfers, lost executions and
@@ -90,7 +90,7 @@ def counted(ledger: Ledger) -> dict[str, list[EpochEntry]]:
 
 
 def elapsed(ledger: Ledger, start: datetime, end: datetime) -> float:
-    """Seconds between two times, never negative; 0 if only one of them has a time zone."""
+    """Seconds between two times, never negative; 0 if only one has a time zone."""
     if (start.tzinfo is None) != (end.tzinfo is None):
         return 0.0
     return max(0.0, ledger.between(start, end))
@@ -384,7 +384,7 @@ class Executions:
         return groups
 
     def risk(self, age: float) -> float:
-        """The probability that an execution of this age is lost; few samples: near one in ten."""
+        """The probability that an execution of this age is lost; 0.1 without samples."""
         good = len(self._good) - bisect_right(self._good, age)
         lost = len(self._lost) - bisect_right(self._lost, age)
         return (lost + 0.2) / (good + lost + 2.0)

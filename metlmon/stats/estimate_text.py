@@ -56,7 +56,7 @@ def _with_interval(middle: str, ends: str) -> str:
 
 
 def sureness(value: Interval) -> str:
-    """``good``, ``fair`` or ``rough``, by the width of the interval and the number of samples."""
+    """``good``, ``fair`` or ``rough``, by interval width and number of samples."""
     if value.samples < MIN_SAMPLES or value.high > ROUGH_RATIO * max(1.0, value.low):
         return "rough"
     return "good" if value.high < GOOD_RATIO * max(1.0, value.low) else "fair"
@@ -91,7 +91,7 @@ def epochs(outlook: Forecast, ascii: bool = False) -> str:
 
 
 def done_in(outlook: Forecast, ascii: bool = False, brief: bool = False) -> str:
-    """``done in 6 d (4–9 d) without run4, which is held``, the date, or why there is none.
+    """``done in 6 d (4–9 d) without run4, which is held``, the date, or why not.
 
     For an ensemble that is not live the time counts from as-of.
     """

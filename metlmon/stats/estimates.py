@@ -1,4 +1,4 @@
-"""Estimates of the remaining time of epochs, runs and the ensemble, with 80 % intervals.
+"""Estimated remaining time of epochs, runs and the ensemble, with intervals.
 
 The median comes from the ensemble's own history (:mod:`metlmon.stats.epoch_times`): the epochs
 left times the duration of a cycle of the run, plus the remaining time of the current epoch given
@@ -82,7 +82,7 @@ class Interval:
 
 @frozen
 class EpochDurations:
-    """Median and quartiles of a run's cycles in seconds; no quartiles of fewer than three."""
+    """Median and quartiles of a run's cycles in seconds; None of fewer than three."""
 
     median: float
     lower: float | None
@@ -158,7 +158,7 @@ def outlook(stats_input: StatsInput) -> Forecast:
 
 
 def expected(stats_input: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
-    """The forecast with ``goals``: the numbers of epochs at which the runs count as done.
+    """The forecast with ``goals``: numbers of epochs at which runs count as done.
 
     A backtest sets them to the epochs that an unfinished ensemble has completed.
     """
@@ -422,7 +422,7 @@ class _Estimator:
     def _current_epoch(
         self, run: RunEntry, epoch: EpochEntry, permutations: _CommonRandomNumbers
     ) -> _CurrentEpoch | None:
-        """The state of the run's first unfinished epoch; None if there is no estimate of it."""
+        """The run's first unfinished epoch; None if there is no estimate of it."""
         entries = [self.executions.in_flight.get(job) for job in epoch.jobs]
         running = [entry for entry in entries if entry is not None]
         if not running:
@@ -462,7 +462,7 @@ class _Estimator:
 
 
 def _before_gate_end(epochs: Iterable[EpochEntry], ends_before: int) -> Iterator[EpochEntry]:
-    """The epochs that are done or come before ``ends_before``, where the gate ends the run."""
+    """The epochs that are done or before ``ends_before``, where the gate ends."""
     for epoch in epochs:
         if epoch.state in DONE or epoch.epoch is None or epoch.epoch < ends_before:
             yield epoch

@@ -1,7 +1,6 @@
-"""The columns of the frames: what each one is called, holds and means.
+"""Registry of the frames' columns: name, type, unit, meaning and value.
 
-One registry. The frames are built from it, files are exported by it, and what is printed
-about them is written from it, so that none of the three can say something else.
+Frames, exported files and the printed documentation all derive from it, so that they agree.
 """
 
 from __future__ import annotations
@@ -22,17 +21,20 @@ NUMBER: Final = "float64"
 TRUTH: Final = "boolean"
 WORD: Final = "category"
 TIME: Final = "datetime64[us]"
-"""Types as pandas names them. Those of text, whole numbers and truth can hold "not known".
-Times are in microseconds: nanoseconds end in the year 2262, and a damaged log says 9999."""
+"""Types by their pandas names; text, integers and booleans are nullable. Times have microseconds:
+nanoseconds end in the year 2262, and damaged logs contain 9999."""
 
 TIMES_UNIT: Final = "local time"
-"""Of the access point, as stamps in logs are."""
+"""That of the access point, as in logs."""
 
 
 @frozen
 class FrameColumn:
-    """One column. ``unit``: of its numbers, "" where there is none; ``of``: its value in one
-    entry of the ledger; ``words``: all that a :data:`WORD` can be."""
+    """One column of a frame.
+
+    ``unit``: of its numbers, or ""; ``of``: returns its value for an entry of the ledger;
+    ``words``: the categories of a :data:`WORD` column.
+    """
 
     name: str
     dtype: str
@@ -69,7 +71,7 @@ def _number(name: str, unit: str, meaning: str, of: Of = None) -> FrameColumn:
     return FrameColumn(name, NUMBER, unit, meaning, of or attrgetter(name))
 
 
-def _truth(name: str, meaning: str) -> FrameColumn:
+def _boolean(name: str, meaning: str) -> FrameColumn:
     return FrameColumn(name, TRUTH, "", meaning, attrgetter(name))
 
 
@@ -77,22 +79,22 @@ def _time(name: str, meaning: str, of: Of = None) -> FrameColumn:
     return FrameColumn(name, TIME, TIMES_UNIT, meaning, of or attrgetter(name))
 
 
-def _word(name: str, words: Iterable[str], meaning: str, of: Of = None) -> FrameColumn:
+def _category(name: str, words: Iterable[str], meaning: str, of: Of = None) -> FrameColumn:
     listed = tuple(str(word) for word in words)
     return FrameColumn(name, WORD, "", meaning, of or attrgetter(name), listed)
 
 
-def _gpu_hours(of_what: str) -> tuple[FrameColumn, ...]:
+def _gpu_hours(subject: str) -> tuple[FrameColumn, ...]:
     """GPU-hours of an entry that has GPU-seconds of all three kinds."""
     return (
-        _number("gpu_hours_good", "GPU h", f"{of_what} that ended well", lambda e: e.good / HOUR),
+        _number("gpu_hours_good", "GPU h", f"{subject} that ended well", lambda e: e.good / HOUR),
         _number(
-            "gpu_hours_bad", "GPU h", f"{of_what} that ended in any other way", _hours_of("bad")
+            "gpu_hours_bad", "GPU h", f"{subject} that ended in any other way", _hours_of("bad")
         ),
         _number(
             "gpu_hours_in_flight",
             "GPU h",
-            f"{of_what} that have not ended, up to as-of",
+            f"{subject} that have not ended, up to as-of",
             _hours_of("in_flight"),
         ),
         _number("gpu_hours", "GPU h", "the three together", _all_hours),
@@ -158,7 +160,7 @@ OWNER: Final = (
     _text("node", "its node"),
     *RUN_NAMES,
     _count("epoch", "number of the epoch in the node's name"),
-    _truth("training", "its node is an epoch (not an evaluation, not another node)"),
+    _boolean("training", "its node is an epoch (not an evaluation, not another node)"),
     _text("target", "where it was sent: VAR ResourceName"),
 )
 
@@ -169,7 +171,7 @@ IN_DAG: Final = _text(
 RUNS: Final = (
     *RUN_NAMES,
     _text("dag", "top-level DAG file of its latest epoch"),
-    _word("state", State, "state of its latest epoch; completed when all are done"),
+    _category("state", State, "state of its latest epoch; completed when all are done"),
     _count("epochs_total", "its epochs"),
     _count("epochs_done", "epochs completed, the inferred ones included"),
     _count("epochs_inferred", "epochs taken for completed because a later one was submitted"),
@@ -179,7 +181,7 @@ RUNS: Final = (
     _text("latest_node", "node of that epoch", _latest("node")),
     _count("latest_cluster", "its job: cluster", _latest("cluster")),
     _count("latest_proc", "its job: proc", _latest("proc")),
-    _word("latest_state", State, "its state", _latest("state")),
+    _category("latest_state", State, "its state", _latest("state")),
     _time("latest_since", "since when it is in that state", _latest("since")),
     _number("latest_seconds", "s", "how long it is in that state", _latest("seconds")),
     _count("latest_attempt", "tries of its node so far", _latest("attempt")),
@@ -198,9 +200,9 @@ EPOCHS: Final = (
     _text("node", "its node"),
     _count("epoch", "number in the node's name"),
     _count("epoch_var", "number in VAR epoch"),
-    _truth("counts", "this node counts for its epoch (another DAG may have the epoch, too)"),
-    _word("state", State, "its state"),
-    _truth("inferred", "taken for completed because a later node was submitted"),
+    _boolean("counts", "this node counts for its epoch (another DAG may have the epoch, too)"),
+    _category("state", State, "its state"),
+    _boolean("inferred", "taken for completed because a later node was submitted"),
     _text("target", "where it was sent: VAR ResourceName"),
     _time("first_submitted", "submission of its first job"),
     _time(
@@ -217,7 +219,7 @@ EPOCHS: Final = (
     _text("longest_site", "site of its longest execution"),
     _text("longest_gpu", "GPU model of its longest execution"),
     _number("longest_seconds", "s", "how long its longest execution ran"),
-    _truth(
+    _boolean(
         "hidden",
         "the execution that completed it is shorter than half its longest one: that one trained it",
     ),
@@ -228,7 +230,7 @@ EPOCHS: Final = (
 JOBS: Final = (
     *JOB_KEY,
     *OWNER,
-    _word("state", State, "its state"),
+    _category("state", State, "its state"),
     _time("submitted", "when it was submitted"),
     _time("ended", "when it left the queue"),
     _count("holds", "how often it was held", lambda entry: len(entry.holds)),
@@ -238,7 +240,7 @@ JOBS: Final = (
     _count("bytes_received", "received by its executions", unit="bytes"),
     _count("memory_mb", "the most it used (006 events, and usage when it ended)", unit="MB"),
     _count("request_memory_mb", "what it requested", unit="MB"),
-    _truth("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
+    _boolean("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
     IN_DAG,
 )
 
@@ -259,8 +261,8 @@ EXECUTIONS: Final = (
     _number("suspended_seconds", "s", "suspended of that", attrgetter("suspended")),
     _number("gpu_seconds", "GPU s", "seconds × GPUs; empty when their number is not known"),
     _number("gpu_hours", "GPU h", "the same in hours", _execution_hours),
-    _word("outcome", Outcome, "how it ended"),
-    _word(
+    _category("outcome", Outcome, "how it ended"),
+    _category(
         "kind", ("good", "bad", "in_flight"), "the same in three: return value 0, or not, or yet"
     ),
     _count("code", "hold code or vacate code of its end"),
@@ -269,14 +271,14 @@ EXECUTIONS: Final = (
     _text("reason", "the reason as logged"),
     _count("return_value", "return value"),
     _count("signal", "signal that killed it"),
-    _truth("uncertain", "its end was not logged; taken from the event that proves it was over"),
+    _boolean("uncertain", "its end was not logged; taken from the event that proves it was over"),
     _number("wait_seconds", "s", "idle before it, without the transfer", attrgetter("wait")),
     _number("transfer_seconds", "s", "input transfer before it", attrgetter("transfer")),
     _count("bytes_sent", "sent by it; over a job they add up to the job's", unit="bytes"),
     _count("bytes_received", "received by it, in the same way", unit="bytes"),
-    _truth("final", "it completed its epoch"),
-    _truth("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
-    _truth("counted", "in a window of time: it ended in it, or is in flight in the last one"),
+    _boolean("final", "it completed its epoch"),
+    _boolean("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
+    _boolean("counted", "in a window of time: it ended in it, or is in flight in the last one"),
     IN_DAG,
 )
 
@@ -284,11 +286,11 @@ TRANSFERS: Final = (
     *JOB_KEY,
     RUN_KEY,
     _count("epoch", "number of the epoch in the node's name"),
-    _word("direction", ("input", "output"), "input goes to the machine, output comes back"),
+    _category("direction", ("input", "output"), "input goes to the machine, output comes back"),
     _time("start", "when it started; empty when that was not logged"),
     _time("end", "when it finished or was broken off; empty in flight"),
     _number("seconds", "s", "from start to end, or to as-of"),
-    _word(
+    _category(
         "outcome",
         ("ok", "aborted", "unfinished", "in-flight"),
         "of an input: ok when an execution followed, aborted when none did, unfinished when it "
@@ -297,7 +299,7 @@ TRANSFERS: Final = (
     _text("host", "the other end, as logged"),
     _text("site", "site of that host, as far as executions or rules tell"),
     _number("queue_seconds", "s", "waited for a turn to transfer"),
-    _truth("counted", "in a window of time: it ended in it, or is in flight in the last one"),
+    _boolean("counted", "in a window of time: it ended in it, or is in flight in the last one"),
 )
 
 EVENTS: Final = (
@@ -306,13 +308,13 @@ EVENTS: Final = (
     _count("number", "event number; every one but 006, which jobs have in memory_mb alone"),
     _text("name", "its name, as HTCondor has it"),
     _text("text", "first line, and the reason below it; never a value of Environment"),
-    _truth("damaged", "it was cut in the log"),
+    _boolean("damaged", "it was cut in the log"),
 )
 
 
 @frozen
 class FrameTable:
-    """One frame: what a row is, and its columns in order."""
+    """One frame: the meaning of a row, and its columns in order."""
 
     name: str
     row: str
@@ -334,7 +336,7 @@ TABLES: Final[dict[str, FrameTable]] = {
 
 
 def markdown(tables: Iterable[FrameTable]) -> str:
-    """The columns as Markdown, one table for each frame."""
+    """The documentation of the columns in Markdown, one table for each frame."""
     parts = []
     for table in tables:
         lines = [
@@ -343,13 +345,15 @@ def markdown(tables: Iterable[FrameTable]) -> str:
             "| column | type | unit | meaning |",
         ]
         lines.append("|---|---|---|---|")
-        lines += [f"| {c.name} | {c.dtype} | {c.unit} | {_told(c)} |" for c in table.columns]
+        lines += [
+            f"| {c.name} | {c.dtype} | {c.unit} | {_meaning_text(c)} |" for c in table.columns
+        ]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
 def listing(tables: Iterable[FrameTable], width: int) -> str:
-    """The columns for a terminal of ``width`` cells."""
+    """The documentation of the columns for a terminal of ``width`` cells."""
     from textwrap import wrap
 
     parts = []
@@ -360,9 +364,9 @@ def listing(tables: Iterable[FrameTable], width: int) -> str:
         for column in table.columns:
             start = f"  {column.name:<{name}}  {_kind(column):<{kind}}  "
             room = max(20, width - len(start))
-            told = wrap(_told(column), room, break_on_hyphens=False)
-            lines.append(start + told[0])
-            lines += [" " * len(start) + rest for rest in told[1:]]
+            meaning_lines = wrap(_meaning_text(column), room, break_on_hyphens=False)
+            lines.append(start + meaning_lines[0])
+            lines += [" " * len(start) + rest for rest in meaning_lines[1:]]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -373,8 +377,8 @@ def _kind(column: FrameColumn) -> str:
     )
 
 
-def _told(column: FrameColumn) -> str:
-    """The meaning, and the words of a column that has only a few."""
+def _meaning_text(column: FrameColumn) -> str:
+    """The meaning of a column, with its categories if these are few."""
     if not column.words or column.words == tuple(State):
         return column.meaning
     return f"{column.meaning}; one of {', '.join(column.words)}"

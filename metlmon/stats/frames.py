@@ -56,7 +56,7 @@ def load(
     tz: str | None = None,
     live: bool | None = None,
 ) -> Frames:
-    """Read a dagdir (or one DAG file), with its ``metlmon.toml``, in its current state.
+    """Read the current state of a dagdir (or one DAG file) and its ``metlmon.toml``.
 
     ``as_of``: a past state instead, in the logs' local time. ``tz``: the access point's time
     zone, e.g. "America/Chicago", which makes the frames' times aware. ``live``: durations extend
@@ -120,7 +120,7 @@ class Frames:
 
     @property
     def events(self) -> pd.DataFrame:
-        """A row for each event of a job but 006 (memory), which only ``jobs.memory_mb`` shows."""
+        """A row for each event of a job but 006, which only ``jobs.memory_mb`` shows."""
         return self.frame("events")
 
     @property

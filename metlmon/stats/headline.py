@@ -1,4 +1,4 @@
-"""Headline statistics of the dashboard: forecast, epoch rate, and the most severe incident."""
+"""Headline of the dashboard: forecast, epoch rate, most severe incident."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ FULL_DISK: Final = re.compile(r"disk quota exceeded|no space left on device|\bEN
 
 
 class IncidentSeverity(IntEnum):
-    """Severity: nothing to do; costs time or accuracy; a run is stopped until a person acts."""
+    """Severity: nothing to do; time or accuracy lost; a run stopped until an action."""
 
     NOTE = 1
     WARNING = 2
@@ -107,7 +107,7 @@ def incidents(stats_input: StatsInput) -> tuple[Incident, ...]:
 
 
 def pressing(stats_input: StatsInput, all_incidents: Sequence[Incident]) -> list[Incident]:
-    """The incidents for the header, the most severe first: ongoing or recent, and not notes.
+    """The incidents for the header, most severe first: ongoing or recent, no notes.
 
     Past incidents of completed runs only are excluded.
     """
@@ -184,7 +184,7 @@ class _LogGap:
 
 
 def _log_gaps(stats_input: StatsInput) -> list[_LogGap]:
-    """The gap around each group of missing ends, since the last logged start or end before it."""
+    """The gap before each group of missing ends, since the last logged time."""
     ledger = stats_input.ledger
     lost = [e for e in ledger.executions if e.uncertain and e.end is not None and not e.dagman]
     if not lost:
@@ -212,7 +212,7 @@ def _silence_limit(stats_input: StatsInput) -> float:
 
 
 def log_gaps(stats_input: StatsInput) -> Iterator[Incident]:
-    """Gaps in the log while jobs ran, damage without a lost end, and logs that fell silent."""
+    """Gaps in the log while jobs ran, other damage, and logs that fell silent."""
     ledger = stats_input.ledger
     glued = [notice for notice in stats_input.status.warnings if notice.kind == "glued-header"]
     where = ", ".join(f"{notice.file}:{notice.line}" for notice in glued[:3])
@@ -744,7 +744,7 @@ def _names_other_target(target: str, site: str | None, known: frozenset[str]) ->
 
 
 def _misses_target(target: str, site: str | None, known: frozenset[str]) -> bool:
-    """Did a job miss its target? A pool-wide target is missed only at another target's site.
+    """Did a job miss its target? A pool-wide one only at another target's site.
 
     The rule is that of the snapshot builder.
     """
@@ -799,8 +799,10 @@ def configuration_changes(stats_input: StatsInput) -> Iterator[Incident]:
 def _changes(
     versions: Sequence[int], arguments: Mapping[int, Mapping[str, str]]
 ) -> Iterator[tuple[str, int, str, int, str]]:
-    """The changed arguments: name, last version with the first value, that value, first version
-    with another value, that value."""
+    """The changed arguments, with versions and values before and after the change.
+
+    Name, last version with the first value, that value, first other version, its value.
+    """
     names = sorted({name for version in versions for name in arguments[version]})
     for name in names:
         plain = name.lstrip("-").lower()

@@ -1,4 +1,4 @@
-"""Kaplan–Meier estimate of a survival curve from weighted, right-censored durations.
+"""Kaplan–Meier survival curve of weighted, right-censored durations.
 
 A duration that is still in progress is censored: it can lengthen an estimate, never shorten it.
 E. L. Kaplan and P. Meier, J. Am. Stat. Assoc. 53 (1958); the weighted product-limit estimate.
@@ -90,7 +90,7 @@ class KaplanMeier:
         return self.left[index - 1] if index else 1.0
 
     def remaining(self, share: float, age: float = 0.0) -> float:
-        """The ``share`` quantile (0 ≤ share < 1) of the seconds left, given survival to ``age``."""
+        """The quantile at ``share`` (0–1, not 1) of the seconds left at ``age``."""
         target_survival = self.lasting(age) * (1 - share)
         low, high = bisect_right(self.times, age), len(self.left)
         while low < high:

@@ -1,4 +1,4 @@
-"""Usage for the report: epochs and GPU-hours by GPU model, site, cause, run and time.
+"""Usage for the report: epochs and GPU-hours by GPU, site, cause, run and time.
 
 Computed from the ledger alone (:mod:`metlmon.stats.totals`), for all time or one window. Units are
 seconds and GPU-seconds; None means unknown.
@@ -73,7 +73,7 @@ class UsageShare:
 
 @frozen
 class BoxPlot:
-    """A box plot of durations in seconds: quartiles (interpolated), whisker ends, outliers."""
+    """A box plot of durations in seconds: interpolated quartiles, whiskers, outliers."""
 
     n: int
     low: float
@@ -120,7 +120,7 @@ class LossByCause:
 
 @frozen
 class Series:
-    """Time series over adjacent windows: completed epochs, GPU-seconds by outcome and by site."""
+    """Epochs completed, and GPU-seconds by outcome and by site, in adjacent windows."""
 
     unit: Unit
     windows: tuple[TimeWindow, ...]
@@ -133,7 +133,7 @@ class Series:
 
 @frozen
 class ReportUsage:
-    """The usage of one window. ``whole``: the complete ledger; ``part``: clipped to the window.
+    """Usage of a window. ``whole``: the complete ledger; ``part``: the clipped one.
 
     ``epochs``: distinct completed epochs. ``unplaced``: those without a successful execution in
     the logs (marked done, or inferred); ``unlogged``: those without any execution. ``unmoored``:
@@ -495,7 +495,7 @@ def box(values: Iterable[float]) -> BoxPlot | None:
 
 
 def epoch_boxes(usage: ReportUsage, key: Callable[[ExecutionEntry], K]) -> dict[K, BoxPlot]:
-    """Box plots of the durations of completed epochs by ``key``, the most epochs first."""
+    """Box plots of the durations of completed epochs by ``key``, most epochs first."""
     groups = grouped(usage.finals, lambda pair: key(pair[0]))
     boxes = {
         name: box_plot

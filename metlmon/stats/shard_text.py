@@ -50,7 +50,7 @@ def answer(bag: Bag, live: bool, ascii: bool = False) -> ShardHeadline:
 
 
 def when(bag: Bag, live: bool, ascii: bool = False, brief: bool = False) -> str:
-    """``done in 9 h (7–12 h) without 2 that are held or failed``, the date, or why none."""
+    """``done in 9 h (7–12 h) without 2 that are held or failed``, or why not."""
     if bag.span is None:
         if bag.why_not is not None:
             if bag.why_not.startswith("not "):

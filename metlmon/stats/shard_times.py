@@ -34,7 +34,7 @@ RUNNING: Final = frozenset(
 
 @frozen
 class WorkSpan:
-    """An interval in which a machine worked on a shard, in seconds since the group's start."""
+    """An interval of work on a shard, in seconds since the group's start."""
 
     begin: float
     end: float
@@ -160,7 +160,7 @@ class _ShardWorkBuilder:
         )
 
     def _counted_executions(self, complete: bool) -> list[ExecutionEntry]:
-        """The executions that count: good ones since the last restart, and those in progress.
+        """The executions that count: good ones since a restart, and those in progress.
 
         Of several parallel processes, those of each process.
         """

@@ -1,4 +1,4 @@
-"""Bags: groups of equal, independent nodes (the shards of a large inference), and their progress.
+"""Bags: groups of equal, independent nodes (the shards of a large inference).
 
 A bag is a group of nodes of one DAG, of no run, with the same submit file, whose names differ in
 one number only, and none of which depends on another. The DAG files alone determine it.
@@ -523,7 +523,7 @@ class _BagBuilder:
         return STRAGGLER_FACTOR * percentile(durations, 0.9) if durations else curve.mean
 
     def _samples(self) -> Iterator[Lifetime]:
-        """The durations of shards; those in progress and interrupted attempts are censored."""
+        """The durations of shards; attempts in progress or interrupted are censored."""
         for work in self.work.values():
             if work.seconds is not None:
                 yield Lifetime(work.seconds)
@@ -550,7 +550,7 @@ def _shard_times(seconds: Sequence[float]) -> ShardTimes | None:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The quantile at ``share`` (0–1) of sorted values, interpolated (the inclusive method)."""
+    """The quantile at ``share`` (0–1) of sorted values (the inclusive method)."""
     position = share * (len(ordered) - 1)
     lower = int(position)
     upper = min(lower + 1, len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""Monte Carlo estimate (fixed seeds) of the remaining time of a set of independent shards.
+"""Monte Carlo estimate (fixed seeds) of the remaining time of a bag.
 
 Each trial is a list schedule: as many machines as recently, each taking the next shard when it is
 free. Shard durations come from the survival curve (:mod:`metlmon.stats.kaplan_meier`), where shards
@@ -92,7 +92,7 @@ class _ShardDurationModel:
         return min(MAX_SLOW_SHARE, gamma(count, z) * count / (self.curve.events + PSEUDOCOUNT))
 
     def slow_probability(self, share: float, age: float) -> float:
-        """The probability that a shard of this age is slow, given the ``share`` of slow shards."""
+        """The probability that a shard of this age is slow, given the slow ``share``."""
         if age >= self.slow or self.share >= 1:
             return 1.0
         ordinary_survival = max(0.0, self.survival(age) - self.share) / (1 - self.share)

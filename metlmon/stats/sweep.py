@@ -1,4 +1,4 @@
-"""Detection of swept variables: VARS that are constant within a run and differ between runs.
+"""Swept variables: VARS that are constant within a run and differ between runs.
 
 Based on the nodes of the DAG files alone. Macro names are case-insensitive, as in HTCondor
 (manual: "Submit File Macros").
@@ -33,7 +33,7 @@ Point: TypeAlias = tuple[Value, ...]
 
 @frozen
 class Variable:
-    """A swept variable: ``name`` in its first spelling, and its sorted distinct ``values``."""
+    """A swept variable: ``name`` in its first spelling, and its sorted ``values``."""
 
     name: str
     values: tuple[Value, ...]
@@ -41,7 +41,7 @@ class Variable:
 
 @frozen
 class Axis:
-    """One variable, or several that vary together (as by ``zip``); ``points``: sorted values."""
+    """One variable, or several that vary together (a zip); ``points`` are sorted."""
 
     names: tuple[str, ...]
     points: tuple[Point, ...]
@@ -116,7 +116,7 @@ def swept(nodes: Nodes) -> SweepVariables:
 
 
 def _constant_values(nodes: Iterable[DescribedNode]) -> tuple[dict[str, str], set[str]]:
-    """The values of a run's variables, and the names that vary within it, in lower case."""
+    """The variables of a run by lower-case name, and the names that vary within it."""
     constants: dict[str, str] = {}
     varies: set[str] = set()
     for node in nodes:
@@ -145,7 +145,7 @@ def _identifies_run(
 
 
 def _axes(sweep: SweepVariables) -> list[Axis]:
-    """Group variables that vary together; axes with a distinct value for each run come last."""
+    """Group variables that vary together; axes that are unique per run come last."""
     groups: list[list[str]] = []
     for variable in sweep.variables:
         for group in groups:
@@ -164,7 +164,7 @@ def _vary_together(sweep: SweepVariables, one: str, other: str) -> bool:
 
 
 def choices(sweep: SweepVariables) -> list[tuple[Axis, Axis | None]]:
-    """The possible rows and columns: all pairs of axes, the one with more points as rows.
+    """Possible rows and columns: all pairs of axes, that with more points as rows.
 
     For a single axis: a list, followed by the pairs of its variables.
     """
@@ -192,7 +192,7 @@ Order: TypeAlias = tuple[int, float, tuple[tuple[int, int, str], ...], str]
 
 
 def value_order(value: Value) -> Order:
-    """Sort key: numbers by value, then text in natural order (``b2``, ``b10``), then unset."""
+    """Sort key: numbers, then text in natural order (``b2``, ``b10``), then unset."""
     if value is None:
         return 2, 0.0, (), ""
     text = value.strip()

@@ -1,4 +1,4 @@
-"""Sweep grid: two swept variables as rows and columns, with progress and best value per cell.
+"""Sweep grid: two variables as rows and columns, progress and best per cell.
 
 :mod:`metlmon.stats.sweep` finds the variables; metrics and goals are those of
 :mod:`metlmon.stats.curves`. Further variables are folded (a cell has the best over them) or fixed
@@ -142,7 +142,7 @@ class GridCell:
 
 @frozen
 class Folded:
-    """An axis that is neither rows nor columns; ``most``: maximum of its values per cell."""
+    """An axis that is neither rows nor columns; ``most``: its values per cell."""
 
     axis: Axis
     most: int
@@ -199,7 +199,7 @@ def grid_of(choice: GridChoice) -> GridStat:
 
 
 def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
-    """The sweep of the ensemble by ``choice``; axes that no longer exist are chosen anew."""
+    """The sweep grid for ``choice``; axes that no longer exist are chosen anew."""
     sweep = swept(stats_input.described().nodes)
     metric_curves = curves_in(stats_input, choice.metric)
     rows, columns = _axes(sweep, choice)
@@ -315,7 +315,7 @@ def _cell(
 
 
 def cost(run: CellRun, goal: Goal | None) -> float:
-    """The value with the sign of a loss, smaller for a better run; infinite without a value."""
+    """The value, negated if more is better; infinite without a value."""
     if run.value is None:
         return math.inf
     return -run.value.value if goal == "max" else run.value.value
@@ -378,7 +378,7 @@ def swapped(current: Grid, choice: GridChoice) -> GridChoice:
 
 
 def next_fixed(current: Grid, choice: GridChoice) -> GridChoice:
-    """The next value of the folded axes as fixed, in turn, then none. Axes are fixed as a whole."""
+    """Fix the next value of the folded axes, in turn, then none."""
     shown = {
         *(current.rows.names if current.rows else ()),
         *(current.columns.names if current.columns else ()),
@@ -401,7 +401,7 @@ def next_fixed(current: Grid, choice: GridChoice) -> GridChoice:
 
 @frozen
 class CellState:
-    """Numbers of cells (the shown points of the sweep) by progress, and of their epochs.
+    """Numbers of cells (the shown points) by progress, and of their epochs.
 
     ``stopped``: finished cells that a gate ended; ``paused``: waiting cells that wait at a gate.
     """

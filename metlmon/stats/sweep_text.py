@@ -1,4 +1,4 @@
-"""How a sweep is told: the same words in the command and on the screen."""
+"""Text of sweeps, shared by the command and the screen."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from metlmon.stats.curves import Course, course_sign
 from metlmon.stats.sweep import Axis, Point, Value
 from metlmon.stats.sweep_grid import NEEDS, Grid, GridCell, standing
 from metlmon.text.formatting import STATES, Symbol, clip_middle, count, number, plain, unknown
-from metlmon.text.formatting import metric as metric_told
+from metlmon.text.formatting import metric as format_metric
 
 VALUE_LIMIT: Final = 24
-"""Characters of a value as a row or a column is called."""
+"""Maximum characters of a value as a row or column label."""
 
-NAMED_LIMIT: Final = 48
-WHOLE_LIMIT: Final = 400
-"""And where it stands in a sentence, and where there is all the room that it needs."""
+FIXED_VALUE_LIMIT: Final = 48
+FULL_VALUE_LIMIT: Final = 400
+"""Maximum characters of a value in a sentence, and where it is shown in full."""
 
-BEFORE: Final = 8
-"""Characters that stay before those in which long values differ, where no part begins there."""
+CONTEXT_LENGTH: Final = 8
+"""Characters kept before the first difference of long values, if there is no separator."""
 
-PARTS: Final = "/_- ,;:="
-"""Behind these a part of a path or a name begins."""
+SEPARATORS: Final = "/_- ,;:="
+"""Separators between the parts of a path or name."""
 
 NAME_LIMIT: Final = 24
 
@@ -34,10 +34,12 @@ BEST: Final = "★"
 
 @frozen
 class SweepHeadline:
-    """Which point is best, and how far the sweep is, in parts: ``best 0.2308 at lr 0.03, width
-    64``, ``run17 epoch 4``, ``7 of 10 points done, 3 stopped`` (``points_short``: ``7 of 10
-    done``), ``2 running, 1 paused``, ``1 needs a person``, ``43 of 60 epochs``; "" for what
-    there is not."""
+    """The best point and the progress of a sweep in parts, which can be "".
+
+    ``best 0.2308 at lr 0.03, width 64``, ``run17 epoch 4``, ``7 of 10 points done, 3 stopped``
+    (``points_short``: ``7 of 10 done``), ``2 running, 1 paused``, ``1 needs a person``,
+    ``43 of 60 epochs``.
+    """
 
     best: str
     where: str
@@ -49,83 +51,93 @@ class SweepHeadline:
 
 
 def value(of: Value, ascii: bool = False) -> str:
-    """A value as it is; a dash where it is not given."""
-    return unknown(ascii) if of is None else plain(of, WHOLE_LIMIT, ascii) or '""'
+    """The full text of a value; a dash if it is not set."""
+    return unknown(ascii) if of is None else plain(of, FULL_VALUE_LIMIT, ascii) or '""'
 
 
 def labels(axis: Axis, ascii: bool = False) -> dict[Point, str]:
-    """What each point is called: ``0.1``, of variables that go together ``0.1 + 20``. Long values
-    are shortened, so that what they differ in is left (:func:`_short`)."""
-    short = [_short([at[i] for at in axis.points], ascii) for i, _ in enumerate(axis.names)]
+    """The label of each point: ``0.1``; for several variables ``0.1 + 20``.
+
+    Long values are shortened to the part in which they differ (:func:`_short_values`).
+    """
+    short_texts = [
+        _short_values([point[i] for point in axis.points], ascii) for i, _ in enumerate(axis.names)
+    ]
     return {
-        at: " + ".join(names[each] for names, each in zip(short, at, strict=True))
-        for at in axis.points
+        point: " + ".join(names[value] for names, value in zip(short_texts, point, strict=True))
+        for point in axis.points
     }
 
 
-def _short(values: Iterable[Value], ascii: bool) -> dict[Value, str]:
-    """The values of one variable. What all long ones begin with is left out, up to where a part
-    of a name begins, then the middle of what is too long still."""
-    told = {each: value(each, ascii) for each in values}
-    long = {text for text in told.values() if len(text) > VALUE_LIMIT}
-    skip = _shared(long)
+def _short_values(values: Iterable[Value], ascii: bool) -> dict[Value, str]:
+    """Short texts of one variable's values.
+
+    Long values lose their common prefix, up to a separator, and then their middle.
+    """
+    texts = {item: value(item, ascii) for item in values}
+    long = {text for text in texts.values() if len(text) > VALUE_LIMIT}
+    skip = _common_prefix(long)
     dots = "..." if ascii else "…"
     return {
-        each: clip_middle(dots + text[skip:] if skip else text, VALUE_LIMIT, ascii)
+        item: clip_middle(dots + text[skip:] if skip else text, VALUE_LIMIT, ascii)
         if text in long
         else text
-        for each, text in told.items()
+        for item, text in texts.items()
     }
 
 
-def _shared(texts: Collection[str]) -> int:
-    """So many characters all of several texts begin with, up to where a part of a name begins, or
-    else to some characters before they differ: a name without its beginning says little."""
+def _common_prefix(texts: Collection[str]) -> int:
+    """The length of the common prefix of several texts, up to its last separator.
+
+    Without a separator, some characters before the first difference are kept for context.
+    """
     if len(texts) < 2:
         return 0
     first, last = min(texts), max(texts)
     same = next(
         (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
     )
-    return max(first.rfind(mark, 0, same) + 1 for mark in PARTS) or max(0, same - BEFORE)
-
-
-def axis_name(of: Axis, ascii: bool = False) -> str:
-    """``lr``; of variables that go together ``lr + width``."""
-    return " + ".join(plain(name, NAME_LIMIT, ascii) for name in of.names)
-
-
-def named(axis: Axis, at: Point, ascii: bool = False, whole: bool = False) -> str:
-    """``lr 0.1, width 64``; long values shortened unless ``whole``."""
-    told = [value(each, ascii) for each in at]
-    if not whole:
-        told = [
-            _short((point[i] for point in axis.points), ascii)[each] for i, each in enumerate(at)
-        ]
-    return ", ".join(
-        f"{plain(name, NAME_LIMIT, ascii)} {each}"
-        for name, each in zip(axis.names, told, strict=True)
+    return max(first.rfind(mark, 0, same) + 1 for mark in SEPARATORS) or max(
+        0, same - CONTEXT_LENGTH
     )
 
 
-def place(of: Grid, cell: GridCell, ascii: bool = False, whole: bool = False) -> str:
-    """Where a cell is: ``lr 0.1, width 64``; long values shortened unless ``whole``."""
-    parts = [named(of.rows, cell.row, ascii, whole)] if of.rows is not None else []
-    parts += [named(of.columns, cell.column, ascii, whole)] if of.columns is not None else []
+def axis_name(axis: Axis, ascii: bool = False) -> str:
+    """``lr``; for several variables ``lr + width``."""
+    return " + ".join(plain(name, NAME_LIMIT, ascii) for name in axis.names)
+
+
+def named(axis: Axis, values: Point, ascii: bool = False, whole: bool = False) -> str:
+    """``lr 0.1, width 64``; long values are shortened unless ``whole``."""
+    texts = [value(item, ascii) for item in values]
+    if not whole:
+        texts = [
+            _short_values((point[i] for point in axis.points), ascii)[item]
+            for i, item in enumerate(values)
+        ]
+    return ", ".join(
+        f"{plain(name, NAME_LIMIT, ascii)} {item}"
+        for name, item in zip(axis.names, texts, strict=True)
+    )
+
+
+def place(grid: Grid, cell: GridCell, ascii: bool = False, whole: bool = False) -> str:
+    """The point of a cell: ``lr 0.1, width 64``, shortened unless ``whole``."""
+    parts = [named(grid.rows, cell.row, ascii, whole)] if grid.rows is not None else []
+    parts += [named(grid.columns, cell.column, ascii, whole)] if grid.columns is not None else []
     return ", ".join(parts)
 
 
 def reached(cell: GridCell, ascii: bool = False) -> str:
-    """The value of a cell, ``NaN`` or ``∞`` where there is none but that, a dash without any."""
+    """The value of a cell; ``NaN`` or ``∞`` if none is finite, a dash without any."""
     if cell.best is not None and cell.best.value is not None:
-        return metric_told(cell.best.value.value, ascii)
-    odd = cell.astray.last if cell.lost is Course.NAN and cell.astray is not None else None
-    return metric_told(odd, ascii)
+        return format_metric(cell.best.value.value, ascii)
+    last_value = cell.astray.last if cell.lost is Course.NAN and cell.astray is not None else None
+    return format_metric(last_value, ascii)
 
 
 def sign(cell: GridCell) -> Symbol:
-    """What is to be seen first of a cell beside its value: what needs a person, that it went
-    wrong, that it was stopped, or its state."""
+    """The symbol of a cell: needs a person, diverged, stopped, paused, or state."""
     if cell.state in NEEDS:
         return STATES[cell.state]
     if cell.astray is not None:
@@ -137,15 +149,15 @@ def sign(cell: GridCell) -> Symbol:
 
 def state(cell: GridCell, ascii: bool = False) -> str:
     """``▶ running``, ``✓ completed, diverged``, ``✓ completed, stopped``."""
-    told = STATES[cell.state].text(ascii)
+    text = STATES[cell.state].text(ascii)
     run = cell.astray
-    told += f", {course_sign(run.course, run.last).word}" if run is not None else ""
-    told += f", {STOPPED.word}" if cell.stopped else ""
-    return told + (f", {PAUSED.word}" if cell.paused else "")
+    text += f", {course_sign(run.course, run.last).word}" if run is not None else ""
+    text += f", {STOPPED.word}" if cell.stopped else ""
+    return text + (f", {PAUSED.word}" if cell.paused else "")
 
 
 def no_sweep() -> list[str]:
-    """Why there is no grid, and what would make one."""
+    """The text shown without a sweep: what a sweep is, and how to create one."""
     return [
         "No sweep here: no variable (VARS) of the DAG is the same all through each run and "
         "differs between runs.",
@@ -155,47 +167,47 @@ def no_sweep() -> list[str]:
     ]
 
 
-def answer(of: Grid, ascii: bool = False, whole: bool = False) -> SweepHeadline:
-    """The first line of a sweep; long values shortened unless ``whole``."""
-    told = standing(of)
+def answer(grid: Grid, ascii: bool = False, whole: bool = False) -> SweepHeadline:
+    """The headline of a sweep; long values are shortened unless ``whole``."""
+    progress = standing(grid)
     best, where = "", ""
-    run = of.best.best if of.best is not None else None
-    if of.best is not None and run is not None and run.value is not None:
-        best = f"best {reached(of.best, ascii)} at {place(of, of.best, ascii, whole)}"
+    run = grid.best.best if grid.best is not None else None
+    if grid.best is not None and run is not None and run.value is not None:
+        best = f"best {reached(grid.best, ascii)} at {place(grid, grid.best, ascii, whole)}"
         where = f"{plain(run.name, NAME_LIMIT, ascii)} epoch {run.value.epoch}"
-    moving = [f"{number(told.moving, ascii)} running"] * (told.moving > 0)
-    moving += [f"{number(told.idle, ascii)} idle"] * (told.idle > 0)
-    moving += [f"{number(told.paused, ascii)} {PAUSED.word}"] * (told.paused > 0)
-    waiting = told.waiting - told.paused
+    moving = [f"{number(progress.moving, ascii)} running"] * (progress.moving > 0)
+    moving += [f"{number(progress.idle, ascii)} idle"] * (progress.idle > 0)
+    moving += [f"{number(progress.paused, ascii)} {PAUSED.word}"] * (progress.paused > 0)
+    waiting = progress.waiting - progress.paused
     moving += [f"{number(waiting, ascii)} waiting"] * (waiting > 0)
-    stopped = f", {number(told.stopped, ascii)} {STOPPED.word}" if told.stopped else ""
-    verb = "needs" if told.need == 1 else "need"
+    stopped = f", {number(progress.stopped, ascii)} {STOPPED.word}" if progress.stopped else ""
+    verb = "needs" if progress.need == 1 else "need"
+    points = count(progress.points, "point", ascii=ascii)
     return SweepHeadline(
-        best,
-        where,
-        f"{number(told.over, ascii)} of {count(told.points, 'point', ascii=ascii)} done{stopped}",
-        f"{number(told.over, ascii)} of {number(told.points, ascii)} done",
-        ", ".join(moving),
-        f"{number(told.need, ascii)} {verb} a person" if told.need else "",
-        f"{number(told.done, ascii)} of {count(told.total, 'epoch', ascii=ascii)}",
+        best=best,
+        where=where,
+        points=f"{number(progress.over, ascii)} of {points} done{stopped}",
+        points_short=f"{number(progress.over, ascii)} of {number(progress.points, ascii)} done",
+        moving=", ".join(moving),
+        need=f"{number(progress.need, ascii)} {verb} a person" if progress.need else "",
+        epochs=f"{number(progress.done, ascii)} of {count(progress.total, 'epoch', ascii=ascii)}",
     )
 
 
-def folding(of: Grid, ascii: bool = False) -> list[str]:
-    """What becomes of the variables that are neither rows nor columns: ``best over up to 3 of
-    seed``, ``width fixed at 64``."""
+def folding(grid: Grid, ascii: bool = False) -> list[str]:
+    """Text on other variables: ``best over up to 3 of seed``, ``width fixed at 64``."""
     fixed = [
-        (plain(name, NAME_LIMIT, ascii), clip_middle(value(each, ascii), NAMED_LIMIT, ascii))
-        for name, each in of.fixed
+        (plain(name, NAME_LIMIT, ascii), clip_middle(value(entry, ascii), FIXED_VALUE_LIMIT, ascii))
+        for name, entry in grid.fixed
     ]
-    told = [f"{name} fixed at {each}" for name, each in fixed]
-    told += [
-        f"best over up to {each.most} of {axis_name(each.axis, ascii)}"
-        for each in of.folded
-        if each.most > 1
+    texts = [f"{name} fixed at {entry}" for name, entry in fixed]
+    texts += [
+        f"best over up to {entry.most} of {axis_name(entry.axis, ascii)}"
+        for entry in grid.folded
+        if entry.most > 1
     ]
-    most = max((len(cell.runs) for cell in of.cells.values()), default=0)
-    values = max((each.most for each in of.folded), default=0)
+    most = max((len(cell.runs) for cell in grid.cells.values()), default=0)
+    values = max((entry.most for entry in grid.folded), default=0)
     if most > max(values, 1):
-        told.append(f"best of up to {most} runs a point")
-    return told
+        texts.append(f"best of up to {most} runs a point")
+    return texts

@@ -1,4 +1,4 @@
-"""Timeline of the ensemble: a lane of spans per run, and the number of concurrent executions.
+"""Timeline of the ensemble: a lane of spans per run, and the concurrency.
 
 Positions are seconds since the first submission, computed with the ledger's zone-aware
 ``between``: the repeated hour at the end of daylight saving time counts as an hour. The logged
@@ -134,7 +134,7 @@ class Ran:
 
 @frozen
 class Stall:
-    """An interval without any execution. ``lasts``: it reaches the end of the timeline."""
+    """An interval without executions. ``lasts``: up to the end of the timeline."""
 
     at: float
     until: float
@@ -281,7 +281,7 @@ def _end_time(ledger: Ledger, jobs: Iterable[JobEntry]) -> datetime:
 
 
 class _Clock:
-    """Converts times to seconds since the start, with a cache: ends and starts often coincide."""
+    """Converts times to seconds since the start, with a cache."""
 
     def __init__(self, ledger: Ledger, first: datetime, last: datetime) -> None:
         self._between = ledger.between
@@ -356,7 +356,7 @@ def _lane(
 def _spans(
     job: JobEntry, executions: Sequence[ExecutionEntry], clock: _Clock
 ) -> Iterable[TimelineSpan]:
-    """The spans of a job's states that took time; timestamps out of order do not go back."""
+    """The spans of a job's states that took time; time never goes backwards."""
     entered = list(job.states)
     if not entered:
         return

@@ -1,4 +1,4 @@
-"""Timeline as characters: the symbols of the cells, the axis, and the concurrency chart.
+"""Timeline as characters: symbols of the cells, axis, concurrency chart.
 
 Independent of the terminal: a cell is a symbol (glyph, letter, colour) that screens and commands
 render in their own way.
@@ -228,7 +228,7 @@ Cell = tuple[str, Symbol | None]
 def lettered(
     cells: Sequence[Symbol | None], ascii: bool, sites: Iterable[Symbol] = ()
 ) -> list[Cell]:
-    """One character for each cell; a site's letter marks its start (in ASCII every cell)."""
+    """One character per cell; a site's letter marks its start (in ASCII all cells)."""
     letters = frozenset(sites)
     out: list[Cell] = []
     for at, sign in enumerate(cells):
@@ -298,7 +298,7 @@ def nice_step(seconds: float) -> int:
 
 
 def snapped(timeline: Timeline, at: float, step: int) -> float:
-    """The position nearest to ``at`` whose local time is a multiple of ``step`` seconds."""
+    """The position nearest to ``at`` whose local time is a multiple of ``step``."""
     when = timeline.moment(at)
     if when is None:
         return at
@@ -401,7 +401,7 @@ _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 
 
 def stacked_rows(columns: Sequence[Stack], top: int, height: int, ascii: bool) -> list[list[Cell]]:
-    """``height`` rows of cells from the top down; ``top`` is the value of the full height."""
+    """``height`` rows of cells from the top; ``top``: the value of the full height."""
     return [
         [_stack_cell(column, top, level, height, ascii) for column in columns]
         for level in reversed(range(height))

@@ -1,4 +1,4 @@
-"""Totals of GPU-seconds and executions, overall or by a key; the only place that sums them."""
+"""Totals of GPU-seconds and executions; the only module that sums them."""
 
 from __future__ import annotations
 

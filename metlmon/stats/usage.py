@@ -110,7 +110,7 @@ class Reason:
 
 @frozen
 class Cause:
-    """A cause of loss: executions and holds with the same code, else the same folded reason.
+    """A cause of loss: executions and holds with the same code, or else reason.
 
     ``executions``: the number it ended; ``holds``: the number of holds; ``both``: the holds that
     ended one of these executions. ``bad``: lost GPU-seconds. ``reasons``: the texts, the most
@@ -204,7 +204,7 @@ class Waiting:
 
 @frozen
 class Usage:
-    """Usage of the ensemble in ``window``; groups of each kind by descending GPU-seconds.
+    """Usage of the ensemble in ``window``; groups by descending GPU-seconds.
 
     ``hidden``: completed epochs whose successful execution was shorter than half of their longest
     one. ``executions``: the executions that all totals are computed from.
@@ -278,7 +278,7 @@ def spread(values: Iterable[float | None]) -> Distribution:
 
 
 def habit(seconds: Distribution) -> float:
-    """Seconds beyond which an input transfer counts as stalled, given the successful ones."""
+    """Seconds beyond which a transfer counts as stalled, given the successful ones."""
     upper_quartile = seconds.high if seconds.n >= STALL_MIN_TRANSFERS else None
     return max(STALL_LEAST, STALL_TIMES * (upper_quartile or 0.0))
 
@@ -524,7 +524,7 @@ def causes_of(
 
 
 def _match_holds(jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]) -> list[Held]:
-    """Every hold with the execution it ended, whose end is logged seconds before the hold."""
+    """Every hold with the execution it ended, which is logged seconds before it."""
     ended = grouped((e for e in executions if e.kind == "bad" and e.counted), lambda e: e.job)
     matched: list[Held] = []
     for job in jobs:

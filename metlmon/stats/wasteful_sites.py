@@ -11,7 +11,7 @@ WASTE_MIN_SHARE: Final = 0.1
 
 
 def wasteful(usage: Usage) -> tuple[SiteUsage, ...]:
-    """Known sites with too few epochs for the ranking that lost many GPU-hours, worst first."""
+    """Known sites with few epochs that lost many GPU-hours, worst first."""
     total = usage.total.sum
     threshold = WASTE_MIN_SHARE * (total.good + total.bad)
     selected = [

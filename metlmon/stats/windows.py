@@ -99,7 +99,7 @@ def _month(text: str) -> TimeWindow:
 
 
 def cut(first: datetime, last: datetime, unit: Unit) -> tuple[TimeWindow, ...]:
-    """The days, weeks (from Monday) or months that cover ``first`` to ``last``, inclusive."""
+    """The days, weeks (from Monday) or months from ``first`` to ``last``."""
     since = _period_start(first, unit)
     windows = []
     while since <= last and since < datetime.max:
@@ -315,7 +315,7 @@ def _runs(runs: Iterable[RunEntry], executions: Iterable[ExecutionEntry]) -> Ite
 def spread(
     ledger: Ledger, start: datetime, seconds: float, windows: Sequence[TimeWindow]
 ) -> Iterable[tuple[int, float]]:
-    """Distribute ``seconds`` from ``start`` over adjacent windows: (index, seconds) pairs."""
+    """Distribute ``seconds`` from ``start`` over windows: (index, seconds) pairs."""
     starts = [window.since or datetime.min for window in windows]
     # Start one window earlier: in the repeated hour local times are not in order.
     for index in range(max(0, bisect_right(starts, start) - 2), len(windows)):

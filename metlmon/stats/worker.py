@@ -1,4 +1,4 @@
-"""Background evaluator of statistics: one evaluation per snapshot, outside the UI thread.
+"""Background evaluator of statistics, at most once per snapshot.
 
 A statistic is a pure function of a :class:`StatsInput`. :meth:`StatsWorker.of` returns its newest
 value. Statistics of small ensembles are computed synchronously.
@@ -131,7 +131,7 @@ class StatsWorker:
             return cast(T | None, cached.value)
 
     def foresee(self, *statistics: Callable[[StatsInput], Any]) -> None:
-        """Start evaluating in the thread before a screen needs it, if the ensemble is large."""
+        """Evaluate in the thread before a screen needs it, if the ensemble is large."""
         snapshot = self._feed.latest
         if snapshot is None or sum(snapshot.status.node_states.values()) <= AT_ONCE:
             return
