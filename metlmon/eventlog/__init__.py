@@ -1,4 +1,4 @@
-"""Job event logs: bytes in, events out.
+"""Reads HTCondor job event logs: bytes in, events out.
 
 Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
 ``read_user_log.cpp`` and ``condor_event.cpp`` of the public HTCondor source.
@@ -91,66 +91,76 @@ _JSON_NAMES: Final = re.compile(rb'"(?:EventTypeNumber|MyType)"\s*:')
 
 def parse(
     data: bytes,
-    at: Position = Position(),  # noqa: B008 - frozen, so one default serves every call
+    position: Position = Position(),  # noqa: B008 - frozen, so one default serves every call
     *,
     limit: int | None = None,
     year_hint: int | None = None,
     final: bool = False,
 ) -> Parsed:
-    """The complete events of ``data``, the bytes of a log from ``at.offset`` on.
+    """Parse the complete events in a piece of a log.
 
-    ``after.offset - at.offset`` bytes were consumed: pass the rest again, with more behind
-    it and ``after`` as ``at``. However the bytes are divided among calls, the events and
-    warnings are the same; a torn tail gives none.
+    ``data`` contains the bytes of the log from ``position.offset`` on.
 
-    ``limit`` ends the call at the first separator behind that many events and warnings
+    ``after.offset - position.offset`` bytes are consumed: pass the rest again, followed by more
+    bytes and with ``after`` as ``position``. The events and warnings do not depend on how the bytes
+    are divided among calls; an incomplete tail produces none.
+
+    ``limit`` ends the call at the first separator after that many events and warnings
     together; a damaged stretch between two separators can exceed it.
 
-    ``year_hint`` is the year of the first event of a log that writes no years, by
-    :func:`first_year` of the bytes read at first. It counts until ``at.year`` knows better;
-    a stamp more than six months before the last begins a new year. Without any the year is
-    2000.
+    ``year_hint`` is the year of the first event of a log that writes no years, from
+    :func:`first_year` of the first bytes read. ``position.year``, once set, takes precedence;
+    a timestamp more than six months before the last begins a new year. Without either the
+    year is 2000.
 
-    ``final`` says that no more bytes will come (a copy of a dead log): an event that is cut
-    at the end is then given, ``damaged``, with a warning, and all bytes are consumed.
+    ``final`` means that no more bytes will come (a copy of a dead log): an event cut off at
+    the end is then returned as ``damaged``, with a warning, and all bytes are consumed.
     """
-    form = at.form or _form(data)
+    form = position.form or _form(data)
     if form is None:
-        return Parsed((), (), at)
-    at = replace(at, form=form, year=at.year if at.year is not None else year_hint)
+        return Parsed((), (), position)
+    position = replace(
+        position, form=form, year=position.year if position.year is not None else year_hint
+    )
     if form is LogFormat.TEXT:
-        return text_parser.parse(data, at, limit, final)
-    return classad_log.parse(data, at, limit, final, Xml() if form is LogFormat.XML else Json())
+        return text_parser.parse(data, position, limit, final)
+    return classad_log.parse(
+        data, position, limit, final, Xml() if form is LogFormat.XML else Json()
+    )
 
 
 def parse_fast(
     data: bytes,
-    at: Position = Position(),  # noqa: B008 - frozen, so one default serves every call
+    position: Position = Position(),  # noqa: B008 - frozen, so one default serves every call
     *,
     year_hint: int | None = None,
     until: datetime | None = None,
 ) -> FastResult:
-    """The complete events of ``data`` as :func:`parse` reads them, ten times as fast where most
-    are 006: these are added up for each job.
+    """Parse like :func:`parse`, but sum up the 006 events of each job.
 
-    How the bytes are divided among calls changes nothing but how the sums are divided.
+    Ten times as fast where most events are 006. How the bytes are divided among calls changes
+    only how the sums are divided.
 
-    ``until``: 006 that are later than this (naive) are not added up, but stand among the events,
-    as may others beside them.
+    ``until``: 006 events later than this (naive) are not summed up but returned among
+    ``events``, possibly with other 006 events.
     """
-    if at.form in (None, LogFormat.TEXT):
-        # A log that writes years may hold a header without one, glued into an event.
-        known = at if at.year is not None or year_hint is None else replace(at, year=year_hint)
-        skimmed = fast_path.skim(data, known, until)
-        if skimmed is not None:
-            return skimmed
-    parsed = parse(data, at, year_hint=year_hint)
+    if position.form in (None, LogFormat.TEXT):
+        # A log with years may contain a yearless header, glued into an event.
+        start = (
+            position
+            if position.year is not None or year_hint is None
+            else replace(position, year=year_hint)
+        )
+        result = fast_path.parse_fast(data, start, until)
+        if result is not None:
+            return result
+    parsed = parse(data, position, year_hint=year_hint)
     first = parsed.events[0].time if parsed.events else None
     return FastResult(parsed.events, (), parsed.warnings, parsed.after, first)
 
 
 def _form(data: bytes) -> LogFormat | None:
-    """The form that the first byte which is not blank stands for; None without one."""
+    """The form indicated by the first non-blank byte; None without one."""
     first = data.lstrip(_BLANK)[:1]
     if not first:
         return None
@@ -158,7 +168,7 @@ def _form(data: bytes) -> LogFormat | None:
 
 
 def sniff(first: bytes) -> LogFormat | None:
-    """The form of the log whose first bytes these are; None when no event begins there.
+    """Detect the form of a log from its first bytes; None when no event begins there.
 
     A few KB are enough.
     """
@@ -172,13 +182,16 @@ def sniff(first: bytes) -> LogFormat | None:
     return None
 
 
-_OLDER_PART: Final = re.compile(r"(.+?)(?:\.old|[.-]\d{1,8})")
+_ROTATED_NAME: Final = re.compile(r"(.+?)(?:\.old|[.-]\d{1,8})")
 
 
 def current_name(name: str) -> str:
-    """The name of the log that ``name`` is an older part of, as rotation names them
-    (``x.log.old``, ``x.log.1``, ``x.log-20251101``); ``name`` itself for any other."""
-    match = _OLDER_PART.fullmatch(name)
+    """The name of the current log of which ``name`` is a rotated part.
+
+    Rotation writes ``x.log.old``, ``x.log.1``, ``x.log-20251101``. Any other name is returned
+    unchanged.
+    """
+    match = _ROTATED_NAME.fullmatch(name)
     return match[1] if match else name
 
 

@@ -1,7 +1,7 @@
-"""An event's header text and body lines → its typed detail.
+"""Parses an event's header text and body lines into its typed detail.
 
 Source followed: the ``formatBody`` and ``readEvent`` pairs of ``condor_event.cpp``, which
-are lenient: a line that is missing (old logs, damaged events) leaves its field None.
+are lenient: a missing line (old logs, damaged events) leaves its field None.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from metlmon.eventlog.events import (
 
 Lines = Sequence[str]
 
-_COUNT_OF: Final = r"\t([0-9]{1,18})  -  "
-_TABLE_AND_END: Final = (
+_COUNT: Final = r"\t([0-9]{1,18})  -  "
+_TABLE_AND_TERMINATION: Final = (
     rf"(\t{usage_table.TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?"
     r"(?:\n?\tJob terminated of its own accord at ([-0-9]{10}T[0-9:.]{8,16}Z)\b[^\n]*)?"
 )
-_USUAL_END: Final = re.compile(
+_USUAL_TERMINATION: Final = re.compile(
     r"\t\(1\) Normal termination \(return value (-?[0-9]{1,18})\)\n"
     r"(?:\t\tUsr [^\n]*\n){4}"
-    rf"{_COUNT_OF}Run Bytes Sent By Job\n"
-    rf"{_COUNT_OF}Run Bytes Received By Job\n"
-    rf"{_COUNT_OF}Total Bytes Sent By Job\n"
-    rf"{_COUNT_OF}Total Bytes Received By Job(?:\n|\Z)"
-    rf"{_TABLE_AND_END}"
+    rf"{_COUNT}Run Bytes Sent By Job\n"
+    rf"{_COUNT}Run Bytes Received By Job\n"
+    rf"{_COUNT}Total Bytes Sent By Job\n"
+    rf"{_COUNT}Total Bytes Received By Job(?:\n|\Z)"
+    rf"{_TABLE_AND_TERMINATION}"
 )
-"""A whole body of 005 as most are: read by one pattern, in a tenth of the time. Whatever differs
-is read line by line."""
+"""A whole 005 body in its usual form: one pattern takes a tenth of the time. Other forms are
+read line by line."""
 
 _USUAL_EVICTION: Final = re.compile(
     r"\t\(([01])\) (?:CPU times|Job was (?:not )?checkpointed\.)\n"
     r"(?:\t\tUsr [^\n]*\n){2}"
-    rf"{_COUNT_OF}Run Bytes Sent By Job\n"
-    rf"{_COUNT_OF}Run Bytes Received By Job(?:\n|\Z)"
+    rf"{_COUNT}Run Bytes Sent By Job\n"
+    rf"{_COUNT}Run Bytes Received By Job(?:\n|\Z)"
     r"(?:\tReason: ([^\n]+)(?:\n|\Z))?"
-    rf"{_TABLE_AND_END}"
+    rf"{_TABLE_AND_TERMINATION}"
 )
-"""The same of 004."""
+"""The same for 004."""
 
 _CODE: Final = re.compile(r"\s*Code (-?[0-9]{1,18}) Subcode (-?[0-9]{1,18})\s*")
 _CODE_IN_TEXT: Final = re.compile(r"\bCode (-?[0-9]{1,18}) Subcode (-?[0-9]{1,18})")
@@ -70,24 +70,23 @@ _RETURNED: Final = re.compile(r"^\s*\((1)\) Normal termination \(return value (-
 _SIGNALLED: Final = re.compile(r"^\s*\((0)\) Abnormal termination \(signal (-?[0-9]{1,18})\)")
 _CORE: Final = re.compile(r"^\s*\(1\) Corefile in: (.*\S)")
 _FLAG: Final = re.compile(r"^\s*\(([01])\) (.*\S)")
-_ENDED: Final = re.compile(r"^\s*Job terminated .*\bat ([-0-9]{10}T[0-9:.]{8,16}Z)\b")
+_TERMINATED_AT: Final = re.compile(r"^\s*Job terminated .*\bat ([-0-9]{10}T[0-9:.]{8,16}Z)\b")
 _DAG_NODE: Final = re.compile(r"^\s*DAG Node: (\S+)")
 _NODE_ALONE: Final = re.compile(r" {4}DAG Node: (\S+)")
 _ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
 _SLOT: Final = "SlotName:"
 _INTEGERS: Final = frozenset({"gpus", "cpus", "memory"})
 _STRINGS: Final = frozenset({"glidein_resourcename", "gpus_devicename"})
-_OF_THE_MOMENT: Final = ("\tCondorScratchDir = ", "\tDisk = ")
-"""Attributes that differ each time a job begins, and that nobody asks for."""
+_VOLATILE: Final = ("\tCondorScratchDir = ", "\tDisk = ")
+"""Attributes that differ at each start of a job and are not used."""
 
 _USUAL_GPU: Final = re.compile(
     r'; DeviceName = "([^"]*)"; .*; GlobalMemoryMb = ([0-9]{1,18})(?:; [^"]*|) \]'
 )
-"""A GPU's record as HTCondor writes it: its strings before its memory."""
+"""A GPU's record in HTCondor's usual order: its strings before its memory."""
 
 _LONGEST_USUAL_GPU: Final = 2000
-"""Characters: five times what HTCondor writes. The pattern looks at a record as often as it has
-names in it."""
+"""Characters, five times what HTCondor writes: the pattern scans a record once per name."""
 
 _Gpu = tuple[str | None, int | None]
 """DeviceName and GlobalMemoryMb."""
@@ -116,47 +115,49 @@ def _after(text: str, prefix: str) -> str:
 
 
 def _prose(lines: Iterable[str]) -> str | None:
-    """Lines of free text as one; None where there is none."""
+    """Join lines of free text; None when there is none."""
     return "\n".join(line.strip() for line in lines).strip() or None
 
 
 def _counts(lines: Lines) -> dict[str, int]:
-    """``N  -  Label`` lines: numbers by label, whole, however large they are."""
-    found = (_COUNTED.match(line) for line in lines)
-    return {each[2]: int(each[1]) for each in found if each}
+    """The exact numbers of ``N  -  Label`` lines, by label."""
+    matches = (_COUNTED.match(line) for line in lines)
+    return {match[2]: int(match[1]) for match in matches if match}
 
 
-def _how_it_ended(lines: Lines) -> tuple[bool | None, int | None, int | None]:
-    """(normal, return value, signal) from the first line that says it."""
+def _termination(lines: Lines) -> tuple[bool | None, int | None, int | None]:
+    """(normal, return value, signal) from the first line that reports it."""
     for line in lines:
-        if found := _RETURNED.match(line):
-            return True, int(found[2]), None
-        if found := _SIGNALLED.match(line):
-            return False, None, int(found[2])
+        if match := _RETURNED.match(line):
+            return True, int(match[2]), None
+        if match := _SIGNALLED.match(line):
+            return False, None, int(match[2])
     return None, None, None
 
 
 def _first(pattern: re.Pattern[str], lines: Lines) -> str | None:
-    return next((found[1] for line in lines if (found := pattern.match(line))), None)
+    return next((match[1] for line in lines if (match := pattern.match(line))), None)
 
 
 def _notes(lines: Lines) -> tuple[str | None, str | None, list[str], list[str]]:
-    """(node, batch name, user notes, warnings) of 000 and 035: a structured note counts
-    before a ``DAG Node:`` line."""
+    """(node, batch name, user notes, warnings) of 000 and 035.
+
+    A structured note takes precedence over a ``DAG Node:`` line.
+    """
     structured: dict[str, str] = {}
-    named: str | None = None
+    node: str | None = None
     notes: list[str] = []
     warnings: list[str] = []
     for line in (line.strip() for line in lines):
         if line.startswith("[") and line.endswith("]") and not structured:
             structured = classad.strings_in(line)
-        elif (found := _DAG_NODE.match(line)) and named is None:
-            named = found[1]
-        elif found := _WARNING.match(line):
-            warnings.append(line[found.end() :])
+        elif (match := _DAG_NODE.match(line)) and node is None:
+            node = match[1]
+        elif match := _WARNING.match(line):
+            warnings.append(line[match.end() :])
         elif line:
             notes.append(line)
-    return structured.get("dagnodename") or named, structured.get("jobbatchname"), notes, warnings
+    return structured.get("dagnodename") or node, structured.get("jobbatchname"), notes, warnings
 
 
 def _submit(text: str, lines: Lines) -> Submit:
@@ -173,14 +174,15 @@ def _execute(text: str, lines: Lines) -> Execute:
     integers: dict[str, int | None] = {}
     gpus: list[_Gpu] = []
     for line in lines:
-        if line.startswith(_OF_THE_MOMENT):
+        if line.startswith(_VOLATILE):
             has_any = True
             continue
-        told = _known_machine(line) if len(line) <= _REPEATED_LENGTH else _read_machine(line)
-        if told is None:
+        is_short = len(line) <= _REPEATED_LENGTH
+        attribute = _cached_machine_attribute(line) if is_short else _machine_attribute(line)
+        if attribute is None:
             continue
         has_any = True
-        name, value = told
+        name, value = attribute
         if name is None:
             continue
         if isinstance(value, tuple):
@@ -193,22 +195,22 @@ def _execute(text: str, lines: Lines) -> Execute:
     if not models and (only := strings.get("gpus_devicename")):
         models = {only}
     return Execute(
-        host,
-        alias,
-        strings.get(_SLOT),
-        strings.get("glidein_resourcename"),
-        integers.get("gpus"),
-        " + ".join(sorted(models)) or None,
-        min((size for _, size in gpus if size is not None), default=None),
-        integers.get("cpus"),
-        integers.get("memory"),
-        has_any,
+        host=host,
+        alias=alias,
+        slot=strings.get(_SLOT),
+        site=strings.get("glidein_resourcename"),
+        gpus=integers.get("gpus"),
+        gpu=" + ".join(sorted(models)) or None,
+        gpu_memory_mb=min((size for _, size in gpus if size is not None), default=None),
+        cpus=integers.get("cpus"),
+        memory_mb=integers.get("memory"),
+        has_properties=has_any,
     )
 
 
 def _host(text: str) -> tuple[str, str | None]:
-    """The address behind ``on host:``, and its alias."""
-    return _known_host(text) if len(text) <= _REPEATED_LENGTH else _read_host(text)
+    """The address after ``on host:``, and its alias."""
+    return _cached_host(text) if len(text) <= _REPEATED_LENGTH else _read_host(text)
 
 
 def _read_host(text: str) -> tuple[str, str | None]:
@@ -217,7 +219,7 @@ def _read_host(text: str) -> tuple[str, str | None]:
     return host, alias[1] if alias else None
 
 
-_known_host = lru_cache(maxsize=1024)(_read_host)
+_cached_host = lru_cache(maxsize=1024)(_read_host)
 
 
 def _gpu(record: str) -> _Gpu:
@@ -232,18 +234,20 @@ def _gpu(record: str) -> _Gpu:
     )
 
 
-def _read_machine(line: str) -> tuple[str | None, str | int | _Gpu | None] | None:
-    """(attribute in lower case, its value) of a line of a machine's ad, or its slot, or one of
-    its GPUs: a machine says the same each time. The attribute is None where nobody asks for it;
-    None for a line that says nothing."""
+def _machine_attribute(line: str) -> tuple[str | None, str | int | _Gpu | None] | None:
+    """(attribute in lower case, value) of a line: machine attribute, slot or GPU record.
+
+    The attribute is None when it is not used; the result is None for any other line. Cached,
+    since a machine logs the same lines each time.
+    """
     stripped = line.strip()
     if stripped.startswith("SlotName:"):
         slot = stripped.removeprefix("SlotName:").strip()
         return (_SLOT, slot) if slot else None
-    named = classad.attribute(stripped)
-    if named is None:
+    attribute = classad.attribute(stripped)
+    if attribute is None:
         return None
-    name, value = named[0].lower(), named[1]
+    name, value = attribute[0].lower(), attribute[1]
     if name.startswith("gpus_") and value.startswith("["):
         return name, _gpu(value)
     if name in _INTEGERS:
@@ -251,15 +255,15 @@ def _read_machine(line: str) -> tuple[str | None, str | int | _Gpu | None] | Non
     return (name, classad.string(value)) if name in _STRINGS else (None, None)
 
 
-_known_machine = lru_cache(maxsize=4096)(_read_machine)
+_cached_machine_attribute = lru_cache(maxsize=4096)(_machine_attribute)
 
 
 def _evicted(text: str, lines: Lines) -> Evicted:
     code = _CODE_IN_TEXT.search(text)
-    flag = next((found for line in lines if (found := _FLAG.match(line))), None)
+    flag = next((match for line in lines if (match := _FLAG.match(line))), None)
     counts = _counts(lines)
     requeued = flag is not None and "requeued" in flag[2]
-    _, return_value, signal = _how_it_ended(lines)
+    _, return_value, signal = _termination(lines)
     return Evicted(
         code=int(code[1]) if code else None,
         subcode=int(code[2]) if code else None,
@@ -275,27 +279,27 @@ def _evicted(text: str, lines: Lines) -> Evicted:
 
 
 def _usual_eviction(text: str, body: str) -> Evicted | None:
-    found = _USUAL_EVICTION.fullmatch(body)
-    if found is None:
+    match = _USUAL_EVICTION.fullmatch(body)
+    if match is None:
         return None
     code = _CODE_IN_TEXT.search(text)
-    flag, sent, received, reason, table, _ = found.groups()
+    flag, sent, received, reason, table, _ = match.groups()
     return Evicted(
-        int(code[1]) if code else None,
-        int(code[2]) if code else None,
-        reason.strip() or None if reason else None,
-        False,
-        flag == "1",
-        None,
-        None,
-        int(sent),
-        int(received),
-        usage_table.Usage(table) if table else (),
+        code=int(code[1]) if code else None,
+        subcode=int(code[2]) if code else None,
+        reason=reason.strip() or None if reason else None,
+        requeued=False,
+        checkpointed=flag == "1",
+        return_value=None,
+        signal=None,
+        bytes_sent=int(sent),
+        bytes_received=int(received),
+        usage=usage_table.Usage(table) if table else (),
     )
 
 
 def _eviction_reason(lines: Lines, requeued: bool) -> str | None:
-    """Behind ``Reason:``; the requeue form writes it bare, behind how the job ended."""
+    """The text after ``Reason:``; the requeue form writes it bare, after the exit status."""
     for number, line in enumerate(lines):
         bare = requeued and not _STRUCTURED.match(line) and bool(line.strip())
         if bare or line.strip().startswith("Reason:"):
@@ -306,37 +310,37 @@ def _eviction_reason(lines: Lines, requeued: bool) -> str | None:
 
 
 def _until_table(lines: Lines) -> list[str]:
-    kept: list[str] = []
+    prose: list[str] = []
     for line in lines:
         if _STRUCTURED.match(line):
             break
-        kept.append(line)
-    return kept
+        prose.append(line)
+    return prose
 
 
-def _usual_end(text: str, body: str) -> Terminated | None:
-    found = _USUAL_END.fullmatch(body)
-    if found is None:
+def _usual_termination(text: str, body: str) -> Terminated | None:
+    match = _USUAL_TERMINATION.fullmatch(body)
+    if match is None:
         return None
-    value, run_sent, run_received, sent, received, table, ended = found.groups()
+    value, run_sent, run_received, sent, received, table, ended = match.groups()
     return Terminated(
-        True,
-        int(value),
-        None,
-        None,
-        int(run_sent),
-        int(run_received),
-        int(sent),
-        int(received),
-        timestamps.utc(ended) if ended else None,
-        usage_table.Usage(table) if table else (),
+        normal=True,
+        return_value=int(value),
+        signal=None,
+        core_file=None,
+        run_bytes_sent=int(run_sent),
+        run_bytes_received=int(run_received),
+        total_bytes_sent=int(sent),
+        total_bytes_received=int(received),
+        ended_utc=timestamps.utc(ended) if ended else None,
+        usage=usage_table.Usage(table) if table else (),
     )
 
 
 def _terminated(text: str, lines: Lines) -> Terminated:
-    normal, return_value, signal = _how_it_ended(lines)
+    normal, return_value, signal = _termination(lines)
     counts = {label.rpartition(" ")[0]: count for label, count in _counts(lines).items()}
-    ended = _first(_ENDED, lines)
+    ended = _first(_TERMINATED_AT, lines)
     return Terminated(
         normal=normal,
         return_value=return_value,
@@ -379,10 +383,10 @@ def _aborted(text: str, lines: Lines) -> Aborted:
 
 
 def _until_code(lines: Lines) -> tuple[str | None, int | None, int | None]:
-    """(prose, code, subcode): the code is the last line that says one, as reasons may quote."""
+    """(prose, code, subcode); the last code line counts, since reasons may quote one."""
     for number in range(len(lines) - 1, -1, -1):
-        if found := _CODE.fullmatch(lines[number]):
-            return _prose(lines[:number]), int(found[1]), int(found[2])
+        if match := _CODE.fullmatch(lines[number]):
+            return _prose(lines[:number]), int(match[1]), int(match[2])
     return _prose(lines), None, None
 
 
@@ -396,7 +400,7 @@ def _released(text: str, lines: Lines) -> Released:
 
 
 def _post_script(text: str, lines: Lines) -> PostScript:
-    normal, return_value, signal = _how_it_ended(lines)
+    normal, return_value, signal = _termination(lines)
     return PostScript(_first(_DAG_NODE, lines), normal, return_value, signal)
 
 
@@ -424,9 +428,9 @@ def _connection(lines: Lines, before_host: str) -> ConnectionEvent:
     """022 and 024: the reason's lines, then one that names the host."""
     reason: list[str] = []
     for line in lines:
-        said = line.strip()
-        if said.startswith(("Trying to reconnect to", "Can not reconnect to")):
-            host = _after(said, before_host).removesuffix(", rescheduling job")
+        stripped = line.strip()
+        if stripped.startswith(("Trying to reconnect to", "Can not reconnect to")):
+            host = _after(stripped, before_host).removesuffix(", rescheduling job")
             return ConnectionEvent(_prose(reason), host.partition(" <")[0] or None)
         reason.append(line)
     return ConnectionEvent(_prose(reason), None)
@@ -441,9 +445,9 @@ def _cluster_submit(text: str, lines: Lines) -> ClusterSubmit:
 
 
 def _cluster_remove(text: str, lines: Lines) -> ClusterRemove:
-    how = _first(_MATERIALIZED, lines)
+    completion = _first(_MATERIALIZED, lines)
     others = [line for line in lines if not _MATERIALIZED.match(line)]
-    return ClusterRemove(how == "Complete" if how else None, _prose(others))
+    return ClusterRemove(completion == "Complete" if completion else None, _prose(others))
 
 
 def _file_transfer(text: str, lines: Lines) -> FileTransfer:
@@ -457,7 +461,7 @@ def _file_transfer(text: str, lines: Lines) -> FileTransfer:
     return FileTransfer(_TRANSFERS.get(text.strip()), seconds, host)
 
 
-_READERS: Final[Mapping[int, Callable[[str, Lines], Detail]]] = {
+_PARSERS: Final[Mapping[int, Callable[[str, Lines], Detail]]] = {
     0: _submit,
     1: _execute,
     4: _evicted,
@@ -483,32 +487,32 @@ _READERS: Final[Mapping[int, Callable[[str, Lines], Detail]]] = {
 
 _USUAL: Final[Mapping[int, Callable[[str, str], Detail | None]]] = {
     4: _usual_eviction,
-    5: _usual_end,
+    5: _usual_termination,
 }
 
 _REPEATED: Final = frozenset({9, 12, 13, 40})
-"""Events that say the same of many jobs, or to the same host: each is read once, and kept once."""
+"""Events whose text repeats for many jobs or hosts: each text is parsed and stored once."""
 
 _REPEATED_LENGTH: Final = 1000
-"""Characters of an event, or of a line of it, up to which it is remembered: longer ones are hardly
-said twice, and a few thousand of a megabyte would fill the memory."""
+"""Characters of an event or line up to which it is cached: longer texts rarely repeat, and a few
+thousand of a megabyte would exhaust the memory."""
 
 
 def detail(number: int, text: str, body: str) -> Detail | None:
     """The typed detail of event ``number``; None for the types that have none.
 
-    ``text`` is the header line behind the date, ``body`` the lines below it.
+    ``text`` is the header line after the date, ``body`` the lines below it.
     """
     if number in _REPEATED and len(body) + len(text) <= _REPEATED_LENGTH:
-        return _repeated(number, text, body)
-    usual = _USUAL.get(number)
-    read = usual(text, body) if usual else None
-    return read if read is not None else _line_by_line(number, text, body)
+        return _cached_detail(number, text, body)
+    parse_usual = _USUAL.get(number)
+    usual = parse_usual(text, body) if parse_usual else None
+    return usual if usual is not None else _line_by_line(number, text, body)
 
 
 def _line_by_line(number: int, text: str, body: str) -> Detail | None:
-    reader = _READERS.get(number)
-    return reader(text, body.split("\n") if body else ()) if reader else None
+    parser = _PARSERS.get(number)
+    return parser(text, body.split("\n") if body else ()) if parser else None
 
 
-_repeated = lru_cache(maxsize=4096)(_line_by_line)
+_cached_detail = lru_cache(maxsize=4096)(_line_by_line)

@@ -1,8 +1,8 @@
-"""What the text form would say of an event that was logged as attributes (XML, JSON).
+"""Converts an event logged as attributes (XML, JSON) into the text form.
 
-Source followed: the ``formatBody`` methods of ``condor_event.cpp``.  One event in two logs is
-one event whatever their forms, so its first text must come out the same; and its body is
-read by the same functions.
+Source followed: the ``formatBody`` methods of ``condor_event.cpp``. The same event in two
+logs must compare equal whatever their forms, so its first text must be identical, and its
+body is parsed by the same functions.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Ad = Mapping[str, Value]
 
 
 class Expression(str):
-    """A ClassAd expression that is no literal, as written."""
+    """A ClassAd expression other than a literal, as written."""
 
     __slots__ = ()
 
 
 def integer(value: Value) -> int | None:
-    """A number as a whole one; None for anything else. Bytes are logged as reals."""
+    """A number as an integer; None for anything else. Bytes are logged as reals."""
     if isinstance(value, float):
         return int(value) if math.isfinite(value) else None
     return int(value) if isinstance(value, int) else None
 
 
-def said(value: Value) -> str:
-    """A string attribute; "" where there is none."""
+def string(value: Value) -> str:
+    """A string attribute, other values as literals; "" for None."""
     return value if isinstance(value, str) else "" if value is None else literal(value)
 
 
@@ -46,64 +46,66 @@ def literal(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return "[ " + "; ".join(f"{name} = {literal(each)}" for name, each in value.items()) + " ]"
+        return "[ " + "; ".join(f"{name} = {literal(item)}" for name, item in value.items()) + " ]"
     if isinstance(value, list):
-        return "{ " + ",".join(literal(each) for each in value) + " }"
+        return "{ " + ",".join(literal(item) for item in value) + " }"
     return "undefined" if value is None else str(value)
 
 
-def wording(number: int, ad: Ad) -> tuple[str, str]:
-    """(text, body) of event ``number`` as the text form writes them."""
-    writer = _WRITERS.get(number, _any)
+def text_form(number: int, ad: Ad) -> tuple[str, str]:
+    """(text, body) of event ``number`` as in the text form."""
+    writer = _WRITERS.get(number, _unknown_type)
     text, *lines = "\n".join(writer(ad)).split("\n")
     return text, "\n".join(lines)
 
 
-def _all(ad: Ad) -> Iterator[str]:
+def _all_attributes(ad: Ad) -> Iterator[str]:
     for name in sorted(ad, key=str.lower):
         yield f"{name} = {literal(ad[name])}"
 
 
-def _any(ad: Ad) -> Iterator[str]:
-    """An event of a newer HTCondor: it keeps what it cannot read as head and payload."""
-    yield said(ad.get("EventHead"))
+def _unknown_type(ad: Ad) -> Iterator[str]:
+    """An event type of a newer HTCondor, which is logged as head and payload."""
+    yield string(ad.get("EventHead"))
     payload = ad.get("EventPayloadLines")
     if isinstance(payload, str):
         yield payload.rstrip("\n")
     else:
         common = {"Cluster", "Proc", "Subproc", "EventTime", "EventTypeNumber", "MyType"}
-        yield from _all({name: ad[name] for name in ad if name not in common | {"EventHead"}})
+        yield from _all_attributes(
+            {name: ad[name] for name in ad if name not in common | {"EventHead"}}
+        )
 
 
-def _fixed(text: str) -> Callable[[Ad], Iterator[str]]:
+def _fixed_text(text: str) -> Callable[[Ad], Iterator[str]]:
     def write(ad: Ad) -> Iterator[str]:
-        yield said(ad.get("EventHead")) or text
+        yield string(ad.get("EventHead")) or text
 
     return write
 
 
-def _reasoned(
+def _with_reason(
     text: str, attribute: str = "Reason", indent: str = "\t"
 ) -> Callable[[Ad], Iterator[str]]:
     def write(ad: Ad) -> Iterator[str]:
         yield text
-        if reason := said(ad.get(attribute)):
+        if reason := string(ad.get(attribute)):
             yield indent + reason
 
     return write
 
 
-def _submitted(text: str) -> Callable[[Ad], Iterator[str]]:
+def _submit(text: str) -> Callable[[Ad], Iterator[str]]:
     def write(ad: Ad) -> Iterator[str]:
-        yield f"{text} submitted from host: {said(ad.get('SubmitHost'))}"
+        yield f"{text} submitted from host: {string(ad.get('SubmitHost'))}"
         structured = ad.get("StructuredNotes")
-        if log_notes := said(ad.get("LogNotes")):
+        if log_notes := string(ad.get("LogNotes")):
             yield f"    {log_notes}"
         elif isinstance(structured, Mapping):
             yield f"    {literal(structured)}"
-        if notes := said(ad.get("UserNotes")):
+        if notes := string(ad.get("UserNotes")):
             yield f"    {notes}"
-        if warnings := said(ad.get("Warnings")):
+        if warnings := string(ad.get("Warnings")):
             yield (
                 "    WARNING: Committed job submission into the queue with the following"
                 f" warning(s): {warnings.removeprefix('WARNING: ')}"
@@ -113,12 +115,12 @@ def _submitted(text: str) -> Callable[[Ad], Iterator[str]]:
 
 
 def _execute(ad: Ad) -> Iterator[str]:
-    yield f"Job executing on host: {said(ad.get('ExecuteHost'))}"
-    if slot := said(ad.get("SlotName")):
+    yield f"Job executing on host: {string(ad.get('ExecuteHost'))}"
+    if slot := string(ad.get("SlotName")):
         yield f"\tSlotName: {slot}"
     properties = ad.get("ExecuteProps")
     if isinstance(properties, Mapping):
-        yield from (f"\t{line}" for line in _all(properties))
+        yield from (f"\t{line}" for line in _all_attributes(properties))
 
 
 def _executable_error(ad: Ad) -> Iterator[str]:
@@ -128,20 +130,20 @@ def _executable_error(ad: Ad) -> Iterator[str]:
     yield f"({number}) {texts.get(number, '[Bad error number.]')}"
 
 
-def _rusage(ad: Ad, indent: str, *whiches: str) -> Iterator[str]:
-    for which in whiches:
-        for where in ("Remote", "Local"):
-            if used := said(ad.get(f"{which}{where}Usage")):
-                yield f"{indent}{used}  -  {which} {where} Usage"
+def _rusage(ad: Ad, indent: str, *scopes: str) -> Iterator[str]:
+    for scope in scopes:
+        for host in ("Remote", "Local"):
+            if usage := string(ad.get(f"{scope}{host}Usage")):
+                yield f"{indent}{usage}  -  {scope} {host} Usage"
 
 
-def _bytes(ad: Ad, label: str, prefix: str, who: str) -> Iterator[str]:
+def _bytes(ad: Ad, label: str, prefix: str, owner: str) -> Iterator[str]:
     for attribute, direction in (("SentBytes", "Sent"), ("ReceivedBytes", "Received")):
         if (count := integer(ad.get(prefix + attribute))) is not None:
-            yield f"\t{count}  -  {label} Bytes {direction} By {who}"
+            yield f"\t{count}  -  {label} Bytes {direction} By {owner}"
 
 
-def _ending(ad: Ad) -> Iterator[str]:
+def _termination(ad: Ad) -> Iterator[str]:
     if ad.get("TerminatedNormally"):
         yield f"\t(1) Normal termination (return value {integer(ad.get('ReturnValue'))})"
         return
@@ -150,7 +152,7 @@ def _ending(ad: Ad) -> Iterator[str]:
 
 def _core(ad: Ad) -> Iterator[str]:
     if not ad.get("TerminatedNormally"):
-        core = said(ad.get("CoreFile"))
+        core = string(ad.get("CoreFile"))
         yield f"\t(1) Corefile in: {core}" if core else "\t(0) No core file"
 
 
@@ -164,7 +166,7 @@ def _checkpointed(ad: Ad) -> Iterator[str]:
 def _evicted(ad: Ad) -> Iterator[str]:
     code, subcode = integer(ad.get("ReasonCode")), integer(ad.get("ReasonSubCode")) or 0
     yield "Job was evicted." + (f" Code {code} Subcode {subcode}" if code is not None else "")
-    requeued, reason = bool(ad.get("TerminatedAndRequeued")), said(ad.get("Reason"))
+    requeued, reason = bool(ad.get("TerminatedAndRequeued")), string(ad.get("Reason"))
     if requeued:
         yield "\t(0) Job terminated and was requeued"
     else:
@@ -172,21 +174,21 @@ def _evicted(ad: Ad) -> Iterator[str]:
     yield from _rusage(ad, "\t\t", "Run")
     yield from _bytes(ad, "Run", "", "Job")
     if requeued:
-        yield from _ending(ad)
+        yield from _termination(ad)
         yield from _core(ad)
     if reason:
         yield f"\t{reason}" if requeued else f"\tReason: {reason}"
     yield from _table(ad)
 
 
-def _terminated(text: str, who: str) -> Callable[[Ad], Iterator[str]]:
+def _terminated(text: str, owner: str) -> Callable[[Ad], Iterator[str]]:
     def write(ad: Ad) -> Iterator[str]:
         yield text.format(integer(ad.get("Node")))
-        yield from _ending(ad)
+        yield from _termination(ad)
         yield from _core(ad)
         yield from _rusage(ad, "\t\t", "Run", "Total")
-        yield from _bytes(ad, "Run", "", who)
-        yield from _bytes(ad, "Total", "Total", who)
+        yield from _bytes(ad, "Run", "", owner)
+        yield from _bytes(ad, "Total", "Total", owner)
         yield from _table(ad)
 
     return write
@@ -202,23 +204,23 @@ _UNITS: Final = {
 
 
 def _table(ad: Ad) -> Iterator[str]:
-    """The usage table: ``RequestX``, ``XUsage``, ``X`` and ``AssignedX`` make a row."""
-    asked = {name.removeprefix("Request") for name in ad if name.startswith("Request")}
+    """The usage table: a row per ``RequestX``, ``XUsage``, ``X`` and ``AssignedX``."""
+    requested = {name.removeprefix("Request") for name in ad if name.startswith("Request")}
     used = {name.removesuffix("Usage") for name in ad if name.endswith("Usage")}
-    names = sorted(asked | {name for name in used if not name.endswith(("Local", "Remote"))})
+    names = sorted(requested | {name for name in used if not name.endswith(("Local", "Remote"))})
     if not names:
         return
     rows = [
         [
             name + _UNITS.get(name, ""),
-            *(_cell(ad.get(each)) for each in (f"{name}Usage", f"Request{name}", name)),
-            said(ad.get(f"Assigned{name}")),
+            *(_cell(ad.get(attribute)) for attribute in (f"{name}Usage", f"Request{name}", name)),
+            string(ad.get(f"Assigned{name}")),
         ]
         for name in names
     ]
     widths = [
-        max(least, *(len(row[column]) for row in rows))
-        for column, least in ((1, 8), (2, 8), (3, 9))
+        max(minimum, *(len(row[column]) for row in rows))
+        for column, minimum in ((1, 8), (2, 8), (3, 9))
     ]
 
     def line(label: str, cells: list[str], assigned: str) -> str:
@@ -247,12 +249,12 @@ def _image_size(ad: Ad) -> Iterator[str]:
 
 def _shadow_exception(ad: Ad) -> Iterator[str]:
     yield "Shadow exception!"
-    yield f"\t{said(ad.get('Message'))}"
+    yield f"\t{string(ad.get('Message'))}"
     yield from _bytes(ad, "Run", "", "Job")
 
 
 def _generic(ad: Ad) -> Iterator[str]:
-    yield said(ad.get("Info"))
+    yield string(ad.get("Info"))
 
 
 def _suspended(ad: Ad) -> Iterator[str]:
@@ -262,28 +264,28 @@ def _suspended(ad: Ad) -> Iterator[str]:
 
 def _held(ad: Ad) -> Iterator[str]:
     yield "Job was held."
-    yield "\t" + (said(ad.get("HoldReason")) or "Reason unspecified")
+    yield "\t" + (string(ad.get("HoldReason")) or "Reason unspecified")
     code = integer(ad.get("HoldReasonCode")) or 0
     yield f"\tCode {code} Subcode {integer(ad.get('HoldReasonSubCode')) or 0}"
 
 
 def _node_execute(ad: Ad) -> Iterator[str]:
-    yield f"Node {integer(ad.get('Node'))} executing on host: {said(ad.get('ExecuteHost'))}"
-    if slot := said(ad.get("SlotName")):
+    yield f"Node {integer(ad.get('Node'))} executing on host: {string(ad.get('ExecuteHost'))}"
+    if slot := string(ad.get("SlotName")):
         yield f"\tSlotName: {slot}"
 
 
 def _post_script(ad: Ad) -> Iterator[str]:
     yield "POST Script terminated."
-    yield from _ending(ad)
-    if node := said(ad.get("DAGNodeName")):
+    yield from _termination(ad)
+    if node := string(ad.get("DAGNodeName")):
         yield f"    DAG Node: {node}"
 
 
 def _remote_error(ad: Ad) -> Iterator[str]:
     kind = "Error" if ad.get("CriticalError", True) else "Message"
-    yield f"{kind} from {said(ad.get('Daemon'))} on {said(ad.get('ExecuteHost'))}:"
-    for line in said(ad.get("ErrorMsg")).split("\n"):
+    yield f"{kind} from {string(ad.get('Daemon'))} on {string(ad.get('ExecuteHost'))}:"
+    for line in string(ad.get("ErrorMsg")).split("\n"):
         yield f"\t{line}"
     if code := integer(ad.get("HoldReasonCode")):
         yield f"\tCode {code} Subcode {integer(ad.get('HoldReasonSubCode')) or 0}"
@@ -291,27 +293,28 @@ def _remote_error(ad: Ad) -> Iterator[str]:
 
 def _disconnected(ad: Ad) -> Iterator[str]:
     yield "Job disconnected, attempting to reconnect"
-    yield f"    {said(ad.get('DisconnectReason'))}"
-    yield f"    Trying to reconnect to {said(ad.get('StartdName'))} {said(ad.get('StartdAddr'))}"
+    yield f"    {string(ad.get('DisconnectReason'))}"
+    name, address = string(ad.get("StartdName")), string(ad.get("StartdAddr"))
+    yield f"    Trying to reconnect to {name} {address}"
 
 
 def _reconnected(ad: Ad) -> Iterator[str]:
-    yield f"Job reconnected to {said(ad.get('StartdName'))}"
-    yield f"    startd address: {said(ad.get('StartdAddr'))}"
-    yield f"    starter address: {said(ad.get('StarterAddr'))}"
+    yield f"Job reconnected to {string(ad.get('StartdName'))}"
+    yield f"    startd address: {string(ad.get('StartdAddr'))}"
+    yield f"    starter address: {string(ad.get('StarterAddr'))}"
 
 
 def _reconnect_failed(ad: Ad) -> Iterator[str]:
     yield "Job reconnection failed"
-    yield f"    {said(ad.get('Reason'))}"
-    yield f"    Can not reconnect to {said(ad.get('StartdName'))}, rescheduling job"
+    yield f"    {string(ad.get('Reason'))}"
+    yield f"    Can not reconnect to {string(ad.get('StartdName'))}, rescheduling job"
 
 
 def _grid(text: str) -> Callable[[Ad], Iterator[str]]:
     def write(ad: Ad) -> Iterator[str]:
         yield text
         for name in ("GridResource", "GridJobId"):
-            if value := said(ad.get(name)):
+            if value := string(ad.get(name)):
                 yield f"    {name}: {value}"
 
     return write
@@ -319,13 +322,13 @@ def _grid(text: str) -> Callable[[Ad], Iterator[str]]:
 
 def _ad_information(ad: Ad) -> Iterator[str]:
     yield "Job ad information event triggered."
-    yield from _all(ad)
+    yield from _all_attributes(ad)
 
 
 def _attribute_update(ad: Ad) -> Iterator[str]:
-    name, value = said(ad.get("Attribute")), said(ad.get("Value"))
-    if before := said(ad.get("OldValue")):
-        yield f"Changing job attribute {name} from {before} to {value}"
+    name, value = string(ad.get("Attribute")), string(ad.get("Value"))
+    if old_value := string(ad.get("OldValue")):
+        yield f"Changing job attribute {name} from {old_value} to {value}"
     else:
         yield f"Setting job attribute {name} to {value}"
 
@@ -334,14 +337,14 @@ def _cluster_remove(ad: Ad) -> Iterator[str]:
     yield "Cluster removed"
     jobs, items = integer(ad.get("NextProcId")) or 0, integer(ad.get("NextRow")) or 0
     completion = integer(ad.get("Completion")) or 0
-    how = {0: "Incomplete", 1: "Complete", 2: "Paused"}.get(completion, f"Error {completion}")
-    yield f"\tMaterialized {jobs} jobs from {items} items.\t{how}"
-    if notes := said(ad.get("Notes")):
+    status = {0: "Incomplete", 1: "Complete", 2: "Paused"}.get(completion, f"Error {completion}")
+    yield f"\tMaterialized {jobs} jobs from {items} items.\t{status}"
+    if notes := string(ad.get("Notes")):
         yield f"\t{notes}"
 
 
 def _factory_paused(ad: Ad) -> Iterator[str]:
-    yield from _reasoned("Job Materialization Paused")(ad)
+    yield from _with_reason("Job Materialization Paused")(ad)
     for name in ("PauseCode", "HoldCode"):
         if (code := integer(ad.get(name))) is not None:
             yield f"\t{name} {code}"
@@ -361,18 +364,18 @@ def _file_transfer(ad: Ad) -> Iterator[str]:
     yield _TRANSFERS.get(integer(ad.get("Type")) or 0, "")
     if (seconds := integer(ad.get("QueueingDelay"))) is not None:
         yield f"\tSeconds spent in queue: {seconds}"
-    if host := said(ad.get("Host")):
+    if host := string(ad.get("Host")):
         yield f"\tTransferring to host: {host}"
 
 
 def _labelled(labels: Mapping[str, str]) -> Callable[[Ad], Iterator[str]]:
-    """041 to 045: no first text, then ``Label: value`` lines."""
+    """041 to 045: an empty first text, then ``Label: value`` lines."""
 
     def write(ad: Ad) -> Iterator[str]:
         yield ""
         for name, label in labels.items():
             if name in ad:
-                yield f"\t{label}: {said(ad[name])}"
+                yield f"\t{label}: {string(ad[name])}"
 
     return write
 
@@ -384,11 +387,11 @@ _COMMON_FILES: Final = {
     "WaitStarted": "Started waiting for previous job to transfer common files",
     "WaitFinished": "Finished waitiing for previous job to transfer common files",
 }
-"""The last one's misspelling is HTCondor's own."""
+"""The misspelling of the last text is HTCondor's own."""
 
 
 def _common_files(ad: Ad) -> Iterator[str]:
-    kind = said(ad.get("Type"))
+    kind = string(ad.get("Type"))
     yield f"Common files event: {kind}"
     if kind in _COMMON_FILES:
         yield f"\t{_COMMON_FILES[kind]}"
@@ -397,7 +400,7 @@ def _common_files(ad: Ad) -> Iterator[str]:
 _CHECKSUM: Final = {"Checksum": "Checksum Value", "ChecksumType": "Checksum Type"}
 
 _WRITERS: Final[Mapping[int, Callable[[Ad], Iterator[str]]]] = {
-    0: _submitted("Job"),
+    0: _submit("Job"),
     1: _execute,
     2: _executable_error,
     3: _checkpointed,
@@ -406,11 +409,11 @@ _WRITERS: Final[Mapping[int, Callable[[Ad], Iterator[str]]]] = {
     6: _image_size,
     7: _shadow_exception,
     8: _generic,
-    9: _reasoned("Job was aborted."),
+    9: _with_reason("Job was aborted."),
     10: _suspended,
-    11: _fixed("Job was unsuspended."),
+    11: _fixed_text("Job was unsuspended."),
     12: _held,
-    13: _reasoned("Job was released."),
+    13: _with_reason("Job was released."),
     14: _node_execute,
     15: _terminated("Node {} terminated.", "Node"),
     16: _post_script,
@@ -422,16 +425,16 @@ _WRITERS: Final[Mapping[int, Callable[[Ad], Iterator[str]]]] = {
     26: _grid("Detected Down Grid Resource"),
     27: _grid("Job submitted to grid resource"),
     28: _ad_information,
-    29: _fixed("The job's remote status is unknown"),
-    30: _fixed("The job's remote status is known again"),
-    31: _fixed("Job is performing stage-in of input files"),
-    32: _fixed("Job is performing stage-out of output files"),
+    29: _fixed_text("The job's remote status is unknown"),
+    30: _fixed_text("The job's remote status is known again"),
+    31: _fixed_text("Job is performing stage-in of input files"),
+    32: _fixed_text("Job is performing stage-out of output files"),
     33: _attribute_update,
-    34: _reasoned("PRE script return value is PRE_SKIP value", "SkipEventLogNotes", "    "),
-    35: _submitted("Cluster"),
+    34: _with_reason("PRE script return value is PRE_SKIP value", "SkipEventLogNotes", "    "),
+    35: _submit("Cluster"),
     36: _cluster_remove,
     37: _factory_paused,
-    38: _reasoned("Job Materialization Resumed"),
+    38: _with_reason("Job Materialization Resumed"),
     40: _file_transfer,
     41: _labelled(
         {
@@ -445,6 +448,6 @@ _WRITERS: Final[Mapping[int, Callable[[Ad], Iterator[str]]]] = {
     43: _labelled({"Size": "Bytes", **_CHECKSUM, "UUID": "UUID"}),
     44: _labelled({**_CHECKSUM, "Tag": "Tag"}),
     45: _labelled({"Size": "Bytes", **_CHECKSUM, "Tag": "Tag"}),
-    46: _reasoned("Dataflow job was skipped."),
+    46: _with_reason("Dataflow job was skipped."),
     47: _common_files,
 }

@@ -1,8 +1,8 @@
-"""Event records: what one event of an HTCondor job event log says, typed.
+"""Typed, immutable records of the events in an HTCondor job event log.
 
 Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
-``condor_event.cpp`` of the public HTCondor source.  No record changes: an event is
-what the log said once.  Those that a log has most of are tuples, made in a fifth of the time.
+``condor_event.cpp`` of the public HTCondor source. The most frequent records are tuples,
+created in a fifth of the time.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ EVENT_NAMES: Final[dict[int, str]] = {
 class UsageRow:
     """One row of the "Partitionable Resources" table. A blank cell is None.
 
-    ``name`` is the resource without its unit ("Memory"), ``unit`` what stood in
-    brackets ("MB", "KB", "s", "Average") or "".
+    ``name`` is the resource without its unit ("Memory"), ``unit`` the text in
+    parentheses ("MB", "KB", "s", "Average") or "".
     """
 
     name: str
@@ -83,7 +83,7 @@ class UsageRow:
 
 
 class Submit(NamedTuple):
-    """000. ``node`` is the DAG node's name, structured note before ``DAG Node:`` line."""
+    """000. ``node`` is the DAG node's name; a structured note wins over ``DAG Node:``."""
 
     host: str
     node: str | None
@@ -93,9 +93,9 @@ class Submit(NamedTuple):
 
 
 class Execute(NamedTuple):
-    """001. ``gpus`` is ``GPUs = N`` of this event: None when the event has no such line.
+    """001. ``gpus`` is ``GPUs = N`` of this event, None without such a line.
 
-    ``gpu`` is the DeviceName; several different ones are joined by " + ", sorted.
+    ``gpu`` is the DeviceName; several different names are sorted and joined by " + ".
     ``has_properties`` is False for old logs, whose 001 has no ClassAd lines at all.
     ``host`` is the sinful string; ``alias`` its ``alias=`` parameter;
     ``slot`` the SlotName; ``site`` GLIDEIN_ResourceName.
@@ -114,7 +114,7 @@ class Execute(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """004. ``requeued``: it terminated and was put back in the queue (not terminal)."""
+    """004. ``requeued``: the job terminated and was requeued (not terminal)."""
 
     code: int | None
     subcode: int | None
@@ -131,8 +131,8 @@ class Evicted(NamedTuple):
 class Terminated(NamedTuple):
     """005 and 015. Bytes: ``run_*`` this run, ``total_*`` all runs of the job.
 
-    ``ended_utc`` is the "Job terminated of its own accord at …Z" time, if it is there
-    (aware, UTC): with the event's own local stamp it tells the access point's offset.
+    ``ended_utc`` is the "Job terminated of its own accord at …Z" time, if present
+    (aware, UTC): with the event's local time it gives the access point's UTC offset.
     """
 
     normal: bool | None
@@ -167,7 +167,7 @@ class ShadowException:
 
 @frozen
 class Generic:
-    """008: free text; a job may publish a line with ``condor_chirp ulog``."""
+    """008: free text; a job can write a line with ``condor_chirp ulog``."""
 
     text: str
 
@@ -181,7 +181,7 @@ class Aborted:
 
 @frozen
 class Held:
-    """012. ``inferred``: it is in no log, and follows from a later event."""
+    """012. ``inferred``: not in any log but implied by a later event."""
 
     reason: str | None
     code: int | None
@@ -208,7 +208,7 @@ class PostScript:
 
 @frozen
 class RemoteError:
-    """021. ``warning`` for "Message from", else an error; ``source`` e.g. "starter on slot…"."""
+    """021. ``warning``: "Message from", else an error; ``source``: "starter on slot…"."""
 
     warning: bool
     source: str
@@ -242,14 +242,14 @@ class ClusterSubmit:
 
 @frozen
 class ClusterRemove:
-    """036. ``complete`` when the factory had materialised all its jobs."""
+    """036. ``complete``: the factory had materialized all its jobs."""
 
     complete: bool | None
     reason: str | None
 
 
 class Transfer(Enum):
-    """The six texts of 040."""
+    """The six phases of a file transfer that 040 reports."""
 
     INPUT_QUEUED = "input-queued"
     INPUT_STARTED = "input-started"
@@ -261,7 +261,7 @@ class Transfer(Enum):
 
 @frozen
 class FileTransfer:
-    """040. ``kind`` None for a text that no known HTCondor writes."""
+    """040. ``kind`` is None for a text that no known HTCondor writes."""
 
     kind: Transfer | None
     queue_seconds: int | None
@@ -290,15 +290,15 @@ Detail = (
 
 
 class Event(NamedTuple):
-    """One event: a tuple, as one is made for every event, in a tenth of the time.
+    """One event; a tuple, created in a tenth of the time of a frozen dataclass.
 
-    ``time`` is naive (the access point's local time) unless the log says UTC (then
-    aware). ``text`` is the rest of the header line behind the date; for XML and JSON
-    logs it is what the text form would have said, so that one event in two logs is
-    recognised whatever their forms. ``body`` are the lines below the header, raw,
+    ``time`` is naive (the access point's local time) unless the log writes UTC (then
+    aware). ``text`` is the rest of the header line after the date; for XML and JSON
+    logs it is the equivalent in the text form, so that the same event is recognized
+    in two logs of different forms. ``body`` contains the raw lines below the header,
     joined by newlines, without the separator. ``line`` is the 1-based line of the
-    header in its file. ``damaged`` when the event was cut before its separator: what
-    could be read of it stands here, and a warning says where.
+    header in its file. ``damaged``: the event was cut off before its separator; it
+    contains what could be read, and a warning gives the line.
     """
 
     number: int
@@ -319,11 +319,11 @@ class Event(NamedTuple):
 
 
 class ImageSizes(NamedTuple):
-    """What the 006 events of one job, met in one piece of a log, come to: nine in ten events of
-    a training's log are 006, and only this is kept of them.
+    """The sum of one job's 006 events in one piece of a log.
 
-    ``updates``: how many there were. ``first`` and ``last``: the earliest and the latest of
-    their times. ``memory_mb``: the largest MemoryUsage, None where none says one.
+    Nine in ten events of a training's log are 006; only this sum is stored of them.
+    ``updates``: their number. ``first`` and ``last``: the earliest and the latest of their
+    times. ``memory_mb``: the largest MemoryUsage, None when none reports one.
     """
 
     cluster: int
@@ -337,7 +337,7 @@ class ImageSizes(NamedTuple):
 
 @frozen
 class LogWarning:
-    """Something in a log that is not as it should be; nothing is silently lost.
+    """A problem in a log; no data is lost silently.
 
     ``kind`` is one of: glued-header, unterminated-event, garbage, nul-bytes, bad-utf8,
     bad-header.
@@ -349,7 +349,7 @@ class LogWarning:
 
 
 class LogFormat(Enum):
-    """The forms an administrator can choose for event logs."""
+    """The forms of event logs that HTCondor can be configured to write."""
 
     TEXT = "text"
     XML = "xml"
@@ -358,11 +358,11 @@ class LogFormat(Enum):
 
 @frozen
 class Position:
-    """Where a reader stands in one log: all that parsing the next bytes needs.
+    """A reader's position in one log: all that is needed to parse the next bytes.
 
-    ``offset`` in bytes and ``line`` (1-based, of the byte at ``offset``) lie behind the
-    last complete event. ``form`` is None until the first bytes told. ``year`` and
-    ``last`` carry the year through yearless stamps.
+    ``offset`` in bytes and ``line`` (1-based, of the byte at ``offset``) follow the
+    last complete event. ``form`` is None until detected from the first bytes. ``year``
+    and ``last`` carry the year through yearless timestamps.
     """
 
     offset: int = 0
@@ -374,8 +374,11 @@ class Position:
 
 @frozen
 class Parsed:
-    """What one call of :func:`metlmon.eventlog.parse` found: ``after.offset`` minus the
-    offset it started from bytes were consumed; the rest is to be passed again."""
+    """The result of one call of :func:`metlmon.eventlog.parse`.
+
+    ``after.offset`` minus the initial offset is the number of bytes consumed; the rest
+    must be passed again.
+    """
 
     events: tuple[Event, ...]
     warnings: tuple[LogWarning, ...]
@@ -384,11 +387,12 @@ class Parsed:
 
 @frozen
 class FastResult:
-    """What one call of :func:`metlmon.eventlog.parse_fast` found: :class:`Parsed` with the 006
-    events
-    added up. ``first`` is the time of the first event in the log's order, 006 among them (the
-    time of the last one is ``after.last``); 006 that are damaged, or not as HTCondor usually
-    writes them, stand among ``events``."""
+    """The result of :func:`metlmon.eventlog.parse_fast`: 006 events are summed up.
+
+    Otherwise like :class:`Parsed`. ``first`` is the time of the first event in log order,
+    including 006 (the time of the last one is ``after.last``). 006 events that are damaged or
+    not in HTCondor's usual form are returned in ``events``.
+    """
 
     events: tuple[Event, ...]
     images: tuple[ImageSizes, ...]

@@ -1,10 +1,10 @@
-"""Reading a text log fast: events without the usual 006, and those added up for each job.
+"""Fast path for text logs: sums up usual 006 events by job and parses the rest.
 
-Nine in ten events of a training's log are 006, each like the one before.  One pattern divides
-a piece of the log at them; what stands between is read event by event, in the forms that
-HTCondor writes today.  Whatever differs (a yearless date, a cut event, NULs, line ends of
-another system) sends the whole piece the way of :func:`metlmon.eventlog.parse`, so that both
-ways tell the same of the same bytes.
+Nine in ten events of a training's log are 006, each like the previous one. One pattern splits
+a piece of the log at them; the text in between is parsed event by event, in the forms that
+current HTCondor writes. Anything else (a yearless date, a cut-off event, NULs, line ends of
+another system) sends the whole piece to :func:`metlmon.eventlog.parse`, so that both
+paths produce the same from the same bytes.
 """
 
 from __future__ import annotations
@@ -34,47 +34,50 @@ _FIRST_STAMP: Final = re.compile(
     rb"[0-9]{3} \([-0-9.]++\) [0-9]{4}-[0-9]{2}-[0-9]{2}([ T])[0-9]{2}:[0-9]{2}:[0-9]{2}"
     rb"(?:\.([0-9]{1,9}+))?(Z?+)"
 )
-"""Groups: what of the form of its stamps a log is free to choose."""
+"""Groups: the configurable parts of a log's timestamp format."""
 
 _HOUR: Final = itemgetter(slice(0, 13))
-"""Of a stamp all but minutes, seconds and what follows."""
+"""A timestamp up to its hour, without minutes, seconds and what follows."""
 
-_BEFORE_A_DATE: Final = b") "
+_BEFORE_DATE: Final = b") "
 _DIGITS: Final = frozenset(b"0123456789")
 
 _LINES_OF_006: Final = 4
 
-_NUMBERS: Final = {b"%03d" % number: number for number in range(1000)}
+_EVENT_NUMBERS: Final = {b"%03d" % number: number for number in range(1000)}
 
 _event: Final = tuple.__new__
-"""An event from its fields: in half the time that its own constructor takes."""
+"""Creates an event from its fields in half the time of its own constructor."""
 
 Job = tuple[int, int, int]
 
 
 class _NotFastPath(Exception):
-    """Something that is to be read with all care."""
+    """The bytes are not in the usual form; the full parser must read them."""
 
 
-def skim(data: bytes, at: Position, until: datetime | None) -> FastResult | None:
-    """See :func:`metlmon.eventlog.parse_fast`. None: these bytes are to be read with all care."""
+def parse_fast(data: bytes, position: Position, until: datetime | None) -> FastResult | None:
+    """See :func:`metlmon.eventlog.parse_fast`; None: use the full parser."""
     first = _FIRST_STAMP.match(data)
     end = data.rfind(_END) + len(_END)
     if first is None or end < len(_END) or b"\r" in data:
         return None
     usual = _usual_006(first[1], len(first[2] or b""), first[3])
-    # Text between two usual 006, and of each its ids, stamp and memory, by turns.
+    # Alternates between the text before a usual 006 and its ids, timestamp and memory.
     pieces = usual.split(data[:end] if end < len(data) else data)
     try:
-        return _FastParser(pieces, at, until).skimmed(at.offset + end)
+        return _FastParser(pieces, position, until).result(position.offset + end)
     except _NotFastPath:
         return None
 
 
 @lru_cache(maxsize=32)
 def _usual_006(between: bytes, digits: int, zone: bytes) -> re.Pattern[bytes]:
-    """A whole 006 of a log with such stamps: between date and time, of a second, behind them.
-    All are of one length, and the later one is the greater one."""
+    """The pattern of a whole 006 event in a log with this timestamp format.
+
+    ``between`` separates date and time, ``digits`` are those of the fraction. All timestamps
+    have one length, so that they compare as bytes.
+    """
     fraction = rb"\.[0-9]{%d}" % digits if digits else b""
     return re.compile(
         rb"006 \(([0-9.]++)\) ([0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -89,8 +92,11 @@ def _usual_006(between: bytes, digits: int, zone: bytes) -> re.Pattern[bytes]:
 
 
 class _ImageSizeSum:
-    """The 006 of one job so far: how many, their earliest and latest stamp, the largest
-    memory as written and as a number."""
+    """The running sum of one job's 006 events.
+
+    Their number, their earliest and latest timestamp, and the largest memory as written
+    (``memory``) and as a number (``size``).
+    """
 
     __slots__ = ("first", "last", "memory", "size", "updates")
 
@@ -102,46 +108,46 @@ class _ImageSizeSum:
 
 
 class _FastParser:
-    """One call's way through the pieces of one log."""
+    """The state of one parsing call over the pieces of one log."""
 
-    def __init__(self, pieces: Sequence[bytes], at: Position, until: datetime | None) -> None:
+    def __init__(self, pieces: Sequence[bytes], position: Position, until: datetime | None) -> None:
         self._others = pieces[::4]
         self._ids = pieces[1::4]
         self._stamps = pieces[2::4]
         self._memory = pieces[3::4]
-        self._at = at
+        self._start = position
         self._until = until
-        self._line = at.line
+        self._line = position.line
         self._times: dict[bytes, datetime] = {}
         self._jobs: dict[bytes, Job] = {}
         self._events: list[Event] = []
         self._warnings: list[LogWarning] = []
         self._first: datetime | None = None
-        self._last = at.last
+        self._last = position.last
         self._passed = 0
 
-    def skimmed(self, offset: int) -> FastResult:
-        passed = 0
-        for before, other in enumerate(self._others):
+    def result(self, offset: int) -> FastResult:
+        counted = 0
+        for index, other in enumerate(self._others):
             if other:
-                self._line += _LINES_OF_006 * (before - passed)
-                passed = before
-                self._piece(other, before)
-        self._line += _LINES_OF_006 * (len(self._ids) - passed)
-        images = self._added_up()
-        events, told = self._events, self._stamps
+                self._line += _LINES_OF_006 * (index - counted)
+                counted = index
+                self._piece(other, index)
+        self._line += _LINES_OF_006 * (len(self._ids) - counted)
+        images = self._image_sizes()
+        events, stamps = self._events, self._stamps
         if images:
             self._check_submissions(images)
         first = self._first
-        if first is None and told:
-            first = self._time(told[0])
-        last = self._last if self._others[-1] or not told else self._time(told[-1])
-        year = self._at.year if last is None else last.year
+        if first is None and stamps:
+            first = self._time(stamps[0])
+        last = self._last if self._others[-1] or not stamps else self._time(stamps[-1])
+        year = self._start.year if last is None else last.year
         after = Position(offset, self._line, LogFormat.TEXT, year, last)
         return FastResult(tuple(events), images, tuple(self._warnings), after, first)
 
     def _piece(self, blocks: bytes, before: int) -> None:
-        """Read whole events that stand behind so many usual 006."""
+        """Read the whole events that follow ``before`` usual 006 events."""
         if not blocks.endswith(_END):
             raise _NotFastPath
         line, events = self._line, len(self._events)
@@ -150,11 +156,11 @@ class _FastParser:
         try:
             self._read(blocks)
         except _NotFastPath:
-            # One cut event; what is around it is as usual.
+            # One cut-off event; the events around it have the usual form.
             del self._events[events:]
-            year = self._at.year if self._last is None else self._last.year
-            at = Position(0, line, LogFormat.TEXT, year, self._last)
-            parsed = careful.parse(blocks, at, None, False)
+            year = self._start.year if self._last is None else self._last.year
+            position = Position(0, line, LogFormat.TEXT, year, self._last)
+            parsed = careful.parse(blocks, position, None, False)
             if parsed.after.offset != len(blocks):
                 raise
             self._events += parsed.events
@@ -168,30 +174,30 @@ class _FastParser:
     def _time(self, stamp: bytes) -> datetime:
         time = self._times.get(stamp)
         if time is None:
-            read = timestamps.iso(stamp.decode("ascii"))
-            if read is None:
+            parsed = timestamps.iso(stamp.decode("ascii"))
+            if parsed is None:
                 raise _NotFastPath
-            time = self._times[stamp] = read
+            time = self._times[stamp] = parsed
         return time
 
     def _job(self, ids: bytes) -> Job:
         job = self._jobs.get(ids)
         if job is None:
-            found = _IDS.fullmatch(ids)
-            if found is None:
+            match = _IDS.fullmatch(ids)
+            if match is None:
                 raise _NotFastPath
-            job = self._jobs[ids] = int(found[1]), int(found[2]), int(found[3])
+            job = self._jobs[ids] = int(match[1]), int(match[2]), int(match[3])
         return job
 
     # --- 006 ----------------------------------------------------------------------------
 
-    def _added_up(self) -> tuple[ImageSizes, ...]:
-        told: dict[bytes, _ImageSizeSum] = {}
-        known = told.get
+    def _image_sizes(self) -> tuple[ImageSizes, ...]:
+        sums: dict[bytes, _ImageSizeSum] = {}
+        get = sums.get
         for ids, stamp, memory in zip(self._ids, self._stamps, self._memory, strict=True):
-            job = known(ids)
+            job = get(ids)
             if job is None:
-                told[ids] = _ImageSizeSum(stamp, memory)
+                sums[ids] = _ImageSizeSum(stamp, memory)
                 continue
             job.updates += 1
             if stamp > job.last:
@@ -200,20 +206,22 @@ class _FastParser:
                 job.first = stamp
             if memory != job.memory and (size := int(memory)) > job.size:
                 job.memory, job.size = memory, size
-        if told:
+        if sums:
             self._check_stamps(
-                min(j.first for j in told.values()), max(j.last for j in told.values())
+                min(j.first for j in sums.values()), max(j.last for j in sums.values())
             )
         return tuple(
             ImageSizes(
                 *self._job(ids), job.updates, self._time(job.first), self._time(job.last), job.size
             )
-            for ids, job in told.items()
+            for ids, job in sums.items()
         )
 
     def _check_stamps(self, first: bytes, last: bytes) -> None:
-        """Are all stamps from ``first`` to ``last`` dates? Minutes and seconds are: by the
-        pattern."""
+        """Check that all timestamps from ``first`` to ``last`` are valid dates.
+
+        The pattern guarantees valid minutes and seconds.
+        """
         if self._until is not None:
             latest = self._time(last)
             if latest.tzinfo is not None or latest > self._until:
@@ -223,58 +231,65 @@ class _FastParser:
                 self._time(hour + b":00:00")
 
     def _check_submissions(self, images: Sequence[ImageSizes]) -> None:
-        """No 006 is older than its job's 000, or the number was given out again: then each is to
-        be told with its time."""
+        """Check that no 006 event is older than its job's 000.
+
+        Otherwise the job id was reused, and each 006 event is needed with its own time.
+        """
         submitted = {
             event[1:4]: event[4].replace(tzinfo=None) for event in self._events if event[0] == 0
         }
         for job in images if submitted else ():
-            at = submitted.get(job[:3])
-            if at is not None and job.first.replace(tzinfo=None) < at:
+            time = submitted.get(job[:3])
+            if time is not None and job.first.replace(tzinfo=None) < time:
                 raise _NotFastPath
 
     # --- all others ---------------------------------------------------------------------
 
     def _read(self, blocks: bytes) -> None:
-        """Read whole events that stand one behind the other. All in one loop: each call of a
-        function would be a tenth of the time that an event takes."""
+        """Read a sequence of whole events.
+
+        All in one loop: each function call would cost a tenth of an event's time.
+        """
         if b"\0" in blocks:
             raise _NotFastPath
         jobs, times, append = self._jobs, self._times, self._events.append
         line, start, size = self._line, 0, len(blocks)
         while start < size:
-            found = _HEADER.match(blocks, start)
-            if found is None:
+            match = _HEADER.match(blocks, start)
+            if match is None:
                 raise _NotFastPath
-            number, ids, stamp = found.groups()
-            begins = found.end()
-            end = blocks.index(_END, begins)
-            if blocks.find(_BEFORE_A_DATE, begins, end) >= 0 and _may_hold_a_header(
-                blocks, begins, end
+            number, ids, stamp = match.groups()
+            text_start = match.end()
+            end = blocks.index(_END, text_start)
+            if blocks.find(_BEFORE_DATE, text_start, end) >= 0 and _may_contain_header(
+                blocks, text_start, end
             ):
                 raise _NotFastPath
             try:
-                said = blocks[begins:end].decode()
+                decoded = blocks[text_start:end].decode()
             except UnicodeDecodeError:
                 raise _NotFastPath from None
-            text, _, body = said.partition("\n")
-            kind = _NUMBERS[number]
+            text, _, body = decoded.partition("\n")
+            kind = _EVENT_NUMBERS[number]
             job = jobs.get(ids) or self._job(ids)
             time = times.get(stamp) or self._time(stamp)
-            said_more = detail(kind, text, body)
-            append(_event(Event, (kind, *job, time, text, body, said_more, line, False)))
+            fields = detail(kind, text, body)
+            append(_event(Event, (kind, *job, time, text, body, fields, line, False)))
             after = end + len(_END)
             line += blocks.count(b"\n", start, after)
             start = after
         self._line = line
 
 
-def _may_hold_a_header(blocks: bytes, start: int, end: int) -> bool:
-    """Might a header be glued into this text? In each, a digit stands behind ``) ``: looking
-    for that takes a tenth of the time of looking for how a header begins."""
-    at = blocks.find(_BEFORE_A_DATE, start, end)
-    while at >= 0:
-        if blocks[at + 2] in _DIGITS:
+def _may_contain_header(blocks: bytes, start: int, end: int) -> bool:
+    """Whether a header may be glued into this text.
+
+    In every header a digit follows ``) ``: that search takes a tenth of the time of a search
+    for the start of a header.
+    """
+    index = blocks.find(_BEFORE_DATE, start, end)
+    while index >= 0:
+        if blocks[index + 2] in _DIGITS:
             return CANDIDATE.search(blocks, start, end) is not None
-        at = blocks.find(_BEFORE_A_DATE, at + 2, end)
+        index = blocks.find(_BEFORE_DATE, index + 2, end)
     return False

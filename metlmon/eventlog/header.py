@@ -1,4 +1,4 @@
-"""The header of an event in the text form: ``NNN (C.P.S) DATE[.frac][Z] first text``.
+"""Parses event headers of the text form: ``NNN (C.P.S) DATE[.frac][Z] first text``.
 
 Source followed: ``ULogEvent::readHeader`` and ``formatHeader`` in ``condor_event.cpp``.
 """
@@ -19,14 +19,14 @@ _PATTERN: Final = rb"([0-9]{3}) \(" + _IDS + rb"\) " + _DATE + rb"))(?: |(?=\r?\
 
 HEADER: Final = re.compile(_PATTERN)
 """Groups: number, cluster, proc, subproc, ISO date or None, yearless date or None. The first
-text follows, up to the end of the line; it is not part of the pattern, so that looking at a
-thousand candidates in one long line does not read that line a thousand times."""
+text is not part of the pattern, so that a thousand candidates on one long line do not read that
+line a thousand times."""
 
 CANDIDATE: Final = re.compile(rb"[0-9]{3} \((?=-?[0-9])")
-"""Where a header may begin: cheap to look for, :data:`HEADER` then decides."""
+"""A possible start of a header: cheap to search for, confirmed by :data:`HEADER`."""
 
 BEGINNING: Final = re.compile(rb"[0-9]{3} \(")
-"""A line that set out to be a header."""
+"""The start of a line that resembles a header, readable or not."""
 
 _FIRST_TEXTS: Final[Mapping[int, str]] = {
     0: r"Job submitted from host: .*",
@@ -62,10 +62,10 @@ KNOWN_NUMBERS: Final = frozenset({*range(48), *range(100, 112)})
 
 
 class Header(NamedTuple):
-    """A header as read. A tuple, as one is made for every event, in a third of the time.
+    """A parsed header; a tuple, since one is created per event, in a third of the time.
 
-    ``start`` is where it begins and ``text_start`` where its text does, in the bytes it
-    was read from; ``stamp`` is its date as written.
+    ``start`` is the offset of the header and ``text_start`` that of its text, in the bytes
+    it was read from; ``stamp`` is its date as written.
     """
 
     number: int
@@ -78,15 +78,15 @@ class Header(NamedTuple):
     text_start: int
 
     @property
-    def said(self) -> str:
-        """The event as warnings name it."""
+    def event_label(self) -> str:
+        """The name of the event in warnings."""
         return f"event {self.number:03d} of job {self.cluster}.{self.proc}"
 
 
 class Calendar:
-    """Gives the stamps of one log their year, in log order.
+    """Resolves the years of the timestamps of one log, in log order.
 
-    The same stamp is not read twice in a row: many events are of one second.
+    A repeated timestamp is not parsed again: many events are of one second.
     """
 
     __slots__ = ("_stamp", "last", "year")
@@ -97,40 +97,40 @@ class Calendar:
         self._stamp: bytes | None = None
 
     def read(self, data: bytes, start: int) -> Header | None:
-        """The header that begins at ``start``, or None when none does."""
-        found = HEADER.match(data, start)
-        if found is None:
+        """Parse the header at ``start``; None when there is none."""
+        match = HEADER.match(data, start)
+        if match is None:
             return None
-        number, cluster, proc, subproc, iso, yearless = found.groups()
+        number, cluster, proc, subproc, iso, yearless = match.groups()
         time = self.time(iso, yearless)
         if time is None:
             return None
         return Header(
-            int(number),
-            int(cluster),
-            int(proc),
-            int(subproc),
-            iso or yearless,
-            time,
-            start,
-            found.end(),
+            number=int(number),
+            cluster=int(cluster),
+            proc=int(proc),
+            subproc=int(subproc),
+            stamp=iso or yearless,
+            time=time,
+            start=start,
+            text_start=match.end(),
         )
 
     def time(self, iso: bytes | None, yearless: bytes) -> datetime | None:
-        """The time of a header's date, or None when it is no date."""
+        """The time of a header's date; None when it is not a valid date."""
         if self._stamp is not None and self._stamp == (iso or yearless):
             return self.last
         if iso is not None:
             return timestamps.iso(iso.decode("ascii"))
         return timestamps.yearless(yearless.decode("ascii"), self.year, self.last)
 
-    def passed(self, stamp: bytes, time: datetime) -> None:
-        """Go on to an event that was taken: its date as written, and as read."""
+    def advance(self, stamp: bytes, time: datetime) -> None:
+        """Record the date of an accepted event, as written and as parsed."""
         self._stamp = stamp
         self.year, self.last = time.year, time
 
 
 def first_text_fits(number: int, text: str) -> bool:
-    """Whether ``text`` is what HTCondor writes behind the date of event ``number``."""
+    """Whether ``text`` is what HTCondor writes after the date of event ``number``."""
     pattern = _FIRST_TEXT.get(number)
     return pattern is None or pattern.fullmatch(text) is not None

@@ -1,7 +1,7 @@
-"""The JSON form of event logs: objects one behind the other, pretty-printed or one per line.
+"""Parses the JSON form of event logs: objects in sequence, pretty-printed or one per line.
 
-Source followed: ``classad::ClassAdJsonUnParser``.  A string never holds a raw newline, so a line
-tells by itself whether it is whole.
+Source followed: ``classad::ClassAdJsonUnParser``. A string never contains a raw newline, so
+each line by itself shows whether it is complete.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ _PAIR: Final = re.compile(
     r"(?=\s*[,}\n])|true\b|false\b)"
 )
 _EXPRESSION: Final = re.compile(r"/Expr\((.*)\)/", re.DOTALL)
-_DEEPEST: Final = 20
-"""Objects within objects: an event has two. What is deeper is left out."""
-_HALF: Final = re.compile(r"[\ud800-\udfff]")
-"""Half a character: JSON can spell it, and no file can hold it."""
-_MOST_HIDDEN: Final = 64
-"""Braces of one damaged object that are tried as the beginning of the next one."""
+_MAX_DEPTH: Final = 20
+"""Levels of nested objects: an event has two. Deeper objects are omitted."""
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+"""Lone surrogates: valid in JSON, but not encodable in a file."""
+_MAX_GLUED_CANDIDATES: Final = 64
+"""Braces of one damaged object that are tried as the start of the next one."""
 
 
 class Json:
     """See :class:`metlmon.eventlog.classad_log.Syntax`."""
 
     def find(self, data: bytes, start: int) -> TextSpan | None:
-        """The next ``{`` that nothing holds, up to its ``}`` and newline."""
+        """The next top-level ``{``, up to its ``}`` and newline."""
         begin = -1
         depth: list[int] = []
         tokens = _TOKEN.finditer(data, start)
         while (token := next(tokens, None)) is not None:
-            at, sign = token.start(), data[token.start()]
-            if sign == ord('"'):
-                if token.end() - at > 1:
+            offset, symbol = token.start(), data[token.start()]
+            if symbol == ord('"'):
+                if token.end() - offset > 1:
                     continue
-                newline = data.find(b"\n", at)
+                newline = data.find(b"\n", offset)
                 if newline < 0:
                     return None
-                behind = newline
+                resume = newline
                 if begin < 0:
-                    brace = data.find(b"{", at, newline)
-                    behind = brace if brace >= 0 else newline
-                elif last := _LAST_BRACE.search(data, at, newline):
+                    brace = data.find(b"{", offset, newline)
+                    resume = brace if brace >= 0 else newline
+                elif last := _LAST_BRACE.search(data, offset, newline):
                     return TextSpan(begin, last.start(), last.start(), whole=False, glued=True)
-                # No string that begins on the rest of this line is closed on it either.
-                tokens = _TOKEN.finditer(data, behind)
+                # No other string that begins on this line is closed on it either.
+                tokens = _TOKEN.finditer(data, resume)
             elif begin < 0:
-                if sign == ord("{"):
-                    begin, depth = at, [sign]
-            elif sign == ord("{") and _is_new(data, at, depth):
-                return _cut(data, begin, at)
-            elif sign in b"{[":
-                depth.append(sign)
+                if symbol == ord("{"):
+                    begin, depth = offset, [symbol]
+            elif symbol == ord("{") and _is_new(data, offset, depth):
+                return _cut(data, begin, offset)
+            elif symbol in b"{[":
+                depth.append(symbol)
             else:
                 depth.pop()
                 if not depth:
                     return _closed(data, begin, token.end())
         return None
 
-    def begins(self, data: bytes) -> int | None:
+    def find_start(self, data: bytes) -> int | None:
         """See :class:`metlmon.eventlog.classad_log.Syntax`."""
         start = data.find(b"{")
         return start if start >= 0 else None
@@ -84,18 +84,18 @@ class Json:
     def salvage(self, data: bytes) -> Ad:
         """See :class:`metlmon.eventlog.classad_log.Syntax`."""
         text = data.decode("utf-8", "replace").replace("\0", "")
-        found: dict[str, Value] = {}
+        attributes: dict[str, Value] = {}
         for name, value in _PAIR.findall(text):
             try:
-                found.setdefault(name, _value(json.loads(value)))
+                attributes.setdefault(name, _value(json.loads(value)))
             except ValueError:
                 continue
-        return found
+        return attributes
 
-    def hidden(self, data: bytes) -> int | None:
-        """Where a whole event stands at the end of a damaged one."""
+    def find_glued(self, data: bytes) -> int | None:
+        """The start of a whole event at the end of a damaged one."""
         start = data.find(b"{", 1)
-        for _ in range(_MOST_HIDDEN):
+        for _ in range(_MAX_GLUED_CANDIDATES):
             if start < 0:
                 return None
             ad = self.read(data[start:])
@@ -104,38 +104,38 @@ class Json:
             start = data.find(b"{", start + 1)
         return None
 
-    def frame(self, junk: bytes) -> bytes:
-        """``junk`` without the brackets and commas of an array of events."""
+    def strip_frame(self, junk: bytes) -> bytes:
+        """Remove the brackets and commas of an array of events from ``junk``."""
         return junk.strip(b" \t\r\n,[]")
 
 
-def _is_new(data: bytes, at: int, depth: list[int]) -> bool:
-    """Whether a ``{`` cannot be a value of the object or array that holds it."""
-    if data[at - 1] in b"\n\0":
+def _is_new(data: bytes, brace: int, depth: list[int]) -> bool:
+    """Whether a ``{`` cannot be a value of the enclosing object or array."""
+    if data[brace - 1] in b"\n\0":
         return True
-    before = data[max(0, at - 40) : at].rstrip()[-1:]
+    before = data[max(0, brace - 40) : brace].rstrip()[-1:]
     return before not in ((b":",) if depth[-1] == ord("{") else (b"[", b","))
 
 
-def _cut(data: bytes, begin: int, at: int) -> TextSpan | None:
-    """An object that the ``{`` at ``at`` cuts.
+def _cut(data: bytes, begin: int, brace: int) -> TextSpan | None:
+    """The span of an object that is cut off by the ``{`` at ``brace``.
 
-    In mid-line and with more behind it on its line, as events on one line each are, that
-    brace may as well stand in a string whose quotation mark was cut off: the span is
-    then the whole line, and :meth:`Json.hidden` finds the event in it.
+    In mid-line and followed by more text, as with one event per line, that brace may
+    also be in a string whose quotation mark was cut off: the span is then the whole
+    line, and :meth:`Json.find_glued` finds the event in it.
     """
-    if data[at - 1] in b"\n\0":
-        return TextSpan(begin, at, at, whole=False)
-    newline = data.find(b"\n", at)
+    if data[brace - 1] in b"\n\0":
+        return TextSpan(begin, brace, brace, whole=False)
+    newline = data.find(b"\n", brace)
     if newline < 0:
         return None
-    if not data[at + 1 : newline].strip():
-        return TextSpan(begin, at, at, whole=False, glued=True)
+    if not data[brace + 1 : newline].strip():
+        return TextSpan(begin, brace, brace, whole=False, glued=True)
     return TextSpan(begin, newline, newline + 1, whole=False)
 
 
 def _closed(data: bytes, begin: int, end: int) -> TextSpan | None:
-    """A closed object, when what follows tells that its line is ended or goes on."""
+    """The span of a closed object; None until the bytes after it end or continue its line."""
     follows = data[end : end + 2]
     if follows.startswith(b"\n"):
         return TextSpan(begin, end, end + 1)
@@ -144,22 +144,24 @@ def _closed(data: bytes, begin: int, end: int) -> TextSpan | None:
     return TextSpan(begin, end, end) if follows not in (b"", b"\r") else None
 
 
-def _value(value: Value, depth: int = _DEEPEST) -> Value:
-    """A JSON value as an attribute's: expressions are strings ``/Expr(…)/``."""
+def _value(value: Value, depth: int = _MAX_DEPTH) -> Value:
+    """Convert a JSON value to an attribute value; expressions are ``"/Expr(…)/"``."""
     if isinstance(value, str):
-        said = _text(value)
-        found = _EXPRESSION.fullmatch(said)
-        return Expression(found[1]) if found else said
+        text = _text(value)
+        match = _EXPRESSION.fullmatch(text)
+        return Expression(match[1]) if match else text
     if isinstance(value, Mapping):
         inner = value.items() if depth else ()
-        return {_text(name): _value(each, depth - 1) for name, each in inner}
+        return {_text(name): _value(item, depth - 1) for name, item in inner}
     if isinstance(value, list):
-        return [_value(each, depth - 1) for each in value] if depth else []
+        return [_value(item, depth - 1) for item in value] if depth else []
     return value
 
 
 def _text(text: str) -> str:
-    """A string without NULs, as the text form is read, and without halves of characters."""
+    """Remove NULs, as for the text form, and replace lone surrogates."""
     return (
-        text if text.isascii() and "\0" not in text else _HALF.sub("\ufffd", text).replace("\0", "")
+        text
+        if text.isascii() and "\0" not in text
+        else _SURROGATE.sub("\ufffd", text).replace("\0", "")
     )

@@ -1,22 +1,22 @@
-"""Finding the headers again where a log is damaged.
+"""Recovers the headers of events in damaged stretches of a log.
 
-A write that a full disk or a file server cut leaves an event without its separator, and
-the next event's header stands in its body: at the beginning of a line, or in the middle of
-the cut one.  But a job can write text that looks like a header, too (008, hold reasons,
-notes), so the two must be told apart:
+A write cut short by a full disk or a file server leaves an event without its separator, and
+the next event's header appears in its body: at the start of a line, or in the middle of
+the cut one. A job can also write text that looks like a header (008, hold reasons,
+notes). The rules that distinguish the two:
 
-- At the beginning of a line, or behind NULs, a header is a header: HTCondor indents
-  what others may write.
-- In mid-line it must be all that HTCondor writes for its number: ids at least three wide, the
-  number's own first text up to the end of the line, and then a line that its body may
-  begin with. What quotes a header goes on behind it differently: a held job's reason with
-  ``Code N Subcode N``, a path with a quotation mark.
-- In an 008, 028 or 033, whose text is all the job's, mid-line text is never a header.
-- In prose (a reason, a note) that ends the block it stays open: it is a header
-  when it cuts a word, or when a body of its own follows; behind a blank or a
-  quotation mark it is a quotation.  Then a warning says so.
-- In the lines that only HTCondor writes (usage, bytes, first texts) it is a header; in a
-  ClassAd line of a 001 or 000 it is one unless the line is closed as such a line is.
+- At the start of a line, or after NULs, it is a header: HTCondor indents text from
+  other sources.
+- In mid-line it must be exactly what HTCondor writes for its number: ids at least three digits
+  wide, the number's own first text up to the end of the line, and then a line that may
+  begin its body. A quoted header is followed by something else: ``Code N Subcode N`` after
+  a held job's reason, a quotation mark after a path.
+- In an 008, 028 or 033, whose text is entirely the job's, mid-line text is never a header.
+- In prose (a reason, a note) that ends the block the case is ambiguous: it is a header
+  when it cuts a word, or when a body of its own follows; after a blank or a
+  quotation mark it is a quotation, reported by a warning.
+- In lines that only HTCondor writes (usage, bytes, first texts) it is a header; in a
+  ClassAd line of a 001 or 000 it is one unless the line is closed as such lines are.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from metlmon.eventlog.header import CANDIDATE, KNOWN_NUMBERS, Calendar, Header, 
 from metlmon.frozen import frozen
 
 _LONGEST_FIRST_TEXT: Final = 2048
-"""No first text that a header in mid-line may have is longer: addresses take a few hundred."""
+"""Bound of the first text of a mid-line header: addresses take a few hundred bytes."""
 
 _OWN_TEXT: Final = frozenset({8, 28, 33})
-"""Events whose text, header line included, is what a job or a user wrote."""
+"""Events whose text, header line included, is written by a job or a user."""
 
 _MANY_LINES_OF_PROSE: Final = frozenset({0, 21, 35})
-"""Events with several lines of foreign text, so that a line behind a quotation proves nothing."""
+"""Events with several lines of foreign text: a line after a quotation proves nothing."""
 
 _STRICT_IDS: Final = re.compile(rb"[0-9]{3} \((?:[0-9]{3}|-[0-9]{2})[0-9]*\.(?:[0-9]{3}|-[0-9]{2})")
 _NO_PROSE: Final = frozenset({3, 5, 6, 10, 14, 15, 16, 40})
-"""Events whose bodies hold nothing but what HTCondor itself says."""
+"""Events whose bodies contain only text of HTCondor itself."""
 
 _ONLY_HTCONDOR: Final = re.compile(
     rb"\s*(?:\([01]\) |Usr [0-9]|-?[0-9]+ (?: ?-  ?(?:[A-Z]|\Z)| ?\Z)|Partitionable |\.)"
     rb"|\s*DAG Node: \Z"
     rb"|\t   \w[^:]*(?: :|\Z)|\t\t\Z"
 )
-"""What the cut part of a line looks like that only HTCondor can have begun."""
+"""The cut part of a line that only HTCondor can have written."""
 
 _RECORD: Final = re.compile(rb"\s*(?:\[|\w+ = [\[{\"])")
 _QUOTING: Final = b" \t\"'`([{<=:,;"
@@ -72,7 +72,7 @@ _MUST_FOLLOW: Final[Mapping[int, re.Pattern[bytes]]] = {
     24: re.compile(_NOTE),
     34: re.compile(_NOTE),
 }
-"""What the first line of the body looks like, of the events that must have one."""
+"""The first line of the body, for events that must have one."""
 
 _MAY_FOLLOW: Final[Mapping[int, re.Pattern[bytes]]] = {
     0: re.compile(_NOTE),
@@ -86,17 +86,17 @@ _MAY_FOLLOW: Final[Mapping[int, re.Pattern[bytes]]] = {
     36: re.compile(rb"\s+Materialized "),
     40: re.compile(rb"\s+(?:Transferring to host:|Seconds spent in queue:)"),
 }
-"""The same, of the events that may be without a body. Numbers in neither may have any."""
+"""The same for events whose body is optional. Numbers in neither may have any body."""
 
 _BODY_OF_ITS_OWN: Final = frozenset({1, 3, 4, 5, 6, 10, 14, 15, 16, 36, 40})
-"""Events whose bodies begin with a line that no prose is taken for."""
+"""Events whose bodies begin with a line that cannot be mistaken for prose."""
 
 _NO_BODY: Final = frozenset({2, 8, 11, 29, 30, 31, 32, 33})
 
 
 @frozen
 class LogFragment:
-    """A header in a damaged block, its line in the file, and whether it is in mid-line."""
+    """A header in a damaged block, its line in the file, and whether it is mid-line."""
 
     header: Header
     line: int
@@ -104,65 +104,67 @@ class LogFragment:
 
 
 @dataclass(slots=True)
-class _Place:
-    """Where the search has come to: the line, and where it begins in the block."""
+class _ScanPosition:
+    """The position of the search: the line number, and the line's offset in the block."""
 
     line: int
     line_start: int = 0
-    seen: int = 0
+    scanned: int = 0
 
     def move(self, block: bytes, to: int) -> None:
-        newlines = block.count(b"\n", self.seen, to)
+        newlines = block.count(b"\n", self.scanned, to)
         if newlines:
             self.line += newlines
-            self.line_start = block.rindex(b"\n", self.seen, to) + 1
-        self.seen = to
+            self.line_start = block.rindex(b"\n", self.scanned, to) + 1
+        self.scanned = to
 
 
-def pieces(
+def find_fragments(
     block: bytes, line: int, calendar: Calendar
 ) -> tuple[list[LogFragment], LogWarning | None]:
-    """The headers in ``block``, the bytes between two separators, whose first line is ``line``.
+    """Find the headers in ``block``, the bytes between two separators from ``line`` on.
 
-    With them comes at most one warning, about text that may have been a header.
+    Also returns at most one warning, about text that may have been a header.
     """
-    place = _Place(line)
-    found: list[LogFragment] = []
-    refused: LogWarning | None = None
+    position = _ScanPosition(line)
+    fragments: list[LogFragment] = []
+    ambiguous: LogWarning | None = None
     for candidate in CANDIDATE.finditer(block):
         header = calendar.read(block, candidate.start())
         if header is None:
             continue
-        place.move(block, header.start)
+        position.move(block, header.start)
         if header.start == 0 or block[header.start - 1] in b"\n\0":
-            found.append(LogFragment(header, place.line, mid_line=False))
+            fragments.append(LogFragment(header, position.line, mid_line=False))
             continue
         if not _is_whole(block, header):
             continue
-        within = found[-1].header if found else None
-        if within is None or _is_glued(block, header, within, place.line_start):
-            found.append(LogFragment(header, place.line, mid_line=True))
-        elif refused is None:
-            refused = warning_text.not_glued(within.said, header.said, place.line)
-    return found, refused
+        within = fragments[-1].header if fragments else None
+        if within is None or _is_glued(block, header, within, position.line_start):
+            fragments.append(LogFragment(header, position.line, mid_line=True))
+        elif ambiguous is None:
+            ambiguous = warning_text.ambiguous_header(
+                within.event_label, header.event_label, position.line
+            )
+    return fragments, ambiguous
 
 
 def without_torn_separator(
-    block: bytes, piece: LogFragment, follower: LogFragment
+    block: bytes, fragment: LogFragment, next_fragment: LogFragment
 ) -> tuple[int, bool]:
-    """Where the event at ``piece`` ends, and whether it was cut.
+    """The end of the event at ``fragment``, and whether it was cut off.
 
-    When the follower is glued to the separator itself, nothing of the event is missing.
+    When the next fragment is glued to the separator itself, the event is complete.
     """
-    end = follower.header.start
-    line_start = block.rfind(b"\n", piece.header.start, end) + 1
-    if follower.mid_line and line_start and block[line_start:end] in _TORN_SEPARATOR:
+    end = next_fragment.header.start
+    line_start = block.rfind(b"\n", fragment.header.start, end) + 1
+    if next_fragment.mid_line and line_start and block[line_start:end] in _TORN_SEPARATOR:
         return line_start, False
     return end, True
 
 
 def _is_whole(block: bytes, header: Header) -> bool:
-    """Whether a header in mid-line, and what follows it, is as HTCondor writes it."""
+    """Whether a mid-line header and what follows it have the form that HTCondor writes."""
     if header.number not in KNOWN_NUMBERS or not _STRICT_IDS.match(block, header.start):
         return False
     line_end = block.find(b"\n", header.text_start, header.text_start + _LONGEST_FIRST_TEXT)
@@ -192,7 +194,7 @@ def _body_fits(body: bytes, number: int) -> bool:
 
 
 def _is_glued(block: bytes, header: Header, within: Header, line_start: int) -> bool:
-    """Whether a whole header in mid-line cuts the event ``within``, or is quoted by it."""
+    """Whether a whole mid-line header cuts off the event ``within``, or is quoted by it."""
     if within.number in _OWN_TEXT:
         return False
     if line_start <= within.start or within.number in _NO_PROSE:
@@ -202,7 +204,7 @@ def _is_glued(block: bytes, header: Header, within: Header, line_start: int) -> 
     newline = block.find(b"\n", header.text_start)
     line_end = newline if newline >= 0 else len(block)
     if within.number == 1 or _RECORD.match(block, line_start, header.start):
-        # A record or string that is whole is closed at the end of its line.
+        # A complete record or string is closed at the end of its line.
         return block[header.text_start : line_end].rstrip()[-1:] not in (b'"', b"]", b"}")
     if block[header.start - 1] not in _QUOTING:
         return True

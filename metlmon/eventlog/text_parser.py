@@ -1,8 +1,8 @@
-"""The text form of a job event log: headers, bodies, and separators ``...``.
+"""Parses the text form of a job event log: headers, bodies, and separators ``...``.
 
-Source followed: ``ReadUserLog::readEventNormal`` in ``read_user_log.cpp``.  An event is
-complete when its separator is.  All decisions are taken within the bytes between two
-separators, so that they do not depend on how the bytes came in.
+Source followed: ``ReadUserLog::readEventNormal`` in ``read_user_log.cpp``. An event is
+complete when its separator is. Every decision depends only on the bytes between two
+separators, not on how the bytes were divided among calls.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _IMAGE_SIZE: Final = re.compile(
     rb"(\t([0-9]{1,18})  -  MemoryUsage of job \(MB\)\n"
     rb"\t([0-9]{1,18})  -  ResidentSetSize of job \(KB\))\n\.\.\.\n"
 )
-"""A whole 006 as nine in ten events of a training's log are: read by one pattern, in half
-the time. Whatever differs in one byte goes the way of all events."""
+"""A whole 006 event in its usual form, nine in ten events of a training's log: one pattern
+halves the time. Anything that differs by one byte is parsed like other events."""
 
 _LINES_OF_IMAGE_SIZE: Final = 4
 
 
-def parse(data: bytes, at: Position, limit: int | None, final: bool) -> Parsed:
+def parse(data: bytes, position: Position, limit: int | None, final: bool) -> Parsed:
     """See :func:`metlmon.eventlog.parse`."""
-    log = _TextLog(data, at)
+    log = _TextLog(data, position)
     while limit is None or len(log.events) + len(log.warnings) < limit:
         if not (log.image_size() or log.block()):
             if final:
@@ -44,56 +44,56 @@ def parse(data: bytes, at: Position, limit: int | None, final: bool) -> Parsed:
 
 
 class _TextLog:
-    """One call's progress through the bytes of one log."""
+    """The state of one parsing call over the bytes of one log."""
 
-    def __init__(self, data: bytes, at: Position) -> None:
+    def __init__(self, data: bytes, position: Position) -> None:
         self.events: list[Event] = []
         self.warnings: list[LogWarning] = []
         self._data = data
-        self._at = at
+        self._start = position
         self._offset = 0
-        self._line = at.line
-        self._calendar = Calendar(at.year, at.last)
+        self._line = position.line
+        self._calendar = Calendar(position.year, position.last)
 
     def parsed(self) -> Parsed:
         after = Position(
-            self._at.offset + self._offset,
-            self._line,
-            self._at.form,
-            self._calendar.year,
-            self._calendar.last,
+            offset=self._start.offset + self._offset,
+            line=self._line,
+            form=self._start.form,
+            year=self._calendar.year,
+            last=self._calendar.last,
         )
         return Parsed(tuple(self.events), tuple(self.warnings), after)
 
     def image_size(self) -> bool:
-        """Read one usual 006 and its separator, if that is what comes next."""
-        found = _IMAGE_SIZE.match(self._data, self._offset)
-        if found is None:
+        """Read one 006 event of the usual form with its separator, if it comes next."""
+        match = _IMAGE_SIZE.match(self._data, self._offset)
+        if match is None:
             return False
-        cluster, proc, subproc, iso, yearless, text, image, body, memory, rss = found.groups()
+        cluster, proc, subproc, iso, yearless, text, image, body, memory, rss = match.groups()
         time = self._calendar.time(iso, yearless)
         if time is None:
             return False
-        self._calendar.passed(iso or yearless, time)
+        self._calendar.advance(iso or yearless, time)
         self.events.append(
             Event(
-                6,
-                int(cluster),
-                int(proc),
-                int(subproc),
-                time,
-                text.decode("ascii"),
-                body.decode("ascii"),
-                ImageSize(int(image), int(memory), int(rss)),
-                self._line,
+                number=6,
+                cluster=int(cluster),
+                proc=int(proc),
+                subproc=int(subproc),
+                time=time,
+                text=text.decode("ascii"),
+                body=body.decode("ascii"),
+                detail=ImageSize(int(image), int(memory), int(rss)),
+                line=self._line,
             )
         )
         self._line += _LINES_OF_IMAGE_SIZE
-        self._offset = found.end()
+        self._offset = match.end()
         return True
 
     def block(self) -> bool:
-        """Read up to the next separator and over it, if there is one."""
+        """Read up to and including the next separator, if there is one."""
         data, start = self._data, self._offset
         if empty := _EMPTY.match(data, start):
             self._block(start, empty.end())
@@ -104,7 +104,7 @@ class _TextLog:
         return True
 
     def _block(self, end: int, after: int) -> None:
-        """Read the bytes up to ``end``, where a separator begins that ends at ``after``."""
+        """Read the bytes up to ``end``, the start of a separator that ends at ``after``."""
         data, start = self._data, self._offset
         header = self._calendar.read(data, start)
         if (
@@ -119,7 +119,7 @@ class _TextLog:
         self._offset = after
 
     def tail(self) -> None:
-        """Read what stands behind the last separator of a log that will not grow."""
+        """Read what follows the last separator of a log that will not grow."""
         rest = self._data[self._offset :]
         if separator := _LAST_SEPARATOR.search(rest):
             self._block(self._offset + rest.index(b"...", separator.start()), len(self._data))
@@ -129,76 +129,80 @@ class _TextLog:
         self._offset = len(self._data)
 
     def _damage(self, block: bytes, cut: bool) -> None:
-        """Read a block that is not just one event; ``cut`` when no separator ends it."""
+        """Read a block that is not exactly one event; ``cut``: no separator ends it."""
         if nuls := block.count(b"\0"):
             before = block.count(b"\n", 0, block.index(b"\0"))
             self.warnings.append(warning_text.nul_bytes(nuls, self._line + before))
-        pieces, refused = recovery.pieces(block, self._line, self._calendar)
-        self._junk(block[: pieces[0].header.start if pieces else len(block)])
-        for number, piece in enumerate(pieces):
-            follower = pieces[number + 1] if number + 1 < len(pieces) else None
-            self._piece(block, piece, follower, cut)
-        if refused is not None:
-            self.warnings.append(refused)
+        fragments, ambiguous = recovery.find_fragments(block, self._line, self._calendar)
+        self._junk(block[: fragments[0].header.start if fragments else len(block)])
+        for index, fragment in enumerate(fragments):
+            next_fragment = fragments[index + 1] if index + 1 < len(fragments) else None
+            self._fragment(block, fragment, next_fragment, cut)
+        if ambiguous is not None:
+            self.warnings.append(ambiguous)
 
-    def _piece(
-        self, block: bytes, piece: LogFragment, follower: LogFragment | None, cut: bool
+    def _fragment(
+        self, block: bytes, fragment: LogFragment, next_fragment: LogFragment | None, cut: bool
     ) -> None:
-        header = piece.header
-        end = follower.header.start if follower else len(block)
-        if follower is not None:
-            end, damaged = recovery.without_torn_separator(block, piece, follower)
+        header = fragment.header
+        end = next_fragment.header.start if next_fragment else len(block)
+        if next_fragment is not None:
+            end, damaged = recovery.without_torn_separator(block, fragment, next_fragment)
         else:
             damaged = cut
         damaged = damaged or block.find(b"\0", header.start, end) >= 0
-        self._event(block, header, header.text_start, end, piece.line, damaged)
-        if follower is not None and follower.mid_line:
+        self._event(block, header, header.text_start, end, fragment.line, damaged)
+        if next_fragment is not None and next_fragment.mid_line:
             self.warnings.append(
-                warning_text.glued(header.said, follower.header.said, follower.line)
+                warning_text.glued(
+                    header.event_label, next_fragment.header.event_label, next_fragment.line
+                )
             )
-        elif follower is not None:
+        elif next_fragment is not None:
             self.warnings.append(
-                warning_text.unterminated(header.said, follower.line, follower.header.said)
+                warning_text.unterminated(
+                    header.event_label, next_fragment.line, next_fragment.header.event_label
+                )
             )
         elif cut:
-            self.warnings.append(warning_text.unterminated(header.said, piece.line, None))
+            self.warnings.append(warning_text.unterminated(header.event_label, fragment.line, None))
 
     def _junk(self, junk: bytes) -> None:
-        """Say what stands where a header should be."""
-        seen = junk.replace(b"\0", b"").strip()
-        if not seen:
+        """Warn about bytes where a header should be."""
+        content = junk.replace(b"\0", b"").strip()
+        if not content:
             return
-        said = warning_text.bad_header if BEGINNING.match(seen) else warning_text.garbage
+        warning = warning_text.bad_header if BEGINNING.match(content) else warning_text.garbage
         blank = len(junk) - len(junk.lstrip(b"\0 \t\r\n"))
-        self.warnings.append(said(seen, self._line + junk.count(b"\n", 0, blank)))
+        self.warnings.append(warning(content, self._line + junk.count(b"\n", 0, blank)))
 
     def _event(
         self, data: bytes, header: Header, start: int, end: int, line: int, damaged: bool
     ) -> None:
         raw = data[start:end]
         try:
-            said = raw.decode()
+            decoded = raw.decode()
         except UnicodeDecodeError:
-            said = raw.decode("utf-8", "replace")
-            self.warnings.append(warning_text.bad_utf8(header.said, line))
-        if "\0" in said:
-            said = said.replace("\0", "")
-        if "\r" in said:
-            said = said.replace("\r\n", "\n").removesuffix("\r")
-        text, _, body = said.partition("\n")
+            decoded = raw.decode("utf-8", "replace")
+            self.warnings.append(warning_text.bad_utf8(header.event_label, line))
+        if "\0" in decoded:
+            decoded = decoded.replace("\0", "")
+        if "\r" in decoded:
+            decoded = decoded.replace("\r\n", "\n").removesuffix("\r")
+        text, _, body = decoded.partition("\n")
         body = body.removesuffix("\n")
-        self._calendar.passed(header.stamp, header.time)
+        self._calendar.advance(header.stamp, header.time)
         self.events.append(
             Event(
-                header.number,
-                header.cluster,
-                header.proc,
-                header.subproc,
-                header.time,
-                text,
-                body,
-                detail(header.number, text, body),
-                line,
-                damaged,
+                number=header.number,
+                cluster=header.cluster,
+                proc=header.proc,
+                subproc=header.subproc,
+                time=header.time,
+                text=text,
+                body=body,
+                detail=detail(header.number, text, body),
+                line=line,
+                damaged=damaged,
             )
         )

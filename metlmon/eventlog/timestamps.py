@@ -1,4 +1,4 @@
-"""The date of an event's header, in every form that HTCondor's options give it.
+"""Parses the dates of event headers, in every form that HTCondor's options produce.
 
 Source followed: ``ULogEvent::readHeader`` in ``condor_event.cpp``.
 """
@@ -11,16 +11,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 UNKNOWN_YEAR: Final = 2000
-"""For a yearless log when nobody says the year. A leap year, so that 02/29 is a day."""
+"""The year of a yearless log without a hint. A leap year, so that 02/29 is valid."""
 
 NEW_YEAR: Final = timedelta(days=183)
-"""Yearless stamps that go backwards by more than half a year have passed a new year."""
+"""Yearless timestamps that go back by more than this (half a year) begin a new year."""
 
 LATE: Final = timedelta(days=1)
-"""How late an event may be written: 12/31 behind 01/01 is the year before, not next winter."""
+"""How late an event may be written: 12/31 after 01/01 is the year before, not next winter."""
 
 AHEAD: Final = timedelta(days=1)
-"""How much younger than its file an event may seem: two clocks, in two time zones."""
+"""How much younger than its file an event may seem: two clocks in two time zones."""
 
 _LEAP_SEARCH: Final = 8
 """Two leap years are at most this many years apart."""
@@ -31,9 +31,9 @@ _YEARLESS_HEADER: Final = re.compile(
 
 
 def iso(stamp: str) -> datetime | None:
-    """``YYYY-MM-DD HH:MM:SS[.frac][Z]``, blank or T: aware (UTC) with a Z, else naive.
+    """Parse ``YYYY-MM-DD HH:MM:SS[.frac][Z]``, separated by a blank or T.
 
-    None when it is no date.
+    The result is aware (UTC) with a Z, else naive; None when it is not a valid date.
     """
     try:
         return datetime.fromisoformat(stamp)
@@ -42,10 +42,10 @@ def iso(stamp: str) -> datetime | None:
 
 
 def yearless(stamp: str, year: int | None, last: datetime | None) -> datetime | None:
-    """``MM/DD HH:MM:SS[.frac][Z]`` in the year that the log has come to.
+    """Parse ``MM/DD HH:MM:SS[.frac][Z]``, with the year inferred from the log's order.
 
-    ``year`` is that of the event before, or of the first event; ``last`` the event
-    before's stamp.  None when it is no date in any year.
+    ``year`` is that of the previous event, or of the first event; ``last`` is the previous
+    event's time. None when it is not a valid date in any year.
     """
     year = UNKNOWN_YEAR if year is None else year
     time = _in_year(stamp, year)
@@ -55,14 +55,14 @@ def yearless(stamp: str, year: int | None, last: datetime | None) -> datetime | 
     if last - time > NEW_YEAR:
         return _in_year(stamp, year + 1) or time
     if time - last > NEW_YEAR:
-        before = _in_year(stamp, year - 1)
-        if before is not None and before <= last and last - before <= LATE:
-            return before
+        previous = _in_year(stamp, year - 1)
+        if previous is not None and previous <= last and last - previous <= LATE:
+            return previous
     return time
 
 
 def _in_year(stamp: str, year: int) -> datetime | None:
-    """The stamp in ``year``; 02/29 in the nearest leap year not after it."""
+    """The timestamp in ``year``; 02/29 in the nearest leap year not after it."""
     for candidate in range(year, year - _LEAP_SEARCH - 1, -1):
         time = iso(f"{candidate:04d}-{stamp[:2]}-{stamp[3:]}") if candidate > 0 else None
         if time is not None:
@@ -75,15 +75,15 @@ def _in_year(stamp: str, year: int) -> datetime | None:
 def first_year(data: bytes, written: datetime) -> int | None:
     """The year of the first header of a log that writes no years; None for any other log.
 
-    ``data`` is the log from its beginning, ``written`` (naive, local) when the file was
-    written last: the year is the latest in which no event is younger than the file, and in
-    which a 02/29 is a day. A copy may be years younger than what was copied.
+    ``data`` is the log from its beginning, ``written`` (naive, local) the file's modification
+    time: the result is the latest year in which no event is younger than the file and
+    every 02/29 exists. A copy may be years younger than the original.
     """
     relative, last, latest = UNKNOWN_YEAR, None, None
     leap_days = set[int]()
-    for found in _YEARLESS_HEADER.finditer(data):
-        # Only the order counts, and a leap day must not pull a year that is not known.
-        stamp = found[1].decode("ascii")
+    for match in _YEARLESS_HEADER.finditer(data):
+        # Only the order matters here, and a leap day must not shift an unknown year.
+        stamp = match[1].decode("ascii")
         time = yearless(stamp.replace("02/29", "02/28"), relative, last)
         if time is None:
             continue
@@ -103,6 +103,6 @@ def first_year(data: bytes, written: datetime) -> int | None:
 
 
 def utc(stamp: str) -> datetime | None:
-    """A time that ends in Z, as an aware datetime; None for anything else."""
+    """Parse a time that ends in Z as an aware datetime; None for anything else."""
     time = iso(stamp)
     return time.astimezone(UTC) if time is not None and time.tzinfo is not None else None

@@ -1,8 +1,8 @@
-"""The "Partitionable Resources" table of 004, 005 and 015.
+"""Parses the "Partitionable Resources" table of events 004, 005 and 015.
 
 Source followed: ``UsageLineParser`` in ``condor_event.cpp``: a cell lies between the
-right edges of the header's words, counted from the colon.  Cells may be blank, so white
-space cannot tell which column a number is in.
+right edges of the header's words, counted from the colon. Cells may be blank, so white
+space does not determine the column of a number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from metlmon.eventlog.events import UsageRow
 TITLE: Final = "Partitionable Resources"
 _WORD: Final = re.compile(r"\S+")
 _LONGEST_HEADER: Final = 500
-"""Characters of a title line up to which it is remembered: the widest of real ones has 200."""
+"""Characters up to which a title line is cached: the widest real ones have 200."""
 
 
 def _number(cell: str) -> float | None:
@@ -28,8 +28,8 @@ def _number(cell: str) -> float | None:
 
 
 def _columns(header: str) -> dict[str, tuple[int, int | None]]:
-    """Each column's name with where its cells begin and end behind the colon."""
-    return _known(header) if len(header) <= _LONGEST_HEADER else _edges(header)
+    """The start and end of each column's cells, counted from the colon, by name."""
+    return _cached_edges(header) if len(header) <= _LONGEST_HEADER else _edges(header)
 
 
 def _edges(header: str) -> dict[str, tuple[int, int | None]]:
@@ -44,13 +44,13 @@ def _edges(header: str) -> dict[str, tuple[int, int | None]]:
     return columns
 
 
-_known = lru_cache(maxsize=64)(_edges)
+_cached_edges = lru_cache(maxsize=64)(_edges)
 
 
 class Usage(Sequence[UsageRow]):
-    """The rows of a table that is read when somebody asks for it: most are never looked at.
+    """The rows of a usage table, parsed lazily: most tables are never accessed.
 
-    ``text`` is the table as logged, its title line first.
+    ``text`` is the table as logged, beginning with its title line.
     """
 
     __slots__ = ("text",)
@@ -59,13 +59,13 @@ class Usage(Sequence[UsageRow]):
         self.text = text
 
     def rows(self) -> tuple[UsageRow, ...]:
-        """All rows, read anew."""
+        """Parse all rows; nothing is cached."""
         title, *lines = self.text.split("\n")
         columns = _columns(title)
         return tuple(_row(*_cells(line), columns) for line in lines)
 
     def named(self, name: str) -> UsageRow | None:
-        """The first row of this name, None without one: no other is read."""
+        """The first row with this name, or None; no other row is parsed."""
         title, *lines = self.text.split("\n")
         columns = _columns(title)
         rows = (_row(*_cells(line), columns) for line in lines if name in line)
@@ -75,11 +75,11 @@ class Usage(Sequence[UsageRow]):
         return self.text.count("\n")
 
     @overload
-    def __getitem__(self, at: int) -> UsageRow: ...
+    def __getitem__(self, index: int) -> UsageRow: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[UsageRow, ...]: ...
-    def __getitem__(self, at: int | slice) -> UsageRow | tuple[UsageRow, ...]:
-        return self.rows()[at]
+    def __getitem__(self, index: slice) -> tuple[UsageRow, ...]: ...
+    def __getitem__(self, index: int | slice) -> UsageRow | tuple[UsageRow, ...]:
+        return self.rows()[index]
 
     def __iter__(self) -> Iterator[UsageRow]:
         return iter(self.rows())
@@ -100,8 +100,8 @@ class Usage(Sequence[UsageRow]):
 
 
 def table(lines: Sequence[str]) -> Sequence[UsageRow]:
-    """The rows of the table in an event's body ``lines``; () where there is no table."""
-    titles = (at for at, line in enumerate(lines) if line.lstrip().startswith(TITLE))
+    """The rows of the table in an event's body ``lines``; () without a table."""
+    titles = (index for index, line in enumerate(lines) if line.lstrip().startswith(TITLE))
     first = next(titles, None)
     if first is None:
         return ()
@@ -121,14 +121,16 @@ def _is_row(line: str) -> bool:
     return bool(colon) and bool(label.strip()) and "=" not in label
 
 
-def _named(label: str) -> tuple[str, str]:
-    """A resource and the unit in brackets behind it. Without a pattern: what a label holds may
-    be long, and brackets or blanks all of it."""
+def _name_and_unit(label: str) -> tuple[str, str]:
+    """Split a label into the resource and the unit in parentheses after it.
+
+    Not by a pattern: a hostile label may be long and consist of parentheses or blanks.
+    """
     if label.endswith(")"):
         inner = label[:-1]
-        opens = inner.find("(", inner.rfind(")") + 1)
-        if opens >= 0:
-            return label[:opens].rstrip(), inner[opens + 1 :]
+        opening = inner.find("(", inner.rfind(")") + 1)
+        if opening >= 0:
+            return label[:opening].rstrip(), inner[opening + 1 :]
     return label, ""
 
 
@@ -139,7 +141,7 @@ def _row(label: str, cells: str, columns: dict[str, tuple[int, int | None]]) -> 
         start, end = columns[column]
         return cells[start:end].strip()
 
-    name, unit = _named(label)
+    name, unit = _name_and_unit(label)
     return UsageRow(
         name=name,
         unit=unit,

@@ -1,8 +1,8 @@
-"""The XML form of event logs: ``<c>`` lists of ``<a n="Name">`` attributes.
+"""Parses the XML form of event logs: ``<c>`` lists of ``<a n="Name">`` attributes.
 
-Source followed: ``classad::ClassAdXMLUnParser``.  It writes ``<`` in values as ``&lt;``, so a tag
-is always a tag.  Nothing is handed to an XML parser: logs are untrusted, concatenated, and
-cut, and their control characters are no XML.
+Source followed: ``classad::ClassAdXMLUnParser``. It writes ``<`` in values as ``&lt;``, so a tag
+is always a tag. No XML parser is used: logs are untrusted, concatenated and cut off, and
+their control characters are not valid XML.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _TOKEN: Final = re.compile(
     r'<a n="(?P<name>[^"\n]*)">|<(?P<kind>[irse]|at|rt)>(?P<text>[^<]*)</(?P=kind)>'
     r'|<b v="(?P<truth>[tf])"/>|<(?P<open>[cl])>|</(?P<close>[cl])>|<(?P<empty>s|un|er)/>'
 )
-_DEEPEST: Final = 20
-"""Lists within lists: an event has two. What is deeper is left out."""
+_MAX_DEPTH: Final = 20
+"""Levels of nested lists: an event has two. Deeper lists are omitted."""
 _ENTITY: Final = re.compile("&(lt|gt|quot|apos|amp);")
 _ENTITIES: Final = {"lt": "<", "gt": ">", "quot": '"', "apos": "'", "amp": "&"}
 
@@ -29,7 +29,7 @@ class Xml:
     """See :class:`metlmon.eventlog.classad_log.Syntax`."""
 
     def find(self, data: bytes, start: int) -> TextSpan | None:
-        """The next ``<c>`` that no attribute holds, up to its ``</c>`` and newline."""
+        """The next top-level ``<c>``, up to its ``</c>`` and newline."""
         begin = -1
         depth = lists = 0
         for tag in _TAG.finditer(data, start):
@@ -49,7 +49,7 @@ class Xml:
                 return TextSpan(begin, cut, cut, whole=False, glued=data[cut - 1] not in b"\n\0")
         return None
 
-    def begins(self, data: bytes) -> int | None:
+    def find_start(self, data: bytes) -> int | None:
         """See :class:`metlmon.eventlog.classad_log.Syntax`."""
         start = data.find(b"<c>")
         return start if start >= 0 else None
@@ -62,36 +62,36 @@ class Xml:
 
     def salvage(self, data: bytes) -> Ad:
         """See :class:`metlmon.eventlog.classad_log.Syntax`."""
-        top: dict[str, Value] = {}
+        attributes: dict[str, Value] = {}
         stack: list[tuple[dict[str, Value] | list[Value], str]] = []
-        holder: dict[str, Value] | list[Value] = top
+        container: dict[str, Value] | list[Value] = attributes
         name = ""
         for token in _TOKEN.finditer(data.decode("utf-8", "replace").replace("\0", "")):
             if token["name"] is not None:
                 name = token["name"]
             elif token["open"] and (stack or name):
-                stack.append((holder, name))
+                stack.append((container, name))
                 inner: dict[str, Value] | list[Value] = {} if token["open"] == "c" else []
-                if len(stack) <= _DEEPEST:
-                    _put(holder, name, inner)
-                holder = inner
+                if len(stack) <= _MAX_DEPTH:
+                    _put(container, name, inner)
+                container = inner
             elif token["close"]:
-                holder, name = stack.pop() if stack else (top, "")
+                container, name = stack.pop() if stack else (attributes, "")
             elif not token["open"]:
-                _put(holder, name, _value(token))
-        return top
+                _put(container, name, _value(token))
+        return attributes
 
-    def hidden(self, data: bytes) -> int | None:
-        """None: a tag is always a tag, so :meth:`find` sees every beginning."""
+    def find_glued(self, data: bytes) -> int | None:
+        """None: a tag is always a tag, so :meth:`find` sees the start of every list."""
         return None
 
-    def frame(self, junk: bytes) -> bytes:
-        """``junk`` without the XML declaration and the enclosing tags."""
+    def strip_frame(self, junk: bytes) -> bytes:
+        """Remove the XML declaration and the enclosing tags from ``junk``."""
         return _FRAME.sub(b"", junk)
 
 
 def _closed(data: bytes, begin: int, end: int) -> TextSpan | None:
-    """A closed list, when what follows tells that its line is ended or goes on."""
+    """The span of a closed list; None until the bytes after it end or continue its line."""
     follows = data[end : end + 2]
     if follows.startswith(b"\n"):
         return TextSpan(begin, end, end + 1)
@@ -100,11 +100,11 @@ def _closed(data: bytes, begin: int, end: int) -> TextSpan | None:
     return TextSpan(begin, end, end) if follows not in (b"", b"\r") else None
 
 
-def _put(holder: dict[str, Value] | list[Value], name: str, value: Value) -> None:
-    if isinstance(holder, list):
-        holder.append(value)
+def _put(container: dict[str, Value] | list[Value], name: str, value: Value) -> None:
+    if isinstance(container, list):
+        container.append(value)
     else:
-        holder[name] = value
+        container[name] = value
 
 
 def _value(token: re.Match[str]) -> Value:
