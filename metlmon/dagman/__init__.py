@@ -1,4 +1,4 @@
-"""DAGMan's files → records: the workflow, and what DAGMan writes beside it."""
+"""Reads DAG files and the files that DAGMan writes into typed records."""
 
 from metlmon.dagman.condor_sub import CondorSub, read_condor_sub, read_dagman_arguments
 from metlmon.dagman.dagman_out import OutState, read_dagman_out

@@ -1,7 +1,7 @@
-"""How each command of a DAG file is read: the words behind its keyword → a typed command.
+"""Parsers of the commands of a DAG file: the tokens after the keyword → a typed command.
 
 Source followed: the ``Parse…`` functions of HTCondor's ``dag_parser.cpp``. Where that parser
-refuses a line, the reader raises :class:`SyntaxFault` with its complaint.
+rejects a line, the reader raises :class:`SyntaxFault` with the same message.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
 
 _HIGHEST_EXIT_CODE = 255
 
-#: Reads one command: the number of its line, the words behind its keyword, the lines below.
+#: Parses one command from its line number, the tokens after its keyword, the lines below.
 Reader = Callable[[int, Tokens, LogicalLines], DagCommand]
 
 
-def _need(tokens: Tokens, complaint: str) -> str:
-    word = tokens.next()
-    if not word:
-        raise SyntaxFault(complaint)
-    return word
+def _require(tokens: Tokens, message: str) -> str:
+    token = tokens.next()
+    if not token:
+        raise SyntaxFault(message)
+    return token
 
 
-def _need_file(tokens: Tokens, complaint: str) -> str:
-    word = tokens.file()
-    if not word:
-        raise SyntaxFault(complaint)
-    return word
+def _require_file(tokens: Tokens, message: str) -> str:
+    token = tokens.file()
+    if not token:
+        raise SyntaxFault(message)
+    return token
 
 
-def _option(word: str) -> str:
-    """A sub-command as the parser compares it: in any case, ``-`` like ``_``."""
-    return word.upper().replace("-", "_")
+def _option(token: str) -> str:
+    """A sub-command as the parser compares it: case-insensitive, ``-`` like ``_``."""
+    return token.upper().replace("-", "_")
 
 
 def _number(
@@ -74,59 +74,68 @@ def _number(
     low: int = -sys.maxsize,
     high: int = sys.maxsize,
 ) -> int:
-    """The next word as a number; ``invalid`` is the complaint, with ``{}`` for the word."""
-    word = _need(tokens, missing)
-    number = integer(word)
+    """The next token as a number; ``invalid`` is the message, with ``{}`` for the token."""
+    token = _require(tokens, missing)
+    number = integer(token)
     if number is None or not low <= number <= high:
-        raise SyntaxFault(invalid.format(shown(word)))
+        raise SyntaxFault(invalid.format(shown(token)))
     return number
 
 
 def _node_name(tokens: Tokens) -> str:
-    return _need(tokens, "No node name specified")
+    return _require(tokens, "No node name specified")
 
 
-def _block_end(word: str) -> str | None:
-    """What ends the inline description that ``word`` opens; None when it opens none."""
-    if word.startswith("{"):
+def _block_end(token: str) -> str | None:
+    """The end of the inline description that ``token`` opens; None when it opens none."""
+    if token.startswith("{"):
         return "}"
-    if word.startswith("@="):
-        if word == "@=":
+    if token.startswith("@="):
+        if token == "@=":
             raise SyntaxFault("No inline description closing token specified (@=TOKEN)")
-        return f"@{word[2:]}"
+        return f"@{token[2:]}"
     return None
 
 
 def _options(tokens: Tokens) -> tuple[str | None, bool, bool]:
     """[DIR d] [NOOP] [DONE], in any order."""
     directory, noop, done = None, False, False
-    while word := tokens.next():
-        match word.upper():
+    while token := tokens.next():
+        match token.upper():
             case "NOOP":
                 noop = True
             case "DONE":
                 done = True
             case "DIR":
-                directory = _need_file(tokens, "No directory path provided for DIR subcommand")
+                directory = _require_file(tokens, "No directory path provided for DIR subcommand")
             case _:
-                raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+                raise SyntaxFault(f"Unexpected token '{shown(token)}'")
     return directory, noop, done
 
 
 def _read_node(line: int, tokens: Tokens, lines: LogicalLines, kind: NodeKind) -> DagCommand:
-    name = _need(tokens, "Missing node name")
+    name = _require(tokens, "Missing node name")
     if name.upper() in RESERVED:
         raise SyntaxFault(f"Node name '{shown(name)}' is a reserved word")
     if SCOPE_SIGN in name:
         raise SyntaxFault(f"Node name '{shown(name)}' contains the illegal character +")
-    submit: str | None = _need_file(tokens, "No submit description provided")
+    submit: str | None = _require_file(tokens, "No submit description provided")
     assert submit is not None
     inline = None
     if kind is not NodeKind.SUBDAG and (end := _block_end(submit)):
-        block, behind = lines.block(end)
-        submit, inline, tokens = None, parse_description(block), Tokens(behind)
+        block, rest = lines.block(end)
+        submit, inline, tokens = None, parse_description(block), Tokens(rest)
     directory, noop, done = _options(tokens)
-    return NodeCommand(line, kind, name, submit, inline, directory, noop, done)
+    return NodeCommand(
+        line,
+        kind=kind,
+        name=name,
+        submit=submit,
+        inline=inline,
+        dir=directory,
+        noop=noop,
+        done=done,
+    )
 
 
 def _node_reader(kind: NodeKind) -> Reader:
@@ -143,8 +152,8 @@ def _read_subdag(line: int, tokens: Tokens, lines: LogicalLines) -> DagCommand:
 
 
 def _read_description(line: int, tokens: Tokens, lines: LogicalLines) -> DagCommand:
-    name = _need(tokens, "No submit description name provided")
-    end = _block_end(_need(tokens, "No inline description provided"))
+    name = _require(tokens, "No submit description name provided")
+    end = _block_end(_require(tokens, "No inline description provided"))
     if end is None:
         raise SyntaxFault("No inline description provided")
     block, _ = lines.block(end)
@@ -152,19 +161,19 @@ def _read_description(line: int, tokens: Tokens, lines: LogicalLines) -> DagComm
 
 
 def _read_splice(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    name = _need(tokens, "Missing splice name")
-    file = _need_file(tokens, "Missing DAG file")
+    name = _require(tokens, "Missing splice name")
+    file = _require_file(tokens, "Missing DAG file")
     directory = None
-    if word := tokens.next():
-        if word.upper() != "DIR":
-            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
-        directory = _need_file(tokens, "No directory path provided for DIR subcommand")
+    if token := tokens.next():
+        if token.upper() != "DIR":
+            raise SyntaxFault(f"Unexpected token '{shown(token)}'")
+        directory = _require_file(tokens, "No directory path provided for DIR subcommand")
     tokens.end()
     return SpliceCommand(line, name, file, directory)
 
 
 def _read_include(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    file = _need_file(tokens, "No include file specified")
+    file = _require_file(tokens, "No include file specified")
     tokens.end()
     return IncludeCommand(line, file)
 
@@ -182,17 +191,17 @@ def _read_weak(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 def _edges(line: int, tokens: Tokens, *, weak: bool) -> DagCommand:
     parents: list[str] = []
     children: list[str] | None = None
-    while word := tokens.next():
-        if word.upper() == "CHILD":
+    while token := tokens.next():
+        if token.upper() == "CHILD":
             if not parents:
                 break
             children = children or []
             if not tokens.peek():
                 raise SyntaxFault("No children node(s) specified")
         elif children is None:
-            parents.append(word)
+            parents.append(token)
         else:
-            children.append(word)
+            children.append(token)
     if not parents:
         raise SyntaxFault("No parent node(s) specified")
     if children is None:
@@ -203,10 +212,10 @@ def _edges(line: int, tokens: Tokens, *, weak: bool) -> DagCommand:
 def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     defer = None
     while True:
-        word = tokens.next().upper()
-        if word in ScriptKind.__members__:
+        token = tokens.next().upper()
+        if token in ScriptKind.__members__:
             break
-        if word == "DEFER":
+        if token == "DEFER":
             status = _number(
                 tokens, "DEFER missing status value", "Invalid DEFER status value '{}'"
             )
@@ -214,9 +223,9 @@ def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
                 status,
                 _number(tokens, "DEFER missing time value", "Invalid DEFER time value '{}'"),
             )
-        elif word == "DEBUG":
-            _need(tokens, "DEBUG missing filename")
-            stream = _need(tokens, "DEBUG missing output stream type (STDOUT, STDERR, ALL)")
+        elif token == "DEBUG":
+            _require(tokens, "DEBUG missing filename")
+            stream = _require(tokens, "DEBUG missing output stream type (STDOUT, STDERR, ALL)")
             if stream.upper() not in {"STDOUT", "STDERR", "ALL"}:
                 raise SyntaxFault(f"Unknown DEBUG output stream type '{shown(stream)}'")
         else:
@@ -227,7 +236,7 @@ def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     command = tokens.rest()
     if not command:
         raise SyntaxFault("No script specified")
-    return ScriptCommand(line, node, ScriptKind[word], command, defer)
+    return ScriptCommand(line, node, ScriptKind[token], command, defer)
 
 
 def _read_retry(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
@@ -235,9 +244,9 @@ def _read_retry(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     invalid = "Invalid max retry value '{}' (Must be positive integer)"
     retries = _number(tokens, "Missing max retry value", invalid, low=0)
     code = None
-    if word := tokens.next():
-        if _option(word) != "UNLESS_EXIT":
-            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+    if token := tokens.next():
+        if _option(token) != "UNLESS_EXIT":
+            raise SyntaxFault(f"Unexpected token '{shown(token)}'")
         code = _number(
             tokens, "UNLESS-EXIT missing exit code", "Invalid UNLESS-EXIT code '{}' specified"
         )
@@ -251,9 +260,9 @@ def _read_abort(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
         tokens, "Missing exit status to abort on", "Invalid exit status '{}' specified"
     )
     returns = None
-    if word := tokens.next():
-        if word.upper() != "RETURN":
-            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+    if token := tokens.next():
+        if token.upper() != "RETURN":
+            raise SyntaxFault(f"Unexpected token '{shown(token)}'")
         invalid = f"Invalid RETURN code '{{}}' (Must be between 0 and {_HIGHEST_EXIT_CODE})"
         returns = _number(tokens, "RETURN is missing value", invalid, 0, _HIGHEST_EXIT_CODE)
     tokens.end()
@@ -263,22 +272,24 @@ def _read_abort(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 def _read_vars(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     node = _node_name(tokens)
     placement = Placement.PREPEND
-    if word := tokens.take_keyword(Placement.__members__):
-        placement = Placement[word]
+    if token := tokens.take_keyword(Placement.__members__):
+        placement = Placement[token]
     pairs = []
-    seen = False
+    has_pairs = False
     while (pair := tokens.pair()) is not None:
-        seen = True
-        if counts(pair[0]):
+        has_pairs = True
+        if is_stored(pair[0]):
             pairs.append(pair)
-    if not seen:
+    if not has_pairs:
         raise SyntaxFault("No key=value pairs specified")
     return VarsCommand(line, node, tuple(pairs), placement)
 
 
-def counts(key: str) -> bool:
-    """Whether VARS of this name are kept: all but those that hold a job's environment. Raises
-    SyntaxFault when DAGMan refuses the name."""
+def is_stored(key: str) -> bool:
+    """Whether VARS of this name are stored: all but a job's environment.
+
+    Raises SyntaxFault when DAGMan rejects the name.
+    """
     if key == "+":
         raise SyntaxFault("Variable name must contain at least one alphanumeric character")
     if key.lower().startswith("queue"):
@@ -302,14 +313,14 @@ def _read_pre_skip(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 def _read_tolerance(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     node = _node_name(tokens)
-    word = _need(tokens, "Missing failure tolerance value")
-    if word == "%":
+    token = _require(tokens, "Missing failure tolerance value")
+    if token == "%":
         raise SyntaxFault("Empty percentage specified for failure tolerance")
     mode = tokens.next()
-    number = integer(word)
+    number = integer(token)
     if number is None or number < 0:
-        raise SyntaxFault(f"Invalid tolerance value '{shown(word.removesuffix('%'))}'")
-    if mode == "%" and not word.endswith("%"):
+        raise SyntaxFault(f"Invalid tolerance value '{shown(token.removesuffix('%'))}'")
+    if mode == "%" and not token.endswith("%"):
         mode = tokens.next()
     if mode and _option(mode) not in {"FAIL_FAST", "WAIT"}:
         raise SyntaxFault(f"Unexpected token '{shown(mode)}'")
@@ -334,45 +345,45 @@ def _read_done(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 def _read_category(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     node = _node_name(tokens)
-    category = _need(tokens, "No category name specified")
+    category = _require(tokens, "No category name specified")
     tokens.end()
     return CategoryCommand(line, node, category)
 
 
 def _read_max_jobs(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    _need(tokens, "No category name specified")
+    _require(tokens, "No category name specified")
     _number(tokens, "No throttle limit specified", "Invalid throttle limit '{}'", low=0)
     tokens.end()
     return DagCommand(line)
 
 
 def _read_config(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    _need_file(tokens, "No configuration file specified")
+    _require_file(tokens, "No configuration file specified")
     tokens.end()
     return DagCommand(line)
 
 
 def _read_dot(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    _need_file(tokens, "No file specified")
-    while word := tokens.next():
-        option = _option(word)
+    _require_file(tokens, "No file specified")
+    while token := tokens.next():
+        option = _option(token)
         if option == "INCLUDE":
-            _need(tokens, "Missing INCLUDE header file")
+            _require(tokens, "Missing INCLUDE header file")
         elif option not in {"UPDATE", "DONT_UPDATE", "OVERWRITE", "DONT_OVERWRITE"}:
-            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+            raise SyntaxFault(f"Unexpected token '{shown(token)}'")
     return DagCommand(line)
 
 
 def _read_status_file(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    file = _need_file(tokens, "No file specified")
-    while word := tokens.next():
-        if _option(word) != "ALWAYS_UPDATE" and integer(word) is None:
-            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+    file = _require_file(tokens, "No file specified")
+    while token := tokens.next():
+        if _option(token) != "ALWAYS_UPDATE" and integer(token) is None:
+            raise SyntaxFault(f"Unexpected token '{shown(token)}'")
     return StatusFileCommand(line, file)
 
 
 def _read_jobstate_log(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    file = _need_file(tokens, "No file specified")
+    file = _require_file(tokens, "No file specified")
     tokens.end()
     return JobstateCommand(line, file)
 
@@ -384,7 +395,7 @@ def _read_job_attribute(line: int, tokens: Tokens, _: LogicalLines) -> DagComman
 
 
 def _read_env(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    action = _need(tokens, "Missing action (SET or GET) and variables")
+    action = _require(tokens, "Missing action (SET or GET) and variables")
     if action.upper() not in {"SET", "GET"}:
         raise SyntaxFault(f"Unexpected token '{shown(action)}'")
     if not tokens.rest():
@@ -398,8 +409,8 @@ def _read_reject(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 
 def _read_connect(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    parent = _need(tokens, "Missing splice(s) to connect")
-    child = _need(tokens, "Missing splice(s) to connect")
+    parent = _require(tokens, "Missing splice(s) to connect")
+    child = _require(tokens, "Missing splice(s) to connect")
     tokens.end()
     return ConnectCommand(line, parent, child)
 
@@ -414,7 +425,7 @@ def _pin_reader(*, out: bool) -> Reader:
     return read
 
 
-#: By keyword, in upper case and with ``_`` for ``-``.
+#: Parsers by keyword, in upper case and with ``_`` for ``-``.
 READERS: dict[str, Reader] = {
     "JOB": _node_reader(NodeKind.JOB),
     "FINAL": _node_reader(NodeKind.FINAL),

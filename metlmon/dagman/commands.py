@@ -1,4 +1,4 @@
-"""The commands of a DAG file, typed: what each line says, no more.
+"""Typed records of the commands of a DAG file.
 
 Source followed: HTCondor manual, "DAG input file reference".
 """
@@ -11,10 +11,10 @@ from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import Description
 from metlmon.frozen import frozen
 
-#: Stands for all of a DAG's own nodes; written in any case.
+#: Means all of a DAG's own nodes; written in any case.
 ALL_NODES = "ALL_NODES"
 
-#: Joins the names of splices and nodes, so a file must not use it in a name.
+#: Joins the names of splices and nodes, so it is not allowed in a name.
 SCOPE_SIGN = "+"
 
 
@@ -25,7 +25,7 @@ class ScriptKind(Enum):
 
 
 class Placement(Enum):
-    """Where VARS stand: before the submit description is read, or after (and so override it)."""
+    """When VARS are set: before the submit description is read, or after (override)."""
 
     PREPEND = "prepend"
     APPEND = "append"
@@ -33,14 +33,17 @@ class Placement(Enum):
 
 @frozen
 class DagCommand:
-    """A command that only DAGMan itself cares for (MAXJOBS, CONFIG, DOT, ENV, …)."""
+    """A command of a DAG file.
+
+    This class itself: one that only DAGMan uses (MAXJOBS, CONFIG, DOT, ENV, …).
+    """
 
     line: int
 
 
 @frozen
 class NodeCommand(DagCommand):
-    """JOB, FINAL, PROVISIONER, SERVICE, SUBDAG EXTERNAL. ``submit`` is None for a block."""
+    """JOB, FINAL, PROVISIONER, SERVICE, SUBDAG EXTERNAL; ``submit`` None if inline."""
 
     kind: NodeKind
     name: str
@@ -147,12 +150,12 @@ class DoneCommand(NodeModifier):
 
 @frozen
 class ToleranceCommand(NodeModifier):
-    """Only that the node exists matters here."""
+    """TOLERANCE; only the existence of the node is checked."""
 
 
 @frozen
 class SavePointCommand(NodeModifier):
-    """Only that the node exists, and of which kind it is, matters here."""
+    """SAVE_POINT_FILE; only the existence and the kind of the node are checked."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""The submit file of DAGMan itself, ``<dag>.condor.sub``: what its command line was.
+"""Reads DAGMan's command line from its own submit file, ``<dag>.condor.sub``.
 
 Source followed: ``DagmanUtils::writeSubmitFile`` in ``dagman_utils.cpp`` (which writes the
 ``arguments``), ``main_init`` in ``dagman_main.cpp`` (which reads them), and
@@ -16,8 +16,8 @@ from metlmon.frozen import frozen
 
 _ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*)$", re.I | re.M)
 _CONFIGURED: Final = re.compile(rb"_CONDOR_DAGMAN_(?!LOG\b)")
-"""How names of configuration variables of DAGMan begin in its ``environment``, but for that of its
-log, ``_CONDOR_DAGMAN_LOG``. No value of them is read."""
+"""The prefix of DAGMan's configuration variables in its ``environment``, except that of its log,
+``_CONDOR_DAGMAN_LOG``. Their values are not read."""
 
 _WORD: Final = re.compile(r"(?:[^\s']|'[^']*(?:''[^']*)*(?:'|\Z))+")
 _QUOTED: Final = re.compile(r"'([^']*(?:''[^']*)*)(?:'|\Z)")
@@ -25,10 +25,13 @@ _QUOTED: Final = re.compile(r"'([^']*(?:''[^']*)*)(?:'|\Z)")
 
 @frozen
 class CondorSub:
-    """DAGMan's command line: the DAG files in their order (several make one workflow whose
-    nodes are called ``0.A``, ``1.A``), whether each is read in its own directory
-    (``-UseDagDir``), and ``rescue_from``, the number after ``-DoRescueFrom``. ``words``: all of
-    the command line. ``configured``: DAGMan has a configuration file of its own."""
+    """DAGMan's command line.
+
+    The DAG files in their order (several make one workflow whose nodes are named ``0.A``,
+    ``1.A``), whether each is read in its own directory (``-UseDagDir``), and ``rescue_from``,
+    the number after ``-DoRescueFrom``. ``words``: the whole command line. ``configured``:
+    DAGMan has a configuration file of its own.
+    """
 
     dag_files: tuple[str, ...]
     use_dag_dir: bool
@@ -38,19 +41,21 @@ class CondorSub:
 
 
 def read_condor_sub(data: bytes) -> CondorSub:
-    """Read a ``.condor.sub`` file. No DAG files come out of what is none. Never raises."""
-    found = _ARGUMENTS.findall(data.decode("utf-8", "replace"))
-    words = _words(found[-1].rstrip(" \t\r")) if found else []
-    return _understood(words, _CONFIGURED.search(data) is not None)
+    """Read a ``.condor.sub`` file; other files have no DAG files. Never raises."""
+    arguments = _ARGUMENTS.findall(data.decode("utf-8", "replace"))
+    words = _split_words(arguments[-1].rstrip(" \t\r")) if arguments else []
+    return _command_line(words, _CONFIGURED.search(data) is not None)
 
 
 def read_dagman_arguments(arguments: str) -> CondorSub:
-    """Read ``Arguments`` of the ad of DAGMan's job: the new syntax, without the quotes around
-    the whole that a submit file has. Never raises."""
-    return _understood([_unquoted(word) for word in _WORD.findall(arguments)])
+    """Read ``Arguments`` of the ad of DAGMan's job. Never raises.
+
+    The new syntax, without the surrounding quotes of a submit file.
+    """
+    return _command_line([_unquoted(word) for word in _WORD.findall(arguments)])
 
 
-def _understood(words: list[str], configured: bool = False) -> CondorSub:
+def _command_line(words: list[str], configured: bool = False) -> CondorSub:
     flags = [word.lower() for word in words]
     values = list(zip(flags, words[1:], strict=False))
     rescue = [value for flag, value in values if flag == "-dorescuefrom"]
@@ -64,8 +69,8 @@ def _understood(words: list[str], configured: bool = False) -> CondorSub:
     )
 
 
-def _words(arguments: str) -> list[str]:
-    """Split the arguments: in double quotes the new syntax, else the old one (blanks)."""
+def _split_words(arguments: str) -> list[str]:
+    """Split the arguments: the new syntax in double quotes, else the old one (blanks)."""
     if not arguments.startswith('"'):
         return arguments.replace('\\"', '"').split()
     inner = arguments[1:].removesuffix('"').replace('""', '"')
@@ -73,5 +78,5 @@ def _words(arguments: str) -> list[str]:
 
 
 def _unquoted(word: str) -> str:
-    """``'a b'`` groups, a doubled single quote inside stands for one."""
+    """Remove the quotes of ``'a b'``; a doubled single quote inside means one."""
     return _QUOTED.sub(lambda quoted: quoted.group(1).replace("''", "'"), word)

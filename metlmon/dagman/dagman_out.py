@@ -1,9 +1,9 @@
-"""``.dagman.out``: what DAGMan says while it works, over all its restarts.
+"""Parses ``.dagman.out``, the log of DAGMan over all its runs.
 
 Source followed: ``dag.cpp``, ``dagman_main.cpp``, ``dagman_commands.cpp``, ``scriptQ.cpp`` and
-``job.cpp`` (``node.cpp``) of DAGMan for the wording, ``_format_global_header`` in
-``dprintf.cpp`` for what stands before a message, ``dc_main`` and ``DC_Exit`` of DaemonCore
-for the first and last line of a life. The wordings are those of 7.4 to 25.14.
+``job.cpp`` (``node.cpp``) of DAGMan for the messages, ``_format_global_header`` in
+``dprintf.cpp`` for the header of a message, ``dc_main`` and ``DC_Exit`` of DaemonCore
+for the first and last line of a run. The messages are those of versions 7.4 to 25.14.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from metlmon.frozen import frozen
 from metlmon.redact import redact_secrets
 
 LONGEST_LINE: Final = 256 * 1024
-"""Bytes, fewer than are read at once. A longer line is passed over, so that a file without
-line ends is not read again from its beginning at every look."""
+"""Bytes, fewer than are read at once. A longer line is skipped, so that a file without line
+ends is not read again from its start on each update."""
 
-_LOOKED_AT: Final = 8 * 1024
-"""Bytes of a line: node and file names end long before; a hostile line costs no more."""
+_PARSED_BYTES: Final = 8 * 1024
+"""Bytes of a line that are parsed: node and file names end before; bounds hostile lines."""
 
 _HALF_A_YEAR: Final = timedelta(days=183)
-"""A yearless stamp that goes back by more than this is of the next year."""
+"""A yearless timestamp that goes back by more than this is of the next year."""
 
-_MOST_AWAITED: Final = 2000
-"""Submissions that no event was seen of yet. DAGMan makes at most a thousand in a cycle and
-then reads its log; beyond this the old ones are forgotten, and may be said a second time."""
+_MAX_ASSIGNED: Final = 2000
+"""Submissions without a logged event yet. DAGMan submits at most 1000 per cycle and then reads
+its log; beyond this the set is cleared, and a submission may be reported twice."""
 
 JobId = tuple[int, int, int]
 
 
 @frozen
 class OutState:
-    """What must be known to go on reading: pass it back with the next bytes.
+    """The parser state between calls: pass it back with the next bytes.
 
-    ``year`` is the year of the next line where stamps have none (HTCondor before 7.5):
-    give the first line's, if it is known; without it such lines have no time. The rest is
-    the reader's own: a message that speaks of the one before it.
+    ``year`` is the year of the next line where timestamps have none (HTCondor before 7.5):
+    pass the first line's, if known; without it such lines have no time. The other fields
+    are internal: some messages refer to the previous one.
     """
 
     year: int | None = None
@@ -60,8 +60,8 @@ class OutState:
 _START: Final = OutState()
 
 
-class _LifeState:
-    """The state while lines are read: many change it, and one is passed on in the end."""
+class _RunState:
+    """The mutable :class:`OutState` of one DAGMan run while lines are read."""
 
     __slots__ = (
         "assigned",
@@ -84,19 +84,19 @@ class _LifeState:
         self.dumped, self.dumped_value = state.dumped, state.dumped_value
         self.skipping = state.skipping
 
-    def kept(self) -> OutState:
+    def freeze(self) -> OutState:
         return OutState(
-            self.year,
-            self.last,
-            self.halted,
-            self.submitting,
-            frozenset(self.assigned),
-            self.dag_follows,
-            self.total,
-            self.columns,
-            self.dumped,
-            self.dumped_value,
-            self.skipping,
+            year=self.year,
+            last=self.last,
+            halted=self.halted,
+            submitting=self.submitting,
+            assigned=frozenset(self.assigned),
+            dag_follows=self.dag_follows,
+            total=self.total,
+            columns=self.columns,
+            dumped=self.dumped,
+            dumped_value=self.dumped_value,
+            skipping=self.skipping,
         )
 
 
@@ -105,10 +105,10 @@ def read_dagman_out(
 ) -> tuple[list[DagmanMessage], OutState, int]:
     """Read the complete lines of ``data``, at most ``limit_lines`` of them.
 
-    Comes out: what they say, the state for the next call, and the number of bytes used; the
-    rest is to be passed again with what follows it. A submission is said once in a life of
-    DAGMan, when it is made or first seen in the log, whichever line comes first; a recovery
-    says the old ones again. Never raises.
+    Returns the messages, the state for the next call, and the number of bytes used; the rest
+    must be passed again with the bytes that follow. A submission is reported once per DAGMan
+    run, when it is made or first seen in the log, whichever line comes first; a recovery
+    reports the old ones again. Never raises.
     """
     reader = _LineReader(state)
     start = lines = 0
@@ -116,26 +116,26 @@ def read_dagman_out(
         start = data.find(b"\n") + 1
         if not start:
             return [], state, len(data)
-        reader.now.skipping = False
+        reader.state.skipping = False
     while limit_lines is None or lines < limit_lines:
-        if start and limit_lines is None and not reader.now.columns:
-            found = _WORTH_READING.search(data, start - 1)
-            if found is not None and found.lastindex and reader.usual(found):
-                start = found.end() + 1
+        if start and limit_lines is None and not reader.state.columns:
+            match = _WORTH_READING.search(data, start - 1)
+            if match is not None and match.lastindex and reader.usual_line(match):
+                start = match.end() + 1
                 continue
-            # The last, incomplete line, if no other is worth it.
-            start = found.start() + 1 if found is not None else data.rfind(b"\n") + 1
+            # The last, incomplete line, if no other is relevant.
+            start = match.start() + 1 if match is not None else data.rfind(b"\n") + 1
         end = data.find(b"\n", start)
         if end < 0:
             if len(data) - start > LONGEST_LINE:
-                reader.now.skipping = True
+                reader.state.skipping = True
                 start = len(data)
             break
         if end - start <= LONGEST_LINE:
-            reader.line(data[start : min(end, start + _LOOKED_AT)])
+            reader.line(data[start : min(end, start + _PARSED_BYTES)])
         start = end + 1
         lines += 1
-    return reader.said, reader.now.kept(), start
+    return reader.messages, reader.state.freeze(), start
 
 
 _HEADER: Final = re.compile(
@@ -144,9 +144,9 @@ _HEADER: Final = re.compile(
     rb"|[^:]{0,24}?\d{1,2}:\d\d:\d\d\S{0,12}(?: [AP]M)?)"
     rb" (?:\([A-Za-z][\w:|.]{0,60}\) )*"
 )
-"""The time in DEBUG_TIME_FORMAT (default, else what ends in a clock) or, with D_TIMESTAMP, as
-seconds since 1970; then ``(fd:3) (pid:1) (tid:1) (cid:1) (bt:00ff:3) (D_ALWAYS:2)`` as
-configured. A line without is a message's second line, whose text may be anybody's."""
+"""The time in DEBUG_TIME_FORMAT (default, else any text that ends in a clock) or, with
+D_TIMESTAMP, in seconds since 1970; then ``(fd:3) (pid:1) (tid:1) (cid:1) (bt:00ff:3)
+(D_ALWAYS:2)`` as configured. A line without it is a message's second line: untrusted text."""
 
 _STAMP: Final = re.compile(
     rb"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
@@ -161,11 +161,11 @@ _CENTURY: Final = 2000
 
 
 class _LineReader:
-    """Lines in, ``said`` out; ``now`` is what the next line must know."""
+    """Parses lines into ``messages``; ``state`` is carried from line to line."""
 
     def __init__(self, state: OutState) -> None:
-        self.now = _LifeState(state)
-        self.said: list[DagmanMessage] = []
+        self.state = _RunState(state)
+        self.messages: list[DagmanMessage] = []
         self._stamp = b""
         self._time: datetime | None = None
 
@@ -174,168 +174,172 @@ class _LineReader:
         if head is None:
             return
         start, stamp = head.end(), head[1]
-        if self.now.columns and self.table_row(line[start:], stamp):
+        if self.state.columns and self.table_row(line[start:], stamp):
             return
-        for pattern, meaning in _MEANINGS.get(line[start : start + _TOLD_APART_BY], ()):
-            found = pattern.match(line, start)
-            if found is None:
+        for pattern, handler in _HANDLERS.get(line[start : start + _PREFIX_BYTES], ()):
+            match = pattern.match(line, start)
+            if match is None:
                 continue
-            if isinstance(meaning, DagmanMessageKind):
-                self.say(meaning, found, stamp)
+            if isinstance(handler, DagmanMessageKind):
+                self.add(handler, match, stamp)
             else:
-                meaning(self, found, stamp)
+                handler(self, match, stamp)
             return
 
-    def usual(self, found: re.Match[bytes]) -> bool:
-        """One of the usual lines; False, and nothing done, when it is not as usual."""
-        stamp = found[1]
-        match found.lastindex:
+    def usual_line(self, match: re.Match[bytes]) -> bool:
+        """Handle one of the usual lines; False, without effect, if it is an exception."""
+        stamp = match[1]
+        match match.lastindex:
             case 2:
-                self.now.submitting = _text(found[2])
+                self.state.submitting = _text(match[2])
             case 5:
-                self.assign((int(found[3]), int(found[4]), int(found[5])), stamp)
+                self.assign((int(match[3]), int(match[4]), int(match[5])), stamp)
             case 8:
-                job = int(found[6]), int(found[7]), int(found[8])
-                if job not in self.now.assigned:
+                job = int(match[6]), int(match[7]), int(match[8])
+                if job not in self.state.assigned:
                     return False
-                self.now.assigned.discard(job)
+                self.state.assigned.discard(job)
             case _:
-                node, cluster, proc = _text(found[9]), int(found[10]), int(found[11])
-                self.said.append(
+                node, cluster, proc = _text(match[9]), int(match[10]), int(match[11])
+                self.messages.append(
                     DagmanMessage(DagmanMessageKind.JOB_OK, self.time(stamp), node, cluster, proc)
                 )
         return True
 
-    def say(self, word: DagmanMessageKind, found: re.Match[bytes], stamp: bytes) -> None:
-        """One record from the pattern's named groups."""
-        groups = found.groupdict()
+    def add(self, kind: DagmanMessageKind, match: re.Match[bytes], stamp: bytes) -> None:
+        """Add a message from the pattern's named groups."""
+        groups = match.groupdict()
         value, signal = groups.get("value"), groups.get("signal")
-        self.said.append(
+        self.messages.append(
             DagmanMessage(
-                word=word,
+                word=kind,
                 time=self.time(groups.get("when") or stamp),
                 node=_text(groups.get("node")),
                 cluster=_number(groups.get("cluster")),
                 proc=_number(groups.get("proc")),
                 value=-int(signal) if signal else _number(value),
-                text=_words(groups.get("text")),
+                text=_redacted_text(groups.get("text")),
             )
         )
 
     def time(self, stamp: bytes) -> datetime | None:
-        """The stamp's time; one stamp stands on many lines, so the last is kept."""
+        """The time of a timestamp; the last one is cached, since many lines share it."""
         if stamp != self._stamp or self._time is None:
-            self._stamp, self._time = stamp, self._parsed(stamp)
+            self._stamp, self._time = stamp, self._parse_time(stamp)
         return self._time
 
-    def _parsed(self, stamp: bytes) -> datetime | None:
+    def _parse_time(self, stamp: bytes) -> datetime | None:
         if len(stamp) == _USUAL_STAMP and stamp[2:9:3] == b"// ":
             with suppress(ValueError):
                 text = stamp.decode("ascii")
                 return datetime.fromisoformat(f"20{text[6:8]}-{text[:2]}-{text[3:5]}{text[8:]}")
-        found = _STAMP.search(stamp)
-        if found is None:
+        match = _STAMP.search(stamp)
+        if match is None:
             return None
-        written = found["year"] or found["year2"]
-        if written:
-            year = int(written) + (_CENTURY if len(written) == 2 else 0)
-            return _moment(found, year)
-        return self._yearless(found)
+        digits = match["year"] or match["year2"]
+        if digits:
+            year = int(digits) + (_CENTURY if len(digits) == 2 else 0)
+            return _datetime(match, year)
+        return self._yearless(match)
 
-    def _yearless(self, found: re.Match[bytes]) -> datetime | None:
-        year, last = self.now.year, self.now.last
-        time = _moment(found, year) if year is not None else None
+    def _yearless(self, match: re.Match[bytes]) -> datetime | None:
+        year, last = self.state.year, self.state.last
+        time = _datetime(match, year) if year is not None else None
         if time is not None and last is not None and last - time > _HALF_A_YEAR:
-            time = _moment(found, time.year + 1)
+            time = _datetime(match, time.year + 1)
         if time is not None:
-            self.now.year, self.now.last = time.year, time
+            self.state.year, self.state.last = time.year, time
         return time
 
-    def started(self, found: re.Match[bytes], stamp: bytes) -> None:
-        """A new life remembers only what the old one submitted and had not yet seen logged."""
-        old = self.now
+    def started(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Begin a new DAGMan run, keeping only submissions that are not yet logged."""
+        old = self.state
         assigned = frozenset(old.assigned)
-        self.now = _LifeState(OutState(year=old.year, last=old.last, assigned=assigned))
-        self.say(DagmanMessageKind.STARTED, found, stamp)
+        self.state = _RunState(OutState(year=old.year, last=old.last, assigned=assigned))
+        self.add(DagmanMessageKind.STARTED, match, stamp)
 
-    def argument(self, found: re.Match[bytes], stamp: bytes) -> None:
-        follows = found["text"].lower() == b"-dag"
-        if self.now.dag_follows:
-            self.say(DagmanMessageKind.DAG_FILE, found, stamp)
+    def argument(self, match: re.Match[bytes], stamp: bytes) -> None:
+        follows = match["text"].lower() == b"-dag"
+        if self.state.dag_follows:
+            self.add(DagmanMessageKind.DAG_FILE, match, stamp)
             follows = False
-        if follows != self.now.dag_follows:
-            self.now.dag_follows = follows
+        if follows != self.state.dag_follows:
+            self.state.dag_follows = follows
 
-    def submitting(self, found: re.Match[bytes], stamp: bytes) -> None:
-        self.now.submitting = _text(found["node"])
+    def submitting(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.state.submitting = _text(match["node"])
 
-    def assigned(self, found: re.Match[bytes], stamp: bytes) -> None:
-        self.assign(_job_id(found), stamp)
+    def assigned(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.assign(_job_id(match), stamp)
 
     def assign(self, job: JobId, stamp: bytes) -> None:
-        node = self.now.submitting
+        node = self.state.submitting
         if node is not None:
-            if len(self.now.assigned) >= _MOST_AWAITED:
-                self.now.assigned.clear()
-            self.now.submitting = None
-            self.now.assigned.add(job)
+            if len(self.state.assigned) >= _MAX_ASSIGNED:
+                self.state.assigned.clear()
+            self.state.submitting = None
+            self.state.assigned.add(job)
             time = self.time(stamp)
-            self.said.append(DagmanMessage(DagmanMessageKind.SUBMITTED, time, node, job[0], job[1]))
+            self.messages.append(
+                DagmanMessage(DagmanMessageKind.SUBMITTED, time, node, job[0], job[1])
+            )
 
-    def submit_seen(self, found: re.Match[bytes], stamp: bytes) -> None:
-        job = _job_id(found)
-        if job in self.now.assigned:
-            self.now.assigned.discard(job)
+    def submit_seen(self, match: re.Match[bytes], stamp: bytes) -> None:
+        job = _job_id(match)
+        if job in self.state.assigned:
+            self.state.assigned.discard(job)
         else:
-            self.say(DagmanMessageKind.SUBMITTED, found, stamp)
+            self.add(DagmanMessageKind.SUBMITTED, match, stamp)
 
-    def halted(self, found: re.Match[bytes], stamp: bytes) -> None:
-        """A halted DAGMan says so at every cycle: the first time counts."""
-        if not self.now.halted:
-            self.now.halted = True
-            self.say(DagmanMessageKind.HALTED, found, stamp)
+    def halted(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Report only the first message: a halted DAGMan repeats it in every cycle."""
+        if not self.state.halted:
+            self.state.halted = True
+            self.add(DagmanMessageKind.HALTED, match, stamp)
 
-    def resumed(self, found: re.Match[bytes], stamp: bytes) -> None:
-        if self.now.halted:
-            self.now.halted = False
-            self.say(DagmanMessageKind.RESUMED, found, stamp)
+    def resumed(self, match: re.Match[bytes], stamp: bytes) -> None:
+        if self.state.halted:
+            self.state.halted = False
+            self.add(DagmanMessageKind.RESUMED, match, stamp)
 
-    def table_total(self, found: re.Match[bytes], stamp: bytes) -> None:
-        self.now.total, self.now.columns = int(found["value"]), ()
+    def table_total(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.state.total, self.state.columns = int(match["value"]), ()
 
-    def table_head(self, found: re.Match[bytes], stamp: bytes) -> None:
-        """Old tables have no Futile; the words are taken as they stand."""
-        if self.now.total is not None:
-            words = found["text"].decode("ascii").lower().replace("un-ready", "unready")
-            self.now.columns = ("done", *words.split())
+    def table_head(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Read the column names from the table; older tables have no Futile."""
+        if self.state.total is not None:
+            names = match["text"].decode("ascii").lower().replace("un-ready", "unready")
+            self.state.columns = ("done", *names.split())
 
     def table_row(self, message: bytes, stamp: bytes) -> bool:
-        """The numbers below the table's head. False: this line is something else."""
+        """Read the numbers below the table's head; False for any other line."""
         cells = message.split()
         if cells and cells[0].startswith(b"="):
             return True
-        columns, total = self.now.columns, self.now.total or 0
-        self.now.total, self.now.columns = None, ()
+        columns, total = self.state.columns, self.state.total or 0
+        self.state.total, self.state.columns = None, ()
         if len(cells) != len(columns) or not all(_CELL.fullmatch(cell) for cell in cells):
             return False
         numbers = zip(columns, map(int, cells), strict=True)
         totals = (("total", total), *numbers)
-        self.said.append(DagmanMessage(DagmanMessageKind.TOTALS, self.time(stamp), totals=totals))
+        self.messages.append(
+            DagmanMessage(DagmanMessageKind.TOTALS, self.time(stamp), totals=totals)
+        )
         return True
 
-    def dump_name(self, found: re.Match[bytes], stamp: bytes) -> None:
-        self.now.dumped, self.now.dumped_value = _text(found["node"]), None
+    def dump_name(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.state.dumped, self.state.dumped_value = _text(match["node"]), None
 
-    def dump_value(self, found: re.Match[bytes], stamp: bytes) -> None:
-        self.now.dumped_value = int(found["value"])
+    def dump_value(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.state.dumped_value = int(match["value"])
 
-    def dump_error(self, found: re.Match[bytes], stamp: bytes) -> None:
-        """Only nodes that failed for good are dumped with an error, when the DAG ends."""
-        node, value = self.now.dumped, self.now.dumped_value
+    def dump_error(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Report a failed node: at the end, DAGMan dumps only these with an error."""
+        node, value = self.state.dumped, self.state.dumped_value
         if node is not None:
-            self.now.dumped, self.now.dumped_value = None, None
-            time, text = self.time(stamp), _words(found["text"])
-            self.said.append(
+            self.state.dumped, self.state.dumped_value = None, None
+            time, text = self.time(stamp), _redacted_text(match["text"])
+            self.messages.append(
                 DagmanMessage(DagmanMessageKind.NODE_FAILED, time, node, value=value, text=text)
             )
 
@@ -344,8 +348,8 @@ def _text(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode("utf-8", "replace")
 
 
-def _words(raw: bytes | None) -> str | None:
-    """What may quote anything."""
+def _redacted_text(raw: bytes | None) -> str | None:
+    """Text that may quote anything, without secrets."""
     return None if raw is None else redact_secrets(raw.decode("utf-8", "replace"))
 
 
@@ -353,17 +357,17 @@ def _number(raw: bytes | None) -> int | None:
     return None if raw is None else int(raw)
 
 
-def _job_id(found: re.Match[bytes]) -> JobId:
-    cluster, proc, subproc = found.group("cluster", "proc", "subproc")
+def _job_id(match: re.Match[bytes]) -> JobId:
+    cluster, proc, subproc = match.group("cluster", "proc", "subproc")
     return int(cluster), int(proc), int(subproc)
 
 
-def _moment(found: re.Match[bytes], year: int) -> datetime | None:
-    hour, minute, second = int(found["hour"]), int(found["minute"]), int(found["second"])
-    micros = int((found["fraction"] or b"0").ljust(6, b"0"))
-    month, day = found["month"] or found["month2"], found["day"] or found["day2"]
+def _datetime(match: re.Match[bytes], year: int) -> datetime | None:
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])
+    microsecond = int((match["fraction"] or b"0").ljust(6, b"0"))
+    month, day = match["month"] or match["month2"], match["day"] or match["day2"]
     try:
-        return datetime(year, int(month), int(day), hour, minute, second, micros)
+        return datetime(year, int(month), int(day), hour, minute, second, microsecond)
     except ValueError:
         return None
 
@@ -380,11 +384,11 @@ _TO_THE_END: Final = rb"(?P<text>\S(?:.*\S)?)\s*$"
 _RESCUE: Final = rb"\d+[^;]*; running " + _FILE + rb" (?:in combination with|instead of) "
 
 _DAGMAN: Final = rb"condor_scheduniv_exec\.(?P<cluster>\d{1,12})\.\d{1,12}"
-"""What the schedd calls the process of a job of its own universe."""
+"""The schedd's name for the process of a scheduler universe job."""
 
-_Meaning = DagmanMessageKind | Callable[[_LineReader, re.Match[bytes], bytes], None]
+_Handler = DagmanMessageKind | Callable[[_LineReader, re.Match[bytes], bytes], None]
 
-_WORDINGS: Final[tuple[tuple[bytes, bytes, _Meaning], ...]] = (
+_MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (b"** ", rb"(?:" + _DAGMAN + rb"|\S+) \(CONDOR_DAGMAN\) STARTING UP", _LineReader.started),
     (
         b"**** ",
@@ -475,21 +479,21 @@ _WORDINGS: Final[tuple[tuple[bytes, bytes, _Meaning], ...]] = (
     (b"Of ", rb"(?P<value>\d{1,9}) nodes total:", _LineReader.table_total),
     (b" Done ", rb" *(?P<text>Pre [ A-Za-z-]{1,120})", _LineReader.table_head),
 )
-"""How a message starts, the pattern of its rest, and what it means."""
+"""The start of a message, the pattern of its rest, and its kind or handler."""
 
-_TOLD_APART_BY: Final = 3
-"""Bytes of a message. Nine lines of ten mean nothing here, and so many bytes say that."""
+_PREFIX_BYTES: Final = 3
+"""Bytes of a message by which the nine in ten irrelevant lines are recognized."""
 
 
-def _by_first_bytes() -> dict[bytes, list[tuple[re.Pattern[bytes], _Meaning]]]:
-    meanings: dict[bytes, list[tuple[re.Pattern[bytes], _Meaning]]] = {}
-    for start, rest, meaning in _WORDINGS:
+def _by_first_bytes() -> dict[bytes, list[tuple[re.Pattern[bytes], _Handler]]]:
+    handlers: dict[bytes, list[tuple[re.Pattern[bytes], _Handler]]] = {}
+    for start, rest, handler in _MESSAGES:
         pattern = re.compile(re.escape(start) + rest)
-        meanings.setdefault(start[:_TOLD_APART_BY], []).append((pattern, meaning))
-    return meanings
+        handlers.setdefault(start[:_PREFIX_BYTES], []).append((pattern, handler))
+    return handlers
 
 
-_MEANINGS: Final = _by_first_bytes()
+_HANDLERS: Final = _by_first_bytes()
 
 _STAMPED: Final = rb"\d\d/\d\d/\d\d \d\d:\d\d:\d\d "
 _USUAL_ID: Final = rb"\((\d{1,9})\.(\d{1,9})\.(\d{1,9})\)"
@@ -503,21 +507,21 @@ _USUAL: Final = (
     + _USUAL_ID
     + rb" completed successfully\.)(?=\n)"
 )
-"""What every job has: its four lines are most of those that mean something. Which they are, and
-what they mean, is said in :data:`_WORDINGS`."""
+"""The four lines of every job, most of the relevant lines. :data:`_MESSAGES` defines their
+meaning."""
 
-_OFTEN: Final = {b"Node ": rb"\S+ job proc ", b"Submitting ": rb"(?:\S+ )?(?:Node|Job) "}
-"""Starts that every job has lines with which mean nothing, and how those go on that do not."""
+_FREQUENT: Final = {b"Node ": rb"\S+ job proc ", b"Submitting ": rb"(?:\S+ )?(?:Node|Job) "}
+"""Starts that irrelevant lines of every job share, and how the relevant ones continue."""
 
 
 def _starts() -> list[bytes]:
-    """How a message starts that may mean something; one in parentheses is more header."""
-    starts = {start: re.escape(start) + _OFTEN.get(start, b"") for start, _, _ in _WORDINGS}
+    """The starts of relevant messages; a parenthesis continues the header."""
+    starts = {start: re.escape(start) + _FREQUENT.get(start, b"") for start, _, _ in _MESSAGES}
     return [rb"\(", *starts.values()]
 
 
 _WORTH_READING: Final = re.compile(
     rb"\n(?:" + _USUAL + rb"|(?!" + _STAMPED + rb"(?!" + b"|".join(_starts()) + rb")))"
 )
-"""The end of a line before one that may mean something: a usual one, one without the usual header,
-or with a message that starts like one of the wordings. The others are passed over in C."""
+"""The end of the line before a relevant one: a usual line, one without the usual header, or one
+whose message starts like a known one. The regular expression skips all others in C."""

@@ -1,15 +1,15 @@
-"""Usual lines of a DAG file, read by one pattern: in large DAGs there are hardly any others.
+"""Fast path for the usual lines of a DAG file: nearly all lines of large DAGs.
 
-What a line means is said in :mod:`metlmon.dagman.command_parsers`. The pattern leaves to it all
-that would mean something else there: quotes, backslashes, blocks, options, keywords in another
-case.
+The meaning of a line is defined in :mod:`metlmon.dagman.command_parsers`. The pattern does not
+match anything that would have another meaning there: quotes, backslashes, blocks, options,
+keywords in another case.
 """
 
 from __future__ import annotations
 
 import re
 
-from metlmon.dagman.command_parsers import RESERVED, counts
+from metlmon.dagman.command_parsers import RESERVED, is_stored
 from metlmon.dagman.commands import (
     DagCommand,
     EdgeCommand,
@@ -42,7 +42,7 @@ _PAIR = re.compile(r"""([^\s"'\\=]++)="([^"\\\n]++)\"""")
 
 
 class FastLineParser:
-    """Reads the usual ones of one file. What stands in many lines is kept once."""
+    """Parses the usual lines of one file; values of many lines are stored once."""
 
     def __init__(self, lines: LogicalLines) -> None:
         self._lines = lines
@@ -52,28 +52,27 @@ class FastLineParser:
         self._keys: set[str] = set()
 
     def next(self) -> DagCommand | None:
-        """The command of the next line; None, and the line still to be read, when it is no
-        usual one."""
-        found = self._lines.usual(_USUAL)
-        if found is None:
+        """Parse the next line; None, without consuming it, when it is not usual."""
+        fields = self._lines.match(_USUAL)
+        if fields is None:
             return None
-        command = self._command(found, self._lines.number)
+        command = self._command(fields, self._lines.number)
         if command is not None:
-            self._lines.pass_over(found)
+            self._lines.skip_match(fields)
         return command
 
-    def _command(self, found: re.Match[str], line: int) -> DagCommand | None:
-        match found.lastindex:
+    def _command(self, fields: re.Match[str], line: int) -> DagCommand | None:
+        match fields.lastindex:
             case 2:
-                return self._node(line, found[1], found[2])
+                return self._node(line, fields[1], fields[2])
             case 4:
-                return self._vars(line, found[3], found[4])
+                return self._vars(line, fields[3], fields[4])
             case 6:
-                return self._edge(line, found[5], found[6])
+                return self._edge(line, fields[5], fields[6])
             case 8:
-                return RetryCommand(line, found[7], int(found[8]), None)
+                return RetryCommand(line, fields[7], int(fields[8]), None)
             case _:
-                return self._script(line, found)
+                return self._script(line, fields)
 
     def _word(self, word: str) -> str:
         return self._words.setdefault(word, word)
@@ -82,13 +81,22 @@ class FastLineParser:
         if name.upper() in RESERVED:
             return None
         name, submit = self._word(name), self._word(submit)
-        return NodeCommand(line, NodeKind.JOB, name, submit, None, None, False, False)
+        return NodeCommand(
+            line,
+            kind=NodeKind.JOB,
+            name=name,
+            submit=submit,
+            inline=None,
+            dir=None,
+            noop=False,
+            done=False,
+        )
 
-    def _script(self, line: int, found: re.Match[str]) -> DagCommand:
-        defer = (int(found[9]), int(found[10])) if found[9] else None
+    def _script(self, line: int, fields: re.Match[str]) -> DagCommand:
+        defer = (int(fields[9]), int(fields[10])) if fields[9] else None
         if defer is not None:
             defer = self._defers.setdefault(defer, defer)
-        return ScriptCommand(line, found[12], ScriptKind[found[11]], found[13], defer)
+        return ScriptCommand(line, fields[12], ScriptKind[fields[11]], fields[13], defer)
 
     def _edge(self, line: int, parent: str, child: str) -> DagCommand | None:
         if parent.upper() == "CHILD" or child.upper() == "CHILD":
@@ -97,18 +105,18 @@ class FastLineParser:
 
     def _vars(self, line: int, node: str, text: str) -> DagCommand | None:
         pairs = _PAIR.findall(text)
-        if not self._keys.issuperset([key for key, _ in pairs]) and not self._know(pairs):
+        if not self._keys.issuperset([key for key, _ in pairs]) and not self._accept_keys(pairs):
             return None
-        once = self._pairs.setdefault
-        shared = tuple([once(pair, pair) for pair in pairs])
+        intern = self._pairs.setdefault
+        shared = tuple([intern(pair, pair) for pair in pairs])
         return VarsCommand(line, self._word(node), shared, Placement.PREPEND)
 
-    def _know(self, pairs: list[tuple[str, str]]) -> bool:
-        """Are all these keys such as are kept? They are remembered then."""
+    def _accept_keys(self, pairs: list[tuple[str, str]]) -> bool:
+        """Whether all these keys are valid and stored; if so, cache them."""
         try:
-            kept = all(counts(key) for key, _ in pairs)
+            accepted = all(is_stored(key) for key, _ in pairs)
         except SyntaxFault:
             return False
-        if kept:
+        if accepted:
             self._keys.update(key for key, _ in pairs)
-        return kept
+        return accepted

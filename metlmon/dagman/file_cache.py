@@ -1,4 +1,4 @@
-"""The files that one look at a DAG needs: found, read once, parsed once."""
+"""Caches the files of one workflow load: each is found, read and parsed once."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ from metlmon.dagman.submit_description import Description, parse_description
 
 Read = Callable[[Path], bytes]
 
-#: Nodes made, commands carried out, edges drawn and ALL_NODES applied, together, for one look.
-#: A real DAG of 10,000 nodes needs a twentieth of it; a few lines of nested splices could ask
-#: for more than any memory holds.
+#: Nodes, commands, edges and applications of ALL_NODES together, for one load. A real DAG of
+#: 10,000 nodes needs 5 % of it; a few lines of nested splices could exhaust any memory.
 MOST_WORK = 2_000_000
 
 
 class TooLarge(Exception):
-    """The DAG asks for more than :data:`MOST_WORK`."""
+    """The DAG needs more work than :data:`MOST_WORK`."""
 
 
 class FileCache:
-    """Reads through ``read``, names files in problems as seen from ``home``."""
+    """Reads files by ``read`` and names them in problems relative to ``home``."""
 
     def __init__(self, read: Read, home: Path) -> None:
         self._read = read
         self._home = home
         self._dags: dict[Path, DagFile | None] = {}
-        self._found: dict[tuple[str, tuple[Path, ...]], Path] = {}
+        self._paths: dict[tuple[str, tuple[Path, ...]], Path] = {}
         self._names: dict[Path, str] = {}
         self._submits: dict[Path, Description | None] = {}
         self._work_left = MOST_WORK
 
     def spend(self, amount: int) -> None:
-        """Takes ``amount`` off the work that is left; raises TooLarge when there is none."""
+        """Subtract ``amount`` from the remaining work; raise TooLarge below zero."""
         self._work_left -= amount
         if self._work_left < 0:
             raise TooLarge
 
     def name(self, path: Path) -> str:
-        """How a problem calls the file: relative to the DAG's directory when it lies there."""
+        """The file's name in problems: relative to the DAG's directory when it is in it."""
         if path not in self._names:
-            below = path.is_relative_to(self._home)
-            self._names[path] = str(path.relative_to(self._home) if below else path)
+            in_home = path.is_relative_to(self._home)
+            self._names[path] = str(path.relative_to(self._home) if in_home else path)
         return self._names[path]
 
     def dag(self, path: Path) -> DagFile | None:
@@ -55,31 +54,31 @@ class FileCache:
         return self._dags[path]
 
     def find_dag(self, name: str, *folders: Path) -> tuple[Path, DagFile | None]:
-        """The DAG file ``name`` looked for in ``folders``: where it is and what it says.
+        """Search ``folders`` for the DAG file ``name``: its path and its commands.
 
-        Where none can be read: where it should have been, and None.
+        If none is readable: the first path searched, and None.
         """
         key = (name, folders)
-        if key not in self._found:
+        if key not in self._paths:
             candidates = places(name, *folders)
             readable = (path for path in candidates if self.dag(path) is not None)
-            self._found[key] = next(readable, candidates[0])
-        path = self._found[key]
+            self._paths[key] = next(readable, candidates[0])
+        path = self._paths[key]
         return path, self.dag(path)
 
     def submit(self, path: Path) -> Description | None:
         """The description in a submit file, None when it cannot be read."""
         if path not in self._submits:
             lines = self._lines(path)
-            self._submits[path] = None if lines is None else self._described(path, lines)
+            self._submits[path] = None if lines is None else self._parse(path, lines)
         return self._submits[path]
 
-    def _described(self, path: Path, lines: list[str]) -> Description:
-        return parse_description(lines, lambda name: self._included(name, path.parent))
+    def _parse(self, path: Path, lines: list[str]) -> Description:
+        return parse_description(lines, lambda name: self._include(name, path.parent))
 
-    def _included(self, name: str, folder: Path) -> list[str] | None:
-        found = (self._lines(place) for place in places(name, folder))
-        return next((lines for lines in found if lines is not None), None)
+    def _include(self, name: str, folder: Path) -> list[str] | None:
+        contents = (self._lines(path) for path in places(name, folder))
+        return next((lines for lines in contents if lines is not None), None)
 
     def _lines(self, path: Path) -> list[str] | None:
         data = self._bytes(path)
@@ -93,7 +92,7 @@ class FileCache:
 
 
 def places(name: str, *folders: Path) -> list[Path]:
-    """Where to look for the file ``name``: in each folder, then by its bare name in each."""
-    bare = posixpath.basename(name) or name
-    found = [folder / name for folder in folders] + [folder / bare for folder in folders]
-    return list(dict.fromkeys(Path(os.path.normpath(path)) for path in found))
+    """Candidate paths of the file ``name``: in each folder, then by base name in each."""
+    base = posixpath.basename(name) or name
+    paths = [folder / name for folder in folders] + [folder / base for folder in folders]
+    return list(dict.fromkeys(Path(os.path.normpath(path)) for path in paths))

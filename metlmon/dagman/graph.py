@@ -1,7 +1,7 @@
-"""The graph of one DAG: edges as DAGMan draws them, join nodes, splices' ends, shape, cycles.
+"""The graph of one DAG: edges, join nodes, roots and leaves, shape, cycles.
 
 Source followed: ``ProcessDependencies``, ``ConnectSplices`` and
-``RecordInitialAndTerminalNodes`` in DAGMan's ``parse.cpp`` and ``dag.cpp``; the figures of
+``RecordInitialAndTerminalNodes`` in DAGMan's ``parse.cpp`` and ``dag.cpp``; the statistics of
 ``condor_dag_checker``.
 """
 
@@ -21,10 +21,13 @@ JOIN_NAME = "_condor_join_node"
 
 @frozen
 class GraphShape:
-    """The figures ``condor_dag_checker`` gives. ``nodes`` are JOBs; ``total`` counts all,
-    sub-DAGs, join nodes and the nodes outside the graph included. ``widths`` are the numbers
-    of nodes by the depth at which a walk down from the roots first meets them; empty, and
-    ``height`` 0, when there is a cycle or no graph."""
+    """The statistics that ``condor_dag_checker`` reports.
+
+    ``nodes`` are JOBs; ``total`` counts all nodes, including sub-DAGs, join nodes and the
+    nodes outside the graph. ``widths`` are the numbers of nodes by the depth at which a
+    traversal from the roots first reaches them; empty, and ``height`` 0, when there is a cycle
+    or no graph.
+    """
 
     nodes: int
     total: int
@@ -42,7 +45,7 @@ class GraphShape:
 
 
 def connect(parents: Iterable[Node], children: Sequence[Node], *, weak: bool = False) -> None:
-    """Every parent before every child."""
+    """Add an edge from every parent to every child."""
     for parent in parents:
         for child in children:
             parent.children = _with(parent.children, child.name)
@@ -58,30 +61,32 @@ def _with(names: AbstractSet[str], name: str) -> AbstractSet[str]:
     return {*names, name} if names else frozenset((name,))
 
 
-def settle(nodes: Iterable[Node]) -> None:
-    """No more edges will be drawn: nodes with the same neighbours have them together. In a chain
-    each name is the only child of one node and the only parent of another."""
-    known: dict[AbstractSet[str], AbstractSet[str]] = {NO_NAMES: NO_NAMES}
+def share_edges(nodes: Iterable[Node]) -> None:
+    """Freeze the edges: nodes with the same neighbors share one set of names.
+
+    In a chain each name is the only child of one node and the only parent of another.
+    """
+    shared: dict[AbstractSet[str], AbstractSet[str]] = {NO_NAMES: NO_NAMES}
     for node in nodes:
         for side in ("parents", "children", "weak_parents"):
             names = getattr(node, side)
             if names:
-                same = frozenset(names)
-                setattr(node, side, known.setdefault(same, same))
+                frozen_names = frozenset(names)
+                setattr(node, side, shared.setdefault(frozen_names, frozen_names))
 
 
 def roots(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes in the graph that wait for nothing."""
+    """The nodes in the graph without parents."""
     return [node for node in nodes if not node.parents and node.kind not in APART]
 
 
 def leaves(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes in the graph that nothing waits for."""
+    """The nodes in the graph without children."""
     return [node for node in nodes if not node.children and node.kind not in APART]
 
 
 def graph_shape(nodes: Mapping[str, Node]) -> GraphShape:
-    """The shape of a workflow's graph: pass ``Workflow.nodes``."""
+    """Compute the shape of a workflow's graph from ``Workflow.nodes``."""
     widths = [] if cycle(nodes) else _widths(nodes)
     kinds = [node.kind for node in nodes.values()]
     return GraphShape(
@@ -94,14 +99,14 @@ def graph_shape(nodes: Mapping[str, Node]) -> GraphShape:
 
 
 def _widths(nodes: Mapping[str, Node]) -> list[int]:
-    """Depth-first in the order of the nodes, as the official checker walks."""
+    """Traverse depth-first in the order of the nodes, like the official checker."""
     order = {name: index for index, name in enumerate(nodes)}
     widths: list[int] = []
     seen: set[str] = set()
-    # A list of nodes still to visit, the next one last: recursion would end at long chains.
-    ahead = [(root.name, 0) for root in reversed(roots(nodes.values()))]
-    while ahead:
-        name, depth = ahead.pop()
+    # An explicit stack, the next node last: long chains would exceed the recursion limit.
+    stack = [(root.name, 0) for root in reversed(roots(nodes.values()))]
+    while stack:
+        name, depth = stack.pop()
         if name in seen:
             continue
         seen.add(name)
@@ -109,33 +114,33 @@ def _widths(nodes: Mapping[str, Node]) -> list[int]:
             widths.append(0)
         widths[depth] += 1
         children = sorted(nodes[name].children, key=order.__getitem__, reverse=True)
-        ahead += [(child, depth + 1) for child in children if child not in seen]
+        stack += [(child, depth + 1) for child in children if child not in seen]
     return widths
 
 
 def cycle(nodes: Mapping[str, Node]) -> list[str]:
     """The names along one cycle, first and last the same; empty when there is none."""
-    waiting = {name: len(node.parents) for name, node in nodes.items()}
-    ready = [name for name, count in waiting.items() if count == 0]
+    unvisited_parents = {name: len(node.parents) for name, node in nodes.items()}
+    ready = [name for name, count in unvisited_parents.items() if count == 0]
     while ready:
         name = ready.pop()
-        del waiting[name]
+        del unvisited_parents[name]
         for child in nodes[name].children:
-            waiting[child] -= 1
-            if waiting[child] == 0:
+            unvisited_parents[child] -= 1
+            if unvisited_parents[child] == 0:
                 ready.append(child)
-    if not waiting:
+    if not unvisited_parents:
         return []
-    return _walk_back(nodes, waiting)
+    return _trace_cycle(nodes, unvisited_parents)
 
 
-def _walk_back(nodes: Mapping[str, Node], stuck: Mapping[str, int]) -> list[str]:
-    """Every stuck node has a stuck parent: going up from one must meet itself."""
-    name = next(iter(stuck))
+def _trace_cycle(nodes: Mapping[str, Node], blocked: Mapping[str, int]) -> list[str]:
+    """Follow blocked parents until a node repeats: every blocked node has one."""
+    name = next(iter(blocked))
     path: list[str] = []
-    place: dict[str, int] = {}
-    while name not in place:
-        place[name] = len(path)
+    positions: dict[str, int] = {}
+    while name not in positions:
+        positions[name] = len(path)
         path.append(name)
-        name = next(parent for parent in sorted(nodes[name].parents) if parent in stuck)
-    return [name, *reversed(path[place[name] :])]
+        name = next(parent for parent in sorted(nodes[name].parents) if parent in blocked)
+    return [name, *reversed(path[positions[name] :])]

@@ -1,8 +1,8 @@
-"""The jobstate log: one line per event of a node, appended for ever.
+"""Parses the jobstate log: one appended line per event of a node.
 
 Source followed: ``JobstateLog`` in ``jobstate_log.cpp``; HTCondor manual, "A
-Machine-Readable Event History, the jobstate.log File". Over a recovery the log goes on,
-lines already written are not repeated; over a rescue the sequence numbers go on.
+Machine-Readable Event History, the jobstate.log File". A recovery continues the log without
+repeating lines; a rescue continues the sequence numbers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _JOB: Final = re.compile(rb"(-?\d{1,12})\.(-?\d{1,12})")
 _VALUE: Final = re.compile(rb"-?\d{1,12}")
 
 LONGEST_LINE: Final = 64 * 1024
-"""Bytes: DAGMan keeps 1023 of a node's name; what is longer than this is no line of it, and
-a file without line ends must not be read again from its beginning at every look."""
+"""Bytes: DAGMan stores 1023 of a node's name, so longer lines are not its own; a file without
+line ends is then not read again from its start on each update."""
 
 
 def read_jobstate(
@@ -33,38 +33,38 @@ def read_jobstate(
 ) -> tuple[list[JobstateLine], list[Problem], int]:
     """Read the complete lines of ``data``.
 
-    Comes out: the lines' records, at most one problem (the first bad line and how many more
-    there are), and the number of bytes used; the rest is to be passed again with what
-    follows it. ``final``: nothing follows, a last line without newline counts. ``file`` and
-    ``line`` (1-based, of the first byte) are for the problem's text. Never raises.
+    Returns the lines' records, at most one problem (the first invalid line and the number of
+    others), and the number of bytes used; the rest must be passed again with the bytes that
+    follow. ``final``: nothing follows, so a last line without newline counts. ``file`` and
+    ``line`` (1-based, of the first byte) are used in the problem. Never raises.
     """
     used = len(data) if final else data.rfind(b"\n") + 1
     if len(data) - used > LONGEST_LINE:
         used = len(data)
-    said: list[JobstateLine] = []
-    strange: list[int] = []
+    records: list[JobstateLine] = []
+    invalid: list[int] = []
     for number, text in enumerate(data[:used].split(b"\n"), start=line):
         record = _record(text) if len(text) <= LONGEST_LINE else None
         if record is not None:
-            said.append(record)
+            records.append(record)
         elif text.strip():
-            strange.append(number)
-    return said, _problems(file, strange), used
+            invalid.append(number)
+    return records, _problems(file, invalid), used
 
 
-def _problems(file: str, strange: list[int]) -> list[Problem]:
-    if not strange:
+def _problems(file: str, invalid: list[int]) -> list[Problem]:
+    if not invalid:
         return []
-    more = f", nor are {len(strange) - 1} more lines" if len(strange) > 1 else ""
+    more = f", nor are {len(invalid) - 1} more lines" if len(invalid) > 1 else ""
     text = f"no line of a jobstate log{more}; passed over"
-    return [Problem("jobstate-line", file, strange[0], text, error=False)]
+    return [Problem("jobstate-line", file, invalid[0], text, error=False)]
 
 
 def _record(line: bytes) -> JobstateLine | None:
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         return None
-    epoch, internal, argument, node, event, job, sequence = found.groups()
+    epoch, internal, argument, node, event, job, sequence = match.groups()
     if internal:
         job = argument
     ids = _JOB.fullmatch(job) if job else None

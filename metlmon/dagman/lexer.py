@@ -1,4 +1,4 @@
-"""The text of a DAG file: bytes → logical lines → tokens.
+"""The lexer of DAG files: bytes → logical lines → tokens.
 
 Source followed: ``DagLexer`` and ``DagParser::next`` in HTCondor's ``dag_parser.cpp`` (the
 parser in use since 25.5).
@@ -12,10 +12,10 @@ from collections.abc import Container
 from metlmon.frozen import frozen
 from metlmon.redact import HIDDEN, find, redact_secrets
 
-#: What C's ``isspace`` calls a blank: physical lines are trimmed of these and no others.
+#: The characters of C's ``isspace``: only these are stripped from physical lines.
 _BLANKS = " \t\n\v\f\r"
 
-# No two branches can take the same character, so a hostile line of quotes is gone over once.
+# No two branches match the same character, so a hostile line of quotes is scanned once.
 # Groups are not possessive: Python before 3.11.5 (Debian 12 has 3.11.2) matches those wrongly.
 _DOUBLE = r'"((?:[^"\\]|\\.)*)"'
 _SINGLE = r"'((?:[^'\\]|\\.)*)'"
@@ -29,21 +29,24 @@ _NO_MORE = re.compile(r"[ \t]*+\Z")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _INTEGER = re.compile(rf"[{_BLANKS}]*+([+-]?[0-9]++)")
 
-#: The official parser reads numbers into a C ``int`` and refuses what does not fit.
+#: The official parser reads numbers into a C ``int`` and rejects others.
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
-#: Longest piece of a bad file that an error sentence quotes.
-_SHOWN = 40
+#: Characters of an invalid file that an error message quotes.
+_QUOTED_CHARACTERS = 40
 
 
 class SyntaxFault(Exception):
-    """One command cannot be read; the message is the sentence for the user, without a place."""
+    """A command cannot be parsed; the message is for the user, without file and line."""
 
 
 @frozen
 class Line:
-    """One line: ``number`` counts physical lines from 1 (the first one, when continued);
-    ``last`` is that of its last physical line, 0 where it has but one."""
+    """A logical line.
+
+    ``number`` is that of its first physical line, from 1; ``last`` that of its last physical
+    line, 0 when it has only one.
+    """
 
     number: int
     text: str
@@ -51,37 +54,39 @@ class Line:
 
 
 class LogicalLines:
-    """The lines of one DAG file, handed out once, front to back.
+    """Reads the lines of one DAG file in order.
 
-    Empty lines and lines that begin with ``#`` or ``//`` vanish everywhere: between commands,
-    inside a continuation and inside an inline description.
+    Empty lines and lines that begin with ``#`` or ``//`` are skipped everywhere: between
+    commands, inside a continuation and inside an inline description.
     """
 
     def __init__(self, data: bytes) -> None:
         self._text = data.decode("utf-8", "replace")
-        self._at = 0
+        self._offset = 0
         self.number = 1
-        """Of the line that comes next, empty or not."""
+        """The number of the next physical line, empty or not."""
 
-    def usual(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """What ``pattern`` finds in the next line, which it must take with its newline. It stays
-        the next one until :meth:`pass_over`."""
-        return pattern.match(self._text, self._at)
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Match the next physical line, including its newline, without consuming it.
 
-    def pass_over(self, found: re.Match[str]) -> None:
-        """The line that :meth:`usual` found has been read."""
-        self._at = found.end()
+        :meth:`skip_match` consumes it.
+        """
+        return pattern.match(self._text, self._offset)
+
+    def skip_match(self, match: re.Match[str]) -> None:
+        """Consume the line that :meth:`match` returned."""
+        self._offset = match.end()
         self.number += 1
 
     def physical(self) -> Line | None:
-        """The next line as it stands, None at the end of the file."""
-        whole = len(self._text)
-        while self._at < whole:
-            end = self._text.find("\n", self._at)
+        """The next physical line, None at the end of the file."""
+        size = len(self._text)
+        while self._offset < size:
+            end = self._text.find("\n", self._offset)
             if end < 0:
-                end = whole
-            text = self._text[self._at : end].strip(_BLANKS)
-            self._at = end + 1
+                end = size
+            text = self._text[self._offset : end].strip(_BLANKS)
+            self._offset = end + 1
             self.number += 1
             if text and not text.startswith(("#", "//")):
                 return Line(self.number - 1, text)
@@ -91,7 +96,7 @@ class LogicalLines:
         """The next command line, continuation lines joined by one blank.
 
         None at the end of the file, also when the file ends inside a continuation: the
-        official parser drops such a command without a word.
+        official parser drops such a command silently.
         """
         first = line = self.physical()
         parts = []
@@ -106,12 +111,12 @@ class LogicalLines:
         return Line(first.number, " ".join(parts), line.number)
 
     def block(self, end: str) -> tuple[list[str], str]:
-        """The lines up to ``end`` (alone, or followed by a blank), and what follows it there."""
-        found: list[str] = []
+        """The lines up to ``end`` (alone, or followed by a blank), and the text after it."""
+        block: list[str] = []
         while (line := self.physical()) is not None:
             if line.text == end or line.text.startswith(end + " "):
-                return found, line.text[len(end) :]
-            found.append(line.text)
+                return block, line.text[len(end) :]
+            block.append(line.text)
         raise SyntaxFault(f"Missing inline description closing token: {shown(end)}")
 
 
@@ -126,16 +131,19 @@ def _with_quotes(match: re.Match[str]) -> str:
 
 
 class Tokens:
-    """The words of one logical line. Blanks separate; ``"…"`` and ``'…'`` hold words together,
-    with ``\\x`` inside them standing for x. DAGMan takes the quotes off the names of files, and
-    off the values of VARS; elsewhere they are part of the word."""
+    """The tokens of one logical line.
+
+    Blanks separate tokens; ``"…"`` and ``'…'`` quote, and ``\\x`` inside them means x. DAGMan
+    removes the quotes from file names and from the values of VARS; elsewhere they are part
+    of the token.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.position = 0
 
     def next(self) -> str:
-        """The next word with its quotes, "" at the end. Raises SyntaxFault on open quotes."""
+        """The next token with its quotes, "" at the end. Raises SyntaxFault on open quotes."""
         if plain := _PLAIN.match(self.text, self.position):
             self.position = plain.end()
             return plain[1]
@@ -143,12 +151,13 @@ class Tokens:
         return _QUOTED.sub(_with_quotes, raw) if '"' in raw or "'" in raw else raw
 
     def file(self) -> str:
-        """The next word without quotes, "" at the end; an empty pair of quotes does not count.
+        """The next token without quotes, "" at the end; empty quotes are skipped.
 
-        Raises SyntaxFault on open quotes."""
+        Raises SyntaxFault on open quotes.
+        """
         while raw := self._raw():
-            if word := _QUOTED.sub(_without_quotes, raw):
-                return word
+            if token := _QUOTED.sub(_without_quotes, raw):
+                return token
         return ""
 
     def _raw(self) -> str:
@@ -160,14 +169,17 @@ class Tokens:
         return match[1]
 
     def peek(self) -> str:
-        """The next word, left where it is."""
+        """The next token, without consuming it."""
         position = self.position
-        word = self.next()
+        token = self.next()
         self.position = position
-        return word
+        return token
 
     def take_keyword(self, keywords: Container[str]) -> str:
-        """The next word in upper case when it is one of ``keywords``; "" (and it stays) if not."""
+        """Consume the next token if it is one of ``keywords``, in any case.
+
+        Returns it in upper case, else "".
+        """
         match = _KEYWORD.match(self.text, self.position)
         if match is None or match[1].upper() not in keywords:
             return ""
@@ -175,7 +187,7 @@ class Tokens:
         return match[1].upper()
 
     def rest(self) -> str:
-        """All that is left of the line, quotes and all."""
+        """The rest of the line, including quotes."""
         rest = self.text[self.position :].strip(_BLANKS)
         self.position = len(self.text)
         return rest
@@ -183,22 +195,22 @@ class Tokens:
     def pair(self) -> tuple[str, str] | None:
         """The next ``key=value``, blanks allowed around the ``=``; None at the end.
 
-        The key has no quotes. A value that begins with a quote loses its first and its last
-        character; ``x=""`` is the empty string. Raises SyntaxFault.
+        The key has no quotes. The first and last character of a value that begins with a
+        quote are removed; ``x=""`` is the empty string. Raises SyntaxFault.
         """
         text = self.text
         if _NO_MORE.match(text, self.position):
             return None
-        found = _KEY.match(text, self.position)
-        assert found is not None  # the pattern matches the empty string
-        key = found[1]
+        match = _KEY.match(text, self.position)
+        assert match is not None  # the pattern matches the empty string
+        key = match[1]
         if '"' in key or "'" in key:
             raise SyntaxFault("Key contains quotation mark")
-        equals = _EQUALS.match(text, found.end())
+        equals = _EQUALS.match(text, match.end())
         if not key:
             raise SyntaxFault("Key value pair missing key")
         if equals is None:
-            if _NO_MORE.match(text, found.end()):
+            if _NO_MORE.match(text, match.end()):
                 raise SyntaxFault("Key value pair missing operator and value")
             raise SyntaxFault("Key value pair missing value: Failed to locate operator")
         self.position = equals.end()
@@ -210,36 +222,41 @@ class Tokens:
         return key, value[1:-1] if value[0] in "\"'" else value
 
     def end(self) -> None:
-        """Raises SyntaxFault when there are more words."""
+        """Raise SyntaxFault if there are more tokens."""
         if extra := self.next():
             raise SyntaxFault(f"Unexpected token '{shown(extra)}'")
 
 
 def integer(token: str) -> int | None:
-    """The number a token begins with, as C++'s ``std::stoi`` reads it (``3x`` is 3).
+    """The leading number of a token, as C++'s ``std::stoi`` reads it (``3x`` is 3).
 
-    None when there is none or it does not fit an ``int``.
+    None without a number, or when it does not fit a C ``int``.
     """
     match = _INTEGER.match(token)
-    if match is None or len(match[1]) > _SHOWN:
+    if match is None or len(match[1]) > _QUOTED_CHARACTERS:
         return None
     number = int(match[1])
     return number if _INT_MIN <= number <= _INT_MAX else None
 
 
-def without_secrets_of(line: str, complaint: str) -> str:
-    """What is said of a line, without a word of it that only what stands before it tells to be a
-    secret (``--token X``)."""
-    for found in find(line):
-        value = line[found.start : found.end]
-        complaint = complaint.replace(value, HIDDEN).replace(f"'{value[:_SHOWN]}…'", f"'{HIDDEN}'")
-    return complaint
+def without_secrets_of(line: str, message: str) -> str:
+    """Redact the secrets of ``line`` in an error message about it.
+
+    Covers secrets that are recognizable only by what precedes them (``--token X``).
+    """
+    for secret in find(line):
+        value = line[secret.start : secret.end]
+        message = message.replace(value, HIDDEN)
+        message = message.replace(f"'{value[:_QUOTED_CHARACTERS]}…'", f"'{HIDDEN}'")
+    return message
 
 
 def shown(token: str) -> str:
-    """A token as an error sentence may quote it: short, printable, and cut behind an ``=``,
-    since what follows may be a secret (``environment="KEY=…"``)."""
+    """Format a token for an error message: short, printable, and without secrets.
+
+    It is cut before an ``=``, since a secret may follow (``environment="KEY=…"``).
+    """
     head = token.split("=", 1)[0]
-    hidden = redact_secrets(head[: 16 * _SHOWN])
-    text = "".join(c if c.isprintable() else "?" for c in hidden[:_SHOWN])
-    return text if head == token and len(head) <= _SHOWN else f"{text}…"
+    redacted = redact_secrets(head[: 16 * _QUOTED_CHARACTERS])
+    text = "".join(c if c.isprintable() else "?" for c in redacted[:_QUOTED_CHARACTERS])
+    return text if head == token and len(head) <= _QUOTED_CHARACTERS else f"{text}…"

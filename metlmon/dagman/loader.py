@@ -1,12 +1,12 @@
-"""DAG files → one workflow: two passes, splices, includes, sub-DAGs, edges.
+"""Loads DAG files into one workflow: two passes, splices, includes, sub-DAGs, edges.
 
 Source followed: ``DagProcessor`` in DAGMan's ``parse.cpp`` (25.x) and ``dag.cpp``.
 
 Kinds of problems, besides those of a file's text ("syntax", and "unknown-command", which is a
-warning here). Errors, since DAGMan refuses the DAG: "missing-file" (the DAG itself, a splice,
+warning here). Errors, since DAGMan rejects the DAG: "missing-file" (the DAG itself, a splice,
 an include), "recursion", "duplicate-node", "unknown-node", "dependency", "pins", "reject",
 "cycle", "too-large". Warnings: "missing-submit-file", "missing-subdag", "subdag-recursion", and
-two that DAGMan refuses and HTCondor's condor_dag_checker accepts: "splice-node" (a command names
+two that DAGMan rejects but HTCondor's condor_dag_checker accepts: "splice-node" (a command names
 a node inside a splice) and "node-kind" (a command does not apply to nodes of this kind).
 """
 
@@ -42,166 +42,168 @@ from metlmon.dagman.loader_scope import Scope
 from metlmon.dagman.node_commands import applies, apply, keyword
 from metlmon.dagman.parser import DagFile
 from metlmon.dagman.records import Node, NodeKind, Problem, Workflow
-from metlmon.dagman.redaction import hide_secrets
-from metlmon.dagman.submit_info import Describer, PendingSubmitInfo
+from metlmon.dagman.redaction import redact_nodes
+from metlmon.dagman.submit_info import PendingSubmitInfo, SubmitInfoResolver
 
-#: Splices in splices, sub-DAGs in sub-DAGs: no real DAG goes nearly as deep.
-_DEEPEST = 40
+#: Nesting depth of splices and sub-DAGs: no real DAG comes close.
+_MAX_DEPTH = 40
 
-#: What a splice costs beside its commands and nodes, in the unit of ``FileCache.spend``.
+#: Cost of a splice besides its commands and nodes, in units of ``FileCache.spend``.
 _SPLICE_WORK = 100
 
-#: Names of a cycle that its sentence tells: a sentence, not a page.
-_CYCLE_SHOWN = 6
+#: Node names that one message lists.
+_NAMES_SHOWN = 6
 
-#: Commands that the first pass has nothing to do with: nearly all of them.
-_SECOND = (NodeModifier, EdgeCommand)
+#: Commands that the first pass skips: nearly all of them.
+_SECOND_PASS_ONLY = (NodeModifier, EdgeCommand)
 
 _ONCE = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
 _CAN_BE_DONE = frozenset({NodeKind.JOB, NodeKind.SUBDAG})
 
 
 def load_workflow(paths: Sequence[Path], read: Read) -> Workflow:
-    """The workflow of one DAGMan, from the DAG file or files of its command line.
+    """Load the workflow of one DAGMan from the DAG files of its command line.
 
     Files of several directories are read as with ``-UseDagDir``.
 
-    ``read`` gives the bytes of a file and raises OSError where there is none; it is the only
-    access to files. It is asked for whatever paths the DAG names, so it should refuse what is
-    no regular file. DAGMan's working directory is taken to be that of the first path. Names
-    are looked for where DAGMan would look, then beside the DAG file that names them: a copied
-    directory has none of the original paths. ``log``, ``output`` and ``error`` of the nodes
-    are as seen from the working directory. Whatever is wrong with the files is told in
-    ``problems``, nothing is raised for it.
+    ``read`` returns the bytes of a file or raises OSError; it is the only access to files. It
+    is called with any path that the DAG names, so it should reject anything but regular
+    files. DAGMan's working directory is assumed to be that of the first path. Files are
+    searched where DAGMan would look, then next to the DAG file that names them: in a copied
+    directory the original paths do not exist. ``log``, ``output`` and ``error`` of the nodes
+    are relative to the working directory. Problems of the files are reported in
+    ``problems``; nothing is raised for them.
     """
-    here = Path(os.path.normpath(paths[0].parent))
-    subdags = _Subdags(FileCache(read, here))
-    return subdags.top([Path(os.path.normpath(path)) for path in paths], here)
+    home = Path(os.path.normpath(paths[0].parent))
+    subdags = _Subdags(FileCache(read, home))
+    return subdags.load_top([Path(os.path.normpath(path)) for path in paths], home)
 
 
 class _Subdags:
-    """The workflows of one look: each sub-DAG file is woven once, however often it is named."""
+    """The workflows of one load: each sub-DAG file is loaded once, however often named."""
 
-    def __init__(self, library: FileCache) -> None:
-        self.library = library
-        self._woven: dict[Path, Workflow | None] = {}
+    def __init__(self, files: FileCache) -> None:
+        self.files = files
+        self._loaded: dict[Path, Workflow | None] = {}
 
-    def top(self, paths: list[Path], here: Path) -> Workflow:
-        self._woven |= dict.fromkeys(paths)
-        return _WorkflowLoader(self, paths, here, depth=0).weave()
+    def load_top(self, paths: list[Path], home: Path) -> Workflow:
+        self._loaded |= dict.fromkeys(paths)
+        return _WorkflowLoader(self, paths, home, depth=0).load()
 
-    def inner(self, path: Path, here: Path, depth: int) -> Workflow | None:
-        """The sub-DAG in ``path``; None when that lies within itself, or too deep."""
-        if path not in self._woven:
-            self._woven[path] = None
-            if depth <= _DEEPEST:
-                self._woven[path] = _WorkflowLoader(self, [path], here, depth).weave()
-        return self._woven[path]
+    def load_subdag(self, path: Path, home: Path, depth: int) -> Workflow | None:
+        """The sub-DAG in ``path``; None when it contains itself, or is too deep."""
+        if path not in self._loaded:
+            self._loaded[path] = None
+            if depth <= _MAX_DEPTH:
+                self._loaded[path] = _WorkflowLoader(self, [path], home, depth).load()
+        return self._loaded[path]
 
 
 class _WorkflowLoader:
-    """Weaves the files of one DAGMan into one workflow."""
+    """Loads the files of one DAGMan into one workflow."""
 
-    def __init__(self, subdags: _Subdags, paths: list[Path], here: Path, depth: int) -> None:
+    def __init__(self, subdags: _Subdags, paths: list[Path], home: Path, depth: int) -> None:
         self._subdags = subdags
-        self._library = subdags.library
+        self._files = subdags.files
         self._paths = paths
         self._depth = depth
-        self._home = here
-        self._top = Scope(here)
+        self._home = home
+        self._top = Scope(home)
         self._scopes = [self._top]
-        self._out = Workflow(paths[0])
-        self._problems: dict[Problem, None] = {}  # a splice used twice tells each but once
+        self._workflow = Workflow(paths[0])
+        self._problems: dict[Problem, None] = {}  # a splice used twice reports each only once
         self._munge = ""
-        self._joins = 0
-        self._undescribed: dict[str, PendingSubmitInfo] = {}
+        self._join_count = 0
+        self._pending: dict[str, PendingSubmitInfo] = {}
         self._reading: list[Path] = []
-        self._woven: dict[Path, None] = {}
+        self._loaded_files: dict[Path, None] = {}
 
-    def weave(self) -> Workflow:
-        out = self._out
+    def load(self) -> Workflow:
+        workflow = self._workflow
         try:
             for index, path in enumerate(self._paths):
-                # DAGMan tells apart what several files on one command line call the same.
+                # DAGMan prefixes the names of several files on one command line.
                 self._munge = f"{index}." if len(self._paths) > 1 else ""
                 # With -UseDagDir the nodes of each file are in its own directory.
-                self._top.here = path.parent
-                self._top.dir = _seen_from(self._home, path.parent)
-                self._top_file(path)
+                self._top.directory = path.parent
+                self._top.dir = _relative(self._home, path.parent)
+                self._load_top_file(path)
         except TooLarge:
-            self._say("too-large", "more nodes and edges than can be held: the rest is left out")
-        out.nodes = {node.name: node for node in self._top.all_nodes()}
-        graph.settle(out.nodes.values())
-        if names := graph.cycle(out.nodes):
-            self._say("cycle", f"nodes wait for each other in a circle: {_chain(names)}")
-        describer = Describer(self._library, self._home, self._scopes)
-        for waiting in self._undescribed.values():
-            describer.describe(waiting)
-        hide_secrets(out.nodes.values())
-        out.problems = [*self._problems, *describer.problems]
-        tops = [path for path in self._paths if path in self._woven]
-        out.files = list(dict.fromkeys([*tops, *self._woven, *describer.files]))
-        return out
+            self._report_top(
+                "too-large", "more nodes and edges than can be held: the rest is left out"
+            )
+        workflow.nodes = {node.name: node for node in self._top.all_nodes()}
+        graph.share_edges(workflow.nodes.values())
+        if names := graph.cycle(workflow.nodes):
+            self._report_top("cycle", f"nodes wait for each other in a circle: {_chain(names)}")
+        resolver = SubmitInfoResolver(self._files, self._home, self._scopes)
+        for pending in self._pending.values():
+            resolver.resolve(pending)
+        redact_nodes(workflow.nodes.values())
+        workflow.problems = [*self._problems, *resolver.problems]
+        tops = [path for path in self._paths if path in self._loaded_files]
+        workflow.files = list(dict.fromkeys([*tops, *self._loaded_files, *resolver.files]))
+        return workflow
 
     # --- files -------------------------------------------------------------------------
 
-    def _top_file(self, path: Path) -> None:
-        dag = self._library.dag(path)
+    def _load_top_file(self, path: Path) -> None:
+        dag = self._files.dag(path)
         if dag is None:
             text = "the DAG file cannot be read"
-            name = self._library.name(path)
+            name = self._files.name(path)
             self._problems[Problem("missing-file", name, None, text, error=True)] = None
             return
-        self._out.commands += len(dag.commands)
-        self._file(path, dag, self._top)
+        self._workflow.commands += len(dag.commands)
+        self._load_file(path, dag, self._top)
 
-    def _file(self, path: Path, dag: DagFile, scope: Scope) -> None:
-        """Weaves one file into ``scope``: first what makes nodes, then all else."""
-        self._library.spend(1 + len(dag.commands))
+    def _load_file(self, path: Path, dag: DagFile, scope: Scope) -> None:
+        """Load one file into ``scope``: first the nodes, then everything else."""
+        self._files.spend(1 + len(dag.commands))
         self._reading.append(path)
-        self._woven[path] = None
+        self._loaded_files[path] = None
         self._problems |= dict.fromkeys(dag.problems)
         for command in dag.commands:
-            if not isinstance(command, _SECOND):
+            if not isinstance(command, _SECOND_PASS_ONLY):
                 self._first_pass(command, scope)
         for command in dag.commands:
             if not isinstance(command, NodeCommand):
                 self._second_pass(command, scope)
         self._reading.pop()
 
-    def _named_dag(
-        self, command: DagCommand, name: str, here: Path, what: str
+    def _find_dag(
+        self, command: DagCommand, name: str, directory: Path, label: str
     ) -> tuple[Path, DagFile] | None:
-        """The DAG file that a command names, None (and a problem) when it cannot be used."""
-        wanted, found = self._library.find_dag(name, here, self._home, self._reading[-1].parent)
-        self._out.references.add(wanted)
-        if found is None:
-            self._refuse("missing-file", command, f"{what} {shown(name)} cannot be read")
-        elif wanted in self._reading:
-            self._refuse("recursion", command, f"{what} {shown(name)} leads back to itself")
+        """The DAG file that a command names; None (and a problem) if it is unusable."""
+        path, dag = self._files.find_dag(name, directory, self._home, self._reading[-1].parent)
+        self._workflow.references.add(path)
+        if dag is None:
+            self._error("missing-file", command, f"{label} {shown(name)} cannot be read")
+        elif path in self._reading:
+            self._error("recursion", command, f"{label} {shown(name)} leads back to itself")
             return None
-        elif len(self._reading) > _DEEPEST:
-            self._refuse("too-large", command, f"{what} {shown(name)} is nested too deep")
+        elif len(self._reading) > _MAX_DEPTH:
+            self._error("too-large", command, f"{label} {shown(name)} is nested too deep")
             return None
-        return None if found is None else (wanted, found)
+        return None if dag is None else (path, dag)
 
     # --- problems ------------------------------------------------------------------------
 
-    def _say(self, kind: str, text: str) -> None:
-        name = self._library.name(self._paths[0])
+    def _report_top(self, kind: str, text: str) -> None:
+        name = self._files.name(self._paths[0])
         self._problems[Problem(kind, name, None, text, error=True)] = None
 
-    def _refuse(self, kind: str, command: DagCommand, text: str) -> None:
-        self._tell(kind, command, text, error=True)
+    def _error(self, kind: str, command: DagCommand, text: str) -> None:
+        self._report(kind, command, text, error=True)
 
     def _warn(self, kind: str, command: DagCommand, text: str) -> None:
-        self._tell(kind, command, text, error=False)
+        self._report(kind, command, text, error=False)
 
-    def _tell(self, kind: str, command: DagCommand, text: str, *, error: bool) -> None:
-        name = self._library.name(self._reading[-1])
+    def _report(self, kind: str, command: DagCommand, text: str, *, error: bool) -> None:
+        name = self._files.name(self._reading[-1])
         self._problems[Problem(kind, name, command.line, text, error)] = None
 
-    # --- the first pass: what makes nodes ------------------------------------------------
+    # --- the first pass: nodes -----------------------------------------------------------
 
     def _first_pass(self, command: DagCommand, scope: Scope) -> None:
         match command:
@@ -212,24 +214,24 @@ class _WorkflowLoader:
             case SpliceCommand():
                 self._splice(command, scope)
             case StatusFileCommand(file=file) if scope is self._top:
-                self._out.node_status_file = self._out.node_status_file or file
+                self._workflow.node_status_file = self._workflow.node_status_file or file
             case JobstateCommand(file=file) if scope is self._top:
-                self._out.jobstate_log = self._out.jobstate_log or file
+                self._workflow.jobstate_log = self._workflow.jobstate_log or file
             case RejectCommand():
-                self._refuse("reject", command, "the DAG is marked with REJECT")
+                self._error("reject", command, "the DAG is marked with REJECT")
             case _:
                 pass
 
     def _node(self, command: NodeCommand, scope: Scope) -> None:
-        # Not as an f-string: what nothing is put before is the same object.
+        # Not an f-string: with an empty prefix the same string object is shared.
         key = self._munge + command.name
-        if complaint := _misplaced(command, key, scope):
-            self._refuse("duplicate-node", command, complaint)
+        if message := _placement_error(command, key, scope):
+            self._error("duplicate-node", command, message)
             return
         node = Node(
             name=scope.prefix + key,
             kind=command.kind,
-            file=self._library.name(self._reading[-1]),
+            file=self._files.name(self._reading[-1]),
             line=command.line,
             submit=command.submit,
             dir=(posixpath.join(scope.dir, command.dir or "") if scope.dir else command.dir)
@@ -241,49 +243,50 @@ class _WorkflowLoader:
         if command.kind is NodeKind.SUBDAG:
             self._subdag(command, node, scope)
         else:
-            self._undescribed[node.name] = PendingSubmitInfo(
+            self._pending[node.name] = PendingSubmitInfo(
                 node, scope, self._reading[-1], command.inline
             )
 
     def _subdag(self, command: NodeCommand, node: Node, scope: Scope) -> None:
         name = command.submit or ""
-        here = scope.here / (command.dir or "")
-        wanted, found = self._library.find_dag(name, here, self._home, self._reading[-1].parent)
-        self._out.references.add(wanted)
-        inner = None
-        if found is None:
+        directory = scope.directory / (command.dir or "")
+        path, dag = self._files.find_dag(name, directory, self._home, self._reading[-1].parent)
+        self._workflow.references.add(path)
+        subdag = None
+        if dag is None:
             text = f"sub-DAG {shown(name)} cannot be read: its nodes are not shown"
             self._warn("missing-subdag", command, text)
         else:
-            inner = self._subdags.inner(wanted, here, self._depth + 1)
-            if inner is None:
+            subdag = self._subdags.load_subdag(path, directory, self._depth + 1)
+            if subdag is None:
                 text = f"sub-DAG {shown(name)} leads back to itself: its nodes are not shown"
                 self._warn("subdag-recursion", command, text)
-        node.subdag = len(self._out.subdags)
-        self._out.subdags.append(inner)
+        node.subdag = len(self._workflow.subdags)
+        self._workflow.subdags.append(subdag)
 
     def _splice(self, command: SpliceCommand, scope: Scope) -> None:
         key = f"{self._munge}{command.name}"
-        if scope.taken(key):
-            self._refuse("duplicate-node", command, f"{shown(key)} is already defined in the DAG")
+        if scope.has_name(key):
+            self._error("duplicate-node", command, f"{shown(key)} is already defined in the DAG")
             return
-        here = scope.here / (command.dir or "")
-        found = self._named_dag(command, command.file, here, f"splice {shown(command.name)}: file")
-        if found is None:
+        directory = scope.directory / (command.dir or "")
+        label = f"splice {shown(command.name)}: file"
+        file = self._find_dag(command, command.file, directory, label)
+        if file is None:
             return
         inner = Scope(
-            here,
+            directory,
             prefix=f"{scope.prefix}{key}{SCOPE_SIGN}",
             dir=posixpath.join(scope.dir, command.dir or ""),
         )
         scope.splices[key] = inner
         self._scopes.append(inner)
-        self._library.spend(_SPLICE_WORK)
-        self._file(*found, inner)
+        self._files.spend(_SPLICE_WORK)
+        self._load_file(*file, inner)
         inner.complete()
-        self._library.spend(len(inner.lifted))
+        self._files.spend(len(inner.lifted))
 
-    # --- the second pass: all else -------------------------------------------------------
+    # --- the second pass: everything else ------------------------------------------------
 
     def _second_pass(self, command: DagCommand, scope: Scope) -> None:
         match command:
@@ -296,8 +299,8 @@ class _WorkflowLoader:
             case ConnectCommand():
                 self._connect(command, scope)
             case IncludeCommand(file=file):
-                if found := self._named_dag(command, file, scope.here, "include file"):
-                    self._file(*found, scope)
+                if dag := self._find_dag(command, file, scope.directory, "include file"):
+                    self._load_file(*dag, scope)
                     scope.flat = True
             case _:
                 pass
@@ -305,17 +308,17 @@ class _WorkflowLoader:
     def _edges(self, command: EdgeCommand, scope: Scope) -> None:
         parents = self._ends(command, scope, parents=True)
         children = self._ends(command, scope, parents=False)
-        self._library.spend(len(parents) + len(children))
+        self._files.spend(len(parents) + len(children))
         if len(parents) > 1 and len(children) > 1:
-            join = self._join(command, scope)
+            join = self._add_join(command, scope)
             graph.connect(parents, [join], weak=command.weak)
             graph.connect([join], children)  # a join node cannot fail: this half is never weak
         else:
             graph.connect(parents, children, weak=command.weak)
 
     def _ends(self, command: EdgeCommand, scope: Scope, *, parents: bool) -> list[Node]:
-        """The nodes that one side of PARENT … CHILD … means, each once."""
-        found: dict[str, Node] = {}
+        """The nodes on one side of PARENT … CHILD …, without duplicates."""
+        nodes: dict[str, Node] = {}
         unknown = []
         for name in command.parents if parents else command.children:
             key = self._munge + name
@@ -324,25 +327,25 @@ class _WorkflowLoader:
                     text = f"splice {shown(name)} is not known any more behind an INCLUDE"
                     self._warn("splice-node", command, text)
                 ends = splice.leaves if parents else splice.roots
-                self._library.spend(len(ends))
-                found |= {node.name: node for node in ends}
+                self._files.spend(len(ends))
+                nodes |= {node.name: node for node in ends}
             elif (node := scope.find(key)) is None:
                 unknown.append(shown(name))
             elif node.kind in graph.APART:
                 text = f"{node.kind.name} node {shown(name)} cannot have dependencies"
-                self._refuse("dependency", command, text)
+                self._error("dependency", command, text)
             else:
-                self._within_a_splice(command, key, scope)
-                found[node.name] = node
+                self._warn_within_splice(command, key, scope)
+                nodes[node.name] = node
         if unknown:
             side = "parent" if parents else "child"
-            self._refuse("unknown-node", command, f"unknown {side} {_list(unknown)}")
-        return list(found.values())
+            self._error("unknown-node", command, f"unknown {side} {_list(unknown)}")
+        return list(nodes.values())
 
-    def _join(self, command: DagCommand, scope: Scope) -> Node:
-        self._joins += 1
-        key = f"{graph.JOIN_NAME}{self._joins}"
-        file = self._library.name(self._reading[-1])
+    def _add_join(self, command: DagCommand, scope: Scope) -> Node:
+        self._join_count += 1
+        key = f"{graph.JOIN_NAME}{self._join_count}"
+        file = self._files.name(self._reading[-1])
         join = Node(f"{scope.prefix}{key}", NodeKind.JOIN, file, command.line, noop=True)
         scope.add(key, join)
         return join
@@ -350,7 +353,7 @@ class _WorkflowLoader:
     def _pin(self, command: PinCommand, scope: Scope) -> None:
         node = scope.find(f"{self._munge}{command.node}")
         if node is None:
-            self._refuse("unknown-node", command, f"unknown node {shown(command.node)}")
+            self._error("unknown-node", command, f"unknown node {shown(command.node)}")
             return
         pins = scope.pins_out if command.out else scope.pins_in
         pins.setdefault(command.number, []).append(node)
@@ -360,7 +363,7 @@ class _WorkflowLoader:
         child = scope.splices.get(f"{self._munge}{command.child}")
         if parent is None or child is None:
             name = command.parent if parent is None else command.child
-            self._refuse("unknown-node", command, f"there is no splice {shown(name)}")
+            self._error("unknown-node", command, f"there is no splice {shown(name)}")
             return
         pins = parent.pins_out.keys()
         if not pins or pins != child.pins_in.keys() or max(pins) != len(pins):
@@ -368,51 +371,51 @@ class _WorkflowLoader:
                 f"outgoing pins of {shown(command.parent)} and incoming pins of "
                 f"{shown(command.child)} do not match"
             )
-            self._refuse("pins", command, text)
+            self._error("pins", command, text)
             return
         for number in pins:
             ends, starts = parent.pins_out[number], child.pins_in[number]
-            self._library.spend(len(ends) * len(starts))
+            self._files.spend(len(ends) * len(starts))
             graph.connect(ends, starts)
-        self._library.spend(len(child.lifted))
+        self._files.spend(len(child.lifted))
         if orphans := graph.roots(child.lifted):
             text = f"node {shown(orphans[0].name)} has no parent: add PIN_IN or PARENT"
-            self._refuse("pins", command, text)
+            self._error("pins", command, text)
 
     def _modify(self, command: NodeModifier, scope: Scope) -> None:
         if command.node.upper() == ALL_NODES:
             if isinstance(command, DoneCommand):
-                self._refuse("unknown-node", command, "ALL_NODES cannot be used with DONE")
+                self._error("unknown-node", command, "ALL_NODES cannot be used with DONE")
                 return
-            self._library.spend(len(scope.nodes))
+            self._files.spend(len(scope.nodes))
             for node in scope.nodes.values():
                 if node.kind is not NodeKind.FINAL and applies(command, node):
                     self._apply(command, node)
             return
-        named = scope.find(self._munge + command.node)
-        if named is None:
-            self._refuse("unknown-node", command, f"unknown node {shown(command.node)}")
-        elif not applies(command, named):
-            text = f"{named.kind.name} node {shown(command.node)} cannot have {keyword(command)}"
+        target = scope.find(self._munge + command.node)
+        if target is None:
+            self._error("unknown-node", command, f"unknown node {shown(command.node)}")
+        elif not applies(command, target):
+            text = f"{target.kind.name} node {shown(command.node)} cannot have {keyword(command)}"
             self._warn("node-kind", command, text)
         else:
-            self._within_a_splice(command, self._munge + command.node, scope)
-            self._apply(command, named)
+            self._warn_within_splice(command, self._munge + command.node, scope)
+            self._apply(command, target)
 
-    def _within_a_splice(self, command: DagCommand, key: str, scope: Scope) -> None:
-        """A node inside a splice becomes known when the file is read to its end, not before."""
+    def _warn_within_splice(self, command: DagCommand, key: str, scope: Scope) -> None:
+        """Warn about a node inside a splice: it is defined only at the end of the file."""
         if key not in scope.nodes and not scope.flat:
             text = f"{shown(key)} is a node inside a splice: it is not known yet"
             self._warn("splice-node", command, text)
 
     def _apply(self, command: NodeModifier, node: Node) -> None:
         apply(command, node)
-        if isinstance(command, VarsCommand) and (waiting := self._undescribed.get(node.name)):
-            waiting.place(command)
+        if isinstance(command, VarsCommand) and (pending := self._pending.get(node.name)):
+            pending.record_placement(command)
 
 
-def _misplaced(command: NodeCommand, key: str, scope: Scope) -> str | None:
-    if scope.taken(key):
+def _placement_error(command: NodeCommand, key: str, scope: Scope) -> str | None:
+    if scope.has_name(key):
         return f"{shown(key)} is already defined in the DAG"
     if command.kind is NodeKind.FINAL and scope.prefix:
         return "a spliced DAG cannot have a FINAL node"
@@ -421,16 +424,16 @@ def _misplaced(command: NodeCommand, key: str, scope: Scope) -> str | None:
     return None
 
 
-def _seen_from(home: Path, folder: Path) -> str:
-    """``folder`` relative to ``home``, empty where they are the same."""
+def _relative(home: Path, folder: Path) -> str:
+    """``folder`` relative to ``home``, empty when they are equal."""
     return "" if folder == home else os.path.relpath(folder, home)
 
 
 def _chain(names: list[str]) -> str:
-    text = " → ".join(shown(name) for name in names[:_CYCLE_SHOWN])
-    return text if len(names) <= _CYCLE_SHOWN else f"{text} → …"
+    text = " → ".join(shown(name) for name in names[:_NAMES_SHOWN])
+    return text if len(names) <= _NAMES_SHOWN else f"{text} → …"
 
 
 def _list(names: list[str]) -> str:
-    text = ", ".join(names[:_CYCLE_SHOWN])
-    return text if len(names) <= _CYCLE_SHOWN else f"{text}, …"
+    text = ", ".join(names[:_NAMES_SHOWN])
+    return text if len(names) <= _NAMES_SHOWN else f"{text}, …"

@@ -1,4 +1,4 @@
-"""One DAG or splice while it is read: its nodes, splices, pins and descriptions by name."""
+"""The scope of one DAG or splice while loading: nodes, splices, pins, descriptions."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from metlmon.dagman.submit_description import Description
 
 @dataclass(slots=True)
 class Scope:
-    """Names in it are as the commands of its own files write them.
+    """The names that are visible to the commands of one DAG or splice, as written there.
 
-    ``here`` is the directory DAGMan is in while it reads them, ``dir`` the same as its nodes
-    carry it (relative to DAGMan's working directory, "" for that), ``prefix`` what stands
-    before its nodes' names. ``lifted`` (all its nodes), ``roots`` and ``leaves`` are set when
-    a splice is complete: they stay what PARENT and CHILD mean by its name, whatever edges are
-    drawn to them later. ``flat``: an INCLUDE has made the nodes of its splices its own, and the
-    splices themselves unknown, as DAGMan does after each file that it reads.
+    ``directory`` is DAGMan's directory while it reads the files, ``dir`` the same as stored in
+    the nodes (relative to DAGMan's working directory, "" for that), ``prefix`` the prefix of
+    its nodes' names. ``lifted`` (all its nodes), ``roots`` and ``leaves`` are set when a splice
+    is complete; PARENT and CHILD refer to them by its name, whatever edges are added later.
+    ``flat``: an INCLUDE has moved the nodes of its splices into this scope and removed the
+    splices, as DAGMan does after each file that it reads.
     """
 
-    here: Path
+    directory: Path
     prefix: str = ""
     dir: str = ""
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class Scope:
         self.nodes[key] = node
         self.kinds.add(node.kind)
 
-    def taken(self, key: str) -> bool:
+    def has_name(self, key: str) -> bool:
         """Whether a node or a splice has this name."""
         return key in self.nodes or key in self.splices
 
     def find(self, name: str) -> Node | None:
-        """A node of this scope, or one inside a splice by its full name ``S+node``."""
+        """Find a node of this scope, or one inside a splice by its name ``S+node``."""
         scope, rest = self, name
         while (node := scope.nodes.get(rest)) is None:
             head, sign, rest = rest.partition(SCOPE_SIGN)
@@ -57,13 +57,13 @@ class Scope:
         return node
 
     def all_nodes(self) -> Iterator[Node]:
-        """Its own nodes, then its splices', in the order DAGMan lifts them."""
+        """Its own nodes, then those of its splices, in the order of DAGMan."""
         yield from self.nodes.values()
         for splice in self.splices.values():
             yield from splice.all_nodes()
 
     def complete(self) -> None:
-        """Records which nodes are first and last, once all its files are read."""
+        """Record all nodes, roots and leaves once all its files are read."""
         self.lifted = list(self.nodes.values())
         for splice in self.splices.values():
             self.lifted += splice.lifted

@@ -1,7 +1,7 @@
-"""The metrics file: DAGMan's counts of one life, written once, when it ends.
+"""Reads the metrics file: DAGMan's counts of one run, written when it ends.
 
 Source followed: ``DagmanMetrics::WriteMetricsFile`` in ``dagman_metrics.cpp``; HTCondor
-manual, "Workflow Metrics". Version 1 says jobs where it means nodes, and has no counts of
+manual, "Workflow Metrics". Version 1 writes "jobs" for nodes and has no counts of
 jobs; version 2 (``metrics_version``) has both.
 """
 
@@ -23,40 +23,40 @@ _NODES_OF_VERSION_1: Final = {
     "dag_nodes_failed": "dag_jobs_failed",
     "dag_nodes_succeeded": "dag_jobs_succeeded",
 }
-"""The names that version 1 gave to version 2's counts of nodes."""
+"""Version 1's names of version 2's counts of nodes."""
 
 
 def read_metrics(path: Path, data: bytes) -> tuple[DagMetrics | None, list[Problem]]:
     """Read a ``.metrics`` file of either version.
 
-    Comes out: the metrics with version 2's names, None when the file is no such thing or
-    is just being written, and problems. Never raises.
+    Returns the metrics with version 2's names, None when it is another file or incomplete,
+    and the problems. Never raises.
     """
     try:
-        said = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+        document = None
+    if not isinstance(document, dict):
         text = "no JSON object: not a metrics file, or one being written"
         return None, [Problem("metrics", str(path), None, text, error=False)]
-    version = _whole(said.get("metrics_version")) or 1
+    version = _integer(document.get("metrics_version")) or 1
     names = _NODES_OF_VERSION_1 if version == 1 else {}
-    status = said.get("DagStatus", said.get("dag_status"))
+    status = document.get("DagStatus", document.get("dag_status"))
 
     def count(name: str) -> int | None:
-        return _whole(said.get(names.get(name, name)))
+        return _integer(document.get(names.get(name, name)))
 
-    def count_of_jobs(name: str) -> int | None:
-        return None if version == 1 else _whole(said.get(name))
+    def job_count(name: str) -> int | None:
+        return None if version == 1 else _integer(document.get(name))
 
     metrics = DagMetrics(
         path=path,
         version=version,
-        start=_seconds(said.get("start_time")),
-        end=_seconds(said.get("end_time")),
-        exitcode=_whole(said.get("exitcode")),
-        dag_status=_whole(status),
-        rescue_number=_whole(said.get("rescue_dag_number")),
+        start=_seconds(document.get("start_time")),
+        end=_seconds(document.get("end_time")),
+        exitcode=_integer(document.get("exitcode")),
+        dag_status=_integer(status),
+        rescue_number=_integer(document.get("rescue_dag_number")),
         total_nodes=count("total_nodes"),
         total_nodes_run=count("total_nodes_run"),
         nodes=count("nodes"),
@@ -65,20 +65,20 @@ def read_metrics(path: Path, data: bytes) -> tuple[DagMetrics | None, list[Probl
         dag_nodes=count("dag_nodes"),
         dag_nodes_failed=count("dag_nodes_failed"),
         dag_nodes_succeeded=count("dag_nodes_succeeded"),
-        jobs_submitted=count_of_jobs("jobs_submitted"),
-        jobs_succeeded=count_of_jobs("jobs_succeeded"),
-        jobs_failed=count_of_jobs("jobs_failed"),
-        dagman_id=_dagman_id(said.get("dagman_id")),
+        jobs_submitted=job_count("jobs_submitted"),
+        jobs_succeeded=job_count("jobs_succeeded"),
+        jobs_failed=job_count("jobs_failed"),
+        dagman_id=_dagman_id(document.get("dagman_id")),
     )
     return metrics, []
 
 
-def _whole(value: object) -> int | None:
+def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 _LATEST: Final = 253402300799.0
-"""The end of the year 9999 in seconds since 1970: no later time can be shown."""
+"""The end of the year 9999 in seconds since 1970, the limit of ``datetime``."""
 
 
 def _seconds(value: object) -> float | None:
@@ -88,7 +88,7 @@ def _seconds(value: object) -> float | None:
 
 
 def _dagman_id(value: object) -> str | None:
-    """DAGMan's cluster; before 8.4 it came behind the schedd's address and a semicolon."""
+    """DAGMan's cluster; before 8.4 it followed the schedd's address and a semicolon."""
     if not isinstance(value, str):
         return None
     return value.rpartition(";")[2] or None

@@ -1,4 +1,4 @@
-"""Commands about a node that exists: SCRIPT, RETRY, VARS, PRIORITY, DONE and the like.
+"""Applies commands to existing nodes: SCRIPT, RETRY, VARS, PRIORITY, DONE and others.
 
 Source followed: the ``Process…`` functions of DAGMan's ``parse.cpp``.
 """
@@ -20,7 +20,7 @@ from metlmon.dagman.commands import (
 )
 from metlmon.dagman.records import Node, NodeKind, Script
 
-#: What these commands can be about.
+#: The kinds of nodes to which the commands of ``_FOR_ORDINARY`` apply.
 _ORDINARY = frozenset({NodeKind.JOB, NodeKind.SUBDAG, NodeKind.JOIN})
 _FOR_ORDINARY = {
     RetryCommand: "RETRY",
@@ -32,7 +32,7 @@ _FOR_ORDINARY = {
 
 
 def applies(command: NodeModifier, node: Node) -> bool:
-    """Whether DAGMan lets a node of this kind have that."""
+    """Whether DAGMan allows this command for a node of this kind."""
     if type(command) in _FOR_ORDINARY:
         return node.kind in _ORDINARY
     if isinstance(command, AbortCommand):
@@ -46,7 +46,7 @@ def keyword(command: NodeModifier) -> str:
 
 
 def apply(command: NodeModifier, node: Node) -> None:
-    """Does to ``node`` what the command says; the last of several wins."""
+    """Apply the command to ``node``; the last of several wins."""
     match command:
         case ScriptCommand(kind=kind, command=line, defer=defer):
             _set_script(node, kind, Script(line, defer))
@@ -69,7 +69,7 @@ def apply(command: NodeModifier, node: Node) -> None:
 
 
 def attribute_name(key: str) -> str | None:
-    """The job attribute that a VARS name stands for (``+x``, ``My.x``), None for a macro."""
+    """The job attribute that a VARS name sets (``+x``, ``My.x``), None for a macro."""
     if key[0] == "+":
         return key[1:]
     if key[0] in "mM" and key.lower().startswith("my."):
@@ -83,13 +83,13 @@ def _set_vars(node: Node, pairs: tuple[tuple[str, str], ...]) -> None:
         if (name := attribute_name(key)) is not None:
             attributes[name] = value
         else:
-            # Out and in again, so that the order is that of writing: HTCondor takes macros
-            # without regard to case, and the one written last wins.
+            # Removed first to keep the order of writing: macros are case-insensitive in
+            # HTCondor, and the last one written wins.
             node.vars.pop(key, None)
             node.vars[key] = value
     if attributes:
         if node.attributes and isinstance(node.attributes, dict):
-            node.attributes.update(attributes)  # It was made here, for this node alone.
+            node.attributes.update(attributes)  # created here, not shared with other nodes
         else:
             node.attributes = attributes
 

@@ -1,8 +1,8 @@
-"""The node status file: DAGMan's own word on every node, at most a minute old.
+"""Reads the node status file: DAGMan's status of every node, at most a minute old.
 
-Source followed: ``Dag::DumpNodeStatus`` in ``dag.cpp`` (the text is written with fixed
-formats, one attribute a line, strings as the ClassAd unparser quotes them); HTCondor
-manual, "Capturing the Status of Nodes in a File".
+Source followed: ``Dag::DumpNodeStatus`` in ``dag.cpp`` (fixed formats, one attribute per
+line, strings quoted as by the ClassAd unparser); HTCondor manual, "Capturing the Status of
+Nodes in a File".
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _LINE: Final = re.compile(
     re.VERBOSE | re.MULTILINE,
 )
 _ITEM: Final = re.compile(rf'{_STRING}|"(?s:.*)')
-"""Also one that is not closed, with all behind it: else each quotation mark in it would be tried as
-a beginning."""
+"""Matches an unclosed string with all that follows too: otherwise each quotation mark in it would
+be tried as a start."""
 _WHOLE: Final = re.compile(_STRING)
 _ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
@@ -43,7 +43,7 @@ _MONTHS: Final = {
         start=1,
     )
 }
-"""``ctime`` writes these names whatever the locale; ``strptime`` reads by the locale."""
+"""``ctime`` writes these names in any locale; ``strptime`` depends on the locale."""
 
 _KNOWN_STATUS: Final = range(8)
 """NodeStatus 0 not ready … 7 futile."""
@@ -53,7 +53,7 @@ _NOT_TOTALS: Final = frozenset({"Timestamp", "DagStatus"})
 
 @dataclass(slots=True)
 class _Ad:
-    """One ``[ … ]`` as it is read: numbers and strings apart."""
+    """One ``[ … ]`` while it is read: numbers and strings separately."""
 
     line: int
     numbers: dict[str, int] = field(default_factory=dict)
@@ -65,9 +65,9 @@ class _Ad:
 def read_node_status(path: Path, data: bytes) -> tuple[StatusFile | None, list[Problem]]:
     """Read a node status file.
 
-    Comes out: what it says, None when it is no node status file (before HTCondor 8.1.6 it
-    had another form), and problems. DAGMan replaces the file by renaming, so that only a
-    copy can be torn: then the complete nodes are here, and a problem says so. Never raises.
+    Returns its contents, None for any other file (before HTCondor 8.1.6 it had another
+    form), and the problems. DAGMan replaces the file by renaming, so only a copy can be
+    incomplete: it then contains the complete nodes, and a problem is reported. Never raises.
     """
     ads, closed, lines = _ads(data.decode("utf-8", "replace"))
     problems: list[Problem] = []
@@ -121,11 +121,11 @@ def _ads(text: str) -> tuple[list[_Ad], bool, int]:
     """The complete ads, whether the last one is closed, and the number of lines."""
     ads: list[_Ad] = []
     ad: _Ad | None = None
-    line, behind = 1, 0
-    for found in _LINE.finditer(text):
-        kind = found.lastgroup
+    line, counted = 1, 0
+    for match in _LINE.finditer(text):
+        kind = match.lastgroup
         if kind == "open":
-            line, behind = line + text.count("\n", behind, found.start()), found.start()
+            line, counted = line + text.count("\n", counted, match.start()), match.start()
             ad = _Ad(line)
         elif ad is None:
             continue
@@ -134,31 +134,31 @@ def _ads(text: str) -> tuple[list[_Ad], bool, int]:
                 ads.append(ad)
             ad = None
         else:
-            _take(ad, found)
+            _add_attribute(ad, match)
     return ads, ad is None, text.count("\n") + 1
 
 
-def _take(ad: _Ad, found: re.Match[str]) -> None:
-    """Put one attribute, or one or more items of a list, into the ad."""
-    name, number, string = found["name"], found["number"], found["string"]
+def _add_attribute(ad: _Ad, match: re.Match[str]) -> None:
+    """Add one attribute, or one or more items of a list, to the ad."""
+    name, number, string = match["name"], match["number"], match["string"]
     if number is not None:
         ad.numbers[name] = int(number)
         if name == "Timestamp":
-            ad.local = _local(found["rest"])
+            ad.local = _local(match["rest"])
     elif string is not None:
-        ad.strings[name] = _unquoted(string)
+        ad.strings[name] = _unquote(string)
     else:
-        items = _ITEM.findall(found.group())
-        ad.items.extend(_unquoted(item) for item in items if _WHOLE.fullmatch(item))
+        items = _ITEM.findall(match.group())
+        ad.items.extend(_unquote(item) for item in items if _WHOLE.fullmatch(item))
 
 
-def _unquoted(string: str) -> str:
+def _unquote(string: str) -> str:
     inner = string[1:-1]
-    return _ESCAPE.sub(_unescaped, inner) if "\\" in inner else inner
+    return _ESCAPE.sub(_unescape, inner) if "\\" in inner else inner
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    escaped = found.group(1)
+def _unescape(match: re.Match[str]) -> str:
+    escaped = match.group(1)
     if escaped[0] in "01234567":
         return chr(int(escaped, 8))
     return _ESCAPED.get(escaped, escaped)
@@ -166,11 +166,11 @@ def _unescaped(found: re.Match[str]) -> str:
 
 def _local(comment: str) -> datetime | None:
     """The access point's local time from ``; /* "Sat Nov 21 00:17:41 2026" */``."""
-    found = _CTIME.search(comment)
-    if found is None or found.group(1) not in _MONTHS:
+    match = _CTIME.search(comment)
+    if match is None or match.group(1) not in _MONTHS:
         return None
-    day, hour, minute, second, year = map(int, found.groups()[1:])
+    day, hour, minute, second, year = map(int, match.groups()[1:])
     try:
-        return datetime(year, _MONTHS[found.group(1)], day, hour, minute, second)
+        return datetime(year, _MONTHS[match.group(1)], day, hour, minute, second)
     except ValueError:
         return None

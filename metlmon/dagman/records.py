@@ -1,4 +1,4 @@
-"""Workflow records: what DAG files say, typed.
+"""Typed records of the workflow and of the files that DAGMan writes.
 
 Source followed: HTCondor manual, "DAGMan Workflows", and the public DAGMan source
 (``dag_parser.cpp``, ``dag_commands.cpp``, ``parse.cpp``).
@@ -18,7 +18,7 @@ from metlmon.frozen import frozen
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
-"""One for all nodes that have none: an empty set of its own takes as much memory as a node."""
+"""Shared by all nodes without any: an empty set takes as much memory as a node."""
 
 
 class NodeKind(Enum):
@@ -32,9 +32,9 @@ class NodeKind(Enum):
 
 @frozen
 class Problem:
-    """Something wrong in an input file. ``error``: the file cannot be used as DAGMan would.
+    """A problem in an input file. ``error``: DAGMan would reject the file.
 
-    ``str()`` gives ``file:line: text``.
+    ``str()`` returns ``file:line: text``.
     """
 
     kind: str
@@ -50,8 +50,10 @@ class Problem:
 
 @frozen
 class Script:
-    """SCRIPT PRE|POST|HOLD: the command line as written (never run, never expanded). ``defer``:
-    the exit status with which it asks to be run again, and after how many seconds."""
+    """SCRIPT PRE|POST|HOLD: the command line as written (never run, never expanded).
+
+    ``defer``: the exit status that requests another run, and the delay in seconds.
+    """
 
     command: str
     defer: tuple[int, int] | None = None
@@ -66,14 +68,14 @@ class Node:
     written case; attributes (``+x``, ``My.x``) are in ``attributes``.
     ``submit`` is the description's name or file name, None for an inline block without
     a name. ``log``, ``output``, ``error`` are expanded from the submit description with
-    this node's VARS as far as that is possible before the job exists: ``$(CLUSTERID)``
-    and ``$(Cluster)``, ``$(ProcId)`` and ``$(Process)`` stay in them as ``$(Cluster)``
-    and ``$(Process)``; None when the description does not say or cannot be had.
+    this node's VARS as far as possible before the job exists: ``$(CLUSTERID)`` and
+    ``$(Cluster)``, ``$(ProcId)`` and ``$(Process)`` remain as ``$(Cluster)`` and
+    ``$(Process)``; None when the description does not set them or is not readable.
     ``request_gpus`` is the integer, or None when absent or an expression.
-    ``queue_count`` is the number of procs (``queue N``), 1 when not said, None unknown.
+    ``queue_count`` is the number of procs (``queue N``), 1 by default, None if unknown.
     ``subdag`` is the index into ``Workflow.subdags`` for a SUBDAG EXTERNAL node.
 
-    Only who weaves the workflow changes its nodes; what they hold is shared among them.
+    Only the loader modifies nodes; their values are shared among nodes.
     """
 
     name: str
@@ -109,15 +111,14 @@ class Node:
 
 @dataclass(slots=True)
 class Workflow:
-    """One DAGMan's DAG: its file or files with splices and includes woven in.
+    """The DAG of one DAGMan: its DAG files, with splices and includes expanded.
 
-    ``nodes`` in the order DAGMan counts them, join nodes included. An external sub-DAG
-    is a workflow of its own in ``subdags`` (None where its file is missing: then there
-    is a problem that says so). ``files`` are all files that were read: DAG files first,
-    then splices, includes, then submit files. ``references`` are DAG files that this one
-    names (splices, includes, sub-DAGs), resolved, whether they exist or not: they are not
-    top-level. ``used`` is False when an error makes DAGMan refuse the file; what could be
-    read is still here.
+    ``nodes`` are in DAGMan's order and include join nodes. An external sub-DAG is a
+    workflow of its own in ``subdags`` (None, and a problem, when its file is missing).
+    ``files`` are all files that were read: DAG files first, then splices, includes, then
+    submit files. ``references`` are the resolved paths of the DAG files that this one
+    names (splices, includes, sub-DAGs), existing or not: they are not top-level. ``used``
+    is False when DAGMan would reject the file; the readable part is still included.
     """
 
     path: Path
@@ -135,7 +136,7 @@ class Workflow:
         return not any(p.error for p in self.problems)
 
 
-# --- what DAGMan itself writes beside the DAG file -------------------------------------
+# --- files that DAGMan writes ----------------------------------------------------------
 
 
 @frozen
@@ -170,8 +171,8 @@ class StatusNode:
 @frozen
 class StatusFile:
     """NODE_STATUS_FILE. ``epoch`` is its Timestamp (seconds since 1970), ``local`` the same
-    moment as the access point's local time from the comment beside it (naive): together
-    they tell the offset. ``dag_status`` here: 3 running, 5 done, 6 failed.
+    time in the access point's local time from the comment beside it (naive): together
+    they give the UTC offset. ``dag_status`` here: 3 running, 5 done, 6 failed.
     ``totals`` maps NodesTotal, NodesDone, NodesPre, … to their numbers."""
 
     path: Path
@@ -199,28 +200,28 @@ class JobstateLine:
 
 
 class DagmanMessageKind(Enum):
-    """What a line of ``.dagman.out`` says, as far as the state model asks.
+    """The kinds of ``.dagman.out`` messages that the state model uses.
 
-    STARTED: a process of DAGMan begins ("STARTING UP"); EXITED: value = exit status, None when
-    it does not say; both with the cluster of DAGMan's own job, where they name it; REFUSED: it
-    found the lock file of another DAGMan that runs; RECOVERY: it reads its old logs again
+    STARTED: a DAGMan process begins ("STARTING UP"); EXITED: value = exit status, None when
+    not given; both with the cluster of DAGMan's own job, where given; REFUSED: DAGMan found
+    the lock file of another running DAGMan; RECOVERY: DAGMan reads its old logs again
     ("Running in RECOVERY mode"); DAG_FILE: text = a ``-Dag`` argument; PRE_COMPLETED:
     value = nodes DONE at the start; TRUNCATED: the nodes.log was emptied (text = file name as
     written); RESCUE_USED / RESCUE_WRITTEN: text = file; SUBMITTED: node, cluster, proc;
     PRE_STARTED, PRE_OK, PRE_FAILED, PRE_SKIPPED; POST_STARTED, POST_OK, POST_FAILED;
     JOB_OK, JOB_FAILED: one job (cluster, proc) of the node ended, a retry or a POST script may
-    follow; NODE_FAILED: final, unless a word on that node follows (text = DAGMan's reason);
-    NODE_OK: no wording says it, POST_OK and PRE_SKIPPED imply it; RETRYING: value = number of
-    the retry; HALTED, RESUMED; REMOVED: DAGMan was told to remove itself; ABORTED:
-    ABORT-DAG-ON (text = "job", "PRE script" or "POST script" whose exit code it was);
+    follow; NODE_FAILED: final, unless another message on that node follows (text = DAGMan's
+    reason); NODE_OK: has no message of its own, POST_OK and PRE_SKIPPED imply it; RETRYING:
+    value = number of the retry; HALTED, RESUMED; REMOVED: DAGMan received a removal signal;
+    ABORTED: ABORT-DAG-ON (text = "job", "PRE script" or "POST script" whose exit code it was);
     TOTALS: the status table (numbers in ``totals``: total, done, pre, queued, post, ready,
-    unready, failed and, in newer ones, futile); BATCH_ID: text "1.0", the job of the
-    uppermost DAGMan: in a sub-DAG its parent's.
+    unready, failed and, in newer versions, futile); BATCH_ID: text "1.0", the job of the
+    topmost DAGMan: in a sub-DAG its parent's.
 
-    ERROR: text = what DAGMan complained of ("ERROR: …"), as when it refuses its DAG file.
+    ERROR: text = DAGMan's error message ("ERROR: …"), for example when it rejects its DAG file.
 
-    A ``value`` of …_FAILED is the exit status, or minus the signal. PRE_SKIPPED comes after
-    the PRE_FAILED with the exit status that means it.
+    A ``value`` of …_FAILED is the exit status, or minus the signal. PRE_SKIPPED follows the
+    PRE_FAILED with the same exit status.
     """
 
     STARTED = "started"
@@ -256,8 +257,11 @@ class DagmanMessageKind(Enum):
 
 @frozen
 class DagmanMessage:
-    """One thing that ``.dagman.out`` says. ``time`` naive, local to the access point: of
-    the line, or of the event where the line quotes one (``{11/21/26 00:17:25}``)."""
+    """One message of ``.dagman.out``.
+
+    ``time`` is naive, local to the access point: that of the line, or of the event where
+    the line quotes one (``{11/21/26 00:17:25}``).
+    """
 
     word: DagmanMessageKind
     time: datetime | None
@@ -271,7 +275,7 @@ class DagmanMessage:
 
 @frozen
 class DagMetrics:
-    """``.metrics``, version 1 or 2, made one: nodes, never "jobs" that mean nodes.
+    """``.metrics`` of version 1 or 2, with version 2's names (nodes, not "jobs").
 
     ``dag_status`` here: 0 ok, 1 error, 2 node failed, 3 abort, 4 rm, 5 cycle, 6 halted.
     ``start`` and ``end`` are seconds since 1970."""
@@ -298,12 +302,12 @@ class DagMetrics:
 
     @property
     def succeeded(self) -> int | None:
-        """Nodes that were done, nodes of sub-DAGs among them; None where it does not say."""
+        """Nodes that were done, including those of sub-DAGs; None when not given."""
         return _sum(self.nodes_succeeded, self.dag_nodes_succeeded)
 
     @property
     def failed(self) -> int | None:
-        """Nodes that failed, nodes of sub-DAGs among them; None where it does not say."""
+        """Nodes that failed, including those of sub-DAGs; None when not given."""
         return _sum(self.nodes_failed, self.dag_nodes_failed)
 
 

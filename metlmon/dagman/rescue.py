@@ -1,4 +1,4 @@
-"""Rescue files and save files: which nodes DAGMan starts with as done.
+"""Reads rescue files and save files: the nodes that are done when DAGMan starts.
 
 Source followed: ``Dag::Rescue``, ``Dag::WriteRescue`` and ``Dag::WriteNodeToRescue`` in
 ``dag.cpp``, ``DagmanUtils::RescueDagName`` for the names; HTCondor manual, "The Rescue DAG".
@@ -22,52 +22,52 @@ _FAILED: Final = re.compile(r"#\s*Nodes that failed:", re.IGNORECASE)
 _END_OF_LIST: Final = "<ENDLIST>"
 
 _JOB_LIKE: Final = frozenset({"JOB", "SUBDAG", "PROVISIONER"})
-"""Commands of a full rescue file whose lines can end in DONE: DAGMan refuses it for FINAL
-and SERVICE nodes."""
+"""Commands of a full rescue file that may end in DONE: DAGMan rejects it for FINAL and
+SERVICE nodes."""
 
 _FULL_ONLY: Final = frozenset(
     {"FINAL", "SERVICE", "PARENT", "SCRIPT", "VARS", "PRIORITY", "CATEGORY"}
     | {"MAXJOBS", "PRE_SKIP", "ABORT_DAG_ON", "CONFIG", "NODE_STATUS_FILE", "JOBSTATE_LOG"}
     | {"REJECT", "DOT"}
 )
-"""What else a full rescue file holds: the DAG file says it too, so it is passed over."""
+"""Other commands of a full rescue file: they repeat the DAG file and are skipped."""
 
 
 def rescue_number(name: str, dag_name: str) -> int | None:
-    """The number in a rescue file's name, or None when ``name`` is none of this DAG's.
+    """The number in a rescue file's name; None when it is not a rescue file of this DAG.
 
-    ``dag_name`` is the DAG file's own name, of several on one command line the first one's:
-    their rescue file is called ``x.dag_multi.rescue001``.
+    ``dag_name`` is the name of the DAG file, the first of several on one command line: their
+    rescue file is named ``x.dag_multi.rescue001``.
     """
     for stem in (dag_name, f"{dag_name}_multi"):
         if name.startswith(f"{stem}.rescue"):
-            found = _NUMBER.fullmatch(name, len(stem))
-            return int(found.group(1)) if found else None
+            match = _NUMBER.fullmatch(name, len(stem))
+            return int(match.group(1)) if match else None
     return None
 
 
 def read_rescue(path: Path, data: bytes) -> tuple[Rescue, list[Problem]]:
     """Read a rescue file, partial (DAGMan's default) or full, or a save file.
 
-    Comes out: what it says, and problems: lines that are no rescue file's, and a last line
-    without its newline, which is not believed (half a name can be another node's name).
-    ``number`` is 0 for a name that ends in no number (save files). Never raises.
+    Returns its contents and the problems: lines that do not belong in a rescue file, and a
+    last line without newline, which is ignored (half a name can be another node's name).
+    ``number`` is 0 for a name without a number (save files). Never raises.
     """
-    reading = _RescueParser(path)
+    parser = _RescueParser(path)
     lines = data.decode("utf-8", "replace").split("\n")
     for number, line in enumerate(lines[:-1], start=1):
-        reading.line(number, line.strip())
+        parser.line(number, line.strip())
     if lines[-1].strip():
-        reading.problem(
+        parser.problem(
             "torn-file",
             len(lines),
             "the last line has no end and is not used: the file is being written, or was cut",
         )
-    return reading.rescue(), reading.problems
+    return parser.rescue(), parser.problems
 
 
 class _RescueParser:
-    """One pass over one rescue file."""
+    """The state of one pass over one rescue file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,14 +78,14 @@ class _RescueParser:
         self.done: set[str] = set()
         self.retries: dict[str, int] = {}
         self.list_follows = False
-        self.strange: list[int] = []
+        self.invalid: list[int] = []
 
     def rescue(self) -> Rescue:
-        if self.strange:
-            rest = len(self.strange) - 1
+        if self.invalid:
+            rest = len(self.invalid) - 1
             also = f", nor are {rest} more lines" if rest else ""
             self.problem(
-                "rescue-line", self.strange[0], f"no line of a rescue file{also}; passed over"
+                "rescue-line", self.invalid[0], f"no line of a rescue file{also}; passed over"
             )
         number = _NUMBER.search(self.path.name)
         return Rescue(
@@ -105,7 +105,7 @@ class _RescueParser:
         if line.startswith("#"):
             self.comment(line)
         elif line and not line.startswith("//") and not self.command(line.split()):
-            self.strange.append(number)
+            self.invalid.append(number)
 
     def comment(self, line: str) -> None:
         if self.list_follows:
@@ -114,18 +114,18 @@ class _RescueParser:
             self.failed = frozenset(name.strip() for name in names if name.strip())
         elif _FAILED.match(line):
             self.list_follows = True
-        elif found := _TOTAL.match(line):
-            self.total = int(found.group(1))
-        elif found := _CREATED.match(line):
-            self.created = _created(found)
+        elif match := _TOTAL.match(line):
+            self.total = int(match.group(1))
+        elif match := _CREATED.match(line):
+            self.created = _created(match)
 
     def command(self, words: list[str]) -> bool:
-        """Take in one command; False when it is none of a rescue file."""
+        """Read one command; False when it does not belong in a rescue file."""
         keyword = words[0].upper().replace("-", "_")
         if keyword == "DONE" and len(words) > 1:
-            self.done.add(_bare(words[1]))
+            self.done.add(_unquote(words[1]))
         elif keyword == "RETRY" and len(words) > 2 and re.fullmatch(r"\d{1,9}", words[2]):
-            self.retries[_bare(words[1])] = int(words[2])
+            self.retries[_unquote(words[1])] = int(words[2])
         elif keyword in _JOB_LIKE and len(words) > 2:
             self.job(words[2:] if keyword == "SUBDAG" else words[1:])
         else:
@@ -133,24 +133,24 @@ class _RescueParser:
         return True
 
     def job(self, words: list[str]) -> None:
-        """A full rescue file's JOB or SUBDAG EXTERNAL: name, file, then options in any order."""
+        """Read JOB or SUBDAG EXTERNAL of a full file: name, file, options in any order."""
         options = iter(words[2:])
         for option in options:
             if option.upper() == "DIR":
                 next(options, None)
             elif option.upper() == "DONE":
-                self.done.add(_bare(words[0]))
+                self.done.add(_unquote(words[0]))
 
 
-def _bare(name: str) -> str:
-    """A node's name without the quotes that the DAG grammar allows around it."""
+def _unquote(name: str) -> str:
+    """Remove the quotes that the DAG grammar allows around a node's name."""
     if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'":
         return name[1:-1]
     return name
 
 
-def _created(found: re.Match[str]) -> datetime | None:
-    month, day, year, hour, minute, second = map(int, found.groups())
+def _created(match: re.Match[str]) -> datetime | None:
+    month, day, year, hour, minute, second = map(int, match.groups())
     try:
         return datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:

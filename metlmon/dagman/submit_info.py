@@ -1,4 +1,4 @@
-"""Nodes and their submit descriptions brought together, once the whole DAG is known."""
+"""Resolves the submit descriptions of the nodes, once the whole DAG is loaded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from metlmon.dagman.loader_scope import Scope
 from metlmon.dagman.records import NO_NAMES, Node, Problem
 from metlmon.dagman.submit_description import Description, QueueStatements, Submission, submission
 
-#: Statements carried out for all nodes together, where each node has to have its own way through
-#: them: a hundred thousand nodes with twenty each.
-_MOST_STATEMENTS = 2_000_000
+#: Statements evaluated for all nodes together, where each node needs its own evaluation:
+#: 100,000 nodes with 20 each.
+_MAX_STATEMENTS = 2_000_000
 
 
 @dataclass(slots=True)
 class PendingSubmitInfo:
-    """A node that waits for its description: where it was written, its block if it has one,
-    and the names of its VARS that override the description (APPEND)."""
+    """A node whose submit description is not resolved yet.
+
+    ``file`` defines the node, ``inline`` is its inline description, if any, and ``appended``
+    are the names of its VARS that override the description (APPEND).
+    """
 
     node: Node
     scope: Scope
@@ -32,8 +35,8 @@ class PendingSubmitInfo:
     inline: Description | None
     appended: AbstractSet[str] = NO_NAMES
 
-    def place(self, command: VarsCommand) -> None:
-        """Remembers whether these VARS stand before or behind the description."""
+    def record_placement(self, command: VarsCommand) -> None:
+        """Record whether these VARS are set before or after the description."""
         if command.placement is Placement.APPEND:
             if not isinstance(self.appended, set):
                 self.appended = set(self.appended)
@@ -42,68 +45,68 @@ class PendingSubmitInfo:
             self.appended.difference_update(key for key, _ in command.pairs)
 
 
-class Describer:
-    """Finds descriptions and puts down in each node what its own says for it."""
+class SubmitInfoResolver:
+    """Finds submit descriptions and sets the fields of the nodes that depend on them."""
 
-    def __init__(self, library: FileCache, home: Path, scopes: Iterable[Scope]) -> None:
-        self._library = library
+    def __init__(self, files: FileCache, home: Path, scopes: Iterable[Scope]) -> None:
+        self._files = files
         self._home = home
-        #: Names are shared over all splices; of two with one name the first stays.
+        #: Names are shared among all splices; the first description of a name wins.
         self._shared: dict[str, Description] = {}
         for scope in scopes:
             for name, description in scope.descriptions.items():
                 self._shared.setdefault(name, description)
-        self._found: dict[tuple[str, str, Path], Description | None] = {}
+        self._descriptions: dict[tuple[str, str, Path], Description | None] = {}
         self._folders: dict[Path, Path] = {}
         self._submissions: dict[int, QueueStatements] = {}
-        self._left = _MOST_STATEMENTS
-        self._left_out = False
+        self._statements_left = _MAX_STATEMENTS
+        self._limit_reported = False
         self.files: dict[Path, None] = {}
         self.problems: list[Problem] = []
 
-    def describe(self, waiting: PendingSubmitInfo) -> None:
-        description = self._description(waiting)
+    def resolve(self, pending: PendingSubmitInfo) -> None:
+        description = self._description(pending)
         if description is None:
             return
-        if description is waiting.inline:
-            # Of this node alone: there is nothing to find for many.
-            _fill_in(waiting, partial(submission, description))
+        if description is pending.inline:
+            # Used by this node alone, so that a shared evaluation does not pay off.
+            _set_submit_info(pending, partial(submission, description))
             return
         submissions = self._submissions.get(id(description))
         if submissions is None:
             submissions = self._submissions[id(description)] = QueueStatements(description)
         if not submissions.has_forms:
-            self._left -= len(description.statements)
-            if self._left < 0:
-                self._leave_out(waiting.node)
+            self._statements_left -= len(description.statements)
+            if self._statements_left < 0:
+                self._report_limit(pending.node)
                 return
-        _fill_in(waiting, submissions.of)
+        _set_submit_info(pending, submissions.of)
 
-    def _leave_out(self, node: Node) -> None:
-        if not self._left_out:
-            self._left_out = True
+    def _report_limit(self, node: Node) -> None:
+        if not self._limit_reported:
+            self._limit_reported = True
             text = "submit descriptions are too long for so many nodes: of the rest no log is known"
             self.problems.append(Problem("too-large", node.file, node.line, text, error=False))
 
-    def _description(self, waiting: PendingSubmitInfo) -> Description | None:
-        node = waiting.node
+    def _description(self, pending: PendingSubmitInfo) -> Description | None:
+        node = pending.node
         if node.submit is None:
-            return waiting.inline
-        own = waiting.scope.descriptions.get(node.submit)
+            return pending.inline
+        own = pending.scope.descriptions.get(node.submit)
         if named := own or self._shared.get(node.submit):
             return named
-        beside = self._folders.get(waiting.file)
-        if beside is None:
-            beside = self._folders[waiting.file] = waiting.file.parent
-        key = (node.submit, node.dir or "", beside)
-        if key not in self._found:
-            self._found[key] = self._read(node, *key)
-        return self._found[key]
+        dag_folder = self._folders.get(pending.file)
+        if dag_folder is None:
+            dag_folder = self._folders[pending.file] = pending.file.parent
+        key = (node.submit, node.dir or "", dag_folder)
+        if key not in self._descriptions:
+            self._descriptions[key] = self._read(node, *key)
+        return self._descriptions[key]
 
-    def _read(self, node: Node, name: str, folder: str, beside: Path) -> Description | None:
-        for place in places(name, self._home / folder, self._home, beside):
-            if (description := self._library.submit(place)) is not None:
-                self.files[place] = None
+    def _read(self, node: Node, name: str, folder: str, dag_folder: Path) -> Description | None:
+        for path in places(name, self._home / folder, self._home, dag_folder):
+            if (description := self._files.submit(path)) is not None:
+                self.files[path] = None
                 return description
         if not node.noop:
             text = f"submit file {shown(name)} cannot be read: its log is not known"
@@ -112,24 +115,25 @@ class Describer:
         return None
 
 
-def _fill_in(
-    waiting: PendingSubmitInfo, submit: Callable[[Mapping[str, str], Mapping[str, str]], Submission]
+def _set_submit_info(
+    pending: PendingSubmitInfo,
+    evaluate: Callable[[Mapping[str, str], Mapping[str, str]], Submission],
 ) -> None:
-    node, appended = waiting.node, waiting.appended
+    node, appended = pending.node, pending.appended
     after: Mapping[str, str] = {}
     if appended:
         before = {"JOB": node.name} | {k: v for k, v in node.vars.items() if k not in appended}
         after = {k: v for k, v in node.vars.items() if k in appended}
     else:
         before = {"JOB": node.name, **node.vars}
-    said = submit(before, after)
-    node.log = _below(node.dir, said.log)
-    node.output = _below(node.dir, said.output)
-    node.error = _below(node.dir, said.error)
-    node.request_gpus = said.request_gpus
-    node.queue_count = said.queue_count
+    info = evaluate(before, after)
+    node.log = _in_folder(node.dir, info.log)
+    node.output = _in_folder(node.dir, info.output)
+    node.error = _in_folder(node.dir, info.error)
+    node.request_gpus = info.request_gpus
+    node.queue_count = info.queue_count
 
 
-def _below(folder: str | None, name: str | None) -> str | None:
-    """A file as seen from DAGMan's working directory; the job is submitted in ``folder``."""
+def _in_folder(folder: str | None, name: str | None) -> str | None:
+    """A job's file relative to DAGMan's directory; the job is submitted in ``folder``."""
     return name if folder is None or name is None else posixpath.join(folder, name)
