@@ -186,21 +186,21 @@ class _LineReader:
                 handler(self, match, stamp)
             return
 
-    def usual_line(self, match: re.Match[bytes]) -> bool:
+    def usual_line(self, fields: re.Match[bytes]) -> bool:
         """Handle one of the usual lines; False, without effect, if it is an exception."""
-        stamp = match[1]
-        match match.lastindex:
+        stamp = fields[1]
+        match fields.lastindex:
             case 2:
-                self.state.submitting = _text(match[2])
+                self.state.submitting = _text(fields[2])
             case 5:
-                self.assign((int(match[3]), int(match[4]), int(match[5])), stamp)
+                self.assign((int(fields[3]), int(fields[4]), int(fields[5])), stamp)
             case 8:
-                job = int(match[6]), int(match[7]), int(match[8])
+                job = int(fields[6]), int(fields[7]), int(fields[8])
                 if job not in self.state.assigned:
                     return False
                 self.state.assigned.discard(job)
             case _:
-                node, cluster, proc = _text(match[9]), int(match[10]), int(match[11])
+                node, cluster, proc = _text(fields[9]), int(fields[10]), int(fields[11])
                 self.messages.append(
                     DagmanMessage(DagmanMessageKind.JOB_OK, self.time(stamp), node, cluster, proc)
                 )

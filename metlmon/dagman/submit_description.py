@@ -1,8 +1,7 @@
-"""Submit descriptions, as far as a monitor needs them: where a job's log and output go, how
-many GPUs it asks for, how many jobs it queues.
+"""Parses and evaluates submit descriptions: paths of log and output, GPUs, number of jobs.
 
 Source followed: HTCondor manual, "condor_submit" ("Submit description file commands",
-"Macros", "If/Else"). Values of ``environment`` are dropped while reading: real files carry
+"Macros", "If/Else"). Values of ``environment`` are dropped while reading: real files contain
 secrets in them.
 """
 
@@ -16,29 +15,29 @@ from enum import Enum
 from metlmon.dagman.lexer import integer
 from metlmon.frozen import frozen
 
-#: Reads the lines of a file that ``include : name`` names; None when there is none.
+#: Reads the lines of a file named by ``include : name``; None when there is none.
 Include = Callable[[str], Sequence[str] | None]
 
-#: More than any real description has, so that files which include themselves come to an end.
-_MOST_INCLUDES = 100
+#: More than any real description has; ends files that include themselves.
+_MAX_INCLUDES = 100
 
-#: Macros within macros: HTCondor itself gives up on loops.
+#: Nesting depth of macros: HTCondor itself rejects loops.
 _MACRO_DEPTH = 32
 
-#: Longest value that is worth expanding; a path is 4 KB at most. Ends ``$(a)$(a)`` bombs.
-_LONGEST_VALUE = 16_384
+#: Characters of a value that is expanded; a path has 4 KB at most. Stops ``$(a)$(a)`` bombs.
+_MAX_VALUE = 16_384
 
-#: Characters that are looked at for macros in what one description says for one node: a
-#: hundred times what real ones come to. Ends bombs that come to nothing, twice at each level.
-_MOST_EXPANDED = 262_144
+#: Characters searched for macros per description and node: 100 times those of real ones.
+#: Stops bombs that expand to nothing but double at each level.
+_MAX_EXPANDED = 262_144
 
-#: Of one description: what includes itself a hundred times over would fill the memory.
-_MOST_STATEMENTS = 20_000
+#: Statements of one description: a file that includes itself 100 times would exhaust the memory.
+_MAX_STATEMENTS = 20_000
 
 _ENVIRONMENT = frozenset({"environment", "environment2", "env"})
 
-#: Known only when the job exists or runs: these stay as they are written.
-_LATE = frozenset(
+#: Macros defined only when the job exists or runs: they are not expanded.
+_UNEXPANDED = frozenset(
     {
         "step",
         "row",
@@ -77,7 +76,7 @@ _VERSION = re.compile(r"version[ \t]*+(>=|>|!=)", re.IGNORECASE)
 _ITEMS = re.compile(r"\b(in|from|matching)\b", re.IGNORECASE)
 
 
-class _Word(Enum):
+class _Keyword(Enum):
     SET = "set"
     IF = "if"
     ELIF = "elif"
@@ -88,23 +87,25 @@ class _Word(Enum):
 
 @frozen
 class _Statement:
-    word: _Word
+    keyword: _Keyword
     key: str
     value: str
 
 
 @frozen
 class Description:
-    """A submit description that was read, ready to be expanded for any number of nodes."""
+    """A parsed submit description that can be evaluated for any number of nodes."""
 
     statements: tuple[_Statement, ...]
 
 
 @frozen
 class Submission:
-    """What a description says for one node. Paths as written there, put behind
-    ``initialdir``; ``request_gpus`` None when absent or an expression; ``queue_count`` None
-    when it cannot be known from the text."""
+    """The result of a submit description for one node.
+
+    Paths are as written there, joined to ``initialdir``; ``request_gpus`` is None when absent
+    or an expression; ``queue_count`` is None when it does not follow from the text.
+    """
 
     log: str | None
     output: str | None
@@ -120,119 +121,121 @@ def is_environment(key: str) -> bool:
 
 
 def parse_description(lines: Iterable[str], include: Include | None = None) -> Description:
-    """The statements of a description, up to its first ``queue``. Never raises."""
+    """Parse the statements of a description up to its first ``queue``. Never raises."""
     statements: list[_Statement] = []
     source = _with_includes(lines, include)
     open_ifs = 0
     for line in source:
         if tagged := _TAGGED.match(line):
             value = _until(source, f"@{tagged[2]}")
-            _keep(statements, tagged[1], "\n".join(value))
+            _add_assignment(statements, tagged[1], "\n".join(value))
         elif assignment := _ASSIGNMENT.match(line):
-            _keep(statements, assignment[1], assignment[2].strip())
+            _add_assignment(statements, assignment[1], assignment[2].strip())
         elif directive := _DIRECTIVE.match(line):
-            word = _Word(directive[1].lower())
+            keyword = _Keyword(directive[1].lower())
             value_text = directive[2].strip()
-            if word is _Word.QUEUE and value_text.endswith("("):
+            if keyword is _Keyword.QUEUE and value_text.endswith("("):
                 value_text = "\n".join([value_text, *_until(source, ")"), ")"])
-            statements.append(_Statement(word, "", value_text))
-            open_ifs += (word is _Word.IF) - (word is _Word.ENDIF)
-            if word is _Word.QUEUE and open_ifs <= 0:
+            statements.append(_Statement(keyword, "", value_text))
+            open_ifs += (keyword is _Keyword.IF) - (keyword is _Keyword.ENDIF)
+            if keyword is _Keyword.QUEUE and open_ifs <= 0:
                 break
-        if len(statements) >= _MOST_STATEMENTS:
+        if len(statements) >= _MAX_STATEMENTS:
             break
     return Description(tuple(statements))
 
 
 def _with_includes(lines: Iterable[str], include: Include | None) -> Iterator[str]:
-    """The joined lines, those of included files in their places."""
+    """The joined lines, with includes replaced by the lines of the files."""
     open_files = [_joined(lines)]
-    left = _MOST_INCLUDES if include is not None else 0
+    includes_left = _MAX_INCLUDES if include is not None else 0
     while open_files:
         line = next(open_files[-1], None)
         if line is None:
             open_files.pop()
         elif not (included := _INCLUDED.match(line)):
             yield line
-        elif include is not None and left:
-            left -= 1
+        elif include is not None and includes_left:
+            includes_left -= 1
             open_files.append(_joined(include(included[1].strip()) or ()))
 
 
 def _joined(lines: Iterable[str]) -> Iterator[str]:
-    """Lines without comments, with continued ones joined."""
-    held = ""
+    """Lines without comments, with continuation lines joined."""
+    continued = ""
     for raw in lines:
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
         if line.endswith("\\"):
-            held += line[:-1]
+            continued += line[:-1]
             continue
-        yield held + line
-        held = ""
-    if held:
-        yield held
+        yield continued + line
+        continued = ""
+    if continued:
+        yield continued
 
 
 def _until(source: Iterable[str], end: str) -> list[str]:
-    found = []
+    block = []
     for line in source:
         if line.strip() == end:
             break
-        found.append(line)
-    return found
+        block.append(line)
+    return block
 
 
-def _keep(statements: list[_Statement], key: str, value: str) -> None:
+def _add_assignment(statements: list[_Statement], key: str, value: str) -> None:
     if not is_environment(key):
         name = f"my.{key[1:]}" if key.startswith("+") else key
-        statements.append(_Statement(_Word.SET, name.lower(), value))
+        statements.append(_Statement(_Keyword.SET, name.lower(), value))
 
 
 class _Macros:
-    """The macro table while one description is read for one node."""
+    """The macro table while one description is evaluated for one node."""
 
     def __init__(self, values: dict[str, str]) -> None:
         self.values = values
-        self.late: set[str] = set(_LATE)
-        self._left = _MOST_EXPANDED
+        self.unexpanded: set[str] = set(_UNEXPANDED)
+        self._characters_left = _MAX_EXPANDED
 
     def set(self, key: str, value: str) -> None:
-        """An assignment; a value that names its own key takes the old value right there."""
+        """Assign a value; a reference to its own key is replaced by the old value now."""
         if "$(" in value and f"$({key})" in value.lower():
             old = self.values.get(key, "")
-            most = _LONGEST_VALUE // max(1, len(old)) + 1
+            max_count = _MAX_VALUE // max(1, len(old)) + 1
             name = rf"\$\({re.escape(key)}\)"
             value = re.sub(
-                name, lambda _: old, value[:_LONGEST_VALUE], count=most, flags=re.IGNORECASE
+                name, lambda _: old, value[:_MAX_VALUE], count=max_count, flags=re.IGNORECASE
             )
-            value = value[:_LONGEST_VALUE]
+            value = value[:_MAX_VALUE]
         self.values[key] = value
 
     def expand(self, value: str, depth: int = _MACRO_DEPTH) -> str | None:
-        """``value`` with its macros filled in; None when they go round in circles or grow
-        beyond every path. ``$F…(x)``, ``$ENV(x)``, ``$$(x)`` and the like stay as they are."""
+        """Expand the macros in ``value``; None when they loop or exceed the limits.
+
+        ``$F…(x)``, ``$ENV(x)``, ``$$(x)`` and similar forms are not expanded.
+        """
         if "$(" not in value:
             return value
-        self._left -= len(value)
-        if len(value) > _LONGEST_VALUE or self._left < 0:
+        self._characters_left -= len(value)
+        if len(value) > _MAX_VALUE or self._characters_left < 0:
             return None
         pieces: list[str] = []
         size = position = 0
         for match in _MACRO.finditer(value):
-            filled = self._fill(match, depth)
-            if filled is None:
+            replacement = self._replacement(match, depth)
+            if replacement is None:
                 return None
-            pieces += [value[position : match.start()], filled]
-            size += len(pieces[-2]) + len(filled)
+            pieces += [value[position : match.start()], replacement]
+            size += len(pieces[-2]) + len(replacement)
             position = match.end()
-            if size > _LONGEST_VALUE:
+            if size > _MAX_VALUE:
                 return None
         pieces.append(value[position:])
         return "".join(pieces)
 
-    def _fill(self, match: re.Match[str], depth: int) -> str | None:
+    def _replacement(self, match: re.Match[str], depth: int) -> str | None:
         name = match[1].lower()
         if name in _IDS:
             return _IDS[name]
@@ -243,7 +246,7 @@ class _Macros:
             if name == "dollar":
                 return "$"
             if match[2] is None:
-                return match[0] if name in self.late else ""
+                return match[0] if name in self.unexpanded else ""
             value = match[2]
         return self.expand(value, depth - 1)
 
@@ -251,12 +254,12 @@ class _Macros:
 def submission(
     description: Description, before: Mapping[str, str], after: Mapping[str, str]
 ) -> Submission:
-    """What ``description`` says for one node.
+    """Evaluate ``description`` for one node.
 
-    ``before`` are macros that stand before the description is read (DAGMan's own and VARS
+    ``before`` are macros set before the description is read (DAGMan's own and VARS
     PREPEND, the default), which it may override; ``after`` override it (VARS APPEND).
     """
-    expanded, count = _expanded(description, before, after)
+    expanded, count = _evaluate(description, before, after)
     return _submission(expanded, count)
 
 
@@ -266,17 +269,20 @@ def command_values(
     after: Mapping[str, str],
     names: Iterable[str],
 ) -> dict[str, str | None]:
-    """What these commands come to for one node, as :func:`submission` understands ``before`` and
-    ``after``; names in lower case. None where one is not said, or has no end."""
+    """Evaluate the given submit commands for one node; names in lower case.
+
+    ``before`` and ``after`` as for :func:`submission`. A value is None when the command is
+    absent or its macros loop.
+    """
     macros = _Macros({key.lower(): value for key, value in before.items()})
-    _run(description.statements, macros)
+    _execute(description.statements, macros)
     for key, value in after.items():
         macros.set(key.lower(), value)
     return {name: _value(macros, name) for name in names}
 
 
-#: What a submission is made of, and the commands that say it; the first that is there counts.
-_SAID = (
+#: The commands that set each field of a submission; the first one present counts.
+_COMMANDS = (
     ("initialdir", "initial_dir"),
     ("log", "userlog"),
     ("output", "stdout", "out"),
@@ -285,17 +291,17 @@ _SAID = (
 )
 
 
-def _expanded(
+def _evaluate(
     description: Description, before: Mapping[str, str], after: Mapping[str, str]
 ) -> tuple[list[str | None], int | None]:
-    """The values of :data:`_SAID` with their macros filled in, and the number of procs."""
+    """The expanded values of :data:`_COMMANDS`, and the number of procs."""
     macros = _Macros({key.lower(): value for key, value in before.items()})
-    queue = _run(description.statements, macros)
+    queue = _execute(description.statements, macros)
     for key, value in after.items():
         macros.set(key.lower(), value)
-    # This first: the names of its items stay as they are written in all else.
-    count = _queued(queue, macros)
-    return [_value(macros, *keys) for keys in _SAID], count
+    # First, since the names of its items are then not expanded in the other values.
+    count = _queue_count(queue, macros)
+    return [_value(macros, *keys) for keys in _COMMANDS], count
 
 
 def _value(macros: _Macros, *keys: str) -> str | None:
@@ -306,7 +312,7 @@ def _value(macros: _Macros, *keys: str) -> str | None:
 
 
 def _submission(expanded: Sequence[str | None], count: int | None) -> Submission:
-    folder, log, output, error, gpus = [(each and each.strip()) or None for each in expanded]
+    folder, log, output, error, gpus = [(value and value.strip()) or None for value in expanded]
     return Submission(
         log=_path(folder or "", log),
         output=_path(folder or "", output),
@@ -320,37 +326,40 @@ def _path(folder: str, name: str | None) -> str | None:
     return posixpath.join(folder, name) if name is not None and folder else name
 
 
-def _run(statements: tuple[_Statement, ...], macros: _Macros) -> str:
-    """Carries out the assignments that count; gives what stands behind ``queue``."""
-    # One entry per open if: does it count itself, its present branch, and did one count already?
+def _execute(statements: tuple[_Statement, ...], macros: _Macros) -> str:
+    """Execute the assignments of active branches; return the arguments of ``queue``."""
+    # One entry per open if: is it active, is its current branch, and was any branch taken?
     branches: list[tuple[bool, bool, bool]] = []
     for statement in statements:
-        counts = not branches or (branches[-1][0] and branches[-1][1])
-        match statement.word:
-            case _Word.SET:
-                if counts:
+        active = not branches or (branches[-1][0] and branches[-1][1])
+        match statement.keyword:
+            case _Keyword.SET:
+                if active:
                     macros.set(statement.key, statement.value)
-            case _Word.IF:
-                holds = counts and _holds(statement.value, macros)
-                branches.append((counts, holds, holds))
-            case _Word.ELIF | _Word.ELSE if branches:
-                around, _, done = branches.pop()
-                holds = not done and (
-                    statement.word is _Word.ELSE or _holds(statement.value, macros)
+            case _Keyword.IF:
+                condition = active and _condition_holds(statement.value, macros)
+                branches.append((active, condition, condition))
+            case _Keyword.ELIF | _Keyword.ELSE if branches:
+                outer, _, taken = branches.pop()
+                condition = not taken and (
+                    statement.keyword is _Keyword.ELSE or _condition_holds(statement.value, macros)
                 )
-                branches.append((around, holds, done or holds))
-            case _Word.ENDIF if branches:
+                branches.append((outer, condition, taken or condition))
+            case _Keyword.ENDIF if branches:
                 branches.pop()
-            case _Word.QUEUE if counts:
+            case _Keyword.QUEUE if active:
                 return statement.value
             case _:
                 pass
     return ""
 
 
-def _holds(condition: str, macros: _Macros) -> bool:
-    """``[!] defined name``, a boolean or number, ``version >= …`` (read as by a present-day
-    HTCondor, newer than any version asked for); what HTCondor would refuse does not hold."""
+def _condition_holds(condition: str, macros: _Macros) -> bool:
+    """Evaluate ``[!] defined name``, a boolean or number, or ``version >= …``.
+
+    HTCondor is assumed to be newer than any version compared with; a condition that HTCondor
+    would reject is false.
+    """
     match = _CONDITION.match(condition)
     assert match is not None  # every part of the pattern may be empty
     negated, defined, rest = bool(match[1]), match[2], match[3].strip()
@@ -363,8 +372,8 @@ def _holds(condition: str, macros: _Macros) -> bool:
     return holds != negated
 
 
-def _queued(text: str, macros: _Macros) -> int | None:
-    """How many procs ``queue TEXT`` makes: 1 for none, None when items lie outside the text."""
+def _queue_count(text: str, macros: _Macros) -> int | None:
+    """The number of procs of ``queue TEXT``: 1 if empty, None if items are in other files."""
     expanded = macros.expand(text)
     if expanded is None:
         return None
@@ -379,108 +388,115 @@ def _queued(text: str, macros: _Macros) -> int | None:
     times, _, names = expanded[: match.start()].strip().partition(" ")
     if not times.isdecimal():
         times, names = "1", f"{times} {names}"
-    macros.late |= {name.lower() for name in re.split(r"[,\s]+", names) if name}
+    macros.unexpanded |= {name.lower() for name in re.split(r"[,\s]+", names) if name}
     items = expanded[match.end() :].strip()
     if not items.startswith("(") or not items.endswith(")") or match[1].lower() == "matching":
         return None
     inner = items[1:-1]
-    found = inner.split("\n") if match[1].lower() == "from" else re.split(r"[,\s]+", inner)
-    count = sum(1 for item in found if item.strip())
-    each = integer(times)
-    return None if each is None else count * each
+    is_from = match[1].lower() == "from"
+    item_list = inner.split("\n") if is_from else re.split(r"[,\s]+", inner)
+    count = sum(1 for item in item_list if item.strip())
+    procs_per_item = integer(times)
+    return None if procs_per_item is None else count * procs_per_item
 
 
 # --- the submissions of many nodes ----------------------------------------------------------
 
-#: Stands for the value of a macro while a form is made: with its place in between.
+#: Delimits the index of a macro's value while a template is built.
 _MARK = "\0"
 _MARKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
 
-#: Longest value, and longest list of them, that a form is filled in with: far below what
-#: :data:`_LONGEST_VALUE` would cut off somewhere on the way.
-_LONGEST_FILLED = 4096
+#: Characters of a value, and of all values together, that a template is used for: far below
+#: the point at which :data:`_MAX_VALUE` would truncate an intermediate value.
+_MAX_TEMPLATE_VALUE = 4096
 
 
 class QueueStatements:
-    """:func:`submission` of one description for many nodes. Most of them differ in the values of
-    some macros only: what comes of the description is then found once for the names."""
+    """Evaluates one description for many nodes, like :func:`submission`.
+
+    Most nodes differ only in the values of some macros: the description is then evaluated once
+    per set of macro names, as a template.
+    """
 
     def __init__(self, description: Description) -> None:
         self._description = description
-        self.has_forms = _leads_the_same_way(description)
-        self._forms: dict[tuple[tuple[str, ...], tuple[str, ...]], _Form | None] = {}
+        self.has_templates = _is_independent_of_values(description)
+        self._templates: dict[tuple[tuple[str, ...], tuple[str, ...]], _Template | None] = {}
 
     def of(self, before: Mapping[str, str], after: Mapping[str, str]) -> Submission:
-        if self.has_forms:
+        if self.has_templates:
             names = (tuple(before), tuple(after))
-            if names not in self._forms:
-                self._forms[names] = _form(self._description, *names)
-            form = self._forms[names]
-            if form is not None:
-                said = form.filled_in((*before.values(), *after.values()))
-                if said is not None:
-                    return said
+            if names not in self._templates:
+                self._templates[names] = _template(self._description, *names)
+            template = self._templates[names]
+            if template is not None:
+                result = template.render((*before.values(), *after.values()))
+                if result is not None:
+                    return result
         return submission(self._description, before, after)
 
 
-def _leads_the_same_way(description: Description) -> bool:
-    """Does it say the same whatever the values of its macros are, but for the values? Not where
-    a condition or the number of procs asks for one, nor where a macro is put together from what it
-    was before."""
+def _is_independent_of_values(description: Description) -> bool:
+    """Whether the evaluation takes the same path for all values of its macros.
+
+    Not if a condition or the number of procs uses a macro, or a macro its own old value.
+    """
     for statement in description.statements:
         if _MARK in statement.value:
             return False
         value = statement.value.lower()
-        asked = f"$({statement.key})" if statement.word is _Word.SET else "$("
-        if asked in value:
+        reference = f"$({statement.key})" if statement.keyword is _Keyword.SET else "$("
+        if reference in value:
             return False
     return True
 
 
 @frozen
-class _Form:
-    """The values of :data:`_SAID`, each as a format and the places of the values that it takes;
-    ``always`` is the submission, where none takes any."""
+class _Template:
+    """The values of :data:`_COMMANDS`, each as a format and the indices of its values.
+
+    ``constant`` is the submission if no part takes any value.
+    """
 
     parts: tuple[tuple[str | None, tuple[int, ...]], ...]
     queue_count: int | None
-    always: Submission | None
+    constant: Submission | None
 
-    def filled_in(self, values: tuple[str, ...]) -> Submission | None:
-        """None where one of the values might lead another way."""
-        together = "".join(values)
-        if "$" in together or len(together) > _LONGEST_FILLED or "" in values:
+    def render(self, values: tuple[str, ...]) -> Submission | None:
+        """The submission for ``values``; None if one of them might change the evaluation."""
+        joined = "".join(values)
+        if "$" in joined or len(joined) > _MAX_TEMPLATE_VALUE or "" in values:
             return None
-        if self.always is not None:
-            return self.always
+        if self.constant is not None:
+            return self.constant
         expanded = [
-            form % tuple([values[place] for place in places]) if form and places else form
-            for form, places in self.parts
+            text % tuple([values[index] for index in indices]) if text and indices else text
+            for text, indices in self.parts
         ]
-        if any(value and len(value) > _LONGEST_FILLED for value in expanded):
+        if any(value and len(value) > _MAX_TEMPLATE_VALUE for value in expanded):
             return None
         return _submission(expanded, self.queue_count)
 
 
-def _form(
+def _template(
     description: Description, before: tuple[str, ...], after: tuple[str, ...]
-) -> _Form | None:
-    """What comes of it for any values of these names; None where that depends on them."""
-    marks = [f"{_MARK}{place}{_MARK}" for place in range(len(before) + len(after))]
-    expanded, count = _expanded(
+) -> _Template | None:
+    """Evaluate the description for any values of these names; None if a value is too long."""
+    marks = [f"{_MARK}{index}{_MARK}" for index in range(len(before) + len(after))]
+    expanded, count = _evaluate(
         description,
         dict(zip(before, marks, strict=False)),
         dict(zip(after, marks[len(before) :], strict=True)),
     )
-    if any(value and len(value) > _LONGEST_FILLED for value in expanded):
+    if any(value and len(value) > _MAX_TEMPLATE_VALUE for value in expanded):
         return None
     parts = tuple(_part(value) for value in expanded)
-    always = None if any(places for _, places in parts) else _submission(expanded, count)
-    return _Form(parts, count, always)
+    constant = None if any(indices for _, indices in parts) else _submission(expanded, count)
+    return _Template(parts, count, constant)
 
 
 def _part(value: str | None) -> tuple[str | None, tuple[int, ...]]:
-    places = tuple(int(place) for place in _MARKED.findall(value or ""))
-    if value is None or not places:
+    indices = tuple(int(index) for index in _MARKED.findall(value or ""))
+    if value is None or not indices:
         return value, ()
-    return _MARKED.sub("%s", value.replace("%", "%%")), places
+    return _MARKED.sub("%s", value.replace("%", "%%")), indices

@@ -75,7 +75,7 @@ class SubmitInfoResolver:
         submissions = self._submissions.get(id(description))
         if submissions is None:
             submissions = self._submissions[id(description)] = QueueStatements(description)
-        if not submissions.has_forms:
+        if not submissions.has_templates:
             self._statements_left -= len(description.statements)
             if self._statements_left < 0:
                 self._report_limit(pending.node)

@@ -1,4 +1,4 @@
-"""What a training writes, as records: metrics by epoch, its arguments, its progress line.
+"""Parses the files of a training: metrics by epoch, arguments, progress line.
 
-Pure: bytes or text come in, records go out. Nothing here knows a job, a run or a directory.
+Pure functions from bytes or text to records, independent of jobs, runs and directories.
 """

@@ -1,4 +1,4 @@
-"""Which values of a metric are good ones, by its name."""
+"""Derives from a metric's name whether larger or smaller values are better."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MORE_IS_BETTER: Final = (
     "precision",
     "recall",
 )
-"""In the name of a metric: its largest value is the best one."""
+"""Substrings of names of metrics whose largest value is the best."""
 
 LESS_IS_BETTER: Final = ("loss", "error")
-"""In the name of a metric: its smallest value is the best one, whatever else it is called by."""
+"""Substrings of names of metrics whose smallest value is the best; these take precedence."""
 
 
 def more_is_better(metric: str) -> bool:
-    """Is the largest value of the metric with this name the best one?"""
+    """Whether the largest value of the metric with this name is the best."""
     name = metric.lower()
     if any(word in name for word in LESS_IS_BETTER):
         return False

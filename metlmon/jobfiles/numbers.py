@@ -1,4 +1,4 @@
-"""Numbers as trainings write them."""
+"""Parses numbers in the forms that trainings write."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import re
 from typing import Final
 
 NAN: Final = math.nan
-"""One object for every NaN that is read: two records of the same file are then equal."""
+"""The single NaN object, so that two records of the same file are equal."""
 
 NUMBER: Final = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,5})?"
-"""A decimal number; every part is bounded, so that no text makes a search slow."""
+"""A decimal number; every part is bounded, so that no text slows down a search."""
 
 VALUE: Final = rf"(?:{NUMBER}|[-+]?(?i:nan|inf(?:inity)?)\b)"
-"""A number, or what Python, torch and numpy write where there is none."""
+"""A number, or NaN or infinity as Python, torch and numpy write them."""
 
 _WRAPPED: Final = re.compile(r"(?:tensor|(?:np|numpy)\.float\d{1,3})\(([^,()]{1,60})[^()]{0,60}\)")
 """``tensor(0.27, device='cuda:0')``, ``np.float64(0.27)``."""
 
 _VALUE: Final = re.compile(VALUE)
 _MICROSOFT: Final = re.compile(r"([-+]?)1\.#(INF|IND|QNAN|SNAN)\d{0,9}|[-+]?nan\(\w{0,9}\)", re.I)
-"""How C libraries of old Windows write them, and glibc's ``-nan(ind)``."""
+"""NaN and infinity of old Windows C libraries, and glibc's ``-nan(ind)``."""
 
 
 def number(text: str) -> float | None:
-    """The number that a field or a match holds; None where it is none.
+    """Parse the number in a field or a match; None for any other text.
 
-    NaN and the infinities are numbers here: what a diverged training wrote is told, not lost.
+    NaN and the infinities are numbers here, so that a diverged training is reported.
     """
     text = text.strip()
     wrapped = _WRAPPED.fullmatch(text)
     if wrapped is not None:
         text = wrapped.group(1).strip()
-    odd = _MICROSOFT.fullmatch(text)
-    if odd is not None:
-        if (odd.group(2) or "").upper() == "INF":
-            return -math.inf if odd.group(1) == "-" else math.inf
+    microsoft = _MICROSOFT.fullmatch(text)
+    if microsoft is not None:
+        if (microsoft.group(2) or "").upper() == "INF":
+            return -math.inf if microsoft.group(1) == "-" else math.inf
         return NAN
     if _VALUE.fullmatch(text) is None:
         return None

@@ -1,4 +1,4 @@
-"""Records of what trainings write."""
+"""Typed records of the output of trainings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from metlmon.frozen import frozen
 
 @frozen
 class Point:
-    """A metric's value of one epoch. ``epoch`` from 0, as in the node's name; ``value`` may be
-    NaN or infinite: that is told, not hidden. ``version``: the ``version_<k>`` it comes from,
-    None for other files. ``file``: its name below the dagdir."""
+    """A metric's value in one epoch.
+
+    ``epoch`` counts from 0, as in the node's name; ``value`` may be NaN or infinite.
+    ``version``: the ``version_<k>`` of its file, None for other files. ``file``: its path
+    relative to the dagdir.
+    """
 
     epoch: int
     value: float
@@ -21,10 +24,13 @@ class Point:
 
 @frozen
 class TrainingOutput:
-    """All that is known of one run's training. ``metrics``: for each metric its points in order
-    of epoch, one per epoch (a later version wins). ``summary``: ``metrics.txt`` of the newest
-    version that has one. ``arguments``: for each version what ``args.txt`` says (secret-looking
-    values left out). ``problems``: sentences about files that could not be read."""
+    """The output of one run's training.
+
+    ``metrics``: the points of each metric by epoch, one per epoch (a later version wins).
+    ``summary``: ``metrics.txt`` of the newest version that has one. ``arguments``: the
+    contents of ``args.txt`` by version (without values that look like secrets). ``problems``:
+    sentences about files that could not be read.
+    """
 
     run: str
     metrics: Mapping[str, tuple[Point, ...]]
@@ -35,9 +41,12 @@ class TrainingOutput:
 
 @frozen
 class Streamed:
-    """The newest progress line of a running job. ``fraction``: 0–1 of its epoch; ``rate``:
-    steps a second; ``remaining``: seconds as the line says; ``loss``: the newest it tells.
-    Each None when the line does not say it. ``epoch``: the number that the line gives."""
+    """The newest progress line of a running job.
+
+    ``fraction``: 0–1 of its epoch; ``rate``: steps per second; ``remaining``: seconds, as in
+    the line; ``loss``: the newest in the line; ``epoch``: the number in the line. A field is
+    None when the line does not contain it.
+    """
 
     fraction: float | None
     done: int | None
