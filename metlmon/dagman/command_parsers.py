@@ -1,4 +1,4 @@
-"""Parsers of the commands of a DAG file: the tokens after the keyword → a typed command.
+"""Parsers of DAG commands: the tokens after the keyword → a typed command.
 
 Source followed: the ``Parse…`` functions of HTCondor's ``dag_parser.cpp``. Where that parser
 rejects a line, the reader raises :class:`SyntaxFault` with the same message.
@@ -62,19 +62,19 @@ def _require_file(tokens: Tokens, message: str) -> str:
     return token
 
 
-def _option(token: str) -> str:
+def _normalize(token: str) -> str:
     """A sub-command as the parser compares it: case-insensitive, ``-`` like ``_``."""
     return token.upper().replace("-", "_")
 
 
-def _number(
+def _require_number(
     tokens: Tokens,
     missing: str,
     invalid: str,
     low: int = -sys.maxsize,
     high: int = sys.maxsize,
 ) -> int:
-    """The next token as a number; ``invalid`` is the message, with ``{}`` for the token."""
+    """The next token as a number; ``{}`` in ``invalid`` stands for the token."""
     token = _require(tokens, missing)
     number = integer(token)
     if number is None or not low <= number <= high:
@@ -82,7 +82,7 @@ def _number(
     return number
 
 
-def _node_name(tokens: Tokens) -> str:
+def _require_node(tokens: Tokens) -> str:
     return _require(tokens, "No node name specified")
 
 
@@ -97,7 +97,7 @@ def _block_end(token: str) -> str | None:
     return None
 
 
-def _options(tokens: Tokens) -> tuple[str | None, bool, bool]:
+def _parse_options(tokens: Tokens) -> tuple[str | None, bool, bool]:
     """[DIR d] [NOOP] [DONE], in any order."""
     directory, noop, done = None, False, False
     while token := tokens.next():
@@ -125,7 +125,7 @@ def _read_node(line: int, tokens: Tokens, lines: LogicalLines, kind: NodeKind) -
     if kind is not NodeKind.SUBDAG and (end := _block_end(submit)):
         block, rest = lines.block(end)
         submit, inline, tokens = None, parse_description(block), Tokens(rest)
-    directory, noop, done = _options(tokens)
+    directory, noop, done = _parse_options(tokens)
     return NodeCommand(
         line,
         kind=kind,
@@ -179,16 +179,16 @@ def _read_include(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 
 def _read_edges(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    return _edges(line, tokens, weak=False)
+    return _parse_edges(line, tokens, weak=False)
 
 
 def _read_weak(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     if tokens.next().upper() != "PARENT":
         raise SyntaxFault("WEAK dependency missing PARENT keyword")
-    return _edges(line, tokens, weak=True)
+    return _parse_edges(line, tokens, weak=True)
 
 
-def _edges(line: int, tokens: Tokens, *, weak: bool) -> DagCommand:
+def _parse_edges(line: int, tokens: Tokens, *, weak: bool) -> DagCommand:
     parents: list[str] = []
     children: list[str] | None = None
     while token := tokens.next():
@@ -216,12 +216,14 @@ def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
         if token in ScriptKind.__members__:
             break
         if token == "DEFER":
-            status = _number(
+            status = _require_number(
                 tokens, "DEFER missing status value", "Invalid DEFER status value '{}'"
             )
             defer = (
                 status,
-                _number(tokens, "DEFER missing time value", "Invalid DEFER time value '{}'"),
+                _require_number(
+                    tokens, "DEFER missing time value", "Invalid DEFER time value '{}'"
+                ),
             )
         elif token == "DEBUG":
             _require(tokens, "DEBUG missing filename")
@@ -232,7 +234,7 @@ def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
             raise SyntaxFault(
                 "Missing script type (PRE, POST, HOLD) and optional sub-commands (DEFER, DEBUG)"
             )
-    node = _node_name(tokens)
+    node = _require_node(tokens)
     command = tokens.rest()
     if not command:
         raise SyntaxFault("No script specified")
@@ -240,14 +242,14 @@ def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 
 def _read_retry(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _node_name(tokens)
+    node = _require_node(tokens)
     invalid = "Invalid max retry value '{}' (Must be positive integer)"
-    retries = _number(tokens, "Missing max retry value", invalid, low=0)
+    retries = _require_number(tokens, "Missing max retry value", invalid, low=0)
     code = None
     if token := tokens.next():
-        if _option(token) != "UNLESS_EXIT":
+        if _normalize(token) != "UNLESS_EXIT":
             raise SyntaxFault(f"Unexpected token '{shown(token)}'")
-        code = _number(
+        code = _require_number(
             tokens, "UNLESS-EXIT missing exit code", "Invalid UNLESS-EXIT code '{}' specified"
         )
     tokens.end()
@@ -255,8 +257,8 @@ def _read_retry(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 
 def _read_abort(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _node_name(tokens)
-    status = _number(
+    node = _require_node(tokens)
+    status = _require_number(
         tokens, "Missing exit status to abort on", "Invalid exit status '{}' specified"
     )
     returns = None
@@ -264,13 +266,13 @@ def _read_abort(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
         if token.upper() != "RETURN":
             raise SyntaxFault(f"Unexpected token '{shown(token)}'")
         invalid = f"Invalid RETURN code '{{}}' (Must be between 0 and {_HIGHEST_EXIT_CODE})"
-        returns = _number(tokens, "RETURN is missing value", invalid, 0, _HIGHEST_EXIT_CODE)
+        returns = _require_number(tokens, "RETURN is missing value", invalid, 0, _HIGHEST_EXIT_CODE)
     tokens.end()
     return AbortCommand(line, node, status, returns)
 
 
 def _read_vars(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _node_name(tokens)
+    node = _require_node(tokens)
     placement = Placement.PREPEND
     if token := tokens.take_keyword(Placement.__members__):
         placement = Placement[token]
@@ -298,21 +300,21 @@ def is_stored(key: str) -> bool:
 
 
 def _read_priority(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _node_name(tokens)
-    priority = _number(tokens, "Missing priority value", "Invalid priority value '{}'")
+    node = _require_node(tokens)
+    priority = _require_number(tokens, "Missing priority value", "Invalid priority value '{}'")
     tokens.end()
     return PriorityCommand(line, node, priority)
 
 
 def _read_pre_skip(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _node_name(tokens)
-    code = _number(tokens, "Missing exit code", "Invalid exit code '{}'")
+    node = _require_node(tokens)
+    code = _require_number(tokens, "Missing exit code", "Invalid exit code '{}'")
     tokens.end()
     return PreSkipCommand(line, node, code)
 
 
 def _read_tolerance(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _node_name(tokens)
+    node = _require_node(tokens)
     token = _require(tokens, "Missing failure tolerance value")
     if token == "%":
         raise SyntaxFault("Empty percentage specified for failure tolerance")
@@ -322,15 +324,15 @@ def _read_tolerance(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
         raise SyntaxFault(f"Invalid tolerance value '{shown(token.removesuffix('%'))}'")
     if mode == "%" and not token.endswith("%"):
         mode = tokens.next()
-    if mode and _option(mode) not in {"FAIL_FAST", "WAIT"}:
+    if mode and _normalize(mode) not in {"FAIL_FAST", "WAIT"}:
         raise SyntaxFault(f"Unexpected token '{shown(mode)}'")
     tokens.end()
     return ToleranceCommand(line, node)
 
 
 def _read_save_point(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _node_name(tokens)
-    if _option(node) == ALL_NODES:
+    node = _require_node(tokens)
+    if _normalize(node) == ALL_NODES:
         raise SyntaxFault("ALL_NODES cannot be used for save point file command")
     if tokens.file():
         tokens.end()
@@ -338,13 +340,13 @@ def _read_save_point(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 
 def _read_done(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _node_name(tokens)
+    node = _require_node(tokens)
     tokens.end()
     return DoneCommand(line, node)
 
 
 def _read_category(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _node_name(tokens)
+    node = _require_node(tokens)
     category = _require(tokens, "No category name specified")
     tokens.end()
     return CategoryCommand(line, node, category)
@@ -352,7 +354,7 @@ def _read_category(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 def _read_max_jobs(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     _require(tokens, "No category name specified")
-    _number(tokens, "No throttle limit specified", "Invalid throttle limit '{}'", low=0)
+    _require_number(tokens, "No throttle limit specified", "Invalid throttle limit '{}'", low=0)
     tokens.end()
     return DagCommand(line)
 
@@ -366,7 +368,7 @@ def _read_config(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 def _read_dot(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     _require_file(tokens, "No file specified")
     while token := tokens.next():
-        option = _option(token)
+        option = _normalize(token)
         if option == "INCLUDE":
             _require(tokens, "Missing INCLUDE header file")
         elif option not in {"UPDATE", "DONT_UPDATE", "OVERWRITE", "DONT_OVERWRITE"}:
@@ -377,7 +379,7 @@ def _read_dot(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 def _read_status_file(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     file = _require_file(tokens, "No file specified")
     while token := tokens.next():
-        if _option(token) != "ALWAYS_UPDATE" and integer(token) is None:
+        if _normalize(token) != "ALWAYS_UPDATE" and integer(token) is None:
             raise SyntaxFault(f"Unexpected token '{shown(token)}'")
     return StatusFileCommand(line, file)
 
@@ -417,8 +419,10 @@ def _read_connect(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 def _pin_reader(*, out: bool) -> Reader:
     def read(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-        node = _node_name(tokens)
-        number = _number(tokens, "No pin number specified", "Invalid pin number '{}'", low=1)
+        node = _require_node(tokens)
+        number = _require_number(
+            tokens, "No pin number specified", "Invalid pin number '{}'", low=1
+        )
         tokens.end()
         return PinCommand(line, node, number, out)
 

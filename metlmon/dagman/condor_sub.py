@@ -44,7 +44,7 @@ def read_condor_sub(data: bytes) -> CondorSub:
     """Read a ``.condor.sub`` file; other files have no DAG files. Never raises."""
     arguments = _ARGUMENTS.findall(data.decode("utf-8", "replace"))
     words = _split_words(arguments[-1].rstrip(" \t\r")) if arguments else []
-    return _command_line(words, _CONFIGURED.search(data) is not None)
+    return _parse_words(words, _CONFIGURED.search(data) is not None)
 
 
 def read_dagman_arguments(arguments: str) -> CondorSub:
@@ -52,10 +52,10 @@ def read_dagman_arguments(arguments: str) -> CondorSub:
 
     The new syntax, without the surrounding quotes of a submit file.
     """
-    return _command_line([_unquoted(word) for word in _WORD.findall(arguments)])
+    return _parse_words([_unquote(word) for word in _WORD.findall(arguments)])
 
 
-def _command_line(words: list[str], configured: bool = False) -> CondorSub:
+def _parse_words(words: list[str], configured: bool = False) -> CondorSub:
     flags = [word.lower() for word in words]
     values = list(zip(flags, words[1:], strict=False))
     rescue = [value for flag, value in values if flag == "-dorescuefrom"]
@@ -74,9 +74,9 @@ def _split_words(arguments: str) -> list[str]:
     if not arguments.startswith('"'):
         return arguments.replace('\\"', '"').split()
     inner = arguments[1:].removesuffix('"').replace('""', '"')
-    return [_unquoted(word) for word in _WORD.findall(inner)]
+    return [_unquote(word) for word in _WORD.findall(inner)]
 
 
-def _unquoted(word: str) -> str:
+def _unquote(word: str) -> str:
     """Remove the quotes of ``'a b'``; a doubled single quote inside means one."""
     return _QUOTED.sub(lambda quoted: quoted.group(1).replace("''", "'"), word)

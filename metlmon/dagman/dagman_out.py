@@ -120,7 +120,7 @@ def read_dagman_out(
     while limit_lines is None or lines < limit_lines:
         if start and limit_lines is None and not reader.state.columns:
             match = _WORTH_READING.search(data, start - 1)
-            if match is not None and match.lastindex and reader.usual_line(match):
+            if match is not None and match.lastindex and reader.read_usual_line(match):
                 start = match.end() + 1
                 continue
             # The last, incomplete line, if no other is relevant.
@@ -132,7 +132,7 @@ def read_dagman_out(
                 start = len(data)
             break
         if end - start <= LONGEST_LINE:
-            reader.line(data[start : min(end, start + _PARSED_BYTES)])
+            reader.read_line(data[start : min(end, start + _PARSED_BYTES)])
         start = end + 1
         lines += 1
     return reader.messages, reader.state.freeze(), start
@@ -169,60 +169,62 @@ class _LineReader:
         self._stamp = b""
         self._time: datetime | None = None
 
-    def line(self, line: bytes) -> None:
+    def read_line(self, line: bytes) -> None:
         head = _HEADER.match(line) or _HEADER.match(line := line.lstrip(b"\0"))
         if head is None:
             return
         start, stamp = head.end(), head[1]
-        if self.state.columns and self.table_row(line[start:], stamp):
+        if self.state.columns and self.read_table_row(line[start:], stamp):
             return
         for pattern, handler in _HANDLERS.get(line[start : start + _PREFIX_BYTES], ()):
             match = pattern.match(line, start)
             if match is None:
                 continue
             if isinstance(handler, DagmanMessageKind):
-                self.add(handler, match, stamp)
+                self.add_message(handler, match, stamp)
             else:
                 handler(self, match, stamp)
             return
 
-    def usual_line(self, fields: re.Match[bytes]) -> bool:
+    def read_usual_line(self, fields: re.Match[bytes]) -> bool:
         """Handle one of the usual lines; False, without effect, if it is an exception."""
         stamp = fields[1]
         match fields.lastindex:
             case 2:
-                self.state.submitting = _text(fields[2])
+                self.state.submitting = _decode(fields[2])
             case 5:
-                self.assign((int(fields[3]), int(fields[4]), int(fields[5])), stamp)
+                self.add_submission((int(fields[3]), int(fields[4]), int(fields[5])), stamp)
             case 8:
                 job = int(fields[6]), int(fields[7]), int(fields[8])
                 if job not in self.state.assigned:
                     return False
                 self.state.assigned.discard(job)
             case _:
-                node, cluster, proc = _text(fields[9]), int(fields[10]), int(fields[11])
+                node, cluster, proc = _decode(fields[9]), int(fields[10]), int(fields[11])
                 self.messages.append(
-                    DagmanMessage(DagmanMessageKind.JOB_OK, self.time(stamp), node, cluster, proc)
+                    DagmanMessage(
+                        DagmanMessageKind.JOB_OK, self.cached_time(stamp), node, cluster, proc
+                    )
                 )
         return True
 
-    def add(self, kind: DagmanMessageKind, match: re.Match[bytes], stamp: bytes) -> None:
+    def add_message(self, kind: DagmanMessageKind, match: re.Match[bytes], stamp: bytes) -> None:
         """Add a message from the pattern's named groups."""
         groups = match.groupdict()
         value, signal = groups.get("value"), groups.get("signal")
         self.messages.append(
             DagmanMessage(
                 word=kind,
-                time=self.time(groups.get("when") or stamp),
-                node=_text(groups.get("node")),
-                cluster=_number(groups.get("cluster")),
-                proc=_number(groups.get("proc")),
-                value=-int(signal) if signal else _number(value),
-                text=_redacted_text(groups.get("text")),
+                time=self.cached_time(groups.get("when") or stamp),
+                node=_decode(groups.get("node")),
+                cluster=_parse_number(groups.get("cluster")),
+                proc=_parse_number(groups.get("proc")),
+                value=-int(signal) if signal else _parse_number(value),
+                text=_decode_redacted(groups.get("text")),
             )
         )
 
-    def time(self, stamp: bytes) -> datetime | None:
+    def cached_time(self, stamp: bytes) -> datetime | None:
         """The time of a timestamp; the last one is cached, since many lines share it."""
         if stamp != self._stamp or self._time is None:
             self._stamp, self._time = stamp, self._parse_time(stamp)
@@ -240,9 +242,9 @@ class _LineReader:
         if digits:
             year = int(digits) + (_CENTURY if len(digits) == 2 else 0)
             return _datetime(match, year)
-        return self._yearless(match)
+        return self._parse_yearless(match)
 
-    def _yearless(self, match: re.Match[bytes]) -> datetime | None:
+    def _parse_yearless(self, match: re.Match[bytes]) -> datetime | None:
         year, last = self.state.year, self.state.last
         time = _datetime(match, year) if year is not None else None
         if time is not None and last is not None and last - time > _HALF_A_YEAR:
@@ -251,67 +253,67 @@ class _LineReader:
             self.state.year, self.state.last = time.year, time
         return time
 
-    def started(self, match: re.Match[bytes], stamp: bytes) -> None:
+    def on_started(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Begin a new DAGMan run, keeping only submissions that are not yet logged."""
         old = self.state
         assigned = frozenset(old.assigned)
         self.state = _RunState(OutState(year=old.year, last=old.last, assigned=assigned))
-        self.add(DagmanMessageKind.STARTED, match, stamp)
+        self.add_message(DagmanMessageKind.STARTED, match, stamp)
 
-    def argument(self, match: re.Match[bytes], stamp: bytes) -> None:
+    def on_argument(self, match: re.Match[bytes], stamp: bytes) -> None:
         follows = match["text"].lower() == b"-dag"
         if self.state.dag_follows:
-            self.add(DagmanMessageKind.DAG_FILE, match, stamp)
+            self.add_message(DagmanMessageKind.DAG_FILE, match, stamp)
             follows = False
         if follows != self.state.dag_follows:
             self.state.dag_follows = follows
 
-    def submitting(self, match: re.Match[bytes], stamp: bytes) -> None:
-        self.state.submitting = _text(match["node"])
+    def on_submitting(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.state.submitting = _decode(match["node"])
 
-    def assigned(self, match: re.Match[bytes], stamp: bytes) -> None:
-        self.assign(_job_id(match), stamp)
+    def on_assigned(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.add_submission(_parse_job_id(match), stamp)
 
-    def assign(self, job: JobId, stamp: bytes) -> None:
+    def add_submission(self, job: JobId, stamp: bytes) -> None:
         node = self.state.submitting
         if node is not None:
             if len(self.state.assigned) >= _MAX_ASSIGNED:
                 self.state.assigned.clear()
             self.state.submitting = None
             self.state.assigned.add(job)
-            time = self.time(stamp)
+            time = self.cached_time(stamp)
             self.messages.append(
                 DagmanMessage(DagmanMessageKind.SUBMITTED, time, node, job[0], job[1])
             )
 
-    def submit_seen(self, match: re.Match[bytes], stamp: bytes) -> None:
-        job = _job_id(match)
+    def on_submit_event(self, match: re.Match[bytes], stamp: bytes) -> None:
+        job = _parse_job_id(match)
         if job in self.state.assigned:
             self.state.assigned.discard(job)
         else:
-            self.add(DagmanMessageKind.SUBMITTED, match, stamp)
+            self.add_message(DagmanMessageKind.SUBMITTED, match, stamp)
 
-    def halted(self, match: re.Match[bytes], stamp: bytes) -> None:
+    def on_halted(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report only the first message: a halted DAGMan repeats it in every cycle."""
         if not self.state.halted:
             self.state.halted = True
-            self.add(DagmanMessageKind.HALTED, match, stamp)
+            self.add_message(DagmanMessageKind.HALTED, match, stamp)
 
-    def resumed(self, match: re.Match[bytes], stamp: bytes) -> None:
+    def on_resumed(self, match: re.Match[bytes], stamp: bytes) -> None:
         if self.state.halted:
             self.state.halted = False
-            self.add(DagmanMessageKind.RESUMED, match, stamp)
+            self.add_message(DagmanMessageKind.RESUMED, match, stamp)
 
-    def table_total(self, match: re.Match[bytes], stamp: bytes) -> None:
+    def on_table_total(self, match: re.Match[bytes], stamp: bytes) -> None:
         self.state.total, self.state.columns = int(match["value"]), ()
 
-    def table_head(self, match: re.Match[bytes], stamp: bytes) -> None:
+    def on_table_head(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Read the column names from the table; older tables have no Futile."""
         if self.state.total is not None:
             names = match["text"].decode("ascii").lower().replace("un-ready", "unready")
             self.state.columns = ("done", *names.split())
 
-    def table_row(self, message: bytes, stamp: bytes) -> bool:
+    def read_table_row(self, message: bytes, stamp: bytes) -> bool:
         """Read the numbers below the table's head; False for any other line."""
         cells = message.split()
         if cells and cells[0].startswith(b"="):
@@ -323,41 +325,41 @@ class _LineReader:
         numbers = zip(columns, map(int, cells), strict=True)
         totals = (("total", total), *numbers)
         self.messages.append(
-            DagmanMessage(DagmanMessageKind.TOTALS, self.time(stamp), totals=totals)
+            DagmanMessage(DagmanMessageKind.TOTALS, self.cached_time(stamp), totals=totals)
         )
         return True
 
-    def dump_name(self, match: re.Match[bytes], stamp: bytes) -> None:
-        self.state.dumped, self.state.dumped_value = _text(match["node"]), None
+    def on_dump_name(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.state.dumped, self.state.dumped_value = _decode(match["node"]), None
 
-    def dump_value(self, match: re.Match[bytes], stamp: bytes) -> None:
+    def on_dump_value(self, match: re.Match[bytes], stamp: bytes) -> None:
         self.state.dumped_value = int(match["value"])
 
-    def dump_error(self, match: re.Match[bytes], stamp: bytes) -> None:
+    def on_dump_error(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report a failed node: at the end, DAGMan dumps only these with an error."""
         node, value = self.state.dumped, self.state.dumped_value
         if node is not None:
             self.state.dumped, self.state.dumped_value = None, None
-            time, text = self.time(stamp), _redacted_text(match["text"])
+            time, text = self.cached_time(stamp), _decode_redacted(match["text"])
             self.messages.append(
                 DagmanMessage(DagmanMessageKind.NODE_FAILED, time, node, value=value, text=text)
             )
 
 
-def _text(raw: bytes | None) -> str | None:
+def _decode(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode("utf-8", "replace")
 
 
-def _redacted_text(raw: bytes | None) -> str | None:
+def _decode_redacted(raw: bytes | None) -> str | None:
     """Text that may quote anything, without secrets."""
     return None if raw is None else redact_secrets(raw.decode("utf-8", "replace"))
 
 
-def _number(raw: bytes | None) -> int | None:
+def _parse_number(raw: bytes | None) -> int | None:
     return None if raw is None else int(raw)
 
 
-def _job_id(match: re.Match[bytes]) -> JobId:
+def _parse_job_id(match: re.Match[bytes]) -> JobId:
     cluster, proc, subproc = match.group("cluster", "proc", "subproc")
     return int(cluster), int(proc), int(subproc)
 
@@ -389,7 +391,7 @@ _DAGMAN: Final = rb"condor_scheduniv_exec\.(?P<cluster>\d{1,12})\.\d{1,12}"
 _Handler = DagmanMessageKind | Callable[[_LineReader, re.Match[bytes], bytes], None]
 
 _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
-    (b"** ", rb"(?:" + _DAGMAN + rb"|\S+) \(CONDOR_DAGMAN\) STARTING UP", _LineReader.started),
+    (b"** ", rb"(?:" + _DAGMAN + rb"|\S+) \(CONDOR_DAGMAN\) STARTING UP", _LineReader.on_started),
     (
         b"**** ",
         rb"(?:" + _DAGMAN + rb")?.{0,200}EXITING WITH STATUS " + _NUMBER,
@@ -402,7 +404,7 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     ),
     (b"ERROR: ", rb"(?P<text>(?!the following )\S(?:.{0,299}\S)?)\s*$", DagmanMessageKind.ERROR),
     (b'ERROR "', rb'(?P<text>.*)" at line \d+ in file', DagmanMessageKind.EXITED),
-    (b"argv[", rb'\d+\] == "(?P<text>.*)"\s*$', _LineReader.argument),
+    (b"argv[", rb'\d+\] == "(?P<text>.*)"\s*$', _LineReader.on_argument),
     (b"Workflow batch-id: <", rb"(?P<text>[^>]*)>", DagmanMessageKind.BATCH_ID),
     (b"Number of pre-completed ", rb"(?:nodes|jobs): " + _NUMBER, DagmanMessageKind.PRE_COMPLETED),
     (b"MultiLogFiles: truncating log file ", _TO_THE_END, DagmanMessageKind.TRUNCATED),
@@ -414,13 +416,13 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (
         b"Submitting ",
         rb"(?:\S+ )?(?:Node|Job) (?P<node>\S+) job\(s\)\.\.\.",
-        _LineReader.submitting,
+        _LineReader.on_submitting,
     ),
-    (b"\tassigned ", rb"(?:\S+ )?ID " + _ID, _LineReader.assigned),
+    (b"\tassigned ", rb"(?:\S+ )?ID " + _ID, _LineReader.on_assigned),
     (
         b"Event: ULOG_SUBMIT for ",
         rb"(?:\S+ )?" + _NODE + rb" " + _ID + rb"(?: \{(?P<when>[^}]{1,40})\})?",
-        _LineReader.submit_seen,
+        _LineReader.on_submit_event,
     ),
     (b"Running PRE ", _NODE_RUNS, DagmanMessageKind.PRE_STARTED),
     (b"Running POST ", _NODE_RUNS, DagmanMessageKind.POST_STARTED),
@@ -461,23 +463,23 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
         _NODE + rb" retries because of (?P<text>submit failure)",
         DagmanMessageKind.NODE_FAILED,
     ),
-    (b"      Node Name: ", rb"(?P<node>\S+)", _LineReader.dump_name),
-    (b"Node return val: ", _NUMBER, _LineReader.dump_value),
-    (b"          Error: ", rb"(?P<text>.*\S)", _LineReader.dump_error),
-    (b"DAG is halted because", b"", _LineReader.halted),
-    (b"Halting DAGMan prog", b"", _LineReader.halted),
-    (b"DAG Pause: Freezing", b"", _LineReader.halted),
-    (b"DAG going from halted to running", b"", _LineReader.resumed),
-    (b"Resuming DAG progress", b"", _LineReader.resumed),
-    (b"DAG Un-Pause: Resuming", b"", _LineReader.resumed),
+    (b"      Node Name: ", rb"(?P<node>\S+)", _LineReader.on_dump_name),
+    (b"Node return val: ", _NUMBER, _LineReader.on_dump_value),
+    (b"          Error: ", rb"(?P<text>.*\S)", _LineReader.on_dump_error),
+    (b"DAG is halted because", b"", _LineReader.on_halted),
+    (b"Halting DAGMan prog", b"", _LineReader.on_halted),
+    (b"DAG Pause: Freezing", b"", _LineReader.on_halted),
+    (b"DAG going from halted to running", b"", _LineReader.on_resumed),
+    (b"Resuming DAG progress", b"", _LineReader.on_resumed),
+    (b"DAG Un-Pause: Resuming", b"", _LineReader.on_resumed),
     (b"Received SIGUSR1", b"", DagmanMessageKind.REMOVED),
     (
         b"Aborting DAG because we got the ABORT exit value from ",
         rb"an? (?P<text>\w+(?: \w+)?)",
         DagmanMessageKind.ABORTED,
     ),
-    (b"Of ", rb"(?P<value>\d{1,9}) nodes total:", _LineReader.table_total),
-    (b" Done ", rb" *(?P<text>Pre [ A-Za-z-]{1,120})", _LineReader.table_head),
+    (b"Of ", rb"(?P<value>\d{1,9}) nodes total:", _LineReader.on_table_total),
+    (b" Done ", rb" *(?P<text>Pre [ A-Za-z-]{1,120})", _LineReader.on_table_head),
 )
 """The start of a message, the pattern of its rest, and its kind or handler."""
 
@@ -485,7 +487,7 @@ _PREFIX_BYTES: Final = 3
 """Bytes of a message by which the nine in ten irrelevant lines are recognized."""
 
 
-def _by_first_bytes() -> dict[bytes, list[tuple[re.Pattern[bytes], _Handler]]]:
+def _handlers_by_prefix() -> dict[bytes, list[tuple[re.Pattern[bytes], _Handler]]]:
     handlers: dict[bytes, list[tuple[re.Pattern[bytes], _Handler]]] = {}
     for start, rest, handler in _MESSAGES:
         pattern = re.compile(re.escape(start) + rest)
@@ -493,7 +495,7 @@ def _by_first_bytes() -> dict[bytes, list[tuple[re.Pattern[bytes], _Handler]]]:
     return handlers
 
 
-_HANDLERS: Final = _by_first_bytes()
+_HANDLERS: Final = _handlers_by_prefix()
 
 _STAMPED: Final = rb"\d\d/\d\d/\d\d \d\d:\d\d:\d\d "
 _USUAL_ID: Final = rb"\((\d{1,9})\.(\d{1,9})\.(\d{1,9})\)"
@@ -514,14 +516,14 @@ _FREQUENT: Final = {b"Node ": rb"\S+ job proc ", b"Submitting ": rb"(?:\S+ )?(?:
 """Starts that irrelevant lines of every job share, and how the relevant ones continue."""
 
 
-def _starts() -> list[bytes]:
+def _relevant_starts() -> list[bytes]:
     """The starts of relevant messages; a parenthesis continues the header."""
     starts = {start: re.escape(start) + _FREQUENT.get(start, b"") for start, _, _ in _MESSAGES}
     return [rb"\(", *starts.values()]
 
 
 _WORTH_READING: Final = re.compile(
-    rb"\n(?:" + _USUAL + rb"|(?!" + _STAMPED + rb"(?!" + b"|".join(_starts()) + rb")))"
+    rb"\n(?:" + _USUAL + rb"|(?!" + _STAMPED + rb"(?!" + b"|".join(_relevant_starts()) + rb")))"
 )
 """The end of the line before a relevant one: a usual line, one without the usual header, or one
 whose message starts like a known one. The regular expression skips all others in C."""

@@ -56,31 +56,31 @@ class FastLineParser:
         fields = self._lines.match(_USUAL)
         if fields is None:
             return None
-        command = self._command(fields, self._lines.number)
+        command = self._parse_command(fields, self._lines.number)
         if command is not None:
             self._lines.skip_match(fields)
         return command
 
-    def _command(self, fields: re.Match[str], line: int) -> DagCommand | None:
+    def _parse_command(self, fields: re.Match[str], line: int) -> DagCommand | None:
         match fields.lastindex:
             case 2:
-                return self._node(line, fields[1], fields[2])
+                return self._parse_node(line, fields[1], fields[2])
             case 4:
-                return self._vars(line, fields[3], fields[4])
+                return self._parse_vars(line, fields[3], fields[4])
             case 6:
-                return self._edge(line, fields[5], fields[6])
+                return self._parse_edge(line, fields[5], fields[6])
             case 8:
                 return RetryCommand(line, fields[7], int(fields[8]), None)
             case _:
-                return self._script(line, fields)
+                return self._parse_script(line, fields)
 
-    def _word(self, word: str) -> str:
+    def _intern(self, word: str) -> str:
         return self._words.setdefault(word, word)
 
-    def _node(self, line: int, name: str, submit: str) -> DagCommand | None:
+    def _parse_node(self, line: int, name: str, submit: str) -> DagCommand | None:
         if name.upper() in RESERVED:
             return None
-        name, submit = self._word(name), self._word(submit)
+        name, submit = self._intern(name), self._intern(submit)
         return NodeCommand(
             line,
             kind=NodeKind.JOB,
@@ -92,24 +92,24 @@ class FastLineParser:
             done=False,
         )
 
-    def _script(self, line: int, fields: re.Match[str]) -> DagCommand:
+    def _parse_script(self, line: int, fields: re.Match[str]) -> DagCommand:
         defer = (int(fields[9]), int(fields[10])) if fields[9] else None
         if defer is not None:
             defer = self._defers.setdefault(defer, defer)
         return ScriptCommand(line, fields[12], ScriptKind[fields[11]], fields[13], defer)
 
-    def _edge(self, line: int, parent: str, child: str) -> DagCommand | None:
+    def _parse_edge(self, line: int, parent: str, child: str) -> DagCommand | None:
         if parent.upper() == "CHILD" or child.upper() == "CHILD":
             return None
-        return EdgeCommand(line, (self._word(parent),), (self._word(child),), False)
+        return EdgeCommand(line, (self._intern(parent),), (self._intern(child),), False)
 
-    def _vars(self, line: int, node: str, text: str) -> DagCommand | None:
+    def _parse_vars(self, line: int, node: str, text: str) -> DagCommand | None:
         pairs = _PAIR.findall(text)
         if not self._keys.issuperset([key for key, _ in pairs]) and not self._accept_keys(pairs):
             return None
         intern = self._pairs.setdefault
         shared = tuple([intern(pair, pair) for pair in pairs])
-        return VarsCommand(line, self._word(node), shared, Placement.PREPEND)
+        return VarsCommand(line, self._intern(node), shared, Placement.PREPEND)
 
     def _accept_keys(self, pairs: list[tuple[str, str]]) -> bool:
         """Whether all these keys are valid and stored; if so, cache them."""

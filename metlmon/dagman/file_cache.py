@@ -49,7 +49,7 @@ class FileCache:
     def dag(self, path: Path) -> DagFile | None:
         """The commands of a DAG file, None when it cannot be read."""
         if path not in self._dags:
-            data = self._bytes(path)
+            data = self._read_bytes(path)
             self._dags[path] = None if data is None else parse_dag(data, self.name(path))
         return self._dags[path]
 
@@ -69,22 +69,22 @@ class FileCache:
     def submit(self, path: Path) -> Description | None:
         """The description in a submit file, None when it cannot be read."""
         if path not in self._submits:
-            lines = self._lines(path)
+            lines = self._read_lines(path)
             self._submits[path] = None if lines is None else self._parse(path, lines)
         return self._submits[path]
 
     def _parse(self, path: Path, lines: list[str]) -> Description:
-        return parse_description(lines, lambda name: self._include(name, path.parent))
+        return parse_description(lines, lambda name: self._included_lines(name, path.parent))
 
-    def _include(self, name: str, folder: Path) -> list[str] | None:
-        contents = (self._lines(path) for path in places(name, folder))
+    def _included_lines(self, name: str, folder: Path) -> list[str] | None:
+        contents = (self._read_lines(path) for path in places(name, folder))
         return next((lines for lines in contents if lines is not None), None)
 
-    def _lines(self, path: Path) -> list[str] | None:
-        data = self._bytes(path)
+    def _read_lines(self, path: Path) -> list[str] | None:
+        data = self._read_bytes(path)
         return None if data is None else data.decode("utf-8", "replace").split("\n")
 
-    def _bytes(self, path: Path) -> bytes | None:
+    def _read_bytes(self, path: Path) -> bytes | None:
         try:
             return self._read(path)
         except (OSError, ValueError):  # ValueError: a NUL in the name

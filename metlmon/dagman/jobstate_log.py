@@ -44,7 +44,7 @@ def read_jobstate(
     records: list[JobstateLine] = []
     invalid: list[int] = []
     for number, text in enumerate(data[:used].split(b"\n"), start=line):
-        record = _record(text) if len(text) <= LONGEST_LINE else None
+        record = _parse_record(text) if len(text) <= LONGEST_LINE else None
         if record is not None:
             records.append(record)
         elif text.strip():
@@ -60,7 +60,7 @@ def _problems(file: str, invalid: list[int]) -> list[Problem]:
     return [Problem("jobstate-line", file, invalid[0], text, error=False)]
 
 
-def _record(line: bytes) -> JobstateLine | None:
+def _parse_record(line: bytes) -> JobstateLine | None:
     match = _LINE.fullmatch(line)
     if match is None:
         return None

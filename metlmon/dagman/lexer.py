@@ -143,7 +143,10 @@ class Tokens:
         self.position = 0
 
     def next(self) -> str:
-        """The next token with its quotes, "" at the end. Raises SyntaxFault on open quotes."""
+        """The next token with its quotes, "" at the end.
+
+        Raises SyntaxFault on open quotes.
+        """
         if plain := _PLAIN.match(self.text, self.position):
             self.position = plain.end()
             return plain[1]

@@ -1,4 +1,4 @@
-"""Loads DAG files into one workflow: two passes, splices, includes, sub-DAGs, edges.
+"""Loads DAG files into one workflow, in two passes, with splices and sub-DAGs.
 
 Source followed: ``DagProcessor`` in DAGMan's ``parse.cpp`` (25.x) and ``dag.cpp``.
 
@@ -80,7 +80,7 @@ def load_workflow(paths: Sequence[Path], read: Read) -> Workflow:
 
 
 class _Subdags:
-    """The workflows of one load: each sub-DAG file is loaded once, however often named."""
+    """The workflows of one load: each sub-DAG file is loaded once."""
 
     def __init__(self, files: FileCache) -> None:
         self.files = files
@@ -126,7 +126,7 @@ class _WorkflowLoader:
                 self._munge = f"{index}." if len(self._paths) > 1 else ""
                 # With -UseDagDir the nodes of each file are in its own directory.
                 self._top.directory = path.parent
-                self._top.dir = _relative(self._home, path.parent)
+                self._top.dir = _relative_path(self._home, path.parent)
                 self._load_top_file(path)
         except TooLarge:
             self._report_top(
@@ -135,7 +135,9 @@ class _WorkflowLoader:
         workflow.nodes = {node.name: node for node in self._top.all_nodes()}
         graph.share_edges(workflow.nodes.values())
         if names := graph.cycle(workflow.nodes):
-            self._report_top("cycle", f"nodes wait for each other in a circle: {_chain(names)}")
+            self._report_top(
+                "cycle", f"nodes wait for each other in a circle: {_format_cycle(names)}"
+            )
         resolver = SubmitInfoResolver(self._files, self._home, self._scopes)
         for pending in self._pending.values():
             resolver.resolve(pending)
@@ -208,11 +210,11 @@ class _WorkflowLoader:
     def _first_pass(self, command: DagCommand, scope: Scope) -> None:
         match command:
             case NodeCommand():
-                self._node(command, scope)
+                self._add_node(command, scope)
             case DescriptionCommand(name=name, description=description):
                 scope.descriptions.setdefault(name, description)
             case SpliceCommand():
-                self._splice(command, scope)
+                self._load_splice(command, scope)
             case StatusFileCommand(file=file) if scope is self._top:
                 self._workflow.node_status_file = self._workflow.node_status_file or file
             case JobstateCommand(file=file) if scope is self._top:
@@ -222,7 +224,7 @@ class _WorkflowLoader:
             case _:
                 pass
 
-    def _node(self, command: NodeCommand, scope: Scope) -> None:
+    def _add_node(self, command: NodeCommand, scope: Scope) -> None:
         # Not an f-string: with an empty prefix the same string object is shared.
         key = self._munge + command.name
         if message := _placement_error(command, key, scope):
@@ -241,13 +243,13 @@ class _WorkflowLoader:
         )
         scope.add(key, node)
         if command.kind is NodeKind.SUBDAG:
-            self._subdag(command, node, scope)
+            self._add_subdag(command, node, scope)
         else:
             self._pending[node.name] = PendingSubmitInfo(
                 node, scope, self._reading[-1], command.inline
             )
 
-    def _subdag(self, command: NodeCommand, node: Node, scope: Scope) -> None:
+    def _add_subdag(self, command: NodeCommand, node: Node, scope: Scope) -> None:
         name = command.submit or ""
         directory = scope.directory / (command.dir or "")
         path, dag = self._files.find_dag(name, directory, self._home, self._reading[-1].parent)
@@ -264,7 +266,7 @@ class _WorkflowLoader:
         node.subdag = len(self._workflow.subdags)
         self._workflow.subdags.append(subdag)
 
-    def _splice(self, command: SpliceCommand, scope: Scope) -> None:
+    def _load_splice(self, command: SpliceCommand, scope: Scope) -> None:
         key = f"{self._munge}{command.name}"
         if scope.has_name(key):
             self._error("duplicate-node", command, f"{shown(key)} is already defined in the DAG")
@@ -291,13 +293,13 @@ class _WorkflowLoader:
     def _second_pass(self, command: DagCommand, scope: Scope) -> None:
         match command:
             case EdgeCommand():
-                self._edges(command, scope)
+                self._add_edges(command, scope)
             case PinCommand():
-                self._pin(command, scope)
+                self._add_pin(command, scope)
             case NodeModifier():
-                self._modify(command, scope)
+                self._modify_nodes(command, scope)
             case ConnectCommand():
-                self._connect(command, scope)
+                self._connect_splices(command, scope)
             case IncludeCommand(file=file):
                 if dag := self._find_dag(command, file, scope.directory, "include file"):
                     self._load_file(*dag, scope)
@@ -305,9 +307,9 @@ class _WorkflowLoader:
             case _:
                 pass
 
-    def _edges(self, command: EdgeCommand, scope: Scope) -> None:
-        parents = self._ends(command, scope, parents=True)
-        children = self._ends(command, scope, parents=False)
+    def _add_edges(self, command: EdgeCommand, scope: Scope) -> None:
+        parents = self._edge_nodes(command, scope, parents=True)
+        children = self._edge_nodes(command, scope, parents=False)
         self._files.spend(len(parents) + len(children))
         if len(parents) > 1 and len(children) > 1:
             join = self._add_join(command, scope)
@@ -316,7 +318,7 @@ class _WorkflowLoader:
         else:
             graph.connect(parents, children, weak=command.weak)
 
-    def _ends(self, command: EdgeCommand, scope: Scope, *, parents: bool) -> list[Node]:
+    def _edge_nodes(self, command: EdgeCommand, scope: Scope, *, parents: bool) -> list[Node]:
         """The nodes on one side of PARENT … CHILD …, without duplicates."""
         nodes: dict[str, Node] = {}
         unknown = []
@@ -339,7 +341,7 @@ class _WorkflowLoader:
                 nodes[node.name] = node
         if unknown:
             side = "parent" if parents else "child"
-            self._error("unknown-node", command, f"unknown {side} {_list(unknown)}")
+            self._error("unknown-node", command, f"unknown {side} {_format_names(unknown)}")
         return list(nodes.values())
 
     def _add_join(self, command: DagCommand, scope: Scope) -> Node:
@@ -350,7 +352,7 @@ class _WorkflowLoader:
         scope.add(key, join)
         return join
 
-    def _pin(self, command: PinCommand, scope: Scope) -> None:
+    def _add_pin(self, command: PinCommand, scope: Scope) -> None:
         node = scope.find(f"{self._munge}{command.node}")
         if node is None:
             self._error("unknown-node", command, f"unknown node {shown(command.node)}")
@@ -358,7 +360,7 @@ class _WorkflowLoader:
         pins = scope.pins_out if command.out else scope.pins_in
         pins.setdefault(command.number, []).append(node)
 
-    def _connect(self, command: ConnectCommand, scope: Scope) -> None:
+    def _connect_splices(self, command: ConnectCommand, scope: Scope) -> None:
         parent = scope.splices.get(f"{self._munge}{command.parent}")
         child = scope.splices.get(f"{self._munge}{command.child}")
         if parent is None or child is None:
@@ -382,7 +384,7 @@ class _WorkflowLoader:
             text = f"node {shown(orphans[0].name)} has no parent: add PIN_IN or PARENT"
             self._error("pins", command, text)
 
-    def _modify(self, command: NodeModifier, scope: Scope) -> None:
+    def _modify_nodes(self, command: NodeModifier, scope: Scope) -> None:
         if command.node.upper() == ALL_NODES:
             if isinstance(command, DoneCommand):
                 self._error("unknown-node", command, "ALL_NODES cannot be used with DONE")
@@ -424,16 +426,16 @@ def _placement_error(command: NodeCommand, key: str, scope: Scope) -> str | None
     return None
 
 
-def _relative(home: Path, folder: Path) -> str:
+def _relative_path(home: Path, folder: Path) -> str:
     """``folder`` relative to ``home``, empty when they are equal."""
     return "" if folder == home else os.path.relpath(folder, home)
 
 
-def _chain(names: list[str]) -> str:
+def _format_cycle(names: list[str]) -> str:
     text = " → ".join(shown(name) for name in names[:_NAMES_SHOWN])
     return text if len(names) <= _NAMES_SHOWN else f"{text} → …"
 
 
-def _list(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     text = ", ".join(names[:_NAMES_SHOWN])
     return text if len(names) <= _NAMES_SHOWN else f"{text}, …"

@@ -1,4 +1,4 @@
-"""The scope of one DAG or splice while loading: nodes, splices, pins, descriptions."""
+"""The names of one DAG or splice while loading: nodes, splices, pins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metlmon.dagman.submit_description import Description
 
 @dataclass(slots=True)
 class Scope:
-    """The names that are visible to the commands of one DAG or splice, as written there.
+    """The names visible to the commands of one DAG or splice, as written there.
 
     ``directory`` is DAGMan's directory while it reads the files, ``dir`` the same as stored in
     the nodes (relative to DAGMan's working directory, "" for that), ``prefix`` the prefix of

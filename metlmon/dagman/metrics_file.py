@@ -43,7 +43,7 @@ def read_metrics(path: Path, data: bytes) -> tuple[DagMetrics | None, list[Probl
     names = _NODES_OF_VERSION_1 if version == 1 else {}
     status = document.get("DagStatus", document.get("dag_status"))
 
-    def count(name: str) -> int | None:
+    def node_count(name: str) -> int | None:
         return _integer(document.get(names.get(name, name)))
 
     def job_count(name: str) -> int | None:
@@ -57,14 +57,14 @@ def read_metrics(path: Path, data: bytes) -> tuple[DagMetrics | None, list[Probl
         exitcode=_integer(document.get("exitcode")),
         dag_status=_integer(status),
         rescue_number=_integer(document.get("rescue_dag_number")),
-        total_nodes=count("total_nodes"),
-        total_nodes_run=count("total_nodes_run"),
-        nodes=count("nodes"),
-        nodes_failed=count("nodes_failed"),
-        nodes_succeeded=count("nodes_succeeded"),
-        dag_nodes=count("dag_nodes"),
-        dag_nodes_failed=count("dag_nodes_failed"),
-        dag_nodes_succeeded=count("dag_nodes_succeeded"),
+        total_nodes=node_count("total_nodes"),
+        total_nodes_run=node_count("total_nodes_run"),
+        nodes=node_count("nodes"),
+        nodes_failed=node_count("nodes_failed"),
+        nodes_succeeded=node_count("nodes_succeeded"),
+        dag_nodes=node_count("dag_nodes"),
+        dag_nodes_failed=node_count("dag_nodes_failed"),
+        dag_nodes_succeeded=node_count("dag_nodes_succeeded"),
         jobs_submitted=job_count("jobs_submitted"),
         jobs_succeeded=job_count("jobs_succeeded"),
         jobs_failed=job_count("jobs_failed"),

@@ -1,4 +1,4 @@
-"""Applies commands to existing nodes: SCRIPT, RETRY, VARS, PRIORITY, DONE and others.
+"""Applies commands to existing nodes: SCRIPT, RETRY, VARS, PRIORITY, DONE etc.
 
 Source followed: the ``Process…`` functions of DAGMan's ``parse.cpp``.
 """

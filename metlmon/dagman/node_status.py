@@ -69,7 +69,7 @@ def read_node_status(path: Path, data: bytes) -> tuple[StatusFile | None, list[P
     form), and the problems. DAGMan replaces the file by renaming, so only a copy can be
     incomplete: it then contains the complete nodes, and a problem is reported. Never raises.
     """
-    ads, closed, lines = _ads(data.decode("utf-8", "replace"))
+    ads, closed, lines = _parse_ads(data.decode("utf-8", "replace"))
     problems: list[Problem] = []
 
     def problem(kind: str, line: int | None, text: str) -> None:
@@ -82,7 +82,7 @@ def read_node_status(path: Path, data: bytes) -> tuple[StatusFile | None, list[P
     nodes: dict[str, StatusNode] = {}
     for ad in ads:
         if ad.strings.get("Type") == "NodeStatus":
-            name, node = ad.strings.get("Node"), _node(ad)
+            name, node = ad.strings.get("Node"), _parse_node(ad)
             if name is None or node is None:
                 problem("node-status", ad.line, "a node without its name or status; passed over")
             else:
@@ -104,7 +104,7 @@ def _status_file(path: Path, head: _Ad, nodes: dict[str, StatusNode]) -> StatusF
     )
 
 
-def _node(ad: _Ad) -> StatusNode | None:
+def _parse_node(ad: _Ad) -> StatusNode | None:
     status = ad.numbers.get("NodeStatus")
     if status is None or status not in _KNOWN_STATUS:
         return None
@@ -117,7 +117,7 @@ def _node(ad: _Ad) -> StatusNode | None:
     )
 
 
-def _ads(text: str) -> tuple[list[_Ad], bool, int]:
+def _parse_ads(text: str) -> tuple[list[_Ad], bool, int]:
     """The complete ads, whether the last one is closed, and the number of lines."""
     ads: list[_Ad] = []
     ad: _Ad | None = None
@@ -144,7 +144,7 @@ def _add_attribute(ad: _Ad, match: re.Match[str]) -> None:
     if number is not None:
         ad.numbers[name] = int(number)
         if name == "Timestamp":
-            ad.local = _local(match["rest"])
+            ad.local = _parse_ctime(match["rest"])
     elif string is not None:
         ad.strings[name] = _unquote(string)
     else:
@@ -164,7 +164,7 @@ def _unescape(match: re.Match[str]) -> str:
     return _ESCAPED.get(escaped, escaped)
 
 
-def _local(comment: str) -> datetime | None:
+def _parse_ctime(comment: str) -> datetime | None:
     """The access point's local time from ``; /* "Sat Nov 21 00:17:41 2026" */``."""
     match = _CTIME.search(comment)
     if match is None or match.group(1) not in _MONTHS:

@@ -1,4 +1,4 @@
-"""Parses one DAG file into typed commands, in file order, and reports its problems.
+"""Parses one DAG file into typed commands, in file order, and problems.
 
 Source followed: HTCondor manual, "DAG input file reference", and ``dag_parser.cpp`` /
 ``dag_commands.cpp`` (the parser in use since 25.5). Reads no other file: splices, includes

@@ -158,8 +158,11 @@ class Rescue:
 
 @frozen
 class StatusNode:
-    """One node of a node status file. ``status``: 0 not ready, 1 ready, 2 prerun,
-    3 submitted, 4 postrun, 5 done, 6 error, 7 futile (``DagmanUtils`` NodeStatus)."""
+    """One node of a node status file.
+
+    ``status``: 0 not ready, 1 ready, 2 prerun, 3 submitted, 4 postrun, 5 done, 6 error,
+    7 futile (``DagmanUtils`` NodeStatus).
+    """
 
     status: int
     details: str
@@ -170,10 +173,13 @@ class StatusNode:
 
 @frozen
 class StatusFile:
-    """NODE_STATUS_FILE. ``epoch`` is its Timestamp (seconds since 1970), ``local`` the same
-    time in the access point's local time from the comment beside it (naive): together
-    they give the UTC offset. ``dag_status`` here: 3 running, 5 done, 6 failed.
-    ``totals`` maps NodesTotal, NodesDone, NodesPre, … to their numbers."""
+    """The contents of a NODE_STATUS_FILE.
+
+    ``epoch`` is its Timestamp (seconds since 1970), ``local`` the same time in the access
+    point's local time from the comment beside it (naive): together they give the UTC offset.
+    ``dag_status`` here: 3 running, 5 done, 6 failed. ``totals`` maps NodesTotal, NodesDone,
+    NodesPre, … to their numbers.
+    """
 
     path: Path
     dag_files: tuple[str, ...]
@@ -186,9 +192,12 @@ class StatusFile:
 
 @frozen
 class JobstateLine:
-    """One line of a JOBSTATE_LOG. ``node`` None for INTERNAL lines, whose ``event`` is
-    DAGMAN_STARTED, DAGMAN_FINISHED, RECOVERY_STARTED, … ; ``value`` is the return value of
-    JOB_SUCCESS/JOB_FAILURE/…, or DAGMAN_FINISHED's exit code."""
+    """One line of a JOBSTATE_LOG.
+
+    ``node`` is None for INTERNAL lines, whose ``event`` is DAGMAN_STARTED, DAGMAN_FINISHED,
+    RECOVERY_STARTED, … ; ``value`` is the return value of JOB_SUCCESS/JOB_FAILURE/…, or
+    DAGMAN_FINISHED's exit code.
+    """
 
     epoch: int
     node: str | None

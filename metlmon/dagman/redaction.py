@@ -1,4 +1,4 @@
-"""Redacts secrets in the nodes, after the macros of submit descriptions are expanded.
+"""Redacts secrets in the nodes, after submit macros have been expanded.
 
 Submit descriptions name files by VARS. Their macros are expanded with the original values, so
 that a log whose name only looks like a secret is still found.
@@ -13,7 +13,7 @@ from metlmon.redact import hide_value, redact_secrets
 
 
 def redact_nodes(nodes: Iterable[Node]) -> None:
-    """Redact secrets in the VARS, the attributes and the script command lines of nodes."""
+    """Redact secrets in VARS, attributes and script command lines of nodes."""
     # Most pairs occur in many nodes.
     cached: dict[tuple[str, str], str] = {}
     scripts: dict[Script, Script] = {}

@@ -34,7 +34,7 @@ _FULL_ONLY: Final = frozenset(
 
 
 def rescue_number(name: str, dag_name: str) -> int | None:
-    """The number in a rescue file's name; None when it is not a rescue file of this DAG.
+    """The number in the name of a rescue file of this DAG; None for other files.
 
     ``dag_name`` is the name of the DAG file, the first of several on one command line: their
     rescue file is named ``x.dag_multi.rescue001``.
@@ -56,14 +56,14 @@ def read_rescue(path: Path, data: bytes) -> tuple[Rescue, list[Problem]]:
     parser = _RescueParser(path)
     lines = data.decode("utf-8", "replace").split("\n")
     for number, line in enumerate(lines[:-1], start=1):
-        parser.line(number, line.strip())
+        parser.read_line(number, line.strip())
     if lines[-1].strip():
-        parser.problem(
+        parser.add_problem(
             "torn-file",
             len(lines),
             "the last line has no end and is not used: the file is being written, or was cut",
         )
-    return parser.rescue(), parser.problems
+    return parser.result(), parser.problems
 
 
 class _RescueParser:
@@ -80,11 +80,11 @@ class _RescueParser:
         self.list_follows = False
         self.invalid: list[int] = []
 
-    def rescue(self) -> Rescue:
+    def result(self) -> Rescue:
         if self.invalid:
             rest = len(self.invalid) - 1
             also = f", nor are {rest} more lines" if rest else ""
-            self.problem(
+            self.add_problem(
                 "rescue-line", self.invalid[0], f"no line of a rescue file{also}; passed over"
             )
         number = _NUMBER.search(self.path.name)
@@ -98,16 +98,16 @@ class _RescueParser:
             failed=self.failed,
         )
 
-    def problem(self, kind: str, line: int, text: str) -> None:
+    def add_problem(self, kind: str, line: int, text: str) -> None:
         self.problems.append(Problem(kind, str(self.path), line, text, error=False))
 
-    def line(self, number: int, line: str) -> None:
+    def read_line(self, number: int, line: str) -> None:
         if line.startswith("#"):
-            self.comment(line)
-        elif line and not line.startswith("//") and not self.command(line.split()):
+            self.read_comment(line)
+        elif line and not line.startswith("//") and not self.read_command(line.split()):
             self.invalid.append(number)
 
-    def comment(self, line: str) -> None:
+    def read_comment(self, line: str) -> None:
         if self.list_follows:
             self.list_follows = False
             names = line[1:].partition(_END_OF_LIST)[0].split(",")
@@ -117,9 +117,9 @@ class _RescueParser:
         elif match := _TOTAL.match(line):
             self.total = int(match.group(1))
         elif match := _CREATED.match(line):
-            self.created = _created(match)
+            self.created = _parse_created(match)
 
-    def command(self, words: list[str]) -> bool:
+    def read_command(self, words: list[str]) -> bool:
         """Read one command; False when it does not belong in a rescue file."""
         keyword = words[0].upper().replace("-", "_")
         if keyword == "DONE" and len(words) > 1:
@@ -127,12 +127,12 @@ class _RescueParser:
         elif keyword == "RETRY" and len(words) > 2 and re.fullmatch(r"\d{1,9}", words[2]):
             self.retries[_unquote(words[1])] = int(words[2])
         elif keyword in _JOB_LIKE and len(words) > 2:
-            self.job(words[2:] if keyword == "SUBDAG" else words[1:])
+            self.read_job(words[2:] if keyword == "SUBDAG" else words[1:])
         else:
             return keyword in _FULL_ONLY
         return True
 
-    def job(self, words: list[str]) -> None:
+    def read_job(self, words: list[str]) -> None:
         """Read JOB or SUBDAG EXTERNAL of a full file: name, file, options in any order."""
         options = iter(words[2:])
         for option in options:
@@ -149,7 +149,7 @@ def _unquote(name: str) -> str:
     return name
 
 
-def _created(match: re.Match[str]) -> datetime | None:
+def _parse_created(match: re.Match[str]) -> datetime | None:
     month, day, year, hour, minute, second = map(int, match.groups())
     try:
         return datetime(year, month, day, hour, minute, second, tzinfo=UTC)

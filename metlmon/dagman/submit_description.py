@@ -1,4 +1,4 @@
-"""Parses and evaluates submit descriptions: paths of log and output, GPUs, number of jobs.
+"""Evaluates submit descriptions: paths of log and output, GPUs, number of jobs.
 
 Source followed: HTCondor manual, "condor_submit" ("Submit description file commands",
 "Macros", "If/Else"). Values of ``environment`` are dropped while reading: real files contain
@@ -115,7 +115,7 @@ class Submission:
 
 
 def is_environment(key: str) -> bool:
-    """Whether a submit command or job attribute of this name holds a job's environment."""
+    """Whether this submit command or job attribute is a job's environment."""
     name = key.lower().removeprefix("+").removeprefix("my.")
     return name in _ENVIRONMENT
 
@@ -127,7 +127,7 @@ def parse_description(lines: Iterable[str], include: Include | None = None) -> D
     open_ifs = 0
     for line in source:
         if tagged := _TAGGED.match(line):
-            value = _until(source, f"@{tagged[2]}")
+            value = _lines_until(source, f"@{tagged[2]}")
             _add_assignment(statements, tagged[1], "\n".join(value))
         elif assignment := _ASSIGNMENT.match(line):
             _add_assignment(statements, assignment[1], assignment[2].strip())
@@ -135,7 +135,7 @@ def parse_description(lines: Iterable[str], include: Include | None = None) -> D
             keyword = _Keyword(directive[1].lower())
             value_text = directive[2].strip()
             if keyword is _Keyword.QUEUE and value_text.endswith("("):
-                value_text = "\n".join([value_text, *_until(source, ")"), ")"])
+                value_text = "\n".join([value_text, *_lines_until(source, ")"), ")"])
             statements.append(_Statement(keyword, "", value_text))
             open_ifs += (keyword is _Keyword.IF) - (keyword is _Keyword.ENDIF)
             if keyword is _Keyword.QUEUE and open_ifs <= 0:
@@ -147,7 +147,7 @@ def parse_description(lines: Iterable[str], include: Include | None = None) -> D
 
 def _with_includes(lines: Iterable[str], include: Include | None) -> Iterator[str]:
     """The joined lines, with includes replaced by the lines of the files."""
-    open_files = [_joined(lines)]
+    open_files = [_join_lines(lines)]
     includes_left = _MAX_INCLUDES if include is not None else 0
     while open_files:
         line = next(open_files[-1], None)
@@ -157,10 +157,10 @@ def _with_includes(lines: Iterable[str], include: Include | None) -> Iterator[st
             yield line
         elif include is not None and includes_left:
             includes_left -= 1
-            open_files.append(_joined(include(included[1].strip()) or ()))
+            open_files.append(_join_lines(include(included[1].strip()) or ()))
 
 
-def _joined(lines: Iterable[str]) -> Iterator[str]:
+def _join_lines(lines: Iterable[str]) -> Iterator[str]:
     """Lines without comments, with continuation lines joined."""
     continued = ""
     for raw in lines:
@@ -176,7 +176,7 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
         yield continued
 
 
-def _until(source: Iterable[str], end: str) -> list[str]:
+def _lines_until(source: Iterable[str], end: str) -> list[str]:
     block = []
     for line in source:
         if line.strip() == end:
@@ -278,7 +278,7 @@ def command_values(
     _execute(description.statements, macros)
     for key, value in after.items():
         macros.set(key.lower(), value)
-    return {name: _value(macros, name) for name in names}
+    return {name: _expanded_value(macros, name) for name in names}
 
 
 #: The commands that set each field of a submission; the first one present counts.
@@ -300,11 +300,11 @@ def _evaluate(
     for key, value in after.items():
         macros.set(key.lower(), value)
     # First, since the names of its items are then not expanded in the other values.
-    count = _queue_count(queue, macros)
-    return [_value(macros, *keys) for keys in _COMMANDS], count
+    count = _count_procs(queue, macros)
+    return [_expanded_value(macros, *keys) for keys in _COMMANDS], count
 
 
-def _value(macros: _Macros, *keys: str) -> str | None:
+def _expanded_value(macros: _Macros, *keys: str) -> str | None:
     for key in keys:
         if (raw := macros.values.get(key)) is not None:
             return macros.expand(raw)
@@ -314,15 +314,15 @@ def _value(macros: _Macros, *keys: str) -> str | None:
 def _submission(expanded: Sequence[str | None], count: int | None) -> Submission:
     folder, log, output, error, gpus = [(value and value.strip()) or None for value in expanded]
     return Submission(
-        log=_path(folder or "", log),
-        output=_path(folder or "", output),
-        error=_path(folder or "", error),
+        log=_join_path(folder or "", log),
+        output=_join_path(folder or "", output),
+        error=_join_path(folder or "", error),
         request_gpus=integer(gpus) if gpus is not None and gpus.isdecimal() else None,
         queue_count=count,
     )
 
 
-def _path(folder: str, name: str | None) -> str | None:
+def _join_path(folder: str, name: str | None) -> str | None:
     return posixpath.join(folder, name) if name is not None and folder else name
 
 
@@ -372,8 +372,8 @@ def _condition_holds(condition: str, macros: _Macros) -> bool:
     return holds != negated
 
 
-def _queue_count(text: str, macros: _Macros) -> int | None:
-    """The number of procs of ``queue TEXT``: 1 if empty, None if items are in other files."""
+def _count_procs(text: str, macros: _Macros) -> int | None:
+    """The number of procs of ``queue TEXT``; None if its items are in other files."""
     expanded = macros.expand(text)
     if expanded is None:
         return None
@@ -427,7 +427,7 @@ class QueueStatements:
         if self.has_templates:
             names = (tuple(before), tuple(after))
             if names not in self._templates:
-                self._templates[names] = _template(self._description, *names)
+                self._templates[names] = _build_template(self._description, *names)
             template = self._templates[names]
             if template is not None:
                 result = template.render((*before.values(), *after.values()))
@@ -478,10 +478,10 @@ class _Template:
         return _submission(expanded, self.queue_count)
 
 
-def _template(
+def _build_template(
     description: Description, before: tuple[str, ...], after: tuple[str, ...]
 ) -> _Template | None:
-    """Evaluate the description for any values of these names; None if a value is too long."""
+    """Evaluate for any values of these names; None if a result is too long."""
     marks = [f"{_MARK}{index}{_MARK}" for index in range(len(before) + len(after))]
     expanded, count = _evaluate(
         description,
@@ -490,12 +490,12 @@ def _template(
     )
     if any(value and len(value) > _MAX_TEMPLATE_VALUE for value in expanded):
         return None
-    parts = tuple(_part(value) for value in expanded)
+    parts = tuple(_template_part(value) for value in expanded)
     constant = None if any(indices for _, indices in parts) else _submission(expanded, count)
     return _Template(parts, count, constant)
 
 
-def _part(value: str | None) -> tuple[str | None, tuple[int, ...]]:
+def _template_part(value: str | None) -> tuple[str | None, tuple[int, ...]]:
     indices = tuple(int(index) for index in _MARKED.findall(value or ""))
     if value is None or not indices:
         return value, ()

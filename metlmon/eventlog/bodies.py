@@ -110,22 +110,22 @@ _TRANSFERS: Final[Mapping[str, Transfer]] = {
 }
 
 
-def _after(text: str, prefix: str) -> str:
+def _text_after(text: str, prefix: str) -> str:
     return text.partition(prefix)[2].strip()
 
 
-def _prose(lines: Iterable[str]) -> str | None:
+def _join_prose(lines: Iterable[str]) -> str | None:
     """Join lines of free text; None when there is none."""
     return "\n".join(line.strip() for line in lines).strip() or None
 
 
-def _counts(lines: Lines) -> dict[str, int]:
+def _parse_counts(lines: Lines) -> dict[str, int]:
     """The exact numbers of ``N  -  Label`` lines, by label."""
     matches = (_COUNTED.match(line) for line in lines)
     return {match[2]: int(match[1]) for match in matches if match}
 
 
-def _termination(lines: Lines) -> tuple[bool | None, int | None, int | None]:
+def _parse_termination(lines: Lines) -> tuple[bool | None, int | None, int | None]:
     """(normal, return value, signal) from the first line that reports it."""
     for line in lines:
         if match := _RETURNED.match(line):
@@ -135,11 +135,11 @@ def _termination(lines: Lines) -> tuple[bool | None, int | None, int | None]:
     return None, None, None
 
 
-def _first(pattern: re.Pattern[str], lines: Lines) -> str | None:
+def _first_match(pattern: re.Pattern[str], lines: Lines) -> str | None:
     return next((match[1] for line in lines if (match := pattern.match(line))), None)
 
 
-def _notes(lines: Lines) -> tuple[str | None, str | None, list[str], list[str]]:
+def _parse_notes(lines: Lines) -> tuple[str | None, str | None, list[str], list[str]]:
     """(node, batch name, user notes, warnings) of 000 and 035.
 
     A structured note takes precedence over a ``DAG Node:`` line.
@@ -160,15 +160,15 @@ def _notes(lines: Lines) -> tuple[str | None, str | None, list[str], list[str]]:
     return structured.get("dagnodename") or node, structured.get("jobbatchname"), notes, warnings
 
 
-def _submit(text: str, lines: Lines) -> Submit:
+def _parse_submit(text: str, lines: Lines) -> Submit:
     if len(lines) == 1 and (only := _NODE_ALONE.fullmatch(lines[0])):
-        return Submit(_after(text, "from host:"), only[1], None, (), ())
-    node, batch_name, notes, warnings = _notes(lines)
-    return Submit(_after(text, "from host:"), node, batch_name, tuple(notes), tuple(warnings))
+        return Submit(_text_after(text, "from host:"), only[1], None, (), ())
+    node, batch_name, notes, warnings = _parse_notes(lines)
+    return Submit(_text_after(text, "from host:"), node, batch_name, tuple(notes), tuple(warnings))
 
 
-def _execute(text: str, lines: Lines) -> Execute:
-    host, alias = _host(text)
+def _parse_execute(text: str, lines: Lines) -> Execute:
+    host, alias = _parse_host(text)
     has_any = False
     strings: dict[str, str | None] = {}
     integers: dict[str, int | None] = {}
@@ -178,7 +178,7 @@ def _execute(text: str, lines: Lines) -> Execute:
             has_any = True
             continue
         is_short = len(line) <= _REPEATED_LENGTH
-        attribute = _cached_machine_attribute(line) if is_short else _machine_attribute(line)
+        attribute = _cached_machine_attribute(line) if is_short else _parse_machine_attribute(line)
         if attribute is None:
             continue
         has_any = True
@@ -208,13 +208,13 @@ def _execute(text: str, lines: Lines) -> Execute:
     )
 
 
-def _host(text: str) -> tuple[str, str | None]:
+def _parse_host(text: str) -> tuple[str, str | None]:
     """The address after ``on host:``, and its alias."""
     return _cached_host(text) if len(text) <= _REPEATED_LENGTH else _read_host(text)
 
 
 def _read_host(text: str) -> tuple[str, str | None]:
-    host = _after(text, "on host:")
+    host = _text_after(text, "on host:")
     alias = _ALIAS.search(host)
     return host, alias[1] if alias else None
 
@@ -222,7 +222,7 @@ def _read_host(text: str) -> tuple[str, str | None]:
 _cached_host = lru_cache(maxsize=1024)(_read_host)
 
 
-def _gpu(record: str) -> _Gpu:
+def _parse_gpu(record: str) -> _Gpu:
     usual = None
     if len(record) <= _LONGEST_USUAL_GPU and "\\" not in record:
         usual = _USUAL_GPU.search(record)
@@ -234,8 +234,8 @@ def _gpu(record: str) -> _Gpu:
     )
 
 
-def _machine_attribute(line: str) -> tuple[str | None, str | int | _Gpu | None] | None:
-    """(attribute in lower case, value) of a line: machine attribute, slot or GPU record.
+def _parse_machine_attribute(line: str) -> tuple[str | None, str | int | _Gpu | None] | None:
+    """(attribute in lower case, value) of a line of a machine's ad, slot or GPU.
 
     The attribute is None when it is not used; the result is None for any other line. Cached,
     since a machine logs the same lines each time.
@@ -249,21 +249,21 @@ def _machine_attribute(line: str) -> tuple[str | None, str | int | _Gpu | None] 
         return None
     name, value = attribute[0].lower(), attribute[1]
     if name.startswith("gpus_") and value.startswith("["):
-        return name, _gpu(value)
+        return name, _parse_gpu(value)
     if name in _INTEGERS:
         return name, classad.integer(value)
     return (name, classad.string(value)) if name in _STRINGS else (None, None)
 
 
-_cached_machine_attribute = lru_cache(maxsize=4096)(_machine_attribute)
+_cached_machine_attribute = lru_cache(maxsize=4096)(_parse_machine_attribute)
 
 
-def _evicted(text: str, lines: Lines) -> Evicted:
+def _parse_evicted(text: str, lines: Lines) -> Evicted:
     code = _CODE_IN_TEXT.search(text)
     flag = next((match for line in lines if (match := _FLAG.match(line))), None)
-    counts = _counts(lines)
+    counts = _parse_counts(lines)
     requeued = flag is not None and "requeued" in flag[2]
-    _, return_value, signal = _termination(lines)
+    _, return_value, signal = _parse_termination(lines)
     return Evicted(
         code=int(code[1]) if code else None,
         subcode=int(code[2]) if code else None,
@@ -278,7 +278,7 @@ def _evicted(text: str, lines: Lines) -> Evicted:
     )
 
 
-def _usual_eviction(text: str, body: str) -> Evicted | None:
+def _parse_usual_eviction(text: str, body: str) -> Evicted | None:
     match = _USUAL_EVICTION.fullmatch(body)
     if match is None:
         return None
@@ -299,17 +299,17 @@ def _usual_eviction(text: str, body: str) -> Evicted | None:
 
 
 def _eviction_reason(lines: Lines, requeued: bool) -> str | None:
-    """The text after ``Reason:``; the requeue form writes it bare, after the exit status."""
+    """The text after ``Reason:``; the requeue form omits that label."""
     for number, line in enumerate(lines):
         bare = requeued and not _STRUCTURED.match(line) and bool(line.strip())
         if bare or line.strip().startswith("Reason:"):
-            return _prose(
-                [line.strip().removeprefix("Reason:"), *_until_table(lines[number + 1 :])]
+            return _join_prose(
+                [line.strip().removeprefix("Reason:"), *_lines_before_table(lines[number + 1 :])]
             )
     return None
 
 
-def _until_table(lines: Lines) -> list[str]:
+def _lines_before_table(lines: Lines) -> list[str]:
     prose: list[str] = []
     for line in lines:
         if _STRUCTURED.match(line):
@@ -318,7 +318,7 @@ def _until_table(lines: Lines) -> list[str]:
     return prose
 
 
-def _usual_termination(text: str, body: str) -> Terminated | None:
+def _parse_usual_termination(text: str, body: str) -> Terminated | None:
     match = _USUAL_TERMINATION.fullmatch(body)
     if match is None:
         return None
@@ -337,15 +337,15 @@ def _usual_termination(text: str, body: str) -> Terminated | None:
     )
 
 
-def _terminated(text: str, lines: Lines) -> Terminated:
-    normal, return_value, signal = _termination(lines)
-    counts = {label.rpartition(" ")[0]: count for label, count in _counts(lines).items()}
-    ended = _first(_TERMINATED_AT, lines)
+def _parse_terminated(text: str, lines: Lines) -> Terminated:
+    normal, return_value, signal = _parse_termination(lines)
+    counts = {label.rpartition(" ")[0]: count for label, count in _parse_counts(lines).items()}
+    ended = _first_match(_TERMINATED_AT, lines)
     return Terminated(
         normal=normal,
         return_value=return_value,
         signal=signal,
-        core_file=_first(_CORE, lines),
+        core_file=_first_match(_CORE, lines),
         run_bytes_sent=counts.get("Run Bytes Sent By"),
         run_bytes_received=counts.get("Run Bytes Received By"),
         total_bytes_sent=counts.get("Total Bytes Sent By"),
@@ -355,9 +355,9 @@ def _terminated(text: str, lines: Lines) -> Terminated:
     )
 
 
-def _image_size(text: str, lines: Lines) -> ImageSize:
+def _parse_image_size(text: str, lines: Lines) -> ImageSize:
     size = _IMAGE_SIZE.match(text)
-    counts = _counts(lines)
+    counts = _parse_counts(lines)
     return ImageSize(
         image_kb=int(size[1]) if size else None,
         memory_mb=counts.get("MemoryUsage of job (MB)"),
@@ -365,47 +365,47 @@ def _image_size(text: str, lines: Lines) -> ImageSize:
     )
 
 
-def _shadow_exception(text: str, lines: Lines) -> ShadowException:
-    counts = _counts(lines)
+def _parse_shadow_exception(text: str, lines: Lines) -> ShadowException:
+    counts = _parse_counts(lines)
     return ShadowException(
-        reason=_prose(_until_table(lines)) or "",
+        reason=_join_prose(_lines_before_table(lines)) or "",
         bytes_sent=counts.get("Run Bytes Sent By Job"),
         bytes_received=counts.get("Run Bytes Received By Job"),
     )
 
 
-def _generic(text: str, lines: Lines) -> Generic:
+def _parse_generic(text: str, lines: Lines) -> Generic:
     return Generic("\n".join([text, *lines]).rstrip())
 
 
-def _aborted(text: str, lines: Lines) -> Aborted:
-    return Aborted(_prose(lines))
+def _parse_aborted(text: str, lines: Lines) -> Aborted:
+    return Aborted(_join_prose(lines))
 
 
-def _until_code(lines: Lines) -> tuple[str | None, int | None, int | None]:
+def _parse_reason_and_code(lines: Lines) -> tuple[str | None, int | None, int | None]:
     """(prose, code, subcode); the last code line counts, since reasons may quote one."""
     for number in range(len(lines) - 1, -1, -1):
         if match := _CODE.fullmatch(lines[number]):
-            return _prose(lines[:number]), int(match[1]), int(match[2])
-    return _prose(lines), None, None
+            return _join_prose(lines[:number]), int(match[1]), int(match[2])
+    return _join_prose(lines), None, None
 
 
-def _held(text: str, lines: Lines) -> Held:
-    reason, code, subcode = _until_code(lines)
+def _parse_held(text: str, lines: Lines) -> Held:
+    reason, code, subcode = _parse_reason_and_code(lines)
     return Held(None if reason == "Reason unspecified" else reason, code, subcode)
 
 
-def _released(text: str, lines: Lines) -> Released:
-    return Released(_prose(lines))
+def _parse_released(text: str, lines: Lines) -> Released:
+    return Released(_join_prose(lines))
 
 
-def _post_script(text: str, lines: Lines) -> PostScript:
-    normal, return_value, signal = _termination(lines)
-    return PostScript(_first(_DAG_NODE, lines), normal, return_value, signal)
+def _parse_post_script(text: str, lines: Lines) -> PostScript:
+    normal, return_value, signal = _parse_termination(lines)
+    return PostScript(_first_match(_DAG_NODE, lines), normal, return_value, signal)
 
 
-def _remote_error(text: str, lines: Lines) -> RemoteError:
-    message, code, subcode = _until_code(lines)
+def _parse_remote_error(text: str, lines: Lines) -> RemoteError:
+    message, code, subcode = _parse_reason_and_code(lines)
     source = _REMOTE_ERROR.fullmatch(text)
     return RemoteError(
         warning=source is not None and source[1] == "Message",
@@ -416,41 +416,41 @@ def _remote_error(text: str, lines: Lines) -> RemoteError:
     )
 
 
-def _disconnected(text: str, lines: Lines) -> ConnectionEvent:
-    return _connection(lines, "reconnect to ")
+def _parse_disconnected(text: str, lines: Lines) -> ConnectionEvent:
+    return _parse_connection(lines, "reconnect to ")
 
 
-def _reconnected(text: str, lines: Lines) -> ConnectionEvent:
-    return ConnectionEvent(None, _after(text, "reconnected to") or None)
+def _parse_reconnected(text: str, lines: Lines) -> ConnectionEvent:
+    return ConnectionEvent(None, _text_after(text, "reconnected to") or None)
 
 
-def _connection(lines: Lines, before_host: str) -> ConnectionEvent:
+def _parse_connection(lines: Lines, before_host: str) -> ConnectionEvent:
     """022 and 024: the reason's lines, then one that names the host."""
     reason: list[str] = []
     for line in lines:
         stripped = line.strip()
         if stripped.startswith(("Trying to reconnect to", "Can not reconnect to")):
-            host = _after(stripped, before_host).removesuffix(", rescheduling job")
-            return ConnectionEvent(_prose(reason), host.partition(" <")[0] or None)
+            host = _text_after(stripped, before_host).removesuffix(", rescheduling job")
+            return ConnectionEvent(_join_prose(reason), host.partition(" <")[0] or None)
         reason.append(line)
-    return ConnectionEvent(_prose(reason), None)
+    return ConnectionEvent(_join_prose(reason), None)
 
 
-def _pre_skip(text: str, lines: Lines) -> PreSkip:
-    return PreSkip(_first(_DAG_NODE, lines))
+def _parse_pre_skip(text: str, lines: Lines) -> PreSkip:
+    return PreSkip(_first_match(_DAG_NODE, lines))
 
 
-def _cluster_submit(text: str, lines: Lines) -> ClusterSubmit:
-    return ClusterSubmit(_after(text, "from host:"), _notes(lines)[0])
+def _parse_cluster_submit(text: str, lines: Lines) -> ClusterSubmit:
+    return ClusterSubmit(_text_after(text, "from host:"), _parse_notes(lines)[0])
 
 
-def _cluster_remove(text: str, lines: Lines) -> ClusterRemove:
-    completion = _first(_MATERIALIZED, lines)
+def _parse_cluster_remove(text: str, lines: Lines) -> ClusterRemove:
+    completion = _first_match(_MATERIALIZED, lines)
     others = [line for line in lines if not _MATERIALIZED.match(line)]
-    return ClusterRemove(completion == "Complete" if completion else None, _prose(others))
+    return ClusterRemove(completion == "Complete" if completion else None, _join_prose(others))
 
 
-def _file_transfer(text: str, lines: Lines) -> FileTransfer:
+def _parse_file_transfer(text: str, lines: Lines) -> FileTransfer:
     seconds: int | None = None
     host: str | None = None
     for line in (line.strip() for line in lines):
@@ -462,32 +462,32 @@ def _file_transfer(text: str, lines: Lines) -> FileTransfer:
 
 
 _PARSERS: Final[Mapping[int, Callable[[str, Lines], Detail]]] = {
-    0: _submit,
-    1: _execute,
-    4: _evicted,
-    5: _terminated,
-    6: _image_size,
-    7: _shadow_exception,
-    8: _generic,
-    9: _aborted,
-    12: _held,
-    13: _released,
-    15: _terminated,
-    16: _post_script,
-    21: _remote_error,
-    22: _disconnected,
-    23: _reconnected,
-    24: _disconnected,
-    34: _pre_skip,
-    35: _cluster_submit,
-    36: _cluster_remove,
-    40: _file_transfer,
+    0: _parse_submit,
+    1: _parse_execute,
+    4: _parse_evicted,
+    5: _parse_terminated,
+    6: _parse_image_size,
+    7: _parse_shadow_exception,
+    8: _parse_generic,
+    9: _parse_aborted,
+    12: _parse_held,
+    13: _parse_released,
+    15: _parse_terminated,
+    16: _parse_post_script,
+    21: _parse_remote_error,
+    22: _parse_disconnected,
+    23: _parse_reconnected,
+    24: _parse_disconnected,
+    34: _parse_pre_skip,
+    35: _parse_cluster_submit,
+    36: _parse_cluster_remove,
+    40: _parse_file_transfer,
 }
 
 
 _USUAL: Final[Mapping[int, Callable[[str, str], Detail | None]]] = {
-    4: _usual_eviction,
-    5: _usual_termination,
+    4: _parse_usual_eviction,
+    5: _parse_usual_termination,
 }
 
 _REPEATED: Final = frozenset({9, 12, 13, 40})
@@ -507,12 +507,12 @@ def detail(number: int, text: str, body: str) -> Detail | None:
         return _cached_detail(number, text, body)
     parse_usual = _USUAL.get(number)
     usual = parse_usual(text, body) if parse_usual else None
-    return usual if usual is not None else _line_by_line(number, text, body)
+    return usual if usual is not None else _parse_detail(number, text, body)
 
 
-def _line_by_line(number: int, text: str, body: str) -> Detail | None:
+def _parse_detail(number: int, text: str, body: str) -> Detail | None:
     parser = _PARSERS.get(number)
     return parser(text, body.split("\n") if body else ()) if parser else None
 
 
-_cached_detail = lru_cache(maxsize=4096)(_line_by_line)
+_cached_detail = lru_cache(maxsize=4096)(_parse_detail)

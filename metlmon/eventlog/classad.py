@@ -1,4 +1,4 @@
-"""Parses the ClassAd literals of event logs: strings, integers, ``Name = value`` lines.
+"""Parses ClassAd literals: strings, integers, ``Name = value`` lines.
 
 Source followed: "ClassAd Mechanism > Literals" of the HTCondor manual. Nothing is
 evaluated: a value that is an expression is not a literal and is read as None.
@@ -28,7 +28,7 @@ def _unescape(text: str) -> str:
 
 
 def string(expression: str) -> str | None:
-    r"""The value of a string literal (``\"`` and ``\\`` unescaped), or None for anything else."""
+    r"""The value of a string literal (``\"`` and ``\\`` unescaped), else None."""
     match = _STRING.fullmatch(expression.strip())
     return _unescape(match[1]) if match else None
 

@@ -1,4 +1,4 @@
-"""Parses logs whose events are attribute lists: the common part of XML and JSON logs.
+"""Parses logs of attribute lists: the common part of XML and JSON logs.
 
 Source followed: ``ReadUserLog::readEventClassad`` in ``read_user_log.cpp`` and
 ``ULogEvent::initFromClassAd`` in ``condor_event.cpp``. There are no separators: an event is
@@ -19,8 +19,9 @@ from metlmon.frozen import frozen
 
 @frozen
 class TextSpan:
-    """The span of one attribute list: [``start``, ``end``); ``after`` is past its newline.
+    """The span of one attribute list: [``start``, ``end``).
 
+    ``after`` is the offset after its newline.
     ``whole`` is False when it is cut off by the next one, which begins at ``end``, on the
     same line if ``glued``.
     """
@@ -63,10 +64,10 @@ def parse(
         span = syntax.find(data, log.offset)
         if span is None:
             if final:
-                log.tail()
+                log.read_tail()
             break
-        log.list(span)
-    return log.parsed()
+        log.read_list(span)
+    return log.result()
 
 
 class _ClassAdLog:
@@ -82,51 +83,51 @@ class _ClassAdLog:
         self._last = position.last
         self._syntax = syntax
 
-    def parsed(self) -> Parsed:
+    def result(self) -> Parsed:
         year = self._last.year if self._last is not None else self._start.year
         after = Position(
             self._start.offset + self.offset, self._line, self._start.form, year, self._last
         )
         return Parsed(tuple(self.events), tuple(self.warnings), after)
 
-    def list(self, span: TextSpan) -> None:
+    def read_list(self, span: TextSpan) -> None:
         """Read one list and the bytes before it."""
-        self._junk(span.start)
+        self._warn_about_junk(span.start)
         raw = self._data[span.start : span.end]
         ad = self._syntax.read(raw) if span.whole else None
         glued_start = self._syntax.find_glued(raw) if ad is None else None
         if ad is not None:
-            self._event(raw, ad, damaged=False)
+            self._add_event(raw, ad, damaged=False)
         elif glued_start is not None:
-            self._cut(raw[:glued_start], glued=True)
+            self._read_cut(raw[:glued_start], glued=True)
             self._advance(span.start + glued_start)
             whole = raw[glued_start:]
-            self._event(whole, self._syntax.read(whole) or {}, damaged=False)
+            self._add_event(whole, self._syntax.read(whole) or {}, damaged=False)
         elif span.whole:
-            self._event(raw, self._syntax.salvage(raw), damaged=True)
+            self._add_event(raw, self._syntax.salvage(raw), damaged=True)
             self.warnings.append(warning_text.bad_header(raw, self._line))
         else:
-            self._cut(raw, span.glued)
+            self._read_cut(raw, span.glued)
         self._advance(span.after)
 
-    def tail(self) -> None:
+    def read_tail(self) -> None:
         """Read what follows the last whole list of a log that will not grow."""
         rest = self._data[self.offset :]
         start = self._syntax.find_start(rest)
-        self._junk(self.offset + (len(rest) if start is None else start))
+        self._warn_about_junk(self.offset + (len(rest) if start is None else start))
         if start is not None:
             raw = rest[start:]
             ad = self._syntax.read(raw)
-            event = self._event(raw, ad or self._syntax.salvage(raw), damaged=ad is None)
+            event = self._add_event(raw, ad or self._syntax.salvage(raw), damaged=ad is None)
             if event is not None and event.damaged:
                 self.warnings.append(
                     warning_text.unterminated(_event_label(event), self._line, None)
                 )
         self._advance(len(self._data))
 
-    def _cut(self, raw: bytes, glued: bool) -> None:
+    def _read_cut(self, raw: bytes, glued: bool) -> None:
         """Read a list that is cut off by the next one."""
-        event = self._event(raw, self._syntax.salvage(raw), damaged=True)
+        event = self._add_event(raw, self._syntax.salvage(raw), damaged=True)
         cut = _event_label(event) if event is not None else "an event that cannot be read"
         line = self._line + raw.count(b"\n")
         if glued:
@@ -138,7 +139,7 @@ class _ClassAdLog:
         self._line += self._data.count(b"\n", self.offset, offset)
         self.offset = offset
 
-    def _junk(self, end: int) -> None:
+    def _warn_about_junk(self, end: int) -> None:
         junk = self._data[self.offset : end]
         if nuls := junk.count(b"\0"):
             self.warnings.append(warning_text.nul_bytes(nuls, self._line))
@@ -149,7 +150,7 @@ class _ClassAdLog:
             self.warnings.append(warning_text.garbage(content, line))
         self._advance(end)
 
-    def _event(self, raw: bytes, ad: Ad, damaged: bool) -> Event | None:
+    def _add_event(self, raw: bytes, ad: Ad, damaged: bool) -> Event | None:
         """Add the event that ``ad`` describes; warn when required attributes are missing.
 
         HTCondor omits an id that is -1; in a damaged event it may have been lost instead.

@@ -132,29 +132,29 @@ class _FastParser:
             if other:
                 self._line += _LINES_OF_006 * (index - counted)
                 counted = index
-                self._piece(other, index)
+                self._read_piece(other, index)
         self._line += _LINES_OF_006 * (len(self._ids) - counted)
-        images = self._image_sizes()
+        images = self._sum_image_sizes()
         events, stamps = self._events, self._stamps
         if images:
             self._check_submissions(images)
         first = self._first
         if first is None and stamps:
-            first = self._time(stamps[0])
-        last = self._last if self._others[-1] or not stamps else self._time(stamps[-1])
+            first = self._parse_time(stamps[0])
+        last = self._last if self._others[-1] or not stamps else self._parse_time(stamps[-1])
         year = self._start.year if last is None else last.year
         after = Position(offset, self._line, LogFormat.TEXT, year, last)
         return FastResult(tuple(events), images, tuple(self._warnings), after, first)
 
-    def _piece(self, blocks: bytes, before: int) -> None:
+    def _read_piece(self, blocks: bytes, before: int) -> None:
         """Read the whole events that follow ``before`` usual 006 events."""
         if not blocks.endswith(_END):
             raise _NotFastPath
         line, events = self._line, len(self._events)
         if before > self._passed:
-            self._last, self._passed = self._time(self._stamps[before - 1]), before
+            self._last, self._passed = self._parse_time(self._stamps[before - 1]), before
         try:
-            self._read(blocks)
+            self._read_events(blocks)
         except _NotFastPath:
             # One cut-off event; the events around it have the usual form.
             del self._events[events:]
@@ -171,7 +171,7 @@ class _FastParser:
             if not before:
                 self._first = self._events[0].time
 
-    def _time(self, stamp: bytes) -> datetime:
+    def _parse_time(self, stamp: bytes) -> datetime:
         time = self._times.get(stamp)
         if time is None:
             parsed = timestamps.iso(stamp.decode("ascii"))
@@ -180,7 +180,7 @@ class _FastParser:
             time = self._times[stamp] = parsed
         return time
 
-    def _job(self, ids: bytes) -> Job:
+    def _parse_job(self, ids: bytes) -> Job:
         job = self._jobs.get(ids)
         if job is None:
             match = _IDS.fullmatch(ids)
@@ -191,7 +191,7 @@ class _FastParser:
 
     # --- 006 ----------------------------------------------------------------------------
 
-    def _image_sizes(self) -> tuple[ImageSizes, ...]:
+    def _sum_image_sizes(self) -> tuple[ImageSizes, ...]:
         sums: dict[bytes, _ImageSizeSum] = {}
         get = sums.get
         for ids, stamp, memory in zip(self._ids, self._stamps, self._memory, strict=True):
@@ -212,7 +212,11 @@ class _FastParser:
             )
         return tuple(
             ImageSizes(
-                *self._job(ids), job.updates, self._time(job.first), self._time(job.last), job.size
+                *self._parse_job(ids),
+                job.updates,
+                self._parse_time(job.first),
+                self._parse_time(job.last),
+                job.size,
             )
             for ids, job in sums.items()
         )
@@ -223,12 +227,12 @@ class _FastParser:
         The pattern guarantees valid minutes and seconds.
         """
         if self._until is not None:
-            latest = self._time(last)
+            latest = self._parse_time(last)
             if latest.tzinfo is not None or latest > self._until:
                 raise _NotFastPath
         if _HOUR(first) != _HOUR(last):
             for hour in set(map(_HOUR, self._stamps)):
-                self._time(hour + b":00:00")
+                self._parse_time(hour + b":00:00")
 
     def _check_submissions(self, images: Sequence[ImageSizes]) -> None:
         """Check that no 006 event is older than its job's 000.
@@ -245,7 +249,7 @@ class _FastParser:
 
     # --- all others ---------------------------------------------------------------------
 
-    def _read(self, blocks: bytes) -> None:
+    def _read_events(self, blocks: bytes) -> None:
         """Read a sequence of whole events.
 
         All in one loop: each function call would cost a tenth of an event's time.
@@ -271,8 +275,8 @@ class _FastParser:
                 raise _NotFastPath from None
             text, _, body = decoded.partition("\n")
             kind = _EVENT_NUMBERS[number]
-            job = jobs.get(ids) or self._job(ids)
-            time = times.get(stamp) or self._time(stamp)
+            job = jobs.get(ids) or self._parse_job(ids)
+            time = times.get(stamp) or self._parse_time(stamp)
             fields = detail(kind, text, body)
             append(_event(Event, (kind, *job, time, text, body, fields, line, False)))
             after = end + len(_END)

@@ -1,4 +1,4 @@
-"""Parses event headers of the text form: ``NNN (C.P.S) DATE[.frac][Z] first text``.
+"""Parses text-form event headers: ``NNN (C.P.S) DATE[.frac][Z] first text``.
 
 Source followed: ``ULogEvent::readHeader`` and ``formatHeader`` in ``condor_event.cpp``.
 """
@@ -62,7 +62,7 @@ KNOWN_NUMBERS: Final = frozenset({*range(48), *range(100, 112)})
 
 
 class Header(NamedTuple):
-    """A parsed header; a tuple, since one is created per event, in a third of the time.
+    """A parsed header; a tuple, created in a third of the time of a dataclass.
 
     ``start`` is the offset of the header and ``text_start`` that of its text, in the bytes
     it was read from; ``stamp`` is its date as written.

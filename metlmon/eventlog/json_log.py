@@ -1,4 +1,4 @@
-"""Parses the JSON form of event logs: objects in sequence, pretty-printed or one per line.
+"""Parses the JSON form of event logs: pretty-printed objects or one per line.
 
 Source followed: ``classad::ClassAdJsonUnParser``. A string never contains a raw newline, so
 each line by itself shows whether it is complete.
@@ -57,13 +57,13 @@ class Json:
                 if symbol == ord("{"):
                     begin, depth = offset, [symbol]
             elif symbol == ord("{") and _is_new(data, offset, depth):
-                return _cut(data, begin, offset)
+                return _cut_span(data, begin, offset)
             elif symbol in b"{[":
                 depth.append(symbol)
             else:
                 depth.pop()
                 if not depth:
-                    return _closed(data, begin, token.end())
+                    return _closed_span(data, begin, token.end())
         return None
 
     def find_start(self, data: bytes) -> int | None:
@@ -79,7 +79,7 @@ class Json:
             return None
         if not isinstance(ad, dict):
             return None
-        return {_text(name): _value(value) for name, value in ad.items()}
+        return {_clean_text(name): _attribute_value(value) for name, value in ad.items()}
 
     def salvage(self, data: bytes) -> Ad:
         """See :class:`metlmon.eventlog.classad_log.Syntax`."""
@@ -87,7 +87,7 @@ class Json:
         attributes: dict[str, Value] = {}
         for name, value in _PAIR.findall(text):
             try:
-                attributes.setdefault(name, _value(json.loads(value)))
+                attributes.setdefault(name, _attribute_value(json.loads(value)))
             except ValueError:
                 continue
         return attributes
@@ -117,7 +117,7 @@ def _is_new(data: bytes, brace: int, depth: list[int]) -> bool:
     return before not in ((b":",) if depth[-1] == ord("{") else (b"[", b","))
 
 
-def _cut(data: bytes, begin: int, brace: int) -> TextSpan | None:
+def _cut_span(data: bytes, begin: int, brace: int) -> TextSpan | None:
     """The span of an object that is cut off by the ``{`` at ``brace``.
 
     In mid-line and followed by more text, as with one event per line, that brace may
@@ -134,8 +134,8 @@ def _cut(data: bytes, begin: int, brace: int) -> TextSpan | None:
     return TextSpan(begin, newline, newline + 1, whole=False)
 
 
-def _closed(data: bytes, begin: int, end: int) -> TextSpan | None:
-    """The span of a closed object; None until the bytes after it end or continue its line."""
+def _closed_span(data: bytes, begin: int, end: int) -> TextSpan | None:
+    """The span of a closed object; None until the bytes that follow are known."""
     follows = data[end : end + 2]
     if follows.startswith(b"\n"):
         return TextSpan(begin, end, end + 1)
@@ -144,21 +144,21 @@ def _closed(data: bytes, begin: int, end: int) -> TextSpan | None:
     return TextSpan(begin, end, end) if follows not in (b"", b"\r") else None
 
 
-def _value(value: Value, depth: int = _MAX_DEPTH) -> Value:
+def _attribute_value(value: Value, depth: int = _MAX_DEPTH) -> Value:
     """Convert a JSON value to an attribute value; expressions are ``"/Expr(…)/"``."""
     if isinstance(value, str):
-        text = _text(value)
+        text = _clean_text(value)
         match = _EXPRESSION.fullmatch(text)
         return Expression(match[1]) if match else text
     if isinstance(value, Mapping):
         inner = value.items() if depth else ()
-        return {_text(name): _value(item, depth - 1) for name, item in inner}
+        return {_clean_text(name): _attribute_value(item, depth - 1) for name, item in inner}
     if isinstance(value, list):
-        return [_value(item, depth - 1) for item in value] if depth else []
+        return [_attribute_value(item, depth - 1) for item in value] if depth else []
     return value
 
 
-def _text(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Remove NULs, as for the text form, and replace lone surrogates."""
     return (
         text

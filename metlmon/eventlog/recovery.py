@@ -122,9 +122,10 @@ class _ScanPosition:
 def find_fragments(
     block: bytes, line: int, calendar: Calendar
 ) -> tuple[list[LogFragment], LogWarning | None]:
-    """Find the headers in ``block``, the bytes between two separators from ``line`` on.
+    """Find the headers in ``block``, the bytes between two separators.
 
-    Also returns at most one warning, about text that may have been a header.
+    ``line`` is the line number of its first line. Also returns at most one warning, about
+    text that may have been a header.
     """
     position = _ScanPosition(line)
     fragments: list[LogFragment] = []
@@ -149,9 +150,7 @@ def find_fragments(
     return fragments, ambiguous
 
 
-def without_torn_separator(
-    block: bytes, fragment: LogFragment, next_fragment: LogFragment
-) -> tuple[int, bool]:
+def event_end(block: bytes, fragment: LogFragment, next_fragment: LogFragment) -> tuple[int, bool]:
     """The end of the event at ``fragment``, and whether it was cut off.
 
     When the next fragment is glued to the separator itself, the event is complete.
@@ -164,7 +163,7 @@ def without_torn_separator(
 
 
 def _is_whole(block: bytes, header: Header) -> bool:
-    """Whether a mid-line header and what follows it have the form that HTCondor writes."""
+    """Whether a mid-line header and the text after it are as HTCondor writes them."""
     if header.number not in KNOWN_NUMBERS or not _STRICT_IDS.match(block, header.start):
         return False
     line_end = block.find(b"\n", header.text_start, header.text_start + _LONGEST_FIRST_TEXT)
@@ -194,7 +193,7 @@ def _body_fits(body: bytes, number: int) -> bool:
 
 
 def _is_glued(block: bytes, header: Header, within: Header, line_start: int) -> bool:
-    """Whether a whole mid-line header cuts off the event ``within``, or is quoted by it."""
+    """Whether a whole mid-line header cuts off the event ``within``, not quoted by it."""
     if within.number in _OWN_TEXT:
         return False
     if line_start <= within.start or within.number in _NO_PROSE:

@@ -1,4 +1,4 @@
-"""Parses the text form of a job event log: headers, bodies, and separators ``...``.
+"""Parses the text form of event logs: headers, bodies, and separators ``...``.
 
 Source followed: ``ReadUserLog::readEventNormal`` in ``read_user_log.cpp``. An event is
 complete when its separator is. Every decision depends only on the bytes between two
@@ -36,11 +36,11 @@ def parse(data: bytes, position: Position, limit: int | None, final: bool) -> Pa
     """See :func:`metlmon.eventlog.parse`."""
     log = _TextLog(data, position)
     while limit is None or len(log.events) + len(log.warnings) < limit:
-        if not (log.image_size() or log.block()):
+        if not (log.read_image_size() or log.read_block()):
             if final:
-                log.tail()
+                log.read_tail()
             break
-    return log.parsed()
+    return log.result()
 
 
 class _TextLog:
@@ -55,7 +55,7 @@ class _TextLog:
         self._line = position.line
         self._calendar = Calendar(position.year, position.last)
 
-    def parsed(self) -> Parsed:
+    def result(self) -> Parsed:
         after = Position(
             offset=self._start.offset + self._offset,
             line=self._line,
@@ -65,7 +65,7 @@ class _TextLog:
         )
         return Parsed(tuple(self.events), tuple(self.warnings), after)
 
-    def image_size(self) -> bool:
+    def read_image_size(self) -> bool:
         """Read one 006 event of the usual form with its separator, if it comes next."""
         match = _IMAGE_SIZE.match(self._data, self._offset)
         if match is None:
@@ -92,18 +92,18 @@ class _TextLog:
         self._offset = match.end()
         return True
 
-    def block(self) -> bool:
+    def read_block(self) -> bool:
         """Read up to and including the next separator, if there is one."""
         data, start = self._data, self._offset
         if empty := _EMPTY.match(data, start):
-            self._block(start, empty.end())
+            self._read_block(start, empty.end())
         elif separator := _SEPARATOR.search(data, start):
-            self._block(separator.start() + 1, separator.end())
+            self._read_block(separator.start() + 1, separator.end())
         else:
             return False
         return True
 
-    def _block(self, end: int, after: int) -> None:
+    def _read_block(self, end: int, after: int) -> None:
         """Read the bytes up to ``end``, the start of a separator that ends at ``after``."""
         data, start = self._data, self._offset
         header = self._calendar.read(data, start)
@@ -112,46 +112,46 @@ class _TextLog:
             and CANDIDATE.search(data, header.text_start, end) is None
             and data.find(b"\0", start, end) < 0
         ):
-            self._event(data, header, header.text_start, end, self._line, damaged=False)
+            self._add_event(data, header, header.text_start, end, self._line, damaged=False)
         else:
-            self._damage(data[start:end], cut=False)
+            self._read_damaged(data[start:end], cut=False)
         self._line += data.count(b"\n", start, after)
         self._offset = after
 
-    def tail(self) -> None:
+    def read_tail(self) -> None:
         """Read what follows the last separator of a log that will not grow."""
         rest = self._data[self._offset :]
         if separator := _LAST_SEPARATOR.search(rest):
-            self._block(self._offset + rest.index(b"...", separator.start()), len(self._data))
+            self._read_block(self._offset + rest.index(b"...", separator.start()), len(self._data))
             return
-        self._damage(rest, cut=True)
+        self._read_damaged(rest, cut=True)
         self._line += rest.count(b"\n")
         self._offset = len(self._data)
 
-    def _damage(self, block: bytes, cut: bool) -> None:
+    def _read_damaged(self, block: bytes, cut: bool) -> None:
         """Read a block that is not exactly one event; ``cut``: no separator ends it."""
         if nuls := block.count(b"\0"):
             before = block.count(b"\n", 0, block.index(b"\0"))
             self.warnings.append(warning_text.nul_bytes(nuls, self._line + before))
         fragments, ambiguous = recovery.find_fragments(block, self._line, self._calendar)
-        self._junk(block[: fragments[0].header.start if fragments else len(block)])
+        self._warn_about_junk(block[: fragments[0].header.start if fragments else len(block)])
         for index, fragment in enumerate(fragments):
             next_fragment = fragments[index + 1] if index + 1 < len(fragments) else None
-            self._fragment(block, fragment, next_fragment, cut)
+            self._read_fragment(block, fragment, next_fragment, cut)
         if ambiguous is not None:
             self.warnings.append(ambiguous)
 
-    def _fragment(
+    def _read_fragment(
         self, block: bytes, fragment: LogFragment, next_fragment: LogFragment | None, cut: bool
     ) -> None:
         header = fragment.header
         end = next_fragment.header.start if next_fragment else len(block)
         if next_fragment is not None:
-            end, damaged = recovery.without_torn_separator(block, fragment, next_fragment)
+            end, damaged = recovery.event_end(block, fragment, next_fragment)
         else:
             damaged = cut
         damaged = damaged or block.find(b"\0", header.start, end) >= 0
-        self._event(block, header, header.text_start, end, fragment.line, damaged)
+        self._add_event(block, header, header.text_start, end, fragment.line, damaged)
         if next_fragment is not None and next_fragment.mid_line:
             self.warnings.append(
                 warning_text.glued(
@@ -167,7 +167,7 @@ class _TextLog:
         elif cut:
             self.warnings.append(warning_text.unterminated(header.event_label, fragment.line, None))
 
-    def _junk(self, junk: bytes) -> None:
+    def _warn_about_junk(self, junk: bytes) -> None:
         """Warn about bytes where a header should be."""
         content = junk.replace(b"\0", b"").strip()
         if not content:
@@ -176,7 +176,7 @@ class _TextLog:
         blank = len(junk) - len(junk.lstrip(b"\0 \t\r\n"))
         self.warnings.append(warning(content, self._line + junk.count(b"\n", 0, blank)))
 
-    def _event(
+    def _add_event(
         self, data: bytes, header: Header, start: int, end: int, line: int, damaged: bool
     ) -> None:
         raw = data[start:end]

@@ -1,4 +1,4 @@
-"""Parses the dates of event headers, in every form that HTCondor's options produce.
+"""Parses the dates of event headers, in all forms that HTCondor can write.
 
 Source followed: ``ULogEvent::readHeader`` in ``condor_event.cpp``.
 """
@@ -73,7 +73,7 @@ def _in_year(stamp: str, year: int) -> datetime | None:
 
 
 def first_year(data: bytes, written: datetime) -> int | None:
-    """The year of the first header of a log that writes no years; None for any other log.
+    """The year of the first header of a log that writes no years; else None.
 
     ``data`` is the log from its beginning, ``written`` (naive, local) the file's modification
     time: the result is the latest year in which no event is younger than the file and

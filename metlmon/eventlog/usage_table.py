@@ -20,7 +20,7 @@ _LONGEST_HEADER: Final = 500
 """Characters up to which a title line is cached: the widest real ones have 200."""
 
 
-def _number(cell: str) -> float | None:
+def _parse_number(cell: str) -> float | None:
     try:
         return float(cell)
     except ValueError:
@@ -29,10 +29,10 @@ def _number(cell: str) -> float | None:
 
 def _columns(header: str) -> dict[str, tuple[int, int | None]]:
     """The start and end of each column's cells, counted from the colon, by name."""
-    return _cached_edges(header) if len(header) <= _LONGEST_HEADER else _edges(header)
+    return _cached_edges(header) if len(header) <= _LONGEST_HEADER else _column_edges(header)
 
 
-def _edges(header: str) -> dict[str, tuple[int, int | None]]:
+def _column_edges(header: str) -> dict[str, tuple[int, int | None]]:
     columns: dict[str, tuple[int, int | None]] = {}
     edge = 0
     for word in _WORD.finditer(header.partition(":")[2]):
@@ -44,7 +44,7 @@ def _edges(header: str) -> dict[str, tuple[int, int | None]]:
     return columns
 
 
-_cached_edges = lru_cache(maxsize=64)(_edges)
+_cached_edges = lru_cache(maxsize=64)(_column_edges)
 
 
 class Usage(Sequence[UsageRow]):
@@ -62,13 +62,13 @@ class Usage(Sequence[UsageRow]):
         """Parse all rows; nothing is cached."""
         title, *lines = self.text.split("\n")
         columns = _columns(title)
-        return tuple(_row(*_cells(line), columns) for line in lines)
+        return tuple(_parse_row(*_split_line(line), columns) for line in lines)
 
     def named(self, name: str) -> UsageRow | None:
         """The first row with this name, or None; no other row is parsed."""
         title, *lines = self.text.split("\n")
         columns = _columns(title)
-        rows = (_row(*_cells(line), columns) for line in lines if name in line)
+        rows = (_parse_row(*_split_line(line), columns) for line in lines if name in line)
         return next((row for row in rows if row.name == name), None)
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ def table(lines: Sequence[str]) -> Sequence[UsageRow]:
     return Usage("\n".join(lines[first:last])) if last > first + 1 else ()
 
 
-def _cells(line: str) -> tuple[str, str]:
+def _split_line(line: str) -> tuple[str, str]:
     label, _, cells = line.partition(":")
     return label.strip(), cells
 
@@ -121,7 +121,7 @@ def _is_row(line: str) -> bool:
     return bool(colon) and bool(label.strip()) and "=" not in label
 
 
-def _name_and_unit(label: str) -> tuple[str, str]:
+def _split_label(label: str) -> tuple[str, str]:
     """Split a label into the resource and the unit in parentheses after it.
 
     Not by a pattern: a hostile label may be long and consist of parentheses or blanks.
@@ -134,19 +134,19 @@ def _name_and_unit(label: str) -> tuple[str, str]:
     return label, ""
 
 
-def _row(label: str, cells: str, columns: dict[str, tuple[int, int | None]]) -> UsageRow:
+def _parse_row(label: str, cells: str, columns: dict[str, tuple[int, int | None]]) -> UsageRow:
     def cell(column: str) -> str:
         if column not in columns:
             return ""
         start, end = columns[column]
         return cells[start:end].strip()
 
-    name, unit = _name_and_unit(label)
+    name, unit = _split_label(label)
     return UsageRow(
         name=name,
         unit=unit,
-        usage=_number(cell("Usage")),
-        request=_number(cell("Request")),
-        allocated=_number(cell("Allocated")),
+        usage=_parse_number(cell("Usage")),
+        request=_parse_number(cell("Request")),
+        allocated=_parse_number(cell("Allocated")),
         assigned=cell("Assigned").strip('"') or None,
     )

@@ -1,4 +1,4 @@
-"""Formats the warnings about damaged logs; quoted log text is bounded and sanitized."""
+"""Formats the warnings about damaged logs; quoted text is bounded and sanitized."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ambiguous_header(event: str, header: str, line: int) -> LogWarning:
 
 
 def unterminated(cut: str, line: int, next_header: str | None) -> LogWarning:
-    """Warn about an event without its end, at the next header or the end of a dead log."""
+    """Warn about an event cut off by the next header or the end of a dead log."""
     reason = (
         f"{next_header} begins before its end" if next_header else "the log ends before its end"
     )

@@ -39,7 +39,7 @@ class Xml:
             elif tag[0] == b"</c>":
                 depth -= 1
                 if depth == 0:
-                    return _closed(data, begin, tag.end())
+                    return _closed_span(data, begin, tag.end())
             elif tag[0].endswith(b"l>"):
                 lists += 1 if tag[0] == b"<l>" else -1
             elif tag[1] is not None or (lists > 0 and data[tag.start() - 1] not in b"\n\0"):
@@ -73,12 +73,12 @@ class Xml:
                 stack.append((container, name))
                 inner: dict[str, Value] | list[Value] = {} if token["open"] == "c" else []
                 if len(stack) <= _MAX_DEPTH:
-                    _put(container, name, inner)
+                    _add_value(container, name, inner)
                 container = inner
             elif token["close"]:
                 container, name = stack.pop() if stack else (attributes, "")
             elif not token["open"]:
-                _put(container, name, _value(token))
+                _add_value(container, name, _attribute_value(token))
         return attributes
 
     def find_glued(self, data: bytes) -> int | None:
@@ -90,8 +90,8 @@ class Xml:
         return _FRAME.sub(b"", junk)
 
 
-def _closed(data: bytes, begin: int, end: int) -> TextSpan | None:
-    """The span of a closed list; None until the bytes after it end or continue its line."""
+def _closed_span(data: bytes, begin: int, end: int) -> TextSpan | None:
+    """The span of a closed list; None until the bytes that follow are known."""
     follows = data[end : end + 2]
     if follows.startswith(b"\n"):
         return TextSpan(begin, end, end + 1)
@@ -100,14 +100,14 @@ def _closed(data: bytes, begin: int, end: int) -> TextSpan | None:
     return TextSpan(begin, end, end) if follows not in (b"", b"\r") else None
 
 
-def _put(container: dict[str, Value] | list[Value], name: str, value: Value) -> None:
+def _add_value(container: dict[str, Value] | list[Value], name: str, value: Value) -> None:
     if isinstance(container, list):
         container.append(value)
     else:
         container[name] = value
 
 
-def _value(token: re.Match[str]) -> Value:
+def _attribute_value(token: re.Match[str]) -> Value:
     kind, text = token["kind"], token["text"]
     if kind is None:
         return token["truth"] == "t" if token["truth"] else ("" if token["empty"] == "s" else None)

@@ -1,6 +1,7 @@
-"""Parses the files in ``gate/<name>/`` and ``placement/<name>/``: requests and gate results.
+"""Parses the files in ``gate/<name>/`` and ``placement/<name>/``.
 
-``metlmon/trainer/gate.py`` documents each file. The files are untrusted, since other users may
+They contain users' requests and the gate's results; ``metlmon/trainer/gate.py`` documents each
+file. The files are untrusted, since other users may
 write there: every text is bounded and redacted, and nothing is raised.
 """
 
@@ -30,9 +31,10 @@ _SITE: Final = re.compile(r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"
 
 @frozen
 class Stopping:
-    """``<uuid>.stopped``: like :class:`metlmon.snapshot.types.Stopped`, with the ``node``.
+    """``<uuid>.stopped``.
 
-    The run was stopped before this node.
+    Like :class:`metlmon.snapshot.types.Stopped`, with the ``node`` before which the run was
+    stopped.
     """
 
     rule: str
@@ -71,26 +73,28 @@ def read_stopped(data: bytes) -> Stopping | None:
 
     The run is stopped in any case: the gate itself checks only the file's name.
     """
-    fields = _object(data)
+    fields = _parse_object(data)
     if fields is None:
         return None
     rule = fields.get("rule")
     return Stopping(
         rule=rule if isinstance(rule, str) and rule in RULES else "file",
-        node=_text(fields.get("node")),
-        epoch=_epoch(fields.get("epoch")),
-        reason=_text(fields.get("reason")) or "",
-        time=_time(fields.get("time")),
+        node=_bounded_text(fields.get("node")),
+        epoch=_valid_epoch(fields.get("epoch")),
+        reason=_bounded_text(fields.get("reason")) or "",
+        time=_parse_time(fields.get("time")),
     )
 
 
 def read_paused(data: bytes) -> Pausing | None:
     """Parse ``<uuid>.paused``; None when a gate did not write it."""
-    fields = _object(data)
+    fields = _parse_object(data)
     if fields is None:
         return None
     return Pausing(
-        _text(fields.get("node")), _epoch(fields.get("epoch")), _time(fields.get("time"))
+        _bounded_text(fields.get("node")),
+        _valid_epoch(fields.get("epoch")),
+        _parse_time(fields.get("time")),
     )
 
 
@@ -101,7 +105,7 @@ def read_request(data: bytes) -> float | None:
     hand without a time.
     """
     for line in data[:LONGEST].decode("utf-8", "replace").splitlines():
-        if line.endswith("Z") and (time := _time(line[:-1])) is not None:
+        if line.endswith("Z") and (time := _parse_time(line[:-1])) is not None:
             return time.replace(tzinfo=UTC).timestamp()
     return None
 
@@ -113,7 +117,7 @@ def read_target(data: bytes) -> str | None:
 
 
 def read_placement(data: bytes) -> str | None:
-    """The ResourceName in ``placement/<name>/<node>.inc``; None if unset or not a name."""
+    """The ResourceName in ``placement/<name>/<node>.inc``; None if not a plain name."""
     site = None
     for line in data[:LONGEST].decode("utf-8", "replace").splitlines():
         match = _PLACED.fullmatch(line)
@@ -128,7 +132,7 @@ def read_log(data: bytes) -> tuple[int, str]:
     return len(lines), _bounded(lines[-1]) if lines else ""
 
 
-def _object(data: bytes) -> dict[str, object] | None:
+def _parse_object(data: bytes) -> dict[str, object] | None:
     try:
         document = json.loads(data[:LONGEST])
     except (ValueError, RecursionError):
@@ -136,7 +140,7 @@ def _object(data: bytes) -> dict[str, object] | None:
     return document if isinstance(document, dict) else None
 
 
-def _text(value: object) -> str | None:
+def _bounded_text(value: object) -> str | None:
     return _bounded(value) if isinstance(value, str) else None
 
 
@@ -145,11 +149,11 @@ def _bounded(text: str) -> str:
     return redact_secrets(text[: 2 * REASON_CHARACTERS])[:REASON_CHARACTERS]
 
 
-def _epoch(value: object) -> int | None:
+def _valid_epoch(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < 10**9 else None
 
 
-def _time(value: object) -> datetime | None:
+def _parse_time(value: object) -> datetime | None:
     if not isinstance(value, str) or not _TIME.fullmatch(value):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Parses ``metrics.txt`` and ``args.txt``, which METL writes next to ``metrics.csv``."""
+"""Parses METL's ``metrics.txt`` and ``args.txt``, written next to ``metrics.csv``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_metrics_txt(text: str) -> dict[str, float]:
 
 
 def read_args_txt(text: str) -> dict[str, str]:
-    """Parse ``args.txt`` as METL's ``save_args`` writes it, for argparse's ``fromfile``.
+    """Parse ``args.txt``, written by METL's ``save_args`` for argparse's ``fromfile``.
 
     An argument's name is on a line of its own and its values on the lines below it;
     ``--name=value`` is accepted too. Several values are joined by blanks; an argument without

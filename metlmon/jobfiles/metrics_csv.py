@@ -1,4 +1,6 @@
-"""Parses ``metrics.csv`` of PyTorch Lightning's CSVLogger (1.7.7, METL's; and later).
+"""Parses ``metrics.csv`` of PyTorch Lightning's CSVLogger.
+
+Written for 1.7.7, METL's version, and later ones.
 
 Each row is one call of the logger: sparse, in columns of any order, several per epoch.
 ``epoch`` counts from 0. One value is stored per metric and epoch, the last one
@@ -51,14 +53,14 @@ def read_metrics_csv(lines: Iterable[str]) -> MetricsTable:
     """
     table = _CsvTable()
     try:
-        for row in csv.reader(_complete(lines)):
+        for row in csv.reader(_complete_lines(lines)):
             table.add_row(row)
     except csv.Error as error:
         table.problems.append(f"is not read to its end: {error}")
     return table.result()
 
 
-def _complete(lines: Iterable[str]) -> Iterator[str]:
+def _complete_lines(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         if line.endswith(("\n", "\r")):
             yield line.replace("\0", "")
@@ -85,7 +87,7 @@ class _CsvTable:
         column = self._epoch_column
         if column is None or column >= len(row):
             return
-        epoch = _epoch(row[column])
+        epoch = _parse_epoch(row[column])
         if epoch is None:
             return
         for index, name in self._columns:
@@ -136,7 +138,7 @@ class _CsvTable:
         return max(0, epoch - 1) if epoch > self._newest else epoch
 
 
-def _epoch(text: str) -> int | None:
+def _parse_epoch(text: str) -> int | None:
     value = number(text)
     if value is None or not 0 <= value < MOST_EPOCHS or value != int(value):
         return None

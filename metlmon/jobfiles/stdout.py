@@ -56,7 +56,7 @@ def newest_progress(text: str) -> Streamed | None:
     """
     other: Streamed | None = None
     for piece in _newest_first(_SEQUENCES.sub("", text)):
-        streamed = _progress(piece)
+        streamed = _parse_progress(piece)
         if streamed is None:
             continue
         if streamed.epoch is not None:
@@ -76,7 +76,7 @@ def _newest_first(text: str) -> Iterator[str]:
         end = separator
 
 
-def _progress(piece: str) -> Streamed | None:
+def _parse_progress(piece: str) -> Streamed | None:
     bracket = _BRACKET.search(piece)
     if bracket is None or _OTHER_BAR.match(piece):
         return None
@@ -84,21 +84,21 @@ def _progress(piece: str) -> Streamed | None:
     count = _COUNT.search(before[-80:])
     if count is None:
         return None
-    done = _scaled(count.group("done"), count.group("k"))
-    total = _scaled(count.group("total") or "?", count.group("tk") or "")
+    done = _scale(count.group("done"), count.group("k"))
+    total = _scale(count.group("total") or "?", count.group("tk") or "")
     percent, epoch, loss = _PERCENT.search(before), _EPOCH.search(before), _LOSS.search(rest)
     return Streamed(
         fraction=_fraction(done, total, percent),
         done=None if done is None else int(done),
         total=None if total is None else int(total),
-        rate=_rate(rest),
-        remaining=_seconds(bracket.group("remaining")),
+        rate=_parse_rate(rest),
+        remaining=_parse_seconds(bracket.group("remaining")),
         epoch=int(epoch.group(1)) if epoch is not None else None,
         loss=number(loss.group(1)) if loss is not None else None,
     )
 
 
-def _scaled(text: str, unit: str) -> float | None:
+def _scale(text: str, unit: str) -> float | None:
     value = number(text)
     return None if value is None or not 0 <= value < 1e15 else value * _SCALE[unit]
 
@@ -111,18 +111,18 @@ def _fraction(
     return min(1.0, int(percent.group(1)) / 100) if percent is not None else None
 
 
-def _rate(rest: str) -> float | None:
+def _parse_rate(rest: str) -> float | None:
     """Steps per second; tqdm inverts slow rates: ``2.35s/it``."""
     match = _RATE.match(rest)
     if match is None:
         return None
-    value = _scaled(match.group(1), match.group(2))
+    value = _scale(match.group(1), match.group(2))
     if value is None or match.group(4) == "s":
         return value
     return 1 / value if match.group(3) == "s" and value > 0 else None
 
 
-def _seconds(text: str | None) -> float | None:
+def _parse_seconds(text: str | None) -> float | None:
     if text is None or text == "?":
         return None
     seconds = 0
@@ -157,7 +157,7 @@ def printed_values(lines: Iterable[str], metric: str) -> dict[int | None, float]
         if metric not in line:
             continue
         for piece in line[:8000].split("\r"):
-            result = _printed_value(piece, reached, assigned)
+            result = _parse_value(piece, reached, assigned)
             if result is None:
                 continue
             rank, epoch, value = result
@@ -166,7 +166,7 @@ def printed_values(lines: Iterable[str], metric: str) -> dict[int | None, float]
     return {epoch: value for epoch, (_, value) in best.items()}
 
 
-def _printed_value(
+def _parse_value(
     piece: str, reached: re.Pattern[str], assigned: re.Pattern[str]
 ) -> tuple[int, int | None, float] | None:
     """(rank of the form, epoch, value) of the metric in ``piece``."""
@@ -180,7 +180,7 @@ def _printed_value(
         return None
     if _BRACKET.search(piece) is None:
         return 1, None, value
-    streamed = _progress(piece)
+    streamed = _parse_progress(piece)
     if streamed is None or streamed.fraction != 1.0:
         return None
     return 0, streamed.epoch, value
