@@ -19,6 +19,8 @@ SCOPE_SIGN = "+"
 
 
 class ScriptKind(Enum):
+    """When DAGMan runs a script: before the job, after it, or when it is held."""
+
     PRE = "pre"
     POST = "post"
     HOLD = "hold"
@@ -56,12 +58,16 @@ class NodeCommand(DagCommand):
 
 @frozen
 class DescriptionCommand(DagCommand):
+    """SUBMIT-DESCRIPTION: a named inline submit description."""
+
     name: str
     description: Description
 
 
 @frozen
 class SpliceCommand(DagCommand):
+    """SPLICE name file [DIR dir]."""
+
     name: str
     file: str
     dir: str | None
@@ -69,27 +75,33 @@ class SpliceCommand(DagCommand):
 
 @frozen
 class IncludeCommand(DagCommand):
+    """INCLUDE file."""
+
     file: str
 
 
 @frozen
 class StatusFileCommand(DagCommand):
+    """NODE_STATUS_FILE; the update interval is ignored."""
+
     file: str
 
 
 @frozen
 class JobstateCommand(DagCommand):
+    """JOBSTATE_LOG file."""
+
     file: str
 
 
 @frozen
 class RejectCommand(DagCommand):
-    pass
+    """REJECT: DAGMan rejects the DAG."""
 
 
 @frozen
 class EdgeCommand(DagCommand):
-    """[WEAK] PARENT … CHILD …"""
+    """[WEAK] PARENT and CHILD: edges from all parents to all children."""
 
     parents: tuple[str, ...]
     children: tuple[str, ...]
@@ -105,6 +117,8 @@ class NodeModifier(DagCommand):
 
 @frozen
 class ScriptCommand(NodeModifier):
+    """SCRIPT; ``defer`` is (exit status, seconds)."""
+
     kind: ScriptKind
     command: str
     defer: tuple[int, int] | None = None
@@ -112,40 +126,52 @@ class ScriptCommand(NodeModifier):
 
 @frozen
 class RetryCommand(NodeModifier):
+    """RETRY node retries [UNLESS-EXIT code]."""
+
     retries: int
     unless_exit: int | None
 
 
 @frozen
 class AbortCommand(NodeModifier):
+    """ABORT-DAG-ON node status [RETURN code]."""
+
     on: int
     returns: int | None
 
 
 @frozen
 class VarsCommand(NodeModifier):
+    """VARS; ``pairs`` are the names and values in file order, without environments."""
+
     pairs: tuple[tuple[str, str], ...]
     placement: Placement
 
 
 @frozen
 class PriorityCommand(NodeModifier):
+    """PRIORITY node priority."""
+
     priority: int
 
 
 @frozen
 class PreSkipCommand(NodeModifier):
+    """PRE_SKIP: the exit code of the PRE script that skips the node."""
+
     code: int
 
 
 @frozen
 class CategoryCommand(NodeModifier):
+    """CATEGORY node category."""
+
     category: str
 
 
 @frozen
 class DoneCommand(NodeModifier):
-    pass
+    """DONE node."""
 
 
 @frozen
@@ -160,11 +186,15 @@ class SavePointCommand(NodeModifier):
 
 @frozen
 class PinCommand(NodeModifier):
+    """PIN_IN or PIN_OUT (``out``)."""
+
     number: int
     out: bool
 
 
 @frozen
 class ConnectCommand(DagCommand):
+    """CONNECT: edges from the PIN_OUT nodes of one splice to the PIN_IN nodes."""
+
     parent: str
     child: str

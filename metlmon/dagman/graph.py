@@ -48,13 +48,13 @@ def connect(parents: Iterable[Node], children: Sequence[Node], *, weak: bool = F
     """Add an edge from every parent to every child."""
     for parent in parents:
         for child in children:
-            parent.children = _with(parent.children, child.name)
-            child.parents = _with(child.parents, parent.name)
+            parent.children = _add_name(parent.children, child.name)
+            child.parents = _add_name(child.parents, parent.name)
             if weak:
-                child.weak_parents = _with(child.weak_parents, parent.name)
+                child.weak_parents = _add_name(child.weak_parents, parent.name)
 
 
-def _with(names: AbstractSet[str], name: str) -> AbstractSet[str]:
+def _add_name(names: AbstractSet[str], name: str) -> AbstractSet[str]:
     if isinstance(names, set):
         names.add(name)
         return names

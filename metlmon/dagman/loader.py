@@ -1,4 +1,4 @@
-"""Loads DAG files into one workflow, in two passes, with splices and sub-DAGs.
+"""Loads DAGs, splices, includes and sub-DAGs into one workflow (two passes).
 
 Source followed: ``DagProcessor`` in DAGMan's ``parse.cpp`` (25.x) and ``dag.cpp``.
 

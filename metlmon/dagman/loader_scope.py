@@ -1,4 +1,4 @@
-"""The names of one DAG or splice while loading: nodes, splices, pins."""
+"""The scope of one DAG or splice: its nodes, splices, pins and descriptions."""
 
 from __future__ import annotations
 

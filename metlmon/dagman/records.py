@@ -22,6 +22,8 @@ NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 
 
 class NodeKind(Enum):
+    """The kinds of DAG nodes; JOIN is a join node that DAGMan inserts."""
+
     JOB = "job"
     SUBDAG = "subdag"
     FINAL = "final"

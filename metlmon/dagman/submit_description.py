@@ -373,7 +373,7 @@ def _condition_holds(condition: str, macros: _Macros) -> bool:
 
 
 def _count_procs(text: str, macros: _Macros) -> int | None:
-    """The number of procs of ``queue TEXT``; None if its items are in other files."""
+    """The number of procs of ``queue TEXT``: 1 if empty, None if items are elsewhere."""
     expanded = macros.expand(text)
     if expanded is None:
         return None

@@ -299,7 +299,10 @@ def _parse_usual_eviction(text: str, body: str) -> Evicted | None:
 
 
 def _eviction_reason(lines: Lines, requeued: bool) -> str | None:
-    """The text after ``Reason:``; the requeue form omits that label."""
+    """The text after ``Reason:``.
+
+    The requeue form writes it without that label, after the exit status.
+    """
     for number, line in enumerate(lines):
         bare = requeued and not _STRUCTURED.match(line) and bool(line.strip())
         if bare or line.strip().startswith("Reason:"):

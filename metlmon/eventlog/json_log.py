@@ -29,7 +29,7 @@ _MAX_GLUED_CANDIDATES: Final = 64
 """Braces of one damaged object that are tried as the start of the next one."""
 
 
-class Json:
+class JsonSyntax:
     """See :class:`metlmon.eventlog.classad_log.Syntax`."""
 
     def find(self, data: bytes, start: int) -> TextSpan | None:
@@ -122,7 +122,7 @@ def _cut_span(data: bytes, begin: int, brace: int) -> TextSpan | None:
 
     In mid-line and followed by more text, as with one event per line, that brace may
     also be in a string whose quotation mark was cut off: the span is then the whole
-    line, and :meth:`Json.find_glued` finds the event in it.
+    line, and :meth:`JsonSyntax.find_glued` finds the event in it.
     """
     if data[brace - 1] in b"\n\0":
         return TextSpan(begin, brace, brace, whole=False)

@@ -25,7 +25,7 @@ _ENTITY: Final = re.compile("&(lt|gt|quot|apos|amp);")
 _ENTITIES: Final = {"lt": "<", "gt": ">", "quot": '"', "apos": "'", "amp": "&"}
 
 
-class Xml:
+class XmlSyntax:
     """See :class:`metlmon.eventlog.classad_log.Syntax`."""
 
     def find(self, data: bytes, start: int) -> TextSpan | None:

@@ -30,7 +30,7 @@ _SITE: Final = re.compile(r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"
 
 
 @frozen
-class Stopping:
+class StoppedFile:
     """``<uuid>.stopped``.
 
     Like :class:`metlmon.snapshot.types.Stopped`, with the ``node`` before which the run was
@@ -45,7 +45,7 @@ class Stopping:
 
 
 @frozen
-class Pausing:
+class PausedFile:
     """``<uuid>.paused``: the node that waits, and since when."""
 
     node: str | None
@@ -64,11 +64,11 @@ class RunGate:
     stop: float | None = None
     pause: float | None = None
     target: str | None = None
-    stopped: Stopping | None = None
-    paused: Pausing | None = None
+    stopped: StoppedFile | None = None
+    paused: PausedFile | None = None
 
 
-def read_stopped(data: bytes) -> Stopping | None:
+def read_stopped(data: bytes) -> StoppedFile | None:
     """Parse ``<uuid>.stopped``; None when a gate did not write it.
 
     The run is stopped in any case: the gate itself checks only the file's name.
@@ -77,7 +77,7 @@ def read_stopped(data: bytes) -> Stopping | None:
     if fields is None:
         return None
     rule = fields.get("rule")
-    return Stopping(
+    return StoppedFile(
         rule=rule if isinstance(rule, str) and rule in RULES else "file",
         node=_bounded_text(fields.get("node")),
         epoch=_valid_epoch(fields.get("epoch")),
@@ -86,12 +86,12 @@ def read_stopped(data: bytes) -> Stopping | None:
     )
 
 
-def read_paused(data: bytes) -> Pausing | None:
+def read_paused(data: bytes) -> PausedFile | None:
     """Parse ``<uuid>.paused``; None when a gate did not write it."""
     fields = _parse_object(data)
     if fields is None:
         return None
-    return Pausing(
+    return PausedFile(
         _bounded_text(fields.get("node")),
         _valid_epoch(fields.get("epoch")),
         _parse_time(fields.get("time")),
