@@ -111,12 +111,12 @@ class _ScanPosition:
     line_start: int = 0
     scanned: int = 0
 
-    def move(self, block: bytes, to: int) -> None:
-        newlines = block.count(b"\n", self.scanned, to)
+    def move(self, block: bytes, offset: int) -> None:
+        newlines = block.count(b"\n", self.scanned, offset)
         if newlines:
             self.line += newlines
-            self.line_start = block.rindex(b"\n", self.scanned, to) + 1
-        self.scanned = to
+            self.line_start = block.rindex(b"\n", self.scanned, offset) + 1
+        self.scanned = offset
 
 
 def find_fragments(
