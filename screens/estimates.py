@@ -54,7 +54,7 @@ class EstimatesScreen(ListScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
     ORDERS = (
         ("run", None),
-        ("what ends last", lambda run: (run.span is None, -_middle(run))),
+        ("what ends last", lambda run: (run.span is None, -_median_seconds(run))),
         ("epochs left", lambda run: (-run.left,)),
         ("time per epoch", lambda run: (-(run.pace.median if run.pace else 0.0),)),
     )
@@ -71,23 +71,27 @@ class EstimatesScreen(ListScreen):
     def show(self, update: Snapshot | None) -> None:
         # Progress lines tell best what is left of an epoch.
         self.monitor.study.want_written()
-        told = self.monitor.study.of(outlook)
+        forecast = self.monitor.study.of(outlook)
         room, ascii = self.app.size.width, self.ascii
-        self.query_one("#head", StaticLines).show(head(told, room, ascii))
-        runs = () if told is None else told.runs
-        kept = self.kept(runs, _text)
+        self.query_one("#head", StaticLines).show(head(forecast, room, ascii))
+        runs = () if forecast is None else forecast.runs
+        filtered = self.kept(runs, _text)
         specs = _specs(ascii)
         widths = fit_columns(specs, runs, room)
-        rows = [TableRow(run.run, partial(cells, specs, widths, run)) for run in kept]
-        self.table.show(columns(specs, widths), rows, self._empty(told, update))
-        under = next((run for run in kept if run.run == self.table.cursor), None)
-        note = self.note(len(kept), len(runs))
-        self.query_one("#note", StaticLines).show([note, *sources(under, room, ascii)])
+        rows = [TableRow(run.run, partial(cells, specs, widths, run)) for run in filtered]
+        self.table.show(columns(specs, widths), rows, self._empty(forecast, update))
+        selected = next((run for run in filtered if run.run == self.table.cursor), None)
+        note = self.note(len(filtered), len(runs))
+        self.query_one("#note", StaticLines).show([note, *sources(selected, room, ascii)])
 
-    def _empty(self, told: Forecast | None, update: Snapshot | None) -> list[Line]:
-        if told is None or update is None or (not told.runs and update.progress.fraction < 1):
+    def _empty(self, forecast: Forecast | None, update: Snapshot | None) -> list[Line]:
+        if (
+            forecast is None
+            or update is None
+            or (not forecast.runs and update.progress.fraction < 1)
+        ):
             return [line("  ", ("Estimates come as soon as the logs are read.", DIM))]
-        if told.runs:
+        if forecast.runs:
             return [line("  ", "No run has this text."), line("  ", ("esc clears", DIM))]
         return [
             line("  ", "There is no run to be estimated."),
@@ -98,37 +102,39 @@ class EstimatesScreen(ListScreen):
         self.monitor.open_run(key)
 
 
-def head(told: Forecast | None, room: int, ascii: bool) -> list[Line]:
+def head(forecast: Forecast | None, room: int, ascii: bool) -> list[Line]:
     """When it will be done, in one line; then what that rests on."""
     title = line(("Estimates", BOLD))
-    if told is None:
+    if forecast is None:
         return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
-    how = GOOD if told.ended is not None else BOLD if told.span is not None else NOTE
-    when = line((estimate_text.done_in(told, ascii), how))
-    at = line((f"about {estimate_text.minute(told.at)}", DIM)) if told.at is not None else ()
-    rate = line((estimate_text.rate(told.rate, ascii), DIM))
+    style = GOOD if forecast.ended is not None else BOLD if forecast.span is not None else NOTE
+    when = line((estimate_text.done_in(forecast, ascii), style))
+    finish = (
+        line((f"about {estimate_text.minute(forecast.at)}", DIM)) if forecast.at is not None else ()
+    )
+    rate = line((estimate_text.rate(forecast.rate, ascii), DIM))
     gap = line("   ")
-    brief = line((estimate_text.done_in(told, ascii, brief=True), how))
-    whole = joined((title, when, at), gap)
+    brief = line((estimate_text.done_in(forecast, ascii, brief=True), style))
+    whole = joined((title, when, finish), gap)
     first = first_that_fits(
         (whole, joined((title, when), gap), joined((title, brief), gap)), room - 2
     )
     if width(whole) + width(rate) + 3 <= room - 2:
         first = spread(whole, rate, room - 2, ascii)
-    lines = (first, _second(told, room - 2, ascii))
-    return [*(line(" ") + crop(each, room - 2, ascii) for each in lines), ()]
+    lines = (first, _second_line(forecast, room - 2, ascii))
+    return [*(line(" ") + crop(text, room - 2, ascii) for text in lines), ()]
 
 
-def _second(told: Forecast, room: int, ascii: bool) -> Line:
-    done = estimate_text.epochs(told, ascii)
-    if told.span is None:
+def _second_line(forecast: Forecast, room: int, ascii: bool) -> Line:
+    done = estimate_text.epochs(forecast, ascii)
+    if forecast.span is None:
         return line((done, DIM))
-    slowest = next((run.run_name for run in told.runs if run.run == told.slowest), None)
-    sure = estimate_text.sureness(told.span)
+    slowest = next((run.run_name for run in forecast.runs if run.run == forecast.slowest), None)
+    sureness = estimate_text.sureness(forecast.span)
     parts = [
         line((done, DIM)),
         line((f"it hangs on {plain(slowest, 24, ascii)}", DIM)) if slowest else (),
-        line((f"how sure: {sure}", SURENESS[sure])),
+        line((f"how sure: {sureness}", SURENESS[sureness])),
         line(("if the DAG goes on", DIM)),
         line(("four in five end within the interval", DIM)),
     ]
@@ -161,7 +167,7 @@ def sources(run: RunForecast | None, room: int, ascii: bool) -> list[Line]:
 # --- columns ------------------------------------------------------------------------------
 
 
-def _middle(run: RunForecast) -> float:
+def _median_seconds(run: RunForecast) -> float:
     return run.span.middle if run.span is not None else 0.0
 
 
@@ -180,43 +186,43 @@ def _specs(ascii: bool) -> list[ColumnSpec[RunForecast]]:
     dash = line((formatting.unknown(ascii), DIM))
 
     def progress(run: RunForecast, _: int | None) -> Line:
-        drawn = formatting.progress_bar(run.done, run.total, BAR, ascii)
+        bar = formatting.progress_bar(run.done, run.total, BAR, ascii)
         done = str(run.done).rjust(len(str(run.total)))
-        return line((drawn, GOOD if not run.left else MOVING), f" {done}/{run.total}")
+        return line((bar, GOOD if not run.left else MOVING), f" {done}/{run.total}")
 
     def left(run: RunForecast, _: int | None) -> Line:
         if run.span is None:
-            how = GOOD if not run.left else BAD if run.why_not and "not" in run.why_not else DIM
-            return line((estimate_text.run_left(run, ascii), how))
-        told = estimate_text.about(run.span.middle, ascii)
-        return line((told, BOLD), f" ({estimate_text.between(run.span.low, run.span.high, ascii)})")
+            style = GOOD if not run.left else BAD if run.why_not and "not" in run.why_not else DIM
+            return line((estimate_text.run_left(run, ascii), style))
+        text = estimate_text.about(run.span.middle, ascii)
+        return line((text, BOLD), f" ({estimate_text.between(run.span.low, run.span.high, ascii)})")
 
     def sure(run: RunForecast, _: int | None) -> Line:
         if run.span is None:
             return dash
-        told = estimate_text.sureness(run.span)
-        return line((told, SURENESS[told]))
+        text = estimate_text.sureness(run.span)
+        return line((text, SURENESS[text]))
 
-    def each(run: RunForecast, _: int | None) -> Line:
+    def epoch_time(run: RunForecast, _: int | None) -> Line:
         return line(estimate_text.pace(run.pace, ascii)) if run.pace else dash
 
-    def of(run: RunForecast, _: int | None) -> Line:
+    def epochs_used(run: RunForecast, _: int | None) -> Line:
         return line((str(run.pace.epochs) if run.pace else "0", DIM))
 
     def now(run: RunForecast, _: int | None) -> Line:
         return line(estimate_text.span(run.epoch, ascii)) if run.epoch else dash
 
-    def at(run: RunForecast, _: int | None) -> Line:
+    def finish(run: RunForecast, _: int | None) -> Line:
         return line(estimate_text.minute(run.at)) if run.at is not None else dash
 
     return [
         ColumnSpec("run", "RUN", lambda r, _: line(plain(r.run_name, 40, ascii)), least=5, soft=12),
         ColumnSpec("progress", "DONE", progress, drop=3),
         ColumnSpec("epochs", "LEFT", lambda run, _: line(str(run.left)), "right", drop=6),
-        ColumnSpec("each", "AN EPOCH TAKES", each, drop=4),
-        ColumnSpec("of", "OF", of, "right", drop=5),
+        ColumnSpec("each", "AN EPOCH TAKES", epoch_time, drop=4),
+        ColumnSpec("of", "OF", epochs_used, "right", drop=5),
         ColumnSpec("now", "THIS EPOCH", now, drop=7),
         ColumnSpec("left", "TO GO", left, least=10, soft=24, most=60),
-        ColumnSpec("at", "ABOUT", at, drop=2),
+        ColumnSpec("at", "ABOUT", finish, drop=2),
         ColumnSpec("sure", "SURE", sure, drop=1),
     ]

@@ -86,7 +86,7 @@ def help_lines(
     return lines
 
 
-def _keys(read_only: bool, first: Sequence[str], cells: int) -> list[Line]:
+def _keys(read_only: bool, first: Sequence[str], width: int) -> list[Line]:
     lines: list[Line] = []
     for scope in dict.fromkeys((*first, *SCOPES)):
         title = SCOPES[scope]
@@ -97,11 +97,11 @@ def _keys(read_only: bool, first: Sequence[str], cells: int) -> list[Line]:
             lines.append(())
         lines.append(line(" ", (title, BOLD)))
         for action in actions:
-            told = wrapped(action.help, cells, indent=KEY_CELLS)
+            rows = wrapped(action.help, width, indent=KEY_CELLS)
             cap = line("  ", (cap_of(action), KEY))
-            lines.append(fit(cap, KEY_CELLS, "left", ascii=True) + told[0][1:])
-            lines += told[1:]
-        lines += wrapped(REMARKS[scope], cells, DIM, 2) if scope in REMARKS else []
+            lines.append(fit(cap, KEY_CELLS, "left", ascii=True) + rows[0][1:])
+            lines += rows[1:]
+        lines += wrapped(REMARKS[scope], width, DIM, 2) if scope in REMARKS else []
     return lines
 
 
@@ -123,19 +123,19 @@ REMARKS: Final[dict[str, str]] = {
 
 
 def _signs(ascii: bool) -> list[Line]:
-    def told(sign: Symbol, meaning: str) -> Line:
+    def row(sign: Symbol, meaning: str) -> Line:
         glyph = line((sign.mark(ascii), style_of(sign)), "  ", (f"{sign.word:<18}", style_of(sign)))
         return line("  ") + glyph + line((meaning, DIM))
 
     differs = "!=" if ascii else "≠"
     lines = [line(" ", ("States", BOLD))]
-    lines += [told(STATES[state], meaning) for state, meaning in MEANING.items()]
+    lines += [row(STATES[state], meaning) for state, meaning in MEANING.items()]
     lines += [(), line(" ", ("How an execution ended", BOLD))]
-    lines += [told(sign, "") for sign in OUTCOMES.values()]
-    lines += [told(STALLED, "no sign of life for too long")]
-    lines += [told(STOPPED, "its gate ended the run early")]
-    lines += [told(PAUSED, "its gate keeps the next epoch waiting")]
-    lines += [told(ASKED, "to stop, pause or go elsewhere")]
+    lines += [row(sign, "") for sign in OUTCOMES.values()]
+    lines += [row(STALLED, "no sign of life for too long")]
+    lines += [row(STOPPED, "its gate ended the run early")]
+    lines += [row(PAUSED, "its gate keeps the next epoch waiting")]
+    lines += [row(ASKED, "to stop, pause or go elsewhere")]
     lines += [(), line(" ", ("Other", BOLD))]
     lines.append(line(f"  A {differs} B", ("    it runs at A, though it was meant for B", DIM)))
     over = STATES[State.COMPLETED].mark(ascii)

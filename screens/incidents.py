@@ -62,7 +62,7 @@ SIGNS: Final = {
     IncidentSeverity.NOTE: ("·", ".", DIM),
 }
 
-OF_A_SITE: Final = frozenset({"evictions", "stalled-transfer", "misdirected", "unserved"})
+SITE_KINDS: Final = frozenset({"evictions", "stalled-transfer", "misdirected", "unserved"})
 """Kinds whose next question is how the sites do."""
 
 
@@ -73,8 +73,8 @@ class IncidentsScreen(ListScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
     ORDERS = (
         ("what lasts, then the newest", None),
-        ("the worst", lambda each: (-each.severity, not each.still)),
-        ("kind", lambda each: (each.kind,)),
+        ("the worst", lambda incident: (-incident.severity, not incident.still)),
+        ("kind", lambda incident: (incident.kind,)),
     )
 
     def keys(self) -> KeyFooter:
@@ -89,23 +89,27 @@ class IncidentsScreen(ListScreen):
     def show(self, update: Snapshot | None) -> None:
         # What a training was called with stands in files that it wrote.
         self.monitor.study.want_written()
-        told = self.monitor.study.of(found)
+        report = self.monitor.study.of(found)
         room, ascii = self.app.size.width, self.ascii
-        self.query_one("#head", StaticLines).show(head(told, room, ascii))
-        every = () if told is None else told.incidents
-        kept = self.kept(every, lambda each: _text(each, told))
-        specs = _specs(told, ascii)
-        widths = fit_columns(specs, every, room)
-        rows = [TableRow(each.key, partial(cells, specs, widths, each)) for each in kept]
-        self.table.show(columns(specs, widths), rows, self._empty(told, update))
-        under = next((each for each in kept if each.key == self.table.cursor), None)
-        note = self.note(len(kept), len(every), noun="incident")
-        self.query_one("#note", StaticLines).show([note, *below(under, room, ascii)])
+        self.query_one("#head", StaticLines).show(head(report, room, ascii))
+        incidents = () if report is None else report.incidents
+        filtered = self.kept(incidents, lambda incident: _text(incident, report))
+        specs = _specs(report, ascii)
+        widths = fit_columns(specs, incidents, room)
+        rows = [
+            TableRow(incident.key, partial(cells, specs, widths, incident)) for incident in filtered
+        ]
+        self.table.show(columns(specs, widths), rows, self._empty(report, update))
+        selected = next(
+            (incident for incident in filtered if incident.key == self.table.cursor), None
+        )
+        note = self.note(len(filtered), len(incidents), noun="incident")
+        self.query_one("#note", StaticLines).show([note, *cursor_detail(selected, room, ascii)])
 
-    def _empty(self, told: IncidentList | None, update: Snapshot | None) -> list[Line]:
-        if told is None or update is None or update.progress.fraction < 1:
+    def _empty(self, report: IncidentList | None, update: Snapshot | None) -> list[Line]:
+        if report is None or update is None or update.progress.fraction < 1:
             return [line("  ", ("Incidents appear as the logs are read.", DIM))]
-        if told.incidents:
+        if report.incidents:
             return [line("  ", "No incident has this text."), line("  ", ("esc clears", DIM))]
         return [
             line("  ", ("Nothing out of the ordinary happened.", GOOD)),
@@ -115,96 +119,104 @@ class IncidentsScreen(ListScreen):
         ]
 
     def open(self, key: str) -> None:
-        told = self.monitor.study.of(found)
-        each = next((i for i in (told.incidents if told else ()) if i.key == key), None)
-        if each is None:
+        report = self.monitor.study.of(found)
+        incident = next((i for i in (report.incidents if report else ()) if i.key == key), None)
+        if incident is None:
             return
-        if each.kind in OF_A_SITE:
+        if incident.kind in SITE_KINDS:
             self.monitor.action_sites()
-        elif len(each.runs) == 1 and (each.still or len(each.jobs) != 1):
-            self.monitor.open_run(each.runs[0])
-        elif each.jobs:
-            self.monitor.open_job(*each.jobs[0])
-        elif each.runs:
-            self.monitor.open_run(each.runs[0])
+        elif len(incident.runs) == 1 and (incident.still or len(incident.jobs) != 1):
+            self.monitor.open_run(incident.runs[0])
+        elif incident.jobs:
+            self.monitor.open_job(*incident.jobs[0])
+        elif incident.runs:
+            self.monitor.open_run(incident.runs[0])
         else:
             self.monitor.action_inputs()
 
 
-def head(told: IncidentList | None, room: int, ascii: bool) -> list[Line]:
+def head(report: IncidentList | None, room: int, ascii: bool) -> list[Line]:
     """How many matter now; then the worst of them."""
     title = line(("Incidents", BOLD), "   ")
-    if told is None:
+    if report is None:
         return [line(" ") + title + line(("reading what happened", DIM)), ()]
-    now, every = len(told.pressing), len(told.incidents)
-    if now:
-        how = ALARM if told.pressing[0].severity is IncidentSeverity.ALARM else NOTE
-        first = line((formatting.count(now, "incident", ascii=ascii), how))
-        first += line(f" {'matters' if now == 1 else 'matter'} now")
+    pressing, total = len(report.pressing), len(report.incidents)
+    if pressing:
+        style = ALARM if report.pressing[0].severity is IncidentSeverity.ALARM else NOTE
+        first = line((formatting.count(pressing, "incident", ascii=ascii), style))
+        first += line(f" {'matters' if pressing == 1 else 'matter'} now")
     else:
         first = line(("nothing is wrong now", GOOD))
-    all_told = (
-        line((f"{formatting.number(every, ascii)} since the beginning", DIM)) if every else ()
+    since_start = (
+        line((f"{formatting.number(total, ascii)} since the beginning", DIM)) if total else ()
     )
-    both = width(title + first) + width(all_told) + 3 <= room - 2
-    lines = [line(" ") + spread(title + first, all_told if both else (), room - 2, ascii)]
-    if now:
+    fits = width(title + first) + width(since_start) + 3 <= room - 2
+    lines = [line(" ") + spread(title + first, since_start if fits else (), room - 2, ascii)]
+    if pressing:
         lead = "the worst: "
-        worst = line((lead, DIM), plain(told.pressing[0].text, 400, ascii))
+        worst = line((lead, DIM), plain(report.pressing[0].text, 400, ascii))
         lines.append(line(" ") + crop(worst, room - 2, ascii))
     return [*lines, ()]
 
 
-def below(each: Incident | None, room: int, ascii: bool) -> list[Line]:
+def cursor_detail(incident: Incident | None, room: int, ascii: bool) -> list[Line]:
     """The incident under the cursor in full, and what to do next."""
-    if each is None:
+    if incident is None:
         return [()] * (TEXT_LINES + ADVICE_LINES)
-    text = wrapped(plain(each.text, 2000, ascii), room - 2, indent=1)
-    told = bounded(text, TEXT_LINES, room - 2, 1, ascii)
+    text = wrapped(plain(incident.text, 2000, ascii), room - 2, indent=1)
+    text_lines = bounded(text, TEXT_LINES, room - 2, 1, ascii)
     arrow = "> " if ascii else "→ "
     advice = wrapped(
-        arrow + plain(each.advice, 600, ascii), room - 2, TextStyle(KEY.colour), indent=1
+        arrow + plain(incident.advice, 600, ascii), room - 2, TextStyle(KEY.colour), indent=1
     )
-    what = bounded(advice, ADVICE_LINES, room - 2, 1, ascii)
-    lines = [*told, *what]
+    advice_lines = bounded(advice, ADVICE_LINES, room - 2, 1, ascii)
+    lines = [*text_lines, *advice_lines]
     return [*lines, *[()] * (TEXT_LINES + ADVICE_LINES - len(lines))]
 
 
 # --- columns ------------------------------------------------------------------------------
 
 
-def _text(each: Incident, told: IncidentList | None) -> str:
-    names = names_of(each, told) if told is not None else ()
-    parts = [each.kind, WORDS.get(each.kind, ""), each.text, each.site or "", *names]
+def _text(incident: Incident, report: IncidentList | None) -> str:
+    names = names_of(incident, report) if report is not None else ()
+    parts = [
+        incident.kind,
+        WORDS.get(incident.kind, ""),
+        incident.text,
+        incident.site or "",
+        *names,
+    ]
     return "\n".join(parts).lower()
 
 
-def _specs(told: IncidentList | None, ascii: bool) -> list[ColumnSpec[Incident]]:
-    def kind(each: Incident, _: int | None) -> Line:
-        glyph, letter, how = SIGNS[each.severity]
-        return line((f"{letter if ascii else glyph} {WORDS.get(each.kind, each.kind)}", how))
+def _specs(report: IncidentList | None, ascii: bool) -> list[ColumnSpec[Incident]]:
+    def kind(incident: Incident, _: int | None) -> Line:
+        glyph, letter, style = SIGNS[incident.severity]
+        return line(
+            (f"{letter if ascii else glyph} {WORDS.get(incident.kind, incident.kind)}", style)
+        )
 
-    def since(each: Incident, _: int | None) -> Line:
-        return line(f"{each.since:%Y-%m-%d %H:%M}" if each.since else "")
+    def since(incident: Incident, _: int | None) -> Line:
+        return line(f"{incident.since:%Y-%m-%d %H:%M}" if incident.since else "")
 
-    def lasted(each: Incident, _: int | None) -> Line:
-        seconds = told.seconds.get(each.key) if told is not None else None
-        if each.still:
-            return line(("still", ALARM if each.severity is IncidentSeverity.ALARM else NOTE))
+    def lasted(incident: Incident, _: int | None) -> Line:
+        seconds = report.seconds.get(incident.key) if report is not None else None
+        if incident.still:
+            return line(("still", ALARM if incident.severity is IncidentSeverity.ALARM else NOTE))
         if seconds is None:
             return ()
         return line((formatting.age(seconds, ascii) if seconds >= 1 else "at once", DIM))
 
-    def runs(each: Incident, room: int | None) -> Line:
-        names: Sequence[str] = names_of(each, told) if told is not None else ()
+    def runs(incident: Incident, room: int | None) -> Line:
+        names: Sequence[str] = names_of(incident, report) if report is not None else ()
         shown = " ".join(plain(name, 24, ascii) for name in names[:12])
         if room is not None and len(shown) > room and len(names) > 1:
             shown = formatting.count(len(names), "run", ascii=ascii)
         return line((shown, DIM))
 
-    def what(each: Incident, _: int | None) -> Line:
-        text = plain(each.text, 400, ascii)
-        return line((text, BOLD if each.still else TextStyle()))
+    def what(incident: Incident, _: int | None) -> Line:
+        text = plain(incident.text, 400, ascii)
+        return line((text, BOLD if incident.still else TextStyle()))
 
     return [
         ColumnSpec("kind", "KIND", kind, least=9),

@@ -37,8 +37,8 @@ class PaletteScreen(ResultModal[str | None]):
         self, scopes: tuple[str, ...], refusals: Mapping[str, str], read_only: bool
     ) -> None:
         super().__init__()
-        there = actions_of((*scopes, "everywhere"), read_only)
-        self._actions = [action for action in there if action.name != "palette"]
+        actions = actions_of((*scopes, "everywhere"), read_only)
+        self._actions = [action for action in actions if action.name != "palette"]
         self._refusals = refusals
 
     def compose(self) -> ComposeResult:
@@ -57,20 +57,20 @@ class PaletteScreen(ResultModal[str | None]):
     def _fill(self) -> None:
         table = self.query_one(Table)
         words = self.query_one(Prompt).value.lower().split()
-        fitting = [a for a in self._actions if all(word in _text(a) for word in words)]
+        matches = [a for a in self._actions if all(word in _text(a) for word in words)]
         room = table.size.width - 18
         columns = [TableColumn("KEY", 8), TableColumn("ACTION", max(10, room))]
         rows = [
             TableRow(
                 f"{a.scope}.{a.name}", partial(_cells, a, self._refusals.get(a.name), table.ascii)
             )
-            for a in fitting
+            for a in matches
         ]
         table.show(columns, rows, [line("  ", ("no action has these words", DIM))])
 
-    def action_move(self, by: int) -> None:
+    def action_move(self, delta: int) -> None:
         table = self.query_one(Table)
-        if by < 0:
+        if delta < 0:
             table.action_up()
         else:
             table.action_down()
@@ -99,5 +99,5 @@ def _text(action: Action) -> str:
 def _cells(action: Action, refused: str | None, ascii: bool) -> tuple[Line, Line]:
     if refused is None:
         return line((cap_of(action), KEY)), line(action.help)
-    why = f"{'x' if ascii else '✗'} {action.label}: {plain(refused, 200, ascii)}"
-    return line((cap_of(action), DIM)), line((why, DIM))
+    text = f"{'x' if ascii else '✗'} {action.label}: {plain(refused, 200, ascii)}"
+    return line((cap_of(action), DIM)), line((text, DIM))

@@ -64,36 +64,36 @@ def _specs(ascii: bool) -> list[ColumnSpec[ProblemGroup]]:
     ]
 
 
-def _kind(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+def _kind(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
     return symbol_span(problem_sign(group.kind), ascii)
 
 
-def _now(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+def _now(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
     return line((formatting.number(group.now, ascii), ALARM if group.now else DIM))
 
 
-def _times(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+def _times(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
     return line(formatting.number(group.times, ascii))
 
 
-def _lost(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+def _lost(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
     return line((formatting.hours(group.lost, ascii), BAD if group.lost > 0 else DIM))
 
 
-def _runs(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+def _runs(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
     names = " ".join(plain(name, 24, ascii) for name in group.run_names[:12])
-    if cells is not None and len(names) > cells and len(group.run_names) > 1:
+    if max_width is not None and len(names) > max_width and len(group.run_names) > 1:
         names = formatting.count(len(group.run_names), "run", ascii=ascii)
     return line((names, DIM))
 
 
-def _last(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+def _last(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
     return line((f"{group.last:%Y-%m-%d %H:%M}" if group.last else "", DIM))
 
 
-def _cause(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+def _cause(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
     cause = plain(group.cause, 400, ascii)
-    shown = cause if cells is None else both_ends(cause, cells, ascii)
+    shown = cause if max_width is None else both_ends(cause, max_width, ascii)
     return line((shown, BOLD if group.now else TextStyle()))
 
 
@@ -122,16 +122,16 @@ class ProblemsScreen(ListScreen, ActionScreen):
         groups = self.monitor.feed.problems()
         ascii, room = self.ascii, self.app.size.width
         self.query_one("#head", StaticLines).show(self._head(groups, update))
-        kept = self.kept(groups, _text)
+        filtered = self.kept(groups, _text)
         specs = _specs(ascii)
         widths = fit_columns(specs, groups, room)
-        rows = [TableRow(group.key, partial(cells, specs, widths, group)) for group in kept]
+        rows = [TableRow(group.key, partial(cells, specs, widths, group)) for group in filtered]
         if self.table.marks:
             self.table.keep_marks({group.key for group in groups})
         self.table.show(columns(specs, widths), rows, self._empty(bool(groups), update))
-        note = self.note(len(kept), len(groups), noun="cause")
-        under = next((g for g in kept if g.key == self.table.cursor), None)
-        self.query_one("#note", StaticLines).show([note, *self._example(under)])
+        note = self.note(len(filtered), len(groups), noun="cause")
+        selected = next((g for g in filtered if g.key == self.table.cursor), None)
+        self.query_one("#note", StaticLines).show([note, *self._example(selected)])
 
     def _head(self, groups: Sequence[ProblemGroup], update: Snapshot | None) -> list[Line]:
         ascii = self.ascii
@@ -150,11 +150,11 @@ class ProblemsScreen(ListScreen, ActionScreen):
         lines = [line(" ") + spread(first, lost if total else (), self.app.size.width - 2, ascii)]
         if worst is not None and worst.lost > 0:
             share = formatting.share(worst.lost, total, ascii)
-            told = f"costs most, {share} of it: "
+            text = f"costs most, {share} of it: "
             cause = both_ends(
-                plain(worst.cause, ascii=ascii), self.app.size.width - len(told) - 2, ascii
+                plain(worst.cause, ascii=ascii), self.app.size.width - len(text) - 2, ascii
             )
-            lines.append(line(" ", (told, DIM), cause))
+            lines.append(line(" ", (text, DIM), cause))
         return [*lines, ()]
 
     def _empty(self, any_groups: bool, update: Snapshot | None) -> list[Line]:
@@ -172,16 +172,18 @@ class ProblemsScreen(ListScreen, ActionScreen):
             return [()] * EXAMPLE_LINES
         room, ascii = self.app.size.width - 2, self.ascii
         lines = wrapped(f"e.g. {plain(group.example, 2000, ascii)}", room, indent=1)
-        told = bounded(lines, EXAMPLE_LINES, room, 1, ascii)
-        return [*told, *[()] * (EXAMPLE_LINES - len(told))]
+        text = bounded(lines, EXAMPLE_LINES, room, 1, ascii)
+        return [*text, *[()] * (EXAMPLE_LINES - len(text))]
 
     def selection(self) -> Selection:
         """All jobs of the marked causes, or of the one under the cursor, that are in the queue
         now; if there is none, those that met it last."""
-        wanted = self.table.marks or {self.table.cursor}
-        groups = [group for group in self.monitor.feed.problems() if group.key in wanted]
-        met = {job for group in groups for job in group.jobs}
-        jobs = tuple(j for j in self.monitor.feed.queued() if (j.cluster, j.proc) in met)
+        keys = self.table.marks or {self.table.cursor}
+        groups = [group for group in self.monitor.feed.problems() if group.key in keys]
+        jobs_with_cause = {job for group in groups for job in group.jobs}
+        jobs = tuple(
+            j for j in self.monitor.feed.queued() if (j.cluster, j.proc) in jobs_with_cause
+        )
         if not jobs:
             latest = dict.fromkeys(job for group in groups for job in group.jobs[:MOST_JOBS])
             jobs = self.job_rows(latest)
@@ -221,24 +223,26 @@ class CauseScreen(ListScreen, ActionScreen):
         self.query_one("#head", StaticLines).show(self._head(group))
         views = [self.monitor.feed.job_view(*job) for job in group.jobs[:MOST_JOBS]]
         jobs = [view.row for view in views if view is not None]
-        kept = self.kept(jobs, _job_text)
+        filtered = self.kept(jobs, _job_text)
         specs = _job_specs(self.ascii, jobs)
         widths = fit_columns(specs, jobs, self.app.size.width)
         rows = [
             TableRow(f"{job.cluster}.{job.proc}", partial(cells, specs, widths, job))
-            for job in kept
+            for job in filtered
         ]
         if self.table.marks:
             self.table.keep_marks({f"{job.cluster}.{job.proc}" for job in jobs})
-        none = [line("  ", ("no job has this text", DIM))]
+        empty = [line("  ", ("no job has this text", DIM))]
         if group.nodes:
             names = "\n".join(plain(name, 80, self.ascii) for name in group.nodes[:MOST_JOBS])
-            none = [line("  ", "Of these nodes no log has a job:"), ()]
-            none += [line("  ", name) for name in names.split("\n")]
-        self.table.show(columns(specs, widths), rows, none)
+            empty = [line("  ", "Of these nodes no log has a job:"), ()]
+            empty += [line("  ", name) for name in names.split("\n")]
+        self.table.show(columns(specs, widths), rows, empty)
         unseen = len(group.jobs) - MOST_JOBS
         more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if unseen > 0 else []
-        self.query_one("#note", StaticLines).show([self.note(len(kept), len(jobs), more, "job")])
+        self.query_one("#note", StaticLines).show(
+            [self.note(len(filtered), len(jobs), more, "job")]
+        )
 
     def _head(self, group: ProblemGroup) -> list[Line]:
         ascii, room = self.ascii, self.app.size.width
@@ -262,10 +266,10 @@ class CauseScreen(ListScreen, ActionScreen):
 
     def selection(self) -> Selection:
         """The marked jobs, or the one under the cursor, in the order of the rows."""
-        wanted = self.table.marks or {self.table.cursor}
+        keys = self.table.marks or {self.table.cursor}
         group = next((g for g in self.monitor.feed.problems() if g.key == self.key), None)
-        met = [] if group is None else group.jobs[:MOST_JOBS]
-        jobs = self.job_rows(job for job in met if f"{job[0]}.{job[1]}" in wanted)
+        cause_jobs = [] if group is None else group.jobs[:MOST_JOBS]
+        jobs = self.job_rows(job for job in cause_jobs if f"{job[0]}.{job[1]}" in keys)
         words = self.named([f"job {job.cluster}.{job.proc}" for job in jobs], "job")
         return Selection(words, jobs, self.dags_of(job.dag for job in jobs))
 
@@ -301,8 +305,8 @@ def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
     def text(value: str | None) -> Line:
         return line(plain(value, 40, ascii) if value else (formatting.unknown(ascii), DIM))
 
-    def where(row: JobRow, cells: int | None) -> Line:
-        return place(row.site, row.target, False, cells, ascii, row.state)
+    def where(row: JobRow, max_width: int | None) -> Line:
+        return place(row.site, row.target, False, max_width, ascii, row.state)
 
     specs: list[ColumnSpec[JobRow]] = [
         ColumnSpec(
@@ -332,8 +336,8 @@ def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
         ),
     ]
 
-    def dag(row: JobRow, cells: int | None) -> Line:
-        return text(None if row.dag is None else file_name(row.dag, cells, ascii))
+    def dag(row: JobRow, max_width: int | None) -> Line:
+        return text(None if row.dag is None else file_name(row.dag, max_width, ascii))
 
     if len({job.dag for job in jobs}) > 1:
         specs.insert(1, ColumnSpec("dag", "DAG", dag, drop=1, most=24))

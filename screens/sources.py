@@ -55,7 +55,7 @@ class SourcesScreen(SnapshotScreen):
             right = reading(update.progress, 0, ascii)
         head = line(" ") + spread(title, right, room - 2, ascii)
         self.query_one("#head", StaticLines).show([head, ()])
-        lines = [] if update is None else inputs(update.status, room, ascii)
+        lines = [] if update is None else source_lines(update.status, room, ascii)
         if lines:
             queue = queue_text.of_the_schedd(
                 self.monitor.word, self.monitor.options.no_desk, self.monitor.now(), room - 2, ascii
@@ -67,7 +67,7 @@ class SourcesScreen(SnapshotScreen):
         self.query_one("#note", StaticLines).show([rule(more, room, ascii)])
 
 
-def inputs(status: Status, room: int, ascii: bool) -> list[Line]:
+def source_lines(status: Status, room: int, ascii: bool) -> list[Line]:
     """All that was read, warnings first when there are any."""
     lines: list[Line] = []
     count = len(status.warnings)
@@ -96,10 +96,12 @@ def inputs(status: Status, room: int, ascii: bool) -> list[Line]:
 
 
 def _warning(notice: Notice, room: int, ascii: bool) -> list[Line]:
-    where = plain(notice.file or "", 120, ascii)
+    location = plain(notice.file or "", 120, ascii)
     if notice.line is not None:
-        where += f":{notice.line}"
-    first = line(" ", (where, BOLD), "  " if where else "", (plain(notice.kind, 40, ascii), NOTE))
+        location += f":{notice.line}"
+    first = line(
+        " ", (location, BOLD), "  " if location else "", (plain(notice.kind, 40, ascii), NOTE)
+    )
     return [first, *wrapped(plain(notice.text, 1000, ascii), room - 2, indent=3)]
 
 
@@ -120,31 +122,31 @@ def _dag(dag: DagRow, room: int, ascii: bool) -> list[Line]:
         (rescue, DIM),
     )
     times = ", ".join(formatting.moment(time, ascii) for time in dag.submissions[-6:])
-    made = [first]
+    lines = [first]
     if times:
         earlier = "... " if len(dag.submissions) > 6 else ""
-        made.append(line(("   DAGMan began ", DIM), f"{earlier}{times}"))
+        lines.append(line(("   DAGMan began ", DIM), f"{earlier}{times}"))
     if dag.refused:
-        told = formatting.refused_submissions(dag.refused, ascii)
-        made.append(line("   ", (told, NOTE)))
+        text = formatting.refused_submissions(dag.refused, ascii)
+        lines.append(line("   ", (text, NOTE)))
     if dag.hold is not None:
         since = formatting.moment(dag.hold.time, ascii)
         reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300, ascii)}"
-        made += wrapped(reason, room, indent=3)
-        made.append(line(("   its jobs run on; R lets DAGMan go on (act release-dag)", DIM)))
+        lines += wrapped(reason, room, indent=3)
+        lines.append(line(("   its jobs run on; R lets DAGMan go on (act release-dag)", DIM)))
     if dag.ended is not None:
-        made.append(line(("   ended ", DIM), formatting.moment(dag.ended, ascii)))
-    return made
+        lines.append(line(("   ended ", DIM), formatting.moment(dag.ended, ascii)))
+    return lines
 
 
 def _log(log: LogRow, status: Status, widest: int, room: int, ascii: bool) -> list[Line]:
     ago = formatting.age(seconds_ago(status.as_of, log.last), ascii)
     age = line((f"   {ago} ago", MOVING)) if status.live and log.last else ()
     span = f"{formatting.moment(log.first, ascii)} to {formatting.moment(log.last, ascii)}"
-    read = line(
+    summary = line(
         f" {plain(log.file, 60, ascii):<{widest}}  ",
         f"{formatting.size(log.bytes, ascii):>8}  ",
         f"{formatting.count(log.events, 'event', ascii=ascii):>14}",
     )
-    when = line((f"   {span}", DIM)) + age
-    return [read + when] if width(read + when) <= room else [read, when]
+    times = line((f"   {span}", DIM)) + age
+    return [summary + times] if width(summary + times) <= room else [summary, times]

@@ -98,49 +98,53 @@ class CurvesScreen(ListScreen):
 
     def show(self, update: Snapshot | None) -> None:
         self.monitor.study.want_written()
-        of = self.monitor.study.of(curves_of(self.metric))
-        if of is None or not of.written or not of.with_values:
-            self._nothing(of, update)
+        curves = self.monitor.study.of(curves_of(self.metric))
+        if curves is None or not curves.written or not curves.with_values:
+            self._nothing(curves, update)
             return
-        known = of.with_values
+        with_values = curves.with_values
         if self.view is None:
-            self.view = 1 if len(known) > MANY else 0
-        if not of.bands and self.view == 2:
+            self.view = 1 if len(with_values) > MANY else 0
+        if not curves.bands and self.view == 2:
             self.view = 0
-        kept = self.kept(known, curves_table.seen_by_filter)
-        self._fill(of, kept)
+        filtered = self.kept(with_values, curves_table.filter_text)
+        self._fill(curves, filtered)
         if not self._placed and self.key is not None:
             self._placed = True
             self.table.select(self.key)
-        self.query_one("#head", StaticLines).show(self._head(of, kept, update))
-        without = len(of.curves) - len(known)
+        self.query_one("#head", StaticLines).show(self._head(curves, filtered, update))
+        without = len(curves.curves) - len(with_values)
         more = [line((f"{without} without values", DIM))] if without else []
-        if self.view == 0 and len(kept) > curves_table.MOST_TRACES:
+        if self.view == 0 and len(filtered) > curves_table.MOST_TRACES:
             more.append(line((f"the first {curves_table.MOST_TRACES} are drawn", DIM)))
-        more += [line((problem, NOTE)) for problem in self._problems(of)]
-        self.query_one("#note", StaticLines).show([self.note(len(kept), len(known), more)])
+        more += [line((problem, NOTE)) for problem in self._problems(curves)]
+        self.query_one("#note", StaticLines).show(
+            [self.note(len(filtered), len(with_values), more)]
+        )
 
-    def _problems(self, of: Curves) -> list[str]:
-        if not of.problems:
+    def _problems(self, curves: Curves) -> list[str]:
+        if not curves.problems:
             return []
-        rest = f" (+{len(of.problems) - 1})" if len(of.problems) > 1 else ""
-        return [plain(of.problems[0], 60, self.ascii) + rest]
+        rest = f" (+{len(curves.problems) - 1})" if len(curves.problems) > 1 else ""
+        return [plain(curves.problems[0], 60, self.ascii) + rest]
 
-    def _nothing(self, of: Curves | None, update: Snapshot | None) -> None:
+    def _nothing(self, curves: Curves | None, update: Snapshot | None) -> None:
         """Why there is nothing, and what would fill the screen."""
-        reading = update is None or update.progress.fraction < 1 or of is None or not of.written
+        reading = (
+            update is None or update.progress.fraction < 1 or curves is None or not curves.written
+        )
         dots = "..." if self.ascii else "…"
         first = "no values yet" if not reading else f"reading what the trainings wrote{dots}"
         head = line(" ", ("Curves", BOLD), "   ", (first, DIM))
         self.query_one("#head", StaticLines).show([head])
         feed = self.monitor.feed
-        told = [line("  ", (f"Curves appear when the files below {feed.dagdir} are read.", DIM))]
-        if not reading and of is not None:
-            some = of.curves[0] if of.curves else None
-            told = curves_table.empty(feed.settings.metrics, some, str(feed.dagdir), self.ascii)
-            if of.metrics and self.metric is not None:
-                told = [line("  ", f"No run has a {plain(self.metric, 40, self.ascii)} now.")]
-        self.table.show([], [], told)
+        text = [line("  ", (f"Curves appear when the files below {feed.dagdir} are read.", DIM))]
+        if not reading and curves is not None:
+            example = curves.curves[0] if curves.curves else None
+            text = curves_table.empty(feed.settings.metrics, example, str(feed.dagdir), self.ascii)
+            if curves.metrics and self.metric is not None:
+                text = [line("  ", f"No run has a {plain(self.metric, 40, self.ascii)} now.")]
+        self.table.show([], [], text)
         self.query_one("#note", StaticLines).show([self.note(0, 0)])
 
     @property
@@ -149,24 +153,28 @@ class CurvesScreen(ListScreen):
         colourless = self.monitor.no_color or self.monitor.options.no_color
         return self.ascii or (colourless and self.view == 2)
 
-    def _fill(self, of: Curves, kept: list[MetricCurve]) -> None:
+    def _fill(self, curves: Curves, filtered: list[MetricCurve]) -> None:
         ascii, room = self.ascii, self.app.size.width
-        specs = curves_table.specs(of.with_values, ascii)
-        widths = fit_columns(specs, of.with_values, room)
-        rows = [TableRow(curve.run, partial(cells, specs, widths, curve)) for curve in kept]
+        specs = curves_table.specs(curves.with_values, ascii)
+        widths = fit_columns(specs, curves.with_values, room)
+        rows = [TableRow(curve.run, partial(cells, specs, widths, curve)) for curve in filtered]
         empty = [line("  ", "No run has this in any column."), line("  ", ("esc clears", DIM))]
         self.table.show(columns(specs, widths), rows, empty)
 
-    def _head(self, of: Curves, kept: list[MetricCurve], update: Snapshot | None) -> list[Line]:
+    def _head(
+        self, curves: Curves, filtered: list[MetricCurve], update: Snapshot | None
+    ) -> list[Line]:
         ascii, room = self.ascii, self.app.size.width
         live = update is not None and update.status.live
-        name = line(("Curves", BOLD), "   ")
-        answer = name + curves_table.answer(of, live, room - 2 - width(name), ascii)
-        at = curves_table.scale(of, self.logarithm)
-        beyond = curves_table.outside(of, at) if at is not None else ()
-        title = first_that_fits(self._titles(of), room - 4 - sum(len(t) for t, _ in beyond))
+        title_prefix = line(("Curves", BOLD), "   ")
+        answer = title_prefix + curves_table.answer(
+            curves, live, room - 2 - width(title_prefix), ascii
+        )
+        scale = curves_table.scale(curves, self.logarithm)
+        beyond = curves_table.outside(curves, scale) if scale is not None else ()
+        title = first_that_fits(self._titles(curves), room - 4 - sum(len(t) for t, _ in beyond))
         lines = [line(" ") + answer, line(" ") + spread(title, beyond, room - 2, ascii)]
-        if at is None:
+        if scale is None:
             return [
                 *lines,
                 line("   ", ("a logarithm needs values above 0; l goes back", NOTE)),
@@ -180,86 +188,88 @@ class CurvesScreen(ListScreen):
         if not plot.loaded():
             return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
         free = self.app.size.height - NOT_CHART
-        height = max(free // 2, free - len(of.with_values))
+        height = max(free // 2, free - len(curves.with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
-        shades, traces = self._drawn(of, kept)
-        return [*lines, *plot.chart(shades, traces, at, room - 2, height, self._signs)]
+        shades, traces = self._drawn(curves, filtered)
+        return [*lines, *plot.chart(shades, traces, scale, room - 2, height, self._signs)]
 
-    def _drawn(self, of: Curves, kept: list[MetricCurve]) -> tuple[list[Shade], list[Trace]]:
+    def _drawn(
+        self, curves: Curves, filtered: list[MetricCurve]
+    ) -> tuple[list[Shade], list[Trace]]:
         chosen = self.table.cursor
-        own = [curves_table.trace(c, curves_table.CHOSEN, "*") for c in kept if c.run == chosen]
+        own = [curves_table.trace(c, curves_table.CHOSEN, "*") for c in filtered if c.run == chosen]
         if self.view == 0:
-            return [], curves_table.traces(kept, chosen)
+            return [], curves_table.traces(filtered, chosen)
         if self.view == 1:
-            middle = curves_table.median(of.band, PLAIN, "o")
-            return curves_table.shades(of.band, DIM), [middle, *own]
+            median = curves_table.median(curves.band, PLAIN, "o")
+            return curves_table.shades(curves.band, DIM), [median, *own]
         shades: list[Shade] = []
         middles: list[Trace] = []
-        for place, band in enumerate(of.bands):
-            how = curves_table.COHORTS[place % len(curves_table.COHORTS)]
-            shades += curves_table.shades(band, how)[1:]
-            middles.append(curves_table.median(band, how, curves_table.COHORT_SIGNS[place % 5]))
+        for index, band in enumerate(curves.bands):
+            style = curves_table.COHORTS[index % len(curves_table.COHORTS)]
+            shades += curves_table.shades(band, style)[1:]
+            middles.append(curves_table.median(band, style, curves_table.COHORT_SIGNS[index % 5]))
         return shades, [*middles, *own]
 
-    def _titles(self, of: Curves) -> list[Line]:
+    def _titles(self, curves: Curves) -> list[Line]:
         """What is drawn how, as much of it as there is room for."""
         ascii = self.ascii
-        name = line((plain(of.metric, 40, ascii), BOLD))
-        goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[of.goal]
-        place = of.metrics.index(of.metric) + 1 if of.metric in of.metrics else 1
-        several = len(of.metrics) > 1
-        number = line((f"metric {place} of {len(of.metrics)}", DIM)) if several else ()
+        name = line((plain(curves.metric, 40, ascii), BOLD))
+        goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[curves.goal]
+        position = curves.metrics.index(curves.metric) + 1 if curves.metric in curves.metrics else 1
+        has_several = len(curves.metrics) > 1
+        number = line((f"metric {position} of {len(curves.metrics)}", DIM)) if has_several else ()
         log = line(("log", NOTE)) if self.logarithm else ()
-        legend = self._legend(of)
+        legend = self._legend(curves)
         gap = line("   ")
         return [
             joined((name, line((goal, DIM)), number, log, *legend), gap),
             joined((name, line((goal, DIM)), log, *legend), gap),
             joined((name, log, *legend), gap),
-            joined((name, log, *self._legend(of, short=True)), line("  ")),
+            joined((name, log, *self._legend(curves, short=True)), line("  ")),
             joined((name, log, *legend[:2]), gap),
             joined((name, log), gap),
         ]
 
-    def _legend(self, of: Curves, short: bool = False) -> list[Line]:
+    def _legend(self, curves: Curves, short: bool = False) -> list[Line]:
         ascii = self._signs
-        chosen = next((c for c in of.curves if c.run == self.table.cursor), None)
-        own = []
+        chosen = next((c for c in curves.curves if c.run == self.table.cursor), None)
+        chosen_key = []
         if chosen is not None:
             sign = "*" if ascii else "━"
             name = plain(chosen.run_name, 24, self.ascii)
-            own = [line((f"{sign} {name}", curves_table.CHOSEN))]
+            chosen_key = [line((f"{sign} {name}", curves_table.CHOSEN))]
         if self.view == 0:
             others = line((". others" if ascii else "━ others", curves_table.OTHER))
-            lost = any(curve.lost and curve is not chosen for curve in of.curves)
-            gone = line(("x diverged" if ascii else "━ diverged", BAD)) if lost else ()
-            return [*own, others, *([gone] if gone else [])]
+            lost = any(curve.lost and curve is not chosen for curve in curves.curves)
+            diverged = line(("x diverged" if ascii else "━ diverged", BAD)) if lost else ()
+            return [*chosen_key, others, *([diverged] if diverged else [])]
         if self.view == 1:
             signs = ("o", ":", ".") if ascii else ("━", "⣿", "⡂")
             words = ("median", "half" if short else "half of the runs", "all")
             band = [line(f"{signs[0]} {words[0]}")]
             band += [line((f"{s} {w}", DIM)) for s, w in zip(signs[1:], words[1:], strict=True)]
-            return [*own, *band]
-        return [*own, *(self._cohort(n, band, short) for n, band in enumerate(of.bands))]
+            return [*chosen_key, *band]
+        return [*chosen_key, *(self._cohort(n, band, short) for n, band in enumerate(curves.bands))]
 
-    def _cohort(self, place: int, band: MetricBand, short: bool) -> Line:
-        sign = curves_table.COHORT_SIGNS[place % 5] if self._signs else "━"
+    def _cohort(self, index: int, band: MetricBand, short: bool) -> Line:
+        sign = curves_table.COHORT_SIGNS[index % 5] if self._signs else "━"
         name = plain(band.label or "no label", 24, self.ascii)
-        how = curves_table.COHORTS[place % len(curves_table.COHORTS)]
+        style = curves_table.COHORTS[index % len(curves_table.COHORTS)]
         runs = "" if short else f" {formatting.count(band.runs, 'run', ascii=self.ascii)}"
-        return line((f"{sign} {name}", how), (runs, DIM))
+        return line((f"{sign} {name}", style), (runs, DIM))
 
     # --- what can be done ---------------------------------------------------------------------
 
     def open(self, key: str) -> None:
         self.monitor.open_run(key)
 
-    def _step_metric(self, by: int) -> None:
-        of = self.monitor.study.of(curves_of(self.metric))
-        if of is None or not of.metrics:
+    def _step_metric(self, delta: int) -> None:
+        curves = self.monitor.study.of(curves_of(self.metric))
+        if curves is None or not curves.metrics:
             return
-        at = of.metrics.index(of.metric) if of.metric in of.metrics else 0
-        self.metric = of.metrics[(at + by) % len(of.metrics)]
+        index = curves.metrics.index(curves.metric) if curves.metric in curves.metrics else 0
+        self.metric = curves.metrics[(index + delta) % len(curves.metrics)]
         self._again()
 
     def action_next_metric(self) -> None:
@@ -269,11 +279,11 @@ class CurvesScreen(ListScreen):
         self._step_metric(-1)
 
     def action_view(self) -> None:
-        of = self.monitor.study.of(curves_of(self.metric))
-        if of is None or self.view is None:
+        curves = self.monitor.study.of(curves_of(self.metric))
+        if curves is None or self.view is None:
             return
-        self.view = (self.view + 1) % (3 if of.bands else 2)
-        last = self.view == 0 and not of.bands
+        self.view = (self.view + 1) % (3 if curves.bands else 2)
+        last = self.view == 0 and not curves.bands
         hint = "; labels for a view by cohort: [[label]] in metlmon.toml" if last else ""
         self.say(VIEWS[self.view] + hint)
 

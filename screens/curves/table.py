@@ -59,32 +59,32 @@ MOST_TRACES: Final = 200
 # --- is it learning -------------------------------------------------------------------------
 
 
-def answer(of: Curves, live: bool, cells: int, ascii: bool) -> Line:
+def answer(curves: Curves, live: bool, room: int, ascii: bool) -> Line:
     """``5 of 6 runs improve · best 0.2308 run1 epoch 4 · run4 diverged in epoch 3``."""
-    told = answer_of(of, live, ascii)
+    summary = answer_of(curves, live, ascii)
     dot = line((" - " if ascii else " · ", DIM))
-    runs = line((told.runs, GOOD if told.well else BOLD))
-    best, flat = line(told.best), line((told.flat, NOTE))
-    lost, short = line((told.lost, ALARM)), line((told.lost_short, ALARM))
+    runs = line((summary.runs, GOOD if summary.well else BOLD))
+    best, flat = line(summary.best), line((summary.flat, NOTE))
+    diverged, short = line((summary.lost, ALARM)), line((summary.lost_short, ALARM))
     return first_that_fits(
         (
-            joined((runs, best, lost, flat), dot),
-            joined((runs, best, lost), dot),
-            joined((runs, lost), dot),
+            joined((runs, best, diverged, flat), dot),
+            joined((runs, best, diverged), dot),
+            joined((runs, diverged), dot),
             joined((runs, short), dot),
         ),
-        cells,
+        room,
     )
 
 
 def progress(streamed: Streamed, ascii: bool) -> Line:
     """``64 %   1.17 steps/s   13:30:01 left   loss 48``: what a running job printed last."""
     rate = streamed.rate
-    told = None
+    rate_text = None
     if rate is not None and rate > 0:
-        each = rate < 1
-        number = formatting.metric(1 / rate if each else rate, ascii)
-        told = f"{number} s/step" if each else f"{number} steps/s"
+        slow = rate < 1
+        number = formatting.metric(1 / rate if slow else rate, ascii)
+        rate_text = f"{number} s/step" if slow else f"{number} steps/s"
     left = streamed.remaining
     return joined(
         (
@@ -92,7 +92,7 @@ def progress(streamed: Streamed, ascii: bool) -> Line:
             line((f"step {formatting.number(streamed.done, ascii)}", DIM))
             if streamed.done is not None and streamed.total is None
             else (),
-            line(told) if told else (),
+            line(rate_text) if rate_text else (),
             line(formatting.duration(left, ascii), (" left", DIM)) if left is not None else (),
             line(("loss ", DIM), formatting.metric(streamed.loss, ascii))
             if streamed.loss is not None
@@ -139,7 +139,7 @@ ORDERS: Final[tuple[tuple[str, Callable[[MetricCurve], tuple[object, ...]] | Non
 )
 
 
-def seen_by_filter(curve: MetricCurve) -> str:
+def filter_text(curve: MetricCurve) -> str:
     """All text of a curve in which a filter looks, in lower case."""
     parts = [curve.run_name, curve.uuid, curve.label, sign_of(curve).word]
     return "\n".join(part for part in parts if part).lower()
@@ -147,8 +147,8 @@ def seen_by_filter(curve: MetricCurve) -> str:
 
 def specs(curves: Sequence[MetricCurve], ascii: bool) -> list[ColumnSpec[MetricCurve]]:
     """The columns of the list; labels and progress only where there are any."""
-    made: list[ColumnSpec[MetricCurve]] = [
-        ColumnSpec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
+    columns: list[ColumnSpec[MetricCurve]] = [
+        ColumnSpec("run", "RUN", partial(_run_name, ascii=ascii), least=6, most=28),
         ColumnSpec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=3),
         ColumnSpec("last", "LAST", partial(_last, ascii=ascii), "right", least=6),
         ColumnSpec("best", "BEST", partial(_best_value, ascii=ascii), "right", least=6),
@@ -157,96 +157,100 @@ def specs(curves: Sequence[MetricCurve], ascii: bool) -> list[ColumnSpec[MetricC
         ColumnSpec("course", "HOW IT GOES", partial(_course, ascii=ascii), least=9),
     ]
     if any(curve.label for curve in curves):
-        made.insert(1, ColumnSpec("label", "LABEL", partial(_label, ascii=ascii), soft=8, most=20))
+        columns.insert(
+            1, ColumnSpec("label", "LABEL", partial(_label, ascii=ascii), soft=8, most=20)
+        )
     if any(curve.streamed for curve in curves):
-        made.append(ColumnSpec("now", "NOW", partial(_now, ascii=ascii), drop=1, soft=5))
-    return made
+        columns.append(ColumnSpec("now", "NOW", partial(_now, ascii=ascii), drop=1, soft=5))
+    return columns
 
 
 def _dash(ascii: bool) -> Line:
     return line((formatting.unknown(ascii), DIM))
 
 
-def _run(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+def _run_name(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     return line((plain(curve.run_name, 80, ascii), BOLD if curve.lost else TextStyle()))
 
 
-def _label(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+def _label(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     return line((plain(curve.label, 40, ascii), DIM)) if curve.label else ()
 
 
-def _epoch(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+def _epoch(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     return _dash(ascii) if curve.last is None else line(str(curve.last.epoch))
 
 
-def _value(point: Point | None, how: TextStyle, ascii: bool) -> Line:
+def _value(point: Point | None, style: TextStyle, ascii: bool) -> Line:
     if point is None:
         return _dash(ascii)
-    odd = not math.isfinite(point.value)
-    return line((formatting.metric(point.value, ascii), ALARM if odd else how))
+    not_finite = not math.isfinite(point.value)
+    return line((formatting.metric(point.value, ascii), ALARM if not_finite else style))
 
 
-def _last(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+def _last(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     return _value(curve.last, BAD if curve.lost else TextStyle(), ascii)
 
 
-def _best_value(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+def _best_value(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     return _value(curve.best, TextStyle(), ascii)
 
 
-def _best_epoch(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+def _best_epoch(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     return line((str(curve.best.epoch), DIM)) if curve.best is not None else ()
 
 
-def _trend(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+def _trend(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     trend = curve.trend
     if trend is None or curve.goal is None:
         return _dash(ascii)
     good = trend < 0 if curve.goal == "min" else trend > 0
     sign = "+" if trend > 0 else ("-" if ascii else "−") if trend < 0 else ""
-    told = formatting.metric(float(f"{abs(trend):.3g}"), ascii)
-    return line((f"{sign}{told}", GOOD if good else BAD if trend else DIM))
+    text = formatting.metric(float(f"{abs(trend):.3g}"), ascii)
+    return line((f"{sign}{text}", GOOD if good else BAD if trend else DIM))
 
 
-def _course(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+def _course(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     sign = sign_of(curve)
     word, comma, odd = told_course(curve).partition(",")
     return line((f"{sign.mark(ascii)} {word}", style_of(sign)), (comma + odd, NOTE))
 
 
-def _now(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+def _now(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     if curve.streamed is None:
         return ()
     epoch = "" if curve.running is None else f"epoch {curve.running}  "
     whole = line((epoch, DIM)) + progress(curve.streamed, ascii)
     short = line((percent(curve.streamed), MOVING))
-    return whole if cells is None else first_that_fits((whole, short), cells)
+    return whole if max_width is None else first_that_fits((whole, short), max_width)
 
 
 # --- the chart ------------------------------------------------------------------------------
 
 
-def scale(of: Curves, log: bool) -> Scale | None:
+def scale(curves: Curves, log: bool) -> Scale | None:
     """What the chart shows: all values but those of runs that ran away, from there on; what
     these lost would press all others into one line."""
-    sane = [
+    plausible = [
         point.value
-        for curve in of.curves
+        for curve in curves.curves
         for point in curve.points
         if not (curve.lost and curve.since is not None and point.epoch >= curve.since)
     ]
-    every = [point for curve in of.curves for point in curve.points]
-    known = [value for value in sane if math.isfinite(value)]
-    values = known or [point.value for point in every]
-    return scale_of(values, [float(point.epoch) for point in every], log)
+    points = [point for curve in curves.curves for point in curve.points]
+    finite = [value for value in plausible if math.isfinite(value)]
+    values = finite or [point.value for point in points]
+    return scale_of(values, [float(point.epoch) for point in points], log)
 
 
-def outside(of: Curves, at: Scale) -> Line:
+def outside(curves: Curves, chart_scale: Scale) -> Line:
     """How many values lie above or below the chart, and how far."""
-    finite = [p.value for c in of.curves for p in c.points if math.isfinite(p.value)]
-    above = [value for value in finite if value > at.high]
-    below = [value for value in finite if value < at.low and (value > 0 or not at.log)]
-    told = [
+    finite = [p.value for c in curves.curves for p in c.points if math.isfinite(p.value)]
+    above = [value for value in finite if value > chart_scale.high]
+    below = [
+        value for value in finite if value < chart_scale.low and (value > 0 or not chart_scale.log)
+    ]
+    notes = [
         line(
             (
                 formatting.count(len(beyond), "value")
@@ -260,12 +264,12 @@ def outside(of: Curves, at: Scale) -> Line:
         )
         if beyond
     ]
-    return joined(told, line("  "))
+    return joined(notes, line("  "))
 
 
-def trace(curve: MetricCurve, how: TextStyle, sign: str) -> Trace:
+def trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
     """A run's curve."""
-    return Trace(tuple((float(p.epoch), p.value) for p in curve.points), how, sign)
+    return Trace(tuple((float(p.epoch), p.value) for p in curve.points), style, sign)
 
 
 def traces(curves: Sequence[MetricCurve], chosen: str | None) -> list[Trace]:
@@ -276,29 +280,29 @@ def traces(curves: Sequence[MetricCurve], chosen: str | None) -> list[Trace]:
     return [*calm, *lost, *(trace(c, CHOSEN, "*") for c in curves if c.run == chosen)]
 
 
-def shades(band: MetricBand, how: TextStyle) -> list[Shade]:
+def shades(band: MetricBand, style: TextStyle) -> list[Shade]:
     """The extremes lightly, the quartiles densely."""
-    wide = tuple((float(each.epoch), each.least, each.most) for each in band.levels)
-    narrow = tuple((float(each.epoch), each.lower, each.upper) for each in band.levels)
-    return [Shade(wide, how, False, "."), Shade(narrow, how, True, ":")]
+    wide = tuple((float(level.epoch), level.least, level.most) for level in band.levels)
+    narrow = tuple((float(level.epoch), level.lower, level.upper) for level in band.levels)
+    return [Shade(wide, style, False, "."), Shade(narrow, style, True, ":")]
 
 
-def median(band: MetricBand, how: TextStyle, sign: str) -> Trace:
+def median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
     """The middle of a band."""
-    return Trace(tuple((float(each.epoch), each.median) for each in band.levels), how, sign)
+    return Trace(tuple((float(level.epoch), level.median) for level in band.levels), style, sign)
 
 
 # --- what would fill it -----------------------------------------------------------------------
 
 
 def empty(
-    metrics: MetricSettings, some: MetricCurve | None, dagdir: str, ascii: bool
+    metrics: MetricSettings, example: MetricCurve | None, dagdir: str, ascii: bool
 ) -> list[Line]:
     """Which files would fill the screen, where they were looked for, and how to say that they
     are elsewhere. ``some``: a run, for an example."""
     dagdir = plain(dagdir, 60, ascii)
-    uuid = plain(some.uuid or "", 40, ascii) if some is not None else ""
-    name = plain(some.run_name, NAME_LIMIT, ascii) if some is not None else ""
+    uuid = plain(example.uuid or "", 40, ascii) if example is not None else ""
+    name = plain(example.run_name, NAME_LIMIT, ascii) if example is not None else ""
     lines = [
         line("  ", "No training has written a metric here yet."),
         (),
@@ -311,8 +315,12 @@ def empty(
         place = place.replace("{run}", name or "{run}")
         lines.append(line("    ", f"{place}/version_<k>/metrics.csv"))
     lines += [
-        line("    ", plain(own.file, 60, ascii), (f" for {plain(own.metric, 40, ascii)}", DIM))
-        for own in metrics.patterns[:4]
+        line(
+            "    ",
+            plain(pattern_setting.file, 60, ascii),
+            (f" for {plain(pattern_setting.metric, 40, ascii)}", DIM),
+        )
+        for pattern_setting in metrics.patterns[:4]
     ]
     lines.append(
         line("    ", "*.out", (f" of the jobs, for a {plain(metrics.primary, 40, ascii)}", DIM))

@@ -84,22 +84,22 @@ class NodesScreen(ListScreen, ActionScreen):
         self._again()
 
     def open(self, key: str) -> None:
-        why = nodes_table.open_row(self, self._forest, key)
-        if why:
-            self.say(why)
+        reason = nodes_table.open_row(self, self._forest, key)
+        if reason:
+            self.say(reason)
 
     def selection(self) -> Selection:
         """The marked nodes, or the one under the cursor: their jobs of the last submission."""
-        wanted = self.table.marks or {self.table.cursor}
-        rows = [self._forest.detail(self.monitor.feed, self._forest.at(key)) for key in wanted]
+        keys = self.table.marks or {self.table.cursor}
+        rows = [self._forest.detail(self.monitor.feed, self._forest.at(key)) for key in keys]
         nodes = [row for row in rows if row is not None]
         jobs: list[JobRow] = []
         for node in nodes:
             jobs += self.job_rows(last_jobs(node))
         dags = [node.dag for node in nodes]
         if not nodes:
-            picture = self.monitor.picture
-            return Selection("nothing", (), () if picture is None else picture.status.dags)
+            snapshot = self.monitor.picture
+            return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
         names = self.named([node.node for node in nodes], "node")
         return Selection(names, tuple(jobs), self.dags_of(dags))
 

@@ -60,15 +60,15 @@ class NodeList:
 
     def __init__(self) -> None:
         self.opened: dict[str, bool] = {}
-        self._places: dict[str, tuple[object, TreePositions]] = {}
+        self._positions: dict[str, tuple[object, TreePositions]] = {}
         self._dags: tuple[DagNodes, ...] = ()
-        self._of: Snapshot | None = None
+        self._last_snapshot: Snapshot | None = None
         self._tree = NodeTree(())
         self._rows: list[TreeRow] = []
-        self._asked: tuple[object, ...] = ()
+        self._last_request: tuple[object, ...] = ()
         self._details: dict[NodeKey, NodeRow | None] = {}
-        self._seen: Rows | None = None
-        self._seen_of: list[TreeRow] = []
+        self._visible_rows: Rows | None = None
+        self._visible_source: list[TreeRow] = []
         self._widths: object = None
 
     @property
@@ -78,25 +78,25 @@ class NodeList:
 
     def look(self, feed: Feed, update: Snapshot | None) -> None:
         """Take the nodes of this picture."""
-        if update is self._of and self._of is not None:
+        if update is self._last_snapshot and self._last_snapshot is not None:
             return
-        self._of, self._details, self._seen = update, {}, None
+        self._last_snapshot, self._details, self._visible_rows = update, {}, None
         dags = feed.nodes()
         if dags == self._dags:
             return
-        known = {}
+        positions = {}
         for dag in dags:
-            before = self._places.get(dag.key)
-            if before is None or before[0] is not dag.nodes:
-                before = self._places[dag.key] = dag.nodes, places(dag.nodes)
-            known[dag.key] = before[1]
-        self._dags, self._tree, self._asked = dags, NodeTree(dags, known), ()
+            cached = self._positions.get(dag.key)
+            if cached is None or cached[0] is not dag.nodes:
+                cached = self._positions[dag.key] = dag.nodes, places(dag.nodes)
+            positions[dag.key] = cached[1]
+        self._dags, self._tree, self._last_request = dags, NodeTree(dags, positions), ()
 
     def rows(self, wanted: str, faults: bool, order: int, backwards: bool) -> list[TreeRow]:
         """The rows: the tree, or with a filter the nodes that pass it."""
-        asked = wanted, faults, order, backwards, tuple(self.opened.items())
-        if asked != self._asked:
-            self._asked, self._seen = asked, None
+        request = wanted, faults, order, backwards, tuple(self.opened.items())
+        if request != self._last_request:
+            self._last_request, self._visible_rows = request, None
             if faults or wanted:
                 self._rows = self._tree.flat(partial(_passes, wanted=wanted, faults=faults))
                 self._rows = self._rows[::-1] if backwards else self._rows
@@ -112,22 +112,26 @@ class NodeList:
             self._details[row.node] = feed.node_row(row.node)
         return self._details[row.node]
 
-    def drawn(
+    def render(
         self, feed: Feed, rows: list[TreeRow], room: int, ascii: bool
     ) -> tuple[list[TableColumn], Rows]:
         """Columns and rows for a table; what is not in view is not asked for."""
-        made = _specs(ascii)
-        asked = rows[:: 1 + len(rows) // SAMPLE]
-        widths = fit_columns(made, [(row, self.detail(feed, row)) for row in asked], room)
+        specs = _specs(ascii)
+        sample = rows[:: 1 + len(rows) // SAMPLE]
+        widths = fit_columns(specs, [(row, self.detail(feed, row)) for row in sample], room)
 
-        def one(at: int) -> TableRow:
+        def table_row(at: int) -> TableRow:
             row = rows[at]
-            return TableRow(row.key, lambda: cells(made, widths, (row, self.detail(feed, row))))
+            return TableRow(row.key, lambda: cells(specs, widths, (row, self.detail(feed, row))))
 
-        if self._seen is None or self._seen_of is not rows or self._widths != (widths, ascii):
-            self._seen = Rows([row.key for row in rows], [1] * len(rows), one)
-            self._seen_of, self._widths = rows, (widths, ascii)
-        return columns(made, widths), self._seen
+        if (
+            self._visible_rows is None
+            or self._visible_source is not rows
+            or self._widths != (widths, ascii)
+        ):
+            self._visible_rows = Rows([row.key for row in rows], [1] * len(rows), table_row)
+            self._visible_source, self._widths = rows, (widths, ascii)
+        return columns(specs, widths), self._visible_rows
 
     def at(self, key: str | None) -> TreeRow | None:
         """The row with this key."""
@@ -152,9 +156,11 @@ class NodeList:
             return None
         if is_open:
             return None
-        place = self._rows.index(row)
-        above = (each for each in reversed(self._rows[:place]) if each.depth < row.depth)
-        return next((each.key for each in above), None)
+        index = self._rows.index(row)
+        parents = (
+            ancestor for ancestor in reversed(self._rows[:index]) if ancestor.depth < row.depth
+        )
+        return next((ancestor.key for ancestor in parents), None)
 
     def fold_all(self, is_open: bool) -> None:
         """Fold or unfold everything."""
@@ -201,15 +207,15 @@ def _specs(ascii: bool) -> list[ColumnSpec[Seen]]:
 
 
 def _mark(row: TreeRow, ascii: bool) -> str:
-    signs = {None: "  ", True: "- " if ascii else "▾ ", False: "+ " if ascii else "▸ "}
-    return "  " * (STEP // 2) * min(row.depth, DEEPEST) + signs[row.open]
+    marks = {None: "  ", True: "- " if ascii else "▾ ", False: "+ " if ascii else "▸ "}
+    return "  " * (STEP // 2) * min(row.depth, DEEPEST) + marks[row.open]
 
 
-def _node(seen: Seen, cells: int | None, ascii: bool) -> Line:
+def _node(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     row, node = seen
     lead = line(_mark(row, ascii))
     if row.node is not None:
-        return lead + _named(row, node, ascii)
+        return lead + _node_title(row, node, ascii)
     times = "x" if ascii else "×"
     match row.kind:
         case "alike":
@@ -219,23 +225,23 @@ def _node(seen: Seen, cells: int | None, ascii: bool) -> Line:
             name = line(from_to(row.first, row.last, ascii))
         case _:
             name = line((file_name(row.title, 60, ascii), BOLD))
-    held = "" if row.kind == "alike" and int(row.title) == row.size else f"  ({row.size})"
-    return lead + name + line((held, DIM))
+    size = "" if row.kind == "alike" and int(row.title) == row.size else f"  ({row.size})"
+    return lead + name + line((size, DIM))
 
 
-def _named(row: TreeRow, node: NodeRow | None, ascii: bool) -> Line:
+def _node_title(row: TreeRow, node: NodeRow | None, ascii: bool) -> Line:
     name = plain(row.title, 60, ascii)
-    loud = node is not None and node.state in (State.HELD, State.FAILED)
-    quiet = node is not None and node.state in (State.WAITING, State.SKIPPED)
-    told = line((name, BOLD if loud else DIM if quiet else TextStyle()))
+    bold = node is not None and node.state in (State.HELD, State.FAILED)
+    dim = node is not None and node.state in (State.WAITING, State.SKIPPED)
+    title = line((name, BOLD if bold else DIM if dim else TextStyle()))
     if node is not None and node.kind in KINDS:
-        told = line((f"{node.kind.upper()} ", DIM)) + told
+        title = line((f"{node.kind.upper()} ", DIM)) + title
     if row.open is False:
-        told += line((f"  (+{row.size - 1})", DIM))
-    return told
+        title += line((f"  (+{row.size - 1})", DIM))
+    return title
 
 
-def _state(seen: Seen, cells: int | None, ascii: bool) -> Line:
+def _state(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     row, node = seen
     if node is not None:
         if node.overruled:
@@ -243,36 +249,38 @@ def _state(seen: Seen, cells: int | None, ascii: bool) -> Line:
         return symbol_span(STATES[node.state], ascii)
     if not row.counts:
         return ()
-    state, many = row.counts[0]
+    state, number = row.counts[0]
     if len(row.counts) == 1:
         return symbol_span(STATES[state], ascii)
     sign = STATES[state]
     return line(
-        (f"{sign.mark(ascii)} {formatting.number(many, ascii)} {sign.word}", style_of(sign))
+        (f"{sign.mark(ascii)} {formatting.number(number, ascii)} {sign.word}", style_of(sign))
     )
 
 
-def _for(seen: Seen, cells: int | None, ascii: bool) -> Line:
+def _for(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     node = seen[1]
     if node is None or node.seconds is None or node.state is State.WAITING:
         return ()
     return line(formatting.duration(node.seconds, ascii))
 
 
-def _why(seen: Seen, cells: int | None, ascii: bool) -> Line:
+def _why(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     row, node = seen
     if node is None:
         return counted(row, ascii) if len(row.counts) > 1 else ()
     if node.hold_reason:
-        told = because(node.hold_reason, ascii)
-        return line((told if cells is None else both_ends(told, cells, ascii), _how(node)))
-    told = why(node, ascii)
-    if cells is not None and len(told) > cells:
-        told = told.replace(WAITS, "after ", 1)
-    return line((told, _how(node)))
+        text = because(node.hold_reason, ascii)
+        return line(
+            (text if max_width is None else both_ends(text, max_width, ascii), _reason_style(node))
+        )
+    text = why(node, ascii)
+    if max_width is not None and len(text) > max_width:
+        text = text.replace(WAITS, "after ", 1)
+    return line((text, _reason_style(node)))
 
 
-def _how(node: NodeRow) -> TextStyle:
+def _reason_style(node: NodeRow) -> TextStyle:
     if node.state in (State.HELD, State.FAILED):
         return BAD
     return NOTE if node.overruled or node.state in FAULTS else DIM
@@ -289,14 +297,14 @@ def counted(row: TreeRow, ascii: bool) -> Line:
     )
 
 
-def _site(seen: Seen, cells: int | None, ascii: bool) -> Line:
+def _site(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     node = seen[1]
     if node is None or (node.site is None and (node.target is None or not node.jobs)):
         return ()
-    return place(node.site, node.target, node.off_target, cells, ascii, node.state)
+    return place(node.site, node.target, node.off_target, max_width, ascii, node.state)
 
 
-def _tries(seen: Seen, cells: int | None, ascii: bool) -> Line:
+def _tries(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     node = seen[1]
     if node is None or not node.tries:
         return ()
@@ -307,14 +315,14 @@ CALM: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
 """States in which it does not matter how often a node may be tried again."""
 
 
-def _left(seen: Seen, cells: int | None, ascii: bool) -> Line:
+def _left(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     node = seen[1]
     if node is None or node.state in CALM or node.retries_left is None:
         return ()
     return line((str(node.retries_left), DIM if node.retries_left else NOTE))
 
 
-def _job(seen: Seen, cells: int | None, ascii: bool) -> Line:
+def _job(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     node = seen[1]
     if node is None or not node.jobs:
         return ()
@@ -324,7 +332,7 @@ def _job(seen: Seen, cells: int | None, ascii: bool) -> Line:
 # --- below the table ----------------------------------------------------------------------------
 
 
-def under(row: TreeRow | None, node: NodeRow | None, room: int, ascii: bool) -> list[Line]:
+def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int, ascii: bool) -> list[Line]:
     """Two lines on the row under the cursor: what it is, and why it is so."""
     if row is None:
         return [(), ()]
@@ -332,9 +340,9 @@ def under(row: TreeRow | None, node: NodeRow | None, room: int, ascii: bool) -> 
         key = "enter folds" if row.open else "enter unfolds"
         return [line(" ") + counted(row, ascii), line(" ", (key, DIM))]
     facts = [(plain(node.submit, 60, ascii) if node.submit else "")]
-    before = formatting.count(node.parents, "parent", ascii=ascii)
-    after = formatting.count(node.children, "child", "children", ascii)
-    facts += [f"{before}, {after}"] if node.parents or node.children else []
+    parents = formatting.count(node.parents, "parent", ascii=ascii)
+    children = formatting.count(node.children, "child", "children", ascii)
+    facts += [f"{parents}, {children}"] if node.parents or node.children else []
     if node.retries:
         left = "" if node.retries_left is None else f", {node.retries_left} left"
         facts.append(f"retried up to {node.retries} times{left}")
@@ -343,8 +351,8 @@ def under(row: TreeRow | None, node: NodeRow | None, room: int, ascii: bool) -> 
     facts.append(file_name(node.dag_key, 60, ascii))
     name = line((plain(node.node, 60, ascii), BOLD))
     first = line(" ") + joined((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
-    told = why(node, ascii)
-    second = line(" ", (both_ends(told, room - 2, ascii), _how(node))) if told else ()
+    reason = why(node, ascii)
+    second = line(" ", (both_ends(reason, room - 2, ascii), _reason_style(node))) if reason else ()
     return [first, second]
 
 
@@ -353,7 +361,7 @@ def under(row: TreeRow | None, node: NodeRow | None, room: int, ascii: bool) -> 
 
 def fill(
     screen: ListScreen,
-    of: NodeList,
+    nodes: NodeList,
     faults: bool,
     update: Snapshot | None,
     order: int = 0,
@@ -363,44 +371,44 @@ def fill(
     the screen has one of its own."""
     feed, room, ascii = screen.monitor.feed, screen.app.size.width, screen.ascii
     if update is not None:
-        of.look(feed, update)
-    rows = of.rows(screen.wanted, faults, order, screen.reversed)
+        nodes.look(feed, update)
+    rows = nodes.rows(screen.wanted, faults, order, screen.reversed)
     if head is not None:
         screen.query_one("#head", StaticLines).show(head)
-    heads, drawn = of.drawn(feed, rows, room, ascii)
+    heads, shown = nodes.render(feed, rows, room, ascii)
     table = screen.table
     if table.marks:
-        table.keep_marks(of.keys())
-    reading = update is None or (update.progress.fraction < 1 and not of.tree.total)
-    table.show(heads, drawn, empty(bool(screen.wanted), faults, reading))
-    at = of.at(table.cursor)
+        table.keep_marks(nodes.keys())
+    reading = update is None or (update.progress.fraction < 1 and not nodes.tree.total)
+    table.show(heads, shown, empty(bool(screen.wanted), faults, reading))
+    selected = nodes.at(table.cursor)
     filtered = bool(screen.wanted) or faults
     note = screen.note(
-        len(rows) if filtered else of.tree.total,
-        of.tree.total,
+        len(rows) if filtered else nodes.tree.total,
+        nodes.tree.total,
         [line(("faults only", NOTE))] if faults else [],
         noun="node",
     )
     screen.query_one("#note", StaticLines).show(
-        [note, *under(at, of.detail(feed, at), room, ascii)]
+        [note, *cursor_detail(selected, nodes.detail(feed, selected), room, ascii)]
     )
 
 
-def fold_here(screen: ListScreen, of: NodeList, is_open: bool) -> None:
+def fold_here(screen: ListScreen, nodes: NodeList, is_open: bool) -> None:
     """Fold or unfold what is under the cursor, or go to what it stands below."""
-    above = of.fold(screen.table.cursor, is_open)
+    parent = nodes.fold(screen.table.cursor, is_open)
     screen.again()
-    if above is not None:
-        screen.table.select(above)
+    if parent is not None:
+        screen.table.select(parent)
 
 
-def open_row(screen: ListScreen, of: NodeList, key: str) -> str | None:
+def open_row(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
     """Open the latest job of the node with this key, or fold or unfold what holds others;
     returns why neither can be."""
-    row = of.at(key)
-    node = of.detail(screen.monitor.feed, row)
+    row = nodes.at(key)
+    node = nodes.detail(screen.monitor.feed, row)
     if row is not None and row.node is None:
-        of.fold(key, not row.open)
+        nodes.fold(key, not row.open)
         screen.again()
         return None
     if node is None:
@@ -413,8 +421,8 @@ def open_row(screen: ListScreen, of: NodeList, key: str) -> str | None:
 
 def no_job(node: NodeRow) -> str:
     """Why a node has no job to open."""
-    told = why(node)
-    return f"it has no job to open: {told}" if told else "it has no job to open"
+    reason = why(node)
+    return f"it has no job to open: {reason}" if reason else "it has no job to open"
 
 
 def empty(filtered: bool, faults: bool, reading: bool) -> list[Line]:

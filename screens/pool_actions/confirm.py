@@ -43,13 +43,13 @@ from screens.base.screens import Prompt, SnapshotScreen, heading, rule
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import (
-    ELSEWHERE_ACTS,
-    FOR_GOOD,
+    IRREVERSIBLE,
+    SITE_ACTIONS,
+    capitalized,
+    common_folder,
     files_title,
-    folder_of,
     question,
-    sentence,
-    undone,
+    undo_text,
 )
 from screens.pool_actions.site_prompt import BACK, SiteChoice, SitePrompt, known_sites, site_lines
 from screens.widgets.document import Document
@@ -109,23 +109,23 @@ class ConfirmScreen(ConfirmationBase):
     AUTO_FOCUS = "Document"
 
     def __init__(
-        self, offer: ActionPreview, along: Sequence[JobRow], ordered: Callable[[], None]
+        self, offer: ActionPreview, along: Sequence[JobRow], on_confirmed: Callable[[], None]
     ) -> None:
         super().__init__()
         self._offer = offer
-        self._along = along
-        self._ordered = ordered
-        self._given: int | str | None = None
-        self._wrong = ""
-        self._offered: tuple[SiteInfo, ...] = ()
-        self._asking = offer.act in ELSEWHERE_ACTS
-        self._no_sites: str | None = None
+        self._dag_jobs = along
+        self._on_confirmed = on_confirmed
+        self._entered: int | str | None = None
+        self._input_error = ""
+        self._pool_sites: tuple[SiteInfo, ...] = ()
+        self._loading_sites = offer.act in SITE_ACTIONS
+        self._sites_error: str | None = None
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         if self._offer.act is PoolAction.PRIORITY:
             yield NumberPrompt()
-        elif self._offer.act in ELSEWHERE_ACTS:
+        elif self._offer.act in SITE_ACTIONS:
             yield SitePrompt()
         yield Document()
         yield StaticLines(id="note")
@@ -135,7 +135,7 @@ class ConfirmScreen(ConfirmationBase):
         super().on_mount()
         for prompt in self.query(Prompt):
             self.call_after_refresh(self.set_focus, prompt)
-        if self._asking:
+        if self._loading_sites:
             # Not in a worker: who quits does not wait for an answer.
             threading.Thread(
                 target=self._ask_for_sites,
@@ -148,61 +148,61 @@ class ConfirmScreen(ConfirmationBase):
         return KeyFooter((*self.SCOPES, "everywhere"), ELSEWHERE)
 
     @property
-    def _answer_is_missing(self) -> bool:
+    def _input_missing(self) -> bool:
         """Is there still a number or a site to be given?"""
-        return self._offer.act in (PoolAction.PRIORITY, *ELSEWHERE_ACTS) and self._given is None
+        return self._offer.act in (PoolAction.PRIORITY, *SITE_ACTIONS) and self._entered is None
 
     @property
-    def _given_offer(self) -> ActionPreview:
+    def _current_offer(self) -> ActionPreview:
         """What is asked about, with the site that was given."""
-        given = self._given
+        given = self._entered
         return with_site(self._offer, given) if isinstance(given, str) else self._offer
 
     def show(self, update: Snapshot | None) -> None:
-        closed = self._answer_is_missing or not self.open
+        closed = self._input_missing or not self.open
         self.query_one(KeyFooter).leave_out(ELSEWHERE | ({"confirm"} if closed else set()))
         room, ascii, document = self.app.size.width, self.ascii, self.query_one(Document)
         self.query_one("#head", StaticLines).show(self._head(room - 2))
         document.show(self._body(room))
         down = "v" if ascii else "↓"
-        more = [line((f"{down} {document.below} more", NOTE))] if document.below else []
-        self.query_one("#note", StaticLines).show([rule(more, room, ascii)])
+        more_below = [line((f"{down} {document.below} more", NOTE))] if document.below else []
+        self.query_one("#note", StaticLines).show([rule(more_below, room, ascii)])
 
     # --- what is told ---------------------------------------------------------------------
 
     def _head(self, room: int) -> list[Line]:
-        offer, ascii = self._given_offer, self.ascii
-        how = ALARM if offer.act in FOR_GOOD else BOLD
-        asked = question(offer, len(self._along), self._given, ascii)
-        lines = wrapped(asked, room, how, indent=1)[:2]
-        effect = wrapped(sentence(offer.effect, ascii), room, indent=1)
+        offer, ascii = self._current_offer, self.ascii
+        style = ALARM if offer.act in IRREVERSIBLE else BOLD
+        title = question(offer, len(self._dag_jobs), self._entered, ascii)
+        lines = wrapped(title, room, style, indent=1)[:2]
+        effect = wrapped(capitalized(offer.effect, ascii), room, indent=1)
         lines += bounded(effect, EFFECT_LINES, room, 1, ascii)
         if offer.undo:
-            undo = wrapped(undone(offer, ascii), room, DIM, indent=1)
+            undo = wrapped(undo_text(offer, ascii), room, DIM, indent=1)
             lines += bounded(undo, EFFECT_LINES, room, 1, ascii)
-        if isinstance(self._given, str):
+        if isinstance(self._entered, str):
             known = [site.name for site in self.sites]
-            unknown = unknown_site(self._given, self._offered, known)
-            lines += wrapped(sentence(unknown, ascii), room, NOTE, indent=1) if unknown else []
-        lines.append(crop(self._how_to_go_on(), room, ascii))
+            unknown = unknown_site(self._entered, self._pool_sites, known)
+            lines += wrapped(capitalized(unknown, ascii), room, NOTE, indent=1) if unknown else []
+        lines.append(crop(self._key_hint(), room, ascii))
         return lines
 
-    def _how_to_go_on(self) -> Line:
-        if not self._answer_is_missing:
-            yes = line(("y", KEY), " does it, ") if self.open else line(("wait, ", DIM))
-            return line(" ") + yes + line(("esc", KEY), " or ", ("n", KEY), " touches nothing")
-        if self._wrong:
-            return line(" ", (self._wrong, BAD))
-        if self._offer.act in ELSEWHERE_ACTS:
-            how = line(" Type a site, or take one with ", ("up", KEY), " and ", ("down", KEY))
-            return how + line(", then ", ("enter", KEY), ("; you are asked then", DIM))
+    def _key_hint(self) -> Line:
+        if not self._input_missing:
+            confirm = line(("y", KEY), " does it, ") if self.open else line(("wait, ", DIM))
+            return line(" ") + confirm + line(("esc", KEY), " or ", ("n", KEY), " touches nothing")
+        if self._input_error:
+            return line(" ", (self._input_error, BAD))
+        if self._offer.act in SITE_ACTIONS:
+            style = line(" Type a site, or take one with ", ("up", KEY), " and ", ("down", KEY))
+            return style + line(", then ", ("enter", KEY), ("; you are asked then", DIM))
         return line(" Type the new priority, then ", ("enter", KEY), ("; you are asked then", DIM))
 
     def _body(self, room: int) -> list[Line]:
-        offer, ascii = self._given_offer, self.ascii
+        offer, ascii = self._current_offer, self.ascii
         targets = offer.order.targets if offer.order is not None else ()
         runs = offer.order.runs if offer.order is not None else ()
-        lines = self._sites(room) if self._answer_is_missing else []
+        lines = self._sites(room) if self._input_missing else []
         if offer.order is not None and runs:
             lines += [heading(files_title(offer.order, ascii), room, ascii)]
             lines += render_table(_run_specs(runs, ascii), runs, room, ascii)
@@ -210,18 +210,18 @@ class ConfirmScreen(ConfirmationBase):
             lines += [()] if targets else []
         if offer.act in DAG_ACTS:
             dag = offer.order.dag if offer.order is not None else None
-            named = plain(dag or offer.subject, 200, ascii)
-            lines += [heading("It touches the DAG", room, ascii), line(" ", (named, BOLD))]
+            dag_name = plain(dag or offer.subject, 200, ascii)
+            lines += [heading("It touches the DAG", room, ascii), line(" ", (dag_name, BOLD))]
         if targets:
             count = formatting.count(len(targets), "job", ascii=ascii)
             what = "DAGMan's own job" if offer.act in DAG_ACTS else f"It touches {count}"
             what = f"It removes {count}" if runs else what
             lines += [heading(what, room, ascii), *self._jobs(targets, room)]
-        if self._along:
-            with_it = [target_of(job) for job in self._along]
-            title = f"{formatting.count(len(with_it), 'job', ascii=ascii)} in the queue go with it"
+        if self._dag_jobs:
+            dag_jobs = [target_of(job) for job in self._dag_jobs]
+            title = f"{formatting.count(len(dag_jobs), 'job', ascii=ascii)} in the queue go with it"
             lines += [(), heading(title, room, ascii)]
-            lines += self._jobs(with_it, room)
+            lines += self._jobs(dag_jobs, room)
         if offer.left_out:
             noun = "run" if offer.act in RUN_ACTS else "job"
             title = f"{formatting.count(len(offer.left_out), noun, ascii=ascii)} left out"
@@ -230,36 +230,36 @@ class ConfirmScreen(ConfirmationBase):
                 epoch = "" if target.epoch is None else f"  epoch {target.epoch}"
                 about = f" {_name(target, ascii)}  {plain(target.run or '', 24, ascii)}{epoch}  "
                 sign = STATES[target.state]
-                told = line((about, DIM)) + symbol_span(sign, ascii)
-                lines.append(told + line((f"  {plain(why, 200, ascii)}", NOTE)))
+                text = line((about, DIM)) + symbol_span(sign, ascii)
+                lines.append(text + line((f"  {plain(why, 200, ascii)}", NOTE)))
         return lines
 
     def _jobs(self, targets: Sequence[Target], room: int) -> list[Line]:
-        specs, word, ascii = _specs(targets, self.ascii), self.monitor.word, self.ascii
-        if self._offer.act is PoolAction.PRIORITY and word is not None:
+        specs, queue, ascii = _specs(targets, self.ascii), self.monitor.word, self.ascii
+        if self._offer.act is PoolAction.PRIORITY and queue is not None:
             # What it is now: by this one chooses the new one, and goes back to the old.
-            specs.insert(3, ColumnSpec("now", "NOW", partial(_priority_now, word), "right"))
-        if self._offer.act is PoolAction.RETARGET and word is not None:
-            specs.insert(3, ColumnSpec("now", "NOW FOR", partial(_site_now, word, ascii), most=24))
+            specs.insert(3, ColumnSpec("now", "NOW", partial(_priority_now, queue), "right"))
+        if self._offer.act is PoolAction.RETARGET and queue is not None:
+            specs.insert(3, ColumnSpec("now", "NOW FOR", partial(_site_now, queue, ascii), most=24))
         return render_table(specs, targets, room, ascii)
 
     # --- the answer -----------------------------------------------------------------------
 
     @on(Input.Changed, "#number")
-    def _typed(self, event: Input.Changed) -> None:
+    def _number_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self._given, self._wrong = None, ""
+        self._entered, self._input_error = None, ""
         self._again()
 
     @on(Input.Submitted, "#number")
-    def _take_number(self, event: Input.Submitted) -> None:
+    def _number_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self._take(priority_of(event.value), f"a whole number from {-LARGEST} to {LARGEST}")
+        self._accept(priority_of(event.value), f"a whole number from {-LARGEST} to {LARGEST}")
 
-    def _take(self, given: int | str | None, wanted: str) -> None:
-        self._given = given
-        if given is None:
-            self._wrong = f"{wanted} is needed here"
+    def _accept(self, value: int | str | None, expected: str) -> None:
+        self._entered = value
+        if value is None:
+            self._input_error = f"{expected} is needed here"
         else:
             self.set_focus(self.query_one(Document))
             self.ask()
@@ -270,33 +270,38 @@ class ConfirmScreen(ConfirmationBase):
     @property
     def sites(self) -> list[SiteChoice]:
         """All that are known; the collector may still be asked."""
-        order, picture, feed = self._offer.order, self.monitor.picture, self.monitor.feed
-        touched = order.touched[:1] if order is not None else ()
-        runs = picture.status.runs if picture is not None else ()
-        keys = [row.key for row in runs for each in touched if row.run == each.run]
+        order, snapshot, feed = self._offer.order, self.monitor.picture, self.monitor.feed
+        targets = order.touched[:1] if order is not None else ()
+        runs = snapshot.status.runs if snapshot is not None else ()
+        keys = [row.key for row in runs for target in targets if row.run == target.run]
         views = (feed.run_view(key) for key in keys[:1])
         epochs = [row for view in views if view is not None for row in view.epochs]
-        status, back = picture.status if picture else None, self._offer.act is PoolAction.SEND
-        return known_sites(self._offered, status, epochs, back)
+        status, with_default = (
+            snapshot.status if snapshot else None,
+            self._offer.act is PoolAction.SEND,
+        )
+        return known_sites(self._pool_sites, status, epochs, with_default)
 
     def _sites(self, room: int) -> list[Line]:
         lines: list[Line] = []
         for prompt in self.query(SitePrompt):
-            fitting = prompt.fitting(self.sites)
+            matching = prompt.matching(self.sites)
             title = heading("Sites that are known", room, self.ascii)
-            told = site_lines(fitting, prompt.value, self._asking, self._no_sites, self.ascii)
-            lines += [title, *told, ()]
+            rows = site_lines(
+                matching, prompt.value, self._loading_sites, self._sites_error, self.ascii
+            )
+            lines += [title, *rows, ()]
         return lines
 
-    def _ask_for_sites(self, desk: PoolActions | None) -> None:
+    def _ask_for_sites(self, pool: PoolActions | None) -> None:
         """In a thread: the collector may take its time."""
         try:
-            self._offered = desk.sites() if desk is not None else ()
+            self._pool_sites = pool.sites() if pool is not None else ()
         except PoolError as error:
-            self._no_sites = str(error)
+            self._sites_error = str(error)
         except Exception as error:
-            self._no_sites = describe_error("asking for sites failed", error)
-        self._asking = False
+            self._sites_error = describe_error("asking for sites failed", error)
+        self._loading_sites = False
         # Whoever asked may be gone when the answer comes.
         with suppress(RuntimeError):
             self.post_message(self.SitesCame())
@@ -305,34 +310,34 @@ class ConfirmScreen(ConfirmationBase):
         self._again()
 
     @on(Input.Changed, "#site")
-    def _typed_site(self, event: Input.Changed) -> None:
+    def _site_changed(self, event: Input.Changed) -> None:
         event.stop()
         self.query_one(SitePrompt).typed(event.value)
-        self._given, self._wrong = None, ""
+        self._entered, self._input_error = None, ""
         self._again()
 
     @on(Input.Submitted, "#site")
-    def _take_site(self, event: Input.Submitted) -> None:
+    def _site_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         if self._offer.act is PoolAction.SEND and event.value.strip() == BACK:
-            self._take(AS_THE_DAG_SAYS, "")
+            self._accept(AS_THE_DAG_SAYS, "")
         else:
-            self._take(site_of(event.value), "a site's name, without quotes, $ and backslash,")
+            self._accept(site_of(event.value), "a site's name, without quotes, $ and backslash,")
 
     def action_confirm(self) -> None:
-        offer, order = self._given_offer, self._given_offer.order
+        offer, order = self._current_offer, self._current_offer.order
         if order is None or self.monitor.why_nothing_can_be_done() is not None:
             return
-        if self._answer_is_missing or not self.answered_in_time:
+        if self._input_missing or not self.answered_in_time:
             return
-        if isinstance(self._given, int):
-            order = replace(order, value=self._given)
+        if isinstance(self._entered, int):
+            order = replace(order, value=self._entered)
         monitor = self.monitor
-        deed = monitor.perform(offer, order)
-        self._ordered()
+        running = monitor.perform(offer, order)
+        self._on_confirmed()
         while isinstance(monitor.screen, ConfirmScreen | MenuScreen):
             monitor.pop_screen()
-        monitor.push_screen(ResultsScreen(deed))
+        monitor.push_screen(ResultsScreen(running))
 
 
 def priority_of(text: str) -> int | None:
@@ -349,13 +354,13 @@ def target_of(job: JobRow) -> Target:
     return Target(job.cluster, job.proc, job.dag, job.node, job.run, job.epoch, job.state)
 
 
-def _priority_now(word: QueueSnapshot, target: Target, _: int | None) -> Line:
-    job = word.job(target.cluster, target.proc)
+def _priority_now(queue: QueueSnapshot, target: Target, _: int | None) -> Line:
+    job = queue.job(target.cluster, target.proc)
     return line("" if job is None else str(job.priority))
 
 
-def _site_now(word: QueueSnapshot, ascii: bool, target: Target, _: int | None) -> Line:
-    job = word.job(target.cluster, target.proc)
+def _site_now(queue: QueueSnapshot, ascii: bool, target: Target, _: int | None) -> Line:
+    job = queue.job(target.cluster, target.proc)
     return line("" if job is None or job.site is None else plain(job.site, 40, ascii))
 
 
@@ -365,7 +370,7 @@ def _name(target: Target | RunTarget, ascii: bool) -> str:
 
 
 def _run_specs(runs: Sequence[RunTarget], ascii: bool) -> list[ColumnSpec[RunTarget]]:
-    in_one = folder_of(runs) is not None
+    one_folder = common_folder(runs) is not None
 
     def run(target: RunTarget, _: int | None) -> Line:
         return line(plain(target.run, 60, ascii))
@@ -374,7 +379,7 @@ def _run_specs(runs: Sequence[RunTarget], ascii: bool) -> list[ColumnSpec[RunTar
         return line("" if target.epoch is None else str(target.epoch))
 
     def files(target: RunTarget, _: int | None) -> Line:
-        named = [PurePath(file).name if in_one else file for file in target.files]
+        named = [PurePath(file).name if one_folder else file for file in target.files]
         return line(plain("  ".join(named), 300, ascii))
 
     return [
@@ -391,21 +396,21 @@ def _specs(targets: Sequence[Target], ascii: bool) -> list[ColumnSpec[Target]]:
     def text(value: str | None, _: int | None = None) -> Line:
         return line(plain(value, 60, ascii) if value else (formatting.unknown(ascii), DIM))
 
-    def of(name: str) -> Callable[[Target, int | None], Line]:
+    def text_column(name: str) -> Callable[[Target, int | None], Line]:
         return lambda target, _: text(getattr(target, name))
 
     def epoch(target: Target, _: int | None) -> Line:
         return line("" if target.epoch is None else str(target.epoch))
 
-    def dag(target: Target, cells: int | None) -> Line:
-        return text(file_name(target.dag, cells, ascii) if target.dag else None)
+    def dag(target: Target, max_width: int | None) -> Line:
+        return text(file_name(target.dag, max_width, ascii) if target.dag else None)
 
     specs: list[ColumnSpec[Target]] = [
-        ColumnSpec("job", "JOB", of("id"), "right"),
-        ColumnSpec("run", "RUN", of("run"), least=6, soft=10, most=24),
+        ColumnSpec("job", "JOB", text_column("id"), "right"),
+        ColumnSpec("run", "RUN", text_column("run"), least=6, soft=10, most=24),
         ColumnSpec("epoch", "EPOCH", epoch, "right"),
         ColumnSpec("state", "STATE", lambda target, _: symbol_span(STATES[target.state], ascii)),
-        ColumnSpec("node", "NODE", of("node"), drop=2, most=40, soft=16),
+        ColumnSpec("node", "NODE", text_column("node"), drop=2, most=40, soft=16),
     ]
     if len({target.dag for target in targets}) > 1:
         specs.append(ColumnSpec("dag", "DAG", dag, drop=1, most=30, soft=12))

@@ -17,15 +17,15 @@ from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
 from screens.base.screens import SnapshotScreen, rule
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import (
-    FOR_GOOD,
+    IRREVERSIBLE,
     ActKeys,
     action_of,
+    capitalized,
     name_of,
     one_of_halt_and_resume,
     possible,
-    sentence,
-    touches,
-    undone,
+    target_text,
+    undo_text,
 )
 from screens.widgets.footer import ELSEWHERE, KeyFooter
 from screens.widgets.lines import StaticLines
@@ -49,7 +49,7 @@ class MenuScreen(ActKeys, SnapshotScreen):
     def __init__(self, origin: ActionScreen, at: ActionPreview | None = None) -> None:
         super().__init__()
         self._origin = origin
-        self._at = None if at is None else _key(at)
+        self._initial_key = None if at is None else _key(at)
         self._offers: Sequence[ActionPreview] = ()
 
     def keys(self) -> KeyFooter:
@@ -63,9 +63,9 @@ class MenuScreen(ActKeys, SnapshotScreen):
 
     def show(self, update: Snapshot | None) -> None:
         ascii, room, table = self.ascii, self.app.size.width, self.query_one(Table)
-        words = self._origin.selection().words
+        selection = self._origin.selection().words
         self._offers = one_of_halt_and_resume(self._origin.offers())
-        head = line(" ", ("Act on ", DIM), (plain(words, 60, ascii), BOLD))
+        head = line(" ", ("Act on ", DIM), (plain(selection, 60, ascii), BOLD))
         self.query_one("#head", StaticLines).show([head, ()])
         several = len({offer.subject for offer in self._offers if offer.act in DAG_ACTS}) > 1
         specs = _specs(several, ascii)
@@ -74,34 +74,34 @@ class MenuScreen(ActKeys, SnapshotScreen):
         # What is told of the act under the cursor stands right below, also on a large screen.
         table.styles.max_height = len(rows) + 2
         table.show(columns(specs, widths), rows)
-        if self._at is not None:
-            table.select(self._at)
-            self._at = None
+        if self._initial_key is not None:
+            table.select(self._initial_key)
+            self._initial_key = None
         self.query_one("#note", StaticLines).show(self._note(room))
 
     def _note(self, room: int) -> list[Line]:
         """The rule, and of the act under the cursor what it does or why it cannot."""
         parts = self.remarks()
-        below = self.query_one(Table).below
-        if below:
-            parts.append(line((f"{'v' if self.ascii else '↓'} {below} more", DIM)))
-        told = self._told(room - 2)[:BELOW_LINES]
-        return [rule(parts, room, self.ascii), *told, *[()] * (BELOW_LINES - len(told))]
+        hidden = self.query_one(Table).below
+        if hidden:
+            parts.append(line((f"{'v' if self.ascii else '↓'} {hidden} more", DIM)))
+        details = self._offer_lines(room - 2)[:BELOW_LINES]
+        return [rule(parts, room, self.ascii), *details, *[()] * (BELOW_LINES - len(details))]
 
-    def _told(self, room: int) -> list[Line]:
+    def _offer_lines(self, room: int) -> list[Line]:
         offer, ascii = self._under_cursor(), self.ascii
         if offer is None:
             return []
         if not possible(offer):
             lines = wrapped(f"not now: {_why(offer, 1000, ascii)}", room, NOTE, indent=1)
             return bounded(lines, BELOW_LINES, room, 1, ascii)
-        effect = wrapped(sentence(offer.effect, ascii), room, indent=1)
-        undo = wrapped(undone(offer, ascii), room, DIM, indent=1) if offer.undo else []
+        effect = wrapped(capitalized(offer.effect, ascii), room, indent=1)
+        undo = wrapped(undo_text(offer, ascii), room, DIM, indent=1) if offer.undo else []
         return [*bounded(effect, 2, room, 1, ascii), *bounded(undo, 2, room, 1, ascii)]
 
     def _under_cursor(self) -> ActionPreview | None:
-        at = self.query_one(Table).cursor
-        return next((offer for offer in self._offers if _key(offer) == at), None)
+        key = self.query_one(Table).cursor
+        return next((offer for offer in self._offers if _key(offer) == key), None)
 
     def on_table_moved(self, event: Table.Moved) -> None:
         event.stop()
@@ -120,14 +120,14 @@ class MenuScreen(ActKeys, SnapshotScreen):
 
     def act(self, *acts: PoolAction) -> None:
         """To the question; where several DAGs may be meant, to the first of them here."""
-        asked = [offer for offer in self._offers if offer.act in acts]
-        able = [offer for offer in asked if possible(offer)]
-        if len(asked) == 1 and able:
-            self._origin.ask(able[0])
-        elif asked:
-            keys, table = [_key(offer) for offer in able or asked], self.query_one(Table)
-            at = keys.index(table.cursor) if table.cursor in keys else -1
-            table.select(keys[(at + 1) % len(keys)])
+        matching = [offer for offer in self._offers if offer.act in acts]
+        allowed = [offer for offer in matching if possible(offer)]
+        if len(matching) == 1 and allowed:
+            self._origin.ask(allowed[0])
+        elif matching:
+            keys, table = [_key(offer) for offer in allowed or matching], self.query_one(Table)
+            index = keys.index(table.cursor) if table.cursor in keys else -1
+            table.select(keys[(index + 1) % len(keys)])
 
     def action_acts(self) -> None:
         self.monitor.go_back()
@@ -151,16 +151,16 @@ def _specs(several_dags: bool, ascii: bool) -> list[ColumnSpec[ActionPreview]]:
         return line((action_of(offer.act).shown, KEY if possible(offer) else DIM))
 
     def name(offer: ActionPreview, _: int | None) -> Line:
-        how = (ALARM if offer.act in FOR_GOOD else BOLD) if possible(offer) else DIM
-        return line((name_of(offer.act), how))
+        style = (ALARM if offer.act in IRREVERSIBLE else BOLD) if possible(offer) else DIM
+        return line((name_of(offer.act), style))
 
     def what(offer: ActionPreview, _: int | None) -> Line:
         if possible(offer):
-            return line(touches(offer, ascii))
-        of_one = several_dags and offer.act in DAG_ACTS
-        where = f"{plain(offer.subject, 40, ascii)}: " if of_one else ""
+            return line(target_text(offer, ascii))
+        one_dag = several_dags and offer.act in DAG_ACTS
+        prefix = f"{plain(offer.subject, 40, ascii)}: " if one_dag else ""
         cross = "x" if ascii else "✗"
-        return line((f"{cross} {where}{_why(offer, 200, ascii)}", DIM))
+        return line((f"{cross} {prefix}{_why(offer, 200, ascii)}", DIM))
 
     return [
         ColumnSpec("key", "KEY", key),

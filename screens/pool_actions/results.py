@@ -13,7 +13,13 @@ from metlmon.text.formatting import plain
 from screens.actions import bindings_of
 from screens.base.column_layout import ColumnSpec, render_table
 from screens.base.screens import SnapshotScreen, rule
-from screens.pool_actions.running_action import DOING, ResultPart, RunningAction, parts, summary
+from screens.pool_actions.running_action import (
+    PROGRESS_LABELS,
+    ResultPart,
+    RunningAction,
+    parts,
+    summary,
+)
 from screens.widgets.document import Document
 from screens.widgets.lines import StaticLines
 from screens.widgets.spans import (
@@ -44,9 +50,9 @@ class ResultsScreen(SnapshotScreen):
     IN_TIME: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
 
-    def __init__(self, deed: RunningAction) -> None:
+    def __init__(self, running: RunningAction) -> None:
         super().__init__()
-        self._deed = deed
+        self._running_action = running
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -56,78 +62,80 @@ class ResultsScreen(SnapshotScreen):
 
     def show(self, update: Snapshot | None) -> None:
         room, ascii, document = self.app.size.width, self.ascii, self.query_one(Document)
-        deed = self._deed
+        running = self._running_action
         self.query_one("#head", StaticLines).show(self._head(room - 2))
-        told = parts(deed)
-        document.show(_rows(told, room, ascii) if told else [])
+        result_parts = parts(running)
+        document.show(_rows(result_parts, room, ascii) if result_parts else [])
         down = "v" if ascii else "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []
         note = [rule(more, room, ascii), *wrapped(REMARK, room - 2, DIM, indent=1)]
         self.query_one("#note", StaticLines).show(note)
-        deed.seen = deed.seen or deed.over
+        running.seen = running.seen or running.over
 
     def _head(self, room: int) -> list[Line]:
-        deed, ascii = self._deed, self.ascii
-        what = f"{DOING[deed.order.act]} {plain(deed.offer.subject, 120, ascii)}"
-        given = deed.order.site if deed.order.value is None else deed.order.value
-        if given is not None:
-            what += " where the DAG says" if given == AS_THE_DAG_SAYS else f" to {given}"
-        what = plain(what, 200, ascii)
-        done = f"{len(deed.answers)} of {deed.total} answered"
-        right = line((done, NOTE if deed.over and len(deed.answers) < deed.total else MOVING))
-        lines = [line(" ") + spread(line((what, BOLD)), right, room, ascii)]
-        counted = summary(deed.answers, ascii)
-        if counted:
-            lines += [line(" ") + each for each in packed(counted, line("   "), room)]
-        elif not deed.over:
+        running, ascii = self._running_action, self.ascii
+        title = f"{PROGRESS_LABELS[running.order.act]} {plain(running.offer.subject, 120, ascii)}"
+        value = running.order.site if running.order.value is None else running.order.value
+        if value is not None:
+            title += " where the DAG says" if value == AS_THE_DAG_SAYS else f" to {value}"
+        title = plain(title, 200, ascii)
+        done = f"{len(running.answers)} of {running.total} answered"
+        right = line(
+            (done, NOTE if running.over and len(running.answers) < running.total else MOVING)
+        )
+        lines = [line(" ") + spread(line((title, BOLD)), right, room, ascii)]
+        counts = summary(running.answers, ascii)
+        if counts:
+            lines += [line(" ") + text for text in packed(counts, line("   "), room)]
+        elif not running.over:
             lines.append(line(" ", ("waiting for the schedd; esc leaves, it goes on", DIM)))
-        if deed.error is not None:
-            error = wrapped(plain(deed.error, 1000, ascii), room, ALARM, indent=1)
+        if running.error is not None:
+            error = wrapped(plain(running.error, 1000, ascii), room, ALARM, indent=1)
             lines += bounded(error, ERROR_LINES, room, 1, ascii)
         return [*lines, ()]
 
 
-def _rows(told: list[ResultPart], room: int, ascii: bool) -> list[Line]:
+def _rows(result_parts: list[ResultPart], room: int, ascii: bool) -> list[Line]:
     """A line for each; what else was answered behind it, or below it where it is long."""
-    head, *made = render_table(_specs(told, ascii), told, room, ascii)
+    head, *rows = render_table(_specs(result_parts, ascii), result_parts, room, ascii)
     lines = [head]
-    for each, part in zip(made, told, strict=True):
+    for row, part in zip(rows, result_parts, strict=True):
         text = plain(part.text, 1000, ascii)
-        short = each + line("  ", (text, DIM))
+        short = row + line("  ", (text, DIM))
         if not text or width(short) < room:
             lines.append(short)
         else:
-            lines += [each, *wrapped(text, room - 2, DIM, indent=6)]
+            lines += [row, *wrapped(text, room - 2, DIM, indent=6)]
     return lines
 
 
-def _specs(told: list[ResultPart], ascii: bool) -> list[ColumnSpec[ResultPart]]:
-    def of_job(part: ResultPart) -> bool:
+def _specs(result_parts: list[ResultPart], ascii: bool) -> list[ColumnSpec[ResultPart]]:
+    def is_job(part: ResultPart) -> bool:
         return isinstance(part.target, Target)
 
     def subject(part: ResultPart, _: int | None) -> Line:
         # A run is told by its name, in a column of its own.
-        told = part.subject if of_job(part) or part.target is None else ""
-        return line(plain(told, 60, ascii))
+        result_parts = part.subject if is_job(part) or part.target is None else ""
+        return line(plain(result_parts, 60, ascii))
 
     def run(part: ResultPart, _: int | None) -> Line:
         return line(plain(part.target.run or "", 24, ascii) if part.target else "")
 
     def epoch(part: ResultPart, _: int | None) -> Line:
-        known = part.target is not None and of_job(part) and part.target.epoch is not None
+        known = part.target is not None and is_job(part) and part.target.epoch is not None
         return line(str(part.target.epoch) if known and part.target else "")
 
     def answer(part: ResultPart, _: int | None) -> Line:
         return line((part.sign.text(ascii), style_of(part.sign)))
 
-    of_dags = all(part.target is None for part in told)
+    only_dags = all(part.target is None for part in result_parts)
     specs = [
-        ColumnSpec("job", "DAG" if of_dags else "JOB", subject, "left" if of_dags else "right"),
+        ColumnSpec("job", "DAG" if only_dags else "JOB", subject, "left" if only_dags else "right"),
         ColumnSpec("run", "RUN", run, least=6, soft=10, most=24),
         ColumnSpec("epoch", "EPOCH", epoch, "right"),
         ColumnSpec("answer", "ANSWER", answer),
     ]
-    without = set() if any(map(of_job, told)) or of_dags else {"job", "epoch"}
-    if not any(part.target is not None and part.target.run is not None for part in told):
+    without = set() if any(map(is_job, result_parts)) or only_dags else {"job", "epoch"}
+    if not any(part.target is not None and part.target.run is not None for part in result_parts):
         without |= {"run", "epoch"}
     return [spec for spec in specs if spec.name not in without]

@@ -46,7 +46,7 @@ QUESTION: Final[Mapping[PoolAction, str]] = {
     PoolAction.SEND: "Send the next epochs of {}",
 }
 
-DOING: Final[Mapping[PoolAction, str]] = {
+PROGRESS_LABELS: Final[Mapping[PoolAction, str]] = {
     PoolAction.HOLD: "Holding",
     PoolAction.RELEASE: "Releasing",
     PoolAction.REMOVE: "Removing",
@@ -65,12 +65,12 @@ DOING: Final[Mapping[PoolAction, str]] = {
     PoolAction.SEND: "Sending",
 }
 
-FOR_GOOD: Final = frozenset(
+IRREVERSIBLE: Final = frozenset(
     {PoolAction.REMOVE, PoolAction.REMOVE_DAG, PoolAction.STOP, PoolAction.STOP_NOW}
 )
 """What cannot be undone by another key."""
 
-ELSEWHERE_ACTS: Final = (PoolAction.RETARGET, PoolAction.SEND)
+SITE_ACTIONS: Final = (PoolAction.RETARGET, PoolAction.SEND)
 """They ask for a site."""
 
 REPLIES: Final[Mapping[ResultCode, Symbol]] = {
@@ -90,7 +90,7 @@ _NAMES: Final = {
 }
 """Actions that are not called by their act: ``pause`` is ctrl+z."""
 
-AWAITED: Final = Symbol("·", ".", "no answer yet", Colour.GREY, Weight.DIM)
+NO_ANSWER_YET: Final = Symbol("·", ".", "no answer yet", Colour.GREY, Weight.DIM)
 NOT_ASKED: Final = Symbol("–", "-", "not answered", Colour.ORANGE)
 
 
@@ -128,10 +128,10 @@ class RunningAction:
         name = line((f"{name_of(self.order.act)}: ", DIM))
         if not self.over:
             return name + line(f"{len(self.answers)} of {self.total} answered")
-        ended = summary(self.answers, ascii)
+        outcome = summary(self.answers, ascii)
         if self.error is not None:
-            ended.append(line((plain(self.error, 200, ascii), ALARM)))
-        return name + joined(ended, line("   ")) + line(("   A: per job", DIM))
+            outcome.append(line((plain(self.error, 200, ascii), ALARM)))
+        return name + joined(outcome, line("   ")) + line(("   A: per job", DIM))
 
 
 def action_of(act: PoolAction) -> Action:
@@ -147,29 +147,29 @@ def name_of(act: PoolAction) -> str:
     return act.value if act in (PoolAction.HALT, PoolAction.RESUME) else action_of(act).label
 
 
-def question(offer: ActionPreview, along: int, given: int | str | None, ascii: bool) -> str:
+def question(offer: ActionPreview, job_count: int, value: int | str | None, ascii: bool) -> str:
     """``Hold 3 jobs of run4?``. ``along``: how many jobs go with a DAG; ``given``: the new
     priority or site, None while it is not known."""
-    told = QUESTION[offer.act].format(plain(offer.subject, 120, ascii))
+    text = QUESTION[offer.act].format(plain(offer.subject, 120, ascii))
     if offer.act is PoolAction.REMOVE_DAG:
-        return f"{told} and its {formatting.count(along, 'job', ascii=ascii)} in the queue?"
-    if given == AS_THE_DAG_SAYS:
-        return f"{told} where the DAG says?"
-    if given is not None:
-        return f"{told} to {plain(str(given), 60, ascii)}?"
-    return told
+        return f"{text} and its {formatting.count(job_count, 'job', ascii=ascii)} in the queue?"
+    if value == AS_THE_DAG_SAYS:
+        return f"{text} where the DAG says?"
+    if value is not None:
+        return f"{text} to {plain(str(value), 60, ascii)}?"
+    return text
 
 
 def files_title(order: ActionRequest, ascii: bool) -> str:
     """What is done to the files of runs: ``It writes 3 files in gate/ens``."""
     count = formatting.count(sum(len(run.files) for run in order.runs), "file", ascii=ascii)
-    folder = folder_of(order.runs)
+    folder = common_folder(order.runs)
     where = f" in {plain(folder, 60, ascii)}" if folder is not None else ""
     back = order.act is PoolAction.RESUME_RUN or order.site == AS_THE_DAG_SAYS
     return f"It {'deletes' if back else 'writes'} {count}{where}"
 
 
-def folder_of(runs: Sequence[RunTarget]) -> str | None:
+def common_folder(runs: Sequence[RunTarget]) -> str | None:
     """Where all their files lie; None where that is not one folder."""
     folders = {str(PurePath(file).parent) for run in runs for file in run.files}
     return folders.pop() if len(folders) == 1 else None
@@ -200,24 +200,24 @@ def possible(offer: ActionPreview) -> bool:
     return offer.refused is None and offer.order is not None
 
 
-def sentence(text: str, ascii: bool) -> str:
+def capitalized(text: str, ascii: bool) -> str:
     """What an act does, with a capital letter."""
     told = plain(text, 600, ascii)
     return told[:1].upper() + told[1:]
 
 
-def undone(offer: ActionPreview, ascii: bool) -> str:
+def undo_text(offer: ActionPreview, ascii: bool) -> str:
     """How to take it back, or that one cannot."""
-    told = plain(offer.undo, 600, ascii)
-    return sentence(told, ascii) if "cannot be undone" in told else f"To undo: {told}"
+    text = plain(offer.undo, 600, ascii)
+    return capitalized(text, ascii) if "cannot be undone" in text else f"To undo: {text}"
 
 
-def touches(offer: ActionPreview, ascii: bool) -> str:
+def target_text(offer: ActionPreview, ascii: bool) -> str:
     """What it would touch and how many: ``3 jobs of run4, 1 left out``."""
-    told = plain(offer.subject, 80, ascii)
+    text = plain(offer.subject, 80, ascii)
     if offer.left_out:
-        told += f", {formatting.number(len(offer.left_out), ascii)} left out"
-    return told
+        text += f", {formatting.number(len(offer.left_out), ascii)} left out"
+    return text
 
 
 def summary(answers: Sequence[ActionResult], ascii: bool) -> list[Line]:
@@ -245,27 +245,31 @@ class ResultPart:
     text: str = ""
 
 
-def parts(deed: RunningAction) -> list[ResultPart]:
+def parts(running: RunningAction) -> list[ResultPart]:
     """Each target with its answer, trouble first."""
     # Taken once: the thread that performs it goes on appending.
-    answers = {answer.subject: answer for answer in tuple(deed.answers)}
-    targets: dict[str, Target | RunTarget | None] = {each.id: each for each in deed.order.touched}
-    if deed.order.act in DAG_ACTS:
+    answers = {answer.subject: answer for answer in tuple(running.answers)}
+    targets: dict[str, Target | RunTarget | None] = {
+        each.id: each for each in running.order.touched
+    }
+    if running.order.act in DAG_ACTS:
         # The answer is on the DAG, also where DAGMan's own job is what is touched.
-        targets = dict.fromkeys(answers or [deed.order.dag or deed.offer.subject])
+        targets = dict.fromkeys(answers or [running.order.dag or running.offer.subject])
     order = list(REPLIES)
 
-    def made(subject: str, target: Target | RunTarget | None) -> tuple[int, ResultPart]:
+    def sort_key_and_part(
+        subject: str, target: Target | RunTarget | None
+    ) -> tuple[int, ResultPart]:
         answer = answers.get(subject)
         if answer is None:
-            waits = NOT_ASKED if deed.over else AWAITED
-            return len(order) - 1, ResultPart(subject, target, waits)
+            sign = NOT_ASKED if running.over else NO_ANSWER_YET
+            return len(order) - 1, ResultPart(subject, target, sign)
         return order.index(answer.reply), ResultPart(
             subject, target, REPLIES[answer.reply], answer.text
         )
 
-    found = [made(subject, target) for subject, target in targets.items()]
-    return [part for _, part in sorted(found, key=lambda pair: pair[0])]
+    ranked = [sort_key_and_part(subject, target) for subject, target in targets.items()]
+    return [part for _, part in sorted(ranked, key=lambda pair: pair[0])]
 
 
 class ActKeys:

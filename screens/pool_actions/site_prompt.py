@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BACK: Final = "as the DAG says"
 """Instead of a site's name, where an order to go elsewhere can be taken back."""
 
-SHOWN: Final = 6
+MAX_SITES: Final = 6
 """Lines for sites; what is touched needs the others."""
 
 
@@ -34,11 +34,14 @@ class SiteChoice:
 
 
 def known_sites(
-    offers: Sequence[SiteInfo], status: Status | None, epochs: Iterable[EpochRow], back: bool
+    offers: Sequence[SiteInfo],
+    status: Status | None,
+    epochs: Iterable[EpochRow],
+    with_default: bool,
 ) -> list[SiteChoice]:
     """Those that the collector knows now, then those that the DAG names or that the ensemble ran
     at; with ``back`` the way back first."""
-    about = {BACK: "no longer elsewhere"} if back else {}
+    about = {BACK: "no longer elsewhere"} if with_default else {}
     for offer in offers:
         slots = formatting.count(offer.slots, "slot", ascii=True)
         about[offer.name] = ", ".join([slots, *offer.gpus])
@@ -52,7 +55,7 @@ def known_sites(
         if row.site is not None:
             count = formatting.count(row.executions, "execution", ascii=True)
             about.setdefault(row.site, f"{count} so far")
-    return [SiteChoice(name, said) for name, said in about.items()]
+    return [SiteChoice(name, text) for name, text in about.items()]
 
 
 class SitePrompt(Prompt):
@@ -66,8 +69,8 @@ class SitePrompt(Prompt):
 
     def __init__(self) -> None:
         super().__init__(id="site", hint="a site's name; up and down choose one")
-        self._stem = ""
-        self._taken: str | None = None
+        self._typed_text = ""
+        self._chosen_site: str | None = None
 
     @property
     def _question(self) -> ConfirmScreen:
@@ -78,22 +81,22 @@ class SitePrompt(Prompt):
 
     def action_choose(self, step: int) -> None:
         """Take the next of those that have what was typed in them."""
-        names = [site.name for site in self.fitting(self._question.sites)]
+        names = [site.name for site in self.matching(self._question.sites)]
         if not names:
             return
-        at = names.index(self.value) + step if self.value in names else min(step, 0)
-        self._taken = names[at % len(names)]
-        self.value = self._taken
+        index = names.index(self.value) + step if self.value in names else min(step, 0)
+        self._chosen_site = names[index % len(names)]
+        self.value = self._chosen_site
         self.cursor_position = len(self.value)
 
     def typed(self, value: str) -> None:
         """The text has changed: by typing, or because one was chosen."""
-        if value != self._taken:
-            self._stem, self._taken = value, None
+        if value != self._chosen_site:
+            self._typed_text, self._chosen_site = value, None
 
-    def fitting(self, sites: Sequence[SiteChoice]) -> list[SiteChoice]:
+    def matching(self, sites: Sequence[SiteChoice]) -> list[SiteChoice]:
         """Those with what was typed in their names."""
-        wanted = self._stem.strip().lower()
+        wanted = self._typed_text.strip().lower()
         return [site for site in sites if wanted in site.name.lower()]
 
 
@@ -102,17 +105,19 @@ def site_lines(
 ) -> list[Line]:
     """Some of them, those around ``chosen``; and whether there may be more."""
     names = [site.name for site in sites]
-    at = names.index(chosen) if chosen in names else 0
-    first = max(0, min(at - SHOWN // 2, len(sites) - SHOWN))
-    shown = sites[first : first + SHOWN]
-    told = [line((plain(s.name, 40, ascii), BOLD if s.name == chosen else PLAIN)) for s in shown]
-    wide = max(map(width, told), default=0)
-    at_it = ">" if ascii else "▌"
+    index = names.index(chosen) if chosen in names else 0
+    first = max(0, min(index - MAX_SITES // 2, len(sites) - MAX_SITES))
+    shown = sites[first : first + MAX_SITES]
+    names_shown = [
+        line((plain(s.name, 40, ascii), BOLD if s.name == chosen else PLAIN)) for s in shown
+    ]
+    name_width = max(map(width, names_shown), default=0)
+    marker = ">" if ascii else "▌"
     lines = [
-        line(at_it if site.name == chosen else " ")
-        + fit(name, wide, "left", ascii)
+        line(marker if site.name == chosen else " ")
+        + fit(name, name_width, "left", ascii)
         + line((f"  {plain(site.about, 80, ascii)}", DIM))
-        for site, name in zip(shown, told, strict=True)
+        for site, name in zip(shown, names_shown, strict=True)
     ]
     if len(sites) > len(shown):
         lines.append(line((f" {len(sites) - len(shown)} more; what is typed narrows them", DIM)))

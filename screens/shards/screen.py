@@ -44,50 +44,50 @@ class ShardsScreen(ListScreen):
     # --- what is shown ----------------------------------------------------------------------
 
     def show(self, update: Snapshot | None) -> None:
-        found = self.monitor.study.of(bags)
-        bag = self._chosen(found)
-        several = found is not None and len(found) > 1
-        self.query_one(KeyFooter).leave_out(("bag",) if several else ("bag", "next_bag"))
-        if bag is None or found is None:
-            self._nothing(found, update)
+        all_bags = self.monitor.study.of(bags)
+        bag = self._chosen(all_bags)
+        has_several = all_bags is not None and len(all_bags) > 1
+        self.query_one(KeyFooter).leave_out(("bag",) if has_several else ("bag", "next_bag"))
+        if bag is None or all_bags is None:
+            self._nothing(all_bags, update)
             return
         room, ascii = self.app.size.width, self.ascii
         live = update is not None and update.status.live
-        place = f"bag {found.index(bag) + 1} of {len(found)}" if len(found) > 1 else ""
-        head = shards_table.head(bag, live, place, room - 2, ascii)
+        position = f"bag {all_bags.index(bag) + 1} of {len(all_bags)}" if len(all_bags) > 1 else ""
+        head = shards_table.head(bag, live, position, room - 2, ascii)
         self.query_one("#head", StaticLines).show([*(line(" ") + each for each in head), ()])
         shards = sorted(bag.shards, key=shards_table.urgency) if not self.order else bag.shards
-        kept = self.kept(shards, shards_table.seen_by_filter)
+        filtered = self.kept(shards, shards_table.filter_text)
         specs = shards_table.specs(bag, ascii)
         widths = fit_columns(specs, bag.shards, room)
-        rows = [TableRow(shard.node, partial(cells, specs, widths, shard)) for shard in kept]
+        rows = [TableRow(shard.node, partial(cells, specs, widths, shard)) for shard in filtered]
         empty = [line("  ", "No shard has this in any column."), line("  ", ("esc clears", DIM))]
         self.table.show(columns(specs, widths), rows, empty)
-        note = self.note(len(kept), len(shards), noun="shard")
+        note = self.note(len(filtered), len(shards), noun="shard")
         self.query_one("#note", StaticLines).show([note])
 
-    def _chosen(self, found: tuple[Bag, ...] | None) -> Bag | None:
+    def _chosen(self, all_bags: tuple[Bag, ...] | None) -> Bag | None:
         """The bag that is looked at; at first the first that is not over."""
-        if not found:
+        if not all_bags:
             return None
-        chosen = next((bag for bag in found if bag.key == self.key), None)
+        chosen = next((bag for bag in all_bags if bag.key == self.key), None)
         if chosen is None:
-            chosen = next((bag for bag in found if not bag.over), found[0])
+            chosen = next((bag for bag in all_bags if not bag.over), all_bags[0])
             self.key = chosen.key
         return chosen
 
-    def _nothing(self, found: tuple[Bag, ...] | None, update: Snapshot | None) -> None:
+    def _nothing(self, all_bags: tuple[Bag, ...] | None, update: Snapshot | None) -> None:
         """Why there is no bag, and what would make one."""
         room = self.app.size.width
-        reading = found is None or update is None or update.progress.fraction < 1
+        reading = all_bags is None or update is None or update.progress.fraction < 1
         first = "reading the DAG" if reading else "there is no bag here"
         title = line(" ", ("Shards", BOLD), "   ", (first, DIM))
         self.query_one("#head", StaticLines).show([title])
         told: list[Line] = [line("  ", ("Bags appear when their DAG file is read.", DIM))]
         if not reading:
             told = []
-            for place, text in enumerate(shard_text.no_bag()):
-                told += [()] * (place > 0) + wrapped(text, room - 2, BOLD if not place else DIM, 2)
+            for index, text in enumerate(shard_text.no_bag()):
+                told += [()] * (index > 0) + wrapped(text, room - 2, BOLD if not index else DIM, 2)
         self.table.show([], [], told)
         self.query_one("#note", StaticLines).show([self.note(0, 0, noun="shard")])
 
@@ -104,12 +104,12 @@ class ShardsScreen(ListScreen):
             self.monitor.open_job(*shard.job)
 
     def action_next_bag(self) -> None:
-        found = self.monitor.study.of(bags)
-        bag = self._chosen(found)
-        if found is None or bag is None:
+        all_bags = self.monitor.study.of(bags)
+        bag = self._chosen(all_bags)
+        if all_bags is None or bag is None:
             return
-        if len(found) == 1:
+        if len(all_bags) == 1:
             self.say("this is the only bag")
             return
-        self.key = found[(found.index(bag) + 1) % len(found)].key
+        self.key = all_bags[(all_bags.index(bag) + 1) % len(all_bags)].key
         self._again()

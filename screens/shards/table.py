@@ -51,16 +51,16 @@ BINS: Final = 24
 # --- the first lines ----------------------------------------------------------------------------
 
 
-def head(bag: Bag, live: bool, place: str, room: int, ascii: bool) -> list[Line]:
+def head(bag: Bag, live: bool, position: str, room: int, ascii: bool) -> list[Line]:
     """How far it is and when it will be done; a bar; how fast; what it cost."""
-    told = shard_text.answer(bag, live, ascii)
+    answer = shard_text.answer(bag, live, ascii)
     dot = line((" - " if ascii else " · ", DIM))
     title = line(("Shards", BOLD), "   ")
-    done = line((told.done, GOOD if bag.over else BOLD))
-    how = BOLD if bag.span is not None else NOTE if bag.why_not else GOOD
-    when, brief = line((told.when, how)), line((told.when_brief, how))
-    held, lag = line((told.held, ALARM)), line((told.stragglers, NOTE))
-    running = line((told.running, MOVING))
+    done = line((answer.done, GOOD if bag.over else BOLD))
+    style = BOLD if bag.span is not None else NOTE if bag.why_not else GOOD
+    when, brief = line((answer.when, style)), line((answer.when_brief, style))
+    held, lag = line((answer.held, ALARM)), line((answer.stragglers, NOTE))
+    running = line((answer.running, MOVING))
     first = first_that_fits(
         (
             joined((done, when, held, lag, running), dot),
@@ -74,27 +74,27 @@ def head(bag: Bag, live: bool, place: str, room: int, ascii: bool) -> list[Line]
     name = joined(
         (
             line((shard_text.name(bag, ascii), BOLD)),
-            line((place, NOTE)),
+            line((position, NOTE)),
             line((plain(bag.in_dag, 40, ascii), DIM)),
         ),
         line("   "),
     )
-    top = title + crop(first, room - width(title), ascii)
-    lines = [top]
-    if width(top) + width(name) + 3 <= room:
-        lines = [spread(top, name, room, ascii)]
+    first_line = title + crop(first, room - width(title), ascii)
+    lines = [first_line]
+    if width(first_line) + width(name) + 3 <= room:
+        lines = [spread(first_line, name, room, ascii)]
         name = ()
     counts = joined((_count(bag, state, ascii) for state in bag.states), line("  "))
     if name and width(counts) + width(name) + 3 <= room:
         counts, name = spread(counts, name, room, ascii), ()
     lines += [_bar(bag, room, ascii), crop(counts, room, ascii)]
-    return [*lines, *(crop(each, room, ascii) for each in _figures(bag, room, ascii))]
+    return [*lines, *(crop(text, room, ascii) for text in _figures(bag, room, ascii))]
 
 
 def _count(bag: Bag, state: State, ascii: bool) -> Line:
     sign = STATES[state]
-    told = f"{sign.mark(ascii)} {formatting.number(bag.states[state], ascii)} {sign.word}"
-    return line((told, style_of(sign)))
+    text = f"{sign.mark(ascii)} {formatting.number(bag.states[state], ascii)} {sign.word}"
+    return line((text, style_of(sign)))
 
 
 _PARTS: Final[tuple[tuple[tuple[State, ...], str, str, TextStyle], ...]] = (
@@ -104,26 +104,26 @@ _PARTS: Final[tuple[tuple[tuple[State, ...], str, str, TextStyle], ...]] = (
 )
 
 
-def _bar(bag: Bag, cells: int, ascii: bool) -> Line:
+def _bar(bag: Bag, room: int, ascii: bool) -> Line:
     """What is done, what is at work and what is stuck, of all; each that there is has a cell."""
-    out: Line = ()
-    for states, glyph, letter, how in _PARTS:
-        there = bag.counted(*states)
-        wide = max(1, there * cells // bag.total) if there else 0
-        wide = min(wide, cells - width(out))
-        out += line(((letter if ascii else glyph) * wide, how))
-    if not bag.over and width(out) == cells and len(out) == 1:
+    bar: Line = ()
+    for states, glyph, letter, style in _PARTS:
+        count = bag.counted(*states)
+        cell_count = max(1, count * room // bag.total) if count else 0
+        cell_count = min(cell_count, room - width(bar))
+        bar += line(((letter if ascii else glyph) * cell_count, style))
+    if not bag.over and width(bar) == room and len(bar) == 1:
         # A full bar is all done.
-        out = line((out[0][0][:-1], out[0][1]))
-    return out + line((("." if ascii else "░") * (cells - width(out)), DIM))
+        bar = line((bar[0][0][:-1], bar[0][1]))
+    return bar + line((("." if ascii else "░") * (room - width(bar)), DIM))
 
 
 def _figures(bag: Bag, room: int, ascii: bool) -> list[Line]:
     gap = line("   ")
     rates = [line((shard_text.rate(bag.overall, ascii), PLAIN))] if bag.done else []
     if bag.lately is not None and bag.done:
-        lately = f"{shard_text.rate(bag.lately, ascii)} in {shard_text.window(bag.lately, ascii)}"
-        rates += [line((lately, BOLD)), line((f"{bag.machines:.1f} at a time", DIM))]
+        recent = f"{shard_text.rate(bag.lately, ascii)} in {shard_text.window(bag.lately, ascii)}"
+        rates += [line((recent, BOLD)), line((f"{bag.machines:.1f} at a time", DIM))]
     if bag.span is not None:
         rates.append(line((f"how sure: {estimate_text.sureness(bag.span)}", DIM)))
     parts, total = formatting.hours_added(
@@ -132,11 +132,11 @@ def _figures(bag: Bag, room: int, ascii: bool) -> list[Line]:
     hours = line(f"GPU-hours {total} = {parts[0]} good + {parts[1]} lost + {parts[2]} in flight")
     times = line(("no shard has ended yet: nothing to go by", DIM))
     if bag.times is not None:
-        told = f"each {shard_text.times(bag.times, ascii)}"
-        times = line(told)
-        shape = histogram(bag, ascii)
-        if width(times) + width(shape) + 3 <= room:
-            times += line("   ") + shape
+        text = f"each {shard_text.times(bag.times, ascii)}"
+        times = line(text)
+        distribution = histogram(bag, ascii)
+        if width(times) + width(distribution) + 3 <= room:
+            times += line("   ") + distribution
     if width(joined(rates, gap)) + width(hours) + 3 <= room:
         return [spread(joined(rates, gap), hours, room, ascii), times]
     return [joined(rates, gap), times, hours]
@@ -149,14 +149,14 @@ def histogram(bag: Bag, ascii: bool) -> Line:
         return ()
     least, most = bag.times.least, bag.times.most
     bins = [0] * BINS
-    for each in seconds:
-        bins[max(0, min(BINS - 1, int((each - least) / (most - least) * BINS)))] += 1
+    for duration in seconds:
+        bins[max(0, min(BINS - 1, int((duration - least) / (most - least) * BINS)))] += 1
     steps = STEPS_ASCII if ascii else STEPS
-    top = max(bins)
-    drawn = "".join(" " if not n else steps[max(0, -(-n * len(steps) // top) - 1)] for n in bins)
+    largest = max(bins)
+    bars = "".join(" " if not n else steps[max(0, -(-n * len(steps) // largest) - 1)] for n in bins)
     return line(
         (f"{estimate_text.about(least, ascii)} ", DIM),
-        (drawn, MOVING),
+        (bars, MOVING),
         (f" {estimate_text.about(most, ascii)}", DIM),
     )
 
@@ -173,9 +173,9 @@ _ORDER: Final = (
 
 def urgency(shard: Shard) -> tuple[object, ...]:
     """What needs a person, then what lags, then what runs, the longest first."""
-    loud = shard.state in LOUD
+    needs_attention = shard.state in LOUD
     order = _ORDER.index(shard.state)
-    return (not loud, not shard.straggles, order, -(shard.seconds or 0.0), shard.number)
+    return (not needs_attention, not shard.straggles, order, -(shard.seconds or 0.0), shard.number)
 
 
 ORDERS: Final[tuple[tuple[str, Callable[[Shard], tuple[object, ...]] | None], ...]] = (
@@ -187,7 +187,7 @@ ORDERS: Final[tuple[tuple[str, Callable[[Shard], tuple[object, ...]] | None], ..
 )
 
 
-def seen_by_filter(shard: Shard) -> str:
+def filter_text(shard: Shard) -> str:
     """All text of a shard in which a filter looks, in lower case."""
     parts = [shard.node, STATES[shard.state].word, shard.site or ""]
     parts += [formatting.job_id(*shard.job)] if shard.job is not None else []
@@ -207,7 +207,7 @@ def specs(bag: Bag, ascii: bool) -> Sequence[ColumnSpec[Shard]]:
         ColumnSpec(
             "bar",
             f"{'|' if ascii else '│'} median",
-            partial(_beside, bag=bag, longest=longest, ascii=ascii),
+            partial(_time_bar, bag=bag, longest=longest, ascii=ascii),
             drop=2,
             least=BAR_LEAST,
             grow=BAR_MOST,
@@ -218,42 +218,44 @@ def specs(bag: Bag, ascii: bool) -> Sequence[ColumnSpec[Shard]]:
     ]
 
 
-def _state(shard: Shard, cells: int | None, ascii: bool) -> Line:
+def _state(shard: Shard, max_width: int | None, ascii: bool) -> Line:
     sign = STATES[shard.state]
     if shard.straggles:
         return line((f"{sign.mark(ascii)} straggles", NOTE))
     return line((sign.text(ascii), style_of(sign)))
 
 
-def _time(shard: Shard, cells: int | None, ascii: bool) -> Line:
+def _time(shard: Shard, max_width: int | None, ascii: bool) -> Line:
     if shard.seconds is None:
         return line((formatting.unknown(ascii), DIM))
     return line((formatting.duration(shard.seconds, ascii), NOTE if shard.straggles else PLAIN))
 
 
-def _beside(shard: Shard, cells: int | None, bag: Bag, longest: float, ascii: bool) -> Line:
+def _time_bar(shard: Shard, max_width: int | None, bag: Bag, longest: float, ascii: bool) -> Line:
     """A bar of its time on the scale of all, the median marked; beyond its end an arrow."""
     if shard.seconds is None or longest <= 0:
         return ()
-    room = cells or BAR_LEAST
+    room = max_width or BAR_LEAST
     filled = max(1, min(room, round(shard.seconds / longest * room)))
-    how = NOTE if shard.straggles else style_of(STATES[shard.state])
-    drawn = ("=" if ascii else "━") * filled + " " * (room - filled)
+    style = NOTE if shard.straggles else style_of(STATES[shard.state])
+    bar = ("=" if ascii else "━") * filled + " " * (room - filled)
     if shard.seconds > longest:
-        drawn = drawn[:-1] + (">" if ascii else "►")
+        bar = bar[:-1] + (">" if ascii else "►")
     if bag.times is None:
-        return line((drawn, how))
-    at = min(room - 1, int(bag.times.median / longest * room))
-    return line((drawn[:at], how), ("|" if ascii else "│", DIM), (drawn[at + 1 :], how))
+        return line((bar, style))
+    median_cell = min(room - 1, int(bag.times.median / longest * room))
+    return line(
+        (bar[:median_cell], style), ("|" if ascii else "│", DIM), (bar[median_cell + 1 :], style)
+    )
 
 
-def _site(shard: Shard, cells: int | None, ascii: bool) -> Line:
+def _site(shard: Shard, max_width: int | None, ascii: bool) -> Line:
     if shard.site is None:
         return line((formatting.unknown(ascii), DIM))
     return line(plain(shard.site, 40, ascii))
 
 
-def _job(shard: Shard, cells: int | None, ascii: bool) -> Line:
+def _job(shard: Shard, max_width: int | None, ascii: bool) -> Line:
     if shard.job is None:
         return line((formatting.unknown(ascii), DIM))
     return line((formatting.job_id(*shard.job, ascii), DIM))

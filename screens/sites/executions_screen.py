@@ -50,7 +50,7 @@ REASON_LIMIT: Final = 2000
 
 
 @frozen
-class Done:
+class ExecutionRow:
     """One execution as a row; ``epoch``: of one that completed an epoch which had an execution
     twice as long."""
 
@@ -67,12 +67,12 @@ class Done:
         return {"bad": "lost", "in_flight": "in flight"}.get(self.entry.kind, self.entry.kind)
 
 
-def rows_of(found: Usage, choice: UsageFilter) -> list[Done]:
+def rows_of(usage: Usage, usage_filter: UsageFilter) -> list[ExecutionRow]:
     """The executions behind a number, each with the epoch that it may not have trained."""
-    epochs: Mapping[JobId, EpochEntry] = hidden_jobs(found)
+    epochs: Mapping[JobId, EpochEntry] = hidden_jobs(usage)
     return [
-        Done(entry, epochs.get(entry.job) if entry.final else None)
-        for entry in chosen(found, choice)
+        ExecutionRow(entry, epochs.get(entry.job) if entry.final else None)
+        for entry in chosen(usage, usage_filter)
     ]
 
 
@@ -83,15 +83,15 @@ class ExecutionsScreen(ListScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "executions", "below")]
     ORDERS = (
         ("start", None),
-        ("GPU-hours", lambda done: (-(done.entry.gpu_seconds or 0.0),)),
-        ("time", lambda done: (-done.entry.seconds,)),
-        ("outcome", lambda done: (done.entry.outcome.value, done.entry.cause or "")),
-        ("run", lambda done: (done.entry.run_name or "", done.entry.epoch or 0)),
+        ("GPU-hours", lambda row: (-(row.entry.gpu_seconds or 0.0),)),
+        ("time", lambda row: (-row.entry.seconds,)),
+        ("outcome", lambda row: (row.entry.outcome.value, row.entry.cause or "")),
+        ("run", lambda row: (row.entry.run_name or "", row.entry.epoch or 0)),
     )
 
-    def __init__(self, choice: UsageFilter) -> None:
+    def __init__(self, usage_filter: UsageFilter) -> None:
         super().__init__()
-        self.choice = choice
+        self.choice = usage_filter
         self.kind = 0
 
     def compose(self) -> ComposeResult:
@@ -100,35 +100,39 @@ class ExecutionsScreen(ListScreen):
         yield from self.foot()
 
     def show(self, update: Snapshot | None) -> None:
-        found = self.monitor.study.of(sites)
+        usage = self.monitor.study.of(sites)
         ascii, room = self.ascii, self.app.size.width
-        whole = [] if found is None else rows_of(found, self.choice)
-        rows = [done for done in whole if self._wanted(done)]
-        kept = self.kept(rows, seen_by_filter)
-        self.query_one("#head", StaticLines).show(self._head(found, whole, rows))
-        specs = specs_of(self.choice, whole, self._called(found), ascii)
-        widths = fit_columns(specs, whole, room)
-        shown = [TableRow(done.key, partial(cells, specs, widths, done)) for done in kept]
-        self.table.show(columns(specs, widths), shown, self._empty(found, whole))
+        executions = [] if usage is None else rows_of(usage, self.choice)
+        rows = [row for row in executions if self._is_shown(row)]
+        filtered = self.kept(rows, filter_text)
+        self.query_one("#head", StaticLines).show(self._head(usage, executions, rows))
+        specs = column_specs(self.choice, executions, self._model_names(usage), ascii)
+        widths = fit_columns(specs, executions, room)
+        shown = [TableRow(row.key, partial(cells, specs, widths, row)) for row in filtered]
+        self.table.show(columns(specs, widths), shown, self._empty(usage, executions))
         kind = [line((f"only {KINDS[self.kind]}", NOTE))] if self.kind else []
-        note = self.note(len(kept), len(whole), kind, "execution")
-        under = next((done for done in kept if done.key == self.table.cursor), None)
-        self.query_one("#note", StaticLines).show([note, *self._why(under)])
+        note = self.note(len(filtered), len(executions), kind, "execution")
+        selected = next((row for row in filtered if row.key == self.table.cursor), None)
+        self.query_one("#note", StaticLines).show([note, *self._reason_lines(selected)])
 
-    def _wanted(self, done: Done) -> bool:
+    def _is_shown(self, row: ExecutionRow) -> bool:
         kind = KINDS[self.kind]
-        return kind == "all" or done.kind == kind or (kind == "marked" and done.hidden is not None)
+        return kind == "all" or row.kind == kind or (kind == "marked" and row.hidden is not None)
 
-    def _head(self, found: Usage | None, whole: Sequence[Done], rows: Sequence[Done]) -> list[Line]:
+    def _head(
+        self, usage: Usage | None, executions: Sequence[ExecutionRow], rows: Sequence[ExecutionRow]
+    ) -> list[Line]:
         ascii, room = self.ascii, self.app.size.width - 2
-        told: UsageTotals = tally(done.entry for done in whole)
-        number = formatting.number(told.executions, ascii)
-        what = line(f"{number} ", self._what(found, room - 14 - len(number)))
-        ended = line((f": {_ended(told, ascii)}", DIM)) if self.choice.cause is None else ()
+        totals: UsageTotals = tally(row.entry for row in executions)
+        number = formatting.number(totals.executions, ascii)
+        subject = line(f"{number} ", self._selection_text(usage, room - 14 - len(number)))
+        ended = (
+            line((f": {_outcome_counts(totals, ascii)}", DIM)) if self.choice.cause is None else ()
+        )
         title = line(("Executions", BOLD), "   ")
-        title += first_that_fits((what + ended, what), room - 13) if found is not None else ()
-        epochs = line((f"{formatting.number(told.completed, ascii)} completed an epoch", DIM))
-        sums = legend(told, ascii)
+        title += first_that_fits((subject + ended, subject), room - 13) if usage is not None else ()
+        epochs = line((f"{formatting.number(totals.completed, ascii)} completed an epoch", DIM))
+        sums = legend(totals, ascii)
         narrow = first_that_fits(
             (
                 joined((sums, epochs), line("   ")),
@@ -138,34 +142,36 @@ class ExecutionsScreen(ListScreen):
         )
         return [line(" ") + title, line(" ") + narrow, ()]
 
-    def _called(self, found: Usage | None) -> dict[str | None, str]:
-        places = () if found is None else found.gpus
+    def _model_names(self, usage: Usage | None) -> dict[str | None, str]:
+        places = () if usage is None else usage.gpus
         return models((place.name for place in places), self.ascii)
 
-    def _what(self, found: Usage | None, room: int) -> str:
-        choice, ascii = self.choice, self.ascii
+    def _selection_text(self, usage: Usage | None, room: int) -> str:
+        usage_filter, ascii = self.choice, self.ascii
         parts = []
-        if choice.gpu is not None:
-            number = choice.gpus[0] if choice.gpus is not None else None
-            name = choice.gpu[0]
+        if usage_filter.gpu is not None:
+            number = usage_filter.gpus[0] if usage_filter.gpus is not None else None
+            name = usage_filter.gpu[0]
             model = plain(name, NAME_LIMIT, ascii) if name else "GPU unknown"
             parts.append(f"{model} {'x' if ascii else '×'}{number}" if number else model)
-        if choice.site is not None:
-            parts.append(f"at {named(choice.site[0], NAME_LIMIT, ascii)}")
-        if choice.cause is not None:
-            causes = () if found is None else found.causes
-            cause = next((each for each in causes if each.key == choice.cause), None)
-            text = choice.cause if cause is None else cause.text
-            code = f"{choice.cause} " if cause is not None and cause.code is not None else ""
+        if usage_filter.site is not None:
+            parts.append(f"at {named(usage_filter.site[0], NAME_LIMIT, ascii)}")
+        if usage_filter.cause is not None:
+            causes = () if usage is None else usage.causes
+            cause = next((each for each in causes if each.key == usage_filter.cause), None)
+            text = usage_filter.cause if cause is None else cause.text
+            code = f"{usage_filter.cause} " if cause is not None and cause.code is not None else ""
             parts.append(f"lost to {plain(code + text, room, ascii)}")
         return formatting.clip(" ".join(parts), room, ascii)
 
-    def _empty(self, found: Usage | None, whole: Sequence[Done]) -> list[Line]:
-        if found is None:
+    def _empty(self, usage: Usage | None, executions: Sequence[ExecutionRow]) -> list[Line]:
+        if usage is None:
             return [line("  ", ("Executions appear as the logs are read.", DIM))]
-        if whole:
-            return [line("  ", "No execution here is like that."),
-                    line("  ", ("esc clears the filter, f shows the others", DIM))]  # fmt: skip
+        if executions:
+            return [
+                line("  ", "No execution here is like that."),
+                line("  ", ("esc clears the filter, f shows the others", DIM)),
+            ]
         if self.choice.cause is not None:
             return [
                 line("  ", "No execution ended by this: jobs were held before they ran."),
@@ -173,16 +179,16 @@ class ExecutionsScreen(ListScreen):
             ]
         return [line("  ", "Nothing ran here."), line("  ", ("esc goes back", DIM))]
 
-    def _why(self, done: Done | None) -> list[Line]:
+    def _reason_lines(self, row: ExecutionRow | None) -> list[Line]:
         room, ascii = self.app.size.width - 2, self.ascii
         lines: list[Line] = []
-        if done is not None and done.hidden is not None:
-            lines = wrapped(_longer(done.hidden, ascii), room, style_of(HIDDEN), 1)
-        elif done is not None and done.entry.kind == "bad":
-            told = plain(done.entry.reason or done.entry.cause or "", REASON_LIMIT, ascii)
-            if done.entry.uncertain:
-                told = f"its end was not logged, so it took at most as long as this: {told}"
-            lines = wrapped(told, room, DIM, 1)
+        if row is not None and row.hidden is not None:
+            lines = wrapped(_longest_note(row.hidden, ascii), room, style_of(HIDDEN), 1)
+        elif row is not None and row.entry.kind == "bad":
+            reason = plain(row.entry.reason or row.entry.cause or "", REASON_LIMIT, ascii)
+            if row.entry.uncertain:
+                reason = f"its end was not logged, so it took at most as long as this: {reason}"
+            lines = wrapped(reason, room, DIM, 1)
         lines = bounded(lines, REASON_LINES, room, 1, ascii)
         return [*lines, *[()] * (REASON_LINES - len(lines))]
 
@@ -213,16 +219,20 @@ class ExecutionsScreen(ListScreen):
             self.monitor.open_run_of(view.row)
 
 
-def _ended(of: UsageTotals, ascii: bool) -> str:
+def _outcome_counts(totals: UsageTotals, ascii: bool) -> str:
     """``153 good, 53 lost, 2 in flight``: as far as there are such."""
-    flying = of.executions - of.good_executions - of.bad_executions
-    counts = (of.good_executions, "good"), (of.bad_executions, "lost"), (flying, "in flight")
+    in_flight = totals.executions - totals.good_executions - totals.bad_executions
+    counts = (
+        (totals.good_executions, "good"),
+        (totals.bad_executions, "lost"),
+        (in_flight, "in flight"),
+    )
     return (
         ", ".join(f"{formatting.number(n, ascii)} {word}" for n, word in counts if n) or "nothing"
     )
 
 
-def _longer(epoch: EpochEntry, ascii: bool) -> str:
+def _longest_note(epoch: EpochEntry, ascii: bool) -> str:
     where = named(epoch.longest_site, NAME_LIMIT, ascii)
     took = formatting.duration(epoch.seconds, ascii)
     longest = formatting.duration(epoch.longest_seconds, ascii)
@@ -232,74 +242,105 @@ def _longer(epoch: EpochEntry, ascii: bool) -> str:
     )
 
 
-def seen_by_filter(done: Done) -> str:
+def filter_text(row: ExecutionRow) -> str:
     """All text of an execution in which a filter looks, in lower case."""
-    entry = done.entry
+    entry = row.entry
     parts = [formatting.job_id(*entry.job), entry.run_name, entry.node, entry.uuid, entry.site]
     parts += [entry.gpu, entry.target, entry.cause, entry.host, f"{entry.start:%Y-%m-%d %H:%M}"]
-    parts += [OUTCOMES[entry.outcome].word, HIDDEN.word if done.hidden is not None else None]
+    parts += [OUTCOMES[entry.outcome].word, HIDDEN.word if row.hidden is not None else None]
     return "\n".join(part for part in parts if part is not None).lower()
 
 
-def specs_of(
-    choice: UsageFilter, rows: Sequence[Done], called: Mapping[str | None, str], ascii: bool
-) -> list[ColumnSpec[Done]]:
+def column_specs(
+    usage_filter: UsageFilter,
+    rows: Sequence[ExecutionRow],
+    model_names: Mapping[str | None, str],
+    ascii: bool,
+) -> list[ColumnSpec[ExecutionRow]]:
     """The columns; where all have the same site, GPU or cause, that one gives way first, and
     the year that all began in is told once."""
-    years = {done.entry.start.year for done in rows}
-    in_one = f" {min(years)}" if len(years) == 1 else ""
-    moment = "%m-%d %H:%M" if in_one else "%Y-%m-%d %H:%M"
+    years = {row.entry.start.year for row in rows}
+    common_year = f" {min(years)}" if len(years) == 1 else ""
+    time_format = "%m-%d %H:%M" if common_year else "%Y-%m-%d %H:%M"
 
     def text(value: str | None) -> Line:
         return line(plain(value, NAME_LIMIT, ascii) if value else (formatting.unknown(ascii), DIM))
 
-    def epoch(done: Done, cells: int | None) -> Line:
-        entry = done.entry
+    def epoch(row: ExecutionRow, max_width: int | None) -> Line:
+        entry = row.entry
         if entry.epoch is None:
             return ()
         return line(str(entry.epoch), ("" if entry.training else " side", DIM))
 
-    def outcome(done: Done, cells: int | None) -> Line:
-        sign = symbol_span(OUTCOMES[done.entry.outcome], ascii)
-        if done.entry.uncertain:
+    def outcome(row: ExecutionRow, max_width: int | None) -> Line:
+        sign = symbol_span(OUTCOMES[row.entry.outcome], ascii)
+        if row.entry.uncertain:
             sign += line((" ?", NOTE))
-        if done.hidden is not None:
+        if row.hidden is not None:
             sign += line((f" {HIDDEN.mark(ascii)}", style_of(HIDDEN)))
         return sign
 
-    def cause(done: Done, cells: int | None) -> Line:
-        entry = done.entry
+    def cause(row: ExecutionRow, max_width: int | None) -> Line:
+        entry = row.entry
         if entry.cause is None:
             return ()
         code = f"{entry.code}/{entry.subcode or 0} " if entry.code else ""
         return line((plain(code + entry.cause, 400, ascii), DIM))
 
-    def hours(done: Done, cells: int | None) -> Line:
-        known = done.entry.gpu_seconds
+    def hours(row: ExecutionRow, max_width: int | None) -> Line:
+        known = row.entry.gpu_seconds
         if known is None:
             return line((formatting.unknown(ascii), DIM))
-        how = BAD if done.entry.kind == "bad" else TextStyle()
-        return line((formatting.hours(known / HOUR, ascii), how))
+        style = BAD if row.entry.kind == "bad" else TextStyle()
+        return line((formatting.hours(known / HOUR, ascii), style))
 
-    def where(done: Done, cells: int | None) -> Line:
-        return line((named(done.entry.site, NAME_LIMIT, ascii), TextStyle()))
+    def where(row: ExecutionRow, max_width: int | None) -> Line:
+        return line((named(row.entry.site, NAME_LIMIT, ascii), TextStyle()))
 
     return [
-        ColumnSpec("run", "RUN", lambda d, _: text(d.entry.run_name), least=6, soft=10, most=24),
+        ColumnSpec(
+            "run", "RUN", lambda row, _: text(row.entry.run_name), least=6, soft=10, most=24
+        ),
         ColumnSpec("epoch", "EPOCH", epoch, "right"),
-        ColumnSpec("try", "TRY", lambda d, _: line(str(d.entry.attempt)), "right", drop=2),
-        ColumnSpec("start", f"START{in_one}",
-             lambda d, _: line(f"{d.entry.start:{moment}}"), drop=1),
-        ColumnSpec("seconds", "TIME",
-             lambda d, _: line(formatting.duration(d.entry.seconds, ascii)), "right"),
+        ColumnSpec("try", "TRY", lambda row, _: line(str(row.entry.attempt)), "right", drop=2),
+        ColumnSpec(
+            "start",
+            f"START{common_year}",
+            lambda row, _: line(f"{row.entry.start:{time_format}}"),
+            drop=1,
+        ),
+        ColumnSpec(
+            "seconds",
+            "TIME",
+            lambda row, _: line(formatting.duration(row.entry.seconds, ascii)),
+            "right",
+        ),
         ColumnSpec("hours", "GPU-h", hours, "right"),
         ColumnSpec("outcome", "OUTCOME", outcome, least=10),
-        ColumnSpec("site", "SITE", where, drop=4 if choice.site is None else 6, soft=10, most=24),
-        ColumnSpec("gpu", "GPU",
-             lambda d, _: line(machine(called, d.entry.gpu, d.entry.gpus, ascii)), drop=5, most=24),
-        ColumnSpec("job", "JOB",
-             lambda d, _: line((formatting.job_id(*d.entry.job, ascii=ascii), DIM)),
-             "right", drop=7),
-        ColumnSpec("cause", "CAUSE", cause, soft=12, least=8,
-             drop=3 if choice.cause is None else 8, most=400),
-    ]  # fmt: skip
+        ColumnSpec(
+            "site", "SITE", where, drop=4 if usage_filter.site is None else 6, soft=10, most=24
+        ),
+        ColumnSpec(
+            "gpu",
+            "GPU",
+            lambda row, _: line(machine(model_names, row.entry.gpu, row.entry.gpus, ascii)),
+            drop=5,
+            most=24,
+        ),
+        ColumnSpec(
+            "job",
+            "JOB",
+            lambda row, _: line((formatting.job_id(*row.entry.job, ascii=ascii), DIM)),
+            "right",
+            drop=7,
+        ),
+        ColumnSpec(
+            "cause",
+            "CAUSE",
+            cause,
+            soft=12,
+            least=8,
+            drop=3 if usage_filter.cause is None else 8,
+            most=400,
+        ),
+    ]

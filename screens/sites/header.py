@@ -22,73 +22,77 @@ from screens.widgets.spans import (
 )
 
 
-def answer(found: Usage, cells: int, ascii: bool) -> Line:
+def answer(usage: Usage, room: int, ascii: bool) -> Line:
     """Where GPU-hours were wasted, and where one is worth most, in so many cells."""
-    waste = _waste(found, ascii)
-    if not waste:
-        return _worth(found, cells, ascii)
-    worth = _worth(found, cells - width(waste[0]) - 2, ascii) if found.ranked else ()
-    both = waste[0] + line(("; ", DIM)) + worth if worth else waste[0]
-    return first_that_fits((both, *waste), cells)
+    losses = _waste(usage, ascii)
+    if not losses:
+        return _worth(usage, room, ascii)
+    worth = _worth(usage, room - width(losses[0]) - 2, ascii) if usage.ranked else ()
+    combined = losses[0] + line(("; ", DIM)) + worth if worth else losses[0]
+    return first_that_fits((combined, *losses), room)
 
 
-def _waste(found: Usage, ascii: bool) -> tuple[Line, ...]:
+def _waste(usage: Usage, ascii: bool) -> tuple[Line, ...]:
     """Sites that cost much and completed next to nothing, the longest wording first."""
-    places = wasteful(found)
-    if not places:
+    wasteful_sites = wasteful(usage)
+    if not wasteful_sites:
         return ()
-    name = named(places[0].name, NAME_LIMIT, ascii)
-    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-    hours = found.measure.hours
-    lost, whole = sum(each.sum.bad for each in places), found.total.sum
-    told = formatting.hours(lost / HOUR, ascii)
-    share = formatting.share(lost, whole.good + whole.bad, ascii)
-    epochs = sum(each.sum.completed for each in places)
+    name = named(wasteful_sites[0].name, NAME_LIMIT, ascii)
+    more = f" and {len(wasteful_sites) - 1} more" if len(wasteful_sites) > 1 else ""
+    hours = usage.measure.hours
+    lost, total = sum(site.sum.bad for site in wasteful_sites), usage.total.sum
+    lost_hours = formatting.hours(lost / HOUR, ascii)
+    share = formatting.share(lost, total.good + total.bad, ascii)
+    epochs = sum(site.sum.completed for site in wasteful_sites)
     completed = (
         f"completed {formatting.count(epochs, 'epoch', ascii=ascii) if epochs else 'no epoch'}"
     )
     return (
-        line((name, BAD), more, f" lost {told} {hours} ({share}), {completed}"),
-        line((name, BAD), more, f" lost {told} {hours} ({share})"),
+        line((name, BAD), more, f" lost {lost_hours} {hours} ({share}), {completed}"),
+        line((name, BAD), more, f" lost {lost_hours} {hours} ({share})"),
     )
 
 
-def _worth(found: Usage, cells: int, ascii: bool) -> Line:
+def _worth(usage: Usage, room: int, ascii: bool) -> Line:
     """Where a GPU-hour is worth most, in so many cells."""
-    ranked = found.ranked
-    if not found.executions:
+    ranked = usage.ranked
+    if not usage.executions:
         return line(("nothing has run yet", DIM))
     if not ranked:
         return line((f"no site has completed {WORTH_LEAST} epochs yet: too few to compare", DIM))
     best, worst = ranked[0], ranked[-1]
-    name, most = (named(each.name, NAME_LIMIT, ascii) for each in (best, worst))
-    cost, dear = (formatting.hours((each.cost or 0.0) / HOUR, ascii) for each in (best, worst))
-    if cost == dear and len(ranked) > 1:
-        return line("an epoch costs ", (cost, BOLD), f" {found.measure.hours} at every site")
+    name, worst_name = (named(per_epoch.name, NAME_LIMIT, ascii) for per_epoch in (best, worst))
+    cost, worst_hours = (
+        formatting.hours((per_epoch.cost or 0.0) / HOUR, ascii) for per_epoch in (best, worst)
+    )
+    if cost == worst_hours and len(ranked) > 1:
+        return line("an epoch costs ", (cost, BOLD), f" {usage.measure.hours} at every site")
     if len(ranked) == 1:
         lost = formatting.hours((best.sum.lost_per_epoch or 0.0) / HOUR, ascii)
-        each = line("an epoch costs ", (cost, BOLD), f" {found.measure.hours} at ", (name, GOOD))
+        per_epoch = line(
+            "an epoch costs ", (cost, BOLD), f" {usage.measure.hours} at ", (name, GOOD)
+        )
         return first_that_fits(
-            (each + line((f", {lost} of them lost; no other site to compare", DIM)),
-             each + line((f", {lost} of them lost", DIM)), each), cells
+            (per_epoch + line((f", {lost} of them lost; no other site to compare", DIM)),
+             per_epoch + line((f", {lost} of them lost", DIM)), per_epoch), room
         )  # fmt: skip
-    on = [_mostly(each, ascii) for each in (best, worst)]
-    said = line(f"a {found.measure.hours.removesuffix('s')} is worth most at ", (name, GOOD))
-    short = line("worth most at ", (name, GOOD))
+    gpus = [_mostly(per_epoch, ascii) for per_epoch in (best, worst)]
+    intro = line(f"a {usage.measure.hours.removesuffix('s')} is worth most at ", (name, GOOD))
+    short_intro = line("worth most at ", (name, GOOD))
     costs = line(": an epoch costs ", (cost, BOLD), " of them")
-    each = line(": ", (cost, BOLD), " an epoch")
-    least = line(("; least at ", DIM), (most, NOTE))
-    much = line((": ", DIM), dear)
+    per_epoch = line(": ", (cost, BOLD), " an epoch")
+    worst_at = line(("; least at ", DIM), (worst_name, NOTE))
+    worst_cost = line((": ", DIM), worst_hours)
     return first_that_fits(
         (
-            said + on[0] + costs + least + on[1] + much,
-            said + costs + least + much,
-            said + each + least + much,
-            short + each + least + much,
-            said + each,
-            short + each,
+            intro + gpus[0] + costs + worst_at + gpus[1] + worst_cost,
+            intro + costs + worst_at + worst_cost,
+            intro + per_epoch + worst_at + worst_cost,
+            short_intro + per_epoch + worst_at + worst_cost,
+            intro + per_epoch,
+            short_intro + per_epoch,
         ),
-        cells,
+        room,
     )
 
 
@@ -99,19 +103,19 @@ def _mostly(place: SiteUsage, ascii: bool) -> Line:
     return line((f" ({formatting.gpu_short(place.machines[0][0], ascii)})", DIM))
 
 
-def hidden_told(found: Usage, cells: int, ascii: bool) -> Line:
+def hidden_note(usage: Usage, room: int, ascii: bool) -> Line:
     """That some epochs may not have been trained where they are booked."""
-    number = len(found.hidden)
+    number = len(usage.hidden)
     if not number:
         return ()
     sign = line((f"{HIDDEN.mark(ascii)} ", style_of(HIDDEN)))
-    of = f"{number} of {formatting.count(found.total.sum.completed, 'epoch', ascii=ascii)}"
-    had = "had an execution over twice as long as the successful one"
+    share = f"{number} of {formatting.count(usage.total.sum.completed, 'epoch', ascii=ascii)}"
+    reason = "had an execution over twice as long as the successful one"
     return first_that_fits(
         (
-            sign + line((f"{of} {had}: they may have been trained there", DIM)),
-            sign + line((f"{of} {had}", DIM)),
-            sign + line((f"{formatting.count(number, 'epoch', ascii=ascii)} {had}", DIM)),
+            sign + line((f"{share} {reason}: they may have been trained there", DIM)),
+            sign + line((f"{share} {reason}", DIM)),
+            sign + line((f"{formatting.count(number, 'epoch', ascii=ascii)} {reason}", DIM)),
         ),
-        cells,
+        room,
     )

@@ -65,33 +65,36 @@ class SitesScreen(ListScreen):
         yield from self.foot()
 
     def show(self, update: Snapshot | None) -> None:
-        found = self.monitor.study.of(sites)
+        usage = self.monitor.study.of(sites)
         room, ascii = self.app.size.width, self.ascii
-        self.query_one("#head", StaticLines).show(self._head(found))
-        if found is None:
+        self.query_one("#head", StaticLines).show(self._head(usage))
+        if usage is None:
             self.table.show([], [], [line("  ", (self._awaited(update), DIM))])
             self.query_one("#note", StaticLines).show(
                 [self.note(0, 0, noun="site"), *self._told([])]
             )
             return
         view = VIEWS[self.view]
-        rows = view.rows(found)
-        kept = self.kept(rows, sites_table.seen_by_filter)
-        specs = sites_table.specs(self.view, rows, ascii, found.measure)
+        rows = view.rows(usage)
+        filtered = self.kept(rows, sites_table.filter_text)
+        specs = sites_table.specs(self.view, rows, ascii, usage.measure)
         widths = fit_columns(specs, rows, room)
         shown = [
-            TableRow(sites_table.key_of(row), partial(cells, specs, widths, row)) for row in kept
+            TableRow(sites_table.key_of(row), partial(cells, specs, widths, row))
+            for row in filtered
         ]
         self.table.show(columns(specs, widths), shown, self._empty(rows))
-        wanted = self._cursors.pop(self.view, None)
-        if wanted is not None:
-            self.table.select(wanted)
-        note = self.note(len(kept), len(rows), noun=view.noun)
-        under = next((r for r in kept if sites_table.key_of(r) == self.table.cursor), None)
-        told = (
-            [] if under is None else sites_table.details(under, found, room - 1, self._lines, ascii)
+        stored_cursor = self._cursors.pop(self.view, None)
+        if stored_cursor is not None:
+            self.table.select(stored_cursor)
+        note = self.note(len(filtered), len(rows), noun=view.noun)
+        selected = next((r for r in filtered if sites_table.key_of(r) == self.table.cursor), None)
+        details = (
+            []
+            if selected is None
+            else sites_table.details(selected, usage, room - 1, self._lines, ascii)
         )
-        self.query_one("#note", StaticLines).show([note, *self._told(told)])
+        self.query_one("#note", StaticLines).show([note, *self._told(details)])
 
     @property
     def _roomy(self) -> bool:
@@ -105,21 +108,23 @@ class SitesScreen(ListScreen):
     def _told(self, lines: Sequence[Line]) -> list[Line]:
         return [*lines, *[()] * (self._lines - len(lines))]
 
-    def _head(self, found: Usage | None) -> list[Line]:
+    def _head(self, usage: Usage | None) -> list[Line]:
         room, ascii = self.app.size.width - 2, self.ascii
         title = line(" ", ("Sites", BOLD), "   ")
-        if found is None:
+        if usage is None:
             return [title, ()]
-        least, measure = found.nodes_unlogged > 0, found.measure
-        legend = sites_table.legend(found.total.sum, ascii, least and room < 100, least, measure)
+        incomplete, measure = usage.nodes_unlogged > 0, usage.measure
+        legend = sites_table.legend(
+            usage.total.sum, ascii, incomplete and room < 100, incomplete, measure
+        )
         blank = [()] if self._roomy else []
-        hidden = sites_header.hidden_told(found, room, ascii)
+        hidden = sites_header.hidden_note(usage, room, ascii)
         return [
-            title + sites_header.answer(found, room - 8, ascii),
+            title + sites_header.answer(usage, room - 8, ascii),
             line(" ") + legend,
             *([line(" ") + hidden] if hidden else []),
             *blank,
-            line(" ") + sites_table.tabs(self.view, [len(v.rows(found)) for v in VIEWS], ascii),
+            line(" ") + sites_table.tabs(self.view, [len(v.rows(usage)) for v in VIEWS], ascii),
             *blank,
         ]
 
@@ -155,8 +160,8 @@ class SitesScreen(ListScreen):
         self._go_to(self.view - 1)
 
     def open(self, key: str) -> None:
-        found = self.monitor.study.of(sites)
-        rows = () if found is None else VIEWS[self.view].rows(found)
+        usage = self.monitor.study.of(sites)
+        rows = () if usage is None else VIEWS[self.view].rows(usage)
         row = next((row for row in rows if sites_table.key_of(row) == key), None)
         if row is not None:
             choice = sites_table.choice_of(row, self.view)

@@ -117,11 +117,11 @@ def name_of(row: Row) -> str:
     return " ".join(part or "" for part in parts).lower()
 
 
-def seen_by_filter(row: Row) -> str:
+def filter_text(row: Row) -> str:
     """All text of a row in which a filter looks, in lower case."""
     if isinstance(row, Cause):
-        outcomes = [OUTCOMES[each].word for each in row.outcomes]
-        return "\n".join([row.key, *(each.text for each in row.reasons), *outcomes]).lower()
+        outcomes = [OUTCOMES[item].word for item in row.outcomes]
+        return "\n".join([row.key, *(item.text for item in row.reasons), *outcomes]).lower()
     if isinstance(row, SiteGpuUsage):
         return "\n".join([row.gpu or "unknown", row.site or "unknown", slow(row)]).lower()
     machines = [f"{gpu} x{number}" for gpu, number in row.machines]
@@ -146,85 +146,100 @@ def models(names: Iterable[str | None], ascii: bool) -> dict[str | None, str]:
 
 
 def machine(
-    called: Mapping[str | None, str], gpu: str | None, gpus: int | None, ascii: bool
+    model_names: Mapping[str | None, str], gpu: str | None, gpus: int | None, ascii: bool
 ) -> str:
     """Model and number: ``A100-40 ×2``."""
     if gpu is None or gpus is None:
         return formatting.gpus(gpu, gpus, ascii)
-    return f"{called.get(gpu) or formatting.gpu_short(gpu, ascii)} {'x' if ascii else '×'}{gpus}"
+    return (
+        f"{model_names.get(gpu) or formatting.gpu_short(gpu, ascii)} {'x' if ascii else '×'}{gpus}"
+    )
 
 
 # --- bars -------------------------------------------------------------------------------------
 
 
-def _cell(pair: tuple[str, str], ascii: bool) -> str:
+def _texture(pair: tuple[str, str], ascii: bool) -> str:
     return pair[ascii]
 
 
-def stacked(of: UsageTotals, largest: float, cells: int, ascii: bool) -> Line:
+def stacked(totals: UsageTotals, largest: float, width: int, ascii: bool) -> Line:
     """GPU-hours as a bar on a scale on which ``largest`` takes all ``cells``; whatever there is
     has a cell."""
     parts = [
-        (amount, pair, how)
-        for amount, pair, how in (
-            (of.good, GOOD_CELL, GOOD),
-            (of.bad, LOST_CELL, BAD),
-            (of.in_flight, FLYING_CELL, MOVING),
+        (amount, pair, style)
+        for amount, pair, style in (
+            (totals.good, GOOD_CELL, GOOD),
+            (totals.bad, LOST_CELL, BAD),
+            (totals.in_flight, FLYING_CELL, MOVING),
         )
         if amount > 0
     ]
-    if not parts or largest <= 0 or cells <= 0:
+    if not parts or largest <= 0 or width <= 0:
         return ()
-    length = min(cells, max(len(parts), round(cells * of.total / largest)))
+    length = min(width, max(len(parts), round(width * totals.total / largest)))
     shares = apportioned([max(1, round(amount)) for amount, _, _ in parts], length)
     return line(
         *(
-            (_cell(pair, ascii) * share, texture(how))
-            for (_, pair, how), share in zip(parts, shares, strict=True)
+            (_texture(pair, ascii) * share, texture(style))
+            for (_, pair, style), share in zip(parts, shares, strict=True)
         )
     )
 
 
-def plain_bar(amount: float, largest: float, cells: int, how: tuple[str, TextStyle]) -> Line:
+def single_bar(
+    amount: float, largest: float, width: int, texture_and_style: tuple[str, TextStyle]
+) -> Line:
     """One amount on a shared scale."""
     if amount <= 0 or largest <= 0:
         return ()
-    return line((how[0] * max(1, round(cells * amount / largest)), texture(how[1])))
+    return line(
+        (
+            texture_and_style[0] * max(1, round(width * amount / largest)),
+            texture(texture_and_style[1]),
+        )
+    )
 
 
 def legend(
-    of: UsageTotals,
+    totals: UsageTotals,
     ascii: bool,
     short: bool = False,
-    least: bool = False,
+    incomplete: bool = False,
     measure: HourUnit = HourUnit.GPU,
 ) -> Line:
     """``GPU-hours 1 011 = ▇ 565 good + ▒ 401 lost (42 %) + ░ 46 in flight``."""
-    hours = of.gpu_hours
+    hours = totals.gpu_hours
     parts, total = formatting.hours_added((hours.good, hours.bad, hours.in_flight), ascii)
-    share = f" ({formatting.share(of.bad, of.good + of.bad, ascii)})" if of.bad > 0 else ""
+    share = (
+        f" ({formatting.share(totals.bad, totals.good + totals.bad, ascii)})"
+        if totals.bad > 0
+        else ""
+    )
     plus = line((" + " if not short else "  ", DIM))
-    signs = [_cell(pair, ascii) for pair in (GOOD_CELL, LOST_CELL, FLYING_CELL)]
-    told = [
+    signs = [_texture(pair, ascii) for pair in (GOOD_CELL, LOST_CELL, FLYING_CELL)]
+    parts_shown = [
         line((signs[0], GOOD), f" {parts[0]}", (" good", DIM)),
         line((signs[1], BAD), f" {parts[1]}", (f" lost{share}", DIM)),
         line((signs[2], MOVING), f" {parts[2]}", (" in flight", DIM)),
     ]
-    start = line((f"{measure.hours} ", DIM), ("at least " if least else "", NOTE), (total, BOLD))
-    return start + line((" = ", DIM)) + joined(told, plus)
+    start = line(
+        (f"{measure.hours} ", DIM), ("at least " if incomplete else "", NOTE), (total, BOLD)
+    )
+    return start + line((" = ", DIM)) + joined(parts_shown, plus)
 
 
 def tabs(view: int, rows: Sequence[int], ascii: bool) -> Line:
     """The views, the one that is shown between brackets."""
-    told = []
-    for at, (each, number) in enumerate(zip(VIEWS, rows, strict=True)):
+    labels = []
+    for index, (view_type, number) in enumerate(zip(VIEWS, rows, strict=True)):
         count = (f" {number}", DIM)
-        told.append(
-            line(("[", DIM), (each.title, BOLD), count, ("]", DIM))
-            if at == view
-            else line(" ", (each.title, DIM), count, " ")
+        labels.append(
+            line(("[", DIM), (view_type.title, BOLD), count, ("]", DIM))
+            if index == view
+            else line(" ", (view_type.title, DIM), count, " ")
         )
-    return joined(told, line(" "))
+    return joined(labels, line(" "))
 
 
 # --- columns ----------------------------------------------------------------------------------
@@ -241,135 +256,166 @@ def specs(
     return _place_specs([row for row in rows if isinstance(row, SiteUsage)], view, ascii, measure)
 
 
-def _of(kind: type[Row], told: Callable[..., Line]) -> Callable[[Row, int | None], Line]:
+def _for_kind(kind: type[Row], render: Callable[..., Line]) -> Callable[[Row, int | None], Line]:
     """A column's cell of rows of one kind."""
-    return lambda row, cells: told(row, cells) if isinstance(row, kind) else ()
+    return lambda row, cells: render(row, cells) if isinstance(row, kind) else ()
 
 
 def _place_specs(
     rows: Sequence[SiteUsage], view: int, ascii: bool, measure: HourUnit
 ) -> list[ColumnSpec[Row]]:
     largest = max((row.sum.total for row in rows), default=0.0)
-    of = partial(_of, SiteUsage)
-    shown = _alike([row.sum.total for row in rows], ascii)
+    cell_of = partial(_for_kind, SiteUsage)
+    hours_text = _hours_writer([row.sum.total for row in rows], ascii)
     title = "GPU MODEL" if view == OF_GPUS else "SITE"
-    called = models((row.name for row in rows), ascii) if view == OF_GPUS else {}
+    model_names = models((row.name for row in rows), ascii) if view == OF_GPUS else {}
 
-    def name(row: SiteUsage, cells: int | None) -> Line:
-        how = DIM if row.name is None else TextStyle()
-        told = called[row.name] if view == OF_GPUS else named(row.name, NAME_LIMIT, ascii)
-        return line((told, how))
+    def name(row: SiteUsage, max_width: int | None) -> Line:
+        style = DIM if row.name is None else TextStyle()
+        text = model_names[row.name] if view == OF_GPUS else named(row.name, NAME_LIMIT, ascii)
+        return line((text, style))
 
-    def epochs(row: SiteUsage, cells: int | None) -> Line:
+    def epochs(row: SiteUsage, max_width: int | None) -> Line:
         mark = line((HIDDEN.mark(ascii), style_of(HIDDEN)), " ") if row.hidden else ()
         number = formatting.number(row.sum.completed, ascii)
         return mark + line((number, TextStyle() if row.sum.completed else DIM))
 
-    def success(row: SiteUsage, cells: int | None) -> Line:
+    def success(row: SiteUsage, max_width: int | None) -> Line:
         return line((_rate(row.sum, ascii), TextStyle() if row.sum.executions else DIM))
 
-    def bar(row: SiteUsage, cells: int | None) -> Line:
-        return stacked(row.sum, largest, cells or LEAST_BAR, ascii)
+    def bar(row: SiteUsage, max_width: int | None) -> Line:
+        return stacked(row.sum, largest, max_width or LEAST_BAR, ascii)
 
-    def hours(amount: Callable[[SiteUsage], float], how: TextStyle) -> Callable[..., Line]:
-        return lambda row, cells: line((shown(amount(row)), how if amount(row) else DIM))
+    def hours(amount: Callable[[SiteUsage], float], style: TextStyle) -> Callable[..., Line]:
+        return lambda row, max_width: line((hours_text(amount(row)), style if amount(row) else DIM))
 
     def time(value: Callable[[SiteUsage], float | None]) -> Callable[..., Line]:
-        return lambda row, cells: _time(value(row), ascii)
+        return lambda row, max_width: _time(value(row), ascii)
 
     flying = hours(lambda row: row.sum.in_flight, MOVING)
 
-    def stalls(row: SiteUsage, cells: int | None) -> Line:
+    def stalls(row: SiteUsage, max_width: int | None) -> Line:
         return _number(row.input.stalls, ascii)
 
-    def spreads(row: SiteUsage, cells: int | None) -> Line:
+    def spreads(row: SiteUsage, max_width: int | None) -> Line:
         return line((quartiles(row.epoch, ascii), DIM))
 
-    def targets(row: SiteUsage, cells: int | None) -> Line:
-        return line((", ".join(plain(each, 24, ascii) for each in row.targets), DIM))
+    def targets(row: SiteUsage, max_width: int | None) -> Line:
+        return line((", ".join(plain(target, 24, ascii) for target in row.targets), DIM))
 
-    def cost(row: SiteUsage, cells: int | None) -> Line:
+    def cost(row: SiteUsage, max_width: int | None) -> Line:
         known = row.cost
         return line(formatting.hours(known / HOUR, ascii)) if known else _unknown(ascii)
 
-    def moved(row: SiteUsage, cells: int | None) -> Line:
+    def moved(row: SiteUsage, max_width: int | None) -> Line:
         return line((formatting.size(row.input.received or None, ascii), DIM))
 
     return [
-        ColumnSpec("name", title, of(name), least=8, soft=14, most=28),
-        ColumnSpec("epochs", "EPOCHS", of(epochs), "right"),
-        ColumnSpec("success", "SUCCESS", of(success), "right"),
-        ColumnSpec("bar", measure.hours.upper(), of(bar), least=LEAST_BAR, grow=MOST_BAR),
-        ColumnSpec("good", "GOOD h",
-             of(hours(lambda row: row.sum.good, TextStyle())), "right", drop=5),
-        ColumnSpec("lost", "LOST h", of(hours(lambda row: row.sum.bad, BAD)), "right"),
-        ColumnSpec("flying", "IN FLIGHT h", of(flying), "right", drop=8),
-        ColumnSpec("cost", "h/EPOCH", of(cost), "right", drop=2),
-        ColumnSpec("epoch", "EPOCH TIME", of(time(lambda row: row.epoch.median)), "right", drop=1),
-        ColumnSpec("spread", "HALF OF THEM", of(spreads), drop=10, most=24),
-        ColumnSpec("wait", "WAIT", of(time(lambda row: row.wait.median)), "right", drop=3),
-        ColumnSpec("input", "INPUT", of(time(lambda row: row.input.ok.median)), "right", drop=4),
-        ColumnSpec("stalls", "STALLS", of(stalls), "right", drop=6),
-        ColumnSpec("moved", "RECEIVED", of(moved), "right", drop=11),
-        ColumnSpec("evicted", "EVICTED",
-             of(lambda row, cells: _number(row.evictions, ascii)), "right", drop=7),
-        ColumnSpec("held", "HELD",
-             of(lambda row, cells: _number(row.holds, ascii)), "right", drop=9),
-        ColumnSpec("targets", "TARGETS", of(targets), drop=12, most=30),
-    ]  # fmt: skip
+        ColumnSpec("name", title, cell_of(name), least=8, soft=14, most=28),
+        ColumnSpec("epochs", "EPOCHS", cell_of(epochs), "right"),
+        ColumnSpec("success", "SUCCESS", cell_of(success), "right"),
+        ColumnSpec("bar", measure.hours.upper(), cell_of(bar), least=LEAST_BAR, grow=MOST_BAR),
+        ColumnSpec(
+            "good", "GOOD h", cell_of(hours(lambda row: row.sum.good, TextStyle())), "right", drop=5
+        ),
+        ColumnSpec("lost", "LOST h", cell_of(hours(lambda row: row.sum.bad, BAD)), "right"),
+        ColumnSpec("flying", "IN FLIGHT h", cell_of(flying), "right", drop=8),
+        ColumnSpec("cost", "h/EPOCH", cell_of(cost), "right", drop=2),
+        ColumnSpec(
+            "epoch", "EPOCH TIME", cell_of(time(lambda row: row.epoch.median)), "right", drop=1
+        ),
+        ColumnSpec("spread", "HALF OF THEM", cell_of(spreads), drop=10, most=24),
+        ColumnSpec("wait", "WAIT", cell_of(time(lambda row: row.wait.median)), "right", drop=3),
+        ColumnSpec(
+            "input", "INPUT", cell_of(time(lambda row: row.input.ok.median)), "right", drop=4
+        ),
+        ColumnSpec("stalls", "STALLS", cell_of(stalls), "right", drop=6),
+        ColumnSpec("moved", "RECEIVED", cell_of(moved), "right", drop=11),
+        ColumnSpec(
+            "evicted",
+            "EVICTED",
+            cell_of(lambda row, max_width: _number(row.evictions, ascii)),
+            "right",
+            drop=7,
+        ),
+        ColumnSpec(
+            "held",
+            "HELD",
+            cell_of(lambda row, max_width: _number(row.holds, ascii)),
+            "right",
+            drop=9,
+        ),
+        ColumnSpec("targets", "TARGETS", cell_of(targets), drop=12, most=30),
+    ]
 
 
 def _cell_specs(rows: Sequence[SiteGpuUsage], ascii: bool) -> list[ColumnSpec[Row]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
-    of = partial(_of, SiteGpuUsage)
-    shown = _alike([row.sum.total for row in rows], ascii)
-    called = models((row.gpu for row in rows), ascii)
+    cell_of = partial(_for_kind, SiteGpuUsage)
+    hours_text = _hours_writer([row.sum.total for row in rows], ascii)
+    model_names = models((row.gpu for row in rows), ascii)
     groups: dict[tuple[str | None, int | None], int] = {}
     for row in rows:
         groups[row.gpu, row.gpus] = groups.get((row.gpu, row.gpus), 0) + 1
 
-    def gpu(row: SiteGpuUsage, cells: int | None) -> Line:
-        return line(machine(called, row.gpu, row.gpus, ascii))
+    def gpu(row: SiteGpuUsage, max_width: int | None) -> Line:
+        return line(machine(model_names, row.gpu, row.gpus, ascii))
 
-    def site(row: SiteGpuUsage, cells: int | None) -> Line:
+    def site(row: SiteGpuUsage, max_width: int | None) -> Line:
         return line((named(row.site, NAME_LIMIT, ascii), DIM if row.site is None else TextStyle()))
 
-    def epochs(row: SiteGpuUsage, cells: int | None) -> Line:
+    def epochs(row: SiteGpuUsage, max_width: int | None) -> Line:
         mark = line((HIDDEN.mark(ascii), style_of(HIDDEN)), " ") if row.hidden else ()
         return mark + _number(row.epoch.n, ascii)
 
-    def lost(row: SiteGpuUsage, cells: int | None) -> Line:
-        return line((shown(row.sum.bad), BAD if row.sum.bad else DIM))
+    def lost(row: SiteGpuUsage, max_width: int | None) -> Line:
+        return line((hours_text(row.sum.bad), BAD if row.sum.bad else DIM))
 
-    def bar(row: SiteGpuUsage, cells: int | None) -> Line:
-        pair, how = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
-        return plain_bar(
-            row.epoch.median or 0.0, longest, cells or LEAST_BAR, (_cell(pair, ascii), how)
+    def bar(row: SiteGpuUsage, max_width: int | None) -> Line:
+        pair, style = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
+        return single_bar(
+            row.epoch.median or 0.0, longest, max_width or LEAST_BAR, (_texture(pair, ascii), style)
         )
 
-    def against(row: SiteGpuUsage, cells: int | None) -> Line:
-        how = TextStyle(Colour.VERMILLION, formatting.Weight.BOLD) if row.slow else DIM
+    def against(row: SiteGpuUsage, max_width: int | None) -> Line:
+        style = TextStyle(Colour.VERMILLION, formatting.Weight.BOLD) if row.slow else DIM
         if row.times is None:
             alone = groups[row.gpu, row.gpus] == 1
             return line(("no other site" if alone else "too few", DIM))
-        return line((slow(row, ascii), how))
+        return line((slow(row, ascii), style))
 
     return [
-        ColumnSpec("gpu", "GPU", of(gpu), least=8, soft=18, most=30),
-        ColumnSpec("site", "SITE", of(site), least=8, soft=12, most=28),
-        ColumnSpec("epochs", "EPOCHS", of(epochs), "right"),
-        ColumnSpec("epoch", "EPOCH TIME",
-             of(lambda row, _: _time(row.epoch.median, ascii)), "right"),
-        ColumnSpec("bar", "MEDIAN", of(bar), least=6, soft=6, grow=MOST_BAR),
-        ColumnSpec("against", "SAME GPU", of(against), least=13),
-        ColumnSpec("spread", "HALF OF THEM",
-             of(lambda row, _: line((quartiles(row.epoch, ascii), DIM))), drop=3, most=24),
-        ColumnSpec("success", "SUCCESS",
-             of(lambda row, _: line(_rate(row.sum, ascii))), "right", drop=2),
-        ColumnSpec("good", "GOOD h",
-             of(lambda row, _: line(shown(row.sum.good))), "right", drop=4),
-        ColumnSpec("lost", "LOST h", of(lost), "right", drop=1),
-    ]  # fmt: skip
+        ColumnSpec("gpu", "GPU", cell_of(gpu), least=8, soft=18, most=30),
+        ColumnSpec("site", "SITE", cell_of(site), least=8, soft=12, most=28),
+        ColumnSpec("epochs", "EPOCHS", cell_of(epochs), "right"),
+        ColumnSpec(
+            "epoch", "EPOCH TIME", cell_of(lambda row, _: _time(row.epoch.median, ascii)), "right"
+        ),
+        ColumnSpec("bar", "MEDIAN", cell_of(bar), least=6, soft=6, grow=MOST_BAR),
+        ColumnSpec("against", "SAME GPU", cell_of(against), least=13),
+        ColumnSpec(
+            "spread",
+            "HALF OF THEM",
+            cell_of(lambda row, _: line((quartiles(row.epoch, ascii), DIM))),
+            drop=3,
+            most=24,
+        ),
+        ColumnSpec(
+            "success",
+            "SUCCESS",
+            cell_of(lambda row, _: line(_rate(row.sum, ascii))),
+            "right",
+            drop=2,
+        ),
+        ColumnSpec(
+            "good",
+            "GOOD h",
+            cell_of(lambda row, _: line(hours_text(row.sum.good))),
+            "right",
+            drop=4,
+        ),
+        ColumnSpec("lost", "LOST h", cell_of(lost), "right", drop=1),
+    ]
 
 
 def slow(row: SiteGpuUsage, ascii: bool = False) -> str:
@@ -384,34 +430,40 @@ def slow(row: SiteGpuUsage, ascii: bool = False) -> str:
 
 def _cause_specs(rows: Sequence[Cause], ascii: bool) -> list[ColumnSpec[Row]]:
     largest = max((row.bad for row in rows), default=0.0)
-    of = partial(_of, Cause)
+    cell_of = partial(_for_kind, Cause)
 
-    def what(row: Cause, cells: int | None) -> Line:
+    def what(row: Cause, max_width: int | None) -> Line:
         others = len(row.reasons) - 1
         more = f" (+{others})" if others else ""
-        told = plain(row.text, 400, ascii)
-        if cells is not None:
-            told = both_ends(told, max(0, cells - len(more)), ascii)
-        return line(told, (more, DIM))
+        text = plain(row.text, 400, ascii)
+        if max_width is not None:
+            text = both_ends(text, max(0, max_width - len(more)), ascii)
+        return line(text, (more, DIM))
 
-    def ended(row: Cause, cells: int | None) -> Line:
-        signs = [OUTCOMES[each] for each in row.outcomes]
+    def ended(row: Cause, max_width: int | None) -> Line:
+        signs = [OUTCOMES[outcome] for outcome in row.outcomes]
         return joined(
             (line((sign.text(ascii), style_of(sign))) for sign in signs[:2]), line(" ")
         ) + line((" …" if not ascii else " ...", DIM) if len(signs) > 2 else "")
 
-    def bar(row: Cause, cells: int | None) -> Line:
-        return plain_bar(row.bad, largest, cells or LEAST_BAR, (_cell(LOST_CELL, ascii), BAD))
+    def bar(row: Cause, max_width: int | None) -> Line:
+        return single_bar(
+            row.bad, largest, max_width or LEAST_BAR, (_texture(LOST_CELL, ascii), BAD)
+        )
 
     return [
-        ColumnSpec("lost", "LOST h",
-             of(lambda row, _: line((_exact(row.bad, ascii), BAD if row.bad else DIM))), "right"),
-        ColumnSpec("times", "TIMES", of(lambda row, _: _number(row.times, ascii)), "right"),
-        ColumnSpec("bar", "", of(bar), least=LEAST_BAR, drop=1, grow=24),
-        ColumnSpec("code", "CODE", of(lambda row, _: line(code_of(row))), drop=2),
-        ColumnSpec("ended", "ENDED AS", of(ended), drop=3, most=28),
-        ColumnSpec("what", "CAUSE", of(what), least=20, soft=40, most=400),
-    ]  # fmt: skip
+        ColumnSpec(
+            "lost",
+            "LOST h",
+            cell_of(lambda row, _: line((_exact_hours(row.bad, ascii), BAD if row.bad else DIM))),
+            "right",
+        ),
+        ColumnSpec("times", "TIMES", cell_of(lambda row, _: _number(row.times, ascii)), "right"),
+        ColumnSpec("bar", "", cell_of(bar), least=LEAST_BAR, drop=1, grow=24),
+        ColumnSpec("code", "CODE", cell_of(lambda row, _: line(code_of(row))), drop=2),
+        ColumnSpec("ended", "ENDED AS", cell_of(ended), drop=3, most=28),
+        ColumnSpec("what", "CAUSE", cell_of(what), least=20, soft=40, most=400),
+    ]
 
 
 def code_of(row: Cause) -> str:
@@ -423,33 +475,33 @@ def _unknown(ascii: bool) -> Line:
     return line((formatting.unknown(ascii), DIM))
 
 
-def _alike(seconds: Sequence[float], ascii: bool) -> Callable[[float], str]:
+def _hours_writer(seconds: Sequence[float], ascii: bool) -> Callable[[float], str]:
     """Writes GPU-seconds as hours with as many decimals as all of these together want."""
-    whole = sum(seconds) / HOUR
+    total = sum(seconds) / HOUR
 
-    def told(value: float) -> str:
+    def write(value: float) -> str:
         # The rest to the whole makes the decimals those of the whole.
         part = value / HOUR
-        return formatting.hours_added((part, max(0.0, whole - part)), ascii)[0][0]
+        return formatting.hours_added((part, max(0.0, total - part)), ascii)[0][0]
 
-    return told
+    return write
 
 
-def _exact(seconds: float, ascii: bool) -> str:
+def _exact_hours(seconds: float, ascii: bool) -> str:
     """Hours to the hundredth."""
-    told = f"{seconds / HOUR:,.2f}" if seconds else "0"
+    text = f"{seconds / HOUR:,.2f}" if seconds else "0"
     # What is something is never drawn as nothing.
-    told = "<0.01" if seconds > 0 and told == "0.00" else told
-    return told if ascii else told.replace(",", formatting.THIN)
+    text = "<0.01" if seconds > 0 and text == "0.00" else text
+    return text if ascii else text.replace(",", formatting.THIN)
 
 
-def _rate(of: UsageTotals, ascii: bool) -> str:
-    ended = of.good_executions + of.bad_executions
-    return formatting.share(of.good_executions, ended, ascii)
+def _rate(totals: UsageTotals, ascii: bool) -> str:
+    ended = totals.good_executions + totals.bad_executions
+    return formatting.share(totals.good_executions, ended, ascii)
 
 
-def _hours(seconds: float, how: TextStyle, ascii: bool) -> Line:
-    return line((formatting.hours(seconds / HOUR, ascii), how if seconds > 0 else DIM))
+def _hours(seconds: float, style: TextStyle, ascii: bool) -> Line:
+    return line((formatting.hours(seconds / HOUR, ascii), style if seconds > 0 else DIM))
 
 
 def _time(seconds: float | None, ascii: bool) -> Line:
@@ -460,11 +512,11 @@ def _number(value: int, ascii: bool) -> Line:
     return line((formatting.number(value, ascii), TextStyle() if value else DIM))
 
 
-def quartiles(of: Distribution, ascii: bool) -> str:
+def quartiles(distribution: Distribution, ascii: bool) -> str:
     """``5:47:36 to 5:51:00``: half of them lie there."""
-    if of.low is None or of.high is None or of.n < 2:
+    if distribution.low is None or distribution.high is None or distribution.n < 2:
         return ""
-    return _from_to(of.low, of.high, ascii)
+    return _from_to(distribution.low, distribution.high, ascii)
 
 
 def _from_to(low: float, high: float, ascii: bool) -> str:
@@ -476,56 +528,58 @@ def _from_to(low: float, high: float, ascii: bool) -> str:
 # --- the row under the cursor -----------------------------------------------------------------
 
 
-def details(row: Row, found: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
+def details(row: Row, usage: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
     """What is told of a row below the table: at most so many lines of so many cells."""
     if isinstance(row, Cause):
-        told = _cause_details(row, found, cells, lines, ascii)
+        lines_shown = _cause_details(row, usage, cells, lines, ascii)
     elif isinstance(row, SiteGpuUsage):
-        told = _cell_details(row, found, cells, ascii)
+        lines_shown = _cell_details(row, usage, cells, ascii)
     else:
-        told = _place_details(row, found, cells, lines, ascii)
-    return [crop(each, cells, ascii) for each in told[:lines]]
+        lines_shown = _place_details(row, usage, cells, lines, ascii)
+    return [crop(detail_line, cells, ascii) for detail_line in lines_shown[:lines]]
 
 
-def _place_details(row: SiteUsage, found: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
-    told = [
-        _kept(line(" "), _who(row, _called_in(found, ascii), ascii), cells),
-        _kept(_label("epoch time"), _spread(row.epoch, ascii, row.hidden), cells),
-        _kept(_label("queue wait"), _waits(row, found, ascii), cells),
-        _kept(_label("input"), _input(row, ascii), cells),
+def _place_details(row: SiteUsage, usage: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
+    rows = [
+        _fit_parts(line(" "), _identity_parts(row, _model_names(usage, ascii), ascii), cells),
+        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, ascii, row.hidden), cells),
+        _fit_parts(_label("queue wait"), _wait_parts(row, usage, ascii), cells),
+        _fit_parts(_label("input"), _input_parts(row, ascii), cells),
     ]
-    return [*told, *_lost_to(row.causes, cells, max(1, lines - len(told)), ascii)]
+    return [*rows, *_cause_lines(row.causes, cells, max(1, lines - len(rows)), ascii)]
 
 
-def _kept(start: Line, parts: Sequence[Line], cells: int) -> Line:
+def _fit_parts(start: Line, parts: Sequence[Line], cells: int) -> Line:
     """The parts that have room, the last ones least."""
-    told = [part for part in parts if part] or [line(("nothing known", DIM))]
-    while len(told) > 1 and width(start + joined(told, GAP)) > cells:
-        told.pop()
-    return start + joined(told, GAP)
+    shown = [part for part in parts if part] or [line(("nothing known", DIM))]
+    while len(shown) > 1 and width(start + joined(shown, GAP)) > cells:
+        shown.pop()
+    return start + joined(shown, GAP)
 
 
-def _called_in(found: Usage, ascii: bool) -> dict[str | None, str]:
-    return models((place.name for place in found.gpus), ascii)
+def _model_names(usage: Usage, ascii: bool) -> dict[str | None, str]:
+    return models((place.name for place in usage.gpus), ascii)
 
 
-def _who(row: SiteUsage, called: Mapping[str | None, str], ascii: bool) -> list[Line]:
-    of = row.sum
+def _identity_parts(
+    row: SiteUsage, model_names: Mapping[str | None, str], ascii: bool
+) -> list[Line]:
+    totals = row.sum
     n = partial(formatting.number, ascii=ascii)
-    flying = of.executions - of.good_executions - of.bad_executions
+    in_flight = totals.executions - totals.good_executions - totals.bad_executions
     if row.name in row.sites or row.name is None:
-        found = [machine(called, gpu, number, ascii) for gpu, number in row.machines]
+        places = [machine(model_names, gpu, number, ascii) for gpu, number in row.machines]
     else:
-        found = [f"at {named(site, 24, ascii)}" for site in row.sites]
+        places = [f"at {named(site, 24, ascii)}" for site in row.sites]
     targets = ", ".join(plain(target, 24, ascii) for target in row.targets)
     return [
         line((named(row.name, NAME_LIMIT, ascii), BOLD)),
         line(
-            formatting.count(of.executions, "execution", ascii=ascii),
-            (f": {n(of.good_executions)} good, {n(of.bad_executions)} lost", DIM),
-            (f", {n(flying)} in flight" if flying else "", DIM),
+            formatting.count(totals.executions, "execution", ascii=ascii),
+            (f": {n(totals.good_executions)} good, {n(totals.bad_executions)} lost", DIM),
+            (f", {n(in_flight)} in flight" if in_flight else "", DIM),
         ),
-        line((", ".join(found), DIM)),
+        line((", ".join(places), DIM)),
         line((f"for {targets}" if targets else "", DIM)),
     ]
 
@@ -534,103 +588,113 @@ def _label(word: str) -> Line:
     return line((f" {word:<11}", DIM))
 
 
-def _spread(of: Distribution, ascii: bool, hidden: int = 0) -> list[Line]:
-    if of.median is None or of.least is None or of.most is None:
+def _distribution_parts(distribution: Distribution, ascii: bool, hidden: int = 0) -> list[Line]:
+    if distribution.median is None or distribution.least is None or distribution.most is None:
         return []
-    several = of.n > 1
+    several = distribution.n > 1
     mark = f"{HIDDEN.mark(ascii)} {hidden}: {HIDDEN.word}" if hidden else ""
     return [
-        line(("median ", DIM), formatting.duration(of.median, ascii),
-             (f" of {formatting.number(of.n, ascii)}", DIM)),
-        line(("half of them ", DIM), quartiles(of, ascii)) if several else (),
-        line((f"all {_from_to(of.least, of.most, ascii)}", DIM)) if several else (),
+        line(
+            ("median ", DIM),
+            formatting.duration(distribution.median, ascii),
+            (f" of {formatting.number(distribution.n, ascii)}", DIM),
+        ),
+        line(("half of them ", DIM), quartiles(distribution, ascii)) if several else (),
+        line((f"all {_from_to(distribution.least, distribution.most, ascii)}", DIM))
+        if several
+        else (),
         line((mark, style_of(HIDDEN))),
-    ]  # fmt: skip
+    ]
 
 
-def _waits(row: SiteUsage, found: Usage, ascii: bool) -> list[Line]:
+def _wait_parts(row: SiteUsage, usage: Usage, ascii: bool) -> list[Line]:
     # Only of a target: where a job that never ran would have run is not known.
-    waits = [each for each in found.waiting if each.target in row.targets]
-    still, gone = sum(each.waiting for each in waits), sum(each.removed for each in waits)
-    one = plain(waits[0].target or "", 24, ascii) if len(waits) == 1 else "one of its targets"
-    to = f" for {one}"
-    longest = max((each.longest or 0.0 for each in waits), default=0.0)
+    waits = [wait for wait in usage.waiting if wait.target in row.targets]
+    waiting, removed = sum(wait.waiting for wait in waits), sum(wait.removed for wait in waits)
+    target = plain(waits[0].target or "", 24, ascii) if len(waits) == 1 else "one of its targets"
+    suffix = f" for {target}"
+    longest = max((wait.longest or 0.0 for wait in waits), default=0.0)
     up_to = f", up to {formatting.duration(longest, ascii)}"
-    median, *others = _spread(row.wait, ascii) or [()]
+    median, *others = _distribution_parts(row.wait, ascii) or [()]
     return [
         median,
-        line((f"{still} still waiting{to}", NOTE), (up_to, DIM)) if still else (),
-        line((f"{gone} removed while waiting{to}", DIM)) if gone else (),
+        line((f"{waiting} still waiting{suffix}", NOTE), (up_to, DIM)) if waiting else (),
+        line((f"{removed} removed while waiting{suffix}", DIM)) if removed else (),
         *others,
     ]
 
 
-def _input(row: SiteUsage, ascii: bool) -> list[Line]:
-    moved = row.input
-    median, *others = _spread(moved.ok, ascii) or [()]
-    stalled = f" {formatting.duration(moved.stalled, ascii)}"
+def _input_parts(row: SiteUsage, ascii: bool) -> list[Line]:
+    transfers = row.input
+    median, *others = _distribution_parts(transfers.ok, ascii) or [()]
+    stalled = f" {formatting.duration(transfers.stalled, ascii)}"
     size = partial(formatting.size, ascii=ascii)
     return [
         median,
-        line((f"{moved.stalls} stalled", BAD), (stalled, DIM)) if moved.stalls else (),
-        line((f"{moved.aborted} aborted, {moved.unfinished} unfinished", DIM))
-        if moved.failed else (),
-        line((f"{moved.in_flight} under way", MOVING)) if moved.in_flight else (),
-        line((f"{size(moved.received)} in, {size(moved.sent)} out", DIM))
-        if moved.received or moved.sent else (),
+        line((f"{transfers.stalls} stalled", BAD), (stalled, DIM)) if transfers.stalls else (),
+        line((f"{transfers.aborted} aborted, {transfers.unfinished} unfinished", DIM))
+        if transfers.failed
+        else (),
+        line((f"{transfers.in_flight} under way", MOVING)) if transfers.in_flight else (),
+        line((f"{size(transfers.received)} in, {size(transfers.sent)} out", DIM))
+        if transfers.received or transfers.sent
+        else (),
         *others,
-    ]  # fmt: skip
+    ]
 
 
-def _lost_to(causes: Sequence[Cause], cells: int, lines: int, ascii: bool) -> list[Line]:
+def _cause_lines(causes: Sequence[Cause], cells: int, lines: int, ascii: bool) -> list[Line]:
     """The causes of a place: a line each where there is room, else many on a line."""
     if not causes:
         return [_label("lost to") + line(("nothing", GOOD))]
     indent = width(_label(""))
     if lines >= min(len(causes), ROOMY_CAUSES):
-        widest = max(width(_strikes(each, ascii)) for each in causes[:lines])
-        told = []
-        for each in causes[:lines]:
-            struck = _strikes(each, ascii)
-            what = both_ends(_called(each, ascii), cells - indent - widest - 4, ascii)
-            told.append(line(" " * (widest - width(struck))) + struck + line("   ", what))
+        widest = max(width(_cause_cost(cause, ascii)) for cause in causes[:lines])
+        rows = []
+        for cause in causes[:lines]:
+            cost = _cause_cost(cause, ascii)
+            name = both_ends(_cause_text(cause, ascii), cells - indent - widest - 4, ascii)
+            rows.append(line(" " * (widest - width(cost))) + cost + line("   ", name))
     else:
         short = [
-            _strikes(each, ascii) + line(" ", formatting.clip(_short(each, ascii), 28, ascii))
-            for each in causes
+            _cause_cost(cause, ascii)
+            + line(" ", formatting.clip(_short_name(cause, ascii), 28, ascii))
+            for cause in causes
         ]
-        told = packed(short, GAP, cells - indent)[:lines]
-    left = [_label("lost to"), *[line(" " * indent)] * len(told)]
-    return [start + each for start, each in zip(left, told, strict=False)]
+        rows = packed(short, GAP, cells - indent)[:lines]
+    starts = [_label("lost to"), *[line(" " * indent)] * len(rows)]
+    return [start + cause for start, cause in zip(starts, rows, strict=False)]
 
 
-def _strikes(of: Cause, ascii: bool) -> Line:
-    times = f"{formatting.number(of.times, ascii)}{'x' if ascii else '×'}"
-    return line((_exact(of.bad, ascii), BAD if of.bad > 0 else DIM), (f" h {times}", DIM))
+def _cause_cost(cause: Cause, ascii: bool) -> Line:
+    times = f"{formatting.number(cause.times, ascii)}{'x' if ascii else '×'}"
+    return line(
+        (_exact_hours(cause.bad, ascii), BAD if cause.bad > 0 else DIM), (f" h {times}", DIM)
+    )
 
 
 ROOMY_CAUSES: Final = 4
 """Causes that have a line each where there are so many lines."""
 
 
-def _short(of: Cause, ascii: bool) -> str:
+def _short_name(cause: Cause, ascii: bool) -> str:
     """Its code, or its key: a word or two."""
-    return code_of(of) or plain(of.key, 80, ascii)
+    return code_of(cause) or plain(cause.key, 80, ascii)
 
 
-def _called(of: Cause, ascii: bool) -> str:
-    code = code_of(of)
-    return plain(f"{code} {of.text}" if code else of.text, 400, ascii)
+def _cause_text(cause: Cause, ascii: bool) -> str:
+    code = code_of(cause)
+    return plain(f"{code} {cause.text}" if code else cause.text, 400, ascii)
 
 
-def _cell_details(row: SiteGpuUsage, found: Usage, cells: int, ascii: bool) -> list[Line]:
-    gpu = machine(_called_in(found, ascii), row.gpu, row.gpus, ascii)
-    site, of = named(row.site, NAME_LIMIT, ascii), row.sum
-    executions = line(formatting.count(of.executions, "execution", ascii=ascii))
-    parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(of, ascii)]
+def _cell_details(row: SiteGpuUsage, usage: Usage, cells: int, ascii: bool) -> list[Line]:
+    gpu = machine(_model_names(usage, ascii), row.gpu, row.gpus, ascii)
+    site, totals = named(row.site, NAME_LIMIT, ascii), row.sum
+    executions = line(formatting.count(totals.executions, "execution", ascii=ascii))
+    parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals, ascii)]
     lines = [
-        _kept(line(" "), parts, cells),
-        _kept(_label("epoch time"), _spread(row.epoch, ascii, row.hidden), cells),
+        _fit_parts(line(" "), parts, cells),
+        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, ascii, row.hidden), cells),
     ]
     if row.slow:
         fastest = named(row.fastest, NAME_LIMIT, ascii)
@@ -645,59 +709,59 @@ def _cell_details(row: SiteGpuUsage, found: Usage, cells: int, ascii: bool) -> l
         )
     others = [
         cell
-        for cell in found.cells
+        for cell in usage.cells
         if (cell.gpu, cell.gpus) == (row.gpu, row.gpus) and cell.site != row.site
     ]
     if others:
-        told_others = [
+        compared = [
             line(named(cell.site, 24, ascii), " ")
             + _time(cell.epoch.median, ascii)
             + line((f" of {cell.epoch.n}", DIM))
             for cell in others
         ]
-        lines.append(_label("elsewhere") + crop(joined(told_others, GAP), cells - 13, ascii))
+        lines.append(_label("elsewhere") + crop(joined(compared, GAP), cells - 13, ascii))
     return lines
 
 
-def _cause_details(row: Cause, found: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
+def _cause_details(row: Cause, usage: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
     times = formatting.count(row.times, "time", ascii=ascii)
     ended = formatting.count(row.executions, "execution", ascii=ascii)
     held = formatting.count(row.holds, "hold", ascii=ascii)
     both = f", {row.both} of them one thing" if row.both else ""
-    share = formatting.share(row.bad, found.total.sum.bad, ascii)
+    share = formatting.share(row.bad, usage.total.sum.bad, ascii)
     first = joined(
         (
             line((code_of(row) or formatting.clip(plain(row.key, 80, ascii), 32, ascii), BOLD)),
-            line((_exact(row.bad, ascii), BAD), f" GPU-hours lost, {share} of all")
+            line((_exact_hours(row.bad, ascii), BAD), f" GPU-hours lost, {share} of all")
             if row.bad > 0
             else line(("nothing lost", DIM)),
             line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),
         ),
         GAP,
     )
-    told = [line(" ") + first]
-    for word, places in (("at", found.sites), ("on", found.gpus)):
-        called = _called_in(found, ascii) if word == "on" else {}
-        told.append(_label(word) + _where(row, places, called, ascii))
-    for reason in row.reasons[: max(1, lines - len(told))]:
+    rows = [line(" ") + first]
+    for label, places in (("at", usage.sites), ("on", usage.gpus)):
+        model_names = _model_names(usage, ascii) if label == "on" else {}
+        rows.append(_label(label) + _where_lost(row, places, model_names, ascii))
+    for reason in row.reasons[: max(1, lines - len(rows))]:
         sign = OUTCOMES[reason.outcome]
         start = line((sign.text(ascii), style_of(sign)), "  ")
         if len(row.reasons) > 1:
             start += _hours(reason.bad, BAD, ascii) + line(" h  ")
         room = cells - width(start) - 2
-        told.append(
+        rows.append(
             line(" ") + start + line(both_ends(plain(reason.text, 400, ascii), room, ascii))
         )
-    return told
+    return rows
 
 
-def _where(
-    row: Cause, places: Iterable[SiteUsage], called: Mapping[str | None, str], ascii: bool
+def _where_lost(
+    row: Cause, places: Iterable[SiteUsage], model_names: Mapping[str | None, str], ascii: bool
 ) -> Line:
     parts = []
     for place in places:
         for cause in place.causes:
             if cause.key == row.key:
-                shown = called.get(place.name) or named(place.name, 28, ascii)
-                parts.append(line(f"{shown} ") + _strikes(cause, ascii))
+                name = model_names.get(place.name) or named(place.name, 28, ascii)
+                parts.append(line(f"{name} ") + _cause_cost(cause, ascii))
     return joined(parts, GAP)

@@ -40,14 +40,18 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
     ]
 
     def __init__(
-        self, title: str, choices: Sequence[ChoiceOption], now: Sequence[str], several: bool = False
+        self,
+        title: str,
+        choices: Sequence[ChoiceOption],
+        current: Sequence[str],
+        several: bool = False,
     ) -> None:
         super().__init__()
         self._title, self._choices, self._several = title, choices, several
-        known = {each.value for each in choices}
-        self._marked = [each for each in now if each in known] if several else []
-        self._typed = [each for each in now if each not in known] if several else []
-        self._now = now
+        values = {value.value for value in choices}
+        self._marked = [value for value in current if value in values] if several else []
+        self._typed = [value for value in current if value not in values] if several else []
+        self._now = current
         self._untouched = not self._marked
 
     def compose(self) -> ComposeResult:
@@ -67,10 +71,15 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         table = self.query_one(Table)
         ascii = table.ascii
         self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
-        values = [plain(each.value, 30, ascii) for each in self._choices]
-        wide = max((len(each) for each in values), default=4) + 2 * self._several
-        columns = [TableColumn("", wide), TableColumn("", max(10, table.size.width - wide - 4))]
-        rows = [TableRow(each.value, partial(self._cells, each, ascii)) for each in self._choices]
+        values = [plain(choice.value, 30, ascii) for choice in self._choices]
+        value_width = max((len(choice) for choice in values), default=4) + 2 * self._several
+        columns = [
+            TableColumn("", value_width),
+            TableColumn("", max(10, table.size.width - value_width - 4)),
+        ]
+        rows = [
+            TableRow(choice.value, partial(self._cells, choice, ascii)) for choice in self._choices
+        ]
         first = not table.rows
         table.show(columns, rows)
         if first and self._now:
@@ -79,12 +88,12 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
         self.query_one("#keys-of-choice", StaticLines).show([keys])
 
-    def _cells(self, each: ChoiceOption, ascii: bool) -> tuple[Line, Line]:
-        value = line(plain(each.value, 30, ascii))
+    def _cells(self, choice: ChoiceOption, ascii: bool) -> tuple[Line, Line]:
+        value = line(plain(choice.value, 30, ascii))
         if self._several:
             tick = "+ " if ascii else "✓ "
-            value = line((tick if each.value in self._marked else "  ", GOOD)) + value
-        return value, line((plain(each.about, 200, ascii), DIM))
+            value = line((tick if choice.value in self._marked else "  ", GOOD)) + value
+        return value, line((plain(choice.about, 200, ascii), DIM))
 
     def action_mark(self) -> None:
         key = self.query_one(Table).cursor

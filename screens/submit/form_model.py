@@ -235,7 +235,7 @@ FIELDS: Final = (
 )
 """What every template has, in the order of the form."""
 
-LABELS: Final = {each.name: each.label for each in FIELDS}
+LABELS: Final = {field.name: field.label for field in FIELDS}
 
 
 def fields_of(
@@ -255,14 +255,14 @@ def fields_of(
         absent.add("gpu_models")
     own = [] if template is None else [
         Field(
-            f"values.{each.name}",
-            each.name,
-            each.help or "A parameter of the template.",
-            "needed" if each.required else "",
+            f"values.{field.name}",
+            field.name,
+            field.help or "A parameter of the template.",
+            "needed" if field.required else "",
         )
-        for each in template.parameters
+        for field in template.parameters
     ]  # fmt: skip
-    return (chosen, *(each for each in rest if each.name not in absent), *own)
+    return (chosen, *(field for field in rest if field.name not in absent), *own)
 
 
 @frozen
@@ -287,7 +287,7 @@ class FormState:
                 "sweep": _sweep_text(request.sweep),
                 "how": (request.sweep and request.sweep.how) or AUTO,
                 "epochs": str(request.epochs),
-                "stages": ", ".join(f"{each.name} {each.epochs}" for each in request.stages),
+                "stages": ", ".join(f"{stage.name} {stage.epochs}" for stage in request.stages),
                 "shards": str(request.shards or SHARDS),
                 "gather": NO if request.gather is None else YES,
                 "machines": str(max(2, request.machines)),
@@ -329,7 +329,9 @@ class FormState:
         if name in self.texts:
             return self.texts[name]
         own = template.parameters if template is not None else ()
-        return next((each.default for each in own if f"values.{each.name}" == name), "")
+        return next(
+            (parameter.default for parameter in own if f"values.{parameter.name}" == name), ""
+        )
 
     def with_text(self, name: str, text: str) -> FormState:
         """The same form with another text in one field."""
@@ -343,22 +345,28 @@ def _or_empty(number: float | None) -> str:
 def _sweep_text(sweep: SweepRequest | None) -> str:
     if sweep is None:
         return ""
-    return "; ".join(f"{each.name} = {', '.join(each.values)}" for each in sweep.variables)
+    return "; ".join(
+        f"{variable.name} = {', '.join(variable.values)}" for variable in sweep.variables
+    )
 
 
-def first_template(along: Sequence[Template], shape: EnsembleShape) -> str:
+def first_template(templates: Sequence[Template], shape: EnsembleShape) -> str:
     """The first of these that is there for a shape's jobs; "" where there is none."""
     role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
-    wide = "machines" if shape is EnsembleShape.MULTI_NODE else ""
-    fitting = [each for each in along if each.role is role]
-    several = [each for each in fitting if wide in used_placeholders(each)] if wide else fitting
-    return next((each.name for each in several or fitting), "")
+    placeholder = "machines" if shape is EnsembleShape.MULTI_NODE else ""
+    fitting = [template for template in templates if template.role is role]
+    matching = (
+        [template for template in fitting if placeholder in used_placeholders(template)]
+        if placeholder
+        else fitting
+    )
+    return next((template.name for template in matching or fitting), "")
 
 
-def new_directory(where: Path) -> Path:
+def new_directory(parent: Path) -> Path:
     """A name below ``where`` that nothing has yet: ``ensemble``, ``ensemble-2``…"""
-    taken = (where / (f"ensemble-{n}" if n > 1 else "ensemble") for n in range(1, 1000))
-    return next((each for each in taken if not each.exists()), where / "ensemble")
+    candidates = (parent / (f"ensemble-{n}" if n > 1 else "ensemble") for n in range(1, 1000))
+    return next((path for path in candidates if not path.exists()), parent / "ensemble")
 
 
 def asked(
@@ -366,30 +374,32 @@ def asked(
 ) -> tuple[Request, tuple[RequestProblem, ...]]:
     """The request that a form asks for, and what cannot be read of it. A field that cannot
     be read has its default in the request."""
-    said: list[RequestProblem] = []
-    usual = Request("", Path())
+    problems: list[RequestProblem] = []
+    defaults = Request("", Path())
 
     def whole(name: str, default: int) -> int:
         try:
             return int(draft.text(name).strip())
         except ValueError:
-            said.append(RequestProblem(name, "a whole number is needed, such as " + str(default)))
+            problems.append(
+                RequestProblem(name, "a whole number is needed, such as " + str(default))
+            )
             return default
 
     def memory(name: str, default: int | None) -> int | None:
         text = draft.text(name).strip()
         if not text and name == "gpu_memory_mb":
             return None
-        found = megabytes(text)
-        if found is None:
-            said.append(RequestProblem(name, "a size in MB is needed, such as 4096 or 4 GB"))
-        return default if found is None else found
+        size = megabytes(text)
+        if size is None:
+            problems.append(RequestProblem(name, "a size in MB is needed, such as 4096 or 4 GB"))
+        return default if size is None else size
 
     def seeds() -> tuple[int, ...]:
         try:
             return seeds_in(draft.text("seeds"))
         except ValueError as error:
-            said.append(RequestProblem("seeds", str(error)))
+            problems.append(RequestProblem("seeds", str(error)))
             return ()
 
     def directory() -> Path:
@@ -399,7 +409,7 @@ def asked(
                 raise ValueError("a directory is needed: a name that nothing has yet")
             return Path(text).expanduser().absolute()
         except (ValueError, RuntimeError, OSError) as error:
-            said.append(RequestProblem("directory", str(error)))
+            problems.append(RequestProblem("directory", str(error)))
             return Path()
 
     def number(name: str, least: str) -> float | None:
@@ -407,49 +417,57 @@ def asked(
         try:
             return float(text) if text else None
         except ValueError:
-            said.append(RequestProblem(name, f"a number is needed, such as {least}, or nothing"))
+            problems.append(
+                RequestProblem(name, f"a number is needed, such as {least}, or nothing")
+            )
             return None
 
-    def some(name: str) -> int | None:
+    def optional(name: str) -> int | None:
         return whole(name, 1) if draft.text(name).strip() else None
 
     own = template.parameters if template is not None else ()
-    values = {each.name: draft.text(f"values.{each.name}", template) for each in own}
+    values = {parameter.name: draft.text(f"values.{parameter.name}", template) for parameter in own}
     shape = draft.shape
-    there = OF_SHAPE[shape]
+    field_names = OF_SHAPE[shape]
     request = Request(
         template=draft.text("template").strip(),
         directory=directory(),
         name=draft.text("name").strip(),
-        runs=whole("runs", usual.runs) if "runs" in there else usual.runs,
-        epochs=whole("epochs", usual.epochs) if "epochs" in there else usual.epochs,
-        seeds=seeds() if "seeds" in there else (),
+        runs=whole("runs", defaults.runs) if "runs" in field_names else defaults.runs,
+        epochs=whole("epochs", defaults.epochs) if "epochs" in field_names else defaults.epochs,
+        seeds=seeds() if "seeds" in field_names else (),
         sites=sites_in(draft.text("sites")),
-        policy=Policy(draft.text("policy")) if draft.text("policy") in POLICIES else usual.policy,
+        policy=Policy(draft.text("policy"))
+        if draft.text("policy") in POLICIES
+        else defaults.policy,
         gpu_models=sites_in(draft.text("gpu_models")) if draft.pins_gpus else (),
-        gpus=whole("gpus", usual.gpus),
+        gpus=whole("gpus", defaults.gpus),
         gpu_memory_mb=memory("gpu_memory_mb", None),
-        memory_mb=memory("memory_mb", usual.memory_mb) or 0,
-        retries=whole("retries", usual.retries),
+        memory_mb=memory("memory_mb", defaults.memory_mb) or 0,
+        retries=whole("retries", defaults.retries),
         # What is as the template has it is left to the template.
-        values={each.name: values[each.name] for each in own if values[each.name] != each.default},
+        values={
+            parameter.name: values[parameter.name]
+            for parameter in own
+            if values[parameter.name] != parameter.default
+        },
         shape=shape,
-        sweep=_sweep(draft, said) if shape is EnsembleShape.SWEEP else None,
-        stages=_stages(draft, said) if shape is EnsembleShape.STAGES else (),
+        sweep=_sweep(draft, problems) if shape is EnsembleShape.SWEEP else None,
+        stages=_stages(draft, problems) if shape is EnsembleShape.STAGES else (),
         shards=whole("shards", SHARDS) if shape is EnsembleShape.BAG else 0,
         gather=GATHER if shape is EnsembleShape.BAG and draft.text("gather") == YES else None,
         machines=whole("machines", 2) if shape is EnsembleShape.MULTI_NODE else 1,
     )
-    if "evaluation.every" in there and (every := some("evaluation.every")) is not None:
+    if "evaluation.every" in field_names and (every := optional("evaluation.every")) is not None:
         request = replace(request, evaluation=Evaluation(every=every))
     if draft.gated:
         rules = StopRules(
-            patience=some("gate.patience"),
+            patience=optional("gate.patience"),
             divergence=number("gate.divergence", "3"),
-            median_after=some("gate.median_after"),
+            median_after=optional("gate.median_after"),
         )
         request = replace(request, gate=rules)
-    return request, tuple(said)
+    return request, tuple(problems)
 
 
 _QUOTED: Final = re.compile(r'"[^"]*"')
@@ -457,45 +475,47 @@ _ANOTHER: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
 """What looks like the next variable, behind a comma: it would be one more value."""
 
 
-def _sweep(draft: FormState, said: list[RequestProblem]) -> SweepRequest | None:
+def _sweep(draft: FormState, problems: list[RequestProblem]) -> SweepRequest | None:
     """``a = 0.01 to 0.1 by 0.01; b = 1, 2``: what is swept; None where it cannot be read."""
     from metlmon.authoring.sweeps import values
 
-    found: list[SweptVariable] = []
+    variables: list[SweptVariable] = []
     for text in filter(str.strip, draft.text("sweep").split(";")):
-        name, equals, line = (each.strip() for each in text.partition("="))
+        name, equals, line = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            wanted = "write it as a = 0.01 to 0.1 by 0.01; b = 1, 2, 4"
-            said.append(RequestProblem("sweep", f"{text.strip()!r}: {wanted}"))
+            advice = "write it as a = 0.01 to 0.1 by 0.01; b = 1, 2, 4"
+            problems.append(RequestProblem("sweep", f"{text.strip()!r}: {advice}"))
             return None
-        if another := _ANOTHER.search(_QUOTED.sub("", line)):
-            wanted = "put ';' before a further variable, or the value into quotes"
-            said.append(
-                RequestProblem("sweep", f"{another[1]}= among the values of {name}; {wanted}")
+        if extra := _ANOTHER.search(_QUOTED.sub("", line)):
+            advice = "put ';' before a further variable, or the value into quotes"
+            problems.append(
+                RequestProblem("sweep", f"{extra[1]}= among the values of {name}; {advice}")
             )
             return None
         try:
-            found.append(SweptVariable(name, values(line, name), ""))
+            variables.append(SweptVariable(name, values(line, name), ""))
         except PlanError as error:
-            said.append(RequestProblem("sweep", str(error)))
+            problems.append(RequestProblem("sweep", str(error)))
             return None
-    if not found:
-        said.append(RequestProblem("sweep", "nothing is swept; write a = 0.01 to 0.1 by 0.01"))
+    if not variables:
+        problems.append(RequestProblem("sweep", "nothing is swept; write a = 0.01 to 0.1 by 0.01"))
         return None
-    how = draft.text("how")
-    return SweepRequest("run", tuple(found), SweepMode(how) if how in set(SweepMode) else None)
+    mode = draft.text("how")
+    return SweepRequest(
+        "run", tuple(variables), SweepMode(mode) if mode in set(SweepMode) else None
+    )
 
 
-def _stages(draft: FormState, said: list[RequestProblem]) -> tuple[StageRequest, ...]:
+def _stages(draft: FormState, problems: list[RequestProblem]) -> tuple[StageRequest, ...]:
     """``pretrain 5, finetune 3``."""
-    found: list[StageRequest] = []
+    stages: list[StageRequest] = []
     for text in filter(str.strip, draft.text("stages").split(",")):
         name, _, epochs = text.strip().rpartition(" ")
         if not name.strip() or not epochs.isdecimal() or len(epochs) > MOST_DIGITS:
-            wanted = "write each with its epochs: pretrain 5, finetune 3"
-            said.append(RequestProblem("stages", f"{text.strip()!r}: {wanted}"))
+            advice = "write each with its epochs: pretrain 5, finetune 3"
+            problems.append(RequestProblem("stages", f"{text.strip()!r}: {advice}"))
             return ()
-        found.append(StageRequest(name.strip(), int(epochs)))
-    if not found:
-        said.append(RequestProblem("stages", "no stage is named; write pretrain 5, finetune 3"))
-    return tuple(found)
+        stages.append(StageRequest(name.strip(), int(epochs)))
+    if not stages:
+        problems.append(RequestProblem("stages", "no stage is named; write pretrain 5, finetune 3"))
+    return tuple(stages)

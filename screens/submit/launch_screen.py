@@ -167,44 +167,44 @@ class LaunchScreen(ConfirmationBase):
         # What is not possible now is not offered.
         self.query_one(KeyFooter).leave_out(ELSEWHERE | self.refusals().keys())
         document = self.query_one(Document)
-        document.show([*self._told(room), *self._touched(room)])
+        document.show([*self._progress_lines(room), *self._effect_lines(room)])
         down = "v" if ascii else "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []
         self.query_one("#note", StaticLines).show([rule([*self.remarks(), *more], room, ascii)])
 
-    def _told(self, room: int) -> list[Line]:
+    def _progress_lines(self, room: int) -> list[Line]:
         """The question, or what has happened since the answer."""
         if not self._steps:
-            return [*self._question(room), ()]
+            return [*self._question_lines(room), ()]
         lines: list[Line] = []
         for step in self._steps:
-            glyph, letter, how = SIGNS[step.stage]
+            glyph, letter, style = SIGNS[step.stage]
             mark = letter if self.ascii else glyph
             waited = monotonic() - step.begun
             text = step.text
             if step.stage is LaunchStage.DOING and waited >= 1:
                 text = f"{text}  {waited:.0f} s"
-            told = wrapped(plain(text, 4000, self.ascii), room - 2, indent=15)
-            first = line(" ", (mark, how), f" {step.title:<12}")
-            lines += [first + line(told[0][-1]), *told[1:]]
-        return [*lines, (), *self._way_on(room), ()]
+            text_lines = wrapped(plain(text, 4000, self.ascii), room - 2, indent=15)
+            first = line(" ", (mark, style), f" {step.title:<12}")
+            lines += [first + line(text_lines[0][-1]), *text_lines[1:]]
+        return [*lines, (), *self._next_keys(room), ()]
 
-    def _way_on(self, room: int) -> list[Line]:
+    def _next_keys(self, room: int) -> list[Line]:
         if self._busy:
             return [line(" ", ("nothing needs to be done", DIM))]
         if self._submitted:
             return [line(" ", ("enter", KEY), " watches it now")]
         again = line("   ", ("esc", KEY), " back to the form, as it was")
         if self.known.refusal is not None:
-            lines = wrapped(self._no_schedd(), room - 2, NOTE, indent=1)
+            lines = wrapped(self._refusal_text(), room - 2, NOTE, indent=1)
             return [*lines, line(" ", ("esc", KEY), " back to the form, as it was")]
-        what = "submits it" if self._written else "tries again"
-        return [line(" ", ("y", KEY), f" {what}") + again]
+        effect = "submits it" if self._written else "tries again"
+        return [line(" ", ("y", KEY), f" {effect}") + again]
 
-    def _no_schedd(self) -> str:
+    def _refusal_text(self) -> str:
         return plain(f"It cannot be submitted: {self.known.refusal}", 2000, self.ascii)
 
-    def _question(self, room: int) -> list[Line]:
+    def _question_lines(self, room: int) -> list[Line]:
         plan, ascii = self.plan, self.ascii
         files = formatting.count(len(plan.files), "file", ascii=ascii)
         jobs = formatting.count(plan.jobs, "job", ascii=ascii)
@@ -219,19 +219,21 @@ class LaunchScreen(ConfirmationBase):
                     line(" ", (f"{what} will be replaced", ALARM), " ", (replaces, KEY), " no")
                 )
             else:
-                told = ": what is in them would be lost. "
-                lines.append(line(" ", (what, ALARM), told, (replaces, KEY), " yes, replace them"))
-        no = self.refusals()
-        if "launch" not in no:
+                warning = ": what is in them would be lost. "
+                lines.append(
+                    line(" ", (what, ALARM), warning, (replaces, KEY), " yes, replace them")
+                )
+        refusals = self.refusals()
+        if "launch" not in refusals:
             lines.append(line(" ", (yes, KEY), f"    writes {files} and submits {jobs}"))
         elif self.known.refusal is not None:
-            lines += wrapped(self._no_schedd(), room - 2, NOTE, indent=1)
-        if "write" not in no:
+            lines += wrapped(self._refusal_text(), room - 2, NOTE, indent=1)
+        if "write" not in refusals:
             lines.append(line(" ", (writes, KEY), f"    writes {files}, and submits nothing"))
         lines.append(line(" ", ("esc", KEY), "  back to the form; nothing is written"))
         return lines
 
-    def _touched(self, room: int) -> list[Line]:
+    def _effect_lines(self, room: int) -> list[Line]:
         plan, ascii, known = self.plan, self.ascii, self.known
         size = amount(plan, ascii)
         nodes = formatting.count(plan.nodes, "node", ascii=ascii)
@@ -250,13 +252,13 @@ class LaunchScreen(ConfirmationBase):
             facts.append(("schedd", known.error or "not answered yet"))
         lines = [heading("What is touched", room, ascii)]
         for label, text in facts:
-            told = wrapped(plain(text, 4000, ascii), room - 2, indent=14)
-            lines += [line(" ", (f"{label:<13}", DIM), told[0][-1]), *told[1:]]
+            text_lines = wrapped(plain(text, 4000, ascii), room - 2, indent=14)
+            lines += [line(" ", (f"{label:<13}", DIM), text_lines[0][-1]), *text_lines[1:]]
         count = formatting.count(len(plan.files), "file", ascii=ascii)
-        new, way_of = "new", "to be replaced" if self._replace else "in the way"
+        new, existing = "new", "to be replaced" if self._replace else "in the way"
         if self._written:
-            new, way_of = "written", "replaced"
-        lines += [(), heading(count, room, ascii), *file_list(plan, ascii, new, way_of)]
+            new, existing = "written", "replaced"
+        lines += [(), heading(count, room, ascii), *file_list(plan, ascii, new, existing)]
         undo = "To take it back: D on its overview removes the DAG; the files stay."
         return [*lines, (), line(" ", (undo, DIM))]
 
@@ -269,54 +271,54 @@ class LaunchScreen(ConfirmationBase):
         self._begin("write", submit=False)
 
     def action_replace(self) -> None:
-        if self._meant() and not self._refused("replace"):
+        if self._key_in_time() and not self._notify_refusal("replace"):
             self._replace = not self._replace
             self._again()
 
     def action_back(self) -> None:
-        if not self._refused("back"):
+        if not self._notify_refusal("back"):
             super().action_back()
 
     def action_watch(self) -> None:
-        if self._refused("watch"):
+        if self._notify_refusal("watch"):
             return
         try:
             self.monitor.watch_dagdir(self.plan.request.directory)
         except InputError as error:
-            self._happened(LaunchStep("watching", LaunchStage.FAILED, str(error)))
+            self._record_step(LaunchStep("watching", LaunchStage.FAILED, str(error)))
 
-    def _meant(self) -> bool:
+    def _key_in_time(self) -> bool:
         if not self.answered_in_time:
             self.say("that key came too soon after another; press it again")
         return self.answered_in_time
 
-    def _refused(self, action: str) -> bool:
+    def _notify_refusal(self, action: str) -> bool:
         why = self.refusals().get(action)
         if why is not None:
             self.say(why)
         return why is not None
 
     def _begin(self, action: str, submit: bool) -> None:
-        if not self._meant() or self._refused(action):
+        if not self._key_in_time() or self._notify_refusal(action):
             return
         self._busy, self._said = True, ""
-        self._steps = tuple(each for each in self._steps if each.stage is LaunchStage.DONE)
+        self._steps = tuple(step for step in self._steps if step.stage is LaunchStage.DONE)
         self._tick.resume()
-        desk = self.monitor.options.pool if submit else None
-        work = partial(self._work, desk, self._written, self._replace)
+        pool = self.monitor.options.pool if submit else None
+        work = partial(self._work, pool, self._written, self._replace)
         # What is begun is brought to its end, even if one quits meanwhile.
         self.run_worker(work, thread=True, description="writing and submitting")
         self._again()
 
-    def _work(self, desk: PoolActions | None, written: bool, replace_files: bool) -> None:
+    def _work(self, pool: PoolActions | None, written: bool, replace_files: bool) -> None:
         """In a thread: write, then submit. Each step is told when it begins and ends."""
-        self.monitor.unfinished = "writing and submitting" if desk is not None else "writing"
+        self.monitor.unfinished = "writing and submitting" if pool is not None else "writing"
         try:
-            self._work_through(desk, written, replace_files)
+            self._work_through(pool, written, replace_files)
         finally:
             self.monitor.unfinished = ""
 
-    def _work_through(self, desk: PoolActions | None, written: bool, replace_files: bool) -> None:
+    def _work_through(self, pool: PoolActions | None, written: bool, replace_files: bool) -> None:
         plan = self.plan
         count = formatting.count(len(plan.files), "file", ascii=self.ascii)
         if not written and not self._step(
@@ -325,11 +327,11 @@ class LaunchScreen(ConfirmationBase):
         ):
             self.post_message(self.Ended(False))
             return
-        done = desk is not None and self._step(
+        done = pool is not None and self._step(
             LaunchStep(
                 "submitting", LaunchStage.DOING, f"{plan.dag_file}: waiting for the schedd's answer"
             ),
-            partial(self._submit, desk),
+            partial(self._submit, pool),
         )
         self.post_message(self.Ended(done))
 
@@ -339,12 +341,12 @@ class LaunchScreen(ConfirmationBase):
         try:
             text, stage = do(), LaunchStage.DONE
         except Exception as error:
-            foreseen = isinstance(error, PlanError | PoolError | OSError)
-            text = str(error) if foreseen else describe_error("it broke off", error)
+            expected = isinstance(error, PlanError | PoolError | OSError)
+            text = str(error) if expected else describe_error("it broke off", error)
             stage = LaunchStage.FAILED
-            there = _there(self.plan) if self._written else []
-            if there:
-                text = f"{text} (written and still there: {', '.join(there)})"
+            present = _files_present(self.plan) if self._written else []
+            if present:
+                text = f"{text} (written and still there: {', '.join(present)})"
         self.post_message(self.Happened(replace(step, stage=stage, text=text)))
         return stage is LaunchStage.DONE
 
@@ -353,17 +355,17 @@ class LaunchScreen(ConfirmationBase):
         self._written = True
         return f"{count} in {self.plan.request.directory}"
 
-    def _submit(self, desk: PoolActions) -> str:
-        told = desk.submit_dag(self._dag)
-        text = f": {told.text}" if told.text else ""
-        return f"{self.plan.dag_file} is cluster {told.cluster}, by {told.way}{text}"
+    def _submit(self, pool: PoolActions) -> str:
+        submission = pool.submit_dag(self._dag)
+        text = f": {submission.text}" if submission.text else ""
+        return f"{self.plan.dag_file} is cluster {submission.cluster}, by {submission.way}{text}"
 
     def on_launch_screen_happened(self, event: Happened) -> None:
-        self._happened(event.step)
+        self._record_step(event.step)
 
-    def _happened(self, step: LaunchStep) -> None:
-        kept = tuple(each for each in self._steps if each.title != step.title)
-        self._steps = (*kept, step)
+    def _record_step(self, step: LaunchStep) -> None:
+        others = tuple(each for each in self._steps if each.title != step.title)
+        self._steps = (*others, step)
         self._again()
 
     def on_launch_screen_ended(self, event: Ended) -> None:
@@ -374,7 +376,7 @@ class LaunchScreen(ConfirmationBase):
         self._again()
 
 
-def _there(plan: Plan) -> list[str]:
+def _files_present(plan: Plan) -> list[str]:
     """Files of the plan that lie there as planned."""
 
     def same(name: str, data: bytes) -> bool:
@@ -384,4 +386,4 @@ def _there(plan: Plan) -> list[str]:
         except OSError:
             return False
 
-    return [each.name for each in plan.files if same(each.name, each.data)]
+    return [file.name for file in plan.files if same(file.name, file.data)]

@@ -23,12 +23,12 @@ class PoolInfo:
     @property
     def site_names(self) -> tuple[str, ...]:
         """Names of the sites that the collector knows."""
-        return tuple(each.name for each in self.sites)
+        return tuple(site.name for site in self.sites)
 
     @property
     def gpu_models(self) -> tuple[str, ...]:
         """Those that the sites have, in the order of the alphabet."""
-        return tuple(sorted({model for each in self.sites for model in each.gpus}))
+        return tuple(sorted({model for site in self.sites for model in site.gpus}))
 
     @property
     def refusal(self) -> str | None:
@@ -40,23 +40,23 @@ class PoolInfo:
         return None
 
 
-def way(where: ScheddInfo, ascii: bool) -> str:
+def way(schedd_info: ScheddInfo, ascii: bool) -> str:
     """By which way a DAG goes into the queue."""
-    if where.dagman:
+    if schedd_info.dagman:
         return "htcondor2, with the condor_dagman at hand"
-    return plain(where.submit_command or "no way", 200, ascii)
+    return plain(schedd_info.submit_command or "no way", 200, ascii)
 
 
 def schedd(known: PoolInfo, ascii: bool, long: bool = True) -> Line:
     """Which schedd, as whom; or that there is none."""
-    where = known.where
-    if where is None:
+    info = known.where
+    if info is None:
         if known.error is not None:
             return line(("no schedd", NOTE))
         return line((f"asking for the schedd{seconds(known.asking)}", DIM))
-    version = plain(where.version, 40, ascii)
-    told = line(plain(where.schedd, 60, ascii), (" as ", DIM), plain(where.user, 40, ascii))
-    return told + line((f"   HTCondor {version}", DIM)) if long else told
+    version = plain(info.version, 40, ascii)
+    text = line(plain(info.schedd, 60, ascii), (" as ", DIM), plain(info.user, 40, ascii))
+    return text + line((f"   HTCondor {version}", DIM)) if long else text
 
 
 def seconds(waited: float | None) -> str:
@@ -64,6 +64,6 @@ def seconds(waited: float | None) -> str:
     return f"  {waited:.0f} s" if waited is not None and waited >= 1 else ""
 
 
-def gpus(offer: SiteInfo, ascii: bool) -> str:
+def gpus(site: SiteInfo, ascii: bool) -> str:
     """The GPUs of a site in words."""
-    return plain(", ".join(offer.gpus), 80, ascii) or "no GPU told"
+    return plain(", ".join(site.gpus), 80, ascii) or "no GPU told"

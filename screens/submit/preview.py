@@ -34,12 +34,12 @@ class PreviewLines(Sequence[Line]):
     def __getitem__(self, at: slice) -> list[Line]: ...
     def __getitem__(self, at: int | slice) -> Line | list[Line]:
         if isinstance(at, slice):
-            return [self.line(each) for each in range(*at.indices(len(self)))]
+            return [self.line(index) for index in range(*at.indices(len(self)))]
         if not -len(self) <= at < len(self):
             raise IndexError(at)
         return self.line(at % len(self))
 
-    def line(self, at: int) -> Line:
+    def line(self, index: int) -> Line:
         """Line ``at``, from 0."""
         raise NotImplementedError
 
@@ -53,32 +53,40 @@ class FileLines(PreviewLines):
         self._ends_open = bool(text) and not text.endswith("\n")
         self._texts = text.removesuffix("\n").split("\n") if text else []
         self._digits = max(3, len(str(len(self._texts))))
-        self._room = max(8, cells - self._digits - 2)
-        self._ends = list(accumulate(self._rows(each) for each in self._texts))
-        self._pieces = lru_cache(64)(self._cut)
+        self._text_width = max(8, cells - self._digits - 2)
+        self._ends = list(accumulate(self._row_count(each) for each in self._texts))
+        self._split_cached = lru_cache(64)(self._split_text)
 
-    def _rows(self, text: str) -> int:
+    def _row_count(self, text: str) -> int:
         if text.isascii() and text.isprintable():
-            return max(1, -(-len(text) // self._room))
+            return max(1, -(-len(text) // self._text_width))
         shown = exact(text, self._ascii)
-        return 1 if cell_len(shown) <= self._room else len(chop_cells(shown, self._room))
+        return (
+            1 if cell_len(shown) <= self._text_width else len(chop_cells(shown, self._text_width))
+        )
 
-    def _cut(self, number: int) -> list[str]:
+    def _split_text(self, number: int) -> list[str]:
         shown = exact(self._texts[number], self._ascii)
-        return chop_cells(shown, self._room) if cell_len(shown) > self._room else [shown]
+        return (
+            chop_cells(shown, self._text_width) if cell_len(shown) > self._text_width else [shown]
+        )
 
     def __len__(self) -> int:
         return (self._ends[-1] if self._ends else 0) + (self._ends_open or not self._texts)
 
-    def line(self, at: int) -> Line:
-        number = bisect_right(self._ends, at)
+    def line(self, index: int) -> Line:
+        number = bisect_right(self._ends, index)
         if number >= len(self._texts):
             told = "no line end here" if self._texts else "empty"
             return line((" " * (self._digits + 1) + told, DIM))
-        row = at - (self._ends[number - 1] if number else 0)
-        text = self._pieces(number)[row]
-        on = ">" if self._ascii else "↪"
-        gutter = f"{number + 1:>{self._digits}} " if row == 0 else " " * (self._digits - 1) + on
+        row = index - (self._ends[number - 1] if number else 0)
+        text = self._split_cached(number)[row]
+        continuation = ">" if self._ascii else "↪"
+        gutter = (
+            f"{number + 1:>{self._digits}} "
+            if row == 0
+            else " " * (self._digits - 1) + continuation
+        )
         comment = self._texts[number].lstrip().startswith("#")
         return line((f"{gutter:<{self._digits + 1}}", DIM), (text, DIM) if comment else text)
 
@@ -89,14 +97,14 @@ class RunLines(PreviewLines):
     def __init__(self, runs: Sequence[RunPlan], cells: int, ascii: bool) -> None:
         self._runs, self._ascii = runs, ascii
         self._uuid = 36 if cells >= 90 else 8
-        self._name = max((cell_len(plain(each.name, 24, ascii)) for each in runs), default=0)
-        self._seed = max((len(str(each.seed)) for each in runs), default=0)
+        self._name = max((cell_len(plain(run.name, 24, ascii)) for run in runs), default=0)
+        self._seed = max((len(str(run.seed)) for run in runs), default=0)
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def line(self, at: int) -> Line:
-        run, ascii = self._runs[at], self._ascii
+    def line(self, index: int) -> Line:
+        run, ascii = self._runs[index], self._ascii
         return line(
             f"  {plain(run.name, 24, ascii):<{self._name}}  ",
             (plain(run.uuid, 36, ascii)[: self._uuid], DIM),
@@ -110,12 +118,12 @@ class RunLines(PreviewLines):
 def targets(names: Sequence[str], ascii: bool) -> Line:
     """Where the epochs go, in their order: ``Expanse-GPU ×2, Delta-GPU``."""
     times = "x" if ascii else "×"
-    told = []
-    for name, same in groupby(names):
-        n = len(list(same))
-        told.append(plain(name, 30, ascii) + (f" {times}{n}" if n > 1 else ""))
+    parts = []
+    for name, group in groupby(names):
+        n = len(list(group))
+        parts.append(plain(name, 30, ascii) + (f" {times}{n}" if n > 1 else ""))
     arrow = "->" if ascii else "→"
-    return line((f"{arrow} ", DIM), ", ".join(told)) if told else ()
+    return line((f"{arrow} ", DIM), ", ".join(parts)) if parts else ()
 
 
 def gpu(model: str | None, ascii: bool) -> Line:
@@ -129,16 +137,16 @@ class Preview(PreviewLines):
 
     def __init__(self, parts: Sequence[Sequence[Line]], sections: Sequence[int]) -> None:
         self._parts = parts
-        self._ends = list(accumulate(len(each) for each in parts))
+        self._ends = list(accumulate(len(part) for part in parts))
         starts = [0, *self._ends]
-        self.sections = tuple(starts[each] for each in sections)
+        self.sections = tuple(starts[part] for part in sections)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def line(self, at: int) -> Line:
-        part = bisect_right(self._ends, at)
-        return self._parts[part][at - (self._ends[part - 1] if part else 0)]
+    def line(self, index: int) -> Line:
+        part = bisect_right(self._ends, index)
+        return self._parts[part][index - (self._ends[part - 1] if part else 0)]
 
 
 def preview(
@@ -150,8 +158,8 @@ def preview(
     if plan is None:
         return Preview([_missing(verdict, cells, ascii)], ())
     parts: list[Sequence[Line]] = [
-        [*counted(plan, cells, ascii), *costs(plan, past, cells, ascii), ()],
-        [*drawn(plan, cells, ascii), ()],
+        [*size_lines(plan, cells, ascii), *cost_lines(plan, past, cells, ascii), ()],
+        [*graph_lines(plan, cells, ascii), ()],
         [heading(_files(plan, ascii), cells, ascii)],
         [*file_list(plan, ascii), ()],
     ]
@@ -168,47 +176,47 @@ def preview(
 
 def _title(file: PlannedFile, cells: int, ascii: bool) -> list[Line]:
     name = plain(file.name, max(12, cells - 30), ascii)
-    told = f"{name}  {formatting.size(len(file.data), ascii)}"
-    return [heading(told + (", executable" if file.executable else ""), cells, ascii)]
+    title = f"{name}  {formatting.size(len(file.data), ascii)}"
+    return [heading(title + (", executable" if file.executable else ""), cells, ascii)]
 
 
-def counted(plan: Plan, cells: int, ascii: bool) -> list[Line]:
+def size_lines(plan: Plan, cells: int, ascii: bool) -> list[Line]:
     """How much it makes, and where it goes."""
-    asked = plan.request
+    request = plan.request
     nodes = formatting.count(plan.nodes, "node", ascii=ascii)
     jobs = formatting.count(plan.jobs, "job", ascii=ascii)
     return [
         line(" ", (amount(plan, ascii), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
-        *wrapped(f"into {plain(str(asked.directory), 1000, ascii)}", cells - 1, DIM, indent=1),
+        *wrapped(f"into {plain(str(request.directory), 1000, ascii)}", cells - 1, DIM, indent=1),
     ]
 
 
 def amount(plan: Plan, ascii: bool) -> str:
     """``4 runs × 3 epochs``, ``100 shards``, ``100 runs × 30 epochs, each point 2 times``."""
-    asked, times = plan.request, " x " if ascii else " × "
-    if asked.shape is EnsembleShape.BAG:
-        return formatting.count(asked.shards, "shard", ascii=ascii)
+    request, times = plan.request, " x " if ascii else " × "
+    if request.shape is EnsembleShape.BAG:
+        return formatting.count(request.shards, "shard", ascii=ascii)
     runs = formatting.count(len(plan.runs), "run", ascii=ascii)
-    epochs = formatting.count(epochs_of(asked), "epoch", ascii=ascii)
-    several = f"{times}{asked.machines} machines" if asked.machines > 1 else ""
-    return f"{runs}{times}{epochs}{several}"
+    epochs = formatting.count(epochs_of(request), "epoch", ascii=ascii)
+    machines = f"{times}{request.machines} machines" if request.machines > 1 else ""
+    return f"{runs}{times}{epochs}{machines}"
 
 
-def drawn(plan: Plan, cells: int, ascii: bool) -> list[Line]:
+def graph_lines(plan: Plan, cells: int, ascii: bool) -> list[Line]:
     """The graph in characters."""
-    return [line(" ", each) for each in picture(plan.graph, cells - 2, ascii)]
+    return [line(" ", text) for text in picture(plan.graph, cells - 2, ascii)]
 
 
-def costs(plan: Plan, past: CostHistory | None, cells: int, ascii: bool) -> list[Line]:
+def cost_lines(plan: Plan, past: CostHistory | None, cells: int, ascii: bool) -> list[Line]:
     """What it would cost, by what past epochs did; nothing where none are known."""
-    asked = plan.request
-    evaluations = asked.evaluation is not None
-    made = cost(
-        past, plan.graph.trainings, epochs_of(asked), gpus_of(asked), evaluations=evaluations
+    request = plan.request
+    evaluations = request.evaluation is not None
+    estimate = cost(
+        past, plan.graph.trainings, epochs_of(request), gpus_of(request), evaluations=evaluations
     )
-    if made is None:
+    if estimate is None:
         return []
-    first, *more = told(made, "the ensemble on the screen", ascii)
+    first, *more = told(estimate, "the ensemble on the screen", ascii)
     lines = [line(" ", (first, BOLD))]
     for sentence in more:
         lines += wrapped(sentence, cells - 1, DIM, indent=1)
@@ -216,24 +224,28 @@ def costs(plan: Plan, past: CostHistory | None, cells: int, ascii: bool) -> list
 
 
 def _files(plan: Plan, ascii: bool) -> str:
-    total = sum(len(each.data) for each in plan.files)
+    total = sum(len(file.data) for file in plan.files)
     count = formatting.count(len(plan.files), "file", ascii=ascii)
     return f"{count}, {formatting.size(total, ascii)}"
 
 
-def file_list(plan: Plan, ascii: bool, new: str = "new", way: str = "in the way") -> list[Line]:
+def file_list(
+    plan: Plan, ascii: bool, new: str = "new", existing: str = "in the way"
+) -> list[Line]:
     """Each file that would be written: whether it is new, its size, what it is for."""
-    wide = max((cell_len(plain(each.name, 40, ascii)) for each in plan.files), default=0)
-    told = max((len(way if each.exists else new) for each in plan.files), default=0)
+    name_width = max((cell_len(plain(file.name, 40, ascii)) for file in plan.files), default=0)
+    status_width = max((len(existing if file.exists else new) for file in plan.files), default=0)
     return [
         line(
             "  ",
-            (f"! {way:<{told}}", NOTE) if each.exists else (f"+ {new:<{told}}", GOOD),
-            f"  {plain(each.name, 40, ascii):<{wide}}",
-            f"  {formatting.size(len(each.data), ascii):>8}  ",
-            (plain(each.about, 120, ascii), DIM),
+            (f"! {existing:<{status_width}}", NOTE)
+            if file.exists
+            else (f"+ {new:<{status_width}}", GOOD),
+            f"  {plain(file.name, 40, ascii):<{name_width}}",
+            f"  {formatting.size(len(file.data), ascii):>8}  ",
+            (plain(file.about, 120, ascii), DIM),
         )
-        for each in plan.files
+        for file in plan.files
     ]
 
 
@@ -241,9 +253,9 @@ def _missing(verdict: FormResult, cells: int, ascii: bool) -> list[Line]:
     if verdict.request is None:
         return [line(" ", ("what would be written appears here", DIM))]
     lines: list[Line] = [line(" ", ("Nothing can be written yet:", BOLD)), ()]
-    for each in verdict.fatal:
-        label = LABELS.get(each.field, each.field.removeprefix("values."))
-        named = not label or each.text.startswith(f"{label} ")
-        told = plain(each.text if named else f"{label}: {each.text}", 1000, ascii)
-        lines += wrapped(told, cells - 1, BAD, indent=2)
+    for problem in verdict.fatal:
+        label = LABELS.get(problem.field, problem.field.removeprefix("values."))
+        named = not label or problem.text.startswith(f"{label} ")
+        text = plain(problem.text if named else f"{label}: {problem.text}", 1000, ascii)
+        lines += wrapped(text, cells - 1, BAD, indent=2)
     return lines

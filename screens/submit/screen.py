@@ -43,7 +43,7 @@ from screens.submit.form_model import (
 from screens.submit.launch_screen import LaunchScreen
 from screens.submit.pool_info import PoolInfo, gpus, schedd, seconds
 from screens.submit.preview import Preview, amount, preview
-from screens.submit.validation import FormResult, come_along, validate_form
+from screens.submit.validation import FormResult, bundled_templates, validate_form
 from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView
 from screens.widgets.lines import StaticLines
@@ -136,15 +136,15 @@ class SubmitScreen(SnapshotScreen):
         self.verdict = FormResult(FormState())
         self.known = PoolInfo()
         self._form = FormState()
-        self._judging: tuple[FormState, int] | None = None
-        self._stale = self._opening = self._aside = False
-        self._asked = 0.0
+        self._validating: tuple[FormState, int] | None = None
+        self._stale = self._submit_pending = self._in_preview = False
+        self._requested_at = 0.0
         self._launch: LaunchScreen | None = None
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         with Horizontal():
-            yield FormView(self._put, id="form")
+            yield FormView(self._set_field, id="form")
             yield SidePane(id="preview")
         yield StaticLines(id="note")
         yield self.keys()
@@ -153,22 +153,22 @@ class SubmitScreen(SnapshotScreen):
         return KeyFooter(("submit", "typing"))
 
     def on_mount(self) -> None:
-        along = come_along()
-        self._form = self.monitor.form or FormState.of(self.draft or _first_request(along))
+        templates = bundled_templates()
+        self._form = self.monitor.form or FormState.of(self.draft or _default_request(templates))
         # What comes along is at hand: its fields need not appear later and push others down.
         wanted = self._form.text("template")
-        template = next((each for each in along if each.name == wanted), None)
-        self.verdict = FormResult(self._form, along, template)
-        self._tick = self.set_interval(1.0, self._wait_on, pause=True)
+        template = next((each for each in templates if each.name == wanted), None)
+        self.verdict = FormResult(self._form, templates, template)
+        self._tick = self.set_interval(1.0, self._update_wait_times, pause=True)
         super().on_mount()
-        self._ask()
+        self._request_pool_info()
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
         if self._ready:
             # Files may have come or gone.
             self._launch = None
-            self._judge(anew=True)
+            self._start_validation(force=True)
 
     # --- what is shown --------------------------------------------------------------------
 
@@ -187,40 +187,46 @@ class SubmitScreen(SnapshotScreen):
 
     @property
     def _fields(self) -> tuple[Field, ...]:
-        names = [each.name for each in self.verdict.templates]
+        names = [template.name for template in self.verdict.templates]
         return fields_of(self.verdict.template, names, self._form)
 
     def show(self, update: Snapshot | None) -> None:
-        form, sheet = self.query_one(FormView), self.query_one(SidePane)
+        form, preview_pane = self.query_one(FormView), self.query_one(SidePane)
         head = self._head()
         self.query_one("#head", StaticLines).show(head)
         form.styles.width = self._form_cells
-        form.display, sheet.display = self._wide or not self._aside, self._wide or self._aside
+        form.display, preview_pane.display = (
+            self._wide or not self._in_preview,
+            self._wide or self._in_preview,
+        )
         free = self.app.size.height - len(head) - NOTE_LINES - 2
         form.show(self._entries(free), 26 if self._form_cells < 84 else 32)
-        self.query_one("#note", StaticLines).show(self._note(form, sheet))
-        self._judge()
+        self.query_one("#note", StaticLines).show(self._note(form, preview_pane))
+        self._start_validation()
 
     def _head(self) -> list[Line]:
         ascii, room = self.ascii, self.app.size.width
         right = schedd(self.known, ascii, long=room >= 100)
         title = line(("Submit a new ensemble", BOLD))
-        lines = [line(" ") + spread(title, right, room - 2, ascii), line(" ") + self._sum()]
+        lines = [
+            line(" ") + spread(title, right, room - 2, ascii),
+            line(" ") + self._summary_line(),
+        ]
         if self.known.error is not None:
             why = plain(f"Nothing can be submitted: {self.known.error}", 2000, ascii)
             lines += bounded(wrapped(why, room - 1, NOTE, indent=1), 2, room - 1, 1, ascii)
         return [*lines, ()]
 
-    def _sum(self) -> Line:
+    def _summary_line(self) -> Line:
         """What it comes to, in one line."""
         verdict, ascii = self.verdict, self.ascii
         if verdict.request is None:
             return line(("working out what it comes to", DIM))
         if verdict.plan is None:
-            names = dict.fromkeys(_label(each) for each in verdict.fatal)
+            names = dict.fromkeys(_label(problem) for problem in verdict.fatal)
             what = formatting.count(len(names), "field needs", "fields need", ascii=ascii)
-            told = plain(", ".join(names), 200, ascii)
-            return line((f"{what} another look: ", BAD), told)
+            text = plain(", ".join(names), 200, ascii)
+            return line((f"{what} another look: ", BAD), text)
         plan = verdict.plan
         jobs = formatting.count(plan.jobs, "job", ascii=ascii)
         files = formatting.count(len(plan.files), "file", ascii=ascii)
@@ -238,12 +244,12 @@ class SubmitScreen(SnapshotScreen):
     def _entries(self, free: int) -> list[FormEntry]:
         """The fields as they are drawn, with headings where all has room in ``free`` lines."""
         fields = self._fields
-        own = [each for each in fields if each.name.startswith("values.")]
-        roomy = free >= len(fields) + 2 * len(_TITLES) + (2 if own else 0)
+        parameters = [field for field in fields if field.name.startswith("values.")]
+        roomy = free >= len(fields) + 2 * len(_TITLES) + (2 if parameters else 0)
         entries: list[FormEntry] = []
-        for each in fields:
-            title = _TITLES.get(each.name) if roomy else None
-            if own and each is own[0]:
+        for field in fields:
+            title = _TITLES.get(field.name) if roomy else None
+            if parameters and field is parameters[0]:
                 template = self.verdict.template
                 name = plain(template.name if template else "", 40, self.ascii)
                 title = f"Parameters of {name}"
@@ -251,96 +257,100 @@ class SubmitScreen(SnapshotScreen):
                 entries += [FormEntry(None, "")] * (roomy and bool(entries)) + [
                     FormEntry(None, title)
                 ]
-            entries.append(self._entry(each))
+            entries.append(self._entry(field))
         return entries
 
-    def _entry(self, each: Field) -> FormEntry:
-        label = plain(each.label, 18, self.ascii)
-        text = self._form.text(each.name, self.verdict.template)
-        hint = _HINTS.get(each.name, "")
+    def _entry(self, field: Field) -> FormEntry:
+        label = plain(field.label, 18, self.ascii)
+        text = self._form.text(field.name, self.verdict.template)
+        hint = _HINTS.get(field.name, "")
         # What is wrong needs the room more than the unit does.
-        unit = "" if self.verdict.of(each.name) else each.unit
-        beside = self._beside(each)
-        listed = each.name in ("template", "sites", "gpu_models", *_MEANINGS)
+        unit = "" if self.verdict.of(field.name) else field.unit
+        note = self._field_note(field)
+        has_choices = field.name in ("template", "sites", "gpu_models", *_MEANINGS)
         return FormEntry(
-            each.name, label, text, unit, beside, hint, each.options, each.closed, listed
+            field.name, label, text, unit, note, hint, field.options, field.closed, has_choices
         )
 
-    def _beside(self, field: Field) -> Line:
+    def _field_note(self, field: Field) -> Line:
         """What is wrong with a field, or else what stands in it means."""
-        said = self.verdict.of(field.name)
-        if said is not None:
-            return self._said_of(said)
+        problem = self.verdict.of(field.name)
+        if problem is not None:
+            return self._problem_line(problem)
         text = self._form.text(field.name, self.verdict.template)
         if field.name in _MEANINGS:
             return line((_MEANINGS[field.name].get(text, ""), DIM))
         if field.name == "sweep":
-            return self._swept_told()
+            return self._sweep_note()
         if field.name == "template" and self.verdict.template is not None:
             return line((plain(self.verdict.template.title, 100, self.ascii), DIM))
         if field.name == "sites":
-            return self._of_the_pool(len(self.known.sites), "site")
+            return self._pool_count(len(self.known.sites), "site")
         if field.name == "gpu_models":
-            return self._of_the_pool(len(self.known.gpu_models), "GPU model")
+            return self._pool_count(len(self.known.gpu_models), "GPU model")
         return ()
 
-    def _swept_told(self) -> Line:
+    def _sweep_note(self) -> Line:
         """How many values of each variable there are."""
         request = self.verdict.request
         if request is None or request.sweep is None:
             return ()
-        told = (
-            f"{plain(each.name, 20, self.ascii)} {formatting.number(len(each.values), self.ascii)}"
-            for each in request.sweep.variables
+        counts = (
+            f"{plain(variable.name, 20, self.ascii)} "
+            f"{formatting.number(len(variable.values), self.ascii)}"
+            for variable in request.sweep.variables
         )
-        return line((f"values: {', '.join(told)}", DIM))
+        return line((f"values: {', '.join(counts)}", DIM))
 
-    def _of_the_pool(self, listed: int, what: str) -> Line:
+    def _pool_count(self, count: int, noun: str) -> Line:
         """How many of it the collector knows, or why it tells none."""
         known, ascii = self.known, self.ascii
         if known.asking_sites is not None:
             return line((f"asking the collector{seconds(known.asking_sites)}", DIM))
-        if listed:
-            return line((f"enter: {formatting.count(listed, what, ascii=ascii)}", DIM))
+        if count:
+            return line((f"enter: {formatting.count(count, noun, ascii=ascii)}", DIM))
         return line((plain(known.no_sites or "the collector names none", 400, ascii), DIM))
 
-    def _said_of(self, said: RequestProblem) -> Line:
-        sign = ("X " if self.ascii else "✗ ") if said.fatal else "! "
-        how = BAD if said.fatal else NOTE
-        return line((sign, how), (plain(said.text, 400, self.ascii), how))
+    def _problem_line(self, problem: RequestProblem) -> Line:
+        sign = ("X " if self.ascii else "✗ ") if problem.fatal else "! "
+        style = BAD if problem.fatal else NOTE
+        return line((sign, style), (plain(problem.text, 400, self.ascii), style))
 
-    def _note(self, form: FormView, sheet: SidePane) -> list[Line]:
+    def _note(self, form: FormView, preview_pane: SidePane) -> list[Line]:
         room, ascii = self.app.size.width, self.ascii
         down, up = ("v", "^") if ascii else ("↓", "↑")
-        seen = sheet if self._aside and not self._wide else form
-        above = sheet.top if seen is sheet else form.above
-        outside = [f"{up} {above}"] * (above > 0) + [f"{down} {seen.below} more"] * (seen.below > 0)
+        scrolled = preview_pane if self._in_preview and not self._wide else form
+        above = preview_pane.top if scrolled is preview_pane else form.above
+        outside = [f"{up} {above}"] * (above > 0) + [f"{down} {scrolled.below} more"] * (
+            scrolled.below > 0
+        )
         parts = [*self.remarks(), *([line(("  ".join(outside), DIM))] if outside else [])]
-        if self._wide and sheet.below:
-            of = f"{sheet.top + 1} of {formatting.number(len(sheet.lines), ascii)} lines"
-            parts.append(line((f"preview {of}, pgdn", DIM)))
+        if self._wide and preview_pane.below:
+            total = formatting.number(len(preview_pane.lines), ascii)
+            position = f"{preview_pane.top + 1} of {total} lines"
+            parts.append(line((f"preview {position}, pgdn", DIM)))
         lines = self._help(form, room - 2)
         return [rule(parts, room, ascii), *lines, *[()] * (NOTE_LINES - len(lines))]
 
     def _help(self, form: FormView, room: int) -> list[Line]:
         """What is wrong with the field under the cursor, and what it is for."""
-        if self._aside:
+        if self._in_preview:
             keys = "n next file   up and down, pgup and pgdn scroll   tab or esc back to the form"
             return [line(" ", (keys, DIM))]
-        field = next((each for each in self._fields if each.name == form.cursor), None)
+        field = next((problem for problem in self._fields if problem.name == form.cursor), None)
         if field is None:
             return []
-        said = self.verdict.of(field.name) or self.verdict.of("")
+        problem = self.verdict.of(field.name) or self.verdict.of("")
         lines: list[Line] = []
-        if said is not None:
-            how = BAD if said.fatal else NOTE
-            lines = wrapped(plain(said.text, 2000, self.ascii), room, how, indent=1)
+        if problem is not None:
+            style = BAD if problem.fatal else NOTE
+            lines = wrapped(plain(problem.text, 2000, self.ascii), room, style, indent=1)
             # Its end says what to do about it.
             lines = bounded(lines, NOTE_LINES, room, 1, self.ascii)
         about = self.verdict.template.about if self.verdict.template else ""
-        told = f"{field.help} {about}" if field.name == "template" else field.help
+        text = f"{field.help} {about}" if field.name == "template" else field.help
         if len(lines) < NOTE_LINES:
-            lines += wrapped(plain(told, 2000, self.ascii), room, DIM, indent=1)
+            lines += wrapped(plain(text, 2000, self.ascii), room, DIM, indent=1)
         if len(lines) > NOTE_LINES:
             dots = line(("..." if self.ascii else "…", DIM))
             lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + dots, room, self.ascii)
@@ -348,114 +358,114 @@ class SubmitScreen(SnapshotScreen):
 
     # --- the form is judged, in a thread --------------------------------------------------
 
-    def _judge(self, anew: bool = False) -> None:
+    def _start_validation(self, force: bool = False) -> None:
         """See to it that what is typed is judged; one judgement is under way at most."""
         wanted = (self._form, self._preview_cells)
-        if self._judging is not None:
-            self._stale |= anew or self._judging != wanted
-        elif anew or self._stale or self._last != wanted:
-            self._judging, self._stale, self._last = wanted, False, wanted
+        if self._validating is not None:
+            self._stale |= force or self._validating != wanted
+        elif force or self._stale or self._last_input != wanted:
+            self._validating, self._stale, self._last_input = wanted, False, wanted
             past = self.monitor.present_study.of(stats.past)
             work = partial(self._work, *wanted, self.known, self.ascii, past)
             self.run_worker(work, thread=True, description="what would be written")
 
-    _last: tuple[FormState, int] | None = None
+    _last_input: tuple[FormState, int] | None = None
 
     def _work(
         self, draft: FormState, cells: int, known: PoolInfo, ascii: bool, past: CostHistory | None
     ) -> None:
         try:
             verdict = validate_form(draft, known.site_names, known.gpu_models)
-            shown = preview(verdict, cells, ascii, past)
+            lines = preview(verdict, cells, ascii, past)
         except Exception as error:
             self.post_message(self.Misjudged(error))
             return
-        self.post_message(self.Judged(verdict, shown, cells))
+        self.post_message(self.Judged(verdict, lines, cells))
 
     def on_submit_screen_misjudged(self, event: Misjudged) -> None:
-        self._judging, self._opening = None, False
+        self._validating, self._submit_pending = None, False
         self.monitor.tell_mishap("judging the form failed", event.error)
         self._again()
 
     def on_submit_screen_judged(self, event: Judged) -> None:
-        self._judging = None
+        self._validating = None
         self.verdict = event.verdict
         if event.cells == self._preview_cells:
             self.query_one(SidePane).show(event.shown, event.shown.sections)
         self._again()
-        if self._opening and self._judging is None:
-            self._opening = False
+        if self._submit_pending and self._validating is None:
+            self._submit_pending = False
             self._open()
 
     # --- the pool is asked ----------------------------------------------------------------
 
-    def _ask(self) -> None:
+    def _request_pool_info(self) -> None:
         """Ask for schedd and sites. Not in a worker: who quits does not wait for an answer."""
-        desk = self.monitor.options.pool
-        if desk is None:
-            self._learn(error="this is not where jobs are submitted from")
+        pool = self.monitor.options.pool
+        if pool is None:
+            self._update_pool_info(error="this is not where jobs are submitted from")
             return
-        self._asked = monotonic()
-        self._learn(error=None, where=None, asking=0.0, asking_sites=0.0)
+        self._requested_at = monotonic()
+        self._update_pool_info(error=None, where=None, asking=0.0, asking_sites=0.0)
         self._tick.resume()
         threading.Thread(
-            target=self._question, args=(desk,), name="metlmon-ask", daemon=True
+            target=self._fetch_pool_info, args=(pool,), name="metlmon-ask", daemon=True
         ).start()
 
-    def _question(self, desk: PoolActions) -> None:
+    def _fetch_pool_info(self, pool: PoolActions) -> None:
         # Whoever asked may be gone when the answer comes.
         with suppress(RuntimeError):
             try:
-                where = desk.where()
-                self.post_message(self.Learned(where=where, error=None, asking=None))
+                schedd = pool.where()
+                self.post_message(self.Learned(where=schedd, error=None, asking=None))
             except Exception as error:
                 self.post_message(self.Learned(where=None, error=_said(error), asking=None))
             try:
-                sites = desk.sites()
+                sites = pool.sites()
                 self.post_message(self.Learned(sites=sites, no_sites=None, asking_sites=None))
             except Exception as error:
                 self.post_message(self.Learned(no_sites=_said(error), asking_sites=None))
 
     def on_submit_screen_learned(self, event: Learned) -> None:
-        self._learn(**event.fields)
+        self._update_pool_info(**event.fields)
 
-    def _learn(self, **fields: object) -> None:
-        before = self.known
-        self.known = replace(before, **fields)  # type: ignore[arg-type]
+    def _update_pool_info(self, **fields: object) -> None:
+        previous = self.known
+        self.known = replace(previous, **fields)  # type: ignore[arg-type]
         if self.known.asking is None and self.known.asking_sites is None:
             self._tick.pause()
         if self._launch is not None and self._launch.is_attached:
             self._launch.learn(self.known)
-        if self.known.site_names != before.site_names:
-            self._judge(anew=True)
+        if self.known.site_names != previous.site_names:
+            self._start_validation(force=True)
         self._again()
 
-    def _wait_on(self) -> None:
-        waited = monotonic() - self._asked
+    def _update_wait_times(self) -> None:
+        waited = monotonic() - self._requested_at
         known = self.known
-        self._learn(
+        self._update_pool_info(
             asking=None if known.asking is None else waited,
             asking_sites=None if known.asking_sites is None else waited,
         )
 
     # --- what is typed --------------------------------------------------------------------
 
-    def _put(self, name: str, text: str) -> None:
-        before = self._form.shape
+    def _set_field(self, name: str, text: str) -> None:
+        shape = self._form.shape
         self._form = self._form.with_text(name, text)
-        self._follow(before)
+        self._follow_shape(shape)
         self.monitor.form = self._form
         self._said = ""
         self._again()
 
-    def _follow(self, before: EnsembleShape) -> None:
+    def _follow_shape(self, previous: EnsembleShape) -> None:
         """Another shape needs another kind of job: the template that came with the shape before
         goes with it. One that was chosen stays."""
-        if self._form.shape is not before:
-            along = self.verdict.templates
-            usual = first_template(along, before)
-            if self._form.text("template") == usual:
-                chosen = first_template(along, self._form.shape)
+        if self._form.shape is not previous:
+            templates = self.verdict.templates
+            default = first_template(templates, previous)
+            if self._form.text("template") == default:
+                chosen = first_template(templates, self._form.shape)
                 self._form = self._form.with_text("template", chosen)
 
     def on_form_view_moved(self, event: FormView.Moved) -> None:
@@ -465,13 +475,13 @@ class SubmitScreen(SnapshotScreen):
 
     def on_form_view_paged(self, event: FormView.Paged) -> None:
         event.stop()
-        sheet = self.query_one(SidePane)
+        preview_pane = self.query_one(SidePane)
         if not self._wide:
             self.query_one(FormView).page(event.by)
         elif event.by < 0:
-            sheet.action_page_up()
+            preview_pane.action_page_up()
         else:
-            sheet.action_page_down()
+            preview_pane.action_page_down()
 
     def action_choose(self) -> None:
         """A list for the field under the cursor; where it has none, on to the next field."""
@@ -479,22 +489,22 @@ class SubmitScreen(SnapshotScreen):
         if not form.has_focus:
             return
         name = form.cursor
-        now: Sequence[str] = [self._form.text(name or "")]
+        current: Sequence[str] = [self._form.text(name or "")]
         choices: list[ChoiceOption] = []
         if name == "template":
-            choices = [ChoiceOption(each.name, each.title) for each in self.verdict.templates]
+            choices = [ChoiceOption(site.name, site.title) for site in self.verdict.templates]
         elif name is not None and name in _MEANINGS:
             choices = [ChoiceOption(value, about) for value, about in _MEANINGS[name].items()]
         elif name == "sites":
-            now = sites_in(self._form.text("sites"))
-            choices = [ChoiceOption(each.name, self._offer(each.slots, gpus(each, self.ascii)))
-                       for each in self.known.sites]  # fmt: skip
+            current = sites_in(self._form.text("sites"))
+            choices = [ChoiceOption(site.name, self._site_note(site.slots, gpus(site, self.ascii)))
+                       for site in self.known.sites]  # fmt: skip
             if not choices:
                 self.say(self.known.no_sites or "no site is known (yet): type their names")
                 return
         elif name == "gpu_models":
-            now = sites_in(self._form.text("gpu_models"))
-            choices = [ChoiceOption(each, self._at_sites(each)) for each in self.known.gpu_models]
+            current = sites_in(self._form.text("gpu_models"))
+            choices = [ChoiceOption(site, self._at_sites(site)) for site in self.known.gpu_models]
             if not choices:
                 self.say(self.known.no_sites or "no GPU model is known (yet): type their names")
                 return
@@ -504,49 +514,49 @@ class SubmitScreen(SnapshotScreen):
         title = f"{LABELS[name]}: which?"
         chosen = partial(self._chosen, name)
         several = name in ("sites", "gpu_models")
-        self.app.push_screen(ChoiceScreen(title, choices, now, several=several), chosen)
+        self.app.push_screen(ChoiceScreen(title, choices, current, several=several), chosen)
 
     def _at_sites(self, model: str) -> str:
         """Where a GPU model is."""
-        there = (each.name for each in self.known.sites if model in each.gpus)
-        return plain(", ".join(there), 80, self.ascii)
+        sites = (site.name for site in self.known.sites if model in site.gpus)
+        return plain(", ".join(sites), 80, self.ascii)
 
-    def _offer(self, slots: int, gpu: str) -> str:
+    def _site_note(self, slots: int, gpu: str) -> str:
         return f"{formatting.count(slots, 'slot', ascii=self.ascii)}, {gpu}"
 
     def _chosen(self, name: str, values: tuple[str, ...] | None) -> None:
         if values is not None:
-            self._put(name, ", ".join(values))
+            self._set_field(name, ", ".join(values))
 
     # --- keys -----------------------------------------------------------------------------
 
     def action_preview(self) -> None:
         """To the preview, or back to the form."""
-        self._aside = not self._aside
+        self._in_preview = not self._in_preview
         self._again()
-        self.set_focus(self.query_one(SidePane if self._aside else FormView))
+        self.set_focus(self.query_one(SidePane if self._in_preview else FormView))
 
     def action_back(self) -> None:
-        if self._aside:
+        if self._in_preview:
             self.action_preview()
         else:
             super().action_back()
 
     def action_again(self) -> None:
-        self._ask()
+        self._request_pool_info()
 
     def action_submit(self) -> None:
         """The question is asked of a plan that is made now: files may have come or gone."""
-        self._opening = True
-        self._judge(anew=True)
+        self._submit_pending = True
+        self._start_validation(force=True)
 
     def _open(self) -> None:
         if self.app.screen is not self:
             return
         if self.verdict.plan is None:
-            first = next((each for each in self.verdict.fatal if each.field), None)
+            first = next((problem for problem in self.verdict.fatal if problem.field), None)
             if first is not None:
-                if self._aside:
+                if self._in_preview:
                     self.action_preview()
                 self.query_one(FormView).select(first.field)
             self.say("nothing can be written yet")
@@ -564,9 +574,9 @@ class SubmitScreen(SnapshotScreen):
         self.monitor.action_leave()
 
 
-def _first_request(along: Sequence[Template]) -> Request:
+def _default_request(templates: Sequence[Template]) -> Request:
     """What the form begins with."""
-    first = first_template(along, EnsembleShape.CHAIN)
+    first = first_template(templates, EnsembleShape.CHAIN)
     return Request(template=first, directory=new_directory(Path.cwd()), gate=StopRules())
 
 
@@ -575,5 +585,5 @@ def _said(error: Exception) -> str:
     return str(error) if isinstance(error, PoolError) else describe_error("asking failed", error)
 
 
-def _label(said: RequestProblem) -> str:
-    return LABELS.get(said.field, said.field.removeprefix("values.")) or "the plan"
+def _label(problem: RequestProblem) -> str:
+    return LABELS.get(problem.field, problem.field.removeprefix("values.")) or "the plan"

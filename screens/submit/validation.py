@@ -30,12 +30,14 @@ class FormResult:
     @property
     def fatal(self) -> tuple[RequestProblem, ...]:
         """Complaints with which nothing can be written."""
-        return tuple(each for each in self.complaints if each.fatal)
+        return tuple(problem for problem in self.complaints if problem.fatal)
 
     def of(self, field: str) -> RequestProblem | None:
         """The worst complaint about a field."""
-        about = [each for each in self.complaints if each.field == field]
-        return next((each for each in about if each.fatal), about[0] if about else None)
+        matching = [problem for problem in self.complaints if problem.field == field]
+        return next(
+            (problem for problem in matching if problem.fatal), matching[0] if matching else None
+        )
 
 
 def validate_form(
@@ -44,21 +46,21 @@ def validate_form(
     """Judge a form. Looks at files (a template, what lies in the directory) and may take long
     for a large ensemble: called in a thread. ``sites``, ``gpus`` (models): those that the collector
     knows."""
-    templates = come_along()
+    templates = bundled_templates()
     template, unread = _template(draft.text("template").strip(), templates)
     request, unreadable = asked(draft, template)
-    skipped = {each.field for each in unreadable}
+    skipped = {problem.field for problem in unreadable}
     try:
         # A field that cannot be read has a stand-in, of which nothing is to be said.
-        found = authoring.validate(request, tuple(sites), gpus=tuple(gpus))
-        said = [each for each in found if each.field not in skipped]
+        problems = authoring.validate(request, tuple(sites), gpus=tuple(gpus))
+        reported = [problem for problem in problems if problem.field not in skipped]
     except UNREADABLE as error:
-        said = [RequestProblem("template", str(error))]
-    if unread is not None and not any(each.field == "template" for each in said):
-        said.append(unread)
-    complaints = _as_in_the_form((*unreadable, *said), draft, template)
+        reported = [RequestProblem("template", str(error))]
+    if unread is not None and not any(problem.field == "template" for problem in reported):
+        reported.append(unread)
+    complaints = _by_form_field((*unreadable, *reported), draft, template)
     plan = None
-    if not any(each.fatal for each in complaints):
+    if not any(problem.fatal for problem in complaints):
         try:
             plan = authoring.make_plan(request)
         except UNREADABLE as error:
@@ -66,23 +68,23 @@ def validate_form(
     return FormResult(draft, templates, template, request, complaints, plan)
 
 
-def _as_in_the_form(
+def _by_form_field(
     complaints: Sequence[RequestProblem], draft: FormState, template: Template | None
 ) -> tuple[RequestProblem, ...]:
     """From the first field to the last, each beside a field that there is; what is about none of
     them comes at the end."""
     fields = fields_of(template, (), draft)
-    place = {field.name: at for at, field in enumerate(fields)}
-    beside = [
-        replace(each, field=AS_FIELD.get(each.field, each.field))
-        if each.field in place or not each.field.startswith("stages.")
-        else replace(each, field="stages")
-        for each in complaints
+    order = {field.name: index for index, field in enumerate(fields)}
+    renamed = [
+        replace(problem, field=AS_FIELD.get(problem.field, problem.field))
+        if problem.field in order or not problem.field.startswith("stages.")
+        else replace(problem, field="stages")
+        for problem in complaints
     ]
-    return tuple(sorted(beside, key=lambda each: place.get(each.field, len(place))))
+    return tuple(sorted(renamed, key=lambda problem: order.get(problem.field, len(order))))
 
 
-def come_along() -> tuple[Template, ...]:
+def bundled_templates() -> tuple[Template, ...]:
     """The templates that come along; none when they are damaged (whoever names one is told)."""
     try:
         return tuple(authoring.templates())
@@ -93,9 +95,9 @@ def come_along() -> tuple[Template, ...]:
 def _template(
     wanted: str, templates: Sequence[Template]
 ) -> tuple[Template | None, RequestProblem | None]:
-    for each in templates:
-        if each.name == wanted:
-            return each, None
+    for template in templates:
+        if template.name == wanted:
+            return template, None
     try:
         return authoring.load_template(wanted), None
     except UNREADABLE as error:

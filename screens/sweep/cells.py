@@ -54,49 +54,49 @@ belongs together."""
 # --- the first lines ----------------------------------------------------------------------------
 
 
-def head(of: Grid, room: int, ascii: bool) -> list[Line]:
+def head(grid: Grid, room: int, ascii: bool) -> list[Line]:
     """Which point is best, and how far the sweep is; then what is seen."""
-    told = sweep_text.answer(of, ascii)
+    answer = sweep_text.answer(grid, ascii)
     dot = line((" - " if ascii else " · ", DIM))
     title = line(("Grid", BOLD), "   ")
-    best, where = line((told.best, BEST)), line((told.where, DIM))
-    points, epochs = line((told.points, BOLD)), line((told.epochs, DIM))
-    moving, need = line((told.moving, MOVING)), line((told.need, ALARM))
+    best, where = line((answer.best, BEST)), line((answer.where, DIM))
+    points, epochs = line((answer.points, BOLD)), line((answer.epochs, DIM))
+    moving, need = line((answer.moving, MOVING)), line((answer.need, ALARM))
     first = first_that_fits(
         (
             joined((best, where, points, need, moving, epochs), dot),
             joined((best, points, need, moving, epochs), dot),
             joined((best, points, need, moving), dot),
             joined((best, points, need), dot),
-            joined((best, line((told.points_short, BOLD)), need), dot),
-            joined((best, line((told.points_short, BOLD))), dot),
+            joined((best, line((answer.points_short, BOLD)), need), dot),
+            joined((best, line((answer.points_short, BOLD))), dot),
         ),
         room - width(title),
     )
-    goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[of.goal]
-    place = of.metrics.index(of.metric) + 1 if of.metric in of.metrics else 1
-    number = f"metric {place} of {len(of.metrics)}" if len(of.metrics) > 1 else ""
+    goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[grid.goal]
+    position = grid.metrics.index(grid.metric) + 1 if grid.metric in grid.metrics else 1
+    number = f"metric {position} of {len(grid.metrics)}" if len(grid.metrics) > 1 else ""
     gap = line("   ")
     left = joined(
         (
-            line((plain(of.metric, 40, ascii), BOLD)),
+            line((plain(grid.metric, 40, ascii), BOLD)),
             line((goal, DIM)),
             line((number, DIM)),
-            *(line((each, NOTE)) for each in sweep_text.folding(of, ascii)),
+            *(line((text, NOTE)) for text in sweep_text.folding(grid, ascii)),
         ),
         gap,
     )
-    right = legend(of, ascii)
+    right = legend(grid, ascii)
     if width(left) + width(right) + 3 > room:
         return [title + crop(first, room - width(title), ascii), crop(left, room, ascii)]
     return [title + crop(first, room - width(title), ascii), spread(left, right, room, ascii)]
 
 
-def legend(of: Grid, ascii: bool) -> Line:
+def legend(grid: Grid, ascii: bool) -> Line:
     """What the signs beside values mean."""
     scale = SCALE_ASCII if ascii else SCALE
     star = "*" if ascii else sweep_text.BEST
-    if of.goal is None:
+    if grid.goal is None:
         return ()
     return line((f"{star} best", BEST), (f"   {scale[0]}{scale[3]}{scale[-1]} by rank", DIM))
 
@@ -104,18 +104,18 @@ def legend(of: Grid, ascii: bool) -> Line:
 # --- the matrix ---------------------------------------------------------------------------------
 
 
-def layout(of: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
+def layout(grid: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
     """How the sweep is drawn in ``room`` cells and ``lines`` lines: several lines a cell, and
     roomy columns, where all of it has room like that."""
-    if of.rows is None:
+    if grid.rows is None:
         return None
-    if of.columns is None:
-        return _list(of, of.rows, room, ascii)
-    rows, columns, ranks = of.rows, of.columns, of.ranks
-    values = [sweep_text.reached(cell, ascii) for cell in of.cells.values()]
-    value_cells = max((reach(each) for each in values), default=3)
+    if grid.columns is None:
+        return _list(grid, grid.rows, room, ascii)
+    rows, columns, ranks = grid.rows, grid.columns, grid.ranks
+    values = [sweep_text.reached(cell, ascii) for cell in grid.cells.values()]
+    value_cells = max((reach(text) for text in values), default=3)
     row_names, heads = sweep_text.labels(rows, ascii), sweep_text.labels(columns, ascii)
-    labels = max(reach(each) for each in row_names.values())
+    labels = max(reach(text) for text in row_names.values())
     labels = max(labels, 4, min(12, reach(sweep_text.axis_name(rows, ascii)) + 2))
     arrow = ("v", ">") if ascii else ("↓", "→")
     names = (
@@ -123,37 +123,49 @@ def layout(of: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
         f"{sweep_text.axis_name(columns, ascii)} {arrow[1]}"
     )
     left_cells = 1 + labels + 2 + value_cells + 2
-    least = max(value_cells + 3, min(16, max(reach(each) for each in heads.values())))
+    min_width = max(value_cells + 3, min(16, max(reach(text) for text in heads.values())))
     # Both names above the points, where nothing is pushed out by them.
-    spare = room - left_cells - (least + GAP) * len(columns.points)
-    wider = max(0, min(1 + reach(names) + GAP - left_cells, spare))
-    labels, left_cells = labels + wider, left_cells + wider
-    most = (room - left_cells) // len(columns.points) - GAP
-    cells = min(max(least, most), least + ROOMY)
+    spare = room - left_cells - (min_width + GAP) * len(columns.points)
+    extra = max(0, min(1 + reach(names) + GAP - left_cells, spare))
+    labels, left_cells = labels + extra, left_cells + extra
+    max_width = (room - left_cells) // len(columns.points) - GAP
+    cell_width = min(max(min_width, max_width), min_width + ROOMY)
     fits = [n for n in (4, 3, 2) if n * len(rows.points) + 3 <= lines]
-    tall = fits[0] if fits and cells >= BAR + 4 else 1
+    cell_lines = fits[0] if fits and cell_width >= BAR + 4 else 1
 
-    def across(at: Key) -> Sequence[Line]:
-        best = of.column_best.get(at)
+    def column_header(at: Key) -> Sequence[Line]:
+        best = grid.column_best.get(at)
         # Behind a value stands how its cell does.
         gap = line("  ")
-        name = line((both_ends(heads[at], cells - 2, ascii), BOLD))
+        name = line((both_ends(heads[at], cell_width - 2, ascii), BOLD))
         return name + gap, _best(best, ascii) + gap
 
-    def beside(at: Key) -> Line:
+    def row_header(at: Key) -> Line:
         name = fit(line((row_names[at], BOLD)), labels, "right", ascii)
-        best = fit(_best(of.row_best.get(at), ascii), value_cells, "right", ascii)
+        best = fit(_best(grid.row_best.get(at), ascii), value_cells, "right", ascii)
         edge = "|" if ascii else "│"
         return line(" ") + name + line("  ") + best + line((f" {edge}", DIM))
 
     def cell(row: Key, column: Key) -> Sequence[Line]:
-        found = of.cells.get((row, column))
-        return _drawn(found, ranks, value_cells, cells, ascii) if found is not None else [()] * 4
+        grid_cell = grid.cells.get((row, column))
+        return (
+            _cell_lines(grid_cell, ranks, value_cells, cell_width, ascii)
+            if grid_cell is not None
+            else [()] * 4
+        )
 
-    under = fit(line(("best", DIM)), labels + 2 + value_cells, "right", ascii)
-    corner = (line(" ", (names, NOTE)), line(" ") + under)
+    best_label = fit(line(("best", DIM)), labels + 2 + value_cells, "right", ascii)
+    corner = (line(" ", (names, NOTE)), line(" ") + best_label)
     return Layout(
-        rows.points, columns.points, corner, across, beside, cell, left_cells, cells, tall
+        rows.points,
+        columns.points,
+        corner,
+        column_header,
+        row_header,
+        cell,
+        left_cells,
+        cell_width,
+        cell_lines,
     )
 
 
@@ -170,11 +182,11 @@ def level(cell: GridCell, ranks: int, ascii: bool) -> str:
     if cell.rank == 1:
         return "*" if ascii else sweep_text.BEST
     scale = SCALE_ASCII if ascii else SCALE
-    place = (ranks - cell.rank) * len(scale) // max(1, ranks)
-    return scale[max(0, min(place, len(scale) - 1))]
+    step = (ranks - cell.rank) * len(scale) // max(1, ranks)
+    return scale[max(0, min(step, len(scale) - 1))]
 
 
-def _how(cell: GridCell, ranks: int) -> TextStyle:
+def _value_style(cell: GridCell, ranks: int) -> TextStyle:
     if cell.rank == 1:
         return BEST
     if cell.lost is not None:
@@ -184,57 +196,61 @@ def _how(cell: GridCell, ranks: int) -> TextStyle:
     return GOOD if 4 * cell.rank <= ranks + 3 else PLAIN
 
 
-def _drawn(cell: GridCell, ranks: int, value_cells: int, cells: int, ascii: bool) -> list[Line]:
+def _cell_lines(
+    cell: GridCell, ranks: int, value_cells: int, width: int, ascii: bool
+) -> list[Line]:
     """Value, with how good it is before and how it stands behind; below how far it is, whose it
     is, and a blank: as many of these are drawn as there is room for."""
-    how, sign = _how(cell, ranks), sweep_text.sign(cell)
+    style, sign = _value_style(cell, ranks), sweep_text.sign(cell)
     value = sweep_text.reached(cell, ascii)
-    loose = cells - value_cells >= 4
+    spacious = width - value_cells >= 4
     first = line(
-        (" " if loose else "", how),
-        (level(cell, ranks, ascii), how),
-        (f"{value:>{value_cells + loose}}", how if cell.best is not None else DIM),
+        (" " if spacious else "", style),
+        (level(cell, ranks, ascii), style),
+        (f"{value:>{value_cells + spacious}}", style if cell.best is not None else DIM),
         (" ", PLAIN),
         (sign.mark(ascii), style_of(sign)),
     )
-    name = line((plain(cell.runs[0].name, cells - 2, ascii), DIM))
+    name = line((plain(cell.runs[0].name, width - 2, ascii), DIM))
     more = line((f" +{len(cell.runs) - 1}", NOTE)) if len(cell.runs) > 1 else ()
-    lines: list[Line] = [first, _far(cell, cells, ascii), name + more, ()]
-    return [_right(each, cells) for each in lines]
+    lines: list[Line] = [first, _progress_text(cell, width, ascii), name + more, ()]
+    return [_right_aligned(text, width) for text in lines]
 
 
-def _far(cell: GridCell, cells: int, ascii: bool) -> Line:
-    told = f"{cell.done}/{cell.total}"
-    room = cells - len(told) - 2
+def _progress_text(cell: GridCell, width: int, ascii: bool) -> Line:
+    text = f"{cell.done}/{cell.total}"
+    room = width - len(text) - 2
     bar = min(BAR_GROWN if room > BAR + 4 else BAR, room)
     drawn = formatting.progress_bar(cell.done, cell.total, bar, ascii) if bar >= 3 else ""
-    return line((drawn, DIM), " ", (told, DIM))
+    return line((drawn, DIM), " ", (text, DIM))
 
 
-def _right(of: Line, cells: int) -> Line:
-    return line(" " * max(0, cells - width(of))) + of
+def _right_aligned(text: Line, cells: int) -> Line:
+    return line(" " * max(0, cells - width(text))) + text
 
 
 # --- one variable: a list -----------------------------------------------------------------------
 
 
-def _list(of: Grid, rows: Axis, room: int, ascii: bool) -> Layout:
+def _list(grid: Grid, rows: Axis, room: int, ascii: bool) -> Layout:
     row_names = sweep_text.labels(rows, ascii)
-    labels = max(reach(each) for each in row_names.values())
+    labels = max(reach(text) for text in row_names.values())
     labels = max(labels, reach(sweep_text.axis_name(rows, ascii)))
     labels = min(labels, room // 3)
     left_cells = 1 + labels + 2
-    values, ranks = [sweep_text.reached(cell, ascii) for cell in of.cells.values()], of.ranks
-    value_cells = max([4, *(reach(each) for each in values)])
-    names = max(reach(plain(cell.runs[0].name, 20, ascii)) for cell in of.cells.values())
-    cells = room - left_cells - GAP
+    values, ranks = [sweep_text.reached(cell, ascii) for cell in grid.cells.values()], grid.ranks
+    value_cells = max([4, *(reach(text) for text in values)])
+    names = max(reach(plain(cell.runs[0].name, 20, ascii)) for cell in grid.cells.values())
+    cell_width = room - left_cells - GAP
     titles = (
         f"  {'BEST':>{value_cells}}  {'RUN':<{names}}  {'IN EPOCH':>8}  {'DONE':<{BAR + 8}}STATE"
     )
 
     def cell(row: Key, column: Key) -> Sequence[Line]:
-        found = of.cells.get((row, column))
-        return [_listed(found, ranks, value_cells, names, ascii) if found is not None else ()]
+        grid_cell = grid.cells.get((row, column))
+        return [
+            _list_line(grid_cell, ranks, value_cells, names, ascii) if grid_cell is not None else ()
+        ]
 
     title = fit(line((sweep_text.axis_name(rows, ascii), DIM)), labels, "right", ascii)
     corner = (line(" ") + title,)
@@ -242,27 +258,27 @@ def _list(of: Grid, rows: Axis, room: int, ascii: bool) -> Layout:
         rows.points,
         ((),),
         corner,
-        lambda at: (fit(line((titles, DIM)), cells, "left", ascii),),
+        lambda at: (fit(line((titles, DIM)), cell_width, "left", ascii),),
         lambda at: (
             line(" ")
             + fit(line((both_ends(row_names[at], labels, ascii), BOLD)), labels, "right", ascii)
         ),
         cell,
         left_cells,
-        cells,
+        cell_width,
     )
 
 
-def _listed(cell: GridCell, ranks: int, value_cells: int, names: int, ascii: bool) -> Line:
+def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int, ascii: bool) -> Line:
     best = cell.best
-    how, sign = _how(cell, ranks), sweep_text.sign(cell)
+    style, sign = _value_style(cell, ranks), sweep_text.sign(cell)
     epoch = str(best.value.epoch) if best is not None and best.value is not None else ""
-    done = fit(_far(cell, BAR + 7, ascii), BAR + 7, "left", ascii)
+    done = fit(_progress_text(cell, BAR + 7, ascii), BAR + 7, "left", ascii)
     name = fit(line((plain(cell.runs[0].name, 20, ascii), PLAIN)), names, "left", ascii)
     return (
         line(
-            (level(cell, ranks, ascii), how),
-            (f" {sweep_text.reached(cell, ascii):>{value_cells}}  ", how),
+            (level(cell, ranks, ascii), style),
+            (f" {sweep_text.reached(cell, ascii):>{value_cells}}  ", style),
         )
         + name
         + line(("  " + f"{epoch:>8}" + "  ", DIM))
@@ -277,25 +293,25 @@ DETAILS: Final = 3
 """Lines about the cell under the cursor: the rest of 24 is the matrix."""
 
 
-def details(of: Grid, at: tuple[Point, Point] | None, room: int, ascii: bool) -> list[Line]:
+def details(grid: Grid, at: tuple[Point, Point] | None, room: int, ascii: bool) -> list[Line]:
     """Always as many lines, so that the matrix keeps its height."""
-    cell = of.cells.get(at) if at is not None else None
-    lines = _details(of, at, cell, ascii)[:DETAILS]
-    told = [line(" ") + crop(each, room - 2, ascii) for each in lines]
-    return [*told, *[()] * (DETAILS - len(told))]
+    cell = grid.cells.get(at) if at is not None else None
+    lines = _details(grid, at, cell, ascii)[:DETAILS]
+    rows = [line(" ") + crop(text, room - 2, ascii) for text in lines]
+    return [*rows, *[()] * (DETAILS - len(rows))]
 
 
 def _details(
-    of: Grid, at: tuple[Point, Point] | None, cell: GridCell | None, ascii: bool
+    grid: Grid, at: tuple[Point, Point] | None, cell: GridCell | None, ascii: bool
 ) -> list[Line]:
     gap = line("   ")
     if cell is None:
         return [line(("no run has these values", DIM))] if at is not None else []
     sign = STATES[cell.state]
-    ranked = f"{formatting.number(cell.rank or 0, ascii)} of {of.ranks}"
+    ranked = f"{formatting.number(cell.rank or 0, ascii)} of {grid.ranks}"
     first = joined(
         (
-            line((sweep_text.place(of, cell, ascii, whole=True), BOLD)),
+            line((sweep_text.place(grid, cell, ascii, whole=True), BOLD)),
             line((f"rank {ranked}", BEST if cell.rank == 1 else PLAIN)) if cell.rank else (),
             line((sweep_text.state(cell, ascii), style_of(sign))),
             line((f"{cell.done} of {formatting.count(cell.total, 'epoch', ascii=ascii)}", DIM)),
@@ -303,14 +319,14 @@ def _details(
         gap,
     )
     if len(cell.runs) == 1:
-        return [first, *_of_one(of, cell.runs[0], ascii)]
+        return [first, *_single_run_lines(grid, cell.runs[0], ascii)]
     several = formatting.count(len(cell.runs), "run", ascii=ascii)
-    named = [_short(run, ascii) for run in cell.runs]
+    runs = [_run_summary(run, ascii) for run in cell.runs]
     comma = line((", ", DIM))
-    return [first, line((f"{several} here, the best first: ", DIM)) + joined(named, comma)]
+    return [first, line((f"{several} here, the best first: ", DIM)) + joined(runs, comma)]
 
 
-def _short(run: CellRun, ascii: bool) -> Line:
+def _run_summary(run: CellRun, ascii: bool) -> Line:
     sign = STATES[run.state]
     value = formatting.metric(run.value.value, ascii) if run.value is not None else ""
     return joined(
@@ -323,18 +339,18 @@ def _short(run: CellRun, ascii: bool) -> Line:
     )
 
 
-def _of_one(of: Grid, run: CellRun, ascii: bool) -> list[Line]:
+def _single_run_lines(grid: Grid, run: CellRun, ascii: bool) -> list[Line]:
     name = plain(run.name, 24, ascii)
-    metric = plain(of.metric, 40, ascii)
+    metric = plain(grid.metric, 40, ascii)
     course = course_sign(run.course, run.last)
     if run.value is None:
         reached = line((f"{name} has no {metric} yet", DIM))
     else:
         value = formatting.metric(run.value.value, ascii)
-        which = "best" if of.goal is not None else "last"
+        which = "best" if grid.goal is not None else "last"
         reached = line(
             (f"{name}: {which} {metric} {value} in epoch {run.value.epoch}   ", PLAIN),
-            (course.word if of.goal is not None else "", style_of(course)),
+            (course.word if grid.goal is not None else "", style_of(course)),
         )
     lines = [reached]
     if run.stopped is not None:

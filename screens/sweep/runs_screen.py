@@ -45,27 +45,27 @@ class PointRunsScreen(ListScreen):
 
     def show(self, update: Snapshot | None) -> None:
         self.monitor.study.want_written()
-        of = self.monitor.study.of(grid_of(self.choice))
-        cell = of.cells.get(self.at) if of is not None else None
+        grid = self.monitor.study.of(grid_of(self.choice))
+        cell = grid.cells.get(self.at) if grid is not None else None
         room, ascii = self.app.size.width, self.ascii
-        if of is None or cell is None:
+        if grid is None or cell is None:
             self.query_one("#head", StaticLines).show([line(" ", ("Grid", BOLD)), ()])
             self.table.show([], [], [line("  ", "No run has these values now.")])
             self.query_one("#note", StaticLines).show([self.note(0, 0)])
             return
-        several = formatting.count(len(cell.runs), "run", ascii=ascii)
+        run_count = formatting.count(len(cell.runs), "run", ascii=ascii)
         title = line(
-            " ", ("Grid", BOLD), "   ", (sweep_text.place(of, cell, ascii, whole=True), BOLD)
+            " ", ("Grid", BOLD), "   ", (sweep_text.place(grid, cell, ascii, whole=True), BOLD)
         )
-        title += line((f"   {several}, {plain(of.metric, 40, ascii)}", DIM))
+        title += line((f"   {run_count}, {plain(grid.metric, 40, ascii)}", DIM))
         self.query_one("#head", StaticLines).show([title, ()])
-        kept = self.kept(cell.runs, lambda run: run.name.lower())
+        filtered = self.kept(cell.runs, lambda run: run.name.lower())
         specs = _specs(ascii)
         widths = fit_columns(specs, cell.runs, room)
-        rows = [TableRow(run.key, partial(cells, specs, widths, run)) for run in kept]
+        rows = [TableRow(run.key, partial(cells, specs, widths, run)) for run in filtered]
         empty = [line("  ", "No run has this text."), line("  ", ("esc clears", DIM))]
         self.table.show(columns(specs, widths), rows, empty)
-        self.query_one("#note", StaticLines).show([self.note(len(kept), len(cell.runs))])
+        self.query_one("#note", StaticLines).show([self.note(len(filtered), len(cell.runs))])
 
     def open(self, key: str) -> None:
         self.monitor.open_run(key)

@@ -20,7 +20,7 @@ from screens.widgets.lines import StaticLines
 from screens.widgets.matrix import Matrix
 from screens.widgets.spans import BOLD, DIM, Line, joined, line, wrapped
 
-AROUND: Final = 4
+FRAME_LINES: Final = 4
 """Lines that are neither the matrix nor what is told of its cell: two above, the rule, the keys."""
 
 
@@ -55,28 +55,28 @@ class SweepScreen(SnapshotScreen):
 
     def show(self, update: Snapshot | None) -> None:
         self.monitor.study.want_written()
-        of = self.monitor.study.of(grid_of(self.choice))
-        self.query_one(KeyFooter).leave_out(_in_vain(of))
-        if of is None or not of.swept:
-            self._nothing(of, update)
+        grid = self.monitor.study.of(grid_of(self.choice))
+        self.query_one(KeyFooter).leave_out(_unavailable_keys(grid))
+        if grid is None or not grid.swept:
+            self._nothing(grid, update)
             return
         room, ascii = self.app.size.width, self.ascii
-        head = [line(" ") + each for each in sweep_cells.head(of, room - 2, ascii)]
+        head = [line(" ") + text for text in sweep_cells.head(grid, room - 2, ascii)]
         self.query_one("#head", StaticLines).show([*head, ()])
-        lines = self.app.size.height - AROUND - sweep_cells.DETAILS
-        self.matrix.show(sweep_cells.layout(of, room, lines, ascii))
-        if not self._placed and of.best is not None:
+        lines = self.app.size.height - FRAME_LINES - sweep_cells.DETAILS
+        self.matrix.show(sweep_cells.layout(grid, room, lines, ascii))
+        if not self._placed and grid.best is not None:
             # One comes to see the best.
             self._placed = True
-            self.matrix.select(of.best.row, of.best.column)
-        told = sweep_cells.details(of, self.matrix.cursor, room, ascii)
-        self.query_one("#note", StaticLines).show([self._rule(of), *told])
+            self.matrix.select(grid.best.row, grid.best.column)
+        details = sweep_cells.details(grid, self.matrix.cursor, room, ascii)
+        self.query_one("#note", StaticLines).show([self._rule(grid), *details])
 
-    def _rule(self, of: Grid) -> Line:
+    def _rule(self, grid: Grid) -> Line:
         parts = self.remarks()
-        if of.others:
-            parts.append(line((f"{of.others} runs have another value", DIM)))
-        if not of.written:
+        if grid.others:
+            parts.append(line((f"{grid.others} runs have another value", DIM)))
+        if not grid.written:
             dots = "..." if self.ascii else "…"
             parts.append(line((f"reading what the trainings wrote{dots}", DIM)))
         above, below, left, right = self.matrix.outside
@@ -90,18 +90,18 @@ class SweepScreen(SnapshotScreen):
             parts.append(joined(more, line("  ")) + line((" more", DIM)))
         return rule(parts, self.app.size.width, self.ascii)
 
-    def _nothing(self, of: Grid | None, update: Snapshot | None) -> None:
+    def _nothing(self, grid: Grid | None, update: Snapshot | None) -> None:
         """Why there is no grid, and what would make one."""
         room = self.app.size.width
-        reading = of is None or update is None or update.progress.fraction < 1
+        reading = grid is None or update is None or update.progress.fraction < 1
         first = "reading the DAG" if reading else "nothing is swept here"
         title = line(" ", ("Grid", BOLD), "   ", (first, DIM))
         self.query_one("#head", StaticLines).show([title])
         told: list[Line] = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
         if not reading:
             told = []
-            for place, text in enumerate(sweep_text.no_sweep()):
-                told += [()] * (place > 0) + wrapped(text, room - 2, BOLD if not place else DIM, 2)
+            for index, text in enumerate(sweep_text.no_sweep()):
+                told += [()] * (index > 0) + wrapped(text, room - 2, BOLD if not index else DIM, 2)
         self.matrix.show(None, told)
         self.query_one("#note", StaticLines).show([rule(self.remarks(), room, self.ascii)])
 
@@ -114,17 +114,17 @@ class SweepScreen(SnapshotScreen):
 
     @property
     def _shown(self) -> Grid | None:
-        of = self.monitor.study.of(grid_of(self.choice))
-        return of if of is not None and of.swept else None
+        grid = self.monitor.study.of(grid_of(self.choice))
+        return grid if grid is not None and grid.swept else None
 
     def on_matrix_opened(self, event: Matrix.Opened) -> None:
         event.stop()
         self.action_open()
 
     def action_open(self) -> None:
-        of, at = self._shown, self.matrix.cursor
-        cell = of.cells.get(at) if of is not None and at is not None else None
-        if of is None or cell is None:
+        grid, cursor = self._shown, self.matrix.cursor
+        cell = grid.cells.get(cursor) if grid is not None and cursor is not None else None
+        if grid is None or cell is None:
             return
         if len(cell.runs) == 1:
             self.monitor.open_run(cell.runs[0].key)
@@ -132,43 +132,43 @@ class SweepScreen(SnapshotScreen):
             self.monitor.push_screen(PointRunsScreen(self.choice, (cell.row, cell.column)))
 
     def action_swap(self) -> None:
-        of, at = self._shown, self.matrix.cursor
-        if of is None:
+        grid, cursor = self._shown, self.matrix.cursor
+        if grid is None:
             return
-        if of.columns is None:
+        if grid.columns is None:
             self.say("one axis only: there is nothing to swap")
             return
-        self.choice = swapped(of, self.choice)
+        self.choice = swapped(grid, self.choice)
         self._again()
-        if at is not None:
-            self.matrix.select(at[1], at[0])
+        if cursor is not None:
+            self.matrix.select(cursor[1], cursor[0])
 
     def action_pair(self) -> None:
-        of = self._shown
-        if of is None:
+        grid = self._shown
+        if grid is None:
             return
-        if len(choices(of.sweep)) < 2:
+        if len(choices(grid.sweep)) < 2:
             self.say("there are no other variables to choose from")
             return
-        self.choice, self._placed = next_pair(of, self.choice), False
+        self.choice, self._placed = next_pair(grid, self.choice), False
         self._again()
 
     def action_fix(self) -> None:
-        of = self._shown
-        if of is None:
+        grid = self._shown
+        if grid is None:
             return
-        if not of.folded and not of.fixed:
+        if not grid.folded and not grid.fixed:
             self.say("no variable is left over that could be held fixed")
             return
-        self.choice = next_fixed(of, self.choice)
+        self.choice = next_fixed(grid, self.choice)
         self._again()
 
-    def _step_metric(self, by: int) -> None:
-        of = self._shown
-        if of is None or not of.metrics:
+    def _step_metric(self, delta: int) -> None:
+        grid = self._shown
+        if grid is None or not grid.metrics:
             return
-        at = of.metrics.index(of.metric) if of.metric in of.metrics else 0
-        metric = of.metrics[(at + by) % len(of.metrics)]
+        index = grid.metrics.index(grid.metric) if grid.metric in grid.metrics else 0
+        metric = grid.metrics[(index + delta) % len(grid.metrics)]
         self.choice = GridChoice(self.choice.rows, self.choice.columns, self.choice.fixed, metric)
         self._again()
 
@@ -179,12 +179,12 @@ class SweepScreen(SnapshotScreen):
         self._step_metric(-1)
 
 
-def _in_vain(of: Grid | None) -> set[str]:
+def _unavailable_keys(grid: Grid | None) -> set[str]:
     """Keys that would change nothing here, and the way to this screen."""
     names = {"grid"}
-    if of is None or not of.swept:
+    if grid is None or not grid.swept:
         return names | {"open", "swap", "pair", "fix", "next_metric"}
-    names |= {"swap"} if of.columns is None else set()
-    names |= {"pair"} if len(choices(of.sweep)) < 2 else set()
-    names |= {"fix"} if not of.folded and not of.fixed else set()
-    return names | ({"next_metric"} if len(of.metrics) < 2 else set())
+    names |= {"swap"} if grid.columns is None else set()
+    names |= {"pair"} if len(choices(grid.sweep)) < 2 else set()
+    names |= {"fix"} if not grid.folded and not grid.fixed else set()
+    return names | ({"next_metric"} if len(grid.metrics) < 2 else set())

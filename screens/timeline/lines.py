@@ -44,14 +44,14 @@ _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 # --- the first lines ------------------------------------------------------------------------
 
 
-def clock(when: datetime | None, ascii: bool) -> str:
+def clock(time: datetime | None, ascii: bool) -> str:
     """``Mon 2025-11-10 14:00:00``: the day's name, since what stalls does so at weekends."""
-    if when is None:
+    if time is None:
         return formatting.unknown(ascii)
-    return f"{_DAYS[when.weekday()]} {formatting.moment(when, ascii)}"
+    return f"{_DAYS[time.weekday()]} {formatting.moment(time, ascii)}"
 
 
-def stretch(start: datetime | None, end: datetime | None, ascii: bool) -> str:
+def interval_text(start: datetime | None, end: datetime | None, ascii: bool) -> str:
     """From one moment to another, the date once where it is the same."""
     if start is None or end is None:
         return formatting.unknown(ascii)
@@ -60,63 +60,74 @@ def stretch(start: datetime | None, end: datetime | None, ascii: bool) -> str:
     return f"{start:%Y-%m-%d %H:%M:%S} {arrow} {until}"
 
 
-def answer(made: Timeline, cells: int, ascii: bool) -> Line:
+def headline(timeline: Timeline, room: int, ascii: bool) -> Line:
     """When did it stall: what stands still now, else the longest stretch without work, else
     the longest wait."""
     title = line(("Timeline", BOLD), "   ")
-    if made.first is None:
+    if timeline.first is None:
         return title + line(("nothing has happened yet", DIM))
-    if not made.steps:
-        told = f"nothing has run yet, for {formatting.duration(made.length, ascii)}"
-        return title + line((told, ALARM if made.waits else NOTE))
+    if not timeline.steps:
+        text = f"nothing has run yet, for {formatting.duration(timeline.length, ascii)}"
+        return title + line((text, ALARM if timeline.waits else NOTE))
     # What follows upon another within the second does not stand.
-    if made.steps[-1].jobs == 0 and made.waits and made.length - made.steps[-1].at >= 1:
-        return title + _stands(made.steps[-1], made, cells, ascii)
-    if made.stalls:
-        return title + _stalled(made.stalls, cells, ascii)
+    if (
+        timeline.steps[-1].jobs == 0
+        and timeline.waits
+        and timeline.length - timeline.steps[-1].at >= 1
+    ):
+        return title + _stalled_now(timeline.steps[-1], timeline, room, ascii)
+    if timeline.stalls:
+        return title + _past_stalls(timeline.stalls, room, ascii)
     busy = line(("something ran all the time", GOOD))
-    return title + joined((busy, _waited(made, ascii)), line("   "))
+    return title + joined((busy, _longest_wait(timeline, ascii)), line("   "))
 
 
-def _stands(over: CountStep, made: Timeline, cells: int, ascii: bool) -> Line:
+def _stalled_now(last_step: CountStep, timeline: Timeline, room: int, ascii: bool) -> Line:
     counts = dict.fromkeys((State.HELD, State.IDLE), 0)
-    for wait in made.waits:
+    for wait in timeline.waits:
         counts[wait.span.state] = counts.get(wait.span.state, 0) + 1
     waiting = ", ".join(f"{n} {STATES[state].word}" for state, n in counts.items() if n)
-    lasted = formatting.duration(made.length - over.at, ascii)
-    told: Line = line((f"nothing runs for {lasted}", ALARM))
-    since: Line = line((", since ", DIM), clock(over.time, ascii))
-    who: Line = line((f": {waiting}", NOTE))
-    return first_that_fits((told + since + who, told + who, told), cells - 11)
+    lasted = formatting.duration(timeline.length - last_step.at, ascii)
+    duration: Line = line((f"nothing runs for {lasted}", ALARM))
+    since: Line = line((", since ", DIM), clock(last_step.time, ascii))
+    jobs: Line = line((f": {waiting}", NOTE))
+    return first_that_fits((duration + since + jobs, duration + jobs, duration), room - 11)
 
 
-def _stalled(stalls: Sequence[Stall], cells: int, ascii: bool) -> Line:
+def _past_stalls(stalls: Sequence[Stall], room: int, ascii: bool) -> Line:
     worst = max(stalls, key=lambda stall: stall.seconds)
     lasted = formatting.duration(worst.seconds, ascii)
-    told: Line = line((f"nothing ran for {lasted}", NOTE))
-    when: Line = line(", ", stretch(worst.start, worst.end, ascii))
+    duration: Line = line((f"nothing ran for {lasted}", NOTE))
+    when: Line = line(", ", interval_text(worst.start, worst.end, ascii))
     began: Line = line((" from ", DIM), f"{worst.start:%m-%d %H:%M}")
     if len(stalls) == 1:
-        return first_that_fits((told + when, told + began, told), cells - 11)
+        return first_that_fits((duration + when, duration + began, duration), room - 11)
     total = formatting.duration(sum(stall.seconds for stall in stalls), ascii)
     times = formatting.number(len(stalls), ascii)
     rest: Line = line((f" (longest of {times} times, {total} in all)", DIM))
     short: Line = line((f" (of {total} in all)", DIM))
     return first_that_fits(
-        (told + when + rest, told + when + short, told + when, told + began, told), cells - 11
+        (
+            duration + when + rest,
+            duration + when + short,
+            duration + when,
+            duration + began,
+            duration,
+        ),
+        room - 11,
     )
 
 
-def _waited(made: Timeline, ascii: bool) -> Line:
-    if made.waits:
-        wait = made.waits[0]
-        return _wait(wait, ascii) + line((" so far", DIM))
-    if made.longest_wait is not None:
-        return line(("longest wait: ", DIM)) + _wait(made.longest_wait, ascii)
+def _longest_wait(timeline: Timeline, ascii: bool) -> Line:
+    if timeline.waits:
+        wait = timeline.waits[0]
+        return _wait_text(wait, ascii) + line((" so far", DIM))
+    if timeline.longest_wait is not None:
+        return line(("longest wait: ", DIM)) + _wait_text(timeline.longest_wait, ascii)
     return ()
 
 
-def _wait(wait: Wait, ascii: bool) -> Line:
+def _wait_text(wait: Wait, ascii: bool) -> Line:
     lasted = formatting.duration(wait.span.seconds, ascii)
     return line(
         (plain(wait.lane.name, 24, ascii), BOLD),
@@ -125,31 +136,31 @@ def _wait(wait: Wait, ascii: bool) -> Line:
     )
 
 
-def totals(made: Timeline, ascii: bool) -> Line:
+def totals(timeline: Timeline, ascii: bool) -> Line:
     """How many ran at a time: at most, and in the mean over the whole length."""
-    if made.length <= 0:
+    if timeline.length <= 0:
         return ()
     dot: Line = line((" - " if ascii else " · ", DIM))
     parts = []
-    for name, most, seconds in (
-        ("GPUs", made.max_gpus, made.gpu_seconds),
-        ("jobs", made.max_jobs, made.job_seconds),
+    for name, maximum, seconds in (
+        ("GPUs", timeline.max_gpus, timeline.gpu_seconds),
+        ("jobs", timeline.max_jobs, timeline.job_seconds),
     ):
-        mean = f"{seconds / made.length:.2f}"
+        mean = f"{seconds / timeline.length:.2f}"
         parts.append(
-            line((f"{name} at a time ", DIM), f"{most}", (" max, ", DIM), mean, (" mean", DIM))
+            line((f"{name} at a time ", DIM), f"{maximum}", (" max, ", DIM), mean, (" mean", DIM))
         )
     return joined(parts, dot)
 
 
 def legend(
-    signs: Sequence[Symbol], kinds: Container[CellKind], cells: int, ascii: bool, sites: bool
+    signs: Sequence[Symbol], kinds: Container[CellKind], room: int, ascii: bool, sites: bool
 ) -> list[Line]:
     """What the textures mean: of work first, then of waiting as far as there is such."""
-    rest = (CellKind.MOVING, CellKind.IDLE, CellKind.HELD, CellKind.STOPPED)
-    told = [_key(sign, ascii, letter=sites) for sign in signs]
-    told += [_key(SIGNS[kind], ascii) for kind in rest if kind in kinds]
-    return packed(told, line("  "), cells)
+    waiting_kinds = (CellKind.MOVING, CellKind.IDLE, CellKind.HELD, CellKind.STOPPED)
+    keys = [_key(sign, ascii, letter=sites) for sign in signs]
+    keys += [_key(SIGNS[kind], ascii) for kind in waiting_kinds if kind in kinds]
+    return packed(keys, line("  "), room)
 
 
 def _key(sign: Symbol, ascii: bool, letter: bool = False) -> Line:
@@ -161,26 +172,26 @@ def _key(sign: Symbol, ascii: bool, letter: bool = False) -> Line:
 
 
 def lane_line(
-    cells: Sequence[Cell], cursor: int | None, selected: bool, known: int | None, ascii: bool
+    cells: Sequence[Cell], cursor: int | None, selected: bool, known_until: int | None, ascii: bool
 ) -> Line:
     """A lane. ``cursor``: the cell that the cursor in time is in; in the row under the other
     cursor it covers what is there. Cells behind ``known`` were not known then: they are a
     shadow of themselves."""
     spans: list[tuple[str, TextStyle]] = []
-    for at, (character, sign) in enumerate(cells):
-        how = DIM if sign is None else style_of(sign)
-        if sign is not None and known is not None and at > known:
-            waits = sign in _WAITING
-            character, how = ((":", ".") if ascii else ("╌", "·"))[waits], DIM
-        if at == cursor and selected:
-            character, how = "|" if ascii else "┃", CURSOR
-        elif at == cursor and sign is None:
-            character, how = "|" if ascii else "│", DIM
-        how = texture(how)
-        if spans and spans[-1][1] == how:
-            spans[-1] = (spans[-1][0] + character, how)
+    for index, (character, sign) in enumerate(cells):
+        style = DIM if sign is None else style_of(sign)
+        if sign is not None and known_until is not None and index > known_until:
+            is_waiting = sign in _WAITING
+            character, style = ((":", ".") if ascii else ("╌", "·"))[is_waiting], DIM
+        if index == cursor and selected:
+            character, style = "|" if ascii else "┃", CURSOR
+        elif index == cursor and sign is None:
+            character, style = "|" if ascii else "│", DIM
+        style = texture(style)
+        if spans and spans[-1][1] == style:
+            spans[-1] = (spans[-1][0] + character, style)
         else:
-            spans.append((character, how))
+            spans.append((character, style))
     return line(*spans)
 
 
@@ -200,7 +211,7 @@ def chart(
     indent: int,
     unit: str,
     cursor: int | None,
-    known: int | None,
+    known_until: int | None,
     ascii: bool,
 ) -> list[Line]:
     """How many ran at a time, under the lanes: ``height`` lines with a scale at the left."""
@@ -209,31 +220,34 @@ def chart(
     top = ceiling(columns)
     unit = unit.removesuffix("s") if top == 1 else unit
     lines = []
-    for at, row in enumerate(stacked_rows(columns, top, height, ascii)):
-        label = f"{top} {unit}" if at == 0 else "0" if at == height - 1 else ""
+    for index, row in enumerate(stacked_rows(columns, top, height, ascii)):
+        label = f"{top} {unit}" if index == 0 else "0" if index == height - 1 else ""
         if len(label) > indent - 2:
             label = f"{top}"
         left: Line = line((f"{label:>{indent - 1}} ", DIM))
-        lines.append(left + lane_line(row, cursor, False, known, ascii))
+        lines.append(left + lane_line(row, cursor, False, known_until, ascii))
     return lines
 
 
 # --- the cursor -----------------------------------------------------------------------------
 
 
-def around(made: Timeline, at: float, ascii: bool) -> Line:
+def cursor_moment(timeline: Timeline, at: float, ascii: bool) -> Line:
     """The moment under the cursor, and how the whole ensemble stood then."""
-    step = made.step(at)
+    step = timeline.step(at)
     jobs, gpus = (0, 0) if step is None else (step.jobs, step.gpus)
-    ran = "nothing ran"
+    activity = "nothing ran"
     if jobs:
-        told = formatting.count(gpus, "GPU", ascii=ascii) if made.max_gpus else ""
-        of = formatting.count(jobs, "job", ascii=ascii)
-        ran = f"{told} in {of} ran" if told else f"{of} ran"
-    counts = in_queue(made, at)
-    others = (State.TRANSFERRING_INPUT, State.IDLE, State.HELD)
-    parts = [line((clock(made.moment(at), ascii), BOLD)), line((ran, MOVING if jobs else NOTE))]
-    for state in others:
+        gpu_text = formatting.count(gpus, "GPU", ascii=ascii) if timeline.max_gpus else ""
+        job_text = formatting.count(jobs, "job", ascii=ascii)
+        activity = f"{gpu_text} in {job_text} ran" if gpu_text else f"{job_text} ran"
+    counts = in_queue(timeline, at)
+    shown_states = (State.TRANSFERRING_INPUT, State.IDLE, State.HELD)
+    parts = [
+        line((clock(timeline.moment(at), ascii), BOLD)),
+        line((activity, MOVING if jobs else NOTE)),
+    ]
+    for state in shown_states:
         n = counts.get(state, 0)
         if n:
             sign = STATES[state]
@@ -242,11 +256,11 @@ def around(made: Timeline, at: float, ascii: bool) -> Line:
 
 
 def doing(
-    made: Timeline,
+    timeline: Timeline,
     lane: Lane,
     at: float,
-    then: bool,
-    cells: int,
+    historical: bool,
+    room: int,
     ascii: bool,
     rescue: int | None = None,
 ) -> Line:
@@ -257,78 +271,79 @@ def doing(
     if not lane.spans and lane.state is State.COMPLETED:
         return name + line((formatting.done_without_job(rescue), DIM))
     if not spans:
-        return name + line((_between(made, lane, at, then, ascii), DIM))
+        return name + line((_between(timeline, lane, at, historical, ascii), DIM))
     span = spans[0]
-    what = name + _what(span, ascii)
+    state = name + _state_text(span, ascii)
     lasted = line((" for ", DIM), formatting.duration(at - span.at, ascii))
     since = line((" since ", DIM), f"{span.start:%m-%d %H:%M:%S}")
-    of: Line = ()
-    if not then:
-        of = (
+    total: Line = ()
+    if not historical:
+        total = (
             line((" and still", DIM))
             if span.end is None
             else line((" of ", DIM), formatting.duration(span.seconds, ascii))
         )
-    came = _came(span, then, ascii)
+    outcome = _outcome_text(span, historical, ascii)
     more: Line = line((f"   +{len(spans) - 1} more", DIM)) if len(spans) > 1 else ()
     return first_that_fits(
         (
-            what + since + lasted + of + came + more,
-            what + lasted + of + came + more,
-            what + lasted + of + came,
-            what + lasted + of,
-            what,
+            state + since + lasted + total + outcome + more,
+            state + lasted + total + outcome + more,
+            state + lasted + total + outcome,
+            state + lasted + total,
+            state,
         ),
-        cells,
+        room,
     )
 
 
-def _what(span: TimelineSpan, ascii: bool) -> Line:
+def _state_text(span: TimelineSpan, ascii: bool) -> Line:
     sign = STATES[span.state]
-    told = line((sign.text(ascii), style_of(sign)))
+    text = line((sign.text(ascii), style_of(sign)))
     if span.epoch is not None:
-        side: Line = () if span.training else line((" side node of", DIM))
-        told += side + line((" epoch ", DIM), str(span.epoch))
-    ran = span.execution
-    if ran is not None:
-        told += line((" at ", DIM), plain(ran.site, 24, ascii) if ran.site else "unknown site")
-        told += line(" ", (formatting.gpus(ran.gpu, ran.gpus, ascii), DIM))
-        told += line((f" try {ran.attempt}", DIM)) if ran.attempt > 1 else ()
+        prefix: Line = () if span.training else line((" side node of", DIM))
+        text += prefix + line((" epoch ", DIM), str(span.epoch))
+    execution = span.execution
+    if execution is not None:
+        text += line(
+            (" at ", DIM), plain(execution.site, 24, ascii) if execution.site else "unknown site"
+        )
+        text += line(" ", (formatting.gpus(execution.gpu, execution.gpus, ascii), DIM))
+        text += line((f" try {execution.attempt}", DIM)) if execution.attempt > 1 else ()
     if span.why:
-        told += line((f": {plain(span.why, 48, ascii)}", NOTE))
-    return told
+        text += line((f": {plain(span.why, 48, ascii)}", NOTE))
+    return text
 
 
-def _came(span: TimelineSpan, then: bool, ascii: bool) -> Line:
-    ran = span.execution
-    if ran is None or then or ran.end is None:
+def _outcome_text(span: TimelineSpan, historical: bool, ascii: bool) -> Line:
+    execution = span.execution
+    if execution is None or historical or execution.end is None:
         return ()
-    sign = OUTCOMES[ran.outcome]
+    sign = OUTCOMES[execution.outcome]
     return line((", then ", DIM), (sign.text(ascii), style_of(sign)))
 
 
-def _between(made: Timeline, lane: Lane, at: float, then: bool, ascii: bool) -> str:
-    before, after = lane.before(at), lane.after(at)
-    if before is None:
-        if after is None or then:
+def _between(timeline: Timeline, lane: Lane, at: float, historical: bool, ascii: bool) -> str:
+    previous, following = lane.before(at), lane.after(at)
+    if previous is None:
+        if following is None or historical:
             return "not submitted yet" if lane.spans else "never submitted"
-        wait = formatting.duration(after.at - at, ascii)
+        wait = formatting.duration(following.at - at, ascii)
         return f"not submitted yet: that comes {wait} later"
-    ended = f"nothing in the queue since {before.end:%m-%d %H:%M:%S}" if before.end else ""
-    lasted = formatting.duration(at - before.until, ascii)
-    last = "" if before.epoch is None else f"; epoch {before.epoch} was the last"
-    if after is None and not then and lane.state is State.COMPLETED and before.end:
+    ended = f"nothing in the queue since {previous.end:%m-%d %H:%M:%S}" if previous.end else ""
+    lasted = formatting.duration(at - previous.until, ascii)
+    last = "" if previous.epoch is None else f"; epoch {previous.epoch} was the last"
+    if following is None and not historical and lane.state is State.COMPLETED and previous.end:
         word = "done" if lane.sign is None else lane.sign.word
-        return f"{word} since {before.end:%m-%d %H:%M:%S}, for {lasted}{last}"
-    if after is not None and not then:
-        return (
-            f"{ended}, for {lasted} of {formatting.duration(after.at - before.until, ascii)}{last}"
-        )
+        return f"{word} since {previous.end:%m-%d %H:%M:%S}, for {lasted}{last}"
+    if following is not None and not historical:
+        gap = formatting.duration(following.at - previous.until, ascii)
+        return f"{ended}, for {lasted} of {gap}{last}"
     return f"{ended}, for {lasted}{last}"
 
 
 def scale(window: VisibleWindow, ascii: bool) -> Line:
     """How much time one cell is: the highest number at a time is seldom that of a whole cell."""
-    each = window.each
-    told = f"{each:.2g} s" if each < 10 else formatting.duration(each, ascii)
-    return line((f"a cell is {told}, its bar the mean", DIM))
+    seconds = window.each
+    text = f"{seconds:.2g} s" if seconds < 10 else formatting.duration(seconds, ascii)
+    return line((f"a cell is {text}, its bar the mean", DIM))

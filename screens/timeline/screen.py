@@ -66,7 +66,7 @@ OUTCOMES: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKind.
 class _View:
     """What is drawn: made anew only when it differs."""
 
-    made: Timeline
+    timeline: Timeline
     window: VisibleWindow
     sites: bool
     gpus: bool
@@ -92,8 +92,8 @@ class TimelineScreen(ListScreen):
         self._view: _View | None = None
         self._lanes: dict[str, list[Cell]] = {}
         self._labels: dict[str, str] = {}
-        self._listed: Memo[Rows] = Memo()
-        self._named: Memo[int] = Memo()
+        self._row_memo: Memo[Rows] = Memo()
+        self._name_width: Memo[int] = Memo()
         self._signs: dict[str | None, Symbol] = {}
         self._columns: list[Stack] | None = []
         self._kinds: frozenset[CellKind] = frozenset()
@@ -117,166 +117,172 @@ class TimelineScreen(ListScreen):
         return self.monitor.present_study.of(timeline)
 
     def show(self, update: Snapshot | None) -> None:
-        made = self.made
-        if made is None or made.first is None:
-            self._nothing(made, update)
+        present = self.made
+        if present is None or present.first is None:
+            self._nothing(present, update)
             return
         moment = self.monitor.travel.moment
         if moment is not None:
-            self.at = made.seconds(moment)
-        then = made if moment is None else self.monitor.study.of(timeline) or made
-        kept = self.kept(made.lanes, _text)
-        names = self._named(partial(self._name_cells, made), made)
-        window = self._window(made, self.app.size.width - MARGIN - names - GAP - 1)
-        self._draw(made, window)
-        head = self._head(then)
-        note = self._note_lines(made, kept, moment is not None)
+            self.at = present.seconds(moment)
+        shown = present if moment is None else self.monitor.study.of(timeline) or present
+        filtered = self.kept(present.lanes, _text)
+        names = self._name_width(partial(self._name_cells, present), present)
+        window = self._window(present, self.app.size.width - MARGIN - names - GAP - 1)
+        self._draw(present, window)
+        head = self._head(shown)
+        note = self._note_lines(present, filtered, moment is not None)
         self.query_one("#head", StaticLines).show(head)
-        chart, roomy = self._share_room(len(head), len(note), len(kept), moment is not None)
-        cursor = max(0, min(window.cells - 1, window.cell(self._cursor(made))))
-        known = None if moment is None else cursor
+        chart, roomy = self._share_room(len(head), len(note), len(filtered), moment is not None)
+        cursor = max(0, min(window.cells - 1, window.cell(self._cursor(present))))
+        known_until = None if moment is None else cursor
         columns = [
             TableColumn("RUN", names),
             TableColumn(
-                timeline_lines.axis_line(axis(made, window, self.ascii), cursor, self.ascii),
+                timeline_lines.axis_line(axis(present, window, self.ascii), cursor, self.ascii),
                 window.cells,
             ),
         ]
-        rows = self._listed(
-            partial(self._rows, kept, then, names, cursor, known, roomy),
-            *(self._view, then, names, cursor, known, roomy),
+        rows = self._row_memo(
+            partial(self._rows, filtered, shown, names, cursor, known_until, roomy),
+            *(self._view, shown, names, cursor, known_until, roomy),
             *(self.wanted, self.order, self.reversed),
         )
-        self.table.show(columns, rows, self._empty(made))
-        unit = "GPUs" if self._gpus(made) else "jobs"
+        self.table.show(columns, rows, self._empty(present))
+        unit = "GPUs" if self._gpus(present) else "jobs"
         indent = MARGIN + names + GAP
-        drawn: list[Line] = [()] * chart
+        chart_lines: list[Line] = [()] * chart
         if self._columns is not None:
-            drawn = timeline_lines.chart(
-                self._columns, chart, indent, unit, cursor, known, self.ascii
+            chart_lines = timeline_lines.chart(
+                self._columns, chart, indent, unit, cursor, known_until, self.ascii
             )
-        self.query_one("#chart", StaticLines).show(drawn)
+        self.query_one("#chart", StaticLines).show(chart_lines)
         # What is under the cursor is known when the table has its rows.
-        self.query_one("#note", StaticLines).show(self._note_lines(made, kept, moment is not None))
+        self.query_one("#note", StaticLines).show(
+            self._note_lines(present, filtered, moment is not None)
+        )
 
-    def _nothing(self, made: Timeline | None, update: Snapshot | None) -> None:
+    def _nothing(self, timeline: Timeline | None, update: Snapshot | None) -> None:
         self.query_one("#chart", StaticLines).show([])
-        waits = made is None or update is None or update.progress.fraction < 1
-        first = ("", DIM) if waits else ("nothing has happened yet", DIM)
-        self.query_one("#head", StaticLines).show([line(" ", ("Timeline", BOLD), "   ", first), ()])
-        if waits:
-            told = [line("  ", ("The times of all jobs are being added up.", DIM))]
+        reading = timeline is None or update is None or update.progress.fraction < 1
+        status = ("", DIM) if reading else ("nothing has happened yet", DIM)
+        self.query_one("#head", StaticLines).show(
+            [line(" ", ("Timeline", BOLD), "   ", status), ()]
+        )
+        if reading:
+            text = [line("  ", ("The times of all jobs are being added up.", DIM))]
         else:
-            told = [
+            text = [
                 line("  ", "No job has an event yet."),
                 line("  ", ("Each run gets a lane here when its first job is submitted.", DIM)),
             ]
-        self.table.show([], [], told)
+        self.table.show([], [], text)
         self.query_one("#note", StaticLines).show([self.note(0, 0)])
 
-    def _head(self, then: Timeline) -> list[Line]:
+    def _head(self, shown: Timeline) -> list[Line]:
         room, ascii = self.app.size.width - 2, self.ascii
         signs = list(self._signs.values()) if self.sites else list(OUTCOMES)
-        keys = timeline_lines.legend(signs, self._kinds, room, ascii, self.sites)
-        most = 3 if self.app.size.height >= ROOMY_LINES else 2 if self.sites else 1
+        legend = timeline_lines.legend(signs, self._kinds, room, ascii, self.sites)
+        legend_lines = 3 if self.app.size.height >= ROOMY_LINES else 2 if self.sites else 1
         blank: list[Line] = [()] if self.app.size.height >= ROOMY_LINES else []
-        lines = [timeline_lines.answer(then, room, ascii), timeline_lines.totals(then, ascii)]
-        return [*(line(" ") + each for each in (*lines, *keys[:most])), *blank]
+        lines = [timeline_lines.headline(shown, room, ascii), timeline_lines.totals(shown, ascii)]
+        return [*(line(" ") + text for text in (*lines, *legend[:legend_lines])), *blank]
 
-    def _note_lines(self, made: Timeline, kept: Sequence[Lane], then: bool) -> list[Line]:
+    def _note_lines(
+        self, timeline: Timeline, filtered: Sequence[Lane], historical: bool
+    ) -> list[Line]:
         ascii, room = self.ascii, self.app.size.width - 2
-        window = self._view.window if self._view is not None else whole(made, 1)
-        note = self.note(len(kept), len(made.lanes), [timeline_lines.scale(window, ascii)])
-        at = self._cursor(made)
-        under = next((lane for lane in kept if lane.key == self.table.cursor), None)
+        window = self._view.window if self._view is not None else whole(timeline, 1)
+        note = self.note(len(filtered), len(timeline.lanes), [timeline_lines.scale(window, ascii)])
+        at = self._cursor(timeline)
+        selected = next((lane for lane in filtered if lane.key == self.table.cursor), None)
         doing: Line = ()
-        if under is not None:
+        if selected is not None:
             status = self.monitor.picture.status if self.monitor.picture else None
             dags = {dag.file: dag.rescue for dag in (status.dags if status else ())}
-            rescue = dags.get(under.dag)
-            doing = timeline_lines.doing(made, under, at, then, room, ascii, rescue)
-        lines = [timeline_lines.around(made, at, ascii), doing]
-        return [note, *(line(" ") + crop(each, room, ascii) for each in lines)]
+            rescue = dags.get(selected.dag)
+            doing = timeline_lines.doing(timeline, selected, at, historical, room, ascii, rescue)
+        lines = [timeline_lines.cursor_moment(timeline, at, ascii), doing]
+        return [note, *(line(" ") + crop(text, room, ascii) for text in lines)]
 
-    def _empty(self, made: Timeline) -> list[Line]:
-        if made.lanes:
+    def _empty(self, timeline: Timeline) -> list[Line]:
+        if timeline.lanes:
             return [line("  ", "No run has this text."), line("  ", ("esc clears", DIM))]
         return [line("  ", ("No DAG here has runs.", DIM))]
 
-    def _name_cells(self, made: Timeline) -> int:
-        names = (width(line(plain(lane.name, NAME_CELLS, self.ascii))) for lane in made.lanes)
+    def _name_cells(self, timeline: Timeline) -> int:
+        names = (width(line(plain(lane.name, NAME_CELLS, self.ascii))) for lane in timeline.lanes)
         return 2 + max((*names, 5), default=5)
 
     def _share_room(self, head: int, note: int, rows: int, banner: bool) -> tuple[int, bool]:
         """Lines for the chart, and whether each lane has a second line."""
-        left = self.app.size.height - head - note - 2 - banner
-        roomy = 2 * rows + CHART_LINES <= left
-        wanted = rows * (2 if roomy else 1)
-        least = min(CHART_LINES, max(0, left - 4))
-        lanes = max(3, min(wanted, left - least))
+        free = self.app.size.height - head - note - 2 - banner
+        roomy = 2 * rows + CHART_LINES <= free
+        lane_lines = rows * (2 if roomy else 1)
+        least = min(CHART_LINES, max(0, free - 4))
+        lanes = max(3, min(lane_lines, free - least))
         if self.table.styles.height is None or self.table.styles.height.value != lanes + 1:
             self.table.styles.height = lanes + 1
-        return max(0, min(CHART_MOST, left - lanes - (roomy and lanes + CHART_MOST < left))), roomy
+        return max(0, min(CHART_MOST, free - lanes - (roomy and lanes + CHART_MOST < free))), roomy
 
     # --- drawing ----------------------------------------------------------------------------
 
-    def _gpus(self, made: Timeline) -> bool:
-        return made.max_gpus > 0 if self.gpus is None else self.gpus
+    def _gpus(self, timeline: Timeline) -> bool:
+        return timeline.max_gpus > 0 if self.gpus is None else self.gpus
 
     def _rows(
         self,
-        kept: Sequence[Lane],
-        then: Timeline,
+        filtered: Sequence[Lane],
+        shown: Timeline,
         names: int,
         cursor: int,
-        known: int | None,
+        known_until: int | None,
         roomy: bool,
     ) -> Rows:
-        states = {lane.key: lane for lane in then.lanes}
+        states = {lane.key: lane for lane in shown.lanes}
 
-        def made(at: int) -> TableRow:
-            known_then = states.get(kept[at].key)
-            state = None if known_then is None else known_then.state
-            sign = None if known_then is None else known_then.sign
-            lane = replace(kept[at], state=state, sign=sign)
-            cells = partial(self._cells, lane, names, cursor, known)
+        def table_row(index: int) -> TableRow:
+            earlier_lane = states.get(filtered[index].key)
+            state = None if earlier_lane is None else earlier_lane.state
+            sign = None if earlier_lane is None else earlier_lane.sign
+            lane = replace(filtered[index], state=state, sign=sign)
+            cells = partial(self._cells, lane, names, cursor, known_until)
             below = (line((self._label(lane), DIM)) or line(" ")) if roomy else ()
             return TableRow(lane.key, cells, below, MARGIN + names + GAP)
 
-        return Rows([lane.key for lane in kept], [2 if roomy else 1] * len(kept), made)
+        return Rows([lane.key for lane in filtered], [2 if roomy else 1] * len(filtered), table_row)
 
-    def _draw(self, made: Timeline, window: VisibleWindow) -> None:
+    def _draw(self, timeline: Timeline, window: VisibleWindow) -> None:
         """Forget what was drawn for something else; lanes are drawn when they are in view."""
-        view, before = _View(made, window, self.sites, self._gpus(made)), self._view
-        known = before is not None and before.made is made
-        if known and view == before:
+        view, previous = _View(timeline, window, self.sites, self._gpus(timeline)), self._view
+        same_timeline = previous is not None and previous.timeline is timeline
+        if same_timeline and view == previous:
             return
         self._view, self._lanes, self._labels = view, {}, {}
-        if not known:
-            self._signs = site_signs(made.sites)
-            self._kinds = kinds_beside(made)
+        if not same_timeline:
+            self._signs = site_signs(timeline.sites)
+            self._kinds = kinds_beside(timeline)
         order = list(self._signs.values()) if self.sites else list(OUTCOMES)
-        work = partial(stacks, made, window, self._sign_of, order, view.gpus)
-        if len(made.ran) <= AT_ONCE:
+        work = partial(stacks, timeline, window, self._sign_of, order, view.gpus)
+        if len(timeline.ran) <= AT_ONCE:
             self._columns = work()
             return
         self._columns = None
-        stack = partial(self._stack, view, work)
+        stack = partial(self._compute_stacks, view, work)
         # Without a description the worker makes one: the repr of all spans there are.
         self.run_worker(
             stack, thread=True, exclusive=True, group="chart", description="how many ran at a time"
         )
 
-    def _stack(self, view: _View, work: Callable[[], list[Stack]]) -> None:
+    def _compute_stacks(self, view: _View, work: Callable[[], list[Stack]]) -> None:
         """Called in a thread."""
         try:
-            made = work()
+            columns = work()
         except Exception as error:
             self.monitor.call_later(self.monitor.tell_mishap, "the chart failed", error)
             return
-        self.call_later(self._stacked, view, made)
+        self.call_later(self._show_stacks, view, columns)
 
-    def _stacked(self, view: _View, columns: list[Stack]) -> None:
+    def _show_stacks(self, view: _View, columns: list[Stack]) -> None:
         if self._view is view:
             self._columns = columns
             self._again()
@@ -290,14 +296,16 @@ class TimelineScreen(ListScreen):
             self._labels[lane.key] = epoch_labels(lane, self._view.window)
         return self._labels.get(lane.key, "")
 
-    def _cells(self, lane: Lane, names: int, cursor: int, known: int | None) -> tuple[Line, Line]:
+    def _cells(
+        self, lane: Lane, names: int, cursor: int, known_until: int | None
+    ) -> tuple[Line, Line]:
         if lane.key not in self._lanes and self._view is not None:
-            drawn = lane_cells(lane, self._view.window, self._sign_of)
+            lane_cell_list = lane_cells(lane, self._view.window, self._sign_of)
             signs = self._signs.values() if self.sites else ()
-            self._lanes[lane.key] = lettered(drawn, self.ascii, signs)
+            self._lanes[lane.key] = lettered(lane_cell_list, self.ascii, signs)
         selected = lane.key == self.table.cursor
         bar = timeline_lines.lane_line(
-            self._lanes.get(lane.key, ()), cursor, selected, known, self.ascii
+            self._lanes.get(lane.key, ()), cursor, selected, known_until, self.ascii
         )
         sign = lane.sign or (None if lane.state is None else STATES[lane.state])
         mark = ("  ", DIM) if sign is None else (f"{sign.mark(self.ascii)} ", style_of(sign))
@@ -306,50 +314,50 @@ class TimelineScreen(ListScreen):
 
     # --- where the cursor is ----------------------------------------------------------------
 
-    def _cursor(self, made: Timeline) -> float:
+    def _cursor(self, timeline: Timeline) -> float:
         """Seconds since the first moment; at the end it goes along with it."""
-        return made.length if self.at is None else max(0.0, min(self.at, made.length))
+        return timeline.length if self.at is None else max(0.0, min(self.at, timeline.length))
 
-    def _window(self, made: Timeline, cells: int) -> VisibleWindow:
+    def _window(self, timeline: Timeline, cells: int) -> VisibleWindow:
         """What is in view: everything, or what was zoomed to, the cursor in it."""
-        full = whole(made, max(10, cells))
+        full = whole(timeline, max(10, cells))
         if self.zoom is None or self.zoom[1] >= full.each:
             self.zoom = None
             return full
-        start, each = self.zoom
-        length, at = each * full.cells, self._cursor(made)
+        start, cell_seconds = self.zoom
+        length, at = cell_seconds * full.cells, self._cursor(timeline)
         if not start <= at <= start + length:
             start = at - length / 2
         start = max(0.0, min(start, full.end - length))
-        self.zoom = (start, each)
-        return VisibleWindow(start, each, full.cells)
+        self.zoom = (start, cell_seconds)
+        return VisibleWindow(start, cell_seconds, full.cells)
 
     def _go(self, at: float) -> None:
         """The cursor to this moment; in the past, all screens with it."""
-        made = self.made
-        if made is None or made.first is None:
+        timeline = self.made
+        if timeline is None or timeline.first is None:
             return
         self._said = ""
-        at = max(0.0, min(at, made.length))
-        self.at = None if at >= made.length else at
+        at = max(0.0, min(at, timeline.length))
+        self.at = None if at >= timeline.length else at
         travel = self.monitor.travel
-        moment = made.moment(at)
+        moment = timeline.moment(at)
         if travel.away and self.at is None:
             travel.come_back()
         elif travel.away and moment is not None:
             travel.go(moment)
         self._again()
 
-    def _by_cells(self, cells: int) -> None:
-        made, view = self.made, self._view
-        if made is None or view is None:
+    def _by_cells(self, count: int) -> None:
+        timeline, view = self.made, self._view
+        if timeline is None or view is None:
             return
         step = nice_step(view.window.each)
-        here = self._cursor(made)
-        there = snapped(made, here + cells * view.window.each, step)
-        if (there - here) * cells <= 0:
-            there = here + (step if cells > 0 else -step)
-        self._go(there)
+        current = self._cursor(timeline)
+        target = snapped(timeline, current + count * view.window.each, step)
+        if (target - current) * count <= 0:
+            target = current + (step if count > 0 else -step)
+        self._go(target)
 
     def action_before(self) -> None:
         self._by_cells(-1)
@@ -366,49 +374,49 @@ class TimelineScreen(ListScreen):
     def action_far_after(self) -> None:
         self._by_cells(self._tenth())
 
-    def _under(self) -> Lane | None:
+    def _selected_lane(self) -> Lane | None:
         lanes = () if self.made is None else self.made.lanes
         return next((lane for lane in lanes if lane.key == self.table.cursor), None)
 
     def action_change_before(self) -> None:
-        lane, made = self._under(), self.made
-        if lane is not None and made is not None:
-            earlier = [at for at in lane.changes if at < self._cursor(made) - 1e-6]
+        lane, timeline = self._selected_lane(), self.made
+        if lane is not None and timeline is not None:
+            earlier = [at for at in lane.changes if at < self._cursor(timeline) - 1e-6]
             if earlier:
                 self._go(earlier[-1])
             else:
                 self.say("nothing happened to this run before")
 
     def action_change_after(self) -> None:
-        lane, made = self._under(), self.made
-        if lane is not None and made is not None:
-            later = [at for at in lane.changes if at > self._cursor(made) + 1e-6]
+        lane, timeline = self._selected_lane(), self.made
+        if lane is not None and timeline is not None:
+            later = [at for at in lane.changes if at > self._cursor(timeline) + 1e-6]
             if later:
                 self._go(later[0])
             else:
                 self.say("nothing happened to this run after")
 
     def action_stall(self) -> None:
-        made = self.made
-        if made is None:
+        timeline = self.made
+        if timeline is None:
             return
-        worst = max(made.stalls, key=lambda stall: stall.seconds, default=None)
+        worst = max(timeline.stalls, key=lambda stall: stall.seconds, default=None)
         if worst is None:
             self.say("there was always something running")
         else:
             self._go(worst.at)
 
     def _zoom(self, factor: float) -> None:
-        made, view = self.made, self._view
-        if made is None or view is None:
+        timeline, view = self.made, self._view
+        if timeline is None or view is None:
             return
-        window, at = view.window, self._cursor(made)
-        each = window.each / factor
-        if each < CLOSEST and factor > 1:
+        window, at = view.window, self._cursor(timeline)
+        cell_seconds = window.each / factor
+        if cell_seconds < CLOSEST and factor > 1:
             self.say("closer than this there is nothing to see")
             return
         # The cursor keeps its place on the screen.
-        self.zoom = (at - (at - window.start) / factor, each)
+        self.zoom = (at - (at - window.start) / factor, cell_seconds)
         self._again()
 
     def action_zoom_in(self) -> None:
@@ -421,19 +429,19 @@ class TimelineScreen(ListScreen):
         self.zoom = None
         self._again()
 
-    def _pan(self, by: int) -> None:
-        made, view = self.made, self._view
-        if made is None or view is None:
+    def _pan(self, direction: int) -> None:
+        timeline, view = self.made, self._view
+        if timeline is None or view is None:
             return
         if self.zoom is None:
             self.say("all of it is in view: + zooms in")
             return
         window = view.window
         length = window.each * window.cells
-        start = max(0.0, min(window.start + by * length / 2, made.length - length))
-        moved = start - window.start
+        start = max(0.0, min(window.start + direction * length / 2, timeline.length - length))
+        shift = start - window.start
         self.zoom = (start, window.each)
-        self._go(self._cursor(made) + moved)
+        self._go(self._cursor(timeline) + shift)
 
     def action_pan_left(self) -> None:
         self._pan(-1)
@@ -448,28 +456,28 @@ class TimelineScreen(ListScreen):
         self._again()
 
     def action_units(self) -> None:
-        made = self.made
-        if made is not None:
-            self.gpus = not self._gpus(made)
+        timeline = self.made
+        if timeline is not None:
+            self.gpus = not self._gpus(timeline)
             self._again()
 
     def action_view(self) -> None:
-        made, travel = self.made, self.monitor.travel
+        timeline, travel = self.made, self.monitor.travel
         if travel.away:
             travel.come_back()
-        elif made is not None and self.at is not None:
-            moment = made.moment(self._cursor(made))
+        elif timeline is not None and self.at is not None:
+            moment = timeline.moment(self._cursor(timeline))
             if moment is not None:
                 travel.go(moment)
         else:
             self.say("the cursor is at now: left goes back in time")
 
     def open(self, key: str) -> None:
-        made = self.made
-        lane = self._under()
-        if made is None or lane is None:
+        timeline = self.made
+        lane = self._selected_lane()
+        if timeline is None or lane is None:
             return
-        spans = lane.then(self._cursor(made))
+        spans = lane.then(self._cursor(timeline))
         if spans:
             self.monitor.open_job(*spans[0].job)
         elif key:
