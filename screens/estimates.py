@@ -1,4 +1,4 @@
-"""Estimates: when will it be done, and how sure that is."""
+"""The Estimates screen: remaining time of runs and ensemble, and reliability."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from screens.widgets.spans import (
 from screens.widgets.table import Table, TableRow
 
 BAR: Final = 8
-"""Cells of a run's progress bar."""
+"""Width of a run's progress bar."""
 
 SOURCE_LINES: Final = 2
-"""Always as many below the table, so that it keeps its height while the cursor moves."""
+"""Lines below the table; fixed, so that its height does not depend on the cursor."""
 
 SURENESS: Final = {"good": GOOD, "fair": TextStyle(), "rough": NOTE}
 
 
 class EstimatesScreen(ListScreen):
-    """The rest of each run, and of the ensemble."""
+    """The remaining time of each run and of the ensemble."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
@@ -60,7 +60,7 @@ class EstimatesScreen(ListScreen):
     )
 
     def keys(self) -> KeyFooter:
-        """Without the way to itself."""
+        """Return the footer, without the key of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"), without=("estimates",))
 
     def compose(self) -> ComposeResult:
@@ -69,7 +69,7 @@ class EstimatesScreen(ListScreen):
         yield from self.foot()
 
     def show(self, update: Snapshot | None) -> None:
-        # Progress lines tell best what is left of an epoch.
+        # Progress lines give the best estimate of the current epoch.
         self.monitor.study.want_written()
         forecast = self.monitor.study.of(outlook)
         room, ascii = self.app.size.width, self.ascii
@@ -103,7 +103,7 @@ class EstimatesScreen(ListScreen):
 
 
 def head(forecast: Forecast | None, room: int, ascii: bool) -> list[Line]:
-    """When it will be done, in one line; then what that rests on."""
+    """Render the completion time, and what the estimate is based on."""
     title = line(("Estimates", BOLD))
     if forecast is None:
         return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
@@ -143,7 +143,7 @@ def _second_line(forecast: Forecast, room: int, ascii: bool) -> Line:
 
 
 def sources(run: RunForecast | None, room: int, ascii: bool) -> list[Line]:
-    """What the estimates of a run and of its epoch under way are made from."""
+    """Render the sources of the estimates of a run and its current epoch."""
     lines: list[Line] = []
     if run is not None:
         name = plain(run.run_name, 24, ascii)

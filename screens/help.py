@@ -1,4 +1,4 @@
-"""Help, from the action registry and the table of signs: what is here is what works."""
+"""The Help screen, generated from the action registry and the symbols."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MEANING: Final[dict[State, str]] = {
 
 
 class HelpScreen(SnapshotScreen):
-    """Keys and signs; the keys of the screen it was asked from come first."""
+    """Keys and symbols; the keys of the calling screen come first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
     IN_TIME: ClassVar[bool] = False
@@ -70,8 +70,10 @@ class HelpScreen(SnapshotScreen):
 def help_lines(
     room: int, ascii: bool, read_only: bool = False, first: Sequence[str] = ()
 ) -> list[Line]:
-    """Keys and legend: side by side where there is room. With ``read_only`` without the keys
-    that change something; the scopes ``first`` come first."""
+    """Return keys and legend, side by side on a wide screen.
+
+    With ``read_only`` without keys that change something; the scopes ``first`` come first.
+    """
     signs = _signs(ascii)
     if room < 140:
         left = [heading("Keys", room, ascii), *_keys(read_only, first, room - 1)]
@@ -106,7 +108,7 @@ def _keys(read_only: bool, first: Sequence[str], width: int) -> list[Line]:
 
 
 KEY_CELLS: Final = 12
-"""Where the help of a key begins: behind the longest key cap."""
+"""Column of a key's help, behind the longest key cap."""
 
 REMARKS: Final[dict[str, str]] = {
     "acting": (
@@ -119,7 +121,7 @@ REMARKS: Final[dict[str, str]] = {
         "the first line of every screen says of when, and esc returns to now."
     ),
 }
-"""What else is to be known of some scopes."""
+"""Further help on some scopes."""
 
 
 def _signs(ascii: bool) -> list[Line]:

@@ -1,4 +1,4 @@
-"""Incidents: what happened that a person should know of, and what to do next."""
+"""The Incidents screen: notable events, and the advised next step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from screens.widgets.table import Table, TableRow
 
 TEXT_LINES: Final = 3
 ADVICE_LINES: Final = 2
-"""Always as many below the table, so that it keeps its height while the cursor moves."""
+"""Lines below the table; fixed, so that its height does not depend on the cursor."""
 
 WORDS: Final = {
     "log-gap": "log gap",
@@ -63,11 +63,11 @@ SIGNS: Final = {
 }
 
 SITE_KINDS: Final = frozenset({"evictions", "stalled-transfer", "misdirected", "unserved"})
-"""Kinds whose next question is how the sites do."""
+"""Kinds that open the Sites screen."""
 
 
 class IncidentsScreen(ListScreen):
-    """All incidents, what lasts first, then the newest."""
+    """All incidents, ongoing ones first, then the newest."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
@@ -78,7 +78,7 @@ class IncidentsScreen(ListScreen):
     )
 
     def keys(self) -> KeyFooter:
-        """Without the way to itself."""
+        """Return the footer, without the key of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"), without=("incidents",))
 
     def compose(self) -> ComposeResult:
@@ -87,7 +87,7 @@ class IncidentsScreen(ListScreen):
         yield from self.foot()
 
     def show(self, update: Snapshot | None) -> None:
-        # What a training was called with stands in files that it wrote.
+        # The arguments of a training are in files written by its jobs.
         self.monitor.study.want_written()
         report = self.monitor.study.of(found)
         room, ascii = self.app.size.width, self.ascii
@@ -136,7 +136,7 @@ class IncidentsScreen(ListScreen):
 
 
 def head(report: IncidentList | None, room: int, ascii: bool) -> list[Line]:
-    """How many matter now; then the worst of them."""
+    """Render the number of pressing incidents, and the worst of them."""
     title = line(("Incidents", BOLD), "   ")
     if report is None:
         return [line(" ") + title + line(("reading what happened", DIM)), ()]
@@ -160,7 +160,7 @@ def head(report: IncidentList | None, room: int, ascii: bool) -> list[Line]:
 
 
 def cursor_detail(incident: Incident | None, room: int, ascii: bool) -> list[Line]:
-    """The incident under the cursor in full, and what to do next."""
+    """Render the current incident in full, and the advised next step."""
     if incident is None:
         return [()] * (TEXT_LINES + ADVICE_LINES)
     text = wrapped(plain(incident.text, 2000, ascii), room - 2, indent=1)

@@ -1,4 +1,4 @@
-"""Find an action by its name: what can be done on the screen below, from the registry."""
+"""The command palette: finds an action of the screen below by its name."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from screens.widgets.table import Table, TableColumn, TableRow
 
 
 class PaletteScreen(ResultModal[str | None]):
-    """Type to narrow down, up and down to choose, enter to do it. Gives back the action."""
+    """Modal search of actions; returns the chosen action's name."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+p", "give_up", priority=True, show=False),
-        # A modal screen hides the keys of the application.
+        # A modal screen hides the application's bindings.
         Binding("ctrl+c", "app.interrupt", priority=True, show=False),
-        # Not before the field sees them: keys that come together keep their order.
+        # No priority: the input must see keys of one batch in order.
         Binding("up", "move(-1)", show=False),
         Binding("down", "move(1)", show=False),
         Binding("enter", "choose", show=False),

@@ -1,4 +1,4 @@
-"""Problems: which single cause costs most, and whom it concerns."""
+"""The Problems screen: causes of failures, their cost and their jobs."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from screens.widgets.spans import (
 from screens.widgets.table import Table, TableRow
 
 EXAMPLE_LINES: Final = 2
-"""Always as many, so that the table keeps its height while the cursor moves."""
+"""Lines of the example; fixed, so that the table keeps its height."""
 
 MOST_JOBS: Final = 200
-"""Jobs listed of one problem, latest first: each asks for its own picture."""
+"""Maximum jobs listed of one problem, latest first: each fetches its view."""
 
 
 def _text(group: ProblemGroup) -> str:
@@ -98,7 +98,7 @@ def _cause(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
 
 
 class ProblemsScreen(ListScreen, ActionScreen):
-    """All causes of trouble, those that hurt now first."""
+    """All causes of problems, those with affected jobs first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", *ACTING, "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", *ACTING, "below")]
@@ -110,7 +110,7 @@ class ProblemsScreen(ListScreen, ActionScreen):
     )
 
     def keys(self) -> KeyFooter:
-        """Without the way to itself."""
+        """Return the footer, without the key of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"), without=("problems",))
 
     def compose(self) -> ComposeResult:
@@ -176,8 +176,10 @@ class ProblemsScreen(ListScreen, ActionScreen):
         return [*text, *[()] * (EXAMPLE_LINES - len(text))]
 
     def selection(self) -> Selection:
-        """All jobs of the marked causes, or of the one under the cursor, that are in the queue
-        now; if there is none, those that met it last."""
+        """Select the queued jobs of the marked or current causes.
+
+        If there are none, select the latest jobs of the causes.
+        """
         keys = self.table.marks or {self.table.cursor}
         groups = [group for group in self.monitor.feed.problems() if group.key in keys]
         jobs_with_cause = {job for group in groups for job in group.jobs}
@@ -195,7 +197,7 @@ class ProblemsScreen(ListScreen, ActionScreen):
 
 
 class CauseScreen(ListScreen, ActionScreen):
-    """One cause: its text in full, and the jobs that met it, latest first."""
+    """One cause: its full text, and its jobs, latest first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "cause", *ACTING, "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "cause", *ACTING, "below")]
@@ -265,7 +267,7 @@ class CauseScreen(ListScreen, ActionScreen):
         return [*lines, ()]
 
     def selection(self) -> Selection:
-        """The marked jobs, or the one under the cursor, in the order of the rows."""
+        """Select the marked jobs, or the current one, in row order."""
         keys = self.table.marks or {self.table.cursor}
         group = next((g for g in self.monitor.feed.problems() if g.key == self.key), None)
         cause_jobs = [] if group is None else group.jobs[:MOST_JOBS]

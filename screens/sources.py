@@ -1,4 +1,4 @@
-"""What was read: the DAGs, each log and how fresh it is, and every warning about them."""
+"""The Sources screen: DAGs, logs and their age, and all warnings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from screens.widgets.spans import (
 
 
 class SourcesScreen(SnapshotScreen):
-    """DAGs, logs, warnings."""
+    """The DAGs, logs and warnings of the dagdir."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
@@ -68,7 +68,7 @@ class SourcesScreen(SnapshotScreen):
 
 
 def source_lines(status: Status, room: int, ascii: bool) -> list[Line]:
-    """All that was read, warnings first when there are any."""
+    """Return the lines of all sources, warnings first."""
     lines: list[Line] = []
     count = len(status.warnings)
     lines.append(heading(formatting.count(count, "warning", ascii=ascii).capitalize(), room, ascii))

@@ -1,4 +1,4 @@
-"""Curves: is it learning."""
+"""The Curves screen: training metrics by epoch."""
 
 from __future__ import annotations
 
@@ -39,21 +39,22 @@ from screens.widgets.table import Table, TableRow
 
 LEAST_CHART: Final = 6
 MOST_CHART: Final = 34
-"""Lines of dots: fewer tell nothing, more are no clearer."""
+"""Minimum and maximum height of the chart."""
 
 NOT_CHART: Final = 7
-"""Lines that are neither dots nor rows of the table; these share the others. The chart has half
-of them, and what the table does not need."""
+"""Lines outside chart and table.
+
+The chart gets half of the others, and those that the table does not need.
+"""
 
 MANY: Final = 40
-"""Runs from which on the band is shown first: so many curves are a wall."""
+"""Number of runs above which the band is the initial view."""
 
 VIEWS: Final = ("each run", "all runs as a band", "by label")
 
 
 class CurvesScreen(ListScreen):
-    """Metrics by epoch, of all runs; opened with the key of a run, that run's own curve over
-    the ensemble's band."""
+    """Metrics by epoch of all runs, or of one run over the ensemble's band."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "curves", "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "curves", "below")]
@@ -69,7 +70,7 @@ class CurvesScreen(ListScreen):
         self._no_chart: str | None = None
 
     def keys(self) -> KeyFooter:
-        """Without the way to itself."""
+        """Return the footer, without the key of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"), without=("curves",))
 
     def compose(self) -> ComposeResult:
@@ -79,7 +80,7 @@ class CurvesScreen(ListScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        # Loading what draws takes a quarter of a second: not on the time of this screen.
+        # Importing the plot library takes 0.25 s: do it in a thread.
         self.run_worker(self._load, thread=True, exit_on_error=True)
 
     def _load(self) -> None:
@@ -94,7 +95,7 @@ class CurvesScreen(ListScreen):
         self._no_chart = problem
         self._again()
 
-    # --- what is shown ----------------------------------------------------------------------
+    # --- rendering --------------------------------------------------------------------------
 
     def show(self, update: Snapshot | None) -> None:
         self.monitor.study.want_written()
@@ -129,7 +130,7 @@ class CurvesScreen(ListScreen):
         return [plain(curves.problems[0], 60, self.ascii) + rest]
 
     def _nothing(self, curves: Curves | None, update: Snapshot | None) -> None:
-        """Why there is nothing, and what would fill the screen."""
+        """Show why there are no curves, and which files would be read."""
         reading = (
             update is None or update.progress.fraction < 1 or curves is None or not curves.written
         )
@@ -149,7 +150,7 @@ class CurvesScreen(ListScreen):
 
     @property
     def _signs(self) -> bool:
-        """Whether curves are drawn with signs: cohorts in one colour would all be alike."""
+        """Whether curves are drawn with letters, for lack of colours."""
         colourless = self.monitor.no_color or self.monitor.options.no_color
         return self.ascii or (colourless and self.view == 2)
 
@@ -212,7 +213,7 @@ class CurvesScreen(ListScreen):
         return shades, [*middles, *own]
 
     def _titles(self, curves: Curves) -> list[Line]:
-        """What is drawn how, as much of it as there is room for."""
+        """Return the candidates of the title and legend, longest first."""
         ascii = self.ascii
         name = line((plain(curves.metric, 40, ascii), BOLD))
         goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[curves.goal]
@@ -259,7 +260,7 @@ class CurvesScreen(ListScreen):
         runs = "" if short else f" {formatting.count(band.runs, 'run', ascii=self.ascii)}"
         return line((f"{sign} {name}", style), (runs, DIM))
 
-    # --- what can be done ---------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------
 
     def open(self, key: str) -> None:
         self.monitor.open_run(key)

@@ -1,5 +1,7 @@
-"""Curves as rows and as what a chart draws; and the sentence that says whether it is learning.
-Pure functions."""
+"""Headline, rows and chart data of the Curves screen.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -41,26 +43,26 @@ from screens.widgets.spans import (
 )
 
 CHOSEN: Final = TextStyle(Colour.SKY, Weight.BOLD)
-"""The curve of the run under the cursor."""
+"""Style of the selected run's curve."""
 
 OTHER: Final = DIM
 COHORTS: Final = tuple(
     TextStyle(colour)
     for colour in (Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.YELLOW, Colour.BLUE)
 )
-"""Of cohorts in their order, then again from the first."""
+"""Styles of the cohorts, used cyclically."""
 
 COHORT_SIGNS: Final = "ox+%&"
 
 MOST_TRACES: Final = 200
-"""Curves drawn one by one: more of them are a wall, and take long."""
+"""Maximum number of curves drawn individually."""
 
 
-# --- is it learning -------------------------------------------------------------------------
+# --- headline and progress ------------------------------------------------------------------
 
 
 def answer(curves: Curves, live: bool, room: int, ascii: bool) -> Line:
-    """``5 of 6 runs improve · best 0.2308 run1 epoch 4 · run4 diverged in epoch 3``."""
+    """Render ``5 of 6 runs improve · best 0.2308 run1 epoch 4 · run4 diverged in …``."""
     summary = answer_of(curves, live, ascii)
     dot = line((" - " if ascii else " · ", DIM))
     runs = line((summary.runs, GOOD if summary.well else BOLD))
@@ -78,7 +80,10 @@ def answer(curves: Curves, live: bool, room: int, ascii: bool) -> Line:
 
 
 def progress(streamed: Streamed, ascii: bool) -> Line:
-    """``64 %   1.17 steps/s   13:30:01 left   loss 48``: what a running job printed last."""
+    """Render the progress that a running job reported last.
+
+    Example: ``64 %   1.17 steps/s   13:30:01 left   loss 48``.
+    """
     rate = streamed.rate
     rate_text = None
     if rate is not None and rate > 0:
@@ -103,7 +108,7 @@ def progress(streamed: Streamed, ascii: bool) -> Line:
 
 
 def percent(streamed: Streamed | None) -> str:
-    """``64 %`` of the running epoch, 100 only when it is; "" where no job told."""
+    """Return ``64 %`` of the running epoch, rounded down; "" if it is unknown."""
     if streamed is None or streamed.fraction is None:
         return ""
     return f"{math.floor(100 * streamed.fraction)} %"
@@ -140,13 +145,13 @@ ORDERS: Final[tuple[tuple[str, Callable[[MetricCurve], tuple[object, ...]] | Non
 
 
 def filter_text(curve: MetricCurve) -> str:
-    """All text of a curve in which a filter looks, in lower case."""
+    """Return the text of a curve that the filter searches, in lower case."""
     parts = [curve.run_name, curve.uuid, curve.label, sign_of(curve).word]
     return "\n".join(part for part in parts if part).lower()
 
 
 def specs(curves: Sequence[MetricCurve], ascii: bool) -> list[ColumnSpec[MetricCurve]]:
-    """The columns of the list; labels and progress only where there are any."""
+    """Return the columns; labels and progress only if there are any."""
     columns: list[ColumnSpec[MetricCurve]] = [
         ColumnSpec("run", "RUN", partial(_run_name, ascii=ascii), least=6, most=28),
         ColumnSpec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=3),
@@ -229,8 +234,10 @@ def _now(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
 
 
 def scale(curves: Curves, log: bool) -> Scale | None:
-    """What the chart shows: all values but those of runs that ran away, from there on; what
-    these lost would press all others into one line."""
+    """Return the scale of the chart.
+
+    Values of diverged runs from their divergence on are ignored: they would flatten all others.
+    """
     plausible = [
         point.value
         for curve in curves.curves
@@ -244,7 +251,7 @@ def scale(curves: Curves, log: bool) -> Scale | None:
 
 
 def outside(curves: Curves, chart_scale: Scale) -> Line:
-    """How many values lie above or below the chart, and how far."""
+    """Render the number of values outside the chart, and the extremes."""
     finite = [p.value for c in curves.curves for p in c.points if math.isfinite(p.value)]
     above = [value for value in finite if value > chart_scale.high]
     below = [
@@ -268,12 +275,12 @@ def outside(curves: Curves, chart_scale: Scale) -> Line:
 
 
 def trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
-    """A run's curve."""
+    """Return the trace of a run."""
     return Trace(tuple((float(p.epoch), p.value) for p in curve.points), style, sign)
 
 
 def traces(curves: Sequence[MetricCurve], chosen: str | None) -> list[Trace]:
-    """Every curve for itself: those that ran away over the others, the chosen one over all."""
+    """Return the traces of all runs: diverged ones over others, the selected on top."""
     shown = [curve for curve in curves if curve.points][:MOST_TRACES]
     calm = [trace(c, OTHER, ".") for c in shown if not c.lost and c.run != chosen]
     lost = [trace(c, BAD, "x") for c in shown if c.lost and c.run != chosen]
@@ -281,25 +288,27 @@ def traces(curves: Sequence[MetricCurve], chosen: str | None) -> list[Trace]:
 
 
 def shades(band: MetricBand, style: TextStyle) -> list[Shade]:
-    """The extremes lightly, the quartiles densely."""
+    """Return the areas of a band: extremes light, quartiles dense."""
     wide = tuple((float(level.epoch), level.least, level.most) for level in band.levels)
     narrow = tuple((float(level.epoch), level.lower, level.upper) for level in band.levels)
     return [Shade(wide, style, False, "."), Shade(narrow, style, True, ":")]
 
 
 def median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
-    """The middle of a band."""
+    """Return the median trace of a band."""
     return Trace(tuple((float(level.epoch), level.median) for level in band.levels), style, sign)
 
 
-# --- what would fill it -----------------------------------------------------------------------
+# --- empty state ------------------------------------------------------------------------------
 
 
 def empty(
     metrics: MetricSettings, example: MetricCurve | None, dagdir: str, ascii: bool
 ) -> list[Line]:
-    """Which files would fill the screen, where they were looked for, and how to say that they
-    are elsewhere. ``some``: a run, for an example."""
+    """Return which files are searched for metrics, and how to configure others.
+
+    ``example`` is a run whose names fill the patterns.
+    """
     dagdir = plain(dagdir, 60, ascii)
     uuid = plain(example.uuid or "", 40, ascii) if example is not None else ""
     name = plain(example.run_name, NAME_LIMIT, ascii) if example is not None else ""

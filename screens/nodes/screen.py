@@ -1,4 +1,4 @@
-"""Nodes: any DAG as a tree, what needs a person first."""
+"""The Nodes screen: the nodes of all DAGs as a tree, most urgent first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from screens.widgets.table import Table
 
 
 class NodesScreen(ListScreen, ActionScreen):
-    """Every node of every DAG, whether it belongs to a run or not."""
+    """All nodes of all DAGs, including nodes that belong to no run."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "tree", "nodes", *ACTING, "below")
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -38,7 +38,7 @@ class NodesScreen(ListScreen, ActionScreen):
         self._forest = NodeList()
 
     def keys(self) -> KeyFooter:
-        """Without the way to itself."""
+        """Return the footer, without the key of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"), without=("nodes",))
 
     def compose(self) -> ComposeResult:
@@ -89,7 +89,7 @@ class NodesScreen(ListScreen, ActionScreen):
             self.say(reason)
 
     def selection(self) -> Selection:
-        """The marked nodes, or the one under the cursor: their jobs of the last submission."""
+        """Select the jobs of the last submission of the marked or current nodes."""
         keys = self.table.marks or {self.table.cursor}
         rows = [self._forest.detail(self.monitor.feed, self._forest.at(key)) for key in keys]
         nodes = [row for row in rows if row is not None]
@@ -105,5 +105,5 @@ class NodesScreen(ListScreen, ActionScreen):
 
 
 def last_jobs(node: NodeRow) -> list[tuple[int, int]]:
-    """All procs of the last submission of a node."""
+    """Return the jobs of the last submission of a node."""
     return [job for job in node.jobs if job[0] == node.jobs[-1][0]]

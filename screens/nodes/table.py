@@ -1,4 +1,4 @@
-"""The nodes of any DAG as rows of a tree: what is folded, what is under the cursor."""
+"""Rows, columns and folding of the node tree."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from screens.widgets.spans import (
 from screens.widgets.table import Rows, TableColumn, TableRow
 
 DEEPEST: Final = 10
-"""Levels that are shown by how far in a row stands: a real DAG has three, and a row needs room."""
+"""Maximum levels that are indented: a real DAG has three, and rows need space."""
 
 STEP: Final = 2
-"""Cells that a level is further in."""
+"""Indentation of a level, in cells."""
 
 ORDERS: Final = (("what needs a person", urgency), ("DAG order", by_file))
 
@@ -56,7 +56,7 @@ Seen = tuple[TreeRow, NodeRow | None]
 
 
 class NodeList:
-    """What is shown of the nodes of a feed, and what somebody folded."""
+    """The node tree of a feed, with the state of folding."""
 
     def __init__(self) -> None:
         self.opened: dict[str, bool] = {}
@@ -73,11 +73,11 @@ class NodeList:
 
     @property
     def tree(self) -> NodeTree:
-        """The tree of the newest picture."""
+        """The tree of the latest snapshot."""
         return self._tree
 
     def look(self, feed: Feed, update: Snapshot | None) -> None:
-        """Take the nodes of this picture."""
+        """Update the tree from a snapshot."""
         if update is self._last_snapshot and self._last_snapshot is not None:
             return
         self._last_snapshot, self._details, self._visible_rows = update, {}, None
@@ -93,7 +93,7 @@ class NodeList:
         self._dags, self._tree, self._last_request = dags, NodeTree(dags, positions), ()
 
     def rows(self, wanted: str, faults: bool, order: int, backwards: bool) -> list[TreeRow]:
-        """The rows: the tree, or with a filter the nodes that pass it."""
+        """Return the visible rows: the tree, or a flat list of the filtered nodes."""
         request = wanted, faults, order, backwards, tuple(self.opened.items())
         if request != self._last_request:
             self._last_request, self._visible_rows = request, None
@@ -105,7 +105,7 @@ class NodeList:
         return self._rows
 
     def detail(self, feed: Feed, row: TreeRow | None) -> NodeRow | None:
-        """All that is known of the node of a row."""
+        """Return the node of a row, from the cache or the feed."""
         if row is None or row.node is None:
             return None
         if row.node not in self._details:
@@ -115,7 +115,7 @@ class NodeList:
     def render(
         self, feed: Feed, rows: list[TreeRow], room: int, ascii: bool
     ) -> tuple[list[TableColumn], Rows]:
-        """Columns and rows for a table; what is not in view is not asked for."""
+        """Return columns and rows for a table; only visible rows are fetched."""
         specs = _specs(ascii)
         sample = rows[:: 1 + len(rows) // SAMPLE]
         widths = fit_columns(specs, [(row, self.detail(feed, row)) for row in sample], room)
@@ -134,11 +134,11 @@ class NodeList:
         return columns(specs, widths), self._visible_rows
 
     def at(self, key: str | None) -> TreeRow | None:
-        """The row with this key."""
+        """Return the row with this key."""
         return next((row for row in self._rows if row.key == key), None) if key else None
 
     def keys(self) -> Container[str]:
-        """Keys of all nodes."""
+        """Return the keys of all nodes."""
         return {
             SCOPE.join((dag.key, name)) for dag in self._tree.dags.values() for name in dag.nodes
         }
@@ -146,8 +146,7 @@ class NodeList:
     # --- folding --------------------------------------------------------------------------
 
     def fold(self, key: str | None, is_open: bool) -> str | None:
-        """Fold or unfold this row; where there is nothing to fold, the key of the row that it
-        stands below."""
+        """Fold or unfold a row; return the parent's key if there is nothing to fold."""
         row = self.at(key)
         if row is None:
             return None
@@ -163,12 +162,12 @@ class NodeList:
         return next((ancestor.key for ancestor in parents), None)
 
     def fold_all(self, is_open: bool) -> None:
-        """Fold or unfold everything."""
+        """Fold or unfold all rows."""
         self.opened = unfolded(self._tree, is_open)
 
 
 SAMPLE: Final = 50
-"""Rows that decide how wide the columns are: each asks for all that is known of its node."""
+"""Number of rows sampled for the column widths: each fetches its node."""
 
 
 def _passes(dag: DagNodes, name: str, wanted: str, faults: bool) -> bool:
@@ -181,7 +180,7 @@ def _passes(dag: DagNodes, name: str, wanted: str, faults: bool) -> bool:
 
 
 def _text(dag: DagNodes, name: str, state: State) -> str:
-    """All text of a node in which a filter looks, in lower case."""
+    """Return the text of a node that the filter searches, in lower case."""
     node, known = dag.nodes[name], dag.states.get(name)
     job = None if known is None or known.job is None else known.job
     parts = [name, dag.file, STATES[state].word, node.kind.value, node.submit or ""]
@@ -287,7 +286,7 @@ def _reason_style(node: NodeRow) -> TextStyle:
 
 
 def counted(row: TreeRow, ascii: bool) -> Line:
-    """``■ 1  ▶ 2  · 17  ✓ 12``: what a row holds."""
+    """Render the counts by state of a row: ``■ 1  ▶ 2  · 17  ✓ 12``."""
     return joined(
         (
             line((STATES[s].mark(ascii), style_of(STATES[s])), f" {formatting.number(n, ascii)}")
@@ -312,7 +311,7 @@ def _tries(seen: Seen, max_width: int | None, ascii: bool) -> Line:
 
 
 CALM: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
-"""States in which it does not matter how often a node may be tried again."""
+"""States in which the number of retries left is irrelevant."""
 
 
 def _left(seen: Seen, max_width: int | None, ascii: bool) -> Line:
@@ -329,11 +328,11 @@ def _job(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     return line((formatting.job_id(*node.jobs[-1], ascii=ascii), DIM))
 
 
-# --- below the table ----------------------------------------------------------------------------
+# --- cursor detail ------------------------------------------------------------------------------
 
 
 def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int, ascii: bool) -> list[Line]:
-    """Two lines on the row under the cursor: what it is, and why it is so."""
+    """Return two lines on the current row: the node, and the reason of its state."""
     if row is None:
         return [(), ()]
     if node is None:
@@ -356,7 +355,7 @@ def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int, ascii: b
     return [first, second]
 
 
-# --- on a screen --------------------------------------------------------------------------------
+# --- list screens -------------------------------------------------------------------------------
 
 
 def fill(
@@ -367,8 +366,10 @@ def fill(
     order: int = 0,
     head: list[Line] | None = None,
 ) -> None:
-    """Show the nodes in a screen's table, and below it what is under the cursor. ``head`` None:
-    the screen has one of its own."""
+    """Show the nodes in a screen's table, and the cursor detail below it.
+
+    ``head`` None: the screen renders its own header.
+    """
     feed, room, ascii = screen.monitor.feed, screen.app.size.width, screen.ascii
     if update is not None:
         nodes.look(feed, update)
@@ -395,7 +396,7 @@ def fill(
 
 
 def fold_here(screen: ListScreen, nodes: NodeList, is_open: bool) -> None:
-    """Fold or unfold what is under the cursor, or go to what it stands below."""
+    """Fold or unfold the current row, or move to its parent."""
     parent = nodes.fold(screen.table.cursor, is_open)
     screen.again()
     if parent is not None:
@@ -403,8 +404,10 @@ def fold_here(screen: ListScreen, nodes: NodeList, is_open: bool) -> None:
 
 
 def open_row(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
-    """Open the latest job of the node with this key, or fold or unfold what holds others;
-    returns why neither can be."""
+    """Open the latest job of a node, or fold or unfold a group.
+
+    Returns the reason if neither is possible.
+    """
     row = nodes.at(key)
     node = nodes.detail(screen.monitor.feed, row)
     if row is not None and row.node is None:
@@ -420,13 +423,13 @@ def open_row(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
 
 
 def no_job(node: NodeRow) -> str:
-    """Why a node has no job to open."""
+    """Return why a node has no job to open."""
     reason = why(node)
     return f"it has no job to open: {reason}" if reason else "it has no job to open"
 
 
 def empty(filtered: bool, faults: bool, reading: bool) -> list[Line]:
-    """What would fill the list."""
+    """Return the text of an empty list."""
     if reading:
         return [line("  ", ("Nodes appear as soon as their DAG has been read.", DIM))]
     if faults and not filtered:

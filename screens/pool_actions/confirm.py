@@ -1,4 +1,4 @@
-"""The question before an act: exactly what it touches, what it leaves out, how to undo it."""
+"""Confirmation screen of a pool action: targets, exclusions, effect and undo."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ from screens.widgets.spans import (
 )
 
 EFFECT_LINES: Final = 3
-"""Of what it does, and of how to undo it; the jobs need the rest."""
+"""Maximum lines each for effect and undo; the job table needs the rest."""
 
 LARGEST: Final = 2**31 - 1
 """JobPrio is a 32-bit number in the schedd."""
 
 
 class NumberPrompt(Prompt):
-    """A whole number; any other key is not for it, and ``enter`` goes on to the question."""
+    """Input of a whole number; ``enter`` goes on to the confirmation."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
 
@@ -98,10 +98,13 @@ class NumberPrompt(Prompt):
 
 
 class ConfirmScreen(ConfirmationBase):
-    """Asks once more. Only ``y`` does it; ``along`` are jobs that go with what is touched."""
+    """Confirmation of a pool action; only ``y`` performs it.
+
+    ``dag_jobs`` are jobs that are removed together with a DAG.
+    """
 
     class SitesCame(Message):
-        """The collector has answered, or will not."""
+        """The collector query has ended, with or without a result."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("question",)
     IN_TIME: ClassVar[bool] = False
@@ -136,7 +139,7 @@ class ConfirmScreen(ConfirmationBase):
         for prompt in self.query(Prompt):
             self.call_after_refresh(self.set_focus, prompt)
         if self._loading_sites:
-            # Not in a worker: who quits does not wait for an answer.
+            # A daemon thread, not a worker: quitting must not wait for the collector.
             threading.Thread(
                 target=self._ask_for_sites,
                 args=(self.monitor.desk,),
@@ -149,12 +152,12 @@ class ConfirmScreen(ConfirmationBase):
 
     @property
     def _input_missing(self) -> bool:
-        """Is there still a number or a site to be given?"""
+        """Whether a required number or site has not been entered yet."""
         return self._offer.act in (PoolAction.PRIORITY, *SITE_ACTIONS) and self._entered is None
 
     @property
     def _current_offer(self) -> ActionPreview:
-        """What is asked about, with the site that was given."""
+        """The action preview, with the entered site applied."""
         given = self._entered
         return with_site(self._offer, given) if isinstance(given, str) else self._offer
 
@@ -168,7 +171,7 @@ class ConfirmScreen(ConfirmationBase):
         more_below = [line((f"{down} {document.below} more", NOTE))] if document.below else []
         self.query_one("#note", StaticLines).show([rule(more_below, room, ascii)])
 
-    # --- what is told ---------------------------------------------------------------------
+    # --- rendering ------------------------------------------------------------------------
 
     def _head(self, room: int) -> list[Line]:
         offer, ascii = self._current_offer, self.ascii
@@ -237,13 +240,13 @@ class ConfirmScreen(ConfirmationBase):
     def _jobs(self, targets: Sequence[Target], room: int) -> list[Line]:
         specs, queue, ascii = _specs(targets, self.ascii), self.monitor.word, self.ascii
         if self._offer.act is PoolAction.PRIORITY and queue is not None:
-            # What it is now: by this one chooses the new one, and goes back to the old.
+            # Show the current value: it guides the new one, and is needed to go back.
             specs.insert(3, ColumnSpec("now", "NOW", partial(_priority_now, queue), "right"))
         if self._offer.act is PoolAction.RETARGET and queue is not None:
             specs.insert(3, ColumnSpec("now", "NOW FOR", partial(_site_now, queue, ascii), most=24))
         return render_table(specs, targets, room, ascii)
 
-    # --- the answer -----------------------------------------------------------------------
+    # --- input of a number ----------------------------------------------------------------
 
     @on(Input.Changed, "#number")
     def _number_changed(self, event: Input.Changed) -> None:
@@ -265,11 +268,11 @@ class ConfirmScreen(ConfirmationBase):
             self.ask()
         self._again()
 
-    # --- a site ---------------------------------------------------------------------------
+    # --- input of a site ------------------------------------------------------------------
 
     @property
     def sites(self) -> list[SiteChoice]:
-        """All that are known; the collector may still be asked."""
+        """The known sites; incomplete until the collector has replied."""
         order, snapshot, feed = self._offer.order, self.monitor.picture, self.monitor.feed
         targets = order.touched[:1] if order is not None else ()
         runs = snapshot.status.runs if snapshot is not None else ()
@@ -294,7 +297,7 @@ class ConfirmScreen(ConfirmationBase):
         return lines
 
     def _ask_for_sites(self, pool: PoolActions | None) -> None:
-        """In a thread: the collector may take its time."""
+        """Fetch the sites from the collector; runs in a thread."""
         try:
             self._pool_sites = pool.sites() if pool is not None else ()
         except PoolError as error:
@@ -302,7 +305,7 @@ class ConfirmScreen(ConfirmationBase):
         except Exception as error:
             self._sites_error = describe_error("asking for sites failed", error)
         self._loading_sites = False
-        # Whoever asked may be gone when the answer comes.
+        # The screen may be closed when the result arrives.
         with suppress(RuntimeError):
             self.post_message(self.SitesCame())
 
@@ -341,7 +344,7 @@ class ConfirmScreen(ConfirmationBase):
 
 
 def priority_of(text: str) -> int | None:
-    """The number that was typed, if it is one that the schedd takes."""
+    """Parse a job priority; None if it is no 32-bit number."""
     try:
         value = int(text)
     except ValueError:
@@ -350,7 +353,7 @@ def priority_of(text: str) -> int | None:
 
 
 def target_of(job: JobRow) -> Target:
-    """A job as acts name it."""
+    """Convert a job row to a target of a pool action."""
     return Target(job.cluster, job.proc, job.dag, job.node, job.run, job.epoch, job.state)
 
 
@@ -365,7 +368,7 @@ def _site_now(queue: QueueSnapshot, ascii: bool, target: Target, _: int | None) 
 
 
 def _name(target: Target | RunTarget, ascii: bool) -> str:
-    """A job's id, or how a run's uuid begins."""
+    """Return a job's id, or the first characters of a run's uuid."""
     return target.id if isinstance(target, Target) else plain(target.id, 8, ascii)
 
 

@@ -1,4 +1,4 @@
-"""The menu of acts: what can be done to what is selected, and why the rest cannot."""
+"""Menu of pool actions on the selection, with reasons for refusals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BELOW_LINES = 4
 
 
 class MenuScreen(ActKeys, SnapshotScreen):
-    """All acts for what is selected on the screen below, told anew with every picture."""
+    """Pool actions on the selection of the screen below; rebuilt with every snapshot."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("menu", "below")
     IN_TIME: ClassVar[bool] = False
@@ -71,7 +71,7 @@ class MenuScreen(ActKeys, SnapshotScreen):
         specs = _specs(several, ascii)
         widths = fit_columns(specs, self._offers, room)
         rows = [TableRow(_key(each), partial(cells, specs, widths, each)) for each in self._offers]
-        # What is told of the act under the cursor stands right below, also on a large screen.
+        # Keep the cursor detail right below the table on tall screens too.
         table.styles.max_height = len(rows) + 2
         table.show(columns(specs, widths), rows)
         if self._initial_key is not None:
@@ -80,7 +80,7 @@ class MenuScreen(ActKeys, SnapshotScreen):
         self.query_one("#note", StaticLines).show(self._note(room))
 
     def _note(self, room: int) -> list[Line]:
-        """The rule, and of the act under the cursor what it does or why it cannot."""
+        """Return the rule and the detail of the action under the cursor."""
         parts = self.remarks()
         hidden = self.query_one(Table).below
         if hidden:
@@ -119,7 +119,7 @@ class MenuScreen(ActKeys, SnapshotScreen):
             self._origin.ask(offer)
 
     def act(self, *acts: PoolAction) -> None:
-        """To the question; where several DAGs may be meant, to the first of them here."""
+        """Open the confirmation; with several DAGs, move to the next matching row."""
         matching = [offer for offer in self._offers if offer.act in acts]
         allowed = [offer for offer in matching if possible(offer)]
         if len(matching) == 1 and allowed:
@@ -138,7 +138,7 @@ class MenuScreen(ActKeys, SnapshotScreen):
 
 
 def _key(offer: ActionPreview) -> str:
-    # Halting and resuming one DAG are one row: which of the two, its state decides.
+    # Halt and resume of one DAG share a row; its state decides which applies.
     return f"{action_of(offer.act).name}\n{offer.subject}"
 
 

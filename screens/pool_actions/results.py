@@ -1,4 +1,4 @@
-"""What the schedd answers to an order, job by job, as the answers come."""
+"""Results of a pool action, job by job, as they arrive."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REMARK: Final = "The screens show what came of it as soon as the log tells."
 
 
 class ResultsScreen(SnapshotScreen):
-    """An order under way. Leaving does not stop it."""
+    """Results of a running action. Leaving the screen does not stop it."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
     IN_TIME: ClassVar[bool] = False
@@ -96,7 +96,7 @@ class ResultsScreen(SnapshotScreen):
 
 
 def _rows(result_parts: list[ResultPart], room: int, ascii: bool) -> list[Line]:
-    """A line for each; what else was answered behind it, or below it where it is long."""
+    """Return a line per target, with its message behind or, if long, below it."""
     head, *rows = render_table(_specs(result_parts, ascii), result_parts, room, ascii)
     lines = [head]
     for row, part in zip(rows, result_parts, strict=True):
@@ -114,7 +114,7 @@ def _specs(result_parts: list[ResultPart], ascii: bool) -> list[ColumnSpec[Resul
         return isinstance(part.target, Target)
 
     def subject(part: ResultPart, _: int | None) -> Line:
-        # A run is told by its name, in a column of its own.
+        # A run is identified by its name, in a column of its own.
         result_parts = part.subject if is_job(part) or part.target is None else ""
         return line(plain(result_parts, 60, ascii))
 

@@ -1,4 +1,4 @@
-"""Acts in words and signs, what they are asked for, and one that is under way."""
+"""Labels and symbols of pool actions, selections, and running actions."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ PROGRESS_LABELS: Final[Mapping[PoolAction, str]] = {
 IRREVERSIBLE: Final = frozenset(
     {PoolAction.REMOVE, PoolAction.REMOVE_DAG, PoolAction.STOP, PoolAction.STOP_NOW}
 )
-"""What cannot be undone by another key."""
+"""Actions that no other key undoes."""
 
 SITE_ACTIONS: Final = (PoolAction.RETARGET, PoolAction.SEND)
-"""They ask for a site."""
+"""Actions that need a site."""
 
 REPLIES: Final[Mapping[ResultCode, Symbol]] = {
     ResultCode.DENIED: Symbol("✗", "X", "permission denied", Colour.VERMILLION, Weight.BOLD),
@@ -81,14 +81,14 @@ REPLIES: Final[Mapping[ResultCode, Symbol]] = {
     ResultCode.ALREADY: Symbol("=", "=", "already so", Colour.SKY),
     ResultCode.DONE: Symbol("✓", "+", "done", Colour.GREEN),
 }
-"""What needs a person first: in this order answers are told."""
+"""Symbols of the results, in display order: most urgent first."""
 
 _NAMES: Final = {
     PoolAction.RESUME: "halt",
     PoolAction.RELEASE_DAG: "release",
     PoolAction.PAUSE: "pause_run",
 }
-"""Actions that are not called by their act: ``pause`` is ctrl+z."""
+"""Names of actions that differ from the pool action: ``pause`` is ctrl+z."""
 
 NO_ANSWER_YET: Final = Symbol("·", ".", "no answer yet", Colour.GREY, Weight.DIM)
 NOT_ASKED: Final = Symbol("–", "-", "not answered", Colour.ORANGE)
@@ -96,8 +96,11 @@ NOT_ASKED: Final = Symbol("–", "-", "not answered", Colour.ORANGE)
 
 @frozen
 class Selection:
-    """What is marked, or under the cursor: in ``words``, its jobs whatever their state, the DAGs
-    that they belong to, and the runs where it is runs that one looks at."""
+    """The marked rows, or the row under the cursor.
+
+    ``words`` describes it; ``jobs`` are its jobs in any state, ``dags`` the DAGs they belong to,
+    ``runs`` the runs on screens that list runs.
+    """
 
     words: str
     jobs: tuple[JobRow, ...] = ()
@@ -107,9 +110,12 @@ class Selection:
 
 @dataclass(slots=True)
 class RunningAction:
-    """An order that was given: the answers so far, the sentence that it ended with if it
-    did not go well, and whether somebody saw the end. The thread that performs it only
-    appends to ``answers``, then sets ``error`` and ``over``."""
+    """A pool action that is running or has ended.
+
+    ``answers`` holds the results so far, ``error`` the message of a failure, ``seen`` whether the
+    end was displayed. The performing thread only appends to ``answers``, then sets ``error`` and
+    ``over``.
+    """
 
     offer: ActionPreview
     order: ActionRequest
@@ -120,11 +126,11 @@ class RunningAction:
 
     @property
     def total(self) -> int:
-        """How many answers there will be: one for each run and each job, or one for the DAG."""
+        """The expected number of results: one per run and job, or one for the DAG."""
         return 1 if self.order.act in DAG_ACTS else len(self.order.touched)
 
     def told(self, ascii: bool) -> Line:
-        """``hold: 3 of 12 answered`` while it is under way, then how it ended."""
+        """Render the state: ``hold: 3 of 12 answered``, then the outcome."""
         name = line((f"{name_of(self.order.act)}: ", DIM))
         if not self.over:
             return name + line(f"{len(self.answers)} of {self.total} answered")
@@ -135,21 +141,24 @@ class RunningAction:
 
 
 def action_of(act: PoolAction) -> Action:
-    """The action whose key asks for this act; halting and resuming share one."""
+    """Return the keyboard action of a pool action; halt and resume share one."""
     name = _NAMES.get(act, act.value.replace("-", "_"))
     return next(action for action in ACTIONS if (action.scope, action.name) == ("acting", name))
 
 
 def name_of(act: PoolAction) -> str:
-    """The act in a word or two."""
+    """Return the short name of a pool action."""
     if act is PoolAction.RELEASE_DAG:
         return "release DAG"
     return act.value if act in (PoolAction.HALT, PoolAction.RESUME) else action_of(act).label
 
 
 def question(offer: ActionPreview, job_count: int, value: int | str | None, ascii: bool) -> str:
-    """``Hold 3 jobs of run4?``. ``along``: how many jobs go with a DAG; ``given``: the new
-    priority or site, None while it is not known."""
+    """Return the confirmation question: ``Hold 3 jobs of run4?``.
+
+    ``job_count`` is the number of jobs removed with a DAG; ``value`` the new priority or site, None
+    until it is entered.
+    """
     text = QUESTION[offer.act].format(plain(offer.subject, 120, ascii))
     if offer.act is PoolAction.REMOVE_DAG:
         return f"{text} and its {formatting.count(job_count, 'job', ascii=ascii)} in the queue?"
@@ -161,7 +170,7 @@ def question(offer: ActionPreview, job_count: int, value: int | str | None, asci
 
 
 def files_title(order: ActionRequest, ascii: bool) -> str:
-    """What is done to the files of runs: ``It writes 3 files in gate/ens``."""
+    """Return the title of the file list: ``It writes 3 files in gate/ens``."""
     count = formatting.count(sum(len(run.files) for run in order.runs), "file", ascii=ascii)
     folder = common_folder(order.runs)
     where = f" in {plain(folder, 60, ascii)}" if folder is not None else ""
@@ -170,20 +179,22 @@ def files_title(order: ActionRequest, ascii: bool) -> str:
 
 
 def common_folder(runs: Sequence[RunTarget]) -> str | None:
-    """Where all their files lie; None where that is not one folder."""
+    """Return the directory of all the files, or None if there are several."""
     folders = {str(PurePath(file).parent) for run in runs for file in run.files}
     return folders.pop() if len(folders) == 1 else None
 
 
 def refused(why: str, chosen: Selection) -> tuple[ActionPreview, ...]:
-    """Every act, refused for one reason."""
+    """Return every pool action, refused for one reason."""
     acts = [(act, "" if act in DAG_ACTS else chosen.words) for act in PoolAction]
     return tuple(ActionPreview(act, subject, None, why, (), "", "") for act, subject in acts)
 
 
 def one_of_halt_and_resume(offers: Sequence[ActionPreview]) -> list[ActionPreview]:
-    """Without that of the two, of each DAG, which its state rules out: they share a key. DAGMan
-    is offered to be released only while it is held."""
+    """Drop halt or resume of each DAG, whichever its state rules out.
+
+    They share a key. Releasing DAGMan is offered only while it is held.
+    """
     resumable = {
         offer.subject for offer in offers if offer.act is PoolAction.RESUME and possible(offer)
     }
@@ -196,24 +207,24 @@ def one_of_halt_and_resume(offers: Sequence[ActionPreview]) -> list[ActionPrevie
 
 
 def possible(offer: ActionPreview) -> bool:
-    """Whether it can be asked for."""
+    """Return whether the action can be requested."""
     return offer.refused is None and offer.order is not None
 
 
 def capitalized(text: str, ascii: bool) -> str:
-    """What an act does, with a capital letter."""
+    """Return the sanitised text with a capital first letter."""
     told = plain(text, 600, ascii)
     return told[:1].upper() + told[1:]
 
 
 def undo_text(offer: ActionPreview, ascii: bool) -> str:
-    """How to take it back, or that one cannot."""
+    """Return how to undo the action, or that it cannot be undone."""
     text = plain(offer.undo, 600, ascii)
     return capitalized(text, ascii) if "cannot be undone" in text else f"To undo: {text}"
 
 
 def target_text(offer: ActionPreview, ascii: bool) -> str:
-    """What it would touch and how many: ``3 jobs of run4, 1 left out``."""
+    """Return the targets and their number: ``3 jobs of run4, 1 left out``."""
     text = plain(offer.subject, 80, ascii)
     if offer.left_out:
         text += f", {formatting.number(len(offer.left_out), ascii)} left out"
@@ -221,7 +232,7 @@ def target_text(offer: ActionPreview, ascii: bool) -> str:
 
 
 def summary(answers: Sequence[ActionResult], ascii: bool) -> list[Line]:
-    """``✗ 1 permission denied``, ``✓ 11 done``: what needs a person first."""
+    """Count the results: ``✗ 1 permission denied``, ``✓ 11 done``, most urgent first."""
     counts = Counter(answer.reply for answer in answers)
     return [
         line(
@@ -237,7 +248,7 @@ def summary(answers: Sequence[ActionResult], ascii: bool) -> list[Line]:
 
 @frozen
 class ResultPart:
-    """A job or a run and what became of it; ``target`` None: the DAG itself."""
+    """The result for a job or run; ``target`` None: for the DAG itself."""
 
     subject: str
     target: Target | RunTarget | None
@@ -246,14 +257,14 @@ class ResultPart:
 
 
 def parts(running: RunningAction) -> list[ResultPart]:
-    """Each target with its answer, trouble first."""
-    # Taken once: the thread that performs it goes on appending.
+    """Return each target with its result, problems first."""
+    # Copied once: the performing thread keeps appending.
     answers = {answer.subject: answer for answer in tuple(running.answers)}
     targets: dict[str, Target | RunTarget | None] = {
         each.id: each for each in running.order.touched
     }
     if running.order.act in DAG_ACTS:
-        # The answer is on the DAG, also where DAGMan's own job is what is touched.
+        # The result concerns the DAG, even if the target is DAGMan's own job.
         targets = dict.fromkeys(answers or [running.order.dag or running.offer.subject])
     order = list(REPLIES)
 
@@ -273,10 +284,10 @@ def parts(running: RunningAction) -> list[ResultPart]:
 
 
 class ActKeys:
-    """The acts' keys, for a screen that has :meth:`act`."""
+    """Key handlers of the pool actions, for a screen with :meth:`act`."""
 
     def act(self, *acts: PoolAction) -> None:
-        """Ask for the first of these acts that is possible."""
+        """Request the first of these actions that is possible."""
         raise NotImplementedError
 
     def action_hold(self) -> None:

@@ -1,4 +1,4 @@
-"""Choosing a site for jobs or epochs: by name, typed or taken from those that are known."""
+"""Prompt for the site of jobs or epochs: typed, or chosen from a list."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from screens.pool_actions.confirm import ConfirmScreen
 
 BACK: Final = "as the DAG says"
-"""Instead of a site's name, where an order to go elsewhere can be taken back."""
+"""Accepted instead of a site name, to undo an earlier choice of site."""
 
 MAX_SITES: Final = 6
-"""Lines for sites; what is touched needs the others."""
+"""Maximum sites listed; the targets need the other lines."""
 
 
 @frozen
 class SiteChoice:
-    """A site that may be meant, and what is known of it."""
+    """A selectable site and a description of it."""
 
     name: str
     about: str
@@ -39,8 +39,10 @@ def known_sites(
     epochs: Iterable[EpochRow],
     with_default: bool,
 ) -> list[SiteChoice]:
-    """Those that the collector knows now, then those that the DAG names or that the ensemble ran
-    at; with ``back`` the way back first."""
+    """List the selectable sites: collector, then DAG, then past executions.
+
+    ``with_default`` puts the entry :data:`BACK` first.
+    """
     about = {BACK: "no longer elsewhere"} if with_default else {}
     for offer in offers:
         slots = formatting.count(offer.slots, "slot", ascii=True)
@@ -59,7 +61,7 @@ def known_sites(
 
 
 class SitePrompt(Prompt):
-    """A site's name. ``up`` and ``down`` go through those that have what was typed in them."""
+    """Input of a site name. ``up`` and ``down`` go through the matching sites."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", show=False),
@@ -80,7 +82,7 @@ class SitePrompt(Prompt):
         self._question.action_back()
 
     def action_choose(self, step: int) -> None:
-        """Take the next of those that have what was typed in them."""
+        """Insert the next matching site."""
         names = [site.name for site in self.matching(self._question.sites)]
         if not names:
             return
@@ -90,12 +92,12 @@ class SitePrompt(Prompt):
         self.cursor_position = len(self.value)
 
     def typed(self, value: str) -> None:
-        """The text has changed: by typing, or because one was chosen."""
+        """Update the search text, unless the text was inserted by a choice."""
         if value != self._chosen_site:
             self._typed_text, self._chosen_site = value, None
 
     def matching(self, sites: Sequence[SiteChoice]) -> list[SiteChoice]:
-        """Those with what was typed in their names."""
+        """Filter the sites by the typed text."""
         wanted = self._typed_text.strip().lower()
         return [site for site in sites if wanted in site.name.lower()]
 
@@ -103,7 +105,7 @@ class SitePrompt(Prompt):
 def site_lines(
     sites: Sequence[SiteChoice], chosen: str, asking: bool, error: str | None, ascii: bool
 ) -> list[Line]:
-    """Some of them, those around ``chosen``; and whether there may be more."""
+    """Render the sites around ``chosen``, and the state of the collector query."""
     names = [site.name for site in sites]
     index = names.index(chosen) if chosen in names else 0
     first = max(0, min(index - MAX_SITES // 2, len(sites) - MAX_SITES))

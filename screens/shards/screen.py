@@ -1,4 +1,4 @@
-"""Shards: how fast a bag goes, what lags, and when its last shard will be done."""
+"""The Shards screen: throughput, stragglers and remaining time of a bag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from screens.widgets.table import Table, TableRow
 
 
 class ShardsScreen(ListScreen):
-    """One bag's shards, what lags or needs a person first."""
+    """The shards of one bag, most urgent first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "bag", "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "bag", "below")]
@@ -33,7 +33,7 @@ class ShardsScreen(ListScreen):
         self.key: str | None = None
 
     def keys(self) -> KeyFooter:
-        """Without the way to itself."""
+        """Return the footer, without the key of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"), without=("bag",))
 
     def compose(self) -> ComposeResult:
@@ -41,7 +41,7 @@ class ShardsScreen(ListScreen):
         yield Table()
         yield from self.foot()
 
-    # --- what is shown ----------------------------------------------------------------------
+    # --- rendering --------------------------------------------------------------------------
 
     def show(self, update: Snapshot | None) -> None:
         all_bags = self.monitor.study.of(bags)
@@ -67,7 +67,7 @@ class ShardsScreen(ListScreen):
         self.query_one("#note", StaticLines).show([note])
 
     def _chosen(self, all_bags: tuple[Bag, ...] | None) -> Bag | None:
-        """The bag that is looked at; at first the first that is not over."""
+        """Return the selected bag; initially the first unfinished one."""
         if not all_bags:
             return None
         chosen = next((bag for bag in all_bags if bag.key == self.key), None)
@@ -77,7 +77,7 @@ class ShardsScreen(ListScreen):
         return chosen
 
     def _nothing(self, all_bags: tuple[Bag, ...] | None, update: Snapshot | None) -> None:
-        """Why there is no bag, and what would make one."""
+        """Show why there is no bag, and how one is made."""
         room = self.app.size.width
         reading = all_bags is None or update is None or update.progress.fraction < 1
         first = "reading the DAG" if reading else "there is no bag here"
@@ -91,7 +91,7 @@ class ShardsScreen(ListScreen):
         self.table.show([], [], told)
         self.query_one("#note", StaticLines).show([self.note(0, 0, noun="shard")])
 
-    # --- what can be done ---------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------
 
     def open(self, key: str) -> None:
         bag = self._chosen(self.monitor.study.of(bags))

@@ -1,4 +1,7 @@
-"""A bag's shards as rows, and the lines above them. Pure functions."""
+"""Header, rows and columns of the Shards screen.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -34,25 +37,24 @@ from screens.widgets.spans import (
 
 BAR_LEAST: Final = 6
 BAR_MOST: Final = 60
-"""Cells of the bar of a shard's time."""
+"""Width of the bar of a shard's duration."""
 
 BAR_MEDIANS: Final = 3.0
-"""Times the median that a bar's end stands for: one that lasts ten times as long would press all
-others together."""
+"""Maximum of the bar, in medians; one outlier must not flatten the others."""
 
 LOUD: Final = (State.HELD, *sorted(FAILED))
 
 STEPS: Final = "▁▂▃▄▅▆▇█"
 STEPS_ASCII: Final = "_.:-=+*#"
 BINS: Final = 24
-"""Of the histogram of times: as many cells."""
+"""Bins of the duration histogram, one cell each."""
 
 
-# --- the first lines ----------------------------------------------------------------------------
+# --- header -------------------------------------------------------------------------------------
 
 
 def head(bag: Bag, live: bool, position: str, room: int, ascii: bool) -> list[Line]:
-    """How far it is and when it will be done; a bar; how fast; what it cost."""
+    """Render progress and remaining time, a bar, throughput and cost."""
     answer = shard_text.answer(bag, live, ascii)
     dot = line((" - " if ascii else " · ", DIM))
     title = line(("Shards", BOLD), "   ")
@@ -105,7 +107,7 @@ _PARTS: Final[tuple[tuple[tuple[State, ...], str, str, TextStyle], ...]] = (
 
 
 def _bar(bag: Bag, room: int, ascii: bool) -> Line:
-    """What is done, what is at work and what is stuck, of all; each that there is has a cell."""
+    """Render the shares done, running and stuck; each has at least one cell."""
     bar: Line = ()
     for states, glyph, letter, style in _PARTS:
         count = bag.counted(*states)
@@ -113,7 +115,7 @@ def _bar(bag: Bag, room: int, ascii: bool) -> Line:
         cell_count = min(cell_count, room - width(bar))
         bar += line(((letter if ascii else glyph) * cell_count, style))
     if not bag.over and width(bar) == room and len(bar) == 1:
-        # A full bar is all done.
+        # Only a finished bag has a full bar.
         bar = line((bar[0][0][:-1], bar[0][1]))
     return bar + line((("." if ascii else "░") * (room - width(bar)), DIM))
 
@@ -143,7 +145,7 @@ def _figures(bag: Bag, room: int, ascii: bool) -> list[Line]:
 
 
 def histogram(bag: Bag, ascii: bool) -> Line:
-    """How the times are spread, from the shortest to the longest."""
+    """Render the histogram of durations, from shortest to longest."""
     seconds = [s.seconds for s in bag.shards if s.state is State.COMPLETED and s.seconds]
     if len(seconds) < 2 or bag.times is None or bag.times.most <= bag.times.least:
         return ()
@@ -172,7 +174,7 @@ _ORDER: Final = (
 
 
 def urgency(shard: Shard) -> tuple[object, ...]:
-    """What needs a person, then what lags, then what runs, the longest first."""
+    """Sort key: needs attention, stragglers, running (longest first), rest."""
     needs_attention = shard.state in LOUD
     order = _ORDER.index(shard.state)
     return (not needs_attention, not shard.straggles, order, -(shard.seconds or 0.0), shard.number)
@@ -188,7 +190,7 @@ ORDERS: Final[tuple[tuple[str, Callable[[Shard], tuple[object, ...]] | None], ..
 
 
 def filter_text(shard: Shard) -> str:
-    """All text of a shard in which a filter looks, in lower case."""
+    """Return the text of a shard that the filter searches, in lower case."""
     parts = [shard.node, STATES[shard.state].word, shard.site or ""]
     parts += [formatting.job_id(*shard.job)] if shard.job is not None else []
     parts += ["straggler"] if shard.straggles else []
@@ -196,7 +198,7 @@ def filter_text(shard: Shard) -> str:
 
 
 def specs(bag: Bag, ascii: bool) -> Sequence[ColumnSpec[Shard]]:
-    """The columns of the list."""
+    """Return the columns of the list."""
     longest = max((shard.seconds or 0.0 for shard in bag.shards), default=0.0)
     if bag.times is not None and bag.times.median > 0:
         longest = min(longest, BAR_MEDIANS * bag.times.median)
@@ -232,7 +234,7 @@ def _time(shard: Shard, max_width: int | None, ascii: bool) -> Line:
 
 
 def _time_bar(shard: Shard, max_width: int | None, bag: Bag, longest: float, ascii: bool) -> Line:
-    """A bar of its time on the scale of all, the median marked; beyond its end an arrow."""
+    """Render a shard's duration as a bar with the median marked; arrow: beyond it."""
     if shard.seconds is None or longest <= 0:
         return ()
     room = max_width or BAR_LEAST

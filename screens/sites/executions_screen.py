@@ -1,4 +1,4 @@
-"""The executions that a number was added up from."""
+"""List of the executions behind a total of the Sites screen."""
 
 from __future__ import annotations
 
@@ -40,19 +40,24 @@ from screens.widgets.spans import (
 from screens.widgets.table import Table, TableRow
 
 KINDS: Final = ("all", "good", "lost", "in flight", "marked")
-"""What the key shows in turn; ``marked`` are those that completed an epoch which another
-execution may have trained."""
+"""Filters in the order of the key.
+
+``marked`` are executions that completed an epoch which another execution may have trained.
+"""
 
 REASON_LINES: Final = 2
-"""Lines below the table, always as many, so that it keeps its height."""
+"""Lines below the table; fixed, so that the table keeps its height."""
 
 REASON_LIMIT: Final = 2000
 
 
 @frozen
 class ExecutionRow:
-    """One execution as a row; ``epoch``: of one that completed an epoch which had an execution
-    twice as long."""
+    """One execution as a row.
+
+    ``hidden`` is the epoch that it completed, if another execution of that epoch was over twice as
+    long.
+    """
 
     entry: ExecutionEntry
     hidden: EpochEntry | None
@@ -68,7 +73,7 @@ class ExecutionRow:
 
 
 def rows_of(usage: Usage, usage_filter: UsageFilter) -> list[ExecutionRow]:
-    """The executions behind a number, each with the epoch that it may not have trained."""
+    """Return the executions selected by a filter, with their hidden epochs."""
     epochs: Mapping[JobId, EpochEntry] = hidden_jobs(usage)
     return [
         ExecutionRow(entry, epochs.get(entry.job) if entry.final else None)
@@ -77,7 +82,7 @@ def rows_of(usage: Usage, usage_filter: UsageFilter) -> list[ExecutionRow]:
 
 
 class ExecutionsScreen(ListScreen):
-    """The executions that ``choice`` chooses, with the sum that it came from above them."""
+    """The executions selected by ``choice``, with their total above them."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "executions", "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "executions", "below")]
@@ -220,7 +225,7 @@ class ExecutionsScreen(ListScreen):
 
 
 def _outcome_counts(totals: UsageTotals, ascii: bool) -> str:
-    """``153 good, 53 lost, 2 in flight``: as far as there are such."""
+    """Count by outcome: ``153 good, 53 lost, 2 in flight``; zeros are omitted."""
     in_flight = totals.executions - totals.good_executions - totals.bad_executions
     counts = (
         (totals.good_executions, "good"),
@@ -243,7 +248,7 @@ def _longest_note(epoch: EpochEntry, ascii: bool) -> str:
 
 
 def filter_text(row: ExecutionRow) -> str:
-    """All text of an execution in which a filter looks, in lower case."""
+    """Return the text of an execution that the filter searches, in lower case."""
     entry = row.entry
     parts = [formatting.job_id(*entry.job), entry.run_name, entry.node, entry.uuid, entry.site]
     parts += [entry.gpu, entry.target, entry.cause, entry.host, f"{entry.start:%Y-%m-%d %H:%M}"]
@@ -257,8 +262,11 @@ def column_specs(
     model_names: Mapping[str | None, str],
     ascii: bool,
 ) -> list[ColumnSpec[ExecutionRow]]:
-    """The columns; where all have the same site, GPU or cause, that one gives way first, and
-    the year that all began in is told once."""
+    """Return the columns.
+
+    The column of the selected site, GPU or cause is dropped first, and a year common to all rows is
+    shown in the heading only.
+    """
     years = {row.entry.start.year for row in rows}
     common_year = f" {min(years)}" if len(years) == 1 else ""
     time_format = "%m-%d %H:%M" if common_year else "%Y-%m-%d %H:%M"

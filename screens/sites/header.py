@@ -1,5 +1,7 @@
-"""The sentence at the head of the Sites screen: what was wasted, and where a GPU-hour is worth
-most. Pure functions."""
+"""Headline of the Sites screen: waste, and where a GPU-hour is worth most.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from screens.widgets.spans import (
 
 
 def answer(usage: Usage, room: int, ascii: bool) -> Line:
-    """Where GPU-hours were wasted, and where one is worth most, in so many cells."""
+    """Render the headline: wasted hours, and the best site, within ``room`` cells."""
     losses = _waste(usage, ascii)
     if not losses:
         return _worth(usage, room, ascii)
@@ -33,7 +35,7 @@ def answer(usage: Usage, room: int, ascii: bool) -> Line:
 
 
 def _waste(usage: Usage, ascii: bool) -> tuple[Line, ...]:
-    """Sites that cost much and completed next to nothing, the longest wording first."""
+    """Render the wasteful sites, the longest wording first."""
     wasteful_sites = wasteful(usage)
     if not wasteful_sites:
         return ()
@@ -54,7 +56,7 @@ def _waste(usage: Usage, ascii: bool) -> tuple[Line, ...]:
 
 
 def _worth(usage: Usage, room: int, ascii: bool) -> Line:
-    """Where a GPU-hour is worth most, in so many cells."""
+    """Render where a GPU-hour is worth most, within ``room`` cells."""
     ranked = usage.ranked
     if not usage.executions:
         return line(("nothing has run yet", DIM))
@@ -97,14 +99,14 @@ def _worth(usage: Usage, room: int, ascii: bool) -> Line:
 
 
 def _mostly(place: SiteUsage, ascii: bool) -> Line:
-    """The GPU that most of its executions had: hours of different ones are not the same."""
+    """Return the most frequent GPU of a site; GPU-hours differ between models."""
     if not place.machines or place.machines[0][0] is None:
         return ()
     return line((f" ({formatting.gpu_short(place.machines[0][0], ascii)})", DIM))
 
 
 def hidden_note(usage: Usage, room: int, ascii: bool) -> Line:
-    """That some epochs may not have been trained where they are booked."""
+    """Note that some epochs may have been trained at another site."""
     number = len(usage.hidden)
     if not number:
         return ()

@@ -1,4 +1,4 @@
-"""Sites: where a GPU-hour is worth most; by site, GPU model, both, and what cost the hours."""
+"""The Sites screen: usage by site, GPU model, both, and cause of loss."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from screens.widgets.table import Table
 from screens.widgets.table import TableRow as TableRow
 
 ROOMY_LINES: Final = 30
-"""From this height on, blank lines set the parts apart."""
+"""Minimum height for blank lines between the parts."""
 
 TALL_LINES: Final = 40
-"""From this height on, each cause of a place has a line."""
+"""Minimum height for one line per cause."""
 
 DETAILS, DETAILS_TALL = 6, 12
-"""Lines below the table, always as many, so that it keeps its height."""
+"""Lines below the table; fixed, so that the table keeps its height."""
 
 FIRST_LINES: Final = 12
-"""Lines that the answer and some rows have before what is told of one row."""
+"""Lines of the header and the first rows, which take precedence over the details."""
 
 
 class SitesScreen(ListScreen):
-    """The same hours in four views, which a key changes."""
+    """Usage in four views, switched by a key."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "sites", "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "sites", "below")]
@@ -56,7 +56,7 @@ class SitesScreen(ListScreen):
         self._cursors: dict[int, str] = {}
 
     def keys(self) -> KeyFooter:
-        """Without the way to itself."""
+        """Return the footer, without the key of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"), without=("sites",))
 
     def compose(self) -> ComposeResult:

@@ -1,5 +1,7 @@
-"""Sites, GPU models, both together, and causes, as rows; and what is told of the one under the
-cursor. Pure functions."""
+"""Rows, columns and cursor details of the four views of the Sites screen.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,11 @@ HIDDEN: Final = Symbol("⇄", "*", "another was over twice as long", Colour.ORAN
 """An epoch whose successful execution lasted less than half of its longest one."""
 
 GOOD_CELL, LOST_CELL, FLYING_CELL = ("▇", "#"), ("▒", "x"), ("░", ".")
-"""Textures of a bar, and what they are in ASCII: told apart without their colours."""
+"""Textures of a bar and their ASCII forms; distinguishable without colours."""
 
 LEAST_BAR: Final = 10
 MOST_BAR: Final = 60
-"""Cells of a bar, on a narrow screen and on the widest."""
+"""Width of a bar on a narrow and on a wide screen."""
 
 NAME_LIMIT: Final = 40
 GAP: Final = line("   ")
@@ -54,7 +56,7 @@ Row = SiteUsage | SiteGpuUsage | Cause
 
 @frozen
 class View:
-    """One way to look at the same hours: ``rows`` of them, called ``noun``."""
+    """A view of the usage: ``rows`` of it, each called ``noun``."""
 
     title: str
     noun: str
@@ -71,18 +73,18 @@ VIEWS: Final = (
 OF_SITES, OF_GPUS, OF_CELLS, OF_CAUSES = range(len(VIEWS))
 
 
-# --- what all rows have -----------------------------------------------------------------------
+# --- attributes common to all rows ------------------------------------------------------------
 
 
 def key_of(row: Row) -> str:
-    """A row's key: stable from one picture to the next."""
+    """Return the key of a row; stable between snapshots."""
     if isinstance(row, SiteGpuUsage):
         return "\n".join(str(part) for part in (row.gpu, row.gpus, row.site))
     return row.key if isinstance(row, Cause) else f"{row.name}"
 
 
 def choice_of(row: Row, view: int) -> UsageFilter:
-    """The executions behind a row."""
+    """Return the filter for the executions of a row."""
     if isinstance(row, SiteGpuUsage):
         return UsageFilter(site=(row.site,), gpu=(row.gpu,), gpus=(row.gpus,))
     if isinstance(row, Cause):
@@ -91,7 +93,7 @@ def choice_of(row: Row, view: int) -> UsageFilter:
 
 
 def lost_of(row: Row) -> float:
-    """GPU-seconds lost."""
+    """Return the GPU-seconds lost."""
     return row.bad if isinstance(row, Cause) else row.sum.bad
 
 
@@ -100,12 +102,12 @@ def total_of(row: Row) -> float:
 
 
 def times_of(row: Row) -> int:
-    """Epochs completed; of a cause, how often it struck."""
+    """Return the epochs completed, or the occurrences of a cause."""
     return row.times if isinstance(row, Cause) else row.sum.completed
 
 
 def median_of(row: Row) -> float:
-    """The median epoch; what has none comes last."""
+    """Return the median epoch duration; -1 if there is none, for sorting."""
     known = None if isinstance(row, Cause) else row.epoch.median
     return -1.0 if known is None else known
 
@@ -118,7 +120,7 @@ def name_of(row: Row) -> str:
 
 
 def filter_text(row: Row) -> str:
-    """All text of a row in which a filter looks, in lower case."""
+    """Return the text of a row that the filter searches, in lower case."""
     if isinstance(row, Cause):
         outcomes = [OUTCOMES[item].word for item in row.outcomes]
         return "\n".join([row.key, *(item.text for item in row.reasons), *outcomes]).lower()
@@ -135,7 +137,7 @@ def named(name: str | None, limit: int, ascii: bool) -> str:
 
 
 def models(names: Iterable[str | None], ascii: bool) -> dict[str | None, str]:
-    """What GPU models are called: in short, unless two of them would be called the same."""
+    """Return the display names of GPU models: short, unless ambiguous."""
     known = [name for name in dict.fromkeys(names) if name is not None]
     short = [formatting.gpu_short(name, ascii) for name in known]
     called: dict[str | None, str] = {None: "unknown"}
@@ -148,7 +150,7 @@ def models(names: Iterable[str | None], ascii: bool) -> dict[str | None, str]:
 def machine(
     model_names: Mapping[str | None, str], gpu: str | None, gpus: int | None, ascii: bool
 ) -> str:
-    """Model and number: ``A100-40 ×2``."""
+    """Return model and number of GPUs: ``A100-40 ×2``."""
     if gpu is None or gpus is None:
         return formatting.gpus(gpu, gpus, ascii)
     return (
@@ -164,8 +166,10 @@ def _texture(pair: tuple[str, str], ascii: bool) -> str:
 
 
 def stacked(totals: UsageTotals, largest: float, width: int, ascii: bool) -> Line:
-    """GPU-hours as a bar on a scale on which ``largest`` takes all ``cells``; whatever there is
-    has a cell."""
+    """Render GPU-hours as a stacked bar.
+
+    ``largest`` takes the full ``width``; every non-zero part has at least one cell.
+    """
     parts = [
         (amount, pair, style)
         for amount, pair, style in (
@@ -190,7 +194,7 @@ def stacked(totals: UsageTotals, largest: float, width: int, ascii: bool) -> Lin
 def single_bar(
     amount: float, largest: float, width: int, texture_and_style: tuple[str, TextStyle]
 ) -> Line:
-    """One amount on a shared scale."""
+    """Render one amount as a bar on a shared scale."""
     if amount <= 0 or largest <= 0:
         return ()
     return line(
@@ -208,7 +212,7 @@ def legend(
     incomplete: bool = False,
     measure: HourUnit = HourUnit.GPU,
 ) -> Line:
-    """``GPU-hours 1 011 = ▇ 565 good + ▒ 401 lost (42 %) + ░ 46 in flight``."""
+    """Render the legend: ``GPU-hours 1 011 = ▇ 565 good + ▒ 401 lost (42 %) + …``."""
     hours = totals.gpu_hours
     parts, total = formatting.hours_added((hours.good, hours.bad, hours.in_flight), ascii)
     share = (
@@ -230,7 +234,7 @@ def legend(
 
 
 def tabs(view: int, rows: Sequence[int], ascii: bool) -> Line:
-    """The views, the one that is shown between brackets."""
+    """Render the tabs of the views, the active one in brackets."""
     labels = []
     for index, (view_type, number) in enumerate(zip(VIEWS, rows, strict=True)):
         count = (f" {number}", DIM)
@@ -248,7 +252,7 @@ def tabs(view: int, rows: Sequence[int], ascii: bool) -> Line:
 def specs(
     view: int, rows: Sequence[Row], ascii: bool, measure: HourUnit = HourUnit.GPU
 ) -> list[ColumnSpec[Row]]:
-    """The columns of a view; bars are on one scale for all its ``rows``."""
+    """Return the columns of a view; the bars of all ``rows`` share one scale."""
     if view == OF_CELLS:
         return _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)], ascii)
     if view == OF_CAUSES:
@@ -257,7 +261,7 @@ def specs(
 
 
 def _for_kind(kind: type[Row], render: Callable[..., Line]) -> Callable[[Row, int | None], Line]:
-    """A column's cell of rows of one kind."""
+    """Restrict a cell renderer to rows of one type."""
     return lambda row, cells: render(row, cells) if isinstance(row, kind) else ()
 
 
@@ -419,7 +423,7 @@ def _cell_specs(rows: Sequence[SiteGpuUsage], ascii: bool) -> list[ColumnSpec[Ro
 
 
 def slow(row: SiteGpuUsage, ascii: bool = False) -> str:
-    """``fastest``, ``1.08×``, ``2.30× slow``; nothing where it is not compared."""
+    """Return ``fastest``, ``1.08×`` or ``2.30× slow``; "" without a comparison."""
     if row.times is None:
         return ""
     if row.site == row.fastest:
@@ -467,7 +471,7 @@ def _cause_specs(rows: Sequence[Cause], ascii: bool) -> list[ColumnSpec[Row]]:
 
 
 def code_of(row: Cause) -> str:
-    """``1023/0``; empty where no code tells."""
+    """Return the hold code: ``1023/0``; "" if there is none."""
     return "" if row.code is None else f"{row.code}/{row.subcode or 0}"
 
 
@@ -476,11 +480,11 @@ def _unknown(ascii: bool) -> Line:
 
 
 def _hours_writer(seconds: Sequence[float], ascii: bool) -> Callable[[float], str]:
-    """Writes GPU-seconds as hours with as many decimals as all of these together want."""
+    """Return a formatter of GPU-seconds as hours, with decimals common to all."""
     total = sum(seconds) / HOUR
 
     def write(value: float) -> str:
-        # The rest to the whole makes the decimals those of the whole.
+        # The remainder makes hours_added use the decimals of the whole.
         part = value / HOUR
         return formatting.hours_added((part, max(0.0, total - part)), ascii)[0][0]
 
@@ -488,9 +492,9 @@ def _hours_writer(seconds: Sequence[float], ascii: bool) -> Callable[[float], st
 
 
 def _exact_hours(seconds: float, ascii: bool) -> str:
-    """Hours to the hundredth."""
+    """Return hours with two decimals."""
     text = f"{seconds / HOUR:,.2f}" if seconds else "0"
-    # What is something is never drawn as nothing.
+    # A non-zero amount is never shown as zero.
     text = "<0.01" if seconds > 0 and text == "0.00" else text
     return text if ascii else text.replace(",", formatting.THIN)
 
@@ -513,14 +517,14 @@ def _number(value: int, ascii: bool) -> Line:
 
 
 def quartiles(distribution: Distribution, ascii: bool) -> str:
-    """``5:47:36 to 5:51:00``: half of them lie there."""
+    """Return the interquartile range: ``5:47:36 to 5:51:00``."""
     if distribution.low is None or distribution.high is None or distribution.n < 2:
         return ""
     return _from_to(distribution.low, distribution.high, ascii)
 
 
 def _from_to(low: float, high: float, ascii: bool) -> str:
-    """``4 s to 5 s``; where both ends are written alike, only once."""
+    """Return a range: ``4 s to 5 s``, or one value if both ends look the same."""
     ends = formatting.duration(low, ascii), formatting.duration(high, ascii)
     return " to ".join(dict.fromkeys(ends))
 
@@ -529,7 +533,7 @@ def _from_to(low: float, high: float, ascii: bool) -> str:
 
 
 def details(row: Row, usage: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
-    """What is told of a row below the table: at most so many lines of so many cells."""
+    """Return the details of a row, cropped to ``lines`` lines of ``cells`` cells."""
     if isinstance(row, Cause):
         lines_shown = _cause_details(row, usage, cells, lines, ascii)
     elif isinstance(row, SiteGpuUsage):
@@ -550,7 +554,7 @@ def _place_details(row: SiteUsage, usage: Usage, cells: int, lines: int, ascii: 
 
 
 def _fit_parts(start: Line, parts: Sequence[Line], cells: int) -> Line:
-    """The parts that have room, the last ones least."""
+    """Join as many parts as fit; the last ones are dropped first."""
     shown = [part for part in parts if part] or [line(("nothing known", DIM))]
     while len(shown) > 1 and width(start + joined(shown, GAP)) > cells:
         shown.pop()
@@ -608,7 +612,7 @@ def _distribution_parts(distribution: Distribution, ascii: bool, hidden: int = 0
 
 
 def _wait_parts(row: SiteUsage, usage: Usage, ascii: bool) -> list[Line]:
-    # Only of a target: where a job that never ran would have run is not known.
+    # By target only: the site of a job that never ran is unknown.
     waits = [wait for wait in usage.waiting if wait.target in row.targets]
     waiting, removed = sum(wait.waiting for wait in waits), sum(wait.removed for wait in waits)
     target = plain(waits[0].target or "", 24, ascii) if len(waits) == 1 else "one of its targets"
@@ -644,7 +648,7 @@ def _input_parts(row: SiteUsage, ascii: bool) -> list[Line]:
 
 
 def _cause_lines(causes: Sequence[Cause], cells: int, lines: int, ascii: bool) -> list[Line]:
-    """The causes of a place: a line each where there is room, else many on a line."""
+    """List the causes of loss, one per line if they fit, else packed."""
     if not causes:
         return [_label("lost to") + line(("nothing", GOOD))]
     indent = width(_label(""))
@@ -674,11 +678,11 @@ def _cause_cost(cause: Cause, ascii: bool) -> Line:
 
 
 ROOMY_CAUSES: Final = 4
-"""Causes that have a line each where there are so many lines."""
+"""Minimum lines for one line per cause."""
 
 
 def _short_name(cause: Cause, ascii: bool) -> str:
-    """Its code, or its key: a word or two."""
+    """Return the code of a cause, or its key."""
     return code_of(cause) or plain(cause.key, 80, ascii)
 
 

@@ -1,4 +1,4 @@
-"""A list to choose from, over the form: one thing, or several."""
+"""Modal list for a form field: single or multiple choice."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from screens.widgets.table import Table, TableColumn, TableRow
 
 @frozen
 class ChoiceOption:
-    """One thing to choose: what stands in the field then, and what there is to say of it."""
+    """An option: the value for the field, and its description."""
 
     value: str
     about: str
 
 
 class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
-    """Gives back what was chosen; None: nothing, the field stays as it is. With ``several``
-    the space bar marks, and enter takes what is marked (the row under the cursor if nothing
-    was marked or unmarked)."""
+    """Modal list; returns the chosen values, or None to leave the field as it is.
+
+    With ``several`` the space bar marks, and enter accepts the marked values (the row under the
+    cursor if nothing was marked or unmarked).
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", show=False),
-        # A modal screen hides the keys of the application.
+        # A modal screen hides the application's bindings.
         Binding("ctrl+c", "app.interrupt", priority=True, show=False),
         Binding("enter", "take", show=False),
         Binding("space", "mark", show=False),

@@ -1,4 +1,7 @@
-"""What is typed into the submit pane, and what it asks for. Pure functions and plain data."""
+"""Model of the submit form: field definitions, form state, and its request.
+
+Pure functions and plain data.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ POLICIES: Final[Mapping[str, str]] = {
     Policy.PIN.value: "a run stays at one site",
     Policy.GPU_PIN.value: "a run stays on one GPU model",
 }
-"""Policies with their meaning in one line."""
+"""Policies with a one-line description."""
 
 SHAPES: Final[Mapping[str, str]] = {
     EnsembleShape.CHAIN.value: "each run a chain of its epochs",
@@ -43,28 +46,28 @@ SHAPES: Final[Mapping[str, str]] = {
     EnsembleShape.BAG.value: "shards that need nothing of each other",
     EnsembleShape.MULTI_NODE.value: "several machines train an epoch together",
 }
-"""Shapes with their meaning in one line."""
+"""Shapes with a one-line description."""
 
 AUTO: Final = "auto"
-"""How values go together is not said."""
+"""No sweep mode chosen."""
 
 HOWS: Final[Mapping[str, str]] = {
     AUTO: "zip, where there are equally many",
     SweepMode.ZIP.value: "first with first, second with second",
     SweepMode.PRODUCT.value: "each value with each of the others",
 }
-"""How values are put together, with the meaning in one line."""
+"""Sweep modes with a one-line description."""
 
 YES, NO = "yes", "no"
 
 SHARDS: Final = 10
-"""What a bag begins with."""
+"""Default number of shards of a bag."""
 
 GATHER: Final = "gather"
-"""The template of the node at a bag's end."""
+"""Template of the final node of a bag."""
 
 MOST_DIGITS: Final = 9
-"""Of a number of epochs: more is no number of them, and slow to read."""
+"""Maximum digits of a number of epochs; bounds the time for parsing it."""
 
 OF_SHAPE: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
     EnsembleShape.CHAIN: ("runs", "epochs", "seeds", "evaluation.every"),
@@ -73,10 +76,10 @@ OF_SHAPE: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
     EnsembleShape.BAG: ("shards", "gather"),
     EnsembleShape.MULTI_NODE: ("runs", "epochs", "machines", "seeds"),
 }
-"""Fields that say how much of it there is, by shape."""
+"""Fields of the ensemble's size, by shape."""
 
 GATED: Final = ("gate.patience", "gate.divergence", "gate.median_after")
-"""Fields of the gate's rules: of no use without one."""
+"""Fields of the gate's rules; hidden without a gate."""
 
 AS_FIELD: Final[Mapping[str, str]] = {
     "evaluation": "evaluation.every",
@@ -86,13 +89,15 @@ AS_FIELD: Final[Mapping[str, str]] = {
     "gate.metric": "gate",
     "gate.min_delta": "gate",
 }
-"""The field of the form that a complaint about something else belongs beside."""
+"""Form field that shows a problem of a request field without a form field."""
 
 
 @frozen
 class Field:
-    """One field. ``name`` is that of a :class:`RequestProblem`. ``options``: what it may be, or
-    may also be; ``closed``: nothing else."""
+    """A form field; ``name`` is the field name of a :class:`RequestProblem`.
+
+    ``options`` are suggested values; with ``closed`` no others are allowed.
+    """
 
     name: str
     label: str
@@ -233,7 +238,7 @@ FIELDS: Final = (
         "epochs",
     ),
 )
-"""What every template has, in the order of the form."""
+"""Fields common to all templates, in form order."""
 
 LABELS: Final = {field.name: field.label for field in FIELDS}
 
@@ -241,8 +246,10 @@ LABELS: Final = {field.name: field.label for field in FIELDS}
 def fields_of(
     template: Template | None, names: Sequence[str], draft: FormState
 ) -> tuple[Field, ...]:
-    """All fields of a form for a template: those that go with what it says, then the template's
-    own parameters. ``names`` are the templates that come along."""
+    """Return the visible fields of a form, then the template's own parameters.
+
+    ``names`` are the names of the bundled templates.
+    """
     first, *rest = FIELDS
     chosen = Field(first.name, first.label, first.help, options=tuple(names))
     amounts = {name for fields in OF_SHAPE.values() for name in fields}
@@ -267,13 +274,13 @@ def fields_of(
 
 @frozen
 class FormState:
-    """The form as it is typed: texts by the names of their fields."""
+    """State of the form: the texts by field name."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: Request) -> FormState:
-        """The form that asks for this request."""
+        """Build the form state of a request."""
         own = {f"values.{name}": value for name, value in request.values.items()}
         memory = request.gpu_memory_mb
         evaluation, rules = request.evaluation, request.gate or StopRules()
@@ -310,22 +317,22 @@ class FormState:
 
     @property
     def shape(self) -> EnsembleShape:
-        """What the form is for."""
+        """The chosen shape; a chain if the text is none."""
         text = self.texts.get("shape", "")
         return EnsembleShape(text) if text in SHAPES else EnsembleShape.CHAIN
 
     @property
     def gated(self) -> bool:
-        """Can its runs be steered?"""
+        """Whether its runs have a gate."""
         return self.shape in STEERED and self.texts.get("gate") == YES
 
     @property
     def pins_gpus(self) -> bool:
-        """Do its runs stay on GPU models?"""
+        """Whether its runs are pinned to GPU models."""
         return self.texts.get("policy") == Policy.GPU_PIN
 
     def text(self, name: str, template: Template | None = None) -> str:
-        """What stands in a field; a template's parameter has its default at first."""
+        """Return the text of a field, or the default of a template parameter."""
         if name in self.texts:
             return self.texts[name]
         own = template.parameters if template is not None else ()
@@ -334,7 +341,7 @@ class FormState:
         )
 
     def with_text(self, name: str, text: str) -> FormState:
-        """The same form with another text in one field."""
+        """Return a copy with another text in one field."""
         return FormState({**self.texts, name: text})
 
 
@@ -351,7 +358,7 @@ def _sweep_text(sweep: SweepRequest | None) -> str:
 
 
 def first_template(templates: Sequence[Template], shape: EnsembleShape) -> str:
-    """The first of these that is there for a shape's jobs; "" where there is none."""
+    """Return the first template for a shape's jobs; "" if there is none."""
     role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
     placeholder = "machines" if shape is EnsembleShape.MULTI_NODE else ""
     fitting = [template for template in templates if template.role is role]
@@ -364,7 +371,7 @@ def first_template(templates: Sequence[Template], shape: EnsembleShape) -> str:
 
 
 def new_directory(parent: Path) -> Path:
-    """A name below ``where`` that nothing has yet: ``ensemble``, ``ensemble-2``…"""
+    """Return an unused path below ``parent``: ``ensemble``, ``ensemble-2``…"""
     candidates = (parent / (f"ensemble-{n}" if n > 1 else "ensemble") for n in range(1, 1000))
     return next((path for path in candidates if not path.exists()), parent / "ensemble")
 
@@ -372,8 +379,10 @@ def new_directory(parent: Path) -> Path:
 def asked(
     draft: FormState, template: Template | None
 ) -> tuple[Request, tuple[RequestProblem, ...]]:
-    """The request that a form asks for, and what cannot be read of it. A field that cannot
-    be read has its default in the request."""
+    """Parse the form into a request and the problems of unreadable fields.
+
+    A field that cannot be read has its default in the request.
+    """
     problems: list[RequestProblem] = []
     defaults = Request("", Path())
 
@@ -445,7 +454,7 @@ def asked(
         gpu_memory_mb=memory("gpu_memory_mb", None),
         memory_mb=memory("memory_mb", defaults.memory_mb) or 0,
         retries=whole("retries", defaults.retries),
-        # What is as the template has it is left to the template.
+        # Values equal to the template's default are omitted.
         values={
             parameter.name: values[parameter.name]
             for parameter in own
@@ -472,11 +481,11 @@ def asked(
 
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _ANOTHER: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
-"""What looks like the next variable, behind a comma: it would be one more value."""
+"""Matches what looks like another variable behind a comma, not a value."""
 
 
 def _sweep(draft: FormState, problems: list[RequestProblem]) -> SweepRequest | None:
-    """``a = 0.01 to 0.1 by 0.01; b = 1, 2``: what is swept; None where it cannot be read."""
+    """Parse ``a = 0.01 to 0.1 by 0.01; b = 1, 2``; None if it is unreadable."""
     from metlmon.authoring.sweeps import values
 
     variables: list[SweptVariable] = []
@@ -507,7 +516,7 @@ def _sweep(draft: FormState, problems: list[RequestProblem]) -> SweepRequest | N
 
 
 def _stages(draft: FormState, problems: list[RequestProblem]) -> tuple[StageRequest, ...]:
-    """``pretrain 5, finetune 3``."""
+    """Parse ``pretrain 5, finetune 3``; empty if it is unreadable."""
     stages: list[StageRequest] = []
     for text in filter(str.strip, draft.text("stages").split(",")):
         name, _, epochs = text.strip().rpartition(" ")

@@ -1,4 +1,4 @@
-"""The question before an ensemble is written and submitted, and what becomes of it."""
+"""Confirmation, writing and submission of a new ensemble."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from screens.widgets.spans import (
 )
 
 SEEN_SECONDS: Final = 1.5
-"""How long the cluster's number stands before the overview takes its place."""
+"""Seconds that the cluster id is displayed before the overview opens."""
 
 
 class LaunchStage(Enum):
-    """How far a step is."""
+    """State of a step."""
 
     DOING = "doing"
     DONE = "done"
@@ -68,8 +68,7 @@ SIGNS: Final[Mapping[LaunchStage, tuple[str, str, TextStyle]]] = {
 
 @frozen
 class LaunchStep:
-    """One thing that is done, and what there is to say of it. ``begun``: by the monotonic
-    clock."""
+    """A step of the submission; ``begun`` is a time of the monotonic clock."""
 
     title: str
     stage: LaunchStage
@@ -78,7 +77,7 @@ class LaunchStep:
 
 
 class LaunchScreen(ConfirmationBase):
-    """Names everything that will be touched; asks; writes; submits; says what came of it."""
+    """Lists what will be written, asks for confirmation, writes and submits."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("launch",)
     IN_TIME: ClassVar[bool] = False
@@ -86,14 +85,14 @@ class LaunchScreen(ConfirmationBase):
     SEEN_SECONDS: ClassVar[float] = SEEN_SECONDS
 
     class Happened(Message):
-        """A step is begun or over."""
+        """A step has begun or ended."""
 
         def __init__(self, step: LaunchStep) -> None:
             super().__init__()
             self.step = step
 
     class Ended(Message):
-        """All that was asked for is done; ``submitted``: the DAG is in the queue."""
+        """All steps have ended; ``submitted``: the DAG is in the queue."""
 
         def __init__(self, submitted: bool) -> None:
             super().__init__()
@@ -116,13 +115,13 @@ class LaunchScreen(ConfirmationBase):
         self._tick = self.set_interval(1.0, self._again, pause=True)
 
     def learn(self, known: PoolInfo) -> None:
-        """The schedd answered meanwhile."""
+        """Update the pool information."""
         self.known = known
         self._again()
 
     @property
     def submitted(self) -> bool:
-        """The DAG is in the queue."""
+        """Whether the DAG is in the queue."""
         return self._submitted
 
     @property
@@ -134,7 +133,7 @@ class LaunchScreen(ConfirmationBase):
         return bool(self.plan.in_the_way) and not self._written
 
     def refusals(self) -> Mapping[str, str]:
-        """What cannot be done now, and why."""
+        """Return the unavailable actions with their reasons."""
         no: dict[str, str] = {}
         if self.known.refusal is not None:
             no["launch"] = f"cannot be submitted: {self.known.refusal}"
@@ -153,7 +152,7 @@ class LaunchScreen(ConfirmationBase):
             no["watch"] = "nothing was submitted yet"
         return no
 
-    # --- what is shown --------------------------------------------------------------------
+    # --- rendering ------------------------------------------------------------------------
 
     def show(self, update: Snapshot | None) -> None:
         ascii, room = self.ascii, self.app.size.width
@@ -164,7 +163,7 @@ class LaunchScreen(ConfirmationBase):
         right = schedd(self.known, ascii, long=room >= 100)
         head = line(" ") + spread(line((title, BOLD)), right, room - 2, ascii)
         self.query_one("#head", StaticLines).show([head, ()])
-        # What is not possible now is not offered.
+        # The footer shows only keys that work now.
         self.query_one(KeyFooter).leave_out(ELSEWHERE | self.refusals().keys())
         document = self.query_one(Document)
         document.show([*self._progress_lines(room), *self._effect_lines(room)])
@@ -173,7 +172,7 @@ class LaunchScreen(ConfirmationBase):
         self.query_one("#note", StaticLines).show([rule([*self.remarks(), *more], room, ascii)])
 
     def _progress_lines(self, room: int) -> list[Line]:
-        """The question, or what has happened since the answer."""
+        """Return the question, or the progress of the steps."""
         if not self._steps:
             return [*self._question_lines(room), ()]
         lines: list[Line] = []
@@ -209,7 +208,7 @@ class LaunchScreen(ConfirmationBase):
         files = formatting.count(len(plan.files), "file", ascii=ascii)
         jobs = formatting.count(plan.jobs, "job", ascii=ascii)
         lines: list[Line] = []
-        # A key stands there as soon as it is taken.
+        # Show a key only once it is accepted.
         replaces, yes, writes = ("R", "y", "w") if self.open else "   "
         if self._in_the_way:
             n = len(plan.in_the_way)
@@ -262,7 +261,7 @@ class LaunchScreen(ConfirmationBase):
         undo = "To take it back: D on its overview removes the DAG; the files stay."
         return [*lines, (), line(" ", (undo, DIM))]
 
-    # --- what is done ---------------------------------------------------------------------
+    # --- actions --------------------------------------------------------------------------
 
     def action_launch(self) -> None:
         self._begin("launch", submit=True)
@@ -306,12 +305,12 @@ class LaunchScreen(ConfirmationBase):
         self._tick.resume()
         pool = self.monitor.options.pool if submit else None
         work = partial(self._work, pool, self._written, self._replace)
-        # What is begun is brought to its end, even if one quits meanwhile.
+        # Run to the end, even if the user quits meanwhile.
         self.run_worker(work, thread=True, description="writing and submitting")
         self._again()
 
     def _work(self, pool: PoolActions | None, written: bool, replace_files: bool) -> None:
-        """In a thread: write, then submit. Each step is told when it begins and ends."""
+        """Write, then submit, in a thread; each step posts its begin and end."""
         self.monitor.unfinished = "writing and submitting" if pool is not None else "writing"
         try:
             self._work_through(pool, written, replace_files)
@@ -377,7 +376,7 @@ class LaunchScreen(ConfirmationBase):
 
 
 def _files_present(plan: Plan) -> list[str]:
-    """Files of the plan that lie there as planned."""
+    """Return the files of the plan that exist with the planned content."""
 
     def same(name: str, data: bytes) -> bool:
         path = plan.request.directory / name

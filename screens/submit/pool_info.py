@@ -1,4 +1,4 @@
-"""What the submit pane knows of the pool, and how it says so."""
+"""Pool information of the submit form, and its texts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from screens.widgets.spans import DIM, NOTE, Line, line
 
 @frozen
 class PoolInfo:
-    """The schedd at hand, or in ``error`` why there is none; ``asking``: its answer is
-    awaited for so many seconds. The same of the collector's sites."""
+    """The local schedd and the collector's sites, or why they are unknown.
+
+    ``error`` and ``no_sites`` are the reasons; ``asking`` and ``asking_sites`` the seconds that a
+    running query has taken.
+    """
 
     where: ScheddInfo | None = None
     error: str | None = None
@@ -22,17 +25,17 @@ class PoolInfo:
 
     @property
     def site_names(self) -> tuple[str, ...]:
-        """Names of the sites that the collector knows."""
+        """Names of the sites known to the collector."""
         return tuple(site.name for site in self.sites)
 
     @property
     def gpu_models(self) -> tuple[str, ...]:
-        """Those that the sites have, in the order of the alphabet."""
+        """GPU models of the sites, sorted."""
         return tuple(sorted({model for site in self.sites for model in site.gpus}))
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be submitted now; None when it can."""
+        """The reason why nothing can be submitted; None if it is possible."""
         if self.where is None:
             return self.error or "the schedd has not answered yet"
         if not self.where.dagman and self.where.submit_command is None:
@@ -41,14 +44,14 @@ class PoolInfo:
 
 
 def way(schedd_info: ScheddInfo, ascii: bool) -> str:
-    """By which way a DAG goes into the queue."""
+    """Return the submission method."""
     if schedd_info.dagman:
         return "htcondor2, with the condor_dagman at hand"
     return plain(schedd_info.submit_command or "no way", 200, ascii)
 
 
 def schedd(known: PoolInfo, ascii: bool, long: bool = True) -> Line:
-    """Which schedd, as whom; or that there is none."""
+    """Render the schedd and the user, or that there is none."""
     info = known.where
     if info is None:
         if known.error is not None:
@@ -60,10 +63,10 @@ def schedd(known: PoolInfo, ascii: bool, long: bool = True) -> Line:
 
 
 def seconds(waited: float | None) -> str:
-    """How long an answer has been awaited, from the second second on."""
+    """Return the waiting time, from one second on."""
     return f"  {waited:.0f} s" if waited is not None and waited >= 1 else ""
 
 
 def gpus(site: SiteInfo, ascii: bool) -> str:
-    """The GPUs of a site in words."""
+    """Return the GPU models of a site as text."""
     return plain(", ".join(site.gpus), 80, ascii) or "no GPU told"

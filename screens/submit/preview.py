@@ -1,5 +1,8 @@
-"""What would be written, as lines to scroll through. Made only as they come into view: the DAG
-of a large ensemble has a hundred thousand of them."""
+"""Preview of the files to be written, as a lazy sequence of lines.
+
+Lines are rendered when they become visible: the DAG of a large ensemble has a hundred thousand of
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from screens.widgets.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrappe
 
 
 class PreviewLines(Sequence[Line]):
-    """Lines that are made when they are asked for."""
+    """A lazy sequence of lines."""
 
     @overload
     def __getitem__(self, at: int) -> Line: ...
@@ -40,12 +43,12 @@ class PreviewLines(Sequence[Line]):
         return self.line(at % len(self))
 
     def line(self, index: int) -> Line:
-        """Line ``at``, from 0."""
+        """Return one line, counted from 0."""
         raise NotImplementedError
 
 
 class FileLines(PreviewLines):
-    """The text of one file, exactly: numbered lines, each in as many rows as it needs."""
+    """The exact text of one file, with line numbers; long lines are wrapped."""
 
     def __init__(self, file: PlannedFile, cells: int, ascii: bool) -> None:
         self._ascii = ascii
@@ -92,7 +95,7 @@ class FileLines(PreviewLines):
 
 
 class RunLines(PreviewLines):
-    """The runs: name, uuid, seed, and where each epoch is meant to go."""
+    """The runs: name, uuid, seed, and the target of each epoch."""
 
     def __init__(self, runs: Sequence[RunPlan], cells: int, ascii: bool) -> None:
         self._runs, self._ascii = runs, ascii
@@ -116,7 +119,7 @@ class RunLines(PreviewLines):
 
 
 def targets(names: Sequence[str], ascii: bool) -> Line:
-    """Where the epochs go, in their order: ``Expanse-GPU ×2, Delta-GPU``."""
+    """Return the targets of the epochs in order: ``Expanse-GPU ×2, Delta-GPU``."""
     times = "x" if ascii else "×"
     parts = []
     for name, group in groupby(names):
@@ -127,13 +130,15 @@ def targets(names: Sequence[str], ascii: bool) -> Line:
 
 
 def gpu(model: str | None, ascii: bool) -> Line:
-    """What a run stays on, where it does."""
+    """Return the GPU model that a run is pinned to."""
     return line(("  on ", DIM), plain(model, 60, ascii)) if model is not None else ()
 
 
 class Preview(PreviewLines):
-    """All of it: counts, files, runs, the text of every file. ``sections``: numbers of the
-    lines with a heading."""
+    """The whole preview: counts, files, runs, the text of every file.
+
+    ``sections`` are the numbers of the heading lines.
+    """
 
     def __init__(self, parts: Sequence[Sequence[Line]], sections: Sequence[int]) -> None:
         self._parts = parts
@@ -152,8 +157,10 @@ class Preview(PreviewLines):
 def preview(
     verdict: FormResult, cells: int, ascii: bool, past: CostHistory | None = None
 ) -> Preview:
-    """What a form would write; what is missing when nothing can be written. ``past``: what epochs
-    cost where that is known."""
+    """Build the preview of a form, or the list of its fatal problems.
+
+    ``past`` is the cost history of past epochs, if known.
+    """
     plan = verdict.plan
     if plan is None:
         return Preview([_missing(verdict, cells, ascii)], ())
@@ -181,7 +188,7 @@ def _title(file: PlannedFile, cells: int, ascii: bool) -> list[Line]:
 
 
 def size_lines(plan: Plan, cells: int, ascii: bool) -> list[Line]:
-    """How much it makes, and where it goes."""
+    """Return the size of the ensemble and its directory."""
     request = plan.request
     nodes = formatting.count(plan.nodes, "node", ascii=ascii)
     jobs = formatting.count(plan.jobs, "job", ascii=ascii)
@@ -192,7 +199,7 @@ def size_lines(plan: Plan, cells: int, ascii: bool) -> list[Line]:
 
 
 def amount(plan: Plan, ascii: bool) -> str:
-    """``4 runs × 3 epochs``, ``100 shards``, ``100 runs × 30 epochs, each point 2 times``."""
+    """Return the size: ``4 runs × 3 epochs``, ``100 shards``, ``100 runs × 30 epochs``."""
     request, times = plan.request, " x " if ascii else " × "
     if request.shape is EnsembleShape.BAG:
         return formatting.count(request.shards, "shard", ascii=ascii)
@@ -203,12 +210,12 @@ def amount(plan: Plan, ascii: bool) -> str:
 
 
 def graph_lines(plan: Plan, cells: int, ascii: bool) -> list[Line]:
-    """The graph in characters."""
+    """Return the graph as ASCII art."""
     return [line(" ", text) for text in picture(plan.graph, cells - 2, ascii)]
 
 
 def cost_lines(plan: Plan, past: CostHistory | None, cells: int, ascii: bool) -> list[Line]:
-    """What it would cost, by what past epochs did; nothing where none are known."""
+    """Return the estimated cost from past epochs; empty if none are known."""
     request = plan.request
     evaluations = request.evaluation is not None
     estimate = cost(
@@ -232,7 +239,7 @@ def _files(plan: Plan, ascii: bool) -> str:
 def file_list(
     plan: Plan, ascii: bool, new: str = "new", existing: str = "in the way"
 ) -> list[Line]:
-    """Each file that would be written: whether it is new, its size, what it is for."""
+    """List the files to be written: whether new, size, purpose."""
     name_width = max((cell_len(plain(file.name, 40, ascii)) for file in plan.files), default=0)
     status_width = max((len(existing if file.exists else new) for file in plan.files), default=0)
     return [

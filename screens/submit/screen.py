@@ -1,4 +1,4 @@
-"""The submit pane: choose, see every file, submit, watch."""
+"""The submit screen: form, preview of every file, submission."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ from screens.widgets.spans import (
 )
 
 SIDE_BY_SIDE: Final = 130
-"""From this width on, form and preview stand beside each other."""
+"""Minimum width for form and preview side by side."""
 
 FORM_CELLS: Final = 92
-"""As wide as the form gets there: what is wrong with a field still fits beside it."""
+"""Width of the form there; leaves room for problems beside the fields."""
 
 NOTE_LINES: Final = 3
-"""Below the form, always as many: the form keeps its height while the cursor moves."""
+"""Lines below the form; fixed, so that its height does not depend on the cursor."""
 
 _TITLES: Final[Mapping[str, str]] = {
     "template": "What to train",
@@ -78,7 +78,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "gpus": "What each job asks for",
     "gate": "Steering it while it runs",
 }
-"""Headings above these fields, where there is room."""
+"""Headings above these fields, if the screen is tall enough."""
 
 _HINTS: Final[Mapping[str, str]] = {
     "seeds": "1, 2, 3 and so on",
@@ -89,7 +89,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "gate.divergence": "never",
     "gate.median_after": "never",
 }
-"""What an empty field stands for."""
+"""Meaning of an empty field."""
 
 
 _MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -97,11 +97,11 @@ _MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "shape": SHAPES,
     "how": HOWS,
 }
-"""Fields of some words, each with its meaning."""
+"""Fields with fixed values, and the description of each value."""
 
 
 class SubmitScreen(SnapshotScreen):
-    """The form and what it would write. The form outlives the screen, in the application."""
+    """The form and its preview. The form state is kept in the application."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("submit",)
     IN_TIME: ClassVar[bool] = False
@@ -110,21 +110,21 @@ class SubmitScreen(SnapshotScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("submit", "typing")]
 
     class Judged(Message):
-        """The form was judged."""
+        """Validation has ended."""
 
         def __init__(self, verdict: FormResult, shown: Preview, cells: int) -> None:
             super().__init__()
             self.verdict, self.shown, self.cells = verdict, shown, cells
 
     class Misjudged(Message):
-        """Judging it broke off."""
+        """Validation raised an exception."""
 
         def __init__(self, error: Exception) -> None:
             super().__init__()
             self.error = error
 
     class Learned(Message):
-        """The schedd or the collector answered: fields of :class:`PoolInfo`."""
+        """The schedd or the collector replied: fields of :class:`PoolInfo`."""
 
         def __init__(self, **fields: object) -> None:
             super().__init__()
@@ -155,7 +155,7 @@ class SubmitScreen(SnapshotScreen):
     def on_mount(self) -> None:
         templates = bundled_templates()
         self._form = self.monitor.form or FormState.of(self.draft or _default_request(templates))
-        # What comes along is at hand: its fields need not appear later and push others down.
+        # Bundled templates are loaded first, so that fields do not appear later.
         wanted = self._form.text("template")
         template = next((each for each in templates if each.name == wanted), None)
         self.verdict = FormResult(self._form, templates, template)
@@ -166,11 +166,11 @@ class SubmitScreen(SnapshotScreen):
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
         if self._ready:
-            # Files may have come or gone.
+            # Files may have been created or deleted.
             self._launch = None
             self._start_validation(force=True)
 
-    # --- what is shown --------------------------------------------------------------------
+    # --- rendering ------------------------------------------------------------------------
 
     @property
     def _wide(self) -> bool:
@@ -218,7 +218,7 @@ class SubmitScreen(SnapshotScreen):
         return [*lines, ()]
 
     def _summary_line(self) -> Line:
-        """What it comes to, in one line."""
+        """Summarise the plan, or the fields with problems, in one line."""
         verdict, ascii = self.verdict, self.ascii
         if verdict.request is None:
             return line(("working out what it comes to", DIM))
@@ -242,7 +242,7 @@ class SubmitScreen(SnapshotScreen):
         )
 
     def _entries(self, free: int) -> list[FormEntry]:
-        """The fields as they are drawn, with headings where all has room in ``free`` lines."""
+        """Return the form entries, with headings if they fit into ``free`` lines."""
         fields = self._fields
         parameters = [field for field in fields if field.name.startswith("values.")]
         roomy = free >= len(fields) + 2 * len(_TITLES) + (2 if parameters else 0)
@@ -264,7 +264,7 @@ class SubmitScreen(SnapshotScreen):
         label = plain(field.label, 18, self.ascii)
         text = self._form.text(field.name, self.verdict.template)
         hint = _HINTS.get(field.name, "")
-        # What is wrong needs the room more than the unit does.
+        # A problem replaces the unit.
         unit = "" if self.verdict.of(field.name) else field.unit
         note = self._field_note(field)
         has_choices = field.name in ("template", "sites", "gpu_models", *_MEANINGS)
@@ -273,7 +273,7 @@ class SubmitScreen(SnapshotScreen):
         )
 
     def _field_note(self, field: Field) -> Line:
-        """What is wrong with a field, or else what stands in it means."""
+        """Return the problem of a field, or else the meaning of its value."""
         problem = self.verdict.of(field.name)
         if problem is not None:
             return self._problem_line(problem)
@@ -291,7 +291,7 @@ class SubmitScreen(SnapshotScreen):
         return ()
 
     def _sweep_note(self) -> Line:
-        """How many values of each variable there are."""
+        """Return the number of values of each variable."""
         request = self.verdict.request
         if request is None or request.sweep is None:
             return ()
@@ -303,7 +303,7 @@ class SubmitScreen(SnapshotScreen):
         return line((f"values: {', '.join(counts)}", DIM))
 
     def _pool_count(self, count: int, noun: str) -> Line:
-        """How many of it the collector knows, or why it tells none."""
+        """Return the number known to the collector, or why it is unknown."""
         known, ascii = self.known, self.ascii
         if known.asking_sites is not None:
             return line((f"asking the collector{seconds(known.asking_sites)}", DIM))
@@ -333,7 +333,7 @@ class SubmitScreen(SnapshotScreen):
         return [rule(parts, room, ascii), *lines, *[()] * (NOTE_LINES - len(lines))]
 
     def _help(self, form: FormView, room: int) -> list[Line]:
-        """What is wrong with the field under the cursor, and what it is for."""
+        """Return the problem and the help of the field under the cursor."""
         if self._in_preview:
             keys = "n next file   up and down, pgup and pgdn scroll   tab or esc back to the form"
             return [line(" ", (keys, DIM))]
@@ -345,7 +345,7 @@ class SubmitScreen(SnapshotScreen):
         if problem is not None:
             style = BAD if problem.fatal else NOTE
             lines = wrapped(plain(problem.text, 2000, self.ascii), room, style, indent=1)
-            # Its end says what to do about it.
+            # The end of the message says how to fix it.
             lines = bounded(lines, NOTE_LINES, room, 1, self.ascii)
         about = self.verdict.template.about if self.verdict.template else ""
         text = f"{field.help} {about}" if field.name == "template" else field.help
@@ -356,10 +356,10 @@ class SubmitScreen(SnapshotScreen):
             lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + dots, room, self.ascii)
         return lines[:NOTE_LINES]
 
-    # --- the form is judged, in a thread --------------------------------------------------
+    # --- validation in a thread -----------------------------------------------------------
 
     def _start_validation(self, force: bool = False) -> None:
-        """See to it that what is typed is judged; one judgement is under way at most."""
+        """Validate the form in a worker, unless a validation is running."""
         wanted = (self._form, self._preview_cells)
         if self._validating is not None:
             self._stale |= force or self._validating != wanted
@@ -397,10 +397,10 @@ class SubmitScreen(SnapshotScreen):
             self._submit_pending = False
             self._open()
 
-    # --- the pool is asked ----------------------------------------------------------------
+    # --- pool information -----------------------------------------------------------------
 
     def _request_pool_info(self) -> None:
-        """Ask for schedd and sites. Not in a worker: who quits does not wait for an answer."""
+        """Fetch schedd and sites in a daemon thread, which does not delay quitting."""
         pool = self.monitor.options.pool
         if pool is None:
             self._update_pool_info(error="this is not where jobs are submitted from")
@@ -413,7 +413,7 @@ class SubmitScreen(SnapshotScreen):
         ).start()
 
     def _fetch_pool_info(self, pool: PoolActions) -> None:
-        # Whoever asked may be gone when the answer comes.
+        # The screen may be closed when the result arrives.
         with suppress(RuntimeError):
             try:
                 schedd = pool.where()
@@ -448,7 +448,7 @@ class SubmitScreen(SnapshotScreen):
             asking_sites=None if known.asking_sites is None else waited,
         )
 
-    # --- what is typed --------------------------------------------------------------------
+    # --- editing --------------------------------------------------------------------------
 
     def _set_field(self, name: str, text: str) -> None:
         shape = self._form.shape
@@ -459,8 +459,7 @@ class SubmitScreen(SnapshotScreen):
         self._again()
 
     def _follow_shape(self, previous: EnsembleShape) -> None:
-        """Another shape needs another kind of job: the template that came with the shape before
-        goes with it. One that was chosen stays."""
+        """Replace the default template of the previous shape; keep a chosen one."""
         if self._form.shape is not previous:
             templates = self.verdict.templates
             default = first_template(templates, previous)
@@ -484,7 +483,7 @@ class SubmitScreen(SnapshotScreen):
             preview_pane.action_page_down()
 
     def action_choose(self) -> None:
-        """A list for the field under the cursor; where it has none, on to the next field."""
+        """Open the list of the field under the cursor, or move to the next field."""
         form = self.query_one(FormView)
         if not form.has_focus:
             return
@@ -517,7 +516,7 @@ class SubmitScreen(SnapshotScreen):
         self.app.push_screen(ChoiceScreen(title, choices, current, several=several), chosen)
 
     def _at_sites(self, model: str) -> str:
-        """Where a GPU model is."""
+        """Return the sites with a GPU model."""
         sites = (site.name for site in self.known.sites if model in site.gpus)
         return plain(", ".join(sites), 80, self.ascii)
 
@@ -531,7 +530,7 @@ class SubmitScreen(SnapshotScreen):
     # --- keys -----------------------------------------------------------------------------
 
     def action_preview(self) -> None:
-        """To the preview, or back to the form."""
+        """Toggle between preview and form."""
         self._in_preview = not self._in_preview
         self._again()
         self.set_focus(self.query_one(SidePane if self._in_preview else FormView))
@@ -546,7 +545,7 @@ class SubmitScreen(SnapshotScreen):
         self._request_pool_info()
 
     def action_submit(self) -> None:
-        """The question is asked of a plan that is made now: files may have come or gone."""
+        """Validate again, since files may have changed, then open the confirmation."""
         self._submit_pending = True
         self._start_validation(force=True)
 
@@ -575,13 +574,13 @@ class SubmitScreen(SnapshotScreen):
 
 
 def _default_request(templates: Sequence[Template]) -> Request:
-    """What the form begins with."""
+    """Return the initial request."""
     first = first_template(templates, EnsembleShape.CHAIN)
     return Request(template=first, directory=new_directory(Path.cwd()), gate=StopRules())
 
 
 def _said(error: Exception) -> str:
-    """Why there is no answer: a foreseen reason is a sentence already."""
+    """Return the reason of a failed query; a PoolError is a sentence already."""
     return str(error) if isinstance(error, PoolError) else describe_error("asking failed", error)
 
 

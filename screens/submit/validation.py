@@ -1,4 +1,4 @@
-"""A form, judged: what is wrong with it, and what would be written."""
+"""Validation of the submit form: its problems, and the resulting plan."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from metlmon.frozen import frozen
 from screens.submit.form_model import AS_FIELD, FormState, asked, fields_of
 
 UNREADABLE: Final = (PlanError, OSError, ValueError)
-"""What a template of one's own, or a directory, may raise while it is looked at."""
+"""Exceptions of reading a user's template or directory."""
 
 
 @frozen
 class FormResult:
-    """What there is to say of a form. ``templates`` come along; ``template`` is the chosen
-    one, None when it cannot be read. ``plan`` None: something fatal is among the complaints."""
+    """Result of validating a form.
+
+    ``templates`` are the bundled ones; ``template`` is the chosen one, None if it cannot be read.
+    ``plan`` is None if a complaint is fatal.
+    """
 
     draft: FormState
     templates: tuple[Template, ...] = ()
@@ -29,11 +32,11 @@ class FormResult:
 
     @property
     def fatal(self) -> tuple[RequestProblem, ...]:
-        """Complaints with which nothing can be written."""
+        """Problems that prevent writing."""
         return tuple(problem for problem in self.complaints if problem.fatal)
 
     def of(self, field: str) -> RequestProblem | None:
-        """The worst complaint about a field."""
+        """Return the worst problem of a field."""
         matching = [problem for problem in self.complaints if problem.field == field]
         return next(
             (problem for problem in matching if problem.fatal), matching[0] if matching else None
@@ -43,15 +46,17 @@ class FormResult:
 def validate_form(
     draft: FormState, sites: Sequence[str] = (), gpus: Sequence[str] = ()
 ) -> FormResult:
-    """Judge a form. Looks at files (a template, what lies in the directory) and may take long
-    for a large ensemble: called in a thread. ``sites``, ``gpus`` (models): those that the collector
-    knows."""
+    """Validate a form.
+
+    Reads files (a template, the target directory) and may take long for a large ensemble: call it
+    in a thread. ``sites`` and ``gpus`` (models) are those known to the collector.
+    """
     templates = bundled_templates()
     template, unread = _template(draft.text("template").strip(), templates)
     request, unreadable = asked(draft, template)
     skipped = {problem.field for problem in unreadable}
     try:
-        # A field that cannot be read has a stand-in, of which nothing is to be said.
+        # An unreadable field has a default, whose problems are not reported.
         problems = authoring.validate(request, tuple(sites), gpus=tuple(gpus))
         reported = [problem for problem in problems if problem.field not in skipped]
     except UNREADABLE as error:
@@ -71,8 +76,7 @@ def validate_form(
 def _by_form_field(
     complaints: Sequence[RequestProblem], draft: FormState, template: Template | None
 ) -> tuple[RequestProblem, ...]:
-    """From the first field to the last, each beside a field that there is; what is about none of
-    them comes at the end."""
+    """Assign the problems to form fields, in form order; others come last."""
     fields = fields_of(template, (), draft)
     order = {field.name: index for index, field in enumerate(fields)}
     renamed = [
@@ -85,7 +89,7 @@ def _by_form_field(
 
 
 def bundled_templates() -> tuple[Template, ...]:
-    """The templates that come along; none when they are damaged (whoever names one is told)."""
+    """Return the bundled templates; none if they are damaged."""
     try:
         return tuple(authoring.templates())
     except UNREADABLE:

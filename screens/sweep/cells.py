@@ -1,4 +1,7 @@
-"""A sweep as what a matrix draws, and the lines around it. Pure functions."""
+"""Header, matrix layout and cell details of the sweep grid.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -37,25 +40,26 @@ from screens.widgets.spans import (
 
 SCALE: Final = "▁▂▃▄▅▆▇"
 SCALE_ASCII: Final = ".:-=+#@"
-"""How good a value is beside the others, the best last: by its rank, so that one value that is
-far off does not press all others together. The very best has a mark of its own."""
+"""Signs of a value's rank, the best last.
+
+Ranks, so that one outlier does not flatten all others. The very best has a mark of its own.
+"""
 
 BEST: Final = TextStyle(Colour.GREEN, BOLD.weight)
 
 BAR: Final = 6
 BAR_GROWN: Final = 12
-"""Cells of a cell's progress bar, where it has a line of its own, and where there is room."""
+"""Width of a cell's progress bar, and its maximum."""
 
 ROOMY: Final = 9
-"""More cells than it needs that a column has where there is room: no more, or the eye loses what
-belongs together."""
+"""Maximum extra width of a column; more would separate related values."""
 
 
-# --- the first lines ----------------------------------------------------------------------------
+# --- header -------------------------------------------------------------------------------------
 
 
 def head(grid: Grid, room: int, ascii: bool) -> list[Line]:
-    """Which point is best, and how far the sweep is; then what is seen."""
+    """Render the best point, the progress of the sweep, and the metric."""
     answer = sweep_text.answer(grid, ascii)
     dot = line((" - " if ascii else " · ", DIM))
     title = line(("Grid", BOLD), "   ")
@@ -93,7 +97,7 @@ def head(grid: Grid, room: int, ascii: bool) -> list[Line]:
 
 
 def legend(grid: Grid, ascii: bool) -> Line:
-    """What the signs beside values mean."""
+    """Render the legend of the rank signs."""
     scale = SCALE_ASCII if ascii else SCALE
     star = "*" if ascii else sweep_text.BEST
     if grid.goal is None:
@@ -105,8 +109,10 @@ def legend(grid: Grid, ascii: bool) -> Line:
 
 
 def layout(grid: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
-    """How the sweep is drawn in ``room`` cells and ``lines`` lines: several lines a cell, and
-    roomy columns, where all of it has room like that."""
+    """Lay out the sweep in ``room`` cells and ``lines`` lines.
+
+    Cells get several lines, and columns extra width, if the whole sweep then still fits.
+    """
     if grid.rows is None:
         return None
     if grid.columns is None:
@@ -124,7 +130,7 @@ def layout(grid: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
     )
     left_cells = 1 + labels + 2 + value_cells + 2
     min_width = max(value_cells + 3, min(16, max(reach(text) for text in heads.values())))
-    # Both names above the points, where nothing is pushed out by them.
+    # Widen the labels for both axis names if no column is pushed out.
     spare = room - left_cells - (min_width + GAP) * len(columns.points)
     extra = max(0, min(1 + reach(names) + GAP - left_cells, spare))
     labels, left_cells = labels + extra, left_cells + extra
@@ -135,7 +141,7 @@ def layout(grid: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
 
     def column_header(at: Key) -> Sequence[Line]:
         best = grid.column_best.get(at)
-        # Behind a value stands how its cell does.
+        # Leave a gap for the state symbol behind each value.
         gap = line("  ")
         name = line((both_ends(heads[at], cell_width - 2, ascii), BOLD))
         return name + gap, _best(best, ascii) + gap
@@ -176,7 +182,7 @@ def _best(cell: GridCell | None, ascii: bool) -> Line:
 
 
 def level(cell: GridCell, ranks: int, ascii: bool) -> str:
-    """The sign of how good a cell's value is beside the others'."""
+    """Return the sign of a cell's rank."""
     if cell.rank is None:
         return " "
     if cell.rank == 1:
@@ -199,8 +205,10 @@ def _value_style(cell: GridCell, ranks: int) -> TextStyle:
 def _cell_lines(
     cell: GridCell, ranks: int, value_cells: int, width: int, ascii: bool
 ) -> list[Line]:
-    """Value, with how good it is before and how it stands behind; below how far it is, whose it
-    is, and a blank: as many of these are drawn as there is room for."""
+    """Render a cell: rank sign, value and state; progress; run name; blank.
+
+    Only as many of these lines are drawn as fit.
+    """
     style, sign = _value_style(cell, ranks), sweep_text.sign(cell)
     value = sweep_text.reached(cell, ascii)
     spacious = width - value_cells >= 4
@@ -290,11 +298,11 @@ def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int, ascii: 
 # --- the cell under the cursor ------------------------------------------------------------------
 
 DETAILS: Final = 3
-"""Lines about the cell under the cursor: the rest of 24 is the matrix."""
+"""Lines of the cell details; on 24 lines the matrix needs the rest."""
 
 
 def details(grid: Grid, at: tuple[Point, Point] | None, room: int, ascii: bool) -> list[Line]:
-    """Always as many lines, so that the matrix keeps its height."""
+    """Return the details of the current cell, padded to a fixed height."""
     cell = grid.cells.get(at) if at is not None else None
     lines = _details(grid, at, cell, ascii)[:DETAILS]
     rows = [line(" ") + crop(text, room - 2, ascii) for text in lines]

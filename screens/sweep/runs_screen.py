@@ -1,4 +1,4 @@
-"""The runs of one point of a sweep, where it has several."""
+"""The runs of one point of a sweep, if it has several."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from screens.widgets.table import Table, TableRow
 
 
 class PointRunsScreen(ListScreen):
-    """The best first."""
+    """The runs of a sweep point, the best first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]

@@ -1,4 +1,4 @@
-"""Grid: which point of a sweep is best, and how far it is."""
+"""The sweep grid: the best point, and the progress of the sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from screens.widgets.matrix import Matrix
 from screens.widgets.spans import BOLD, DIM, Line, joined, line, wrapped
 
 FRAME_LINES: Final = 4
-"""Lines that are neither the matrix nor what is told of its cell: two above, the rule, the keys."""
+"""Lines outside matrix and details: two of the header, the rule, the footer."""
 
 
 class SweepScreen(SnapshotScreen):
@@ -38,7 +38,7 @@ class SweepScreen(SnapshotScreen):
         self._placed = False
 
     def keys(self) -> KeyFooter:
-        """Without the way to itself."""
+        """Return the footer, without the key of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"), without=("grid",))
 
     def compose(self) -> ComposeResult:
@@ -51,7 +51,7 @@ class SweepScreen(SnapshotScreen):
     def matrix(self) -> Matrix:
         return self.query_one(Matrix)
 
-    # --- what is shown ----------------------------------------------------------------------
+    # --- rendering --------------------------------------------------------------------------
 
     def show(self, update: Snapshot | None) -> None:
         self.monitor.study.want_written()
@@ -66,7 +66,7 @@ class SweepScreen(SnapshotScreen):
         lines = self.app.size.height - FRAME_LINES - sweep_cells.DETAILS
         self.matrix.show(sweep_cells.layout(grid, room, lines, ascii))
         if not self._placed and grid.best is not None:
-            # One comes to see the best.
+            # Start at the best point.
             self._placed = True
             self.matrix.select(grid.best.row, grid.best.column)
         details = sweep_cells.details(grid, self.matrix.cursor, room, ascii)
@@ -91,7 +91,7 @@ class SweepScreen(SnapshotScreen):
         return rule(parts, self.app.size.width, self.ascii)
 
     def _nothing(self, grid: Grid | None, update: Snapshot | None) -> None:
-        """Why there is no grid, and what would make one."""
+        """Show why there is no grid, and how a sweep is made."""
         room = self.app.size.width
         reading = grid is None or update is None or update.progress.fraction < 1
         first = "reading the DAG" if reading else "nothing is swept here"
@@ -110,7 +110,7 @@ class SweepScreen(SnapshotScreen):
         self._said = ""
         self._again()
 
-    # --- what can be done ---------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------
 
     @property
     def _shown(self) -> Grid | None:
@@ -180,7 +180,7 @@ class SweepScreen(SnapshotScreen):
 
 
 def _unavailable_keys(grid: Grid | None) -> set[str]:
-    """Keys that would change nothing here, and the way to this screen."""
+    """Return the keys without effect here, and the key of this screen."""
     names = {"grid"}
     if grid is None or not grid.swept:
         return names | {"open", "swap", "pair", "fix", "next_metric"}

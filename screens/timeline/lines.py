@@ -1,5 +1,7 @@
-"""The lines of the timeline: what stalled, lanes, legend, and what the cursor is on. Pure
-functions."""
+"""Lines of the Timeline screen: headline, lanes, chart, legend, cursor detail.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +43,18 @@ CURSOR: Final = TextStyle(formatting.Colour.YELLOW, formatting.Weight.BOLD)
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-# --- the first lines ------------------------------------------------------------------------
+# --- header ---------------------------------------------------------------------------------
 
 
 def clock(time: datetime | None, ascii: bool) -> str:
-    """``Mon 2025-11-10 14:00:00``: the day's name, since what stalls does so at weekends."""
+    """Format a time with its weekday, since stalls cluster at weekends."""
     if time is None:
         return formatting.unknown(ascii)
     return f"{_DAYS[time.weekday()]} {formatting.moment(time, ascii)}"
 
 
 def interval_text(start: datetime | None, end: datetime | None, ascii: bool) -> str:
-    """From one moment to another, the date once where it is the same."""
+    """Format an interval; the date appears once if it is the same."""
     if start is None or end is None:
         return formatting.unknown(ascii)
     arrow = "->" if ascii else "→"
@@ -61,15 +63,14 @@ def interval_text(start: datetime | None, end: datetime | None, ascii: bool) -> 
 
 
 def headline(timeline: Timeline, room: int, ascii: bool) -> Line:
-    """When did it stall: what stands still now, else the longest stretch without work, else
-    the longest wait."""
+    """Render the headline: the current stall, else the longest one or wait."""
     title = line(("Timeline", BOLD), "   ")
     if timeline.first is None:
         return title + line(("nothing has happened yet", DIM))
     if not timeline.steps:
         text = f"nothing has run yet, for {formatting.duration(timeline.length, ascii)}"
         return title + line((text, ALARM if timeline.waits else NOTE))
-    # What follows upon another within the second does not stand.
+    # An interval of less than a second is no stall.
     if (
         timeline.steps[-1].jobs == 0
         and timeline.waits
@@ -137,7 +138,7 @@ def _wait_text(wait: Wait, ascii: bool) -> Line:
 
 
 def totals(timeline: Timeline, ascii: bool) -> Line:
-    """How many ran at a time: at most, and in the mean over the whole length."""
+    """Render the maximum and mean number of concurrent GPUs and jobs."""
     if timeline.length <= 0:
         return ()
     dot: Line = line((" - " if ascii else " · ", DIM))
@@ -156,7 +157,7 @@ def totals(timeline: Timeline, ascii: bool) -> Line:
 def legend(
     signs: Sequence[Symbol], kinds: Container[CellKind], room: int, ascii: bool, sites: bool
 ) -> list[Line]:
-    """What the textures mean: of work first, then of waiting as far as there is such."""
+    """Render the legend: work first, then the kinds of waiting that occur."""
     waiting_kinds = (CellKind.MOVING, CellKind.IDLE, CellKind.HELD, CellKind.STOPPED)
     keys = [_key(sign, ascii, letter=sites) for sign in signs]
     keys += [_key(SIGNS[kind], ascii) for kind in waiting_kinds if kind in kinds]
@@ -174,9 +175,11 @@ def _key(sign: Symbol, ascii: bool, letter: bool = False) -> Line:
 def lane_line(
     cells: Sequence[Cell], cursor: int | None, selected: bool, known_until: int | None, ascii: bool
 ) -> Line:
-    """A lane. ``cursor``: the cell that the cursor in time is in; in the row under the other
-    cursor it covers what is there. Cells behind ``known`` were not known then: they are a
-    shadow of themselves."""
+    """Render a lane.
+
+    ``cursor`` is the cell of the time cursor; it covers the lane only if the lane is ``selected``.
+    Cells after ``known_until`` lie after the displayed moment and are dimmed.
+    """
     spans: list[tuple[str, TextStyle]] = []
     for index, (character, sign) in enumerate(cells):
         style = DIM if sign is None else style_of(sign)
@@ -199,7 +202,7 @@ _WAITING: Final = (SIGNS[CellKind.IDLE], SIGNS[CellKind.MOVING])
 
 
 def axis_line(axis: str, cursor: int | None, ascii: bool) -> str:
-    """The axis, with the cursor's sign in it."""
+    """Return the axis with the cursor mark."""
     if cursor is None or not 0 <= cursor < len(axis):
         return axis
     return axis[:cursor] + ("v" if ascii else "▼") + axis[cursor + 1 :]
@@ -214,7 +217,7 @@ def chart(
     known_until: int | None,
     ascii: bool,
 ) -> list[Line]:
-    """How many ran at a time, under the lanes: ``height`` lines with a scale at the left."""
+    """Render the concurrency chart in ``height`` lines, with a scale at the left."""
     if height <= 0:
         return []
     top = ceiling(columns)
@@ -233,7 +236,7 @@ def chart(
 
 
 def cursor_moment(timeline: Timeline, at: float, ascii: bool) -> Line:
-    """The moment under the cursor, and how the whole ensemble stood then."""
+    """Render the time of the cursor and the state of the ensemble then."""
     step = timeline.step(at)
     jobs, gpus = (0, 0) if step is None else (step.jobs, step.gpus)
     activity = "nothing ran"
@@ -264,8 +267,11 @@ def doing(
     ascii: bool,
     rescue: int | None = None,
 ) -> Line:
-    """What the run under the cursor was doing then. With ``then`` nothing is told that was
-    only known later. ``rescue``: the number of its DAG's rescue file."""
+    """Render the state of the selected run at the time of the cursor.
+
+    With ``historical`` nothing is shown that became known later. ``rescue`` is the number of its
+    DAG's rescue file.
+    """
     name: Line = line((plain(lane.name, 24, ascii), BOLD), "  ")
     spans = lane.then(at)
     if not lane.spans and lane.state is State.COMPLETED:
@@ -343,7 +349,7 @@ def _between(timeline: Timeline, lane: Lane, at: float, historical: bool, ascii:
 
 
 def scale(window: VisibleWindow, ascii: bool) -> Line:
-    """How much time one cell is: the highest number at a time is seldom that of a whole cell."""
+    """Render the duration of a cell; a bar is the mean over its cell."""
     seconds = window.each
     text = f"{seconds:.2g} s" if seconds < 10 else formatting.duration(seconds, ascii)
     return line((f"a cell is {text}, its bar the mean", DIM))

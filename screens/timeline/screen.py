@@ -1,4 +1,4 @@
-"""Timeline: when did it stall, and the way into the past."""
+"""The Timeline screen: stalls, and navigation to past states."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ from screens.widgets.spans import BOLD, DIM, Line, crop, fit, line, style_of, wi
 from screens.widgets.table import GAP, MARGIN, Rows, Table, TableColumn, TableRow
 
 ROOMY_LINES: Final = 30
-"""From this height on, blank lines set the parts apart."""
+"""Minimum height for blank lines between the parts."""
 
 NAME_CELLS: Final = 16
-"""A run's name is cut here: the lane is what the screen is for."""
+"""Maximum width of a run's name; the lane needs the rest."""
 
 CHART_LINES: Final = 4
 CHART_MOST: Final = 16
-"""Of the chart of how many ran at a time: where there is little room, and where there is much."""
+"""Lines of the concurrency chart, at least and at most."""
 
 AT_ONCE: Final = 5000
-"""Executions that are stacked at once; of more the chart comes a moment later, from a thread."""
+"""Up to this number of executions, the chart is computed at once, else in a thread."""
 
 CLOSEST: Final = 0.25
-"""Seconds of a cell beyond which zooming in shows nothing more: stamps are whole seconds."""
+"""Minimum seconds per cell; event timestamps have whole seconds."""
 
 OUTCOMES: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKind.LOST])
 
 
 @frozen
 class _View:
-    """What is drawn: made anew only when it differs."""
+    """The inputs of the drawing, which is redone only when they change."""
 
     timeline: Timeline
     window: VisibleWindow
@@ -99,7 +99,7 @@ class TimelineScreen(ListScreen):
         self._kinds: frozenset[CellKind] = frozenset()
 
     def keys(self) -> KeyFooter:
-        """Without the way to itself."""
+        """Return the footer, without the key of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"), without=("timeline",))
 
     def compose(self) -> ComposeResult:
@@ -108,12 +108,11 @@ class TimelineScreen(ListScreen):
         yield StaticLines(id="chart", grows=False)
         yield from self.foot()
 
-    # --- what is shown ----------------------------------------------------------------------
+    # --- rendering --------------------------------------------------------------------------
 
     @property
     def made(self) -> Timeline | None:
-        """The whole story: it goes on to now also where the screens show the past, so that
-        one can go forward again."""
+        """The timeline up to now, even while the screens show the past."""
         return self.monitor.present_study.of(timeline)
 
     def show(self, update: Snapshot | None) -> None:
@@ -156,7 +155,7 @@ class TimelineScreen(ListScreen):
                 self._columns, chart, indent, unit, cursor, known_until, self.ascii
             )
         self.query_one("#chart", StaticLines).show(chart_lines)
-        # What is under the cursor is known when the table has its rows.
+        # The cursor is valid only once the table has its rows.
         self.query_one("#note", StaticLines).show(
             self._note_lines(present, filtered, moment is not None)
         )
@@ -214,7 +213,7 @@ class TimelineScreen(ListScreen):
         return 2 + max((*names, 5), default=5)
 
     def _share_room(self, head: int, note: int, rows: int, banner: bool) -> tuple[int, bool]:
-        """Lines for the chart, and whether each lane has a second line."""
+        """Return the lines of the chart, and whether each lane has a second line."""
         free = self.app.size.height - head - note - 2 - banner
         roomy = 2 * rows + CHART_LINES <= free
         lane_lines = rows * (2 if roomy else 1)
@@ -252,7 +251,7 @@ class TimelineScreen(ListScreen):
         return Rows([lane.key for lane in filtered], [2 if roomy else 1] * len(filtered), table_row)
 
     def _draw(self, timeline: Timeline, window: VisibleWindow) -> None:
-        """Forget what was drawn for something else; lanes are drawn when they are in view."""
+        """Reset the drawing if its inputs changed; lanes are drawn when visible."""
         view, previous = _View(timeline, window, self.sites, self._gpus(timeline)), self._view
         same_timeline = previous is not None and previous.timeline is timeline
         if same_timeline and view == previous:
@@ -268,13 +267,13 @@ class TimelineScreen(ListScreen):
             return
         self._columns = None
         stack = partial(self._compute_stacks, view, work)
-        # Without a description the worker makes one: the repr of all spans there are.
+        # The default description would be the repr of all spans.
         self.run_worker(
             stack, thread=True, exclusive=True, group="chart", description="how many ran at a time"
         )
 
     def _compute_stacks(self, view: _View, work: Callable[[], list[Stack]]) -> None:
-        """Called in a thread."""
+        """Compute the chart; runs in a thread."""
         try:
             columns = work()
         except Exception as error:
@@ -312,14 +311,14 @@ class TimelineScreen(ListScreen):
         name = line(mark, plain(lane.name, NAME_CELLS, self.ascii))
         return fit(name, names, "left", self.ascii), bar
 
-    # --- where the cursor is ----------------------------------------------------------------
+    # --- time cursor and window -------------------------------------------------------------
 
     def _cursor(self, timeline: Timeline) -> float:
-        """Seconds since the first moment; at the end it goes along with it."""
+        """Return the cursor in seconds since the start; None follows the end."""
         return timeline.length if self.at is None else max(0.0, min(self.at, timeline.length))
 
     def _window(self, timeline: Timeline, cells: int) -> VisibleWindow:
-        """What is in view: everything, or what was zoomed to, the cursor in it."""
+        """Return the visible window: all, or the zoomed part around the cursor."""
         full = whole(timeline, max(10, cells))
         if self.zoom is None or self.zoom[1] >= full.each:
             self.zoom = None
@@ -333,7 +332,7 @@ class TimelineScreen(ListScreen):
         return VisibleWindow(start, cell_seconds, full.cells)
 
     def _go(self, at: float) -> None:
-        """The cursor to this moment; in the past, all screens with it."""
+        """Move the cursor; in the past, all screens follow."""
         timeline = self.made
         if timeline is None or timeline.first is None:
             return
@@ -415,7 +414,7 @@ class TimelineScreen(ListScreen):
         if cell_seconds < CLOSEST and factor > 1:
             self.say("closer than this there is nothing to see")
             return
-        # The cursor keeps its place on the screen.
+        # The cursor keeps its screen position.
         self.zoom = (at - (at - window.start) / factor, cell_seconds)
         self._again()
 
@@ -449,7 +448,7 @@ class TimelineScreen(ListScreen):
     def action_pan_right(self) -> None:
         self._pan(1)
 
-    # --- what else --------------------------------------------------------------------------
+    # --- other actions ----------------------------------------------------------------------
 
     def action_by(self) -> None:
         self.sites = not self.sites
