@@ -108,19 +108,19 @@ def head(forecast: Forecast | None, room: int, ascii: bool) -> list[Line]:
     if forecast is None:
         return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
     style = GOOD if forecast.ended is not None else BOLD if forecast.span is not None else NOTE
-    when = line((estimate_text.done_in(forecast, ascii), style))
+    remaining = line((estimate_text.done_in(forecast, ascii), style))
     finish = (
         line((f"about {estimate_text.minute(forecast.at)}", DIM)) if forecast.at is not None else ()
     )
     rate = line((estimate_text.rate(forecast.rate, ascii), DIM))
     gap = line("   ")
     brief = line((estimate_text.done_in(forecast, ascii, brief=True), style))
-    whole = joined((title, when, finish), gap)
+    full = joined((title, remaining, finish), gap)
     first = first_that_fits(
-        (whole, joined((title, when), gap), joined((title, brief), gap)), room - 2
+        (full, joined((title, remaining), gap), joined((title, brief), gap)), room - 2
     )
-    if width(whole) + width(rate) + 3 <= room - 2:
-        first = spread(whole, rate, room - 2, ascii)
+    if width(full) + width(rate) + 3 <= room - 2:
+        first = spread(full, rate, room - 2, ascii)
     lines = (first, _second_line(forecast, room - 2, ascii))
     return [*(line(" ") + crop(text, room - 2, ascii) for text in lines), ()]
 

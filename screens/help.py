@@ -76,8 +76,8 @@ def help_lines(
     """
     signs = _signs(ascii)
     if room < 140:
-        left = [heading("Keys", room, ascii), *_keys(read_only, first, room - 1)]
-        return [*left, (), heading("Signs", room, ascii), *signs]
+        key_lines = [heading("Keys", room, ascii), *_keys(read_only, first, room - 1)]
+        return [*key_lines, (), heading("Signs", room, ascii), *signs]
     half = room // 2
     keys = _keys(read_only, first, half - 1)
     lines = [heading("Keys", half - 1, ascii) + line("  ") + heading("Signs", half - 1, ascii)]

@@ -209,10 +209,10 @@ def _specs(report: IncidentList | None, ascii: bool) -> list[ColumnSpec[Incident
 
     def runs(incident: Incident, room: int | None) -> Line:
         names: Sequence[str] = names_of(incident, report) if report is not None else ()
-        shown = " ".join(plain(name, 24, ascii) for name in names[:12])
-        if room is not None and len(shown) > room and len(names) > 1:
-            shown = formatting.count(len(names), "run", ascii=ascii)
-        return line((shown, DIM))
+        names_text = " ".join(plain(name, 24, ascii) for name in names[:12])
+        if room is not None and len(names_text) > room and len(names) > 1:
+            names_text = formatting.count(len(names), "run", ascii=ascii)
+        return line((names_text, DIM))
 
     def what(incident: Incident, _: int | None) -> Line:
         text = plain(incident.text, 400, ascii)

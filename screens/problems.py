@@ -93,8 +93,8 @@ def _last(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
 
 def _cause(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
     cause = plain(group.cause, 400, ascii)
-    shown = cause if max_width is None else both_ends(cause, max_width, ascii)
-    return line((shown, BOLD if group.now else TextStyle()))
+    text = cause if max_width is None else both_ends(cause, max_width, ascii)
+    return line((text, BOLD if group.now else TextStyle()))
 
 
 class ProblemsScreen(ListScreen, ActionScreen):
@@ -138,7 +138,7 @@ class ProblemsScreen(ListScreen, ActionScreen):
         now = sum(group.now for group in groups if not group.nodes)
         nodes = sum(group.now for group in groups if group.nodes)
         parts = [(now, "job"), (nodes, "node")]
-        troubled = " and ".join(formatting.count(n, what, ascii=ascii) for n, what in parts if n)
+        troubled = " and ".join(formatting.count(n, noun, ascii=ascii) for n, noun in parts if n)
         worst = max(groups, key=lambda group: group.lost, default=None)
         first = line(("Problems", BOLD), "   ") + (
             line((troubled, ALARM), " in trouble now")

@@ -197,20 +197,24 @@ class CurvesScreen(ListScreen):
     def _drawn(
         self, curves: Curves, filtered: list[MetricCurve]
     ) -> tuple[list[Shade], list[Trace]]:
-        chosen = self.table.cursor
-        own = [curves_table.trace(c, curves_table.CHOSEN, "*") for c in filtered if c.run == chosen]
+        selected_run = self.table.cursor
+        own_trace = [
+            curves_table.trace(c, curves_table.CHOSEN, "*")
+            for c in filtered
+            if c.run == selected_run
+        ]
         if self.view == 0:
-            return [], curves_table.traces(filtered, chosen)
+            return [], curves_table.traces(filtered, selected_run)
         if self.view == 1:
             median = curves_table.median(curves.band, PLAIN, "o")
-            return curves_table.shades(curves.band, DIM), [median, *own]
+            return curves_table.shades(curves.band, DIM), [median, *own_trace]
         shades: list[Shade] = []
         middles: list[Trace] = []
         for index, band in enumerate(curves.bands):
             style = curves_table.COHORTS[index % len(curves_table.COHORTS)]
             shades += curves_table.shades(band, style)[1:]
             middles.append(curves_table.median(band, style, curves_table.COHORT_SIGNS[index % 5]))
-        return shades, [*middles, *own]
+        return shades, [*middles, *own_trace]
 
     def _titles(self, curves: Curves) -> list[Line]:
         """Return the candidates of the title and legend, longest first."""
@@ -234,15 +238,15 @@ class CurvesScreen(ListScreen):
 
     def _legend(self, curves: Curves, short: bool = False) -> list[Line]:
         ascii = self._signs
-        chosen = next((c for c in curves.curves if c.run == self.table.cursor), None)
+        selected = next((c for c in curves.curves if c.run == self.table.cursor), None)
         chosen_key = []
-        if chosen is not None:
+        if selected is not None:
             sign = "*" if ascii else "━"
-            name = plain(chosen.run_name, 24, self.ascii)
+            name = plain(selected.run_name, 24, self.ascii)
             chosen_key = [line((f"{sign} {name}", curves_table.CHOSEN))]
         if self.view == 0:
             others = line((". others" if ascii else "━ others", curves_table.OTHER))
-            lost = any(curve.lost and curve is not chosen for curve in curves.curves)
+            lost = any(curve.lost and curve is not selected for curve in curves.curves)
             diverged = line(("x diverged" if ascii else "━ diverged", BAD)) if lost else ()
             return [*chosen_key, others, *([diverged] if diverged else [])]
         if self.view == 1:

@@ -90,7 +90,7 @@ def progress(streamed: Streamed, ascii: bool) -> Line:
         slow = rate < 1
         number = formatting.metric(1 / rate if slow else rate, ascii)
         rate_text = f"{number} s/step" if slow else f"{number} steps/s"
-    left = streamed.remaining
+    remaining = streamed.remaining
     return joined(
         (
             line((percent(streamed), MOVING)),
@@ -98,7 +98,9 @@ def progress(streamed: Streamed, ascii: bool) -> Line:
             if streamed.done is not None and streamed.total is None
             else (),
             line(rate_text) if rate_text else (),
-            line(formatting.duration(left, ascii), (" left", DIM)) if left is not None else (),
+            line(formatting.duration(remaining, ascii), (" left", DIM))
+            if remaining is not None
+            else (),
             line(("loss ", DIM), formatting.metric(streamed.loss, ascii))
             if streamed.loss is not None
             else (),
@@ -225,9 +227,9 @@ def _now(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
     if curve.streamed is None:
         return ()
     epoch = "" if curve.running is None else f"epoch {curve.running}  "
-    whole = line((epoch, DIM)) + progress(curve.streamed, ascii)
-    short = line((percent(curve.streamed), MOVING))
-    return whole if max_width is None else first_that_fits((whole, short), max_width)
+    long_form = line((epoch, DIM)) + progress(curve.streamed, ascii)
+    short_form = line((percent(curve.streamed), MOVING))
+    return long_form if max_width is None else first_that_fits((long_form, short_form), max_width)
 
 
 # --- the chart ------------------------------------------------------------------------------
@@ -261,11 +263,11 @@ def outside(curves: Curves, chart_scale: Scale) -> Line:
         line(
             (
                 formatting.count(len(beyond), "value")
-                + f" {where}, to {formatting.metric(end, True)}",
+                + f" {side}, to {formatting.metric(end, True)}",
                 ALARM,
             )
         )
-        for beyond, where, end in (
+        for beyond, side, end in (
             (above, "above", max(above, default=0.0)),
             (below, "below", min(below, default=0.0)),
         )
@@ -279,12 +281,12 @@ def trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
     return Trace(tuple((float(p.epoch), p.value) for p in curve.points), style, sign)
 
 
-def traces(curves: Sequence[MetricCurve], chosen: str | None) -> list[Trace]:
+def traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
     """Return the traces of all runs: diverged ones over others, the selected on top."""
-    shown = [curve for curve in curves if curve.points][:MOST_TRACES]
-    calm = [trace(c, OTHER, ".") for c in shown if not c.lost and c.run != chosen]
-    lost = [trace(c, BAD, "x") for c in shown if c.lost and c.run != chosen]
-    return [*calm, *lost, *(trace(c, CHOSEN, "*") for c in curves if c.run == chosen)]
+    drawn_curves = [curve for curve in curves if curve.points][:MOST_TRACES]
+    calm = [trace(c, OTHER, ".") for c in drawn_curves if not c.lost and c.run != selected]
+    lost = [trace(c, BAD, "x") for c in drawn_curves if c.lost and c.run != selected]
+    return [*calm, *lost, *(trace(c, CHOSEN, "*") for c in curves if c.run == selected)]
 
 
 def shades(band: MetricBand, style: TextStyle) -> list[Shade]:

@@ -92,13 +92,15 @@ class NodeList:
             positions[dag.key] = cached[1]
         self._dags, self._tree, self._last_request = dags, NodeTree(dags, positions), ()
 
-    def rows(self, wanted: str, faults: bool, order: int, backwards: bool) -> list[TreeRow]:
+    def rows(self, filter_text: str, faults: bool, order: int, backwards: bool) -> list[TreeRow]:
         """Return the visible rows: the tree, or a flat list of the filtered nodes."""
-        request = wanted, faults, order, backwards, tuple(self.opened.items())
+        request = filter_text, faults, order, backwards, tuple(self.opened.items())
         if request != self._last_request:
             self._last_request, self._visible_rows = request, None
-            if faults or wanted:
-                self._rows = self._tree.flat(partial(_passes, wanted=wanted, faults=faults))
+            if faults or filter_text:
+                self._rows = self._tree.flat(
+                    partial(_passes, filter_text=filter_text, faults=faults)
+                )
                 self._rows = self._rows[::-1] if backwards else self._rows
             else:
                 self._rows = self._tree.rows(self.opened, ORDERS[order][1], backwards)
@@ -120,8 +122,8 @@ class NodeList:
         sample = rows[:: 1 + len(rows) // SAMPLE]
         widths = fit_columns(specs, [(row, self.detail(feed, row)) for row in sample], room)
 
-        def table_row(at: int) -> TableRow:
-            row = rows[at]
+        def table_row(index: int) -> TableRow:
+            row = rows[index]
             return TableRow(row.key, lambda: cells(specs, widths, (row, self.detail(feed, row))))
 
         if (
@@ -170,19 +172,19 @@ SAMPLE: Final = 50
 """Number of rows sampled for the column widths: each fetches its node."""
 
 
-def _passes(dag: DagNodes, name: str, wanted: str, faults: bool) -> bool:
+def _passes(dag: DagNodes, name: str, filter_text: str, faults: bool) -> bool:
     state = dag.state(name)
     if faults and state not in FAULTS and name not in dag.overruled:
         return False
-    inverse = wanted.startswith("!")
-    needle = wanted[inverse:].strip().lower()
+    inverse = filter_text.startswith("!")
+    needle = filter_text[inverse:].strip().lower()
     return not needle or (needle in _text(dag, name, state)) is not inverse
 
 
 def _text(dag: DagNodes, name: str, state: State) -> str:
     """Return the text of a node that the filter searches, in lower case."""
-    node, known = dag.nodes[name], dag.states.get(name)
-    job = None if known is None or known.job is None else known.job
+    node, state_record = dag.nodes[name], dag.states.get(name)
+    job = None if state_record is None or state_record.job is None else state_record.job
     parts = [name, dag.file, STATES[state].word, node.kind.value, node.submit or ""]
     if job is not None:
         parts.append(formatting.job_id(job.cluster, job.proc))
@@ -210,8 +212,8 @@ def _mark(row: TreeRow, ascii: bool) -> str:
     return "  " * (STEP // 2) * min(row.depth, DEEPEST) + marks[row.open]
 
 
-def _node(seen: Seen, max_width: int | None, ascii: bool) -> Line:
-    row, node = seen
+def _node(item: Seen, max_width: int | None, ascii: bool) -> Line:
+    row, node = item
     lead = line(_mark(row, ascii))
     if row.node is not None:
         return lead + _node_title(row, node, ascii)
@@ -240,8 +242,8 @@ def _node_title(row: TreeRow, node: NodeRow | None, ascii: bool) -> Line:
     return title
 
 
-def _state(seen: Seen, max_width: int | None, ascii: bool) -> Line:
-    row, node = seen
+def _state(item: Seen, max_width: int | None, ascii: bool) -> Line:
+    row, node = item
     if node is not None:
         if node.overruled:
             return line((f"{STATES[State.FAILED].mark(ascii)} job failed", NOTE))
@@ -257,15 +259,15 @@ def _state(seen: Seen, max_width: int | None, ascii: bool) -> Line:
     )
 
 
-def _for(seen: Seen, max_width: int | None, ascii: bool) -> Line:
-    node = seen[1]
+def _for(item: Seen, max_width: int | None, ascii: bool) -> Line:
+    node = item[1]
     if node is None or node.seconds is None or node.state is State.WAITING:
         return ()
     return line(formatting.duration(node.seconds, ascii))
 
 
-def _why(seen: Seen, max_width: int | None, ascii: bool) -> Line:
-    row, node = seen
+def _why(item: Seen, max_width: int | None, ascii: bool) -> Line:
+    row, node = item
     if node is None:
         return counted(row, ascii) if len(row.counts) > 1 else ()
     if node.hold_reason:
@@ -296,15 +298,15 @@ def counted(row: TreeRow, ascii: bool) -> Line:
     )
 
 
-def _site(seen: Seen, max_width: int | None, ascii: bool) -> Line:
-    node = seen[1]
+def _site(item: Seen, max_width: int | None, ascii: bool) -> Line:
+    node = item[1]
     if node is None or (node.site is None and (node.target is None or not node.jobs)):
         return ()
     return place(node.site, node.target, node.off_target, max_width, ascii, node.state)
 
 
-def _tries(seen: Seen, max_width: int | None, ascii: bool) -> Line:
-    node = seen[1]
+def _tries(item: Seen, max_width: int | None, ascii: bool) -> Line:
+    node = item[1]
     if node is None or not node.tries:
         return ()
     return line((str(node.tries), NOTE if node.tries > 2 else TextStyle()))
@@ -314,15 +316,15 @@ CALM: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
 """States in which the number of retries left is irrelevant."""
 
 
-def _left(seen: Seen, max_width: int | None, ascii: bool) -> Line:
-    node = seen[1]
+def _left(item: Seen, max_width: int | None, ascii: bool) -> Line:
+    node = item[1]
     if node is None or node.state in CALM or node.retries_left is None:
         return ()
     return line((str(node.retries_left), DIM if node.retries_left else NOTE))
 
 
-def _job(seen: Seen, max_width: int | None, ascii: bool) -> Line:
-    node = seen[1]
+def _job(item: Seen, max_width: int | None, ascii: bool) -> Line:
+    node = item[1]
     if node is None or not node.jobs:
         return ()
     return line((formatting.job_id(*node.jobs[-1], ascii=ascii), DIM))
@@ -343,8 +345,8 @@ def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int, ascii: b
     children = formatting.count(node.children, "child", "children", ascii)
     facts += [f"{parents}, {children}"] if node.parents or node.children else []
     if node.retries:
-        left = "" if node.retries_left is None else f", {node.retries_left} left"
-        facts.append(f"retried up to {node.retries} times{left}")
+        retries_text = "" if node.retries_left is None else f", {node.retries_left} left"
+        facts.append(f"retried up to {node.retries} times{retries_text}")
     if len(node.jobs) > 1:
         facts.append(formatting.count(len(node.jobs), "job", ascii=ascii))
     facts.append(file_name(node.dag_key, 60, ascii))
@@ -376,12 +378,12 @@ def fill(
     rows = nodes.rows(screen.wanted, faults, order, screen.reversed)
     if head is not None:
         screen.query_one("#head", StaticLines).show(head)
-    heads, shown = nodes.render(feed, rows, room, ascii)
+    heads, table_rows = nodes.render(feed, rows, room, ascii)
     table = screen.table
     if table.marks:
         table.keep_marks(nodes.keys())
     reading = update is None or (update.progress.fraction < 1 and not nodes.tree.total)
-    table.show(heads, shown, empty(bool(screen.wanted), faults, reading))
+    table.show(heads, table_rows, empty(bool(screen.wanted), faults, reading))
     selected = nodes.at(table.cursor)
     filtered = bool(screen.wanted) or faults
     note = screen.note(

@@ -158,8 +158,8 @@ class ConfirmScreen(ConfirmationBase):
     @property
     def _current_offer(self) -> ActionPreview:
         """The action preview, with the entered site applied."""
-        given = self._entered
-        return with_site(self._offer, given) if isinstance(given, str) else self._offer
+        entered = self._entered
+        return with_site(self._offer, entered) if isinstance(entered, str) else self._offer
 
     def show(self, update: Snapshot | None) -> None:
         closed = self._input_missing or not self.open
@@ -229,12 +229,12 @@ class ConfirmScreen(ConfirmationBase):
             noun = "run" if offer.act in RUN_ACTS else "job"
             title = f"{formatting.count(len(offer.left_out), noun, ascii=ascii)} left out"
             lines += [(), heading(title, room, ascii)]
-            for target, why in offer.left_out:
+            for target, reason in offer.left_out:
                 epoch = "" if target.epoch is None else f"  epoch {target.epoch}"
                 about = f" {_name(target, ascii)}  {plain(target.run or '', 24, ascii)}{epoch}  "
                 sign = STATES[target.state]
                 text = line((about, DIM)) + symbol_span(sign, ascii)
-                lines.append(text + line((f"  {plain(why, 200, ascii)}", NOTE)))
+                lines.append(text + line((f"  {plain(reason, 200, ascii)}", NOTE)))
         return lines
 
     def _jobs(self, targets: Sequence[Target], room: int) -> list[Line]:
@@ -382,14 +382,17 @@ def _run_specs(runs: Sequence[RunTarget], ascii: bool) -> list[ColumnSpec[RunTar
         return line("" if target.epoch is None else str(target.epoch))
 
     def files(target: RunTarget, _: int | None) -> Line:
-        named = [PurePath(file).name if one_folder else file for file in target.files]
-        return line(plain("  ".join(named), 300, ascii))
+        names = [PurePath(file).name if one_folder else file for file in target.files]
+        return line(plain("  ".join(names), 300, ascii))
 
     return [
         ColumnSpec("run", "RUN", run, least=6, soft=10, most=24),
         ColumnSpec("epoch", "EPOCH", epoch, "right", drop=2),
         ColumnSpec(
-            "state", "STATE", lambda each, _: symbol_span(STATES[each.state], ascii), drop=1
+            "state",
+            "STATE",
+            lambda run_target, _: symbol_span(STATES[run_target.state], ascii),
+            drop=1,
         ),
         ColumnSpec("files", "FILE", files, least=20, soft=40),
     ]

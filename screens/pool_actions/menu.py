@@ -46,10 +46,10 @@ class MenuScreen(ActKeys, SnapshotScreen):
     IN_TIME: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("menu", "acting", "below")]
 
-    def __init__(self, origin: ActionScreen, at: ActionPreview | None = None) -> None:
+    def __init__(self, origin: ActionScreen, initial: ActionPreview | None = None) -> None:
         super().__init__()
         self._origin = origin
-        self._initial_key = None if at is None else _key(at)
+        self._initial_key = None if initial is None else _key(initial)
         self._offers: Sequence[ActionPreview] = ()
 
     def keys(self) -> KeyFooter:
@@ -70,7 +70,10 @@ class MenuScreen(ActKeys, SnapshotScreen):
         several = len({offer.subject for offer in self._offers if offer.act in DAG_ACTS}) > 1
         specs = _specs(several, ascii)
         widths = fit_columns(specs, self._offers, room)
-        rows = [TableRow(_key(each), partial(cells, specs, widths, each)) for each in self._offers]
+        rows = [
+            TableRow(_key(preview), partial(cells, specs, widths, preview))
+            for preview in self._offers
+        ]
         # Keep the cursor detail right below the table on tall screens too.
         table.styles.max_height = len(rows) + 2
         table.show(columns(specs, widths), rows)

@@ -122,8 +122,8 @@ def _specs(result_parts: list[ResultPart], ascii: bool) -> list[ColumnSpec[Resul
         return line(plain(part.target.run or "", 24, ascii) if part.target else "")
 
     def epoch(part: ResultPart, _: int | None) -> Line:
-        known = part.target is not None and is_job(part) and part.target.epoch is not None
-        return line(str(part.target.epoch) if known and part.target else "")
+        has_epoch = part.target is not None and is_job(part) and part.target.epoch is not None
+        return line(str(part.target.epoch) if has_epoch and part.target else "")
 
     def answer(part: ResultPart, _: int | None) -> Line:
         return line((part.sign.text(ascii), style_of(part.sign)))

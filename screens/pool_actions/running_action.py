@@ -173,9 +173,9 @@ def files_title(order: ActionRequest, ascii: bool) -> str:
     """Return the title of the file list: ``It writes 3 files in gate/ens``."""
     count = formatting.count(sum(len(run.files) for run in order.runs), "file", ascii=ascii)
     folder = common_folder(order.runs)
-    where = f" in {plain(folder, 60, ascii)}" if folder is not None else ""
-    back = order.act is PoolAction.RESUME_RUN or order.site == AS_THE_DAG_SAYS
-    return f"It {'deletes' if back else 'writes'} {count}{where}"
+    suffix = f" in {plain(folder, 60, ascii)}" if folder is not None else ""
+    deletes = order.act is PoolAction.RESUME_RUN or order.site == AS_THE_DAG_SAYS
+    return f"It {'deletes' if deletes else 'writes'} {count}{suffix}"
 
 
 def common_folder(runs: Sequence[RunTarget]) -> str | None:
@@ -184,10 +184,10 @@ def common_folder(runs: Sequence[RunTarget]) -> str | None:
     return folders.pop() if len(folders) == 1 else None
 
 
-def refused(why: str, chosen: Selection) -> tuple[ActionPreview, ...]:
+def refused(reason: str, selection: Selection) -> tuple[ActionPreview, ...]:
     """Return every pool action, refused for one reason."""
-    acts = [(act, "" if act in DAG_ACTS else chosen.words) for act in PoolAction]
-    return tuple(ActionPreview(act, subject, None, why, (), "", "") for act, subject in acts)
+    acts = [(act, "" if act in DAG_ACTS else selection.words) for act in PoolAction]
+    return tuple(ActionPreview(act, subject, None, reason, (), "", "") for act, subject in acts)
 
 
 def one_of_halt_and_resume(offers: Sequence[ActionPreview]) -> list[ActionPreview]:
@@ -213,8 +213,8 @@ def possible(offer: ActionPreview) -> bool:
 
 def capitalized(text: str, ascii: bool) -> str:
     """Return the sanitised text with a capital first letter."""
-    told = plain(text, 600, ascii)
-    return told[:1].upper() + told[1:]
+    clean = plain(text, 600, ascii)
+    return clean[:1].upper() + clean[1:]
 
 
 def undo_text(offer: ActionPreview, ascii: bool) -> str:
@@ -261,7 +261,7 @@ def parts(running: RunningAction) -> list[ResultPart]:
     # Copied once: the performing thread keeps appending.
     answers = {answer.subject: answer for answer in tuple(running.answers)}
     targets: dict[str, Target | RunTarget | None] = {
-        each.id: each for each in running.order.touched
+        item.id: item for item in running.order.touched
     }
     if running.order.act in DAG_ACTS:
         # The result concerns the DAG, even if the target is DAGMan's own job.

@@ -47,11 +47,11 @@ def known_sites(
     for offer in offers:
         slots = formatting.count(offer.slots, "slot", ascii=True)
         about[offer.name] = ", ".join([slots, *offer.gpus])
-    named = {target for row in epochs if (target := row.target)}
+    targets = {target for row in epochs if (target := row.target)}
     for run in status.runs if status is not None else ():
-        named |= {run.latest.target} if run.latest is not None and run.latest.target else set()
-        named |= {run.gate.target} if run.gate is not None and run.gate.target else set()
-    for name in sorted(named):
+        targets |= {run.latest.target} if run.latest is not None and run.latest.target else set()
+        targets |= {run.gate.target} if run.gate is not None and run.gate.target else set()
+    for name in sorted(targets):
         about.setdefault(name, "named in the DAG")
     for row in status.sites if status is not None else ():
         if row.site is not None:
@@ -98,8 +98,8 @@ class SitePrompt(Prompt):
 
     def matching(self, sites: Sequence[SiteChoice]) -> list[SiteChoice]:
         """Filter the sites by the typed text."""
-        wanted = self._typed_text.strip().lower()
-        return [site for site in sites if wanted in site.name.lower()]
+        needle = self._typed_text.strip().lower()
+        return [site for site in sites if needle in site.name.lower()]
 
 
 def site_lines(
@@ -109,9 +109,9 @@ def site_lines(
     names = [site.name for site in sites]
     index = names.index(chosen) if chosen in names else 0
     first = max(0, min(index - MAX_SITES // 2, len(sites) - MAX_SITES))
-    shown = sites[first : first + MAX_SITES]
+    visible = sites[first : first + MAX_SITES]
     names_shown = [
-        line((plain(s.name, 40, ascii), BOLD if s.name == chosen else PLAIN)) for s in shown
+        line((plain(s.name, 40, ascii), BOLD if s.name == chosen else PLAIN)) for s in visible
     ]
     name_width = max(map(width, names_shown), default=0)
     marker = ">" if ascii else "▌"
@@ -119,10 +119,10 @@ def site_lines(
         line(marker if site.name == chosen else " ")
         + fit(name, name_width, "left", ascii)
         + line((f"  {plain(site.about, 80, ascii)}", DIM))
-        for site, name in zip(shown, names_shown, strict=True)
+        for site, name in zip(visible, names_shown, strict=True)
     ]
-    if len(sites) > len(shown):
-        lines.append(line((f" {len(sites) - len(shown)} more; what is typed narrows them", DIM)))
+    if len(sites) > len(visible):
+        lines.append(line((f" {len(sites) - len(visible)} more; what is typed narrows them", DIM)))
     if asking:
         lines.append(line((f" asking the collector{'...' if ascii else '…'}", DIM)))
     elif error is not None:

@@ -55,7 +55,9 @@ class ShardsScreen(ListScreen):
         live = update is not None and update.status.live
         position = f"bag {all_bags.index(bag) + 1} of {len(all_bags)}" if len(all_bags) > 1 else ""
         head = shards_table.head(bag, live, position, room - 2, ascii)
-        self.query_one("#head", StaticLines).show([*(line(" ") + each for each in head), ()])
+        self.query_one("#head", StaticLines).show(
+            [*(line(" ") + header_line for header_line in head), ()]
+        )
         shards = sorted(bag.shards, key=shards_table.urgency) if not self.order else bag.shards
         filtered = self.kept(shards, shards_table.filter_text)
         specs = shards_table.specs(bag, ascii)
@@ -70,11 +72,11 @@ class ShardsScreen(ListScreen):
         """Return the selected bag; initially the first unfinished one."""
         if not all_bags:
             return None
-        chosen = next((bag for bag in all_bags if bag.key == self.key), None)
-        if chosen is None:
-            chosen = next((bag for bag in all_bags if not bag.over), all_bags[0])
-            self.key = chosen.key
-        return chosen
+        selected = next((bag for bag in all_bags if bag.key == self.key), None)
+        if selected is None:
+            selected = next((bag for bag in all_bags if not bag.over), all_bags[0])
+            self.key = selected.key
+        return selected
 
     def _nothing(self, all_bags: tuple[Bag, ...] | None, update: Snapshot | None) -> None:
         """Show why there is no bag, and how one is made."""
@@ -83,19 +85,23 @@ class ShardsScreen(ListScreen):
         first = "reading the DAG" if reading else "there is no bag here"
         title = line(" ", ("Shards", BOLD), "   ", (first, DIM))
         self.query_one("#head", StaticLines).show([title])
-        told: list[Line] = [line("  ", ("Bags appear when their DAG file is read.", DIM))]
+        message: list[Line] = [line("  ", ("Bags appear when their DAG file is read.", DIM))]
         if not reading:
-            told = []
+            message = []
             for index, text in enumerate(shard_text.no_bag()):
-                told += [()] * (index > 0) + wrapped(text, room - 2, BOLD if not index else DIM, 2)
-        self.table.show([], [], told)
+                message += [()] * (index > 0) + wrapped(
+                    text, room - 2, BOLD if not index else DIM, 2
+                )
+        self.table.show([], [], message)
         self.query_one("#note", StaticLines).show([self.note(0, 0, noun="shard")])
 
     # --- actions ------------------------------------------------------------------------------
 
     def open(self, key: str) -> None:
         bag = self._chosen(self.monitor.study.of(bags))
-        shard = next((each for each in (bag.shards if bag else ()) if each.node == key), None)
+        shard = next(
+            (candidate for candidate in (bag.shards if bag else ()) if candidate.node == key), None
+        )
         if shard is None:
             return
         if shard.job is None:

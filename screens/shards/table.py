@@ -60,13 +60,13 @@ def head(bag: Bag, live: bool, position: str, room: int, ascii: bool) -> list[Li
     title = line(("Shards", BOLD), "   ")
     done = line((answer.done, GOOD if bag.over else BOLD))
     style = BOLD if bag.span is not None else NOTE if bag.why_not else GOOD
-    when, brief = line((answer.when, style)), line((answer.when_brief, style))
+    finish, brief = line((answer.when, style)), line((answer.when_brief, style))
     held, lag = line((answer.held, ALARM)), line((answer.stragglers, NOTE))
     running = line((answer.running, MOVING))
     first = first_that_fits(
         (
-            joined((done, when, held, lag, running), dot),
-            joined((done, when, held, lag), dot),
+            joined((done, finish, held, lag, running), dot),
+            joined((done, finish, held, lag), dot),
             joined((done, brief, held, lag), dot),
             joined((done, brief, held), dot),
             joined((done, brief), dot),
@@ -149,17 +149,17 @@ def histogram(bag: Bag, ascii: bool) -> Line:
     seconds = [s.seconds for s in bag.shards if s.state is State.COMPLETED and s.seconds]
     if len(seconds) < 2 or bag.times is None or bag.times.most <= bag.times.least:
         return ()
-    least, most = bag.times.least, bag.times.most
+    shortest, longest = bag.times.least, bag.times.most
     bins = [0] * BINS
     for duration in seconds:
-        bins[max(0, min(BINS - 1, int((duration - least) / (most - least) * BINS)))] += 1
+        bins[max(0, min(BINS - 1, int((duration - shortest) / (longest - shortest) * BINS)))] += 1
     steps = STEPS_ASCII if ascii else STEPS
     largest = max(bins)
     bars = "".join(" " if not n else steps[max(0, -(-n * len(steps) // largest) - 1)] for n in bins)
     return line(
-        (f"{estimate_text.about(least, ascii)} ", DIM),
+        (f"{estimate_text.about(shortest, ascii)} ", DIM),
         (bars, MOVING),
-        (f" {estimate_text.about(most, ascii)}", DIM),
+        (f" {estimate_text.about(longest, ascii)}", DIM),
     )
 
 

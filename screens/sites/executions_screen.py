@@ -113,8 +113,8 @@ class ExecutionsScreen(ListScreen):
         self.query_one("#head", StaticLines).show(self._head(usage, executions, rows))
         specs = column_specs(self.choice, executions, self._model_names(usage), ascii)
         widths = fit_columns(specs, executions, room)
-        shown = [TableRow(row.key, partial(cells, specs, widths, row)) for row in filtered]
-        self.table.show(columns(specs, widths), shown, self._empty(usage, executions))
+        table_rows = [TableRow(row.key, partial(cells, specs, widths, row)) for row in filtered]
+        self.table.show(columns(specs, widths), table_rows, self._empty(usage, executions))
         kind = [line((f"only {KINDS[self.kind]}", NOTE))] if self.kind else []
         note = self.note(len(filtered), len(executions), kind, "execution")
         selected = next((row for row in filtered if row.key == self.table.cursor), None)
@@ -163,7 +163,7 @@ class ExecutionsScreen(ListScreen):
             parts.append(f"at {named(usage_filter.site[0], NAME_LIMIT, ascii)}")
         if usage_filter.cause is not None:
             causes = () if usage is None else usage.causes
-            cause = next((each for each in causes if each.key == usage_filter.cause), None)
+            cause = next((item for item in causes if item.key == usage_filter.cause), None)
             text = usage_filter.cause if cause is None else cause.text
             code = f"{usage_filter.cause} " if cause is not None and cause.code is not None else ""
             parts.append(f"lost to {plain(code + text, room, ascii)}")
@@ -233,17 +233,17 @@ def _outcome_counts(totals: UsageTotals, ascii: bool) -> str:
         (in_flight, "in flight"),
     )
     return (
-        ", ".join(f"{formatting.number(n, ascii)} {word}" for n, word in counts if n) or "nothing"
+        ", ".join(f"{formatting.number(n, ascii)} {label}" for n, label in counts if n) or "nothing"
     )
 
 
 def _longest_note(epoch: EpochEntry, ascii: bool) -> str:
-    where = named(epoch.longest_site, NAME_LIMIT, ascii)
+    site = named(epoch.longest_site, NAME_LIMIT, ascii)
     took = formatting.duration(epoch.seconds, ascii)
     longest = formatting.duration(epoch.longest_seconds, ascii)
     return (
         f"{HIDDEN.mark(ascii)} this one of {took} completed the epoch, but its longest one, of "
-        f"{longest} at {where}, may have trained it: its hours are booked there"
+        f"{longest} at {site}, may have trained it: its hours are booked there"
     )
 
 
@@ -296,11 +296,11 @@ def column_specs(
         return line((plain(code + entry.cause, 400, ascii), DIM))
 
     def hours(row: ExecutionRow, max_width: int | None) -> Line:
-        known = row.entry.gpu_seconds
-        if known is None:
+        gpu_seconds = row.entry.gpu_seconds
+        if gpu_seconds is None:
             return line((formatting.unknown(ascii), DIM))
         style = BAD if row.entry.kind == "bad" else TextStyle()
-        return line((formatting.hours(known / HOUR, ascii), style))
+        return line((formatting.hours(gpu_seconds / HOUR, ascii), style))
 
     def where(row: ExecutionRow, max_width: int | None) -> Line:
         return line((named(row.entry.site, NAME_LIMIT, ascii), TextStyle()))

@@ -79,11 +79,11 @@ class SitesScreen(ListScreen):
         filtered = self.kept(rows, sites_table.filter_text)
         specs = sites_table.specs(self.view, rows, ascii, usage.measure)
         widths = fit_columns(specs, rows, room)
-        shown = [
+        table_rows = [
             TableRow(sites_table.key_of(row), partial(cells, specs, widths, row))
             for row in filtered
         ]
-        self.table.show(columns(specs, widths), shown, self._empty(rows))
+        self.table.show(columns(specs, widths), table_rows, self._empty(rows))
         stored_cursor = self._cursors.pop(self.view, None)
         if stored_cursor is not None:
             self.table.select(stored_cursor)

@@ -108,8 +108,8 @@ def times_of(row: Row) -> int:
 
 def median_of(row: Row) -> float:
     """Return the median epoch duration; -1 if there is none, for sorting."""
-    known = None if isinstance(row, Cause) else row.epoch.median
-    return -1.0 if known is None else known
+    median = None if isinstance(row, Cause) else row.epoch.median
+    return -1.0 if median is None else median
 
 
 def name_of(row: Row) -> str:
@@ -138,13 +138,13 @@ def named(name: str | None, limit: int, ascii: bool) -> str:
 
 def models(names: Iterable[str | None], ascii: bool) -> dict[str | None, str]:
     """Return the display names of GPU models: short, unless ambiguous."""
-    known = [name for name in dict.fromkeys(names) if name is not None]
-    short = [formatting.gpu_short(name, ascii) for name in known]
-    called: dict[str | None, str] = {None: "unknown"}
-    for name, brief in zip(known, short, strict=True):
-        whole = plain(name, NAME_LIMIT, ascii).removeprefix("NVIDIA ").removeprefix("Tesla ")
-        called[name] = whole if short.count(brief) > 1 else brief
-    return called
+    known_names = [name for name in dict.fromkeys(names) if name is not None]
+    short = [formatting.gpu_short(name, ascii) for name in known_names]
+    by_name: dict[str | None, str] = {None: "unknown"}
+    for name, brief in zip(known_names, short, strict=True):
+        long_name = plain(name, NAME_LIMIT, ascii).removeprefix("NVIDIA ").removeprefix("Tesla ")
+        by_name[name] = long_name if short.count(brief) > 1 else brief
+    return by_name
 
 
 def machine(
@@ -532,33 +532,33 @@ def _from_to(low: float, high: float, ascii: bool) -> str:
 # --- the row under the cursor -----------------------------------------------------------------
 
 
-def details(row: Row, usage: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
+def details(row: Row, usage: Usage, room: int, lines: int, ascii: bool) -> list[Line]:
     """Return the details of a row, cropped to ``lines`` lines of ``cells`` cells."""
     if isinstance(row, Cause):
-        lines_shown = _cause_details(row, usage, cells, lines, ascii)
+        lines_shown = _cause_details(row, usage, room, lines, ascii)
     elif isinstance(row, SiteGpuUsage):
-        lines_shown = _cell_details(row, usage, cells, ascii)
+        lines_shown = _cell_details(row, usage, room, ascii)
     else:
-        lines_shown = _place_details(row, usage, cells, lines, ascii)
-    return [crop(detail_line, cells, ascii) for detail_line in lines_shown[:lines]]
+        lines_shown = _place_details(row, usage, room, lines, ascii)
+    return [crop(detail_line, room, ascii) for detail_line in lines_shown[:lines]]
 
 
-def _place_details(row: SiteUsage, usage: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
+def _place_details(row: SiteUsage, usage: Usage, room: int, lines: int, ascii: bool) -> list[Line]:
     rows = [
-        _fit_parts(line(" "), _identity_parts(row, _model_names(usage, ascii), ascii), cells),
-        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, ascii, row.hidden), cells),
-        _fit_parts(_label("queue wait"), _wait_parts(row, usage, ascii), cells),
-        _fit_parts(_label("input"), _input_parts(row, ascii), cells),
+        _fit_parts(line(" "), _identity_parts(row, _model_names(usage, ascii), ascii), room),
+        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, ascii, row.hidden), room),
+        _fit_parts(_label("queue wait"), _wait_parts(row, usage, ascii), room),
+        _fit_parts(_label("input"), _input_parts(row, ascii), room),
     ]
-    return [*rows, *_cause_lines(row.causes, cells, max(1, lines - len(rows)), ascii)]
+    return [*rows, *_cause_lines(row.causes, room, max(1, lines - len(rows)), ascii)]
 
 
-def _fit_parts(start: Line, parts: Sequence[Line], cells: int) -> Line:
+def _fit_parts(start: Line, parts: Sequence[Line], room: int) -> Line:
     """Join as many parts as fit; the last ones are dropped first."""
-    shown = [part for part in parts if part] or [line(("nothing known", DIM))]
-    while len(shown) > 1 and width(start + joined(shown, GAP)) > cells:
-        shown.pop()
-    return start + joined(shown, GAP)
+    fitting = [part for part in parts if part] or [line(("nothing known", DIM))]
+    while len(fitting) > 1 and width(start + joined(fitting, GAP)) > room:
+        fitting.pop()
+    return start + joined(fitting, GAP)
 
 
 def _model_names(usage: Usage, ascii: bool) -> dict[str | None, str]:
@@ -588,8 +588,8 @@ def _identity_parts(
     ]
 
 
-def _label(word: str) -> Line:
-    return line((f" {word:<11}", DIM))
+def _label(title: str) -> Line:
+    return line((f" {title:<11}", DIM))
 
 
 def _distribution_parts(distribution: Distribution, ascii: bool, hidden: int = 0) -> list[Line]:
@@ -647,7 +647,7 @@ def _input_parts(row: SiteUsage, ascii: bool) -> list[Line]:
     ]
 
 
-def _cause_lines(causes: Sequence[Cause], cells: int, lines: int, ascii: bool) -> list[Line]:
+def _cause_lines(causes: Sequence[Cause], room: int, lines: int, ascii: bool) -> list[Line]:
     """List the causes of loss, one per line if they fit, else packed."""
     if not causes:
         return [_label("lost to") + line(("nothing", GOOD))]
@@ -657,7 +657,7 @@ def _cause_lines(causes: Sequence[Cause], cells: int, lines: int, ascii: bool) -
         rows = []
         for cause in causes[:lines]:
             cost = _cause_cost(cause, ascii)
-            name = both_ends(_cause_text(cause, ascii), cells - indent - widest - 4, ascii)
+            name = both_ends(_cause_text(cause, ascii), room - indent - widest - 4, ascii)
             rows.append(line(" " * (widest - width(cost))) + cost + line("   ", name))
     else:
         short = [
@@ -665,7 +665,7 @@ def _cause_lines(causes: Sequence[Cause], cells: int, lines: int, ascii: bool) -
             + line(" ", formatting.clip(_short_name(cause, ascii), 28, ascii))
             for cause in causes
         ]
-        rows = packed(short, GAP, cells - indent)[:lines]
+        rows = packed(short, GAP, room - indent)[:lines]
     starts = [_label("lost to"), *[line(" " * indent)] * len(rows)]
     return [start + cause for start, cause in zip(starts, rows, strict=False)]
 
@@ -691,21 +691,23 @@ def _cause_text(cause: Cause, ascii: bool) -> str:
     return plain(f"{code} {cause.text}" if code else cause.text, 400, ascii)
 
 
-def _cell_details(row: SiteGpuUsage, usage: Usage, cells: int, ascii: bool) -> list[Line]:
+def _cell_details(row: SiteGpuUsage, usage: Usage, room: int, ascii: bool) -> list[Line]:
     gpu = machine(_model_names(usage, ascii), row.gpu, row.gpus, ascii)
     site, totals = named(row.site, NAME_LIMIT, ascii), row.sum
     executions = line(formatting.count(totals.executions, "execution", ascii=ascii))
     parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals, ascii)]
     lines = [
-        _fit_parts(line(" "), parts, cells),
-        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, ascii, row.hidden), cells),
+        _fit_parts(line(" "), parts, room),
+        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, ascii, row.hidden), room),
     ]
     if row.slow:
         fastest = named(row.fastest, NAME_LIMIT, ascii)
         times = f"{row.times:.2f} times the median at {fastest}"
-        whys = (", and the middle halves do not overlap", ", middle halves apart", "")
-        candidates = (_label("slow") + line((times + why, NOTE)) for why in whys)
-        lines.append(first_that_fits(candidates, cells))
+        comparisons = (", and the middle halves do not overlap", ", middle halves apart", "")
+        candidates = (
+            _label("slow") + line((times + comparison, NOTE)) for comparison in comparisons
+        )
+        lines.append(first_that_fits(candidates, room))
     elif row.times is None:
         lines.append(
             _label("compared")
@@ -723,11 +725,13 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, cells: int, ascii: bool) -> l
             + line((f" of {cell.epoch.n}", DIM))
             for cell in others
         ]
-        lines.append(_label("elsewhere") + crop(joined(compared, GAP), cells - 13, ascii))
+        lines.append(_label("elsewhere") + crop(joined(compared, GAP), room - 13, ascii))
     return lines
 
 
-def _cause_details(row: Cause, usage: Usage, cells: int, lines: int, ascii: bool) -> list[Line]:
+def _cause_details(
+    row: Cause, usage: Usage, total_room: int, lines: int, ascii: bool
+) -> list[Line]:
     times = formatting.count(row.times, "time", ascii=ascii)
     ended = formatting.count(row.executions, "execution", ascii=ascii)
     held = formatting.count(row.holds, "hold", ascii=ascii)
@@ -752,7 +756,7 @@ def _cause_details(row: Cause, usage: Usage, cells: int, lines: int, ascii: bool
         start = line((sign.text(ascii), style_of(sign)), "  ")
         if len(row.reasons) > 1:
             start += _hours(reason.bad, BAD, ascii) + line(" h  ")
-        room = cells - width(start) - 2
+        room = total_room - width(start) - 2
         rows.append(
             line(" ") + start + line(both_ends(plain(reason.text, 400, ascii), room, ascii))
         )

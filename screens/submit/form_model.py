@@ -251,7 +251,7 @@ def fields_of(
     ``names`` are the names of the bundled templates.
     """
     first, *rest = FIELDS
-    chosen = Field(first.name, first.label, first.help, options=tuple(names))
+    template_field = Field(first.name, first.label, first.help, options=tuple(names))
     amounts = {name for fields in OF_SHAPE.values() for name in fields}
     absent = amounts - set(OF_SHAPE[draft.shape])
     if draft.shape not in STEERED:
@@ -260,7 +260,7 @@ def fields_of(
         absent |= set(GATED)
     if not draft.pins_gpus:
         absent.add("gpu_models")
-    own = [] if template is None else [
+    parameters = [] if template is None else [
         Field(
             f"values.{field.name}",
             field.name,
@@ -269,7 +269,7 @@ def fields_of(
         )
         for field in template.parameters
     ]  # fmt: skip
-    return (chosen, *(field for field in rest if field.name not in absent), *own)
+    return (template_field, *(field for field in rest if field.name not in absent), *parameters)
 
 
 @frozen
@@ -281,7 +281,7 @@ class FormState:
     @classmethod
     def of(cls, request: Request) -> FormState:
         """Build the form state of a request."""
-        own = {f"values.{name}": value for name, value in request.values.items()}
+        parameter_texts = {f"values.{name}": value for name, value in request.values.items()}
         memory = request.gpu_memory_mb
         evaluation, rules = request.evaluation, request.gate or StopRules()
         return cls(
@@ -311,7 +311,7 @@ class FormState:
                 "gpu_memory_mb": "" if memory is None else str(memory),
                 "memory_mb": str(request.memory_mb),
                 "retries": str(request.retries),
-                **own,
+                **parameter_texts,
             }
         )
 
@@ -335,9 +335,10 @@ class FormState:
         """Return the text of a field, or the default of a template parameter."""
         if name in self.texts:
             return self.texts[name]
-        own = template.parameters if template is not None else ()
+        parameters = template.parameters if template is not None else ()
         return next(
-            (parameter.default for parameter in own if f"values.{parameter.name}" == name), ""
+            (parameter.default for parameter in parameters if f"values.{parameter.name}" == name),
+            "",
         )
 
     def with_text(self, name: str, text: str) -> FormState:
@@ -361,13 +362,13 @@ def first_template(templates: Sequence[Template], shape: EnsembleShape) -> str:
     """Return the first template for a shape's jobs; "" if there is none."""
     role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
     placeholder = "machines" if shape is EnsembleShape.MULTI_NODE else ""
-    fitting = [template for template in templates if template.role is role]
+    candidates = [template for template in templates if template.role is role]
     matching = (
-        [template for template in fitting if placeholder in used_placeholders(template)]
+        [template for template in candidates if placeholder in used_placeholders(template)]
         if placeholder
-        else fitting
+        else candidates
     )
-    return next((template.name for template in matching or fitting), "")
+    return next((template.name for template in matching or candidates), "")
 
 
 def new_directory(parent: Path) -> Path:
@@ -421,21 +422,23 @@ def asked(
             problems.append(RequestProblem("directory", str(error)))
             return Path()
 
-    def number(name: str, least: str) -> float | None:
+    def number(name: str, example: str) -> float | None:
         text = draft.text(name).strip()
         try:
             return float(text) if text else None
         except ValueError:
             problems.append(
-                RequestProblem(name, f"a number is needed, such as {least}, or nothing")
+                RequestProblem(name, f"a number is needed, such as {example}, or nothing")
             )
             return None
 
     def optional(name: str) -> int | None:
         return whole(name, 1) if draft.text(name).strip() else None
 
-    own = template.parameters if template is not None else ()
-    values = {parameter.name: draft.text(f"values.{parameter.name}", template) for parameter in own}
+    parameters = template.parameters if template is not None else ()
+    values = {
+        parameter.name: draft.text(f"values.{parameter.name}", template) for parameter in parameters
+    }
     shape = draft.shape
     field_names = OF_SHAPE[shape]
     request = Request(
@@ -457,7 +460,7 @@ def asked(
         # Values equal to the template's default are omitted.
         values={
             parameter.name: values[parameter.name]
-            for parameter in own
+            for parameter in parameters
             if values[parameter.name] != parameter.default
         },
         shape=shape,
@@ -467,8 +470,8 @@ def asked(
         gather=GATHER if shape is EnsembleShape.BAG and draft.text("gather") == YES else None,
         machines=whole("machines", 2) if shape is EnsembleShape.MULTI_NODE else 1,
     )
-    if "evaluation.every" in field_names and (every := optional("evaluation.every")) is not None:
-        request = replace(request, evaluation=Evaluation(every=every))
+    if "evaluation.every" in field_names and (interval := optional("evaluation.every")) is not None:
+        request = replace(request, evaluation=Evaluation(every=interval))
     if draft.gated:
         rules = StopRules(
             patience=optional("gate.patience"),

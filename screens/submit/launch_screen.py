@@ -212,15 +212,15 @@ class LaunchScreen(ConfirmationBase):
         replaces, yes, writes = ("R", "y", "w") if self.open else "   "
         if self._in_the_way:
             n = len(plan.in_the_way)
-            what = f"{formatting.count(n, 'file', ascii=ascii)} in the way"
+            existing = f"{formatting.count(n, 'file', ascii=ascii)} in the way"
             if self._replace:
                 lines.append(
-                    line(" ", (f"{what} will be replaced", ALARM), " ", (replaces, KEY), " no")
+                    line(" ", (f"{existing} will be replaced", ALARM), " ", (replaces, KEY), " no")
                 )
             else:
                 warning = ": what is in them would be lost. "
                 lines.append(
-                    line(" ", (what, ALARM), warning, (replaces, KEY), " yes, replace them")
+                    line(" ", (existing, ALARM), warning, (replaces, KEY), " yes, replace them")
                 )
         refusals = self.refusals()
         if "launch" not in refusals:
@@ -292,10 +292,10 @@ class LaunchScreen(ConfirmationBase):
         return self.answered_in_time
 
     def _notify_refusal(self, action: str) -> bool:
-        why = self.refusals().get(action)
-        if why is not None:
-            self.say(why)
-        return why is not None
+        reason = self.refusals().get(action)
+        if reason is not None:
+            self.say(reason)
+        return reason is not None
 
     def _begin(self, action: str, submit: bool) -> None:
         if not self._key_in_time() or self._notify_refusal(action):
@@ -363,7 +363,7 @@ class LaunchScreen(ConfirmationBase):
         self._record_step(event.step)
 
     def _record_step(self, step: LaunchStep) -> None:
-        others = tuple(each for each in self._steps if each.title != step.title)
+        others = tuple(earlier for earlier in self._steps if earlier.title != step.title)
         self._steps = (*others, step)
         self._again()
 

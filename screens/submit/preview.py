@@ -32,9 +32,9 @@ class PreviewLines(Sequence[Line]):
     """A lazy sequence of lines."""
 
     @overload
-    def __getitem__(self, at: int) -> Line: ...
+    def __getitem__(self, index: int) -> Line: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Line]: ...
+    def __getitem__(self, index: slice) -> list[Line]: ...
     def __getitem__(self, at: int | slice) -> Line | list[Line]:
         if isinstance(at, slice):
             return [self.line(index) for index in range(*at.indices(len(self)))]
@@ -50,28 +50,28 @@ class PreviewLines(Sequence[Line]):
 class FileLines(PreviewLines):
     """The exact text of one file, with line numbers; long lines are wrapped."""
 
-    def __init__(self, file: PlannedFile, cells: int, ascii: bool) -> None:
+    def __init__(self, file: PlannedFile, width: int, ascii: bool) -> None:
         self._ascii = ascii
         text = shown(file)
         self._ends_open = bool(text) and not text.endswith("\n")
         self._texts = text.removesuffix("\n").split("\n") if text else []
         self._digits = max(3, len(str(len(self._texts))))
-        self._text_width = max(8, cells - self._digits - 2)
-        self._ends = list(accumulate(self._row_count(each) for each in self._texts))
+        self._text_width = max(8, width - self._digits - 2)
+        self._ends = list(accumulate(self._row_count(row) for row in self._texts))
         self._split_cached = lru_cache(64)(self._split_text)
 
     def _row_count(self, text: str) -> int:
         if text.isascii() and text.isprintable():
             return max(1, -(-len(text) // self._text_width))
-        shown = exact(text, self._ascii)
+        clean = exact(text, self._ascii)
         return (
-            1 if cell_len(shown) <= self._text_width else len(chop_cells(shown, self._text_width))
+            1 if cell_len(clean) <= self._text_width else len(chop_cells(clean, self._text_width))
         )
 
     def _split_text(self, number: int) -> list[str]:
-        shown = exact(self._texts[number], self._ascii)
+        clean = exact(self._texts[number], self._ascii)
         return (
-            chop_cells(shown, self._text_width) if cell_len(shown) > self._text_width else [shown]
+            chop_cells(clean, self._text_width) if cell_len(clean) > self._text_width else [clean]
         )
 
     def __len__(self) -> int:
@@ -80,8 +80,8 @@ class FileLines(PreviewLines):
     def line(self, index: int) -> Line:
         number = bisect_right(self._ends, index)
         if number >= len(self._texts):
-            told = "no line end here" if self._texts else "empty"
-            return line((" " * (self._digits + 1) + told, DIM))
+            note = "no line end here" if self._texts else "empty"
+            return line((" " * (self._digits + 1) + note, DIM))
         row = index - (self._ends[number - 1] if number else 0)
         text = self._split_cached(number)[row]
         continuation = ">" if self._ascii else "↪"
@@ -97,9 +97,9 @@ class FileLines(PreviewLines):
 class RunLines(PreviewLines):
     """The runs: name, uuid, seed, and the target of each epoch."""
 
-    def __init__(self, runs: Sequence[RunPlan], cells: int, ascii: bool) -> None:
+    def __init__(self, runs: Sequence[RunPlan], width: int, ascii: bool) -> None:
         self._runs, self._ascii = runs, ascii
-        self._uuid = 36 if cells >= 90 else 8
+        self._uuid = 36 if width >= 90 else 8
         self._name = max((cell_len(plain(run.name, 24, ascii)) for run in runs), default=0)
         self._seed = max((len(str(run.seed)) for run in runs), default=0)
 
@@ -155,7 +155,7 @@ class Preview(PreviewLines):
 
 
 def preview(
-    verdict: FormResult, cells: int, ascii: bool, past: CostHistory | None = None
+    verdict: FormResult, width: int, ascii: bool, history: CostHistory | None = None
 ) -> Preview:
     """Build the preview of a form, or the list of its fatal problems.
 
@@ -163,38 +163,38 @@ def preview(
     """
     plan = verdict.plan
     if plan is None:
-        return Preview([_missing(verdict, cells, ascii)], ())
+        return Preview([_missing(verdict, width, ascii)], ())
     parts: list[Sequence[Line]] = [
-        [*size_lines(plan, cells, ascii), *cost_lines(plan, past, cells, ascii), ()],
-        [*graph_lines(plan, cells, ascii), ()],
-        [heading(_files(plan, ascii), cells, ascii)],
+        [*size_lines(plan, width, ascii), *cost_lines(plan, history, width, ascii), ()],
+        [*graph_lines(plan, width, ascii), ()],
+        [heading(_files(plan, ascii), width, ascii)],
         [*file_list(plan, ascii), ()],
     ]
     sections = [2]
     if plan.runs:
         sections.append(len(parts))
         total = formatting.count(len(plan.runs), "run", ascii=ascii)
-        parts += [[heading(total, cells, ascii)], RunLines(plan.runs, cells, ascii)]
+        parts += [[heading(total, width, ascii)], RunLines(plan.runs, width, ascii)]
     for file in plan.files:
         sections.append(len(parts))
-        parts += [[(), *_title(file, cells, ascii)], FileLines(file, cells, ascii)]
+        parts += [[(), *_title(file, width, ascii)], FileLines(file, width, ascii)]
     return Preview(parts, sections)
 
 
-def _title(file: PlannedFile, cells: int, ascii: bool) -> list[Line]:
-    name = plain(file.name, max(12, cells - 30), ascii)
+def _title(file: PlannedFile, width: int, ascii: bool) -> list[Line]:
+    name = plain(file.name, max(12, width - 30), ascii)
     title = f"{name}  {formatting.size(len(file.data), ascii)}"
-    return [heading(title + (", executable" if file.executable else ""), cells, ascii)]
+    return [heading(title + (", executable" if file.executable else ""), width, ascii)]
 
 
-def size_lines(plan: Plan, cells: int, ascii: bool) -> list[Line]:
+def size_lines(plan: Plan, width: int, ascii: bool) -> list[Line]:
     """Return the size of the ensemble and its directory."""
     request = plan.request
     nodes = formatting.count(plan.nodes, "node", ascii=ascii)
     jobs = formatting.count(plan.jobs, "job", ascii=ascii)
     return [
         line(" ", (amount(plan, ascii), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
-        *wrapped(f"into {plain(str(request.directory), 1000, ascii)}", cells - 1, DIM, indent=1),
+        *wrapped(f"into {plain(str(request.directory), 1000, ascii)}", width - 1, DIM, indent=1),
     ]
 
 
@@ -209,24 +209,24 @@ def amount(plan: Plan, ascii: bool) -> str:
     return f"{runs}{times}{epochs}{machines}"
 
 
-def graph_lines(plan: Plan, cells: int, ascii: bool) -> list[Line]:
+def graph_lines(plan: Plan, width: int, ascii: bool) -> list[Line]:
     """Return the graph as ASCII art."""
-    return [line(" ", text) for text in picture(plan.graph, cells - 2, ascii)]
+    return [line(" ", text) for text in picture(plan.graph, width - 2, ascii)]
 
 
-def cost_lines(plan: Plan, past: CostHistory | None, cells: int, ascii: bool) -> list[Line]:
+def cost_lines(plan: Plan, history: CostHistory | None, width: int, ascii: bool) -> list[Line]:
     """Return the estimated cost from past epochs; empty if none are known."""
     request = plan.request
     evaluations = request.evaluation is not None
     estimate = cost(
-        past, plan.graph.trainings, epochs_of(request), gpus_of(request), evaluations=evaluations
+        history, plan.graph.trainings, epochs_of(request), gpus_of(request), evaluations=evaluations
     )
     if estimate is None:
         return []
     first, *more = told(estimate, "the ensemble on the screen", ascii)
     lines = [line(" ", (first, BOLD))]
     for sentence in more:
-        lines += wrapped(sentence, cells - 1, DIM, indent=1)
+        lines += wrapped(sentence, width - 1, DIM, indent=1)
     return lines
 
 
@@ -256,13 +256,13 @@ def file_list(
     ]
 
 
-def _missing(verdict: FormResult, cells: int, ascii: bool) -> list[Line]:
+def _missing(verdict: FormResult, width: int, ascii: bool) -> list[Line]:
     if verdict.request is None:
         return [line(" ", ("what would be written appears here", DIM))]
     lines: list[Line] = [line(" ", ("Nothing can be written yet:", BOLD)), ()]
     for problem in verdict.fatal:
         label = LABELS.get(problem.field, problem.field.removeprefix("values."))
-        named = not label or problem.text.startswith(f"{label} ")
-        text = plain(problem.text if named else f"{label}: {problem.text}", 1000, ascii)
-        lines += wrapped(text, cells - 1, BAD, indent=2)
+        has_label = not label or problem.text.startswith(f"{label} ")
+        text = plain(problem.text if has_label else f"{label}: {problem.text}", 1000, ascii)
+        lines += wrapped(text, width - 1, BAD, indent=2)
     return lines

@@ -156,8 +156,8 @@ class SubmitScreen(SnapshotScreen):
         templates = bundled_templates()
         self._form = self.monitor.form or FormState.of(self.draft or _default_request(templates))
         # Bundled templates are loaded first, so that fields do not appear later.
-        wanted = self._form.text("template")
-        template = next((each for each in templates if each.name == wanted), None)
+        name = self._form.text("template")
+        template = next((candidate for candidate in templates if candidate.name == name), None)
         self.verdict = FormResult(self._form, templates, template)
         self._tick = self.set_interval(1.0, self._update_wait_times, pause=True)
         super().on_mount()
@@ -213,8 +213,8 @@ class SubmitScreen(SnapshotScreen):
             line(" ") + self._summary_line(),
         ]
         if self.known.error is not None:
-            why = plain(f"Nothing can be submitted: {self.known.error}", 2000, ascii)
-            lines += bounded(wrapped(why, room - 1, NOTE, indent=1), 2, room - 1, 1, ascii)
+            message = plain(f"Nothing can be submitted: {self.known.error}", 2000, ascii)
+            lines += bounded(wrapped(message, room - 1, NOTE, indent=1), 2, room - 1, 1, ascii)
         return [*lines, ()]
 
     def _summary_line(self) -> Line:
@@ -224,9 +224,9 @@ class SubmitScreen(SnapshotScreen):
             return line(("working out what it comes to", DIM))
         if verdict.plan is None:
             names = dict.fromkeys(_label(problem) for problem in verdict.fatal)
-            what = formatting.count(len(names), "field needs", "fields need", ascii=ascii)
+            count = formatting.count(len(names), "field needs", "fields need", ascii=ascii)
             text = plain(", ".join(names), 200, ascii)
-            return line((f"{what} another look: ", BAD), text)
+            return line((f"{count} another look: ", BAD), text)
         plan = verdict.plan
         jobs = formatting.count(plan.jobs, "job", ascii=ascii)
         files = formatting.count(len(plan.files), "file", ascii=ascii)
@@ -320,10 +320,10 @@ class SubmitScreen(SnapshotScreen):
         room, ascii = self.app.size.width, self.ascii
         down, up = ("v", "^") if ascii else ("↓", "↑")
         scrolled = preview_pane if self._in_preview and not self._wide else form
-        above = preview_pane.top if scrolled is preview_pane else form.above
-        outside = [f"{up} {above}"] * (above > 0) + [f"{down} {scrolled.below} more"] * (
-            scrolled.below > 0
-        )
+        lines_above = preview_pane.top if scrolled is preview_pane else form.above
+        outside = [f"{up} {lines_above}"] * (lines_above > 0) + [
+            f"{down} {scrolled.below} more"
+        ] * (scrolled.below > 0)
         parts = [*self.remarks(), *([line(("  ".join(outside), DIM))] if outside else [])]
         if self._wide and preview_pane.below:
             total = formatting.number(len(preview_pane.lines), ascii)
@@ -360,27 +360,27 @@ class SubmitScreen(SnapshotScreen):
 
     def _start_validation(self, force: bool = False) -> None:
         """Validate the form in a worker, unless a validation is running."""
-        wanted = (self._form, self._preview_cells)
+        inputs = (self._form, self._preview_cells)
         if self._validating is not None:
-            self._stale |= force or self._validating != wanted
-        elif force or self._stale or self._last_input != wanted:
-            self._validating, self._stale, self._last_input = wanted, False, wanted
-            past = self.monitor.present_study.of(stats.past)
-            work = partial(self._work, *wanted, self.known, self.ascii, past)
+            self._stale |= force or self._validating != inputs
+        elif force or self._stale or self._last_input != inputs:
+            self._validating, self._stale, self._last_input = inputs, False, inputs
+            history = self.monitor.present_study.of(stats.past)
+            work = partial(self._work, *inputs, self.known, self.ascii, history)
             self.run_worker(work, thread=True, description="what would be written")
 
     _last_input: tuple[FormState, int] | None = None
 
     def _work(
-        self, draft: FormState, cells: int, known: PoolInfo, ascii: bool, past: CostHistory | None
+        self, draft: FormState, width: int, known: PoolInfo, ascii: bool, past: CostHistory | None
     ) -> None:
         try:
             verdict = validate_form(draft, known.site_names, known.gpu_models)
-            lines = preview(verdict, cells, ascii, past)
+            lines = preview(verdict, width, ascii, past)
         except Exception as error:
             self.post_message(self.Misjudged(error))
             return
-        self.post_message(self.Judged(verdict, lines, cells))
+        self.post_message(self.Judged(verdict, lines, width))
 
     def on_submit_screen_misjudged(self, event: Misjudged) -> None:
         self._validating, self._submit_pending = None, False
@@ -464,8 +464,8 @@ class SubmitScreen(SnapshotScreen):
             templates = self.verdict.templates
             default = first_template(templates, previous)
             if self._form.text("template") == default:
-                chosen = first_template(templates, self._form.shape)
-                self._form = self._form.with_text("template", chosen)
+                template = first_template(templates, self._form.shape)
+                self._form = self._form.with_text("template", template)
 
     def on_form_view_moved(self, event: FormView.Moved) -> None:
         event.stop()
@@ -511,9 +511,9 @@ class SubmitScreen(SnapshotScreen):
             form.action_down()
             return
         title = f"{LABELS[name]}: which?"
-        chosen = partial(self._chosen, name)
+        on_chosen = partial(self._chosen, name)
         several = name in ("sites", "gpu_models")
-        self.app.push_screen(ChoiceScreen(title, choices, current, several=several), chosen)
+        self.app.push_screen(ChoiceScreen(title, choices, current, several=several), on_chosen)
 
     def _at_sites(self, model: str) -> str:
         """Return the sites with a GPU model."""

@@ -97,12 +97,12 @@ def bundled_templates() -> tuple[Template, ...]:
 
 
 def _template(
-    wanted: str, templates: Sequence[Template]
+    name: str, templates: Sequence[Template]
 ) -> tuple[Template | None, RequestProblem | None]:
     for template in templates:
-        if template.name == wanted:
+        if template.name == name:
             return template, None
     try:
-        return authoring.load_template(wanted), None
+        return authoring.load_template(name), None
     except UNREADABLE as error:
         return None, RequestProblem("template", str(error))

@@ -63,12 +63,12 @@ def head(grid: Grid, room: int, ascii: bool) -> list[Line]:
     answer = sweep_text.answer(grid, ascii)
     dot = line((" - " if ascii else " · ", DIM))
     title = line(("Grid", BOLD), "   ")
-    best, where = line((answer.best, BEST)), line((answer.where, DIM))
+    best, location = line((answer.best, BEST)), line((answer.where, DIM))
     points, epochs = line((answer.points, BOLD)), line((answer.epochs, DIM))
     moving, need = line((answer.moving, MOVING)), line((answer.need, ALARM))
     first = first_that_fits(
         (
-            joined((best, where, points, need, moving, epochs), dot),
+            joined((best, location, points, need, moving, epochs), dot),
             joined((best, points, need, moving, epochs), dot),
             joined((best, points, need, moving), dot),
             joined((best, points, need), dot),
@@ -81,7 +81,7 @@ def head(grid: Grid, room: int, ascii: bool) -> list[Line]:
     position = grid.metrics.index(grid.metric) + 1 if grid.metric in grid.metrics else 1
     number = f"metric {position} of {len(grid.metrics)}" if len(grid.metrics) > 1 else ""
     gap = line("   ")
-    left = joined(
+    metric_info = joined(
         (
             line((plain(grid.metric, 40, ascii), BOLD)),
             line((goal, DIM)),
@@ -90,10 +90,13 @@ def head(grid: Grid, room: int, ascii: bool) -> list[Line]:
         ),
         gap,
     )
-    right = legend(grid, ascii)
-    if width(left) + width(right) + 3 > room:
-        return [title + crop(first, room - width(title), ascii), crop(left, room, ascii)]
-    return [title + crop(first, room - width(title), ascii), spread(left, right, room, ascii)]
+    scale_legend = legend(grid, ascii)
+    if width(metric_info) + width(scale_legend) + 3 > room:
+        return [title + crop(first, room - width(title), ascii), crop(metric_info, room, ascii)]
+    return [
+        title + crop(first, room - width(title), ascii),
+        spread(metric_info, scale_legend, room, ascii),
+    ]
 
 
 def legend(grid: Grid, ascii: bool) -> Line:
@@ -139,16 +142,16 @@ def layout(grid: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
     fits = [n for n in (4, 3, 2) if n * len(rows.points) + 3 <= lines]
     cell_lines = fits[0] if fits and cell_width >= BAR + 4 else 1
 
-    def column_header(at: Key) -> Sequence[Line]:
-        best = grid.column_best.get(at)
+    def column_header(point: Key) -> Sequence[Line]:
+        best = grid.column_best.get(point)
         # Leave a gap for the state symbol behind each value.
         gap = line("  ")
-        name = line((both_ends(heads[at], cell_width - 2, ascii), BOLD))
+        name = line((both_ends(heads[point], cell_width - 2, ascii), BOLD))
         return name + gap, _best(best, ascii) + gap
 
-    def row_header(at: Key) -> Line:
-        name = fit(line((row_names[at], BOLD)), labels, "right", ascii)
-        best = fit(_best(grid.row_best.get(at), ascii), value_cells, "right", ascii)
+    def row_header(point: Key) -> Line:
+        name = fit(line((row_names[point], BOLD)), labels, "right", ascii)
+        best = fit(_best(grid.row_best.get(point), ascii), value_cells, "right", ascii)
         edge = "|" if ascii else "│"
         return line(" ") + name + line("  ") + best + line((f" {edge}", DIM))
 
@@ -229,12 +232,12 @@ def _progress_text(cell: GridCell, width: int, ascii: bool) -> Line:
     text = f"{cell.done}/{cell.total}"
     room = width - len(text) - 2
     bar = min(BAR_GROWN if room > BAR + 4 else BAR, room)
-    drawn = formatting.progress_bar(cell.done, cell.total, bar, ascii) if bar >= 3 else ""
-    return line((drawn, DIM), " ", (text, DIM))
+    progress = formatting.progress_bar(cell.done, cell.total, bar, ascii) if bar >= 3 else ""
+    return line((progress, DIM), " ", (text, DIM))
 
 
-def _right_aligned(text: Line, cells: int) -> Line:
-    return line(" " * max(0, cells - width(text))) + text
+def _right_aligned(text: Line, cell_width: int) -> Line:
+    return line(" " * max(0, cell_width - width(text))) + text
 
 
 # --- one variable: a list -----------------------------------------------------------------------
@@ -266,10 +269,10 @@ def _list(grid: Grid, rows: Axis, room: int, ascii: bool) -> Layout:
         rows.points,
         ((),),
         corner,
-        lambda at: (fit(line((titles, DIM)), cell_width, "left", ascii),),
-        lambda at: (
+        lambda point: (fit(line((titles, DIM)), cell_width, "left", ascii),),
+        lambda point: (
             line(" ")
-            + fit(line((both_ends(row_names[at], labels, ascii), BOLD)), labels, "right", ascii)
+            + fit(line((both_ends(row_names[point], labels, ascii), BOLD)), labels, "right", ascii)
         ),
         cell,
         left_cells,

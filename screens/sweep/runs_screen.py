@@ -34,9 +34,9 @@ class PointRunsScreen(ListScreen):
         ("progress", lambda run: (run.done / max(1, run.total),)),
     )
 
-    def __init__(self, choice: GridChoice, at: tuple[Point, Point]) -> None:
+    def __init__(self, choice: GridChoice, point: tuple[Point, Point]) -> None:
         super().__init__()
-        self.choice, self.at = choice, at
+        self.choice, self.at = choice, point
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")

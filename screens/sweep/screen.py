@@ -97,12 +97,14 @@ class SweepScreen(SnapshotScreen):
         first = "reading the DAG" if reading else "nothing is swept here"
         title = line(" ", ("Grid", BOLD), "   ", (first, DIM))
         self.query_one("#head", StaticLines).show([title])
-        told: list[Line] = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
+        message: list[Line] = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
         if not reading:
-            told = []
+            message = []
             for index, text in enumerate(sweep_text.no_sweep()):
-                told += [()] * (index > 0) + wrapped(text, room - 2, BOLD if not index else DIM, 2)
-        self.matrix.show(None, told)
+                message += [()] * (index > 0) + wrapped(
+                    text, room - 2, BOLD if not index else DIM, 2
+                )
+        self.matrix.show(None, message)
         self.query_one("#note", StaticLines).show([rule(self.remarks(), room, self.ascii)])
 
     def on_matrix_moved(self, event: Matrix.Moved) -> None:

@@ -99,19 +99,19 @@ def _past_stalls(stalls: Sequence[Stall], room: int, ascii: bool) -> Line:
     worst = max(stalls, key=lambda stall: stall.seconds)
     lasted = formatting.duration(worst.seconds, ascii)
     duration: Line = line((f"nothing ran for {lasted}", NOTE))
-    when: Line = line(", ", interval_text(worst.start, worst.end, ascii))
+    interval: Line = line(", ", interval_text(worst.start, worst.end, ascii))
     began: Line = line((" from ", DIM), f"{worst.start:%m-%d %H:%M}")
     if len(stalls) == 1:
-        return first_that_fits((duration + when, duration + began, duration), room - 11)
+        return first_that_fits((duration + interval, duration + began, duration), room - 11)
     total = formatting.duration(sum(stall.seconds for stall in stalls), ascii)
     times = formatting.number(len(stalls), ascii)
     rest: Line = line((f" (longest of {times} times, {total} in all)", DIM))
     short: Line = line((f" (of {total} in all)", DIM))
     return first_that_fits(
         (
-            duration + when + rest,
-            duration + when + short,
-            duration + when,
+            duration + interval + rest,
+            duration + interval + short,
+            duration + interval,
             duration + began,
             duration,
         ),
@@ -227,27 +227,27 @@ def chart(
         label = f"{top} {unit}" if index == 0 else "0" if index == height - 1 else ""
         if len(label) > indent - 2:
             label = f"{top}"
-        left: Line = line((f"{label:>{indent - 1}} ", DIM))
-        lines.append(left + lane_line(row, cursor, False, known_until, ascii))
+        margin: Line = line((f"{label:>{indent - 1}} ", DIM))
+        lines.append(margin + lane_line(row, cursor, False, known_until, ascii))
     return lines
 
 
 # --- the cursor -----------------------------------------------------------------------------
 
 
-def cursor_moment(timeline: Timeline, at: float, ascii: bool) -> Line:
+def cursor_moment(timeline: Timeline, seconds: float, ascii: bool) -> Line:
     """Render the time of the cursor and the state of the ensemble then."""
-    step = timeline.step(at)
+    step = timeline.step(seconds)
     jobs, gpus = (0, 0) if step is None else (step.jobs, step.gpus)
     activity = "nothing ran"
     if jobs:
         gpu_text = formatting.count(gpus, "GPU", ascii=ascii) if timeline.max_gpus else ""
         job_text = formatting.count(jobs, "job", ascii=ascii)
         activity = f"{gpu_text} in {job_text} ran" if gpu_text else f"{job_text} ran"
-    counts = in_queue(timeline, at)
+    counts = in_queue(timeline, seconds)
     shown_states = (State.TRANSFERRING_INPUT, State.IDLE, State.HELD)
     parts = [
-        line((clock(timeline.moment(at), ascii), BOLD)),
+        line((clock(timeline.moment(seconds), ascii), BOLD)),
         line((activity, MOVING if jobs else NOTE)),
     ]
     for state in shown_states:
@@ -340,8 +340,8 @@ def _between(timeline: Timeline, lane: Lane, at: float, historical: bool, ascii:
     lasted = formatting.duration(at - previous.until, ascii)
     last = "" if previous.epoch is None else f"; epoch {previous.epoch} was the last"
     if following is None and not historical and lane.state is State.COMPLETED and previous.end:
-        word = "done" if lane.sign is None else lane.sign.word
-        return f"{word} since {previous.end:%m-%d %H:%M:%S}, for {lasted}{last}"
+        state = "done" if lane.sign is None else lane.sign.word
+        return f"{state} since {previous.end:%m-%d %H:%M:%S}, for {lasted}{last}"
     if following is not None and not historical:
         gap = formatting.duration(following.at - previous.until, ascii)
         return f"{ended}, for {lasted} of {gap}{last}"

@@ -123,12 +123,12 @@ class TimelineScreen(ListScreen):
         moment = self.monitor.travel.moment
         if moment is not None:
             self.at = present.seconds(moment)
-        shown = present if moment is None else self.monitor.study.of(timeline) or present
+        displayed = present if moment is None else self.monitor.study.of(timeline) or present
         filtered = self.kept(present.lanes, _text)
         names = self._name_width(partial(self._name_cells, present), present)
         window = self._window(present, self.app.size.width - MARGIN - names - GAP - 1)
         self._draw(present, window)
-        head = self._head(shown)
+        head = self._head(displayed)
         note = self._note_lines(present, filtered, moment is not None)
         self.query_one("#head", StaticLines).show(head)
         chart, roomy = self._share_room(len(head), len(note), len(filtered), moment is not None)
@@ -142,8 +142,8 @@ class TimelineScreen(ListScreen):
             ),
         ]
         rows = self._row_memo(
-            partial(self._rows, filtered, shown, names, cursor, known_until, roomy),
-            *(self._view, shown, names, cursor, known_until, roomy),
+            partial(self._rows, filtered, displayed, names, cursor, known_until, roomy),
+            *(self._view, displayed, names, cursor, known_until, roomy),
             *(self.wanted, self.order, self.reversed),
         )
         self.table.show(columns, rows, self._empty(present))
@@ -177,13 +177,16 @@ class TimelineScreen(ListScreen):
         self.table.show([], [], text)
         self.query_one("#note", StaticLines).show([self.note(0, 0)])
 
-    def _head(self, shown: Timeline) -> list[Line]:
+    def _head(self, displayed: Timeline) -> list[Line]:
         room, ascii = self.app.size.width - 2, self.ascii
         signs = list(self._signs.values()) if self.sites else list(OUTCOMES)
         legend = timeline_lines.legend(signs, self._kinds, room, ascii, self.sites)
         legend_lines = 3 if self.app.size.height >= ROOMY_LINES else 2 if self.sites else 1
         blank: list[Line] = [()] if self.app.size.height >= ROOMY_LINES else []
-        lines = [timeline_lines.headline(shown, room, ascii), timeline_lines.totals(shown, ascii)]
+        lines = [
+            timeline_lines.headline(displayed, room, ascii),
+            timeline_lines.totals(displayed, ascii),
+        ]
         return [*(line(" ") + text for text in (*lines, *legend[:legend_lines])), *blank]
 
     def _note_lines(
@@ -192,15 +195,17 @@ class TimelineScreen(ListScreen):
         ascii, room = self.ascii, self.app.size.width - 2
         window = self._view.window if self._view is not None else whole(timeline, 1)
         note = self.note(len(filtered), len(timeline.lanes), [timeline_lines.scale(window, ascii)])
-        at = self._cursor(timeline)
+        cursor = self._cursor(timeline)
         selected = next((lane for lane in filtered if lane.key == self.table.cursor), None)
         doing: Line = ()
         if selected is not None:
             status = self.monitor.picture.status if self.monitor.picture else None
             dags = {dag.file: dag.rescue for dag in (status.dags if status else ())}
             rescue = dags.get(selected.dag)
-            doing = timeline_lines.doing(timeline, selected, at, historical, room, ascii, rescue)
-        lines = [timeline_lines.cursor_moment(timeline, at, ascii), doing]
+            doing = timeline_lines.doing(
+                timeline, selected, cursor, historical, room, ascii, rescue
+            )
+        lines = [timeline_lines.cursor_moment(timeline, cursor, ascii), doing]
         return [note, *(line(" ") + crop(text, room, ascii) for text in lines)]
 
     def _empty(self, timeline: Timeline) -> list[Line]:
@@ -217,8 +222,8 @@ class TimelineScreen(ListScreen):
         free = self.app.size.height - head - note - 2 - banner
         roomy = 2 * rows + CHART_LINES <= free
         lane_lines = rows * (2 if roomy else 1)
-        least = min(CHART_LINES, max(0, free - 4))
-        lanes = max(3, min(lane_lines, free - least))
+        chart_lines = min(CHART_LINES, max(0, free - 4))
+        lanes = max(3, min(lane_lines, free - chart_lines))
         if self.table.styles.height is None or self.table.styles.height.value != lanes + 1:
             self.table.styles.height = lanes + 1
         return max(0, min(CHART_MOST, free - lanes - (roomy and lanes + CHART_MOST < free))), roomy
@@ -231,13 +236,13 @@ class TimelineScreen(ListScreen):
     def _rows(
         self,
         filtered: Sequence[Lane],
-        shown: Timeline,
+        displayed: Timeline,
         names: int,
         cursor: int,
         known_until: int | None,
         roomy: bool,
     ) -> Rows:
-        states = {lane.key: lane for lane in shown.lanes}
+        states = {lane.key: lane for lane in displayed.lanes}
 
         def table_row(index: int) -> TableRow:
             earlier_lane = states.get(filtered[index].key)
@@ -245,8 +250,8 @@ class TimelineScreen(ListScreen):
             sign = None if earlier_lane is None else earlier_lane.sign
             lane = replace(filtered[index], state=state, sign=sign)
             cells = partial(self._cells, lane, names, cursor, known_until)
-            below = (line((self._label(lane), DIM)) or line(" ")) if roomy else ()
-            return TableRow(lane.key, cells, below, MARGIN + names + GAP)
+            epoch_labels_line = (line((self._label(lane), DIM)) or line(" ")) if roomy else ()
+            return TableRow(lane.key, cells, epoch_labels_line, MARGIN + names + GAP)
 
         return Rows([lane.key for lane in filtered], [2 if roomy else 1] * len(filtered), table_row)
 
@@ -317,30 +322,30 @@ class TimelineScreen(ListScreen):
         """Return the cursor in seconds since the start; None follows the end."""
         return timeline.length if self.at is None else max(0.0, min(self.at, timeline.length))
 
-    def _window(self, timeline: Timeline, cells: int) -> VisibleWindow:
+    def _window(self, timeline: Timeline, cell_count: int) -> VisibleWindow:
         """Return the visible window: all, or the zoomed part around the cursor."""
-        full = whole(timeline, max(10, cells))
+        full = whole(timeline, max(10, cell_count))
         if self.zoom is None or self.zoom[1] >= full.each:
             self.zoom = None
             return full
         start, cell_seconds = self.zoom
-        length, at = cell_seconds * full.cells, self._cursor(timeline)
-        if not start <= at <= start + length:
-            start = at - length / 2
+        length, cursor = cell_seconds * full.cells, self._cursor(timeline)
+        if not start <= cursor <= start + length:
+            start = cursor - length / 2
         start = max(0.0, min(start, full.end - length))
         self.zoom = (start, cell_seconds)
         return VisibleWindow(start, cell_seconds, full.cells)
 
-    def _go(self, at: float) -> None:
+    def _go(self, seconds: float) -> None:
         """Move the cursor; in the past, all screens follow."""
         timeline = self.made
         if timeline is None or timeline.first is None:
             return
         self._said = ""
-        at = max(0.0, min(at, timeline.length))
-        self.at = None if at >= timeline.length else at
+        seconds = max(0.0, min(seconds, timeline.length))
+        self.at = None if seconds >= timeline.length else seconds
         travel = self.monitor.travel
-        moment = timeline.moment(at)
+        moment = timeline.moment(seconds)
         if travel.away and self.at is None:
             travel.come_back()
         elif travel.away and moment is not None:
@@ -380,7 +385,7 @@ class TimelineScreen(ListScreen):
     def action_change_before(self) -> None:
         lane, timeline = self._selected_lane(), self.made
         if lane is not None and timeline is not None:
-            earlier = [at for at in lane.changes if at < self._cursor(timeline) - 1e-6]
+            earlier = [time for time in lane.changes if time < self._cursor(timeline) - 1e-6]
             if earlier:
                 self._go(earlier[-1])
             else:
@@ -389,7 +394,7 @@ class TimelineScreen(ListScreen):
     def action_change_after(self) -> None:
         lane, timeline = self._selected_lane(), self.made
         if lane is not None and timeline is not None:
-            later = [at for at in lane.changes if at > self._cursor(timeline) + 1e-6]
+            later = [time for time in lane.changes if time > self._cursor(timeline) + 1e-6]
             if later:
                 self._go(later[0])
             else:
@@ -409,13 +414,13 @@ class TimelineScreen(ListScreen):
         timeline, view = self.made, self._view
         if timeline is None or view is None:
             return
-        window, at = view.window, self._cursor(timeline)
+        window, cursor = view.window, self._cursor(timeline)
         cell_seconds = window.each / factor
         if cell_seconds < CLOSEST and factor > 1:
             self.say("closer than this there is nothing to see")
             return
         # The cursor keeps its screen position.
-        self.zoom = (at - (at - window.start) / factor, cell_seconds)
+        self.zoom = (cursor - (cursor - window.start) / factor, cell_seconds)
         self._again()
 
     def action_zoom_in(self) -> None:
