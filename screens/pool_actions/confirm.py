@@ -112,11 +112,11 @@ class ConfirmScreen(ConfirmationBase):
     AUTO_FOCUS = "Document"
 
     def __init__(
-        self, offer: ActionPreview, along: Sequence[JobRow], on_confirmed: Callable[[], None]
+        self, offer: ActionPreview, dag_jobs: Sequence[JobRow], on_confirmed: Callable[[], None]
     ) -> None:
         super().__init__()
         self._offer = offer
-        self._dag_jobs = along
+        self._dag_jobs = dag_jobs
         self._on_confirmed = on_confirmed
         self._entered: int | str | None = None
         self._input_error = ""
@@ -184,9 +184,9 @@ class ConfirmScreen(ConfirmationBase):
             undo = wrapped(undo_text(offer, ascii), room, DIM, indent=1)
             lines += bounded(undo, EFFECT_LINES, room, 1, ascii)
         if isinstance(self._entered, str):
-            known = [site.name for site in self.sites]
-            unknown = unknown_site(self._entered, self._pool_sites, known)
-            lines += wrapped(capitalized(unknown, ascii), room, NOTE, indent=1) if unknown else []
+            known_names = [site.name for site in self.sites]
+            warning = unknown_site(self._entered, self._pool_sites, known_names)
+            lines += wrapped(capitalized(warning, ascii), room, NOTE, indent=1) if warning else []
         lines.append(crop(self._key_hint(), room, ascii))
         return lines
 

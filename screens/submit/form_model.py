@@ -244,7 +244,7 @@ LABELS: Final = {field.name: field.label for field in FIELDS}
 
 
 def fields_of(
-    template: Template | None, names: Sequence[str], draft: FormState
+    template: Template | None, names: Sequence[str], state: FormState
 ) -> tuple[Field, ...]:
     """Return the visible fields of a form, then the template's own parameters.
 
@@ -253,12 +253,12 @@ def fields_of(
     first, *rest = FIELDS
     template_field = Field(first.name, first.label, first.help, options=tuple(names))
     amounts = {name for fields in OF_SHAPE.values() for name in fields}
-    absent = amounts - set(OF_SHAPE[draft.shape])
-    if draft.shape not in STEERED:
+    absent = amounts - set(OF_SHAPE[state.shape])
+    if state.shape not in STEERED:
         absent |= {"gate", *GATED}
-    elif not draft.gated:
+    elif not state.gated:
         absent |= set(GATED)
-    if not draft.pins_gpus:
+    if not state.pins_gpus:
         absent.add("gpu_models")
     parameters = [] if template is None else [
         Field(
@@ -378,7 +378,7 @@ def new_directory(parent: Path) -> Path:
 
 
 def asked(
-    draft: FormState, template: Template | None
+    state: FormState, template: Template | None
 ) -> tuple[Request, tuple[RequestProblem, ...]]:
     """Parse the form into a request and the problems of unreadable fields.
 
@@ -389,7 +389,7 @@ def asked(
 
     def whole(name: str, default: int) -> int:
         try:
-            return int(draft.text(name).strip())
+            return int(state.text(name).strip())
         except ValueError:
             problems.append(
                 RequestProblem(name, "a whole number is needed, such as " + str(default))
@@ -397,7 +397,7 @@ def asked(
             return default
 
     def memory(name: str, default: int | None) -> int | None:
-        text = draft.text(name).strip()
+        text = state.text(name).strip()
         if not text and name == "gpu_memory_mb":
             return None
         size = megabytes(text)
@@ -407,13 +407,13 @@ def asked(
 
     def seeds() -> tuple[int, ...]:
         try:
-            return seeds_in(draft.text("seeds"))
+            return seeds_in(state.text("seeds"))
         except ValueError as error:
             problems.append(RequestProblem("seeds", str(error)))
             return ()
 
     def directory() -> Path:
-        text = draft.text("directory").strip()
+        text = state.text("directory").strip()
         try:
             if not text:
                 raise ValueError("a directory is needed: a name that nothing has yet")
@@ -423,7 +423,7 @@ def asked(
             return Path()
 
     def number(name: str, example: str) -> float | None:
-        text = draft.text(name).strip()
+        text = state.text(name).strip()
         try:
             return float(text) if text else None
         except ValueError:
@@ -433,26 +433,26 @@ def asked(
             return None
 
     def optional(name: str) -> int | None:
-        return whole(name, 1) if draft.text(name).strip() else None
+        return whole(name, 1) if state.text(name).strip() else None
 
     parameters = template.parameters if template is not None else ()
     values = {
-        parameter.name: draft.text(f"values.{parameter.name}", template) for parameter in parameters
+        parameter.name: state.text(f"values.{parameter.name}", template) for parameter in parameters
     }
-    shape = draft.shape
+    shape = state.shape
     field_names = OF_SHAPE[shape]
     request = Request(
-        template=draft.text("template").strip(),
+        template=state.text("template").strip(),
         directory=directory(),
-        name=draft.text("name").strip(),
+        name=state.text("name").strip(),
         runs=whole("runs", defaults.runs) if "runs" in field_names else defaults.runs,
         epochs=whole("epochs", defaults.epochs) if "epochs" in field_names else defaults.epochs,
         seeds=seeds() if "seeds" in field_names else (),
-        sites=sites_in(draft.text("sites")),
-        policy=Policy(draft.text("policy"))
-        if draft.text("policy") in POLICIES
+        sites=sites_in(state.text("sites")),
+        policy=Policy(state.text("policy"))
+        if state.text("policy") in POLICIES
         else defaults.policy,
-        gpu_models=sites_in(draft.text("gpu_models")) if draft.pins_gpus else (),
+        gpu_models=sites_in(state.text("gpu_models")) if state.pins_gpus else (),
         gpus=whole("gpus", defaults.gpus),
         gpu_memory_mb=memory("gpu_memory_mb", None),
         memory_mb=memory("memory_mb", defaults.memory_mb) or 0,
@@ -464,15 +464,15 @@ def asked(
             if values[parameter.name] != parameter.default
         },
         shape=shape,
-        sweep=_sweep(draft, problems) if shape is EnsembleShape.SWEEP else None,
-        stages=_stages(draft, problems) if shape is EnsembleShape.STAGES else (),
+        sweep=_sweep(state, problems) if shape is EnsembleShape.SWEEP else None,
+        stages=_stages(state, problems) if shape is EnsembleShape.STAGES else (),
         shards=whole("shards", SHARDS) if shape is EnsembleShape.BAG else 0,
-        gather=GATHER if shape is EnsembleShape.BAG and draft.text("gather") == YES else None,
+        gather=GATHER if shape is EnsembleShape.BAG and state.text("gather") == YES else None,
         machines=whole("machines", 2) if shape is EnsembleShape.MULTI_NODE else 1,
     )
     if "evaluation.every" in field_names and (interval := optional("evaluation.every")) is not None:
         request = replace(request, evaluation=Evaluation(every=interval))
-    if draft.gated:
+    if state.gated:
         rules = StopRules(
             patience=optional("gate.patience"),
             divergence=number("gate.divergence", "3"),
@@ -487,12 +487,12 @@ _ANOTHER: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
 """Matches what looks like another variable behind a comma, not a value."""
 
 
-def _sweep(draft: FormState, problems: list[RequestProblem]) -> SweepRequest | None:
+def _sweep(state: FormState, problems: list[RequestProblem]) -> SweepRequest | None:
     """Parse ``a = 0.01 to 0.1 by 0.01; b = 1, 2``; None if it is unreadable."""
     from metlmon.authoring.sweeps import values
 
     variables: list[SweptVariable] = []
-    for text in filter(str.strip, draft.text("sweep").split(";")):
+    for text in filter(str.strip, state.text("sweep").split(";")):
         name, equals, line = (part.strip() for part in text.partition("="))
         if not equals or not name:
             advice = "write it as a = 0.01 to 0.1 by 0.01; b = 1, 2, 4"
@@ -512,16 +512,16 @@ def _sweep(draft: FormState, problems: list[RequestProblem]) -> SweepRequest | N
     if not variables:
         problems.append(RequestProblem("sweep", "nothing is swept; write a = 0.01 to 0.1 by 0.01"))
         return None
-    mode = draft.text("how")
+    mode = state.text("how")
     return SweepRequest(
         "run", tuple(variables), SweepMode(mode) if mode in set(SweepMode) else None
     )
 
 
-def _stages(draft: FormState, problems: list[RequestProblem]) -> tuple[StageRequest, ...]:
+def _stages(state: FormState, problems: list[RequestProblem]) -> tuple[StageRequest, ...]:
     """Parse ``pretrain 5, finetune 3``; empty if it is unreadable."""
     stages: list[StageRequest] = []
-    for text in filter(str.strip, draft.text("stages").split(",")):
+    for text in filter(str.strip, state.text("stages").split(",")):
         name, _, epochs = text.strip().rpartition(" ")
         if not name.strip() or not epochs.isdecimal() or len(epochs) > MOST_DIGITS:
             advice = "write each with its epochs: pretrain 5, finetune 3"

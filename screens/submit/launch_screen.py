@@ -98,9 +98,9 @@ class LaunchScreen(ConfirmationBase):
             super().__init__()
             self.submitted = submitted
 
-    def __init__(self, plan: Plan, known: PoolInfo) -> None:
+    def __init__(self, plan: Plan, pool_info: PoolInfo) -> None:
         super().__init__()
-        self.plan, self.known = plan, known
+        self.plan, self.known = plan, pool_info
         self._steps: tuple[LaunchStep, ...] = ()
         self._replace = self._busy = self._written = self._submitted = False
 
@@ -114,9 +114,9 @@ class LaunchScreen(ConfirmationBase):
         super().on_mount()
         self._tick = self.set_interval(1.0, self._again, pause=True)
 
-    def learn(self, known: PoolInfo) -> None:
+    def learn(self, pool_info: PoolInfo) -> None:
         """Update the pool information."""
-        self.known = known
+        self.known = pool_info
         self._again()
 
     @property
@@ -233,7 +233,7 @@ class LaunchScreen(ConfirmationBase):
         return lines
 
     def _effect_lines(self, room: int) -> list[Line]:
-        plan, ascii, known = self.plan, self.ascii, self.known
+        plan, ascii, pool_info = self.plan, self.ascii, self.known
         size = amount(plan, ascii)
         nodes = formatting.count(plan.nodes, "node", ascii=ascii)
         jobs = formatting.count(plan.jobs, "job", ascii=ascii)
@@ -241,14 +241,14 @@ class LaunchScreen(ConfirmationBase):
             ("directory", str(plan.request.directory)),
             ("DAG", f"{plan.dag_file}, {size}: {nodes}, {jobs}"),
         ]
-        if known.where is not None:
+        if pool_info.where is not None:
             facts += [
-                ("schedd", f"{known.where.schedd}, HTCondor {known.where.version}"),
-                ("user", known.where.user),
-                ("by way of", way(known.where, ascii)),
+                ("schedd", f"{pool_info.where.schedd}, HTCondor {pool_info.where.version}"),
+                ("user", pool_info.where.user),
+                ("by way of", way(pool_info.where, ascii)),
             ]
         else:
-            facts.append(("schedd", known.error or "not answered yet"))
+            facts.append(("schedd", pool_info.error or "not answered yet"))
         lines = [heading("What is touched", room, ascii)]
         for label, text in facts:
             text_lines = wrapped(plain(text, 4000, ascii), room - 2, indent=14)

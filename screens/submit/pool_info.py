@@ -50,13 +50,13 @@ def way(schedd_info: ScheddInfo, ascii: bool) -> str:
     return plain(schedd_info.submit_command or "no way", 200, ascii)
 
 
-def schedd(known: PoolInfo, ascii: bool, long: bool = True) -> Line:
+def schedd(pool_info: PoolInfo, ascii: bool, long: bool = True) -> Line:
     """Render the schedd and the user, or that there is none."""
-    info = known.where
+    info = pool_info.where
     if info is None:
-        if known.error is not None:
+        if pool_info.error is not None:
             return line(("no schedd", NOTE))
-        return line((f"asking for the schedd{seconds(known.asking)}", DIM))
+        return line((f"asking for the schedd{seconds(pool_info.asking)}", DIM))
     version = plain(info.version, 40, ascii)
     text = line(plain(info.schedd, 60, ascii), (" as ", DIM), plain(info.user, 40, ascii))
     return text + line((f"   HTCondor {version}", DIM)) if long else text

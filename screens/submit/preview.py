@@ -155,15 +155,15 @@ class Preview(PreviewLines):
 
 
 def preview(
-    verdict: FormResult, width: int, ascii: bool, history: CostHistory | None = None
+    result: FormResult, width: int, ascii: bool, history: CostHistory | None = None
 ) -> Preview:
     """Build the preview of a form, or the list of its fatal problems.
 
     ``past`` is the cost history of past epochs, if known.
     """
-    plan = verdict.plan
+    plan = result.plan
     if plan is None:
-        return Preview([_missing(verdict, width, ascii)], ())
+        return Preview([_missing(result, width, ascii)], ())
     parts: list[Sequence[Line]] = [
         [*size_lines(plan, width, ascii), *cost_lines(plan, history, width, ascii), ()],
         [*graph_lines(plan, width, ascii), ()],
@@ -256,11 +256,11 @@ def file_list(
     ]
 
 
-def _missing(verdict: FormResult, width: int, ascii: bool) -> list[Line]:
-    if verdict.request is None:
+def _missing(result: FormResult, width: int, ascii: bool) -> list[Line]:
+    if result.request is None:
         return [line(" ", ("what would be written appears here", DIM))]
     lines: list[Line] = [line(" ", ("Nothing can be written yet:", BOLD)), ()]
-    for problem in verdict.fatal:
+    for problem in result.fatal:
         label = LABELS.get(problem.field, problem.field.removeprefix("values."))
         has_label = not label or problem.text.startswith(f"{label} ")
         text = plain(problem.text if has_label else f"{label}: {problem.text}", 1000, ascii)

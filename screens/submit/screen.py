@@ -219,15 +219,15 @@ class SubmitScreen(SnapshotScreen):
 
     def _summary_line(self) -> Line:
         """Summarise the plan, or the fields with problems, in one line."""
-        verdict, ascii = self.verdict, self.ascii
-        if verdict.request is None:
+        result, ascii = self.verdict, self.ascii
+        if result.request is None:
             return line(("working out what it comes to", DIM))
-        if verdict.plan is None:
-            names = dict.fromkeys(_label(problem) for problem in verdict.fatal)
+        if result.plan is None:
+            names = dict.fromkeys(_label(problem) for problem in result.fatal)
             count = formatting.count(len(names), "field needs", "fields need", ascii=ascii)
             text = plain(", ".join(names), 200, ascii)
             return line((f"{count} another look: ", BAD), text)
-        plan = verdict.plan
+        plan = result.plan
         jobs = formatting.count(plan.jobs, "job", ascii=ascii)
         files = formatting.count(len(plan.files), "file", ascii=ascii)
         way = formatting.count(len(plan.in_the_way), "is", "are", ascii=ascii)
@@ -304,12 +304,12 @@ class SubmitScreen(SnapshotScreen):
 
     def _pool_count(self, count: int, noun: str) -> Line:
         """Return the number known to the collector, or why it is unknown."""
-        known, ascii = self.known, self.ascii
-        if known.asking_sites is not None:
-            return line((f"asking the collector{seconds(known.asking_sites)}", DIM))
+        pool_info, ascii = self.known, self.ascii
+        if pool_info.asking_sites is not None:
+            return line((f"asking the collector{seconds(pool_info.asking_sites)}", DIM))
         if count:
             return line((f"enter: {formatting.count(count, noun, ascii=ascii)}", DIM))
-        return line((plain(known.no_sites or "the collector names none", 400, ascii), DIM))
+        return line((plain(pool_info.no_sites or "the collector names none", 400, ascii), DIM))
 
     def _problem_line(self, problem: RequestProblem) -> Line:
         sign = ("X " if self.ascii else "✗ ") if problem.fatal else "! "
@@ -372,15 +372,20 @@ class SubmitScreen(SnapshotScreen):
     _last_input: tuple[FormState, int] | None = None
 
     def _work(
-        self, draft: FormState, width: int, known: PoolInfo, ascii: bool, past: CostHistory | None
+        self,
+        state: FormState,
+        width: int,
+        pool_info: PoolInfo,
+        ascii: bool,
+        history: CostHistory | None,
     ) -> None:
         try:
-            verdict = validate_form(draft, known.site_names, known.gpu_models)
-            lines = preview(verdict, width, ascii, past)
+            result = validate_form(state, pool_info.site_names, pool_info.gpu_models)
+            lines = preview(result, width, ascii, history)
         except Exception as error:
             self.post_message(self.Misjudged(error))
             return
-        self.post_message(self.Judged(verdict, lines, width))
+        self.post_message(self.Judged(result, lines, width))
 
     def on_submit_screen_misjudged(self, event: Misjudged) -> None:
         self._validating, self._submit_pending = None, False
@@ -442,10 +447,10 @@ class SubmitScreen(SnapshotScreen):
 
     def _update_wait_times(self) -> None:
         waited = monotonic() - self._requested_at
-        known = self.known
+        pool_info = self.known
         self._update_pool_info(
-            asking=None if known.asking is None else waited,
-            asking_sites=None if known.asking_sites is None else waited,
+            asking=None if pool_info.asking is None else waited,
+            asking_sites=None if pool_info.asking_sites is None else waited,
         )
 
     # --- editing --------------------------------------------------------------------------

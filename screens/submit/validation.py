@@ -44,7 +44,7 @@ class FormResult:
 
 
 def validate_form(
-    draft: FormState, sites: Sequence[str] = (), gpus: Sequence[str] = ()
+    state: FormState, sites: Sequence[str] = (), gpus: Sequence[str] = ()
 ) -> FormResult:
     """Validate a form.
 
@@ -52,8 +52,8 @@ def validate_form(
     in a thread. ``sites`` and ``gpus`` (models) are those known to the collector.
     """
     templates = bundled_templates()
-    template, unread = _template(draft.text("template").strip(), templates)
-    request, unreadable = asked(draft, template)
+    template, template_problem = _template(state.text("template").strip(), templates)
+    request, unreadable = asked(state, template)
     skipped = {problem.field for problem in unreadable}
     try:
         # An unreadable field has a default, whose problems are not reported.
@@ -61,31 +61,33 @@ def validate_form(
         reported = [problem for problem in problems if problem.field not in skipped]
     except UNREADABLE as error:
         reported = [RequestProblem("template", str(error))]
-    if unread is not None and not any(problem.field == "template" for problem in reported):
-        reported.append(unread)
-    complaints = _by_form_field((*unreadable, *reported), draft, template)
+    if template_problem is not None and not any(
+        problem.field == "template" for problem in reported
+    ):
+        reported.append(template_problem)
+    complaints = _by_form_field((*unreadable, *reported), state, template)
     plan = None
     if not any(problem.fatal for problem in complaints):
         try:
             plan = authoring.make_plan(request)
         except UNREADABLE as error:
             complaints = (*complaints, RequestProblem("", str(error)))
-    return FormResult(draft, templates, template, request, complaints, plan)
+    return FormResult(state, templates, template, request, complaints, plan)
 
 
 def _by_form_field(
-    complaints: Sequence[RequestProblem], draft: FormState, template: Template | None
+    problems: Sequence[RequestProblem], state: FormState, template: Template | None
 ) -> tuple[RequestProblem, ...]:
     """Assign the problems to form fields, in form order; others come last."""
-    fields = fields_of(template, (), draft)
-    order = {field.name: index for index, field in enumerate(fields)}
+    fields = fields_of(template, (), state)
+    positions = {field.name: index for index, field in enumerate(fields)}
     renamed = [
         replace(problem, field=AS_FIELD.get(problem.field, problem.field))
-        if problem.field in order or not problem.field.startswith("stages.")
+        if problem.field in positions or not problem.field.startswith("stages.")
         else replace(problem, field="stages")
-        for problem in complaints
+        for problem in problems
     ]
-    return tuple(sorted(renamed, key=lambda problem: order.get(problem.field, len(order))))
+    return tuple(sorted(renamed, key=lambda problem: positions.get(problem.field, len(positions))))
 
 
 def bundled_templates() -> tuple[Template, ...]:
