@@ -18,7 +18,7 @@ from screens.widgets.document import Document
 from screens.widgets.lines import StaticLines
 from screens.widgets.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrapped
 
-MEANING: Final[dict[State, str]] = {
+STATE_MEANINGS: Final[dict[State, str]] = {
     State.WAITING: "its turn in the DAG has not come",
     State.IDLE: "in the queue for a machine",
     State.TRANSFERRING_INPUT: "its input is on the way",
@@ -103,14 +103,14 @@ def _keys(read_only: bool, first: Sequence[str], width: int) -> list[Line]:
             cap = line("  ", (cap_of(action), KEY))
             lines.append(fit(cap, KEY_CELLS, "left", ascii=True) + rows[0][1:])
             lines += rows[1:]
-        lines += wrapped(REMARKS[scope], width, DIM, 2) if scope in REMARKS else []
+        lines += wrapped(SCOPE_NOTES[scope], width, DIM, 2) if scope in SCOPE_NOTES else []
     return lines
 
 
 KEY_CELLS: Final = 12
 """Column of a key's help, behind the longest key cap."""
 
-REMARKS: Final[dict[str, str]] = {
+SCOPE_NOTES: Final[dict[str, str]] = {
     "acting": (
         "An act is for the marked rows, or else for the row under the cursor. It asks first, "
         "names every job it touches and those it leaves out, and only y does it. States change "
@@ -131,7 +131,7 @@ def _signs(ascii: bool) -> list[Line]:
 
     differs = "!=" if ascii else "≠"
     lines = [line(" ", ("States", BOLD))]
-    lines += [row(STATES[state], meaning) for state, meaning in MEANING.items()]
+    lines += [row(STATES[state], meaning) for state, meaning in STATE_MEANINGS.items()]
     lines += [(), line(" ", ("How an execution ended", BOLD))]
     lines += [row(sign, "") for sign in OUTCOMES.values()]
     lines += [row(STALLED, "no sign of life for too long")]

@@ -51,7 +51,7 @@ SHAPES: Final[Mapping[str, str]] = {
 AUTO: Final = "auto"
 """No sweep mode chosen."""
 
-HOWS: Final[Mapping[str, str]] = {
+SWEEP_MODES: Final[Mapping[str, str]] = {
     AUTO: "zip, where there are equally many",
     SweepMode.ZIP.value: "first with first, second with second",
     SweepMode.PRODUCT.value: "each value with each of the others",
@@ -69,7 +69,7 @@ GATHER: Final = "gather"
 MOST_DIGITS: Final = 9
 """Maximum digits of a number of epochs; bounds the time for parsing it."""
 
-OF_SHAPE: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
+SIZE_FIELDS: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
     EnsembleShape.CHAIN: ("runs", "epochs", "seeds", "evaluation.every"),
     EnsembleShape.SWEEP: ("sweep", "how", "epochs", "seeds", "evaluation.every"),
     EnsembleShape.STAGES: ("runs", "stages", "seeds", "evaluation.every"),
@@ -78,10 +78,10 @@ OF_SHAPE: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
 }
 """Fields of the ensemble's size, by shape."""
 
-GATED: Final = ("gate.patience", "gate.divergence", "gate.median_after")
+GATE_FIELDS: Final = ("gate.patience", "gate.divergence", "gate.median_after")
 """Fields of the gate's rules; hidden without a gate."""
 
-AS_FIELD: Final[Mapping[str, str]] = {
+FIELD_ALIASES: Final[Mapping[str, str]] = {
     "evaluation": "evaluation.every",
     "evaluation.template": "evaluation.every",
     "evaluation.values": "evaluation.every",
@@ -142,7 +142,7 @@ FIELDS: Final = (
         "Together",
         "How the values of several variables go together. product: every value of one with every "
         "value of the others; zip: first with first; auto: zip, where there are equally many.",
-        options=tuple(HOWS),
+        options=tuple(SWEEP_MODES),
         closed=True,
     ),
     Field(
@@ -252,12 +252,12 @@ def fields_of(
     """
     first, *rest = FIELDS
     template_field = Field(first.name, first.label, first.help, options=tuple(names))
-    amounts = {name for fields in OF_SHAPE.values() for name in fields}
-    absent = amounts - set(OF_SHAPE[state.shape])
+    amounts = {name for fields in SIZE_FIELDS.values() for name in fields}
+    absent = amounts - set(SIZE_FIELDS[state.shape])
     if state.shape not in STEERED:
-        absent |= {"gate", *GATED}
+        absent |= {"gate", *GATE_FIELDS}
     elif not state.gated:
-        absent |= set(GATED)
+        absent |= set(GATE_FIELDS)
     if not state.pins_gpus:
         absent.add("gpu_models")
     parameters = [] if template is None else [
@@ -440,7 +440,7 @@ def asked(
         parameter.name: state.text(f"values.{parameter.name}", template) for parameter in parameters
     }
     shape = state.shape
-    field_names = OF_SHAPE[shape]
+    field_names = SIZE_FIELDS[shape]
     request = Request(
         template=state.text("template").strip(),
         directory=directory(),
@@ -483,7 +483,7 @@ def asked(
 
 
 _QUOTED: Final = re.compile(r'"[^"]*"')
-_ANOTHER: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
+_EXTRA_VARIABLE: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
 """Matches what looks like another variable behind a comma, not a value."""
 
 
@@ -498,7 +498,7 @@ def _sweep(state: FormState, problems: list[RequestProblem]) -> SweepRequest | N
             advice = "write it as a = 0.01 to 0.1 by 0.01; b = 1, 2, 4"
             problems.append(RequestProblem("sweep", f"{text.strip()!r}: {advice}"))
             return None
-        if extra := _ANOTHER.search(_QUOTED.sub("", line)):
+        if extra := _EXTRA_VARIABLE.search(_QUOTED.sub("", line)):
             advice = "put ';' before a further variable, or the value into quotes"
             problems.append(
                 RequestProblem("sweep", f"{extra[1]}= among the values of {name}; {advice}")

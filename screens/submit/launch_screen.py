@@ -100,7 +100,7 @@ class LaunchScreen(ConfirmationBase):
 
     def __init__(self, plan: Plan, pool_info: PoolInfo) -> None:
         super().__init__()
-        self.plan, self.known = plan, pool_info
+        self.plan, self.pool_info = plan, pool_info
         self._steps: tuple[LaunchStep, ...] = ()
         self._replace = self._busy = self._written = self._submitted = False
 
@@ -114,9 +114,9 @@ class LaunchScreen(ConfirmationBase):
         super().on_mount()
         self._tick = self.set_interval(1.0, self._again, pause=True)
 
-    def learn(self, pool_info: PoolInfo) -> None:
+    def update_pool_info(self, pool_info: PoolInfo) -> None:
         """Update the pool information."""
-        self.known = pool_info
+        self.pool_info = pool_info
         self._again()
 
     @property
@@ -135,8 +135,8 @@ class LaunchScreen(ConfirmationBase):
     def refusals(self) -> Mapping[str, str]:
         """Return the unavailable actions with their reasons."""
         no: dict[str, str] = {}
-        if self.known.refusal is not None:
-            no["launch"] = f"cannot be submitted: {self.known.refusal}"
+        if self.pool_info.refusal is not None:
+            no["launch"] = f"cannot be submitted: {self.pool_info.refusal}"
         if not self._in_the_way:
             no["replace"] = "no file is in the way"
         elif not self._replace:
@@ -160,7 +160,7 @@ class LaunchScreen(ConfirmationBase):
         title = f"Submit {name}?"
         if self._busy or self._submitted:
             title = f"{name} is submitted" if self._submitted else f"Submitting {name}"
-        right = schedd(self.known, ascii, long=room >= 100)
+        right = schedd(self.pool_info, ascii, long=room >= 100)
         head = line(" ") + spread(line((title, BOLD)), right, room - 2, ascii)
         self.query_one("#head", StaticLines).show([head, ()])
         # The footer shows only keys that work now.
@@ -194,14 +194,14 @@ class LaunchScreen(ConfirmationBase):
         if self._submitted:
             return [line(" ", ("enter", KEY), " watches it now")]
         again = line("   ", ("esc", KEY), " back to the form, as it was")
-        if self.known.refusal is not None:
+        if self.pool_info.refusal is not None:
             lines = wrapped(self._refusal_text(), room - 2, NOTE, indent=1)
             return [*lines, line(" ", ("esc", KEY), " back to the form, as it was")]
         effect = "submits it" if self._written else "tries again"
         return [line(" ", ("y", KEY), f" {effect}") + again]
 
     def _refusal_text(self) -> str:
-        return plain(f"It cannot be submitted: {self.known.refusal}", 2000, self.ascii)
+        return plain(f"It cannot be submitted: {self.pool_info.refusal}", 2000, self.ascii)
 
     def _question_lines(self, room: int) -> list[Line]:
         plan, ascii = self.plan, self.ascii
@@ -225,7 +225,7 @@ class LaunchScreen(ConfirmationBase):
         refusals = self.refusals()
         if "launch" not in refusals:
             lines.append(line(" ", (yes, KEY), f"    writes {files} and submits {jobs}"))
-        elif self.known.refusal is not None:
+        elif self.pool_info.refusal is not None:
             lines += wrapped(self._refusal_text(), room - 2, NOTE, indent=1)
         if "write" not in refusals:
             lines.append(line(" ", (writes, KEY), f"    writes {files}, and submits nothing"))
@@ -233,7 +233,7 @@ class LaunchScreen(ConfirmationBase):
         return lines
 
     def _effect_lines(self, room: int) -> list[Line]:
-        plan, ascii, pool_info = self.plan, self.ascii, self.known
+        plan, ascii, pool_info = self.plan, self.ascii, self.pool_info
         size = amount(plan, ascii)
         nodes = formatting.count(plan.nodes, "node", ascii=ascii)
         jobs = formatting.count(plan.jobs, "job", ascii=ascii)

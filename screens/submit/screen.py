@@ -30,7 +30,7 @@ from screens.actions import bindings_of
 from screens.base.screens import SnapshotScreen, rule
 from screens.submit.choice_screen import ChoiceOption, ChoiceScreen
 from screens.submit.form_model import (
-    HOWS,
+    SWEEP_MODES,
     LABELS,
     POLICIES,
     SHAPES,
@@ -95,7 +95,7 @@ _HINTS: Final[Mapping[str, str]] = {
 _MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "policy": POLICIES,
     "shape": SHAPES,
-    "how": HOWS,
+    "how": SWEEP_MODES,
 }
 """Fields with fixed values, and the description of each value."""
 
@@ -134,7 +134,7 @@ class SubmitScreen(SnapshotScreen):
         super().__init__()
         self.draft = draft
         self.verdict = FormResult(FormState())
-        self.known = PoolInfo()
+        self.pool_info = PoolInfo()
         self._form = FormState()
         self._validating: tuple[FormState, int] | None = None
         self._stale = self._submit_pending = self._in_preview = False
@@ -206,14 +206,14 @@ class SubmitScreen(SnapshotScreen):
 
     def _head(self) -> list[Line]:
         ascii, room = self.ascii, self.app.size.width
-        right = schedd(self.known, ascii, long=room >= 100)
+        right = schedd(self.pool_info, ascii, long=room >= 100)
         title = line(("Submit a new ensemble", BOLD))
         lines = [
             line(" ") + spread(title, right, room - 2, ascii),
             line(" ") + self._summary_line(),
         ]
-        if self.known.error is not None:
-            message = plain(f"Nothing can be submitted: {self.known.error}", 2000, ascii)
+        if self.pool_info.error is not None:
+            message = plain(f"Nothing can be submitted: {self.pool_info.error}", 2000, ascii)
             lines += bounded(wrapped(message, room - 1, NOTE, indent=1), 2, room - 1, 1, ascii)
         return [*lines, ()]
 
@@ -285,9 +285,9 @@ class SubmitScreen(SnapshotScreen):
         if field.name == "template" and self.verdict.template is not None:
             return line((plain(self.verdict.template.title, 100, self.ascii), DIM))
         if field.name == "sites":
-            return self._pool_count(len(self.known.sites), "site")
+            return self._pool_count(len(self.pool_info.sites), "site")
         if field.name == "gpu_models":
-            return self._pool_count(len(self.known.gpu_models), "GPU model")
+            return self._pool_count(len(self.pool_info.gpu_models), "GPU model")
         return ()
 
     def _sweep_note(self) -> Line:
@@ -304,7 +304,7 @@ class SubmitScreen(SnapshotScreen):
 
     def _pool_count(self, count: int, noun: str) -> Line:
         """Return the number known to the collector, or why it is unknown."""
-        pool_info, ascii = self.known, self.ascii
+        pool_info, ascii = self.pool_info, self.ascii
         if pool_info.asking_sites is not None:
             return line((f"asking the collector{seconds(pool_info.asking_sites)}", DIM))
         if count:
@@ -366,7 +366,7 @@ class SubmitScreen(SnapshotScreen):
         elif force or self._stale or self._last_input != inputs:
             self._validating, self._stale, self._last_input = inputs, False, inputs
             history = self.monitor.present_study.of(stats.past)
-            work = partial(self._work, *inputs, self.known, self.ascii, history)
+            work = partial(self._work, *inputs, self.pool_info, self.ascii, history)
             self.run_worker(work, thread=True, description="what would be written")
 
     _last_input: tuple[FormState, int] | None = None
@@ -435,19 +435,19 @@ class SubmitScreen(SnapshotScreen):
         self._update_pool_info(**event.fields)
 
     def _update_pool_info(self, **fields: object) -> None:
-        previous = self.known
-        self.known = replace(previous, **fields)  # type: ignore[arg-type]
-        if self.known.asking is None and self.known.asking_sites is None:
+        previous = self.pool_info
+        self.pool_info = replace(previous, **fields)  # type: ignore[arg-type]
+        if self.pool_info.asking is None and self.pool_info.asking_sites is None:
             self._tick.pause()
         if self._launch is not None and self._launch.is_attached:
-            self._launch.learn(self.known)
-        if self.known.site_names != previous.site_names:
+            self._launch.update_pool_info(self.pool_info)
+        if self.pool_info.site_names != previous.site_names:
             self._start_validation(force=True)
         self._again()
 
     def _update_wait_times(self) -> None:
         waited = monotonic() - self._requested_at
-        pool_info = self.known
+        pool_info = self.pool_info
         self._update_pool_info(
             asking=None if pool_info.asking is None else waited,
             asking_sites=None if pool_info.asking_sites is None else waited,
@@ -502,15 +502,17 @@ class SubmitScreen(SnapshotScreen):
         elif name == "sites":
             current = sites_in(self._form.text("sites"))
             choices = [ChoiceOption(site.name, self._site_note(site.slots, gpus(site, self.ascii)))
-                       for site in self.known.sites]  # fmt: skip
+                       for site in self.pool_info.sites]  # fmt: skip
             if not choices:
-                self.say(self.known.no_sites or "no site is known (yet): type their names")
+                self.say(self.pool_info.no_sites or "no site is known (yet): type their names")
                 return
         elif name == "gpu_models":
             current = sites_in(self._form.text("gpu_models"))
-            choices = [ChoiceOption(site, self._at_sites(site)) for site in self.known.gpu_models]
+            choices = [
+                ChoiceOption(site, self._at_sites(site)) for site in self.pool_info.gpu_models
+            ]
             if not choices:
-                self.say(self.known.no_sites or "no GPU model is known (yet): type their names")
+                self.say(self.pool_info.no_sites or "no GPU model is known (yet): type their names")
                 return
         if name is None or not choices:
             form.action_down()
@@ -522,7 +524,7 @@ class SubmitScreen(SnapshotScreen):
 
     def _at_sites(self, model: str) -> str:
         """Return the sites with a GPU model."""
-        sites = (site.name for site in self.known.sites if model in site.gpus)
+        sites = (site.name for site in self.pool_info.sites if model in site.gpus)
         return plain(", ".join(sites), 80, self.ascii)
 
     def _site_note(self, slots: int, gpu: str) -> str:
@@ -565,7 +567,7 @@ class SubmitScreen(SnapshotScreen):
                 self.query_one(FormView).select(first.field)
             self.say("nothing can be written yet")
             return
-        self._launch = LaunchScreen(self.verdict.plan, self.known)
+        self._launch = LaunchScreen(self.verdict.plan, self.pool_info)
         self.app.push_screen(self._launch)
 
     def action_help(self) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from metlmon import authoring
 from metlmon.authoring.request import Plan, PlanError, Request, RequestProblem, Template
 from metlmon.frozen import frozen
-from screens.submit.form_model import AS_FIELD, FormState, asked, fields_of
+from screens.submit.form_model import FIELD_ALIASES, FormState, asked, fields_of
 
 UNREADABLE: Final = (PlanError, OSError, ValueError)
 """Exceptions of reading a user's template or directory."""
@@ -20,24 +20,24 @@ class FormResult:
     """Result of validating a form.
 
     ``templates`` are the bundled ones; ``template`` is the chosen one, None if it cannot be read.
-    ``plan`` is None if a complaint is fatal.
+    ``plan`` is None if a problem is fatal.
     """
 
     draft: FormState
     templates: tuple[Template, ...] = ()
     template: Template | None = None
     request: Request | None = None
-    complaints: tuple[RequestProblem, ...] = ()
+    problems: tuple[RequestProblem, ...] = ()
     plan: Plan | None = None
 
     @property
     def fatal(self) -> tuple[RequestProblem, ...]:
         """Problems that prevent writing."""
-        return tuple(problem for problem in self.complaints if problem.fatal)
+        return tuple(problem for problem in self.problems if problem.fatal)
 
     def of(self, field: str) -> RequestProblem | None:
         """Return the worst problem of a field."""
-        matching = [problem for problem in self.complaints if problem.field == field]
+        matching = [problem for problem in self.problems if problem.field == field]
         return next(
             (problem for problem in matching if problem.fatal), matching[0] if matching else None
         )
@@ -65,14 +65,14 @@ def validate_form(
         problem.field == "template" for problem in reported
     ):
         reported.append(template_problem)
-    complaints = _by_form_field((*unreadable, *reported), state, template)
+    form_problems = _by_form_field((*unreadable, *reported), state, template)
     plan = None
-    if not any(problem.fatal for problem in complaints):
+    if not any(problem.fatal for problem in form_problems):
         try:
             plan = authoring.make_plan(request)
         except UNREADABLE as error:
-            complaints = (*complaints, RequestProblem("", str(error)))
-    return FormResult(state, templates, template, request, complaints, plan)
+            form_problems = (*form_problems, RequestProblem("", str(error)))
+    return FormResult(state, templates, template, request, form_problems, plan)
 
 
 def _by_form_field(
@@ -82,7 +82,7 @@ def _by_form_field(
     fields = fields_of(template, (), state)
     positions = {field.name: index for index, field in enumerate(fields)}
     renamed = [
-        replace(problem, field=AS_FIELD.get(problem.field, problem.field))
+        replace(problem, field=FIELD_ALIASES.get(problem.field, problem.field))
         if problem.field in positions or not problem.field.startswith("stages.")
         else replace(problem, field="stages")
         for problem in problems
