@@ -63,9 +63,9 @@ def _worth(usage: Usage, room: int, ascii: bool) -> Line:
     if not ranked:
         return line((f"no site has completed {WORTH_LEAST} epochs yet: too few to compare", DIM))
     best, worst = ranked[0], ranked[-1]
-    name, worst_name = (named(per_epoch.name, NAME_LIMIT, ascii) for per_epoch in (best, worst))
+    name, worst_name = (named(site.name, NAME_LIMIT, ascii) for site in (best, worst))
     cost, worst_hours = (
-        formatting.hours((per_epoch.cost or 0.0) / HOUR, ascii) for per_epoch in (best, worst)
+        formatting.hours((site.cost or 0.0) / HOUR, ascii) for site in (best, worst)
     )
     if cost == worst_hours and len(ranked) > 1:
         return line("an epoch costs ", (cost, BOLD), f" {usage.measure.hours} at every site")
@@ -78,7 +78,7 @@ def _worth(usage: Usage, room: int, ascii: bool) -> Line:
             (per_epoch + line((f", {lost} of them lost; no other site to compare", DIM)),
              per_epoch + line((f", {lost} of them lost", DIM)), per_epoch), room
         )  # fmt: skip
-    gpus = [_mostly(per_epoch, ascii) for per_epoch in (best, worst)]
+    gpus = [_main_gpu(site, ascii) for site in (best, worst)]
     intro = line(f"a {usage.measure.hours.removesuffix('s')} is worth most at ", (name, GOOD))
     short_intro = line("worth most at ", (name, GOOD))
     costs = line(": an epoch costs ", (cost, BOLD), " of them")
@@ -98,11 +98,11 @@ def _worth(usage: Usage, room: int, ascii: bool) -> Line:
     )
 
 
-def _mostly(place: SiteUsage, ascii: bool) -> Line:
+def _main_gpu(site: SiteUsage, ascii: bool) -> Line:
     """Return the most frequent GPU of a site; GPU-hours differ between models."""
-    if not place.machines or place.machines[0][0] is None:
+    if not site.machines or site.machines[0][0] is None:
         return ()
-    return line((f" ({formatting.gpu_short(place.machines[0][0], ascii)})", DIM))
+    return line((f" ({formatting.gpu_short(site.machines[0][0], ascii)})", DIM))
 
 
 def hidden_note(usage: Usage, room: int, ascii: bool) -> Line:

@@ -50,7 +50,7 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
     ) -> None:
         super().__init__()
         self._title, self._choices, self._several = title, choices, several
-        values = {value.value for value in choices}
+        values = {choice.value for choice in choices}
         self._marked = [value for value in current if value in values] if several else []
         self._typed = [value for value in current if value not in values] if several else []
         self._now = current
@@ -74,7 +74,7 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         ascii = table.ascii
         self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
         values = [plain(choice.value, 30, ascii) for choice in self._choices]
-        value_width = max((len(choice) for choice in values), default=4) + 2 * self._several
+        value_width = max((len(value) for value in values), default=4) + 2 * self._several
         columns = [
             TableColumn("", value_width),
             TableColumn("", max(10, table.size.width - value_width - 4)),

@@ -30,10 +30,10 @@ from screens.actions import bindings_of
 from screens.base.screens import SnapshotScreen, rule
 from screens.submit.choice_screen import ChoiceOption, ChoiceScreen
 from screens.submit.form_model import (
-    SWEEP_MODES,
     LABELS,
     POLICIES,
     SHAPES,
+    SWEEP_MODES,
     Field,
     FormState,
     fields_of,
@@ -496,7 +496,9 @@ class SubmitScreen(SnapshotScreen):
         current: Sequence[str] = [self._form.text(name or "")]
         choices: list[ChoiceOption] = []
         if name == "template":
-            choices = [ChoiceOption(site.name, site.title) for site in self.verdict.templates]
+            choices = [
+                ChoiceOption(template.name, template.title) for template in self.verdict.templates
+            ]
         elif name is not None and name in _MEANINGS:
             choices = [ChoiceOption(value, about) for value, about in _MEANINGS[name].items()]
         elif name == "sites":
@@ -509,7 +511,7 @@ class SubmitScreen(SnapshotScreen):
         elif name == "gpu_models":
             current = sites_in(self._form.text("gpu_models"))
             choices = [
-                ChoiceOption(site, self._at_sites(site)) for site in self.pool_info.gpu_models
+                ChoiceOption(model, self._at_sites(model)) for model in self.pool_info.gpu_models
             ]
             if not choices:
                 self.say(self.pool_info.no_sites or "no GPU model is known (yet): type their names")

@@ -152,7 +152,13 @@ class TimelineScreen(ListScreen):
         chart_lines: list[Line] = [()] * chart
         if self._columns is not None:
             chart_lines = timeline_lines.chart(
-                self._columns, chart, indent, unit, cursor, known_until, self.ascii
+                self._columns,
+                height=chart,
+                indent=indent,
+                unit=unit,
+                cursor=cursor,
+                known_until=known_until,
+                ascii=self.ascii,
             )
         self.query_one("#chart", StaticLines).show(chart_lines)
         # The cursor is valid only once the table has its rows.
@@ -203,7 +209,13 @@ class TimelineScreen(ListScreen):
             dags = {dag.file: dag.rescue for dag in (status.dags if status else ())}
             rescue = dags.get(selected.dag)
             doing = timeline_lines.doing(
-                timeline, selected, cursor, historical, room, ascii, rescue
+                timeline,
+                lane=selected,
+                at=cursor,
+                historical=historical,
+                room=room,
+                ascii=ascii,
+                rescue=rescue,
             )
         lines = [timeline_lines.cursor_moment(timeline, cursor, ascii), doing]
         return [note, *(line(" ") + crop(text, room, ascii) for text in lines)]
@@ -245,13 +257,13 @@ class TimelineScreen(ListScreen):
         states = {lane.key: lane for lane in displayed.lanes}
 
         def table_row(index: int) -> TableRow:
-            earlier_lane = states.get(filtered[index].key)
-            state = None if earlier_lane is None else earlier_lane.state
-            sign = None if earlier_lane is None else earlier_lane.sign
+            displayed_lane = states.get(filtered[index].key)
+            state = None if displayed_lane is None else displayed_lane.state
+            sign = None if displayed_lane is None else displayed_lane.sign
             lane = replace(filtered[index], state=state, sign=sign)
             cells = partial(self._cells, lane, names, cursor, known_until)
-            epoch_labels_line = (line((self._label(lane), DIM)) or line(" ")) if roomy else ()
-            return TableRow(lane.key, cells, epoch_labels_line, MARGIN + names + GAP)
+            labels_line = (line((self._label(lane), DIM)) or line(" ")) if roomy else ()
+            return TableRow(lane.key, cells, labels_line, MARGIN + names + GAP)
 
         return Rows([lane.key for lane in filtered], [2 if roomy else 1] * len(filtered), table_row)
 
@@ -271,13 +283,13 @@ class TimelineScreen(ListScreen):
             self._columns = work()
             return
         self._columns = None
-        stack = partial(self._compute_stacks, view, work)
+        stack = partial(self._stack, view, work)
         # The default description would be the repr of all spans.
         self.run_worker(
             stack, thread=True, exclusive=True, group="chart", description="how many ran at a time"
         )
 
-    def _compute_stacks(self, view: _View, work: Callable[[], list[Stack]]) -> None:
+    def _stack(self, view: _View, work: Callable[[], list[Stack]]) -> None:
         """Compute the chart; runs in a thread."""
         try:
             columns = work()
@@ -309,7 +321,11 @@ class TimelineScreen(ListScreen):
             self._lanes[lane.key] = lettered(lane_cell_list, self.ascii, signs)
         selected = lane.key == self.table.cursor
         bar = timeline_lines.lane_line(
-            self._lanes.get(lane.key, ()), cursor, selected, known_until, self.ascii
+            self._lanes.get(lane.key, ()),
+            cursor=cursor,
+            selected=selected,
+            known_until=known_until,
+            ascii=self.ascii,
         )
         sign = lane.sign or (None if lane.state is None else STATES[lane.state])
         mark = ("  ", DIM) if sign is None else (f"{sign.mark(self.ascii)} ", style_of(sign))
