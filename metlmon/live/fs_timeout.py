@@ -1,10 +1,9 @@
-"""Asking the file system with patience: a file server that does not answer holds nobody up.
+"""File-system calls with a time-out, so that a hung file server blocks no caller.
 
-A call from which the kernel does not come back (a hard NFS mount, a broken FUSE mount) cannot be
-ended by the program that made it. So a session has its calls made in a thread of their own, waits
-a moment for each, and leaves thread and call behind where no answer comes. When it does come it
-is there for who asks the same again. A thread in which nobody asked for patience
-(:func:`calls_through`) makes its calls itself, as a command does that is run once.
+A call that hangs in the kernel (hard NFS mount, broken FUSE mount) cannot be cancelled. A session
+therefore makes its calls in separate threads, waits briefly for each, and abandons the thread
+together with the call if it times out. A late result is stored for the next identical call. A
+thread without an executor (:func:`calls_through`) makes its calls itself, as one-shot commands do.
 """
 
 from __future__ import annotations
@@ -24,58 +23,67 @@ from typing import Any, Final, TypeVar, cast
 T = TypeVar("T")
 
 PATIENCE: Final = 0.5
-"""Seconds until an answer is not waited for any more: a disk answers in milliseconds, a loaded
-file server in tenths of a second, and a screen may have to wait for as long."""
+"""Time-out of one call. A disk takes milliseconds, a loaded file server tenths of a second;
+a screen may be blocked for this long."""
 
 SPEAK_AFTER: Final = 3.0
-"""Seconds without an answer that are told of: before that, somebody is slow."""
+"""Seconds after which a pending call is reported; shorter delays are normal under load."""
 
 MOST_IN_FOLDER: Final = 2
-"""Calls in one folder that are left without answer: then no other of its files is asked for until
-one of them comes back. They are on the same file server, most likely."""
+"""Pending calls in one directory, from which on further calls there are rejected: its files are
+most likely on the same file server."""
 
-MOST_LEFT: Final = 16
-"""Threads that are left behind at most."""
+MAX_ABANDONED: Final = 16
+"""Maximum number of abandoned threads."""
 
-STALE: Final = 60.0
-"""Seconds for which an answer that came late is kept for who asks again."""
+LATE_RESULT_SECONDS: Final = 60.0
+"""How long the result of an abandoned call is stored for the next identical call."""
 
-_here = threading.local()
+_state = threading.local()
 
 
-def call_with_timeout(call: Callable[..., T], path: Path, *more: Any) -> T:
-    """``call(path, *more)``, which asks the file system something. Raises what that raises, and
-    :class:`FsTimeout` where the thread is patient, but not for ever."""
-    asker: FsExecutor | None = getattr(_here, "asker", None)
+def call_with_timeout(call: Callable[..., T], path: Path, *arguments: Any) -> T:
+    """Return ``call(path, *arguments)``, a file-system call.
+
+    Raises what the call raises, and :class:`FsTimeout` if the thread has an executor and the
+    call times out.
+    """
+    executor: FsExecutor | None = getattr(_state, "executor", None)
     try:
-        return call(path, *more) if asker is None else asker.ask(call, path, *more)
+        return call(path, *arguments) if executor is None else executor.ask(call, path, *arguments)
     except ValueError as error:
-        # A NUL, or half a character: a DAG file can name such a file, and none is called so.
+        # A DAG file can contain a name with a NUL or a lone surrogate; no file can have it.
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
 
 
 def call_all(call: Callable[[Path], T], paths: Sequence[Path]) -> list[Callable[[], T]]:
-    """The same of many files: what answers for each, as :func:`call_with_timeout` does."""
-    asker: FsExecutor | None = getattr(_here, "asker", None)
-    if asker is None:
+    """Call with each path; return one function per path that gives the result.
+
+    Each raises as :func:`call_with_timeout` does.
+    """
+    executor: FsExecutor | None = getattr(_state, "executor", None)
+    if executor is None:
         return [partial(call, path) for path in paths]
-    return asker.ask_all(call, paths)
+    return executor.call_all(call, paths)
 
 
 @contextmanager
-def calls_through(asker: FsExecutor) -> Iterator[None]:
-    """What this thread asks meanwhile, ``asker`` asks for it."""
-    before = getattr(_here, "asker", None)
-    _here.asker = asker
+def calls_through(executor: FsExecutor) -> Iterator[None]:
+    """Make this thread's file-system calls through ``executor`` within the context."""
+    before = getattr(_state, "executor", None)
+    _state.executor = executor
     try:
         yield
     finally:
-        _here.asker = before
+        _state.executor = before
 
 
 class FsTimeout(Exception):
-    """The file system has not answered. ``path``: of what it was asked; ``since``: in seconds
-    since 1970. No OSError: that a file is not known is not that it is not there."""
+    """A file-system call timed out.
+
+    ``path``: the file of the call; ``since``: when it started, in seconds since 1970. Not an
+    OSError, because the state of the file is unknown.
+    """
 
     def __init__(self, path: Path, since: float) -> None:
         super().__init__(f"no answer from the file system since {clock_time(since)}")
@@ -84,221 +92,225 @@ class FsTimeout(Exception):
 
 
 def clock_time(moment: float) -> str:
-    """A moment of today as who looks at the screen has it on the wall."""
+    """Format a time of today in the local time zone of the terminal's machine."""
     return time.strftime("%H:%M:%S", time.localtime(moment))
 
 
 class _PendingCall:
-    """One call, and its answer when it is there. ``refused``: why it is not waited for."""
+    """One call and its result. ``rejection``: an error to raise instead."""
 
-    def __init__(self, call: Callable[..., Any], path: Path, *more: Any) -> None:
-        self.key = (call, path, *more)
+    def __init__(self, call: Callable[..., Any], path: Path, *arguments: Any) -> None:
+        self.key = (call, path, *arguments)
         self.path = path
         self.since = 0.0
-        self.came: float | None = None
-        self.refused: FsTimeout | None = None
+        self.finished_at: float | None = None
+        self.rejection: FsTimeout | None = None
         self._value: Any = None
         self._error: Exception | None = None
 
-    def put(self) -> None:
-        """Make the call, for as long as it takes."""
-        call, *about = self.key
+    def make(self) -> None:
+        """Make the call, without a time limit."""
+        call, *arguments = self.key
         self.since = time.time()
         try:
-            self._value = call(*about)
+            self._value = call(*arguments)
         except Exception as error:
-            # Its traceback would hold every frame of the call for as long as this is held.
+            # Its traceback would keep every frame of the call alive.
             self._error = error.with_traceback(None)
-        self.came = time.monotonic()
+        self.finished_at = time.monotonic()
 
-    def answer(self) -> Any:
-        """What the call returned; raises what it raised, or NoAnswer."""
-        if self.refused is not None:
-            raise self.refused
+    def result(self) -> Any:
+        """Return what the call returned; raise what it raised, or :class:`FsTimeout`."""
+        if self.rejection is not None:
+            raise self.rejection
         if self._error is not None:
-            # A copy: the one that is raised gets the frames of whoever asks, and those may hold
-            # this question.
+            # A copy, since a raised error refers to the caller's frames, and those to this call.
             raise copy(self._error)
         return self._value
 
 
 class _Batch:
-    """Questions that one thread asks in turn, until it is left behind with one of them."""
+    """Calls that one thread makes in order, until it is abandoned at one of them."""
 
-    def __init__(self, questions: list[_PendingCall]) -> None:
-        self.questions = questions
+    def __init__(self, calls: list[_PendingCall]) -> None:
+        self.calls = calls
         self.done = 0
-        self.over = threading.Event()
-        self._left = False
+        self.finished = threading.Event()
+        self._abandoned = False
         self._lock = threading.Lock()
 
     def run(self) -> bool:
-        """False when it was left behind."""
-        for each in self.questions:
-            each.put()
+        """Make the calls; return False if the thread was abandoned meanwhile."""
+        for each in self.calls:
+            each.make()
             with self._lock:
                 self.done += 1
-                if self._left:
+                if self._abandoned:
                     return False
-        self.over.set()
+        self.finished.set()
         return True
 
-    def leave(self) -> _PendingCall | None:
-        """The question that it is left behind with; None when it is just done with all."""
+    def abandon(self) -> _PendingCall | None:
+        """Abandon the thread at its current call; None if all calls have just finished."""
         with self._lock:
-            if self.done == len(self.questions):
+            if self.done == len(self.calls):
                 return None
-            self._left = True
-            return self.questions[self.done]
+            self._abandoned = True
+            return self.calls[self.done]
 
 
-class _Look:
-    """How files stand during one look at many of them."""
+class _CheckedFiles:
+    """Results of ``stat`` that are reused during one check of many files."""
 
     def __init__(self, paths: set[Path]) -> None:
-        self.answers = {path: _PendingCall(os.stat, path) for path in sorted(paths)}
-        self.asked: set[Path] = set()
+        self.results = {path: _PendingCall(os.stat, path) for path in sorted(paths)}
+        self.paths: set[Path] = set()
 
 
 class FsExecutor:
-    """Makes the calls of one session, whose threads may all ask. ``heard`` is called, in some
-    other thread, when an answer has come that was not waited for any more."""
+    """Makes the file-system calls of one session, for any of its threads.
 
-    def __init__(self, heard: Callable[[], None]) -> None:
-        self._heard = heard
+    ``on_late_result`` is called in another thread when an abandoned call has finished.
+    """
+
+    def __init__(self, on_late_result: Callable[[], None]) -> None:
+        self._on_late_result = on_late_result
         self._lock = threading.Lock()
-        self._left: dict[tuple[Any, ...], _PendingCall] = {}
+        self._abandoned: dict[tuple[Any, ...], _PendingCall] = {}
         self._idle: list[SimpleQueue[_Batch | None]] = []
-        self._here = threading.local()
+        self._state = threading.local()
         self._closed = threading.Event()
 
-    def ask(self, call: Callable[..., T], path: Path, *more: Any) -> T:
-        """As :func:`call_with_timeout`."""
-        look: _Look | None = getattr(self._here, "look", None)
-        if look is not None and call is os.stat:
-            look.asked.add(path)
-            if path in look.answers:
-                return cast(T, look.answers[path].answer())
-        question = self._late((call, path, *more))
-        if question is None:
-            question = _PendingCall(call, path, *more)
-            self._have_asked([question])
-        return cast(T, question.answer())
+    def ask(self, call: Callable[..., T], path: Path, *arguments: Any) -> T:
+        """Implement :func:`call_with_timeout`."""
+        checked: _CheckedFiles | None = getattr(self._state, "checked", None)
+        if checked is not None and call is os.stat:
+            checked.paths.add(path)
+            if path in checked.results:
+                return cast(T, checked.results[path].result())
+        pending_call = self._take_late_result((call, path, *arguments))
+        if pending_call is None:
+            pending_call = _PendingCall(call, path, *arguments)
+            self._run_calls([pending_call])
+        return cast(T, pending_call.result())
 
-    def ask_all(self, call: Callable[[Path], T], paths: Sequence[Path]) -> list[Callable[[], T]]:
-        """As :func:`call_all`."""
-        questions = [self._late((call, path)) or _PendingCall(call, path) for path in paths]
-        self._have_asked([each for each in questions if each.came is None])
-        return [each.answer for each in questions]
+    def call_all(self, call: Callable[[Path], T], paths: Sequence[Path]) -> list[Callable[[], T]]:
+        """Implement :func:`call_all`."""
+        calls = [self._take_late_result((call, path)) or _PendingCall(call, path) for path in paths]
+        self._run_calls([each for each in calls if each.finished_at is None])
+        return [each.result for each in calls]
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """A look at many files. How those stand that were asked for in the look before is asked
-        first, by one thread for all of them: to hand over a call takes longer than to make it."""
-        look = _Look(getattr(self._here, "before", set()))
-        for path in look.answers:
-            look.answers[path] = self._late((os.stat, path)) or look.answers[path]
-        self._have_asked([each for each in look.answers.values() if each.came is None])
-        self._here.look = look
+        """Context of one check of many files.
+
+        One thread first calls ``stat`` for all files of the previous check, because handing over
+        a call takes longer than making it.
+        """
+        checked = _CheckedFiles(getattr(self._state, "before", set()))
+        for path in checked.results:
+            checked.results[path] = self._take_late_result((os.stat, path)) or checked.results[path]
+        self._run_calls([each for each in checked.results.values() if each.finished_at is None])
+        self._state.checked = checked
         try:
             yield
         finally:
-            self._here.look = None
-            self._here.before = look.asked
+            self._state.checked = None
+            self._state.before = checked.paths
 
     def silent(self) -> list[FsTimeout]:
-        """What has been without answer for so long that it is to be told, the oldest first."""
+        """Return the calls pending for at least SPEAK_AFTER, the oldest first."""
         now = time.time()
-        waiting = (each for each in self._waiting() if abs(now - each.since) >= SPEAK_AFTER)
-        return [FsTimeout(each.path, each.since) for each in waiting]
+        pending = (each for each in self._pending_calls() if abs(now - each.since) >= SPEAK_AFTER)
+        return [FsTimeout(each.path, each.since) for each in pending]
 
     @property
     def stuck(self) -> bool:
-        """Is there a call without answer?"""
-        return bool(self._waiting())
+        """Whether any call is pending."""
+        return bool(self._pending_calls())
 
     def close(self) -> None:
-        """Whoever waits for an answer waits no longer, and the threads end."""
+        """Stop waiting for calls, and end the idle threads."""
         self._closed.set()
         with self._lock:
             while self._idle:
                 self._idle.pop().put(None)
 
-    # --- asking -------------------------------------------------------------------------
+    # --- calls --------------------------------------------------------------------------
 
-    def _late(self, key: tuple[Any, ...]) -> _PendingCall | None:
-        """An answer that has come since."""
+    def _take_late_result(self, key: tuple[Any, ...]) -> _PendingCall | None:
+        """Remove and return an abandoned call that has finished since."""
         with self._lock:
-            late = self._left.get(key)
-            if late is None or late.came is None:
+            pending_call = self._abandoned.get(key)
+            if pending_call is None or pending_call.finished_at is None:
                 return None
-            late.refused = None
-            return self._left.pop(key)
+            pending_call.rejection = None
+            return self._abandoned.pop(key)
 
-    def _have_asked(self, questions: list[_PendingCall]) -> None:
-        """Give each its answer, or its refusal: where none comes, or none is to be expected."""
-        while questions := [each for each in questions if self._may_be_asked(each)]:
-            batch, inbox = _Batch(questions), self._inbox()
+    def _run_calls(self, calls: list[_PendingCall]) -> None:
+        """Give each call a result, or a rejection if it times out or is likely to."""
+        while calls := [each for each in calls if self._is_accepted(each)]:
+            batch, inbox = _Batch(calls), self._idle_thread_inbox()
             inbox.put(batch)
-            left = self._awaited(batch)
+            abandoned = self._await_batch(batch)
             with self._lock:
-                if left is None:
-                    self._rest(inbox)
+                if abandoned is None:
+                    self._release(inbox)
                     return
-                left.refused = FsTimeout(left.path, left.since)
-                self._left[left.key] = left
-            questions = questions[questions.index(left) + 1 :]
+                abandoned.rejection = FsTimeout(abandoned.path, abandoned.since)
+                self._abandoned[abandoned.key] = abandoned
+            calls = calls[calls.index(abandoned) + 1 :]
 
-    def _may_be_asked(self, question: _PendingCall) -> bool:
-        path, waiting = question.path, self._waiting()
-        own = [each for each in waiting if each.path == path]
+    def _is_accepted(self, pending_call: _PendingCall) -> bool:
+        path, pending = pending_call.path, self._pending_calls()
+        same_path = [each for each in pending if each.path == path]
         near = {path, path.parent}
-        beside = [each for each in waiting if each.path in near or each.path.parent in near]
-        if own or len(beside) >= MOST_IN_FOLDER or len(waiting) >= MOST_LEFT:
-            question.refused = FsTimeout(path, (own or beside or waiting)[0].since)
-        return question.refused is None
+        nearby = [each for each in pending if each.path in near or each.path.parent in near]
+        if same_path or len(nearby) >= MOST_IN_FOLDER or len(pending) >= MAX_ABANDONED:
+            pending_call.rejection = FsTimeout(path, (same_path or nearby or pending)[0].since)
+        return pending_call.rejection is None
 
-    def _awaited(self, batch: _Batch) -> _PendingCall | None:
-        """Wait for all answers; the question with which it is left behind."""
+    def _await_batch(self, batch: _Batch) -> _PendingCall | None:
+        """Wait for the batch; return the call at which it was abandoned, if any."""
         done, since = 0, time.monotonic()
-        while not batch.over.wait(min(PATIENCE / 4, 0.1)):
+        while not batch.finished.wait(min(PATIENCE / 4, 0.1)):
             if batch.done != done:
                 done, since = batch.done, time.monotonic()
             elif self._closed.is_set() or time.monotonic() - since >= PATIENCE:
-                return batch.leave()
+                return batch.abandon()
         return None
 
-    def _rest(self, inbox: SimpleQueue[_Batch | None]) -> None:
+    def _release(self, inbox: SimpleQueue[_Batch | None]) -> None:
         if self._closed.is_set():
             inbox.put(None)
         else:
             self._idle.append(inbox)
 
-    def _inbox(self) -> SimpleQueue[_Batch | None]:
-        """Of a thread that has nothing to do."""
+    def _idle_thread_inbox(self) -> SimpleQueue[_Batch | None]:
+        """Return the inbox of an idle thread, started if there is none."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
         inbox: SimpleQueue[_Batch | None] = SimpleQueue()
         threading.Thread(
-            target=self._work, args=(inbox,), name="metlmon-files", daemon=True
+            target=self._run_batches, args=(inbox,), name="metlmon-files", daemon=True
         ).start()
         return inbox
 
-    def _work(self, inbox: SimpleQueue[_Batch | None]) -> None:
+    def _run_batches(self, inbox: SimpleQueue[_Batch | None]) -> None:
         while batch := inbox.get():
             if not batch.run():
-                self._heard()
+                self._on_late_result()
                 return
 
-    def _waiting(self) -> list[_PendingCall]:
-        """The questions without answer, the oldest first; answers that nobody wanted go."""
-        if not self._left:
+    def _pending_calls(self) -> list[_PendingCall]:
+        """Return the pending calls, the oldest first; drop unused late results."""
+        if not self._abandoned:
             return []
         now = time.monotonic()
         with self._lock:
-            for key, each in list(self._left.items()):
-                if each.came is not None and now - each.came > STALE:
-                    del self._left[key]
-            waiting = [each for each in self._left.values() if each.came is None]
-        return sorted(waiting, key=lambda each: each.since)
+            for key, each in list(self._abandoned.items()):
+                if each.finished_at is not None and now - each.finished_at > LATE_RESULT_SECONDS:
+                    del self._abandoned[key]
+            pending = [each for each in self._abandoned.values() if each.finished_at is None]
+        return sorted(pending, key=lambda each: each.since)
