@@ -1,8 +1,7 @@
-"""What a screen asks of the live ensemble, and nothing more.
+"""The interface between the screens and the live ensemble.
 
-The one real implementation is :class:`metlmon.live.session.Session`; tests may give a
-recorded one. Every method may be called from any thread and returns at once with an
-immutable picture.
+Implemented by :class:`metlmon.live.session.Session`; tests may substitute a recorded feed. Every
+method may be called from any thread, and returns immutable data at once unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -26,9 +25,12 @@ if TYPE_CHECKING:
 
 @frozen
 class Snapshot:
-    """One new picture. ``changed`` are run keys whose rows differ from the picture before;
-    ``progress`` tells how far the first reading is; ``error`` a sentence when the dagdir
-    cannot be read any more (the last picture stays), or the schedd is silent."""
+    """One snapshot of the ensemble.
+
+    ``changed``: keys of the runs whose rows differ from the previous snapshot; ``progress``: of
+    the first reading; ``error``: one sentence if the dagdir has become unreadable (the last
+    snapshot stays) or the schedd does not respond.
+    """
 
     status: Status
     changed: frozenset[str]
@@ -37,64 +39,77 @@ class Snapshot:
 
 
 class Feed(Protocol):
-    """A source of pictures."""
+    """A source of snapshots."""
 
     @property
     def dagdir(self) -> Path: ...
 
     @property
     def latest(self) -> Snapshot | None:
-        """The newest picture, None before the first."""
+        """The newest snapshot, None before the first."""
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
-        """Begin reading in a thread of its own; ``notify`` is called **on that thread**
-        for every new picture (at most ten a second, and when the clock ticks once a second
-        while the ensemble is live)."""
+        """Start the reader thread.
+
+        ``notify`` is called **on that thread** for every new snapshot: at most ten a second, and
+        once a second as the clock ticks while the ensemble is live.
+        """
 
     def stop(self) -> None:
-        """End the thread; returns when it has ended."""
+        """Stop the thread; returns when it has ended."""
 
     def run_view(self, key: str) -> RunView | None: ...
 
     def job_view(self, cluster: int, proc: int) -> JobView | None: ...
 
     def nodes(self) -> tuple[DagNodes, ...]:
-        """All DAGs with the states of their nodes."""
+        """Return all DAGs with the states of their nodes."""
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
-        """One node: the key of its DAG, and its name."""
+        """Return one node; ``key``: the key of its DAG, and its name."""
 
     def problems(self) -> tuple[ProblemGroup, ...]: ...
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
-        """The jobs that are in the queue by their logs: of the run with this key, or all."""
+        """Return the jobs in the queue according to their logs, of one run or of all."""
 
     @property
     def settings(self) -> Settings:
-        """The settings that it is read with."""
+        """The settings with which the dagdir is read."""
 
     def ledger(self) -> Ledger:
-        """The ledger of the newest picture."""
+        """Return the ledger of the newest snapshot."""
 
     def described(self) -> DagDescription:
-        """The nodes as the DAG files of the newest picture describe them."""
+        """Return the nodes as described by the DAG files of the newest snapshot."""
 
     def trainings(self) -> Mapping[str, TrainingOutput]:
-        """What the runs' trainings wrote, by run key. Reads files: not for a screen's own
-        thread. Files that did not change are not read again."""
+        """Return the training output of the runs, by run key.
+
+        Reads the files that have changed: not for the UI thread.
+        """
 
     def streams(self) -> Mapping[JobId, Streamed]:
-        """The newest progress line of every job that runs, where it wrote one. Reads files: not
-        for a screen's own thread."""
+        """Return the newest progress line of each running job that wrote one.
+
+        Reads files: not for the UI thread.
+        """
 
     def past(self, moment: datetime) -> Feed:
-        """A feed of the same dagdir as it was at ``moment``, not started yet: a prefix of all
-        logs. Raises InputError."""
+        """Return a feed, not started, of this dagdir as it was at ``moment``.
+
+        It reads all logs up to that time. Raises InputError.
+        """
 
     def in_queue(self, there: bool) -> None:
-        """A reachable schedd has jobs of this ensemble, or has none of them any more: the
-        ensemble counts as live while it does."""
+        """Set whether a reachable schedd has jobs of this ensemble.
+
+        The ensemble counts as live while it has.
+        """
 
     def rest(self, resting: bool) -> None:
-        """Nobody looks, or somebody does again: for whom nothing but time goes by there is a new
-        picture every few seconds, or at once and every second."""
+        """Set whether the screen is unattended.
+
+        While it is, and only the clock changes, there is a new snapshot every few seconds
+        instead of every second.
+        """

@@ -1,7 +1,7 @@
-"""Following one file that grows, is truncated in place, or is replaced.
+"""Follows one file that grows, is truncated in place, or is replaced.
 
-``stat`` is the truth: size, inode, and a fingerprint of the first bytes, since a
-``nodes.log`` that DAGMan emptied can regrow past the old offset between two looks.
+Relies on ``stat`` (size, inode, times) and on a fingerprint of the first bytes, since a
+``nodes.log`` truncated by DAGMan can grow past the old offset between two checks.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from metlmon.frozen import frozen
 from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
 
 FINGERPRINT: Final = 256
-"""Bytes at the beginning that tell one life of a file from another: the first event's ids
-and time to the second stand within them."""
+"""Leading bytes that identify a file's content: they hold the first event's ids and time."""
 
 CHUNK: Final = 1 << 19
-"""Bytes read at once: large enough that system calls cost nothing, small enough that one
-read and its parsing stay within ten milliseconds."""
+"""Bytes per read: large enough that system calls cost nothing, small enough that reading and
+parsing take less than ten milliseconds."""
 
 GREATEST_REST: Final = 64 << 20
-"""Bytes of unconsumed rest that are kept waiting for an event's end. No event is near that
-long; a file that never ends one is not read into memory without bound."""
+"""Bytes read at most in search of an event's end. No event is nearly as long; the limit bounds
+the memory for a file without any end of event."""
 
 
 SILENT: Final = "no answer from the file system"
-"""Why a file cannot be read that nobody has heard of."""
+"""The reason given when a file-system call times out."""
 
 
 @frozen
 class FileCheck:
-    """What one look at a file found. ``restarted``: it is not what was read of it any more, and
-    the offset is 0 again. ``grew``: there is more to read. ``problem``: why it cannot be read,
-    None when it can; ``gone``: since it is not there."""
+    """The result of one check of a file.
+
+    ``restarted``: its content has been replaced, and the offset is 0 again. ``grew``: there is
+    more to read. ``problem``: why it cannot be read, None if it can; ``gone``: it does not exist.
+    """
 
     size: int
     restarted: bool
@@ -49,115 +50,121 @@ class FileCheck:
 
 
 class Follower:
-    """Where a reader stands in one file. Holds no file open between looks."""
+    """Read position in one file, which is not held open between checks."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0
         self.size = 0
         self.mtime = 0.0
-        self._seen: tuple[int, ...] | None = None
-        self._start: bytes | None = None
-        self._data = (0, b"")
-        self._end = b""
-        self._sum = (0, 0)
+        self._signature: tuple[int, ...] | None = None
+        self._first_bytes: bytes | None = None
+        self._chunk = (0, b"")
+        self._last_bytes = b""
+        self._checksum = (0, 0)
 
     @property
     def behind(self) -> int:
-        """Bytes that are there and not consumed."""
+        """Bytes not yet consumed."""
         return max(0, self.size - self.offset)
 
     @property
     def found(self) -> bool:
-        """True once the file was there to be read."""
-        return self._start is not None
+        """Whether the file has ever been readable."""
+        return self._first_bytes is not None
 
     def resume(self, offset: int, inode: int, start: bytes) -> None:
-        """Go on where another follower stood, in the file that :meth:`follows` that."""
-        self.offset, self._start = offset, start
-        self._seen = (inode,)
+        """Continue at the position of another follower of the same file (:meth:`follows`)."""
+        self.offset, self._first_bytes = offset, start
+        self._signature = (inode,)
 
     def follows(self, inode: int, start: bytes) -> bool:
-        """Is the file of this inode, which begins with ``start``, the one that is followed?"""
-        if self._seen is None or self._start is None:
+        """Whether the file with this inode and first bytes is the one followed."""
+        if self._signature is None or self._first_bytes is None:
             return False
-        return inode == self._seen[0] and start.startswith(self._start[: len(start)])
+        return inode == self._signature[0] and start.startswith(self._first_bytes[: len(start)])
 
     def look(self) -> FileCheck:
-        """Ask the file system how the file stands; reads at most its first bytes."""
+        """Check the file's state with ``stat``; reads it only if that has changed."""
         try:
             status = call_with_timeout(os.stat, self.path)
             if not stat.S_ISREG(status.st_mode):
                 return FileCheck(self.size, False, False, "not a regular file")
-            # The change of the inode tells of bytes that were put in place of others, too.
+            # The ctime also shows bytes overwritten in place.
             signature = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-            if signature == self._seen:
+            if signature == self._signature:
                 return FileCheck(self.size, False, False)
-            # A file of the kernel's has no size, and may wait for ever for something to read.
-            there = status.st_size > 0
-            start, end = (
-                call_with_timeout(_both_ends, self.path, self.offset) if there else (b"", b"")
+            # A kernel file (/proc) has size 0, and reading it may block for ever.
+            nonempty = status.st_size > 0
+            start, last_bytes = (
+                call_with_timeout(_both_ends, self.path, self.offset) if nonempty else (b"", b"")
             )
-            same = self._holds_the_same(status)
+            unchanged = self._content_unchanged(status)
         except OSError as error:
             gone = isinstance(error, FileNotFoundError)
             return FileCheck(self.size, False, False, error.strerror or str(error), gone)
         except FsTimeout:
             return FileCheck(self.size, False, False, SILENT)
-        restarted = self._restarted(status, start, end) or not same
+        restarted = self._restarted(status, start, last_bytes) or not unchanged
         if restarted:
-            self.offset, self._end, self._sum = 0, b"", (0, 0)
-        self._seen = signature
-        self._start = start
+            self.offset, self._last_bytes, self._checksum = 0, b"", (0, 0)
+        self._signature = signature
+        self._first_bytes = start
         self.size, self.mtime = status.st_size, status.st_mtime
         return FileCheck(self.size, restarted, self.size > self.offset)
 
-    def _restarted(self, status: os.stat_result, start: bytes, end: bytes) -> bool:
-        if self._start is None:
+    def _restarted(self, status: os.stat_result, start: bytes, last_bytes: bytes) -> bool:
+        if self._first_bytes is None:
             return False
         if status.st_size < self.offset:
             return True
-        # A copy put in the file's place goes on where the old one was, if it is alike at the
-        # beginning and where reading stands.
-        return not start.startswith(self._start) or not end.endswith(self._end)
+        # A copy that replaced the file continues it if the bytes at the beginning and before
+        # the offset are the same.
+        return not start.startswith(self._first_bytes) or not last_bytes.endswith(self._last_bytes)
 
-    def _holds_the_same(self, status: os.stat_result) -> bool:
-        """Are the bytes that were read what they were, in another file of this name, or in one
-        that was written without having grown?"""
-        length, known = self._sum
-        if self._seen is None or length != self.offset or not 0 < length <= status.st_size:
+    def _content_unchanged(self, status: os.stat_result) -> bool:
+        """Whether the consumed bytes are the same in a file replaced or rewritten.
+
+        Read again only if the inode differs, or if the file was written without growing.
+        """
+        length, known = self._checksum
+        if self._signature is None or length != self.offset or not 0 < length <= status.st_size:
             return True
-        if status.st_ino == self._seen[0] and status.st_size != self.size:
+        if status.st_ino == self._signature[0] and status.st_size != self.size:
             return True
         return call_with_timeout(_sum_of, self.path, length) == known
 
     def consume(self, offset: int) -> None:
-        """All before ``offset`` has been taken, from what was read last."""
-        at, data = self._data
-        taken = max(0, offset - at)
-        self._end = (self._end + data[max(0, taken - FINGERPRINT) : taken])[-FINGERPRINT:]
-        if self._sum[0] == self.offset == at:
-            self._sum = (offset, crc32(memoryview(data)[:taken], self._sum[1]))
-        self._data = (0, b"")
+        """Mark the bytes before ``offset`` as consumed, from the last :meth:`read`."""
+        at, data = self._chunk
+        consumed = max(0, offset - at)
+        self._last_bytes = (self._last_bytes + data[max(0, consumed - FINGERPRINT) : consumed])[
+            -FINGERPRINT:
+        ]
+        if self._checksum[0] == self.offset == at:
+            self._checksum = (offset, crc32(memoryview(data)[:consumed], self._checksum[1]))
+        self._chunk = (0, b"")
         self.offset = offset
 
     def read(self, at: int, limit: int = CHUNK) -> bytes:
-        """Bytes from ``at``, at most ``limit`` of them. Raises OSError; then the next look
-        tells of these bytes again, although the file will be as it was."""
+        """Return at most ``limit`` bytes from ``at``.
+
+        Raises OSError; the next check then reports these bytes again, even in an unchanged file.
+        """
         try:
             data = call_with_timeout(_part, self.path, at, limit)
         except FsTimeout:
-            self._seen = None
+            self._signature = None
             raise OSError(errno.ETIMEDOUT, SILENT) from None
         except OSError:
-            self._seen = None
+            self._signature = None
             raise
-        self._data = (at, data)
+        self._chunk = (at, data)
         return data
 
 
 def _both_ends(path: Path, offset: int) -> tuple[bytes, bytes]:
-    """The file's first bytes, and those before ``offset``."""
+    """Return the file's first bytes, and those before ``offset``."""
     with open(path, "rb", buffering=0) as file:
         start = file.read(FINGERPRINT)
         file.seek(max(0, offset - FINGERPRINT))
@@ -165,13 +172,13 @@ def _both_ends(path: Path, offset: int) -> tuple[bytes, bytes]:
 
 
 def _sum_of(path: Path, length: int) -> int:
-    """A checksum of the file's first bytes, so many of them."""
-    made = 0
+    """Return the CRC-32 of the file's first ``length`` bytes."""
+    checksum = 0
     with open(path, "rb", buffering=0) as file:
         while length > 0 and (data := file.read(min(CHUNK, length))):
-            made = crc32(data, made)
+            checksum = crc32(data, checksum)
             length -= len(data)
-    return made
+    return checksum
 
 
 def _part(path: Path, at: int, limit: int) -> bytes:
@@ -181,46 +188,50 @@ def _part(path: Path, at: int, limit: int) -> bytes:
 
 
 SETTLED: Final = 2.0
-"""Seconds after which a directory's mtime can be trusted: two changes within one tick of a
-file system's clock (up to two seconds on some) leave the same stamp."""
+"""Seconds after which a directory's mtime is final: two changes within one tick of the file
+system's clock (up to two seconds) have the same time."""
 
 
 LARGE_FOLDER: Final = 256 << 10
-"""Bytes that a directory itself takes, by its stat: some 5,000 names on most file systems."""
+"""Size of a directory in its ``stat``: some 5,000 names on most file systems."""
 
 LARGE_FOLDER_SECONDS: Final = 10.0
-"""100,000 names take a third of a second to list; with a new one each second that was half a
-core."""
+"""Interval of listing a large directory: 100,000 names take a third of a second."""
 
 
 class DirectoryMtimes:
-    """Tells whether names came or went in some directories since it was asked last, or may be
-    known now: the ctime tells of permissions. Of large directories, which take long to list, it
-    tells that at most once in ``LARGE_FOLDER_SECONDS``."""
+    """Detects added, removed or newly readable names in some directories.
+
+    Compares mtime and ctime (permissions). Changes of large directories, which take long to
+    list, are reported at most once in ``LARGE_FOLDER_SECONDS``.
+    """
 
     def __init__(self) -> None:
-        self._seen: dict[Path, tuple[int, int]] = {}
-        self._due = False
-        self._told = float("-inf")
+        self._times: dict[Path, tuple[int, int]] = {}
+        self._pending = False
+        self._reported_at = float("-inf")
 
     def changed(self, folders: Iterable[Path], now: float) -> bool:
-        """``now`` in seconds since 1970, by the clock that stamps files."""
-        seen: dict[Path, tuple[int, int]] = {}
+        """Whether anything changed since the last call that returned True.
+
+        ``now``: seconds since 1970, by the clock of the file times.
+        """
+        times: dict[Path, tuple[int, int]] = {}
         large = False
         for folder in folders:
             try:
                 status = call_with_timeout(os.stat, folder)
-                stamps = status.st_mtime_ns, status.st_ctime_ns
+                file_times = status.st_mtime_ns, status.st_ctime_ns
                 large |= status.st_size >= LARGE_FOLDER
             except OSError:
-                stamps = -1, -1
+                file_times = -1, -1
             except FsTimeout:
-                stamps = self._seen.get(folder, (-1, -1))
-            seen[folder] = stamps
-            self._due |= abs(now - stamps[0] / 1e9) < SETTLED
-        self._due |= seen != self._seen
-        self._seen = seen
-        if not self._due or (large and monotonic() - self._told < LARGE_FOLDER_SECONDS):
+                file_times = self._times.get(folder, (-1, -1))
+            times[folder] = file_times
+            self._pending |= abs(now - file_times[0] / 1e9) < SETTLED
+        self._pending |= times != self._times
+        self._times = times
+        if not self._pending or (large and monotonic() - self._reported_at < LARGE_FOLDER_SECONDS):
             return False
-        self._due, self._told = False, monotonic()
+        self._pending, self._reported_at = False, monotonic()
         return True

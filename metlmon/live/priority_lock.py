@@ -1,4 +1,4 @@
-"""Who may look at the model, and who may change it: screens never wait for long."""
+"""A lock on the model that gives the UI priority over the background reader."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from contextlib import contextmanager
 
 
 class PriorityLock:
-    """A lock with two doors: whoever asks for a view goes before the threads that work.
+    """A lock whose foreground users (the UI) go before its background threads.
 
-    Those take it for some milliseconds at a time, and let others in between. A plain lock is
-    taken again by the thread that has just let go of it, before another wakes up.
+    Background threads hold it for some milliseconds at a time. A plain lock would be acquired
+    again by the thread that has just released it, before another thread wakes up.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._count = threading.Lock()
-        self._asking = 0
-        self._nobody = threading.Event()
-        self._nobody.set()
+        self._count_lock = threading.Lock()
+        self._foreground_count = 0
+        self._no_foreground = threading.Event()
+        self._no_foreground.set()
         self.still = threading.RLock()
-        """Held by who needs the model to stay as it is from one turn to the next, and by who
-        changes it."""
+        """Held by threads that change the model, and by threads that need it unchanged across
+        several background slices."""
 
     @property
     def asked(self) -> bool:
-        """Does somebody wait for an answer?"""
-        return self._asking > 0
+        """Whether a foreground user is waiting."""
+        return self._foreground_count > 0
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """A screen asks: it waits for the turn that is under way, for no other."""
-        with self._count:
-            self._asking += 1
-            self._nobody.clear()
+        """Acquire for the UI; waits for the current background slice only."""
+        with self._count_lock:
+            self._foreground_count += 1
+            self._no_foreground.clear()
         self._lock.acquire()
-        with self._count:
-            self._asking -= 1
-            if not self._asking:
-                self._nobody.set()
+        with self._count_lock:
+            self._foreground_count -= 1
+            if not self._foreground_count:
+                self._no_foreground.set()
         try:
             yield
         finally:
@@ -47,7 +47,7 @@ class PriorityLock:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """A turn of work, some milliseconds long."""
-        self._nobody.wait()
+        """Acquire for one background slice, some milliseconds long."""
+        self._no_foreground.wait()
         with self._lock:
             yield
