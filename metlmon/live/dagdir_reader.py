@@ -32,7 +32,7 @@ from metlmon.live.discovery import (
     discover_dags,
     discover_logs,
 )
-from metlmon.live.ensemble_warnings import ids_again, of_a_moment, zone_doubted
+from metlmon.live.ensemble_warnings import reused_ids_warning, as_of_warnings, zone_conflict
 from metlmon.live.errors import InputError
 from metlmon.live.file_errors import FileError, FileErrors, lasting
 from metlmon.live.follower import CHUNK, GREATEST_REST, DirectoryMtimes, FileCheck, Follower
@@ -682,10 +682,10 @@ class DagdirReader:
                 notices += self._unterminated(reader)
         notices += self._missing_dags()
         notices += self._missing_logs(reported)
-        notices += zone_doubted(self.ensemble.clock)
-        notices += of_a_moment(self.ensemble)
+        notices += zone_conflict(self.ensemble.clock)
+        notices += as_of_warnings(self.ensemble)
         if self.ensemble.lives:
-            notices.append(ids_again(self.ensemble.lives))
+            notices.append(reused_ids_warning(self.ensemble.lives))
         self.ensemble.conditions = notices
 
     def _unterminated(self, reader: LogReader) -> list[Notice]:

@@ -1,4 +1,4 @@
-"""Files that cannot be read: which, why, and since when, in one sentence each."""
+"""Errors of unreadable files: name, reason and time, formatted as one sentence."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from metlmon.frozen import frozen
 from metlmon.live.follower import SILENT, Follower
 from metlmon.live.fs_timeout import SPEAK_AFTER, clock_time
 
-A_MINUTE: Final = 60.0
+MINUTE_SECONDS: Final = 60.0
 
 
 @frozen
 class FileError:
-    """A file that cannot be read. ``since``, in seconds since 1970, where it could be before;
-    ``gone``: it is not there any more."""
+    """An unreadable file.
+
+    ``since``: seconds since 1970, if the file was readable before; ``gone``: it does not exist.
+    """
 
     name: str
     why: str
@@ -24,13 +26,13 @@ class FileError:
     gone: bool = False
 
     @property
-    def told(self) -> bool:
-        """Is it more than a file server that is slow?"""
-        long = self.since is not None and abs(time.time() - self.since) >= SPEAK_AFTER
-        return self.why != SILENT or long
+    def is_reportable(self) -> bool:
+        """Whether it is more than a slow file server."""
+        overdue = self.since is not None and abs(time.time() - self.since) >= SPEAK_AFTER
+        return self.why != SILENT or overdue
 
     def sentence(self, subject: str) -> str:
-        """``subject``: the file's name, or what it is."""
+        """Format the error; ``subject``: the file's name or kind."""
         if self.since is None:
             return f"{subject} cannot be read: {self.why}"
         since = f"since {clock_time(self.since)}"
@@ -42,28 +44,28 @@ class FileError:
 
 
 def lasting(since: float) -> str:
-    """How long that is, once it is a minute."""
-    minutes = int(abs(time.time() - since) // A_MINUTE)
+    """Format the time since ``since``; empty below one minute."""
+    minutes = int(abs(time.time() - since) // MINUTE_SECONDS)
     if minutes < 1:
         return ""
     return f" ({minutes} min)" if minutes < 120 else f" ({minutes // 60} h)"
 
 
 class FileErrors:
-    """The faults of some files, by their names."""
+    """The errors of some files, by name."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._known: dict[str, FileError] = {}
+        self._errors: dict[str, FileError] = {}
 
     def take(self, name: str, follower: Follower, why: str | None, gone: bool = False) -> None:
-        """This is why it cannot be read now; None when it can."""
-        known = self._known.get(name)
+        """Set the reason why a file is unreadable; None if it is readable."""
+        known = self._errors.get(name)
         if why is None:
-            self._known.pop(name, None)
+            self._errors.pop(name, None)
         elif known is None or (known.why, known.gone) != (why, gone):
             since = known.since if known is not None else self._now()
-            self._known[name] = FileError(name, why, since if follower.found else None, gone)
+            self._errors[name] = FileError(name, why, since if follower.found else None, gone)
 
     def all(self) -> list[FileError]:
-        return [fault for fault in self._known.values() if fault.told]
+        return [error for error in self._errors.values() if error.is_reportable]

@@ -1,4 +1,4 @@
-"""The ensemble, live: a thread that reads, and immutable pictures for whoever looks."""
+"""Reads a dagdir in a background thread and publishes immutable snapshots."""
 
 from __future__ import annotations
 
@@ -33,44 +33,43 @@ if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
 
 POLL_SECONDS: Final = 0.9
-"""``stat`` of the known files this often is the truth: inotify does not see what another NFS
-client wrote. It costs a twentieth of a per cent of a core."""
+"""Interval of ``stat`` of the known files: inotify misses writes of other NFS clients. Costs
+0.05 % of a core."""
 
 PICTURE_SECONDS: Final = 0.1
-"""At least this long between two pictures: nobody reads faster."""
+"""Minimum interval between two snapshots: nobody can read faster."""
 
 LOADING_PICTURE_SECONDS: Final = 0.25
-"""While the first reading goes on, pictures are rarer: they take time from it."""
+"""Minimum interval during the first reading, which snapshots slow down."""
 
 TURN_SECONDS: Final = 0.01
-"""For so long reading and adding up go on before a screen's question gets its turn."""
+"""Length of one slice of background work, before the UI may use the model."""
 
 SHARE_MOVING: Final = 5.0
 SHARE_IDLE: Final = 100.0
-"""A picture of a large ensemble takes long to draw: the next waits for so many times as long,
-so that drawing takes a fifth of a core while things happen, a hundredth while only time does."""
+"""Minimum interval as a multiple of a snapshot's cost: building them takes at most a fifth of a
+core when there are changes, a hundredth when only the clock changes."""
 
 FAILURE_PAUSE_SECONDS: Final = 5.0
-"""After a failure that nobody foresaw reading rests for this long: what caused it may pass,
-and a loop of failures must not take a core."""
+"""Pause after an unexpected exception: its cause may pass, and repeated failures must not take
+a core."""
 
 KEEP_SECONDS: Final = 300.0
-"""What was read is kept for the next session at most this often, and when this one ends."""
+"""Minimum interval of writing the cache; it is also written when the session ends."""
 
 CLOCK_SECONDS: Final = POLL_SECONDS
-"""How often a live picture is drawn anew only because time went by: at each look, or it would be
-at every second one."""
+"""Interval of snapshots for the clock alone: every check, as otherwise every second one."""
 
 
 STOP_SECONDS: Final = 5.0
-"""For so long the end waits for what was read to be kept: a large model takes a second or two."""
+"""How long :meth:`Session.stop` waits for the last cache write: 1–2 s for a large model."""
 
 REST_SECONDS: Final = 5.0
-"""How often that is while nobody looks: the least for which one who glances over sees that it
-lives."""
+"""The same while unattended: still visibly alive at a glance."""
 
 
 NOT_KEPT: Final = "what was read could not be kept for the next time"
+"""Notice shown if the cache cannot be written."""
 
 
 class Session:
@@ -80,22 +79,22 @@ class Session:
 
     def __init__(self, reader: DagdirReader) -> None:
         self._reader = reader
-        self._turns = PriorityLock()
+        self._lock = PriorityLock()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._watcher: threading.Thread | None = None
-        self._wakeup: DirectoryWatcher | None = None
-        self._resting = False
+        self._watch_thread: threading.Thread | None = None
+        self._directory_watcher: DirectoryWatcher | None = None
+        self._unattended = False
         self._latest: Snapshot | None = None
-        self._painter: SnapshotBuilder | None = None
-        self._described: tuple[Runs, Nodes] | None = None
+        self._builder: SnapshotBuilder | None = None
+        self._dag_description: tuple[Runs, Nodes] | None = None
         self._cost = self._tick_cost = 0.0
         self._told = False
-        self._kept = -KEEP_SECONDS
-        self._keeper: threading.Thread | None = None
+        self._cached_at = -KEEP_SECONDS
+        self._cache_thread: threading.Thread | None = None
         self._files = FsExecutor(self._wake.set)
-        self._written = TrainingFiles(reader.dagdir, self.settings)
+        self._training_files = TrainingFiles(reader.dagdir, self.settings)
 
     @property
     def dagdir(self) -> Path:
@@ -106,115 +105,124 @@ class Session:
         return self._latest
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
-        """Begin to read, in a thread of its own; see :class:`Feed`."""
-        # With no descriptor left for it, files are looked at every second all the same.
+        """Start the reader thread; see :class:`Feed`."""
+        # Without a free file descriptor, polling every second still works.
         with suppress(OSError):
-            self._wakeup = DirectoryWatcher()
+            self._directory_watcher = DirectoryWatcher()
         self._thread = threading.Thread(
             target=self._run, args=(notify,), name="metlmon-reader", daemon=True
         )
         self._thread.start()
-        if self._wakeup is not None:
-            self._watcher = threading.Thread(
-                target=self._await_changes, args=(self._wakeup,), name="metlmon-wake", daemon=True
+        if self._directory_watcher is not None:
+            self._watch_thread = threading.Thread(
+                target=self._watch,
+                args=(self._directory_watcher,),
+                name="metlmon-wake",
+                daemon=True,
             )
-            self._watcher.start()
+            self._watch_thread.start()
 
-    def _await_changes(self, wakeup: DirectoryWatcher) -> None:
+    def _watch(self, directory_watcher: DirectoryWatcher) -> None:
         try:
             with calls_through(self._files):
                 folders = self._reader.watched()
-            wakeup.run(folders, self._wake.set)
+            directory_watcher.run(folders, self._wake.set)
         except Exception as error:
-            self._remark("being told of changes failed; files are looked at every second", error)
+            self._add_notice(
+                "being told of changes failed; files are looked at every second", error
+            )
 
-    def _remark(self, what: str, error: Exception) -> None:
-        """Called in any thread: what went wrong costs no more than time."""
-        self._reader.remarks[what] = Notice("mishap", None, None, describe_error(what, error))
+    def _add_notice(self, message: str, error: Exception) -> None:
+        """Add a notice on an exception that only costs time; for any thread."""
+        self._reader.remarks[message] = Notice("mishap", None, None, describe_error(message, error))
         self._told = True
         self._wake.set()
 
     def stop(self) -> None:
-        """End the threads; returns when reading has ended. A thread that waits for a file system
-        that does not answer is not waited for: it ends with the program."""
+        """Stop the threads; returns when reading has ended.
+
+        Does not wait for a thread blocked by a hung file system: it ends with the process.
+        """
         self._stop.set()
         self._wake.set()
         self._files.close()
-        if self._wakeup is not None:
-            self._wakeup.end()
-        until = time.monotonic() + STOP_SECONDS
-        self._join(self._thread, until)
-        # Asked for only now: the one that keeps the last of it is begun by the one that reads.
-        self._join(self._keeper, until)
-        self._join(self._watcher, until)
+        if self._directory_watcher is not None:
+            self._directory_watcher.end()
+        deadline = time.monotonic() + STOP_SECONDS
+        self._join(self._thread, deadline)
+        # Read the attribute only now: the reader thread may have started a last cache write.
+        self._join(self._cache_thread, deadline)
+        self._join(self._watch_thread, deadline)
 
-    def _join(self, thread: threading.Thread | None, until: float) -> None:
-        """Wait for another thread to end until then, if there is hope that it does."""
+    def _join(self, thread: threading.Thread | None, deadline: float) -> None:
+        """Join another thread until the deadline; only briefly if a call is pending."""
         if thread is not None and thread is not threading.current_thread():
-            patience = 0.0 if self._files.stuck else until - time.monotonic()
-            thread.join(timeout=max(PICTURE_SECONDS, patience))
+            timeout = 0.0 if self._files.stuck else deadline - time.monotonic()
+            thread.join(timeout=max(PICTURE_SECONDS, timeout))
 
     def run_view(self, key: str) -> RunView | None:
-        with self._turns.asking():
-            return self._paint().run_view(key)
+        with self._lock.asking():
+            return self._current_builder().run_view(key)
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
-        with self._turns.asking():
-            return self._paint().job_view(cluster, proc)
+        with self._lock.asking():
+            return self._current_builder().job_view(cluster, proc)
 
     def nodes(self) -> tuple[DagNodes, ...]:
-        with self._turns.asking():
-            return self._paint().nodes_now()
+        with self._lock.asking():
+            return self._current_builder().nodes_now()
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
-        with self._turns.asking():
-            return self._paint().node_row(key)
+        with self._lock.asking():
+            return self._current_builder().node_row(key)
 
     def problems(self) -> tuple[ProblemGroup, ...]:
-        with self._turns.asking():
-            return self._paint().problems()
+        with self._lock.asking():
+            return self._current_builder().problems()
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
-        with self._turns.asking():
-            return self._paint().queued(run)
+        with self._lock.asking():
+            return self._current_builder().queued(run)
 
     @property
     def settings(self) -> Settings:
         return self._reader.ensemble.settings
 
     def ledger(self) -> Ledger:
-        return self._book()[1]
+        return self._builder_and_ledger()[1]
 
     def described(self) -> DagDescription:
-        with self._turns.asking():
-            painter, known = self._paint(), self._described
-            same = known is not None and known[0] is painter.runs
-            told = described(painter, known[1] if known is not None and same else None)
-            self._described = painter.runs, told.nodes
-            return told
+        with self._lock.asking():
+            builder, known = self._current_builder(), self._dag_description
+            same = known is not None and known[0] is builder.runs
+            description = described(builder, known[1] if known is not None and same else None)
+            self._dag_description = builder.runs, description.nodes
+            return description
 
     def trainings(self) -> Mapping[str, TrainingOutput]:
-        painter, ledger = self._book()
-        return self._written.trainings(ledger, painter)
+        builder, ledger = self._builder_and_ledger()
+        return self._training_files.trainings(ledger, builder)
 
     def streams(self) -> Mapping[JobId, Streamed]:
-        painter, ledger = self._book()
-        return self._written.streams(ledger, painter)
+        builder, ledger = self._builder_and_ledger()
+        return self._training_files.streams(ledger, builder)
 
-    def _book(self) -> tuple[SnapshotBuilder, Ledger]:
-        """The ledger of the picture that is shown. It is made in turns, between which screens
-        are answered; nothing is read meanwhile."""
-        with self._turns.still:
-            with self._turns.working():
-                painter = self._paint()
-            made = False
-            while not made:
-                with self._turns.working():
-                    made = painter.book(TURN_SECONDS)
-            return painter, painter.ledger()
+    def _builder_and_ledger(self) -> tuple[SnapshotBuilder, Ledger]:
+        """Return the ledger of the current snapshot.
+
+        Built in slices, between which the UI may use the model; nothing is read meanwhile.
+        """
+        with self._lock.still:
+            with self._lock.working():
+                builder = self._current_builder()
+            done = False
+            while not done:
+                with self._lock.working():
+                    done = builder.book(TURN_SECONDS)
+            return builder, builder.ledger()
 
     def past(self, moment: datetime) -> Feed:
-        from metlmon.live.historical import HistoricalSession  # It is a session itself.
+        from metlmon.live.historical import HistoricalSession  # It imports this module.
 
         reader = DagdirReader(Path(self._reader.given), self.settings, as_of=moment)
         try:
@@ -225,28 +233,28 @@ class Session:
         return HistoricalSession(reader)
 
     def in_queue(self, there: bool) -> None:
-        with self._turns.asking():
+        with self._lock.asking():
             if self._reader.in_queue != there:
                 self._reader.in_queue = there
                 self._told = True
                 self._wake.set()
 
     def rest(self, resting: bool) -> None:
-        self._resting = resting
+        self._unattended = resting
         if not resting:
             self._wake.set()
 
     def take(self) -> Snapshot:
-        """One picture of what has been read, without the thread; it becomes the latest."""
-        self._publish(lambda update: None)
+        """Build one snapshot without the reader thread; it becomes the latest."""
+        self._publish(lambda snapshot: None)
         assert self._latest is not None
         return self._latest
 
-    def _paint(self) -> SnapshotBuilder:
-        """The painter of the picture that is shown; a new one when there is none."""
-        if self._painter is None:
-            self._painter = self._reader.painter()
-        return self._painter
+    def _current_builder(self) -> SnapshotBuilder:
+        """Return the builder of the current snapshot, created if there is none."""
+        if self._builder is None:
+            self._builder = self._reader.painter()
+        return self._builder
 
     # --- the reading thread -------------------------------------------------------------
 
@@ -255,120 +263,120 @@ class Session:
             while not self._stop.is_set():
                 try:
                     self._read(notify)
-                except Exception as error:  # A monitor that dies at night is useless: go on.
-                    self._tell_failure(notify, error)
+                except Exception as error:  # Continue: a monitor must survive the night.
+                    self._publish_failure(notify, error)
                     self._stop.wait(FAILURE_PAUSE_SECONDS)
-        # What came while something was being kept is kept after it.
-        self._join(self._keeper, time.monotonic() + STOP_SECONDS)
-        # Nobody is there any more who could be told.
+        # Changes since a cache write in progress are written after it.
+        self._join(self._cache_thread, time.monotonic() + STOP_SECONDS)
+        # There is no user interface any more to report to.
         with suppress(Exception):
-            self._keep()
+            self._write_cache()
 
-    def _tell_failure(self, notify: Callable[[Snapshot], None], error: Exception) -> None:
-        """Something went wrong that nobody foresaw: the last picture stays, with a sentence."""
+    def _publish_failure(self, notify: Callable[[Snapshot], None], error: Exception) -> None:
+        """Publish the last snapshot again, with an unexpected exception as its error."""
         if self._latest is None:
-            # Nothing was shown yet: what there is of a picture has room for the sentence.
+            # Nothing was shown yet: build a snapshot that can carry the error.
             with suppress(Exception):
-                self._publish(lambda update: None)
+                self._publish(lambda snapshot: None)
         if self._latest is not None:
             self._latest = replace(self._latest, error=describe_error(self.FAILED, error))
-            # It may be telling that failed: whoever was told is gone, or will ask again.
+            # It may be notify that failed.
             with suppress(Exception):
                 notify(self._latest)
 
     def _read(self, notify: Callable[[Snapshot], None]) -> None:
-        """Read, draw and wait until the end is asked for."""
-        drawn = changed = looked = 0.0
+        """Read, publish snapshots and wait, until stopped."""
+        published_at = changed_at = checked_at = 0.0
         dirty = first = True
         while not self._stop.is_set():
             now = time.monotonic()
-            if first or now - looked >= POLL_SECONDS or self._wake.is_set():
+            if first or now - checked_at >= POLL_SECONDS or self._wake.is_set():
                 self._wake.clear()
-                # It is asked how the files stand before anybody has to wait for a turn.
-                with self._turns.still, self._files.looking(), self._turns.working():
+                # looking() calls stat before working() makes the UI wait.
+                with self._lock.still, self._files.looking(), self._lock.working():
                     dirty |= bool(self._reader.look())
-                looked = now
-            with self._turns.still, self._turns.working():
+                checked_at = now
+            with self._lock.still, self._lock.working():
                 step = self._reader.step(TURN_SECONDS)
                 dirty |= bool(step.changes) or self._told
                 self._told = False
             pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
             pause = max(pause, self._cost * SHARE_MOVING)
-            ticking = self._latest is not None and self._latest.status.live
-            tick = REST_SECONDS if self._resting else CLOCK_SECONDS
+            live = self._latest is not None and self._latest.status.live
+            tick = REST_SECONDS if self._unattended else CLOCK_SECONDS
             tick = max(tick, self._tick_cost * SHARE_IDLE)
-            due = dirty or (ticking and time.monotonic() - drawn >= tick)
+            due = dirty or (live and time.monotonic() - published_at >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error
-            # That the clock ticked a moment ago keeps no change waiting.
-            rest = changed + pause - time.monotonic()
-            if due and (first or rest <= 0):
+            # A recent clock tick must not delay a real change.
+            remaining = changed_at + pause - time.monotonic()
+            if due and (first or remaining <= 0):
                 self._publish(notify)
-                drawn = time.monotonic()
-                changed = drawn if dirty else changed
+                published_at = time.monotonic()
+                changed_at = published_at if dirty else changed_at
                 dirty = first = False
             if not step.more:
-                if not dirty and time.monotonic() - self._kept >= KEEP_SECONDS:
-                    self._keep()
+                if not dirty and time.monotonic() - self._cached_at >= KEEP_SECONDS:
+                    self._write_cache()
                 if dirty:
-                    # Nothing that comes meanwhile is drawn earlier for being seen at once.
-                    self._stop.wait(max(0.0, min(rest, POLL_SECONDS)))
+                    # No snapshot is due earlier, so a wake-up would only cost time.
+                    self._stop.wait(max(0.0, min(remaining, POLL_SECONDS)))
                 else:
                     self._wake.wait(POLL_SECONDS)
 
-    def _keep(self) -> None:
-        """Keep what was read, if that is worth while."""
-        # It reads the model alone: screens may read it at the same time.
-        if self._files.stuck or (self._keeper is not None and self._keeper.is_alive()):
+    def _write_cache(self) -> None:
+        """Start writing the cache if enough has been read."""
+        # It only reads the model, so the UI may use it at the same time.
+        if self._files.stuck or (self._cache_thread is not None and self._cache_thread.is_alive()):
             return
-        self._kept, before = time.monotonic(), self._kept
+        self._cached_at, before = time.monotonic(), self._cached_at
         try:
-            with self._turns.still:
-                worth = self._reader.keep()
+            with self._lock.still:
+                entries = self._reader.keep()
         except Exception as error:
-            self._remark(NOT_KEPT, error)
+            self._add_notice(NOT_KEPT, error)
             return
-        if not worth:
-            self._kept = before
+        if not entries:
+            self._cached_at = before
             return
-        # The cache may lie on a file server that does not answer.
-        self._keeper = threading.Thread(
-            target=self._write, args=(worth,), name="metlmon-keep", daemon=True
+        # In a thread, since the cache may be on a hung file server.
+        self._cache_thread = threading.Thread(
+            target=self._write_entries, args=(entries,), name="metlmon-keep", daemon=True
         )
-        self._keeper.start()
+        self._cache_thread.start()
 
-    def _write(self, worth: list[CacheWrite]) -> None:
+    def _write_entries(self, entries: list[CacheWrite]) -> None:
         try:
-            for each in worth:
-                each.write()
+            for entry in entries:
+                entry.write()
             self._reader.remarks.pop(NOT_KEPT, None)
         except Exception as error:
-            self._remark(NOT_KEPT, error)
+            self._add_notice(NOT_KEPT, error)
 
     def _publish(self, notify: Callable[[Snapshot], None]) -> None:
-        begun = time.thread_time()
-        with self._turns.still:
+        started = time.thread_time()
+        with self._lock.still:
             self._add_up()
-            with self._turns.working():
-                self._painter = self._reader.painter()
-                painted = time.thread_time()
-                status = self._painter.status()
-                # What a picture costs for which only time went by.
-                self._tick_cost = time.thread_time() - painted
+            with self._lock.working():
+                self._builder = self._reader.painter()
+                built = time.thread_time()
+                status = self._builder.status()
+                # The cost of a snapshot for the clock alone.
+                self._tick_cost = time.thread_time() - built
                 progress = self._reader.progress()
-        self._cost = time.thread_time() - begun
+        self._cost = time.thread_time() - started
         before = {r.key: r for r in self._latest.status.runs} if self._latest else {}
-        changed = frozenset(r.key for r in status.runs if before.get(r.key) != r)
-        update = Snapshot(status, changed, progress, self._reader.error)
-        self._latest = update
-        notify(update)
+        changed_runs = frozenset(r.key for r in status.runs if before.get(r.key) != r)
+        snapshot = Snapshot(status, changed_runs, progress, self._reader.error)
+        self._latest = snapshot
+        notify(snapshot)
 
     def _add_up(self) -> None:
-        """Add up the jobs that changed, and judge the nodes, in turns."""
+        """Update the totals and the node states, in slices."""
         summary, done = self._reader.ensemble.summary, False
         while not done:
-            with self._turns.working():
+            with self._lock.working():
                 done = summary.add_up(TURN_SECONDS)
         done = False
         while not done:
-            with self._turns.working():
+            with self._lock.working():
                 done = summary.settle(self._reader.live(), TURN_SECONDS)

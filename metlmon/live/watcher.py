@@ -1,11 +1,10 @@
-"""Being told at once that something changed in a directory, where the kernel can tell.
+"""Watches directories for changes, with inotify where available.
 
-Linux tells by inotify(7), of what this machine writes; what another client of a network file
-system wrote nobody tells. So this only wakes early whoever looks anyway.
+On Linux inotify(7) reports writes of this machine, but not those of other clients of a network
+file system; this is therefore only an early wake-up for a reader that polls.
 
-watchfiles looks at its queue so many times a second, which costs a third of a per cent of a core
-for as long as nothing happens. A blocking read costs nothing, so that on Linux the kernel is
-asked directly, and watchfiles elsewhere.
+watchfiles polls its own queue, which costs 0.3 % of a core when idle. A blocking read of inotify
+costs nothing, so watchfiles is used on other systems only.
 """
 
 from __future__ import annotations
@@ -25,84 +24,86 @@ _CHANGES: Final = _MODIFY | _ATTRIB | _MOVED | _CREATE | _DELETE
 _NONBLOCK_CLOEXEC: Final = os.O_NONBLOCK | os.O_CLOEXEC
 
 _PAUSE: Final = 0.02
-"""Seconds between two wake-ups: a log that is written a thousand times a second is looked at
-fifty times."""
+"""Minimum seconds between two wake-ups: at most fifty a second for a busy log."""
 
 _READ: Final = 1 << 16
 
 
 class DirectoryWatcher:
-    """Tells of changes in directories until :meth:`end`, in whoever's thread calls :meth:`run`
-    (once)."""
+    """Reports changes in directories, in the thread that calls :meth:`run` (once)."""
 
     def __init__(self) -> None:
-        self._ended = threading.Event()
-        self._reader, self._writer = os.pipe()
+        self._stopped = threading.Event()
+        self._stop_reader, self._stop_writer = os.pipe()
 
-    def run(self, folders: Iterable[Path], tell: Callable[[], None]) -> None:
-        """Call ``tell`` after each change directly in one of ``folders``; returns at the end, or
-        when nobody can tell."""
+    def run(self, folders: Iterable[Path], notify: Callable[[], None]) -> None:
+        """Call ``notify`` after each change directly in one of ``folders``.
+
+        Returns after :meth:`end`, or if no means of watching is available.
+        """
         try:
-            with _inotify(folders) as told:
-                self._follow(told, tell)
+            with _inotify(folders) as descriptor:
+                self._read_events(descriptor, notify)
         except (OSError, AttributeError):
-            self._poll(folders, tell)
+            self._poll(folders, notify)
         finally:
-            os.close(self._reader)
+            os.close(self._stop_reader)
 
     def end(self) -> None:
-        """Let :meth:`run` return; at once, whenever it is called."""
-        if not self._ended.is_set():
-            self._ended.set()
-            os.close(self._writer)
+        """Make :meth:`run` return, also if it is called later."""
+        if not self._stopped.is_set():
+            self._stopped.set()
+            os.close(self._stop_writer)
 
-    def _follow(self, told: int, tell: Callable[[], None]) -> None:
-        both = select.poll()
-        both.register(told, select.POLLIN)
-        both.register(self._reader, select.POLLIN)
-        while not self._ended.is_set():
-            both.poll()
-            if self._ended.is_set():
+    def _read_events(self, descriptor: int, notify: Callable[[], None]) -> None:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.register(self._stop_reader, select.POLLIN)
+        while not self._stopped.is_set():
+            poll.poll()
+            if self._stopped.is_set():
                 break
-            # What changed is seen by looking; that something did is all that is asked.
+            # Discard the events: only the fact of a change matters.
             with suppress(BlockingIOError):
-                while os.read(told, _READ):
+                while os.read(descriptor, _READ):
                     pass
-            tell()
-            self._ended.wait(_PAUSE)
+            notify()
+            self._stopped.wait(_PAUSE)
 
-    def _poll(self, folders: Iterable[Path], tell: Callable[[], None]) -> None:
+    def _poll(self, folders: Iterable[Path], notify: Callable[[], None]) -> None:
         try:
             from watchfiles import watch
 
             for _ in watch(
                 *folders,
-                stop_event=self._ended,
+                stop_event=self._stopped,
                 recursive=False,
                 debounce=50,
                 step=20,
                 rust_timeout=500,
                 raise_interrupt=False,
             ):
-                tell()
+                notify()
         except (ImportError, OSError, RuntimeError):
             return
 
 
 @contextmanager
 def _inotify(folders: Iterable[Path]) -> Iterator[int]:
-    """A descriptor that can be read when something changed. Raises OSError where the kernel has
-    no more of them, AttributeError where it is no Linux."""
-    import ctypes  # Ten milliseconds: not before somebody watches.
+    """Yield an inotify descriptor, readable after each change.
+
+    Raises OSError if the kernel has none left, AttributeError on other systems than Linux.
+    """
+    import ctypes  # Takes 10 ms: import only when watching.
 
     library = ctypes.CDLL(None, use_errno=True)
-    told = library.inotify_init1(_NONBLOCK_CLOEXEC)
-    if told < 0:
+    descriptor = library.inotify_init1(_NONBLOCK_CLOEXEC)
+    if descriptor < 0:
         raise OSError(ctypes.get_errno(), "inotify_init1")
     try:
         for folder in folders:
-            if library.inotify_add_watch(told, os.fsencode(folder), _CHANGES) < 0:
+            if library.inotify_add_watch(descriptor, os.fsencode(folder), _CHANGES) < 0:
                 raise OSError(ctypes.get_errno(), "inotify_add_watch", str(folder))
-        yield told
+        yield descriptor
     finally:
-        os.close(told)
+        os.close(descriptor)
