@@ -32,7 +32,7 @@ from metlmon.live.discovery import (
     discover_dags,
     discover_logs,
 )
-from metlmon.live.ensemble_warnings import reused_ids_warning, as_of_warnings, zone_conflict
+from metlmon.live.ensemble_warnings import as_of_warnings, reused_ids_warning, zone_conflict
 from metlmon.live.errors import InputError
 from metlmon.live.file_errors import FileError, FileErrors, lasting
 from metlmon.live.follower import CHUNK, GREATEST_REST, DirectoryMtimes, FileCheck, Follower

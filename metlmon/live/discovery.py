@@ -1,7 +1,7 @@
-"""What lies in a dagdir: its top-level DAGs, and every log that belongs to it.
+"""Discovers the top-level DAGs of a dagdir and all event logs that belong to it.
 
-Only names and first bytes are looked at; reading is the followers' part. The dagdir is never
-written to, and job output directories are never walked.
+Examines only file names and first bytes of logs. Never writes to the dagdir, and never walks
+job output directories.
 """
 
 from __future__ import annotations
@@ -25,40 +25,43 @@ from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import LogRole
 
-SNIFF: Final = 4096
-"""Bytes that tell an event log from any other ``*.log``."""
+SNIFF_BYTES: Final = 4096
+"""First bytes read to distinguish an event log from any other ``*.log``."""
 
-LARGEST_DAG_FILE: Final = 256 << 20
-"""Bytes: a hundred thousand nodes with their VARS take a tenth of this."""
+MAX_DAG_FILE_BYTES: Final = 256 << 20
+"""Bytes, ten times those of 100,000 nodes with their VARS."""
 
-BESIDE: Final = (".condor.sub", ".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
-"""What DAGMan and condor_submit_dag put beside a DAG file, whatever its name ends in."""
+DAG_FILE_SUFFIXES: Final = (".condor.sub", ".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
+"""Suffixes of the files that DAGMan and condor_submit_dag write next to a DAG file."""
 
-OF_A_LIFE: Final = (".nodes.log", ".dagman.out", ".dagman.log", ".metrics")
-"""What only DAGMan writes beside a DAG file: it has had the DAG in its hands."""
+DAGMAN_SUFFIXES: Final = (".nodes.log", ".dagman.out", ".dagman.log", ".metrics")
+"""Suffixes of the files that only DAGMan writes: they prove that it has run the DAG."""
 
 NOT_A_DAG: Final = re.compile(r"\.(rescue\d+|old|orig|bak|tmp|swp|save)$|~$|^\.#?|^#")
 
-MOST_FOLDERS: Final = 100
-"""Directories elsewhere in which older parts of logs are looked for, each time."""
+MAX_OUTSIDE_DIRECTORIES: Final = 100
+"""Maximum number of directories outside searched for rotated logs, per check."""
 
 _ANY: Final = re.compile("")
-_OLDER: Final = re.compile(r"(?:\.old|[.-]\d{1,8})\Z")
-_LOG: Final = re.compile(rf"\.log(?:{_OLDER.pattern}|\Z)")
-"""``x.log``, and what rotation makes of its name."""
+_ROTATED: Final = re.compile(r"(?:\.old|[.-]\d{1,8})\Z")
+_LOG_OR_ROTATED: Final = re.compile(rf"\.log(?:{_ROTATED.pattern}|\Z)")
+"""``x.log`` and its rotated names."""
 
 Load: TypeAlias = Callable[[Sequence[Path]], Workflow]
 
 Sniffed: TypeAlias = dict[Path, tuple[tuple[int, int, int], bool]]
-"""Of a file: inode, size and mtime (ns), and whether it was an event log then."""
+"""For each file: inode, size and mtime (ns), and whether it was an event log."""
 
 _JOB_MACRO: Final = re.compile(r"\$\((?:cluster|clusterid|process|procid)\)", re.IGNORECASE)
 
 
 @frozen
 class LogFile:
-    """One event log. ``name`` is relative to the dagdir where it lies in it; ``dag`` the key
-    of the DAG whose nodes.log or dagman.log it is (also of one whose file is not here)."""
+    """One event log.
+
+    ``name``: relative to the dagdir if inside it; ``dag``: key of the DAG whose nodes.log or
+    dagman.log it is, even if the DAG file is missing.
+    """
 
     path: Path
     name: str
@@ -68,9 +71,12 @@ class LogFile:
 
 @dataclass(slots=True)
 class Discovery:
-    """What a look at the dagdir found. ``not_yet``: files called ``*.log`` in which no event
-    begins, or that cannot be read: they may become logs. ``absent``: folder of the DAG file and
-    ``log`` of a description, where no file is what that means."""
+    """The result of discovery.
+
+    ``not_yet``: files named ``*.log`` that are unreadable or not event logs, but may become
+    some. ``absent``: directory of the DAG file and ``log`` of a submit description, for logs that
+    do not exist.
+    """
 
     dags: list[Dag] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
@@ -79,8 +85,8 @@ class Discovery:
     absent: set[tuple[Path, str]] = field(default_factory=set)
 
 
-def named_in(dagdir: Path, path: Path) -> str:
-    """``path`` as people know it: relative to the dagdir where it lies in it."""
+def display_name(dagdir: Path, path: Path) -> str:
+    """Return ``path`` for display: relative to the dagdir if inside it."""
     try:
         return path.relative_to(dagdir).as_posix()
     except ValueError:
@@ -88,7 +94,7 @@ def named_in(dagdir: Path, path: Path) -> str:
 
 
 def directory_name(dagdir: str) -> str:
-    """The name of a directory, or DAG file, also where it was given as ``.`` or ``..``."""
+    """Return the name of a dagdir or DAG file, resolving ``.`` and ``..``."""
     name = os.path.basename(os.path.normpath(dagdir))
     if name in (os.curdir, os.pardir):
         with suppress(OSError):  # the current directory may have been removed
@@ -97,9 +103,9 @@ def directory_name(dagdir: str) -> str:
 
 
 def directory_shown(dagdir: str) -> str:
-    """The path as it was given, or a name where that has none (``.``, ``..``)."""
-    given = os.path.basename(os.path.normpath(dagdir))
-    return directory_name(dagdir) if given in (os.curdir, os.pardir) else dagdir
+    """Return the path as given, or a name if it has none (``.``, ``..``)."""
+    name = os.path.basename(os.path.normpath(dagdir))
+    return directory_name(dagdir) if name in (os.curdir, os.pardir) else dagdir
 
 
 def check_dagdir(dagdir: Path) -> None:
@@ -109,17 +115,17 @@ def check_dagdir(dagdir: Path) -> None:
     except FileNotFoundError:
         raise InputError(f"{dagdir}: no such directory; give the directory of a DAG") from None
     except OSError as error:
-        refused = unusable_path(error)
-        raise refused or InputError(f"{dagdir}: cannot be read: {error.strerror}") from None
+        unusable = unusable_path(error)
+        raise unusable or InputError(f"{dagdir}: cannot be read: {error.strerror}") from None
     if not stat.S_ISDIR(status.st_mode):
         raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
     try:
         empty = call_with_timeout(_is_empty, dagdir)
     except OSError as error:
-        refused = unusable_path(error)
-        raise refused or InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
+        unusable = unusable_path(error)
+        raise unusable or InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
     if empty and status.st_nlink == 0:
-        # Somebody is still in it, and that is all that there is of it.
+        # Removed, but still the current directory of a process.
         raise InputError(
             f"{dagdir}: this directory has been removed; cd to where the DAG is now, and start anew"
         )
@@ -133,8 +139,10 @@ def _is_empty(directory: Path) -> bool:
 def _listing(
     directory: Path, pattern: re.Pattern[str] = _ANY, inside: Path | None = None
 ) -> list[str]:
-    """The names of its files in which ``pattern`` is found. Links to a place that is not
-    ``inside`` are left out: nobody said that what they lead to belongs here."""
+    """List the file names that match ``pattern``.
+
+    Links to files outside ``inside`` are excluded, as those do not belong to the dagdir.
+    """
     try:
         return call_with_timeout(_names_of_files, directory, pattern, inside)
     except OSError:
@@ -148,149 +156,161 @@ def _names_of_files(directory: Path, pattern: re.Pattern[str], inside: Path | No
             for entry in entries
             if pattern.search(entry.name)
             and _is_file(entry)
-            and (inside is None or not entry.is_symlink() or _leads(entry.path, inside))
+            and (inside is None or not entry.is_symlink() or _leads_into(entry.path, inside))
         )
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """A link in a circle is none, and no reason to know nothing of all others."""
+    """Whether an entry is a file; False for a circular link."""
     try:
         return entry.is_file()
     except OSError:
         return False
 
 
-def _leads(link: str | Path, inside: Path) -> bool:
+def _leads_into(link: str | Path, inside: Path) -> bool:
     return Path(os.path.realpath(link)).is_relative_to(os.path.realpath(inside))
 
 
 def dag_files(names: Iterable[str]) -> list[str]:
-    """Names among ``names`` that are DAG files by their own name or by what lies beside."""
+    """Select the DAG files, by their own name or by DAGMan's files next to them."""
     present = set(names)
-    found = {n for n in present if n.endswith(".dag") and not NOT_A_DAG.search(n)}
+    selected = {n for n in present if n.endswith(".dag") and not NOT_A_DAG.search(n)}
     for name in present:
-        for ending in BESIDE:
-            stem = name.removesuffix(ending)
+        for suffix in DAG_FILE_SUFFIXES:
+            stem = name.removesuffix(suffix)
             if stem != name and stem in present and not NOT_A_DAG.search(stem):
-                found.add(stem)
-    return sorted(found, key=in_order)
+                selected.add(stem)
+    return sorted(selected, key=natural_sort_key)
 
 
-def in_order(name: str) -> tuple[tuple[str | int, ...], str]:
-    """What DAG files are sorted by: ``ens.dag``, ``ens-2.dag`` that goes on with it, …,
-    ``ens-10.dag``."""
+def natural_sort_key(name: str) -> tuple[tuple[str | int, ...], str]:
+    """Sort key of DAG files: ``ens.dag``, ``ens-2.dag``, …, ``ens-10.dag``."""
     parts = re.split("([0-9]+)", name.removesuffix(".dag"))
-    return tuple(int(part) if at % 2 else part for at, part in enumerate(parts)), name
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts)), name
 
 
 def load_files(paths: Sequence[Path]) -> Workflow:
-    """The workflow of these files, as they are now."""
+    """Load the workflow of these files."""
     return load_workflow(paths, read_regular)
 
 
 def read_workflows(
     dagdir: Path, only: str | None = None, load: Load = load_files
 ) -> list[Workflow]:
-    """The top-level workflows of a dagdir: DAG files that no other names.
+    """Return the top-level workflows: of DAG files to which no other refers.
 
-    DAG files of one command line (``.condor.sub`` says which) are one workflow. ``only``:
-    the one DAG file that was asked for. ``load`` gives the workflow of some files.
+    DAG files submitted in one command line, according to ``.condor.sub``, are one workflow.
+    ``only``: name of the one DAG file wanted; ``load``: returns the workflow of some files.
     """
     names = _listing(dagdir)
     groups = _groups(dagdir, names)
     if only is not None:
         groups = [g for g in groups if g[0].name == only] or [[dagdir / only]]
     workflows = [load(group) for group in groups]
-    named = {_same(path) for workflow in workflows for path in workflow.references}
-    tops = [w for w in workflows if _same(w.path) not in named]
-    # DAGs that name each other in a circle are all named; none of them is to be lost.
-    return tops or workflows
+    references = {_real_path(path) for workflow in workflows for path in workflow.references}
+    top_level = [w for w in workflows if _real_path(w.path) not in references]
+    # DAGs that refer to each other in a circle would all be lost.
+    return top_level or workflows
 
 
-def read_regular(path: Path, largest: int = LARGEST_DAG_FILE) -> bytes:
-    """The bytes of a regular file of at most ``largest``. Raises OSError for anything else: a
-    DAG file may name a pipe that never ends."""
+def read_regular(path: Path, largest: int = MAX_DAG_FILE_BYTES) -> bytes:
+    """Read a regular file of at most ``largest`` bytes.
+
+    Raises OSError for anything else: a DAG file may name a pipe that never ends.
+    """
     return call_with_timeout(_bytes_of_regular, path, largest)
 
 
 def _bytes_of_regular(path: Path, largest: int) -> bytes:
-    handle, status = _opened(path)
-    with open(handle, "rb") as file:
+    descriptor, status = _open_regular(path)
+    with open(descriptor, "rb") as file:
         if status.st_size > largest:
             raise OSError(errno.EFBIG, "too large for a DAG or submit file", str(path))
-        # A file of the kernel's has no size, and may wait for ever for something to read. By its
-        # size: Python makes room for all that is asked for.
+        # Kernel files have size 0 and may block for ever. Read by size, since Python allocates
+        # the full amount requested.
         return file.read(status.st_size) if status.st_size else b""
 
 
-def _opened(path: Path) -> tuple[int, os.stat_result]:
-    """A regular file, open, and how it stands. Raises OSError for anything else, which is not
-    opened at all: that alone may wait for ever, or wind back a tape."""
+def _open_regular(path: Path) -> tuple[int, os.stat_result]:
+    """Open a regular file; return its descriptor and status.
+
+    Raises OSError for anything else without opening it, which may block for ever or rewind a tape.
+    """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    status = os.fstat(handle)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        os.close(handle)
+        os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return handle, status
+    return descriptor, status
 
 
-def _same(path: Path) -> str:
+def _real_path(path: Path) -> str:
     try:
         return str(call_with_timeout(os.path.realpath, path))
-    except OSError:  # a NUL in a name that a DAG file gives
+    except OSError:  # a name with a NUL in the DAG file
         return os.path.normpath(path)
 
 
 def _groups(dagdir: Path, names: list[str]) -> list[list[Path]]:
     candidates = [dagdir / name for name in dag_files(names)]
     groups: list[list[Path]] = []
-    together: set[Path] = set()
+    grouped: set[Path] = set()
     for path in candidates:
         group = _command_line(path)
         if len(group) > 1:
             groups.append(group)
-            together.update(group)
-    groups += [[path] for path in candidates if path not in together]
-    return sorted(groups, key=lambda group: in_order(group[0].name))
+            grouped.update(group)
+    groups += [[path] for path in candidates if path not in grouped]
+    return sorted(groups, key=lambda group: natural_sort_key(group[0].name))
 
 
 def _command_line(first: Path) -> list[Path]:
-    """The DAG files of one command line, of which ``first`` was the first; empty where they are
-    not known, or where some are gone and none ran. They may lie in several directories."""
+    """Return the DAG files of the command line whose first one is ``first``.
+
+    Empty if unknown, or if some are missing and the DAG has not run. They may be in several
+    directories.
+    """
     try:
-        said = read_condor_sub(read_regular(first.with_name(f"{first.name}.condor.sub")))
+        submit_info = read_condor_sub(read_regular(first.with_name(f"{first.name}.condor.sub")))
     except OSError:
         return []
-    files = [Path(file) for file in said.dag_files]
+    files = [Path(file) for file in submit_info.dag_files]
     if not files or files[0].name != first.name:
         return []
-    others = [_beside(first, files[0], file) for file in files[1:]]
+    others = [_locate(first, files[0], file) for file in files[1:]]
     here = all(call_with_timeout(os.path.isfile, path) for path in others)
-    return [first, *others] if here or _has_life(first) else []
+    return [first, *others] if here or _was_run(first) else []
 
 
-def _beside(first: Path, named: Path, other: Path) -> Path:
-    """The file ``other`` of a command line that called ``first`` by the name ``named``: as it lay
-    to it then, else in its directory."""
-    lay = os.path.join(os.path.relpath(other.parent, named.parent), other.name)
-    places = [Path(os.path.normpath(first.parent / lay)), first.with_name(other.name)]
+def _locate(first: Path, named: Path, other: Path) -> Path:
+    """Locate another file of a command line, which names the first one ``named``.
+
+    ``other``: as in the command line; found at the same relative path from ``first``, else in its
+    directory.
+    """
+    relative = os.path.join(os.path.relpath(other.parent, named.parent), other.name)
+    candidates = [Path(os.path.normpath(first.parent / relative)), first.with_name(other.name)]
     return next(
-        (p for p in places if p != first and call_with_timeout(os.path.isfile, p)), places[0]
+        (p for p in candidates if p != first and call_with_timeout(os.path.isfile, p)),
+        candidates[0],
     )
 
 
 def dag_file_paths(dagdir: Path) -> list[Path]:
-    """The DAG files of a dagdir, top-level or not."""
+    """Return all DAG files of a dagdir, top-level or not."""
     return [dagdir / name for name in dag_files(_listing(dagdir))]
 
 
 def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files) -> Discovery:
-    """Read the DAG files of a dagdir; ``load`` as above. Raises InputError when none of them can
-    be used."""
+    """Discover and load the DAGs of a dagdir; ``load`` as in :func:`read_workflows`.
+
+    Raises InputError if none of them is usable.
+    """
     check_dagdir(dagdir)
-    found = Discovery()
+    discovery = Discovery()
     if only is not None:
         _refuse_event_log(dagdir, only)
     workflows = read_workflows(dagdir, only, load)
@@ -300,54 +320,58 @@ def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files
             "the .dag file that you gave to condor_submit_dag, or its directory"
         )
     usable = [w for w in workflows if w.used or has_run(w)]
-    refused = [w for w in workflows if w not in usable]
-    for workflow in refused:
-        found.problems.append(next(p for p in workflow.problems if p.error))
+    unusable = [w for w in workflows if w not in usable]
+    for workflow in unusable:
+        discovery.problems.append(next(p for p in workflow.problems if p.error))
     if not usable:
-        if refused:
-            more = f" (and {len(refused) - 1} more DAG files)" if len(refused) > 1 else ""
-            first = found.problems[0]
+        if unusable:
+            more = f" (and {len(unusable) - 1} more DAG files)" if len(unusable) > 1 else ""
+            first = discovery.problems[0]
             advice = (
                 "DAGMan would refuse it: mend this line, then look again"
                 if first.line is not None
                 else "see who may read it (ls -l), or ask its owner"
             )
             raise InputError(f"{dagdir}{os.sep}{first}{more}; {advice}")
-        raise InputError(_no_dag(dagdir))
+        raise InputError(_no_dag_message(dagdir))
     seen: set[str] = set()
     for workflow in usable:
         dags = list(_with_subdags(dagdir, workflow, None, seen))
-        found.problems += (_as_warning(problem, workflow) for problem in workflow.problems)
+        discovery.problems += (_as_warning(problem, workflow) for problem in workflow.problems)
         for inner in (dag.workflow for dag in dags if not dag.is_top):
-            found.problems += (_as_warning(each, inner) for each in inner.problems if each.error)
-        found.dags += dags
-    return found
+            discovery.problems += (
+                _as_warning(problem, inner) for problem in inner.problems if problem.error
+            )
+        discovery.dags += dags
+    return discovery
 
 
 def _refuse_event_log(dagdir: Path, name: str) -> None:
     with suppress(OSError):
         if is_event_log(dagdir / name):
-            beside = bool(dag_files(_listing(dagdir)))
-            where = "it lies in" if beside else "of the DAG whose jobs it is about"
-            told = f": {dagdir}" if beside else ""
+            has_dags = bool(dag_files(_listing(dagdir)))
+            where = "it lies in" if has_dags else "of the DAG whose jobs it is about"
+            suffix = f": {dagdir}" if has_dags else ""
             raise InputError(
                 f"{dagdir / name}: this is a job event log of HTCondor, not a DAG file; give the "
-                f"directory {where}{told}"
+                f"directory {where}{suffix}"
             )
 
 
 def has_run(workflow: Workflow) -> bool:
-    """Do DAGMan's own files prove that it took this DAG, whatever is wrong with the file now? What
-    is in it can be shown then."""
-    return bool(workflow.nodes) and _has_life(workflow.path)
+    """Whether DAGMan has run this DAG, according to its files.
+
+    If so, the DAG is shown even if its file has errors now.
+    """
+    return bool(workflow.nodes) and _was_run(workflow.path)
 
 
-def _has_life(dag_file: Path) -> bool:
-    beside = [dag_file.with_name(dag_file.name + ending) for ending in OF_A_LIFE]
-    return any(call_with_timeout(_holds_anything, path) for path in beside)
+def _was_run(dag_file: Path) -> bool:
+    paths = [dag_file.with_name(dag_file.name + suffix) for suffix in DAGMAN_SUFFIXES]
+    return any(call_with_timeout(_is_nonempty, path) for path in paths)
 
 
-def _holds_anything(path: Path) -> bool:
+def _is_nonempty(path: Path) -> bool:
     try:
         return os.stat(path).st_size > 0
     except OSError:
@@ -355,7 +379,7 @@ def _holds_anything(path: Path) -> bool:
 
 
 def _as_warning(problem: Problem, workflow: Workflow) -> Problem:
-    """An error in the file of a DAG that is shown all the same."""
+    """Turn an error in a DAG that is shown anyway into a warning."""
     if not problem.error:
         return problem
     ran = ", but has run the DAG" if has_run(workflow) else ""
@@ -364,17 +388,17 @@ def _as_warning(problem: Problem, workflow: Workflow) -> Problem:
 
 
 def _is_no_dag(workflow: Workflow) -> bool:
-    """Is there nothing in it that a DAG has, and no error that says why?"""
+    """Whether the file has no nodes or references, and no error that explains it."""
     return workflow.used and not workflow.nodes and not workflow.references
 
 
-def _no_dag(dagdir: Path) -> str:
+def _no_dag_message(dagdir: Path) -> str:
     try:
-        lost = sorted(n for n in call_with_timeout(os.listdir, dagdir) if n.endswith(".dag"))
+        links = sorted(n for n in call_with_timeout(os.listdir, dagdir) if n.endswith(".dag"))
     except OSError:
-        lost = []
-    if lost:
-        return f"{dagdir / lost[0]}: cannot be read: not a file, or a link to one that is gone"
+        links = []
+    if links:
+        return f"{dagdir / links[0]}: cannot be read: not a file, or a link to one that is gone"
     return (
         f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
         "you gave to condor_submit_dag"
@@ -384,7 +408,7 @@ def _no_dag(dagdir: Path) -> str:
 def _with_subdags(
     dagdir: Path, workflow: Workflow, top: str | None, seen: set[str]
 ) -> Iterator[Dag]:
-    key = named_in(dagdir, workflow.path)
+    key = display_name(dagdir, workflow.path)
     if key in seen:
         return
     seen.add(key)
@@ -398,52 +422,54 @@ def _with_subdags(
 
 
 def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None) -> Discovery:
-    """The event logs of these DAGs and of whatever else logged beside them. ``sniffed``: what
-    was found out by an earlier look, which is kept up to date."""
-    found = Discovery(dags)
+    """Discover the event logs of these DAGs, and other logs in their directories.
+
+    ``sniffed``: results of earlier checks, updated by this one.
+    """
+    discovery = Discovery(dags)
     sniffed = {} if sniffed is None else sniffed
     seen: set[tuple[int, int]] = set()
     shared: list[str] = []
-    named = _named_logs(dags)
-    found.absent = {each for each, paths in named.items() if not paths}
-    user = [(path, LogRole.USER, None) for paths in named.values() for path in paths]
-    logs = [*_dagman_logs(dags), *user, *_logs_beside(dagdir, dags, named)]
-    standing = call_all(os.stat, [path for path, _, _ in logs])
-    for (path, role, dag), stands in zip(logs, standing, strict=True):
+    named_logs = _named_logs(dags)
+    discovery.absent = {key for key, paths in named_logs.items() if not paths}
+    user = [(path, LogRole.USER, None) for paths in named_logs.values() for path in paths]
+    logs = [*_dagman_logs(dags), *user, *_logs_in_directories(dagdir, dags, named_logs)]
+    statuses = call_all(os.stat, [path for path, _, _ in logs])
+    for (path, role, dag), get_status in zip(logs, statuses, strict=True):
         try:
-            status = stands()
-            # One file under two names, by links of either kind, is one log.
+            status = get_status()
+            # A file with two names, by hard or symbolic links, is one log.
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
             is_log = _sniff(path, status, sniffed)
         except FsTimeout:
-            # The others are to be found all the same.
-            found.not_yet.append(path)
+            # Continue with the other logs.
+            discovery.not_yet.append(path)
             continue
         except OSError as error:
             if not call_with_timeout(os.path.lexists, path):
                 continue
-            why = error.strerror or str(error)
-            name = named_in(dagdir, path)
-            found.not_yet.append(path)
-            found.problems.append(
-                Problem("unreadable", name, None, f"the log cannot be read: {why}", False)
+            reason = error.strerror or str(error)
+            name = display_name(dagdir, path)
+            discovery.not_yet.append(path)
+            discovery.problems.append(
+                Problem("unreadable", name, None, f"the log cannot be read: {reason}", False)
             )
             continue
         if is_log:
-            name = named_in(dagdir, path)
-            found.logs.append(LogFile(path, name, role, dag))
-            shared += [name] if _others_write(status) else []
+            name = display_name(dagdir, path)
+            discovery.logs.append(LogFile(path, name, role, dag))
+            shared += [name] if _is_writable_by_others(status) else []
         else:
-            found.not_yet.append(path)
+            discovery.not_yet.append(path)
     if shared:
-        found.problems.append(_written_by_others(shared))
-    return found
+        discovery.problems.append(_shared_log_problem(shared))
+    return discovery
 
 
 def _sniff(path: Path, status: os.stat_result, sniffed: Sniffed) -> bool:
-    """Is it an event log? It is opened only when it is not what it was. Raises OSError."""
+    """Whether a file is an event log; opened only if it has changed. Raises OSError."""
     now = (status.st_ino, status.st_size, status.st_mtime_ns)
     before = sniffed.get(path)
     if before is None or before[0] != now:
@@ -451,16 +477,18 @@ def _sniff(path: Path, status: os.stat_result, sniffed: Sniffed) -> bool:
     return before[1]
 
 
-def _others_write(status: os.stat_result) -> bool:
-    """May others than its owner write this file? A group with the owner's own number is the
-    owner's alone (Debian and Red Hat give each user one)."""
+def _is_writable_by_others(status: os.stat_result) -> bool:
+    """Whether others than its owner may write the file.
+
+    A group with the owner's number is private to the owner (Debian and Red Hat).
+    """
     of_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid
     return bool(status.st_mode & stat.S_IWOTH or of_group)
 
 
-def _written_by_others(names: list[str]) -> Problem:
-    also = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    text = f"others than its owner may write this log{also}: what it tells is their word, too"
+def _shared_log_problem(names: list[str]) -> Problem:
+    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    text = f"others than its owner may write this log{more}: what it tells is their word, too"
     return Problem("shared-log", names[0], None, text, False)
 
 
@@ -472,35 +500,37 @@ def _dagman_logs(dags: list[Dag]) -> Iterator[tuple[Path, LogRole, str | None]]:
 
 
 def _named_logs(dags: list[Dag]) -> dict[tuple[Path, str], list[Path]]:
-    """Logs that submit descriptions name (their nodes' DIR is in the name already): by the DAG
-    file's folder and the name, the files."""
+    """Return the files of the logs named in submit descriptions.
+
+    Key: directory of the DAG file, and the name, which includes the node's DIR.
+    """
     wanted = {
         (dag.workflow.path.parent, log)
         for dag in dags
         for log in {node.log for node in dag.workflow.nodes.values()}
         if log
     }
-    return {each: _places(*each) for each in sorted(wanted)}
+    return {key: _locate_log(*key) for key in sorted(wanted)}
 
 
-def _places(folder: Path, log: str) -> list[Path]:
-    """The files that a description's ``log`` means, from the first place that has any.
+def _locate_log(directory: Path, log: str) -> list[Path]:
+    """Return the files of a description's ``log``, from the first location with any.
 
-    A copied dagdir has none of the paths it was written for: beside the DAG comes before
-    an absolute path, and after a relative one.
+    The directory of the DAG precedes an absolute path, which may be stale in a copied dagdir,
+    and follows a relative one.
     """
-    written = Path(log)
-    beside = folder / written.name
-    candidates = [beside, written] if written.is_absolute() else [folder / written, beside]
+    path = Path(log)
+    local = directory / path.name
+    candidates = [local, path] if path.is_absolute() else [directory / path, local]
     for candidate in candidates:
-        found = list(_per_job(candidate)) if "$(" in str(candidate) else [candidate]
-        if any(call_with_timeout(os.path.exists, path) for path in found):
-            return found
+        paths = list(_logs_per_job(candidate)) if "$(" in str(candidate) else [candidate]
+        if any(call_with_timeout(os.path.exists, path) for path in paths):
+            return paths
     return []
 
 
-def _per_job(pattern: Path) -> Iterator[Path]:
-    """``metl_$(Cluster).log``: the files there are."""
+def _logs_per_job(pattern: Path) -> Iterator[Path]:
+    """Yield the existing files of a name with job macros, as ``metl_$(Cluster).log``."""
     if "$(" in str(pattern.parent):
         return
     parts = _JOB_MACRO.split(pattern.name)
@@ -512,62 +542,66 @@ def _per_job(pattern: Path) -> Iterator[Path]:
             yield pattern.parent / name
 
 
-def _logs_beside(
-    dagdir: Path, dags: list[Dag], named: dict[tuple[Path, str], list[Path]]
+def _logs_in_directories(
+    dagdir: Path, dags: list[Dag], named_logs: dict[tuple[Path, str], list[Path]]
 ) -> Iterator[tuple[Path, LogRole, str | None]]:
-    """All logs in the dagdir and in directories below it that DAGs of ours lie in. Elsewhere a
-    DAG makes no log ours but its own and those that its submit descriptions name."""
-    expected = {PurePath(log).name for _, log in named}
-    folders = {dagdir: None} | {dag.workflow.path.parent: None for dag in dags}
-    for folder in folders:
-        if folder != dagdir and not call_with_timeout(_leads, folder, dagdir):
+    """Yield all logs in the dagdir and in subdirectories with DAGs of the ensemble.
+
+    Outside the dagdir, only a DAG's own logs and those named in submit descriptions belong to it.
+    """
+    expected = {PurePath(log).name for _, log in named_logs}
+    directories = {dagdir: None} | {dag.workflow.path.parent: None for dag in dags}
+    for directory in directories:
+        if directory != dagdir and not call_with_timeout(_leads_into, directory, dagdir):
             continue
-        names = _listing(folder, _LOG, dagdir)
+        names = _listing(directory, _LOG_OR_ROTATED, dagdir)
         current = expected.union(names)
         for name in names:
-            path = folder / name
+            path = directory / name
             if not name.endswith(".log"):
-                if _is_older_part(name, current):
+                if _is_rotated(name, current):
                     yield path, LogRole.USER, None
                 continue
-            for ending, role in ((".nodes.log", LogRole.NODES), (".dagman.log", LogRole.DAGMAN)):
-                if name.endswith(ending):
-                    yield path, role, named_in(dagdir, folder / name.removesuffix(ending))
+            for suffix, role in ((".nodes.log", LogRole.NODES), (".dagman.log", LogRole.DAGMAN)):
+                if name.endswith(suffix):
+                    yield path, role, display_name(dagdir, directory / name.removesuffix(suffix))
                     break
             else:
                 yield path, LogRole.USER, None
 
-    yield from _older_parts_elsewhere(named, folders)
+    yield from _rotated_logs_outside(named_logs, directories)
 
 
-def _is_older_part(name: str, current: Collection[str]) -> bool:
-    """DAGMan never rotates its own logs: it empties them."""
+def _is_rotated(name: str, current: Collection[str]) -> bool:
+    """Whether a file is a rotated user log; DAGMan truncates its own logs instead."""
     log = current_name(name)
     return log != name and log in current and not log.endswith((".nodes.log", ".dagman.log"))
 
 
-def _older_parts_elsewhere(
-    named: dict[tuple[Path, str], list[Path]], listed: Collection[Path]
+def _rotated_logs_outside(
+    named_logs: dict[tuple[Path, str], list[Path]], listed: Collection[Path]
 ) -> Iterator[tuple[Path, LogRole, str | None]]:
-    """Beside logs that descriptions name in other directories: one log for each job is never
-    rotated."""
-    elsewhere: dict[Path, set[str]] = {}
-    for (_, log), paths in named.items():
+    """Yield rotated logs next to those named in other directories.
+
+    Logs per job are never rotated.
+    """
+    outside: dict[Path, set[str]] = {}
+    for (_, log), paths in named_logs.items():
         for path in paths:
             if "$(" not in log and path.parent not in listed:
-                elsewhere.setdefault(path.parent, set()).add(path.name)
-    for folder, current in islice(elsewhere.items(), MOST_FOLDERS):
-        for name in _listing(folder, _OLDER, folder):
-            if _is_older_part(name, current):
-                yield folder / name, LogRole.USER, None
+                outside.setdefault(path.parent, set()).add(path.name)
+    for directory, current in islice(outside.items(), MAX_OUTSIDE_DIRECTORIES):
+        for name in _listing(directory, _ROTATED, directory):
+            if _is_rotated(name, current):
+                yield directory / name, LogRole.USER, None
 
 
 def is_event_log(path: Path) -> bool:
-    """Do the first bytes of this regular file hold an event? Raises OSError."""
-    return call_with_timeout(_begins_event, path)
+    """Whether this regular file begins with an event. Raises OSError."""
+    return call_with_timeout(_begins_with_event, path)
 
 
-def _begins_event(path: Path) -> bool:
-    handle, status = _opened(path)
-    with open(handle, "rb") as file:
-        return looks_like_event_log(file.read(SNIFF) if status.st_size else b"")
+def _begins_with_event(path: Path) -> bool:
+    descriptor, status = _open_regular(path)
+    with open(descriptor, "rb") as file:
+        return looks_like_event_log(file.read(SNIFF_BYTES) if status.st_size else b"")
