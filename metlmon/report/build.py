@@ -1,4 +1,4 @@
-"""What a report says: the accounts of an ensemble as tables, figures and definitions."""
+"""Builds the report of an ensemble: its usage as tables, figures and definitions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from metlmon.text.formatting import count, dag_sign, moment, nothing_logged, num
 NO_EXECUTION: Final = "no successful execution"
 
 REASONS: Final = 6
-"""Different reasons of one cause that are told; the rest are told together."""
+"""Reasons of one cause shown in separate rows; the others share one row."""
 
 DAMAGED: Final = (
     "No time can be told: the stamps of the logs are decades apart, or all the same. A damaged "
@@ -64,64 +64,67 @@ def build_report(
     zone: str | None = None,
     measure: HourUnit = HourUnit.GPU,
 ) -> Report:
-    """The report of one moment. ``ledger``: the whole one; ``zone``: the name of the logs' own
-    time zone, where it is known; ``measure``: what hours are told in, that of the ledger."""
-    books = accounts(measured(ledger) if measure is not HourUnit.GPU else ledger, window)
-    digits = hours_digits(books.total.spent.total / HOUR)
-    drawn = figures(books)
-    sections = tuple(_sections(status, books, drawn))
+    """Build the report of one snapshot.
+
+    ``ledger``: the whole one; ``zone``: name of the logs' time zone, if known; ``measure``: unit
+    of hours, that of the ledger.
+    """
+    usage = accounts(measured(ledger) if measure is not HourUnit.GPU else ledger, window)
+    digits = hours_digits(usage.total.spent.total / HOUR)
+    figures_by_key = figures(usage)
+    sections = tuple(_sections(status, usage, figures_by_key))
     notes = referred(block for section in sections for block in section.blocks)
-    made = Report(
-        plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
-        status.dagdir,
-        told_window(window),
-        window.since,
-        window.until,
-        status.as_of,
-        status.live,
-        _headline(books, digits),
-        tuple(_lead(status, window, zone)),
-        sections,
-        tuple(_unknown(status, books, zone)),
-        tuple(Note(key, definition(key, books, digits)) for key in notes),
-        digits,
+    report = Report(
+        title=plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
+        dagdir=status.dagdir,
+        window=told_window(window),
+        since=window.since,
+        until=window.until,
+        as_of=status.as_of,
+        live=status.live,
+        headline=_headline(usage, digits),
+        lead=tuple(_lead(status, window, zone)),
+        sections=sections,
+        unknown=tuple(_limitations(status, usage, zone)),
+        notes=tuple(Note(key, definition(key, usage, digits)) for key in notes),
+        hours_digits=digits,
     )
-    return in_measure(made, measure)
+    return in_measure(report, measure)
 
 
 def _name(status: Status) -> str:
     return plain(directory_name(status.dagdir), TITLE_LIMIT)
 
 
-def _headline(books: ReportUsage, digits: int) -> str:
-    spent = books.total.spent
-    wanted = sum(run.epochs_total for run in books.whole.runs)
-    runs = count(len(books.whole.runs), "run")
-    epochs = count(books.epochs, "epoch")
-    if books.window.whole:
-        begun = f"{number(books.epochs)} of {count(wanted, 'epoch')} of {runs} completed"
-        skipped = sum(run.epochs_skipped for run in books.whole.runs)
-        stopped = sum(run.stopped for run in books.whole.runs)
+def _headline(usage: ReportUsage, digits: int) -> str:
+    spent = usage.total.spent
+    wanted = sum(run.epochs_total for run in usage.whole.runs)
+    runs = count(len(usage.whole.runs), "run")
+    epochs = count(usage.epochs, "epoch")
+    if usage.window.whole:
+        progress = f"{number(usage.epochs)} of {count(wanted, 'epoch')} of {runs} completed"
+        skipped = sum(run.epochs_skipped for run in usage.whole.runs)
+        stopped = sum(run.stopped for run in usage.whole.runs)
         if skipped:
-            begun += f", {number(skipped)} skipped"
-            begun += f" ({count(stopped, 'run')} stopped)" if stopped else ""
+            progress += f", {number(skipped)} skipped"
+            progress += f" ({count(stopped, 'run')} stopped)" if stopped else ""
     else:
-        begun = f"{epochs} of {runs} completed in the window"
-    least = "at least " if books.whole.nodes_unlogged else ""
-    lost = (
-        f" ({percent(_of(spent.bad, spent.good + spent.bad))} of what has ended)"
+        progress = f"{epochs} of {runs} completed in the window"
+    least = "at least " if usage.whole.nodes_unlogged else ""
+    bad_share = (
+        f" ({percent(_ratio(spent.bad, spent.good + spent.bad))} of what has ended)"
         if spent.bad
         else ""
     )
     return (
-        f"{begun}, with {least}{hours(spent.total / HOUR, digits)} GPU-hours: "
-        f"{hours(spent.good / HOUR, digits)} good, {hours(spent.bad / HOUR, digits)} bad{lost}, "
-        f"{hours(spent.in_flight / HOUR, digits)} in flight."
+        f"{progress}, with {least}{hours(spent.total / HOUR, digits)} GPU-hours: "
+        f"{hours(spent.good / HOUR, digits)} good, {hours(spent.bad / HOUR, digits)} bad{bad_share}"
+        f", {hours(spent.in_flight / HOUR, digits)} in flight."
     )
 
 
 FAILED_TOLD: Final = 5
-"""Nodes that failed without a job, by name: all of them are in ``metlmon nodes``."""
+"""Failed nodes without a job that are named; ``metlmon nodes`` lists them all."""
 
 
 def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tuple[str, str]]:
@@ -133,7 +136,7 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
     yield "As of", f"{moment(status.as_of)}{live}" if status.as_of else nothing
     yield "Window", told_window(window)
     yield "Times", f"{plain(zone, 60)}" if zone else "the access point's local time"
-    first, last = _logged(status)
+    first, last = _logged_period(status)
     if first and last:
         events = sum(log.events for log in status.logs)
         logs = count(len(status.logs), "log")
@@ -143,87 +146,89 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
         for run in status.runs
         if run.failed is not None and run.failed.what in ("pre", "submit")
     ]
-    told = [f"{plain(at.node, 60)}: {plain(at.reason or '', 200)}" for at in failed]
-    more = f"; and {len(told) - FAILED_TOLD} more" if len(told) > FAILED_TOLD else ""
-    if told:
-        yield "Failed without a job", "; ".join(told[:FAILED_TOLD]) + more
+    nodes = [f"{plain(failure.node, 60)}: {plain(failure.reason or '', 200)}" for failure in failed]
+    more = f"; and {len(nodes) - FAILED_TOLD} more" if len(nodes) > FAILED_TOLD else ""
+    if nodes:
+        yield "Failed without a job", "; ".join(nodes[:FAILED_TOLD]) + more
 
 
-def _logged(status: Status) -> tuple[datetime | None, datetime | None]:
+def _logged_period(status: Status) -> tuple[datetime | None, datetime | None]:
     return (
         min((log.first for log in status.logs if log.first), default=None),
         max((log.last for log in status.logs if log.last), default=None),
     )
 
 
-def _unknown(status: Status, books: ReportUsage, zone: str | None) -> Iterable[str]:
-    """What the numbers cannot tell, a sentence each."""
-    if books.uncounted_gpus:
+def _limitations(status: Status, usage: ReportUsage, zone: str | None) -> Iterable[str]:
+    """Yield one sentence per limitation of the numbers."""
+    if usage.uncounted_gpus:
         yield (
-            f"Of {count(books.uncounted_gpus, 'execution')} the number of GPUs was not logged: "
+            f"Of {count(usage.uncounted_gpus, 'execution')} the number of GPUs was not logged: "
             "their GPU-hours are not known, and count as 0."
         )
-    if books.uncertain:
-        which = count(books.uncertain, "execution")
+    if usage.uncertain:
+        which = count(usage.uncertain, "execution")
         yield f"The end of {which} was not logged: it is taken from the event that proves it over."
-    for what, places in (("site", books.sites), ("GPU model", books.gpus)):
-        lost = places.get(None)
-        if lost is not None and lost.spent.executions:
-            yield f"Of {count(lost.spent.executions, 'execution')} the {what} is not known."
-    if books.unplaced:
+    for kind, shares in (("site", usage.sites), ("GPU model", usage.gpus)):
+        unknown = shares.get(None)
+        if unknown is not None and unknown.spent.executions:
+            yield f"Of {count(unknown.spent.executions, 'execution')} the {kind} is not known."
+    if usage.unplaced:
         yield (
-            f"Of {count(books.unplaced, 'completed epoch')} no successful execution is in the logs."
+            f"Of {count(usage.unplaced, 'completed epoch')} no successful execution is in the logs."
         )
-    if books.whole.nodes_unlogged:
-        which = count(books.whole.nodes_unlogged, "node")
+    if usage.whole.nodes_unlogged:
+        which = count(usage.whole.nodes_unlogged, "node")
         yield f"Of {which} that ran the logs have no execution: all GPU-hours are without theirs."
-    if books.unmoored:
-        which = count(books.unmoored, "completed epoch")
+    if usage.unmoored:
+        which = count(usage.unmoored, "completed epoch")
         yield f"When {which} ended is not known: no window of time has them."
-    if zone is None and books.part.executions:
+    if zone is None and usage.part.executions:
         yield (
             "The logs' time zone was not given: over the two hours a year at which clocks change, "
             "durations are as exact as the logs tell (--tz)."
         )
     if status.warnings:
-        told = "; ".join(plain(notice.text, 160) for notice in status.warnings[:WARNINGS])
+        texts = "; ".join(plain(notice.text, 160) for notice in status.warnings[:WARNINGS])
         more = len(status.warnings) - WARNINGS
-        yield f"Warnings of reading: {told}{f'; and {number(more)} more' if more > 0 else ''}."
+        yield f"Warnings of reading: {texts}{f'; and {number(more)} more' if more > 0 else ''}."
 
 
 WARNINGS: Final = 5
-"""Warnings that are told; ``status --json`` has them all."""
+"""Number of warnings shown; ``status --json`` has them all."""
 
 
 def _sections(
-    status: Status, books: ReportUsage, drawn: Mapping[str, ReportFigure]
+    status: Status, usage: ReportUsage, figures_by_key: Mapping[str, ReportFigure]
 ) -> Iterable[Section]:
-    def some(*blocks: Block | str | None) -> tuple[Block, ...]:
-        found = (drawn.get(each) if isinstance(each, str) else each for each in blocks)
-        return tuple(each for each in found if each is not None)
+    def present_blocks(*blocks: Block | str | None) -> tuple[Block, ...]:
+        present = (
+            figures_by_key.get(block) if isinstance(block, str) else block for block in blocks
+        )
+        return tuple(block for block in present if block is not None)
 
-    yield Section("Totals", (_totals(books),))
-    yield Section("GPU models", (_gpus(books),))
-    yield Section("Resources", some(_sites(books), _places(books)))
+    yield Section("Totals", (_totals(usage),))
+    yield Section("GPU models", (_gpus(usage),))
+    yield Section("Resources", present_blocks(_sites(usage), _sites_by_gpu(usage)))
     yield Section(
         "Over time",
-        some("epochs", "hours", "per_period", "contributions", _periods(books)),
+        present_blocks("epochs", "hours", "per_period", "contributions", _periods(usage)),
     )
-    yield Section("Time of an epoch", some("times", _times(books)))
-    yield Section("Causes of bad GPU-hours", some("causes", _causes(books)))
-    yield Section("Transfers", (_moved(books), _transfers(books)))
-    yield Section("Runs", some(_labels(books), _runs(books)))
+    yield Section("Time of an epoch", present_blocks("times", _times(usage)))
+    yield Section("Causes of bad GPU-hours", present_blocks("causes", _causes(usage)))
+    yield Section("Transfers", (_bytes_moved(usage), _transfers(usage)))
+    yield Section("Runs", present_blocks(_labels(usage), _runs(usage)))
 
 
 # --- totals -----------------------------------------------------------------------------------
 
 
-def _totals(books: ReportUsage) -> Facts:
-    total, spent = books.total, books.total.spent
-    runs = books.whole.runs
+def _totals(usage: ReportUsage) -> Facts:
+    total, spent = usage.total, usage.total.spent
+    runs = usage.whole.runs
     stopped, skipped = sum(run.stopped for run in runs), sum(run.epochs_skipped for run in runs)
     over = sum(run.state is State.COMPLETED and not run.stopped for run in runs)
-    # Of a window it is not known: runs have no moment at which they were complete.
+    # Unknown for a window: runs have no completion time.
     finished: tuple[Fact, ...] = (Fact("runs_completed", "– completed", ValueKind.COUNT, over),)
     left_out: tuple[Fact, ...] = ()
     failed = sum(run.state is State.FAILED for run in runs)
@@ -233,14 +238,14 @@ def _totals(books: ReportUsage) -> Facts:
         finished += (Fact("runs_stopped", "– stopped before their end", ValueKind.COUNT, stopped),)
     if skipped:
         left_out = (Fact("epochs_skipped", "– skipped", ValueKind.COUNT, skipped),)
-    if not books.window.whole:
+    if not usage.window.whole:
         finished = left_out = ()
     wanted = sum(run.epochs_total for run in runs)
-    inputs = [move for move in books.moves if move.direction == "input"]
+    inputs = [move for move in usage.moves if move.direction == "input"]
     settled = spent.good + spent.bad
-    times, waits = books.epoch_times, books.waits
-    of = f"of {number(wanted)}" if wanted else None
-    missing = books.whole.nodes_unlogged
+    times, waits = usage.epoch_times, usage.waits
+    of_wanted = f"of {number(wanted)}" if wanted else None
+    missing = usage.whole.nodes_unlogged
     least = f"at least: {number(missing)} nodes are not in the logs" if missing else None
     return Facts(
         "totals",
@@ -248,10 +253,10 @@ def _totals(books: ReportUsage) -> Facts:
         (
             Fact("runs", "Runs", ValueKind.COUNT, len(runs)),
             *finished,
-            Fact("epochs", "Epochs completed", ValueKind.COUNT, books.epochs, "epochs", of),
+            Fact("epochs", "Epochs completed", ValueKind.COUNT, usage.epochs, "epochs", of_wanted),
             *left_out,
-            Fact("hidden", "– with hidden compute", ValueKind.COUNT, books.hidden, "by_longest"),
-            Fact("jobs", "Jobs", ValueKind.COUNT, len(jobs_in(books)), "executions"),
+            Fact("hidden", "– with hidden compute", ValueKind.COUNT, usage.hidden, "by_longest"),
+            Fact("jobs", "Jobs", ValueKind.COUNT, len(jobs_in(usage)), "executions"),
             Fact("executions", "Executions", ValueKind.COUNT, spent.executions, "executions"),
             Fact("success_rate", "Ended well", ValueKind.SHARE, spent.success_rate, "success"),
             Fact("gpu_hours", "GPU-hours", ValueKind.HOURS, spent.total / HOUR, "gpu_hours", least),
@@ -340,7 +345,7 @@ LONGEST_COLUMN: Final = ReportColumn(
 )
 
 
-def _spent(spent: UsageTotals) -> tuple[Raw, ...]:
+def _hour_cells(spent: UsageTotals) -> tuple[Raw, ...]:
     return (
         spent.executions,
         spent.good / HOUR,
@@ -351,59 +356,61 @@ def _spent(spent: UsageTotals) -> tuple[Raw, ...]:
 
 
 def _epoch_cells(part: UsageShare, epochs: int) -> tuple[Raw, ...]:
-    return part.spent.completed, _of(part.spent.completed, epochs), part.by_longest
+    return part.spent.completed, _ratio(part.spent.completed, epochs), part.by_longest
 
 
-def _of(part: float, whole: float) -> float | None:
+def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _placed(books: ReportUsage) -> int:
-    """The sum of a column of epochs: what GPUs and sites have, and what none has."""
-    return books.total.spent.completed + books.unplaced
+def _epoch_sum(usage: ReportUsage) -> int:
+    """Return the sum of a column of epochs, including those without a GPU or site."""
+    return usage.total.spent.completed + usage.unplaced
 
 
-def _nowhere(books: ReportUsage, cells: int) -> tuple[ReportRow, ...]:
-    """The row of completed epochs of which no execution that succeeded is known."""
-    if not books.unplaced:
+def _unplaced_row(usage: ReportUsage, cells: int) -> tuple[ReportRow, ...]:
+    """Return the row of completed epochs without a known successful execution."""
+    if not usage.unplaced:
         return ()
-    share = _of(books.unplaced, _placed(books))
-    return (ReportRow((NO_EXECUTION, books.unplaced, share, books.unlogged, *[""] * (cells - 1))),)
+    share = _ratio(usage.unplaced, _epoch_sum(usage))
+    return (ReportRow((NO_EXECUTION, usage.unplaced, share, usage.unlogged, *[""] * (cells - 1))),)
 
 
-def _total_cells(books: ReportUsage) -> tuple[Raw, ...]:
-    placed = _placed(books)
-    return placed, _of(placed, placed), books.total.by_longest, *_spent(books.total.spent)
+def _total_cells(usage: ReportUsage) -> tuple[Raw, ...]:
+    epochs = _epoch_sum(usage)
+    return epochs, _ratio(epochs, epochs), usage.total.by_longest, *_hour_cells(usage.total.spent)
 
 
-def _again(books: ReportUsage) -> str | None:
-    if not books.again:
+def _repeated_note(usage: ReportUsage) -> str | None:
+    if not usage.again:
         return None
     return (
-        f"{count(books.again, 'epoch')} here were trained again by another DAG, or begun again: "
-        f"{number(books.epochs)} are completed, each counted once."
+        f"{count(usage.again, 'epoch')} here were trained again by another DAG, or begun again: "
+        f"{number(usage.epochs)} are completed, each counted once."
     )
 
 
-def _gpus(books: ReportUsage) -> ReportTable:
+def _gpus(usage: ReportUsage) -> ReportTable:
     columns = (ReportColumn("gpu", "GPU model"), *EPOCH_COLUMNS, *SPENT_COLUMNS, LONGEST_COLUMN)
-    placed = _placed(books)
+    epochs = _epoch_sum(usage)
     rows = [
-        ReportRow((name, *_epoch_cells(part, placed), *_spent(part.spent), part.longest / HOUR))
-        for name, part in books.gpus.items()
+        ReportRow(
+            (name, *_epoch_cells(part, epochs), *_hour_cells(part.spent), part.longest / HOUR)
+        )
+        for name, part in usage.gpus.items()
     ]
     return ReportTable(
         "gpus",
         "Completed epochs and GPU-hours by GPU model",
         columns,
-        (*rows, *_nowhere(books, len(columns) - 3)),
-        ReportRow(("Total", *_total_cells(books), books.total.longest / HOUR)),
+        (*rows, *_unplaced_row(usage, len(columns) - 3)),
+        ReportRow(("Total", *_total_cells(usage), usage.total.longest / HOUR)),
         "Nothing ran: the logs have no execution in this window.",
-        _again(books),
+        _repeated_note(usage),
     )
 
 
-def _sites(books: ReportUsage) -> ReportTable:
+def _sites(usage: ReportUsage) -> ReportTable:
     columns = (
         ReportColumn("site", "Resource"),
         *EPOCH_COLUMNS,
@@ -413,29 +420,29 @@ def _sites(books: ReportUsage) -> ReportTable:
         ),
         LONGEST_COLUMN,
     )
-    placed, total = _placed(books), books.total
+    epochs, total = _epoch_sum(usage), usage.total
 
     def row(name: str | None, part: UsageShare, epochs: tuple[Raw, ...]) -> ReportRow:
-        of_all = _of(part.spent.total, total.spent.total)
-        return ReportRow((name, *epochs, *_spent(part.spent), of_all, part.longest / HOUR))
+        of_all = _ratio(part.spent.total, total.spent.total)
+        return ReportRow((name, *epochs, *_hour_cells(part.spent), of_all, part.longest / HOUR))
 
-    ran = [(name, part) for name, part in books.sites.items() if part.spent.executions]
-    also = [(name, part) for name, part in books.sites.items() if not part.spent.executions]
-    # A transfer alone is no contribution; GPU-hours of an execution that ended later are.
+    ran = [(name, part) for name, part in usage.sites.items() if part.spent.executions]
+    also = [(name, part) for name, part in usage.sites.items() if not part.spent.executions]
+    # A transfer alone is no contribution; the GPU-hours of a later execution are.
     ran += [(name, part) for name, part in also if part.spent.total or part.by_longest]
-    rows = [row(name, part, _epoch_cells(part, placed)) for name, part in ran]
+    rows = [row(name, part, _epoch_cells(part, epochs)) for name, part in ran]
     return ReportTable(
         "sites",
         "Contributions by resource",
         columns,
-        (*rows, *_nowhere(books, len(columns) - 3)),
-        row("Total", total, _total_cells(books)[:3]),
+        (*rows, *_unplaced_row(usage, len(columns) - 3)),
+        row("Total", total, _total_cells(usage)[:3]),
         "Nothing ran: the logs have no execution in this window.",
-        _again(books),
+        _repeated_note(usage),
     )
 
 
-def _moved(books: ReportUsage) -> ReportTable:
+def _bytes_moved(usage: ReportUsage) -> ReportTable:
     columns = (
         ReportColumn("site", "Resource"),
         ReportColumn("executions", "Executions", ValueKind.COUNT, "executions"),
@@ -444,11 +451,11 @@ def _moved(books: ReportUsage) -> ReportTable:
         ReportColumn("bytes_from_jobs", "from jobs", ValueKind.BYTES, "bytes", group="Bytes"),
         ReportColumn("bytes_share", "share", ValueKind.SHARE, drop=1, group="Bytes"),
     )
-    whole = books.total.moved.to_jobs + books.total.moved.from_jobs
+    whole = usage.total.moved.to_jobs + usage.total.moved.from_jobs
 
     def row(name: str | None, part: UsageShare) -> ReportRow:
         moved = part.moved
-        of_all = _of(moved.to_jobs + moved.from_jobs, whole)
+        of_all = _ratio(moved.to_jobs + moved.from_jobs, whole)
         ran = part.spent.executions
         return ReportRow((name, ran, part.transfers, moved.to_jobs, moved.from_jobs, of_all))
 
@@ -456,26 +463,26 @@ def _moved(books: ReportUsage) -> ReportTable:
         "moved",
         "Bytes and transfers by resource",
         columns,
-        tuple(row(name, part) for name, part in books.sites.items()),
-        row("Total", books.total),
+        tuple(row(name, part) for name, part in usage.sites.items()),
+        row("Total", usage.total),
         "Nothing was moved: the logs have no execution and no transfer in this window.",
     )
 
 
-def _places(books: ReportUsage) -> ReportTable | None:
-    """Completed epochs by resource and GPU model, where there are several of both."""
-    done = {key: spent.completed for key, spent in books.places.items() if spent.completed}
-    sites = [site for site in books.sites if any(key[0] == site for key in done)]
-    gpus = [gpu for gpu in books.gpus if any(key[1] == gpu for key in done)]
+def _sites_by_gpu(usage: ReportUsage) -> ReportTable | None:
+    """Tabulate epochs by resource and GPU model, if there are several of each."""
+    done = {key: spent.completed for key, spent in usage.places.items() if spent.completed}
+    sites = [site for site in usage.sites if any(key[0] == site for key in done)]
+    gpus = [gpu for gpu in usage.gpus if any(key[1] == gpu for key in done)]
     if len(sites) < 2 or len(gpus) < 2:
         return None
     columns = (
         ReportColumn("site", "Resource"),
         *(
             ReportColumn(
-                gpu or "", gpu or "not known", ValueKind.COUNT, "epochs" if not at else None
+                gpu or "", gpu or "not known", ValueKind.COUNT, "epochs" if not index else None
             )
-            for at, gpu in enumerate(gpus)
+            for index, gpu in enumerate(gpus)
         ),
         ReportColumn("total", "all", ValueKind.COUNT),
     )
@@ -502,8 +509,8 @@ def _places(books: ReportUsage) -> ReportTable | None:
 # --- over time ----------------------------------------------------------------------------------
 
 
-def _periods(books: ReportUsage) -> ReportTable:
-    head = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}[books.period]
+def _periods(usage: ReportUsage) -> ReportTable:
+    head = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}[usage.period]
     columns = (
         ReportColumn("period", head, note="period"),
         ReportColumn("epochs", "Epochs", ValueKind.COUNT, "epochs"),
@@ -518,27 +525,27 @@ def _periods(books: ReportUsage) -> ReportTable:
     def row(name: str, part: UsageShare, epochs: int, so_far: Raw) -> ReportRow:
         moved = part.moved
         return ReportRow(
-            (name, epochs, so_far, *_spent(part.spent), moved.to_jobs, moved.from_jobs)
+            (name, epochs, so_far, *_hour_cells(part.spent), moved.to_jobs, moved.from_jobs)
         )
 
     rows, so_far = [], 0
-    for window, part in books.periods:
+    for window, part in usage.periods:
         so_far += part.by_longest
         rows.append(row(told_window(window), part, part.by_longest, so_far))
-    if books.unmoored and books.window.whole:
+    if usage.unmoored and usage.window.whole:
         rest = ("", "") + ("",) * len(SPENT_COLUMNS)
-        rows.append(ReportRow(("at no known time", books.unmoored, *rest[1:], "", "")))
+        rows.append(ReportRow(("at no known time", usage.unmoored, *rest[1:], "", "")))
     return ReportTable(
         "periods",
-        f"By {books.period}",
+        f"By {usage.period}",
         columns,
         tuple(rows),
-        row("Total", books.total, books.epochs, ""),
-        DAMAGED if books.part.jobs else "Nothing happened: the logs have no job in this window.",
+        row("Total", usage.total, usage.epochs, ""),
+        DAMAGED if usage.part.jobs else "Nothing happened: the logs have no job in this window.",
     )
 
 
-def _times(books: ReportUsage) -> ReportTable:
+def _times(usage: ReportUsage) -> ReportTable:
     columns = (
         ReportColumn("place", "GPU model, resource"),
         ReportColumn("by", "Kind", drop=3),
@@ -550,13 +557,15 @@ def _times(books: ReportUsage) -> ReportTable:
         ReportColumn("maximum", "most", ValueKind.SECONDS, drop=1),
     )
     rows = []
-    for by, boxes in (
-        ("GPU model", epoch_boxes(books, lambda e: gpu_model(e.gpu))),
-        ("resource", epoch_boxes(books, lambda e: e.site)),
+    for kind, boxes in (
+        ("GPU model", epoch_boxes(usage, lambda e: gpu_model(e.gpu))),
+        ("resource", epoch_boxes(usage, lambda e: e.site)),
     ):
         for name, box in boxes.items():
             least, most = min(box.low, *box.beyond, box.low), max(box.high, *box.beyond, box.high)
-            rows.append(ReportRow((name, by, box.n, least, box.first, box.median, box.third, most)))
+            rows.append(
+                ReportRow((name, kind, box.n, least, box.first, box.median, box.third, most))
+            )
     return ReportTable(
         "times",
         "Time of the successful execution of completed epochs",
@@ -569,7 +578,7 @@ def _times(books: ReportUsage) -> ReportTable:
 # --- causes, transfers, runs --------------------------------------------------------------------
 
 
-def _causes(books: ReportUsage) -> ReportTable:
+def _causes(usage: ReportUsage) -> ReportTable:
     columns = (
         ReportColumn("code", "Code", note="cause"),
         ReportColumn("reason", "Reason"),
@@ -577,14 +586,16 @@ def _causes(books: ReportUsage) -> ReportTable:
         ReportColumn("gpu_hours", "GPU-hours", ValueKind.HOURS, "bad"),
         ReportColumn("share", "Share", ValueKind.SHARE, "lost_share"),
     )
-    bad = books.total.spent.bad
+    bad = usage.total.spent.bad
     rows: list[ReportRow] = []
-    for loss in books.losses:
+    for loss in usage.losses:
         code = loss.word or f"{loss.code}/{loss.subcode if loss.subcode is not None else '–'}"
         several = len(loss.reasons) > 1
         reason = f"{len(loss.reasons)} different" if several else loss.reasons[0][0]
         rows.append(
-            ReportRow((code, reason, loss.executions, loss.seconds / HOUR, _of(loss.seconds, bad)))
+            ReportRow(
+                (code, reason, loss.executions, loss.seconds / HOUR, _ratio(loss.seconds, bad))
+            )
         )
         if several:
             rows += _reasons(loss.reasons, bad)
@@ -593,7 +604,7 @@ def _causes(books: ReportUsage) -> ReportTable:
         "Bad GPU-hours by cause",
         columns,
         tuple(rows),
-        ReportRow(("Total", "", books.total.spent.bad_executions, bad / HOUR, _of(bad, bad))),
+        ReportRow(("Total", "", usage.total.spent.bad_executions, bad / HOUR, _ratio(bad, bad))),
         "No execution ended badly.",
     )
 
@@ -605,10 +616,10 @@ def _reasons(reasons: Sequence[tuple[str, int, float]], bad: float) -> Iterable[
         executions, seconds = sum(n for _, n, _ in rest), sum(s for _, _, s in rest)
         shown.append((f"{len(rest)} others", executions, seconds))
     for reason, n, seconds in shown:
-        yield ReportRow(("", reason, n, seconds / HOUR, _of(seconds, bad)), part=True)
+        yield ReportRow(("", reason, n, seconds / HOUR, _ratio(seconds, bad)), part=True)
 
 
-def _transfers(books: ReportUsage) -> ReportTable:
+def _transfers(usage: ReportUsage) -> ReportTable:
     columns = (
         ReportColumn("direction", "Direction"),
         ReportColumn("outcome", "Outcome"),
@@ -618,7 +629,7 @@ def _transfers(books: ReportUsage) -> ReportTable:
         ReportColumn("longest", "longest", ValueKind.SECONDS, drop=2),
         ReportColumn("queued_hours", "of it queued, h", ValueKind.HOURS, drop=1),
     )
-    moves = books.moves
+    moves = usage.moves
     rows = tuple(
         ReportRow(
             (
@@ -652,10 +663,10 @@ def _transfers(books: ReportUsage) -> ReportTable:
     )
 
 
-def _runs(books: ReportUsage) -> ReportTable:
-    labelled = any(run.label for run, _ in books.runs)
-    # Of a window it is not told, as of the totals.
-    skipped = books.window.whole and any(run.epochs_skipped for run, _ in books.runs)
+def _runs(usage: ReportUsage) -> ReportTable:
+    labelled = any(run.label for run, _ in usage.runs)
+    # Unknown for a window, as in the totals.
+    skipped = usage.window.whole and any(run.epochs_skipped for run, _ in usage.runs)
     columns = (
         ReportColumn("run", "Run"),
         ReportColumn("uuid", "Id", drop=6),
@@ -675,20 +686,20 @@ def _runs(books: ReportUsage) -> ReportTable:
                 part.by_longest,
                 run.epochs_total,
                 *((run.epochs_skipped,) if skipped else ()),
-                *_spent(part.spent),
+                *_hour_cells(part.spent),
                 part.longest / HOUR,
             )
         )
-        for run, part in books.runs
+        for run, part in usage.runs
     )
-    others = _without_run(books)
+    others = _without_run(usage)
     blanks = ("", "") if labelled else ("",)
     if others is not None:
         none = ("", "", "") if skipped else ("", "")
-        rows = (*rows, ReportRow(("jobs of no run", *blanks, *none, *_spent(others), "")))
-    wanted = sum(run.epochs_total for run, _ in books.runs)
-    not_trained = sum(run.epochs_skipped for run, _ in books.runs)
-    total = books.total
+        rows = (*rows, ReportRow(("jobs of no run", *blanks, *none, *_hour_cells(others), "")))
+    wanted = sum(run.epochs_total for run, _ in usage.runs)
+    not_trained = sum(run.epochs_skipped for run, _ in usage.runs)
+    total = usage.total
     return ReportTable(
         "runs",
         "Runs",
@@ -698,10 +709,10 @@ def _runs(books: ReportUsage) -> ReportTable:
             (
                 "Total",
                 *blanks,
-                books.epochs,
+                usage.epochs,
                 wanted,
                 *((not_trained,) if skipped else ()),
-                *_spent(total.spent),
+                *_hour_cells(total.spent),
                 total.longest / HOUR,
             )
         ),
@@ -709,14 +720,14 @@ def _runs(books: ReportUsage) -> ReportTable:
     )
 
 
-def _without_run(books: ReportUsage) -> UsageTotals | None:
-    others = [e for e in books.part.executions if e.run is None and not e.dagman]
+def _without_run(usage: ReportUsage) -> UsageTotals | None:
+    others = [e for e in usage.part.executions if e.run is None and not e.dagman]
     return tally(others) if others else None
 
 
-def _labels(books: ReportUsage) -> ReportTable | None:
-    """Cohorts, where the settings name some."""
-    if not any(books.labels):
+def _labels(usage: ReportUsage) -> ReportTable | None:
+    """Tabulate the labels of runs, if the settings define any."""
+    if not any(usage.labels):
         return None
     columns = (
         ReportColumn("label", "Label"),
@@ -724,17 +735,22 @@ def _labels(books: ReportUsage) -> ReportTable | None:
         *SPENT_COLUMNS,
         LONGEST_COLUMN,
     )
-    placed = _placed(books)
+    epochs = _epoch_sum(usage)
     rows = [
         ReportRow(
-            (name or "none", *_epoch_cells(part, placed), *_spent(part.spent), part.longest / HOUR)
+            (
+                name or "none",
+                *_epoch_cells(part, epochs),
+                *_hour_cells(part.spent),
+                part.longest / HOUR,
+            )
         )
-        for name, part in books.labels.items()
+        for name, part in usage.labels.items()
     ]
     return ReportTable(
         "labels",
         "By label",
         columns,
-        (*rows, *_nowhere(books, len(columns) - 3)),
-        ReportRow(("Total", *_total_cells(books), books.total.longest / HOUR)),
+        (*rows, *_unplaced_row(usage, len(columns) - 3)),
+        ReportRow(("Total", *_total_cells(usage), usage.total.longest / HOUR)),
     )
