@@ -1,2 +1,5 @@
-"""The report of an ensemble, as HTML, Markdown, JSON or printed: one set of tables, figures and
-definitions (:mod:`metlmon.report.build`), and one module for each way to write it."""
+"""The report of an ensemble, as HTML, Markdown, JSON or text.
+
+:mod:`metlmon.report.build` builds its tables, figures and definitions; one module per format
+writes them.
+"""

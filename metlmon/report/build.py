@@ -345,7 +345,7 @@ LONGEST_COLUMN: Final = ReportColumn(
 )
 
 
-def _hour_cells(spent: UsageTotals) -> tuple[Raw, ...]:
+def _usage_cells(spent: UsageTotals) -> tuple[Raw, ...]:
     return (
         spent.executions,
         spent.good / HOUR,
@@ -378,7 +378,7 @@ def _unplaced_row(usage: ReportUsage, cells: int) -> tuple[ReportRow, ...]:
 
 def _total_cells(usage: ReportUsage) -> tuple[Raw, ...]:
     epochs = _epoch_sum(usage)
-    return epochs, _ratio(epochs, epochs), usage.total.by_longest, *_hour_cells(usage.total.spent)
+    return epochs, _ratio(epochs, epochs), usage.total.by_longest, *_usage_cells(usage.total.spent)
 
 
 def _repeated_note(usage: ReportUsage) -> str | None:
@@ -395,7 +395,7 @@ def _gpus(usage: ReportUsage) -> ReportTable:
     epochs = _epoch_sum(usage)
     rows = [
         ReportRow(
-            (name, *_epoch_cells(part, epochs), *_hour_cells(part.spent), part.longest / HOUR)
+            (name, *_epoch_cells(part, epochs), *_usage_cells(part.spent), part.longest / HOUR)
         )
         for name, part in usage.gpus.items()
     ]
@@ -424,7 +424,7 @@ def _sites(usage: ReportUsage) -> ReportTable:
 
     def row(name: str | None, part: UsageShare, epochs: tuple[Raw, ...]) -> ReportRow:
         of_all = _ratio(part.spent.total, total.spent.total)
-        return ReportRow((name, *epochs, *_hour_cells(part.spent), of_all, part.longest / HOUR))
+        return ReportRow((name, *epochs, *_usage_cells(part.spent), of_all, part.longest / HOUR))
 
     ran = [(name, part) for name, part in usage.sites.items() if part.spent.executions]
     also = [(name, part) for name, part in usage.sites.items() if not part.spent.executions]
@@ -525,7 +525,7 @@ def _periods(usage: ReportUsage) -> ReportTable:
     def row(name: str, part: UsageShare, epochs: int, so_far: Raw) -> ReportRow:
         moved = part.moved
         return ReportRow(
-            (name, epochs, so_far, *_hour_cells(part.spent), moved.to_jobs, moved.from_jobs)
+            (name, epochs, so_far, *_usage_cells(part.spent), moved.to_jobs, moved.from_jobs)
         )
 
     rows, so_far = [], 0
@@ -686,7 +686,7 @@ def _runs(usage: ReportUsage) -> ReportTable:
                 part.by_longest,
                 run.epochs_total,
                 *((run.epochs_skipped,) if skipped else ()),
-                *_hour_cells(part.spent),
+                *_usage_cells(part.spent),
                 part.longest / HOUR,
             )
         )
@@ -696,7 +696,7 @@ def _runs(usage: ReportUsage) -> ReportTable:
     blanks = ("", "") if labelled else ("",)
     if others is not None:
         none = ("", "", "") if skipped else ("", "")
-        rows = (*rows, ReportRow(("jobs of no run", *blanks, *none, *_hour_cells(others), "")))
+        rows = (*rows, ReportRow(("jobs of no run", *blanks, *none, *_usage_cells(others), "")))
     wanted = sum(run.epochs_total for run, _ in usage.runs)
     not_trained = sum(run.epochs_skipped for run, _ in usage.runs)
     total = usage.total
@@ -712,7 +712,7 @@ def _runs(usage: ReportUsage) -> ReportTable:
                 usage.epochs,
                 wanted,
                 *((not_trained,) if skipped else ()),
-                *_hour_cells(total.spent),
+                *_usage_cells(total.spent),
                 total.longest / HOUR,
             )
         ),
@@ -741,7 +741,7 @@ def _labels(usage: ReportUsage) -> ReportTable | None:
             (
                 name or "none",
                 *_epoch_cells(part, epochs),
-                *_hour_cells(part.spent),
+                *_usage_cells(part.spent),
                 part.longest / HOUR,
             )
         )

@@ -1,6 +1,6 @@
-"""What a report is made of: tables of raw values, charts, and the notes that define them.
+"""The parts of a report: tables of raw values, charts, and notes with definitions.
 
-Nothing here is formatted: HTML, Markdown, JSON and the terminal each write the same values.
+Nothing is formatted here: HTML, Markdown, JSON and terminal output format the same values.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ Raw = str | int | float | None
 
 
 class ValueKind(StrEnum):
-    """What a value is, and so how it is written. ``hours``: GPU-hours or hours; ``share``: of
-    one; ``seconds``: a duration; ``bytes``: bytes."""
+    """The kind of a value, which determines its format.
+
+    ``hours``: GPU-hours or hours; ``share``: of one; ``seconds``: a duration; ``bytes``: bytes.
+    """
 
     TEXT = "text"
     COUNT = "count"
@@ -29,9 +31,11 @@ class ValueKind(StrEnum):
 
 @frozen
 class ReportColumn:
-    """``key``: its name in JSON; ``note``: the key of its definition; ``drop``: when a narrow
-    terminal leaves it out (the highest first; 0 last of all); ``group``: a heading over several
-    columns."""
+    """A column of a table.
+
+    ``key``: its name in JSON; ``note``: the key of its definition; ``drop``: order in which a
+    narrow terminal omits it (highest first; 0 last); ``group``: a heading over several columns.
+    """
 
     key: str
     head: str
@@ -43,7 +47,10 @@ class ReportColumn:
 
 @frozen
 class ReportRow:
-    """``part``: it is a part of the row above it that is no part, and not added again."""
+    """A row of a table.
+
+    ``part``: it details the last row that is no part, and is not counted in totals.
+    """
 
     cells: tuple[Raw, ...]
     part: bool = False
@@ -51,8 +58,11 @@ class ReportRow:
 
 @frozen
 class ReportTable:
-    """``total``: the sum of the rows, where they add up to something. ``empty``: the sentence
-    in place of a table without rows. ``remark``: a sentence below it."""
+    """A table.
+
+    ``total``: the sum of the rows, if meaningful; ``empty``: a sentence that replaces a table
+    without rows; ``remark``: a sentence below the table.
+    """
 
     key: str
     caption: str
@@ -77,6 +87,8 @@ class Fact:
 
 @frozen
 class Facts:
+    """A list of totals."""
+
     key: str
     caption: str
     facts: tuple[Fact, ...]
@@ -87,7 +99,7 @@ class Facts:
 
 @frozen
 class BandSeries:
-    """One of the values that are stacked, or one line. ``colour``: a number of the palette."""
+    """One line or one band of a stack. ``colour``: index in the palette."""
 
     name: str
     values: tuple[float, ...]
@@ -96,8 +108,10 @@ class BandSeries:
 
 @frozen
 class LineChart:
-    """Values over time, each reached at its moment and kept to the next one. ``stacked``: areas
-    upon each other."""
+    """A step chart over time; ``stacked``: as stacked areas.
+
+    Each value holds from its time to the next one.
+    """
 
     moments: tuple[datetime, ...]
     bands: tuple[BandSeries, ...]
@@ -107,7 +121,7 @@ class LineChart:
 
 @frozen
 class BarChart:
-    """Stacked bars, one from each edge in time to the next."""
+    """Stacked bars, each from one time to the next."""
 
     edges: tuple[datetime, ...]
     bands: tuple[BandSeries, ...]
@@ -116,7 +130,7 @@ class BarChart:
 
 @frozen
 class BoxChart:
-    """Box plots below one another. ``groups``: heading and its boxes by name."""
+    """Horizontal box plots. ``groups``: heading, and the named boxes below it."""
 
     groups: tuple[tuple[str, tuple[tuple[str, BoxPlot], ...]], ...]
 
@@ -135,7 +149,7 @@ Chart = LineChart | BarChart | BoxChart | LevelChart
 
 @frozen
 class ReportFigure:
-    """``summary``: what is to be seen, in words, for who cannot see it."""
+    """A figure. ``summary``: a text alternative."""
 
     key: str
     caption: str
@@ -149,13 +163,15 @@ Block = ReportTable | Facts | ReportFigure
 
 @frozen
 class Section:
+    """A section with its heading."""
+
     head: str
     blocks: tuple[Block, ...]
 
 
 @frozen
 class Note:
-    """A definition. Text alone."""
+    """A definition, as plain text."""
 
     key: str
     text: str
@@ -163,8 +179,11 @@ class Note:
 
 @frozen
 class Report:
-    """``lead``: what it is of, and when; ``headline``: its totals in a sentence; ``unknown``:
-    what the numbers cannot tell. ``hours_digits``: decimals of all hours in it."""
+    """A report.
+
+    ``lead``: subject and time; ``headline``: the totals in one sentence; ``unknown``: limitations
+    of the numbers; ``hours_digits``: decimals of all hours in it.
+    """
 
     title: str
     dagdir: str
@@ -181,18 +200,18 @@ class Report:
     hours_digits: int
 
     def blocks(self) -> Iterable[Block]:
-        """All tables and figures, in order."""
+        """Yield all tables and figures in order."""
         for section in self.sections:
             yield from section.blocks
 
     def number(self, key: str | None) -> int | None:
-        """The number of a note, from 1."""
+        """Return the number of a note, from 1."""
         keys = [note.key for note in self.notes]
         return keys.index(key) + 1 if key in keys else None
 
 
 def referred(blocks: Iterable[Block]) -> list[str]:
-    """The keys of the notes that blocks refer to, each once, in order."""
+    """Return the keys of the notes to which blocks refer, once each and in order."""
     keys: list[str | None] = []
     for block in blocks:
         if isinstance(block, ReportTable):

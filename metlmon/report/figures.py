@@ -1,4 +1,4 @@
-"""The report's figures: what is drawn, and what is to be seen in words."""
+"""Builds the report's figures, with text alternatives."""
 
 from __future__ import annotations
 
@@ -29,60 +29,59 @@ BLUE: Final = 0
 GREY: Final = 7
 
 SITE_COLOURS: Final = (0, 1, 2, 5, 4, 3, 6)
-"""Of the largest sites; all others are drawn together, in grey."""
+"""Colours of the largest sites; all others share one grey band."""
 
-STACKED_DAYS: Final = 40
-"""Stacks of more days than that are drawn by week."""
+MAX_DAYS_STACKED: Final = 40
+"""Longer stacks by day are summed by week."""
 
-BOXES: Final = 24
-LEVELS: Final = 12
-"""So many boxes and causes are drawn; the tables have all of them."""
+MAX_BOXES: Final = 24
+MAX_LEVELS: Final = 12
+"""Maximum numbers of boxes and bars drawn; the tables have all of them."""
 
 PER: Final = {Unit.DAY: "day", Unit.WEEK: "week", Unit.MONTH: "month"}
 
 
-def figures(books: ReportUsage) -> Mapping[str, ReportFigure]:
-    """The figures that there is something to draw for, by key."""
-    return {figure.key: figure for figure in _drawn(books)}
+def figures(usage: ReportUsage) -> Mapping[str, ReportFigure]:
+    """Return the figures that have data, by key."""
+    return {figure.key: figure for figure in _all_figures(usage)}
 
 
-def _drawn(books: ReportUsage) -> Iterable[ReportFigure]:
-    series = books.series
+def _all_figures(usage: ReportUsage) -> Iterable[ReportFigure]:
+    series = usage.series
     if series is not None:
-        # Of one day alone, bars and areas by day would be one block.
+        # With a single period, bars and areas would be one block.
         several = len(series.windows) > 1
         if any(series.epochs):
-            yield _epochs(books, series)
+            yield _epochs(usage, series)
             if several:
                 yield _per_period(series)
         if any(map(sum, (series.good, series.bad, series.in_flight))):
             if several:
-                yield _hours(books, series)
-            yield _contributions(series) if several else _contributed(series)
-    times = _times(books)
+                yield _hours(usage, series)
+            yield _contributions(series) if several else _contributions_in_total(series)
+    times = _times(usage)
     if times is not None:
         yield times
-    if any(loss.seconds for loss in books.losses):
-        yield _causes(books)
+    if any(loss.seconds for loss in usage.losses):
+        yield _causes(usage)
 
 
 def _edges(series: Series) -> tuple[datetime, ...]:
-    begins = [window.since for window in series.windows if window.since is not None]
+    starts = [window.since for window in series.windows if window.since is not None]
     last = series.windows[-1].until
-    return (*begins, *([last] if last is not None else []))
+    return (*starts, *([last] if last is not None else []))
 
 
-def _ends(books: ReportUsage, series: Series) -> tuple[datetime, datetime]:
-    """Where lines begin and end: nothing is known of a day before its first event, and the
-    last one is not over."""
+def _time_range(usage: ReportUsage, series: Series) -> tuple[datetime, datetime]:
+    """Return first and last time of lines: the first event, and the end of the data."""
     edges = _edges(series)
-    first, last = books.whole.first or edges[0], books.whole.as_of or edges[-1]
+    first, last = usage.whole.first or edges[0], usage.whole.as_of or edges[-1]
     return max(edges[0], first), min(edges[-1], last)
 
 
-def _epochs(books: ReportUsage, series: Series) -> ReportFigure:
-    first, last = _ends(books, series)
-    done = sorted(e.completed for e in books.part.epochs if e.counts and e.completed is not None)
+def _epochs(usage: ReportUsage, series: Series) -> ReportFigure:
+    first, last = _time_range(usage, series)
+    done = sorted(e.completed for e in usage.part.epochs if e.counts and e.completed is not None)
     moments = (first, *done, max(last, done[-1]))
     values = (0.0, *(float(n) for n in range(1, len(done) + 1)), float(len(done)))
     return ReportFigure(
@@ -95,7 +94,7 @@ def _epochs(books: ReportUsage, series: Series) -> ReportFigure:
     )
 
 
-def _hours(books: ReportUsage, series: Series) -> ReportFigure:
+def _hours(usage: ReportUsage, series: Series) -> ReportFigure:
     def band(name: str, values: tuple[float, ...], colour: int) -> BandSeries:
         return BandSeries(name, (0.0, *accumulate(value / HOUR for value in values)), colour)
 
@@ -104,10 +103,10 @@ def _hours(books: ReportUsage, series: Series) -> ReportFigure:
         band("bad", series.bad, VERMILLION),
         band("in flight", series.in_flight, SKY),
     )
-    first, last = _ends(books, series)
+    first, last = _time_range(usage, series)
     edges = (first, *_edges(series)[1:-1], last)
     digits = hours_digits(sum(band.values[-1] for band in bands))
-    ends = ", ".join(f"{hours(each.values[-1], digits)} {each.name}" for each in bands)
+    ends = ", ".join(f"{hours(band.values[-1], digits)} {band.name}" for band in bands)
     return ReportFigure(
         "hours",
         "GPU-hours, cumulated over time, by what their executions came to.",
@@ -119,30 +118,30 @@ def _hours(books: ReportUsage, series: Series) -> ReportFigure:
 
 def _per_period(series: Series) -> ReportFigure:
     per = PER[series.unit]
-    most = max(series.epochs)
+    highest = max(series.epochs)
     values = tuple(float(n) for n in series.epochs)
     return ReportFigure(
         "per_period",
         f"Completed epochs per {per}.",
         BarChart(_edges(series), (BandSeries("epochs", values, BLUE),), f"epochs per {per}"),
-        f"At most {count(most, 'epoch')} in a {per}, {sum(values) / len(values):.1f} on average "
+        f"At most {count(highest, 'epoch')} in a {per}, {sum(values) / len(values):.1f} on average "
         f"over {count(len(values), per)}.",
         "epochs",
     )
 
 
 def _contributions(series: Series) -> ReportFigure:
-    series = _coarser(series)
+    series = _by_week_if_long(series)
     per = PER[series.unit]
-    named = list(series.sites.items())
-    shown, rest = named[: len(SITE_COLOURS)], named[len(SITE_COLOURS) :]
+    sites = list(series.sites.items())
+    shown, rest = sites[: len(SITE_COLOURS)], sites[len(SITE_COLOURS) :]
     bands = [
         BandSeries(name or NOT_KNOWN, tuple(value / HOUR for value in values), colour)
         for (name, values), colour in zip(shown, SITE_COLOURS, strict=False)
     ]
     if rest:
-        together = zip(*(values for _, values in rest), strict=True)
-        others = tuple(sum(values) / HOUR for values in together)
+        sums_of_others = zip(*(values for _, values in rest), strict=True)
+        others = tuple(sum(values) / HOUR for values in sums_of_others)
         bands.append(BandSeries(f"{len(rest)} others", others, GREY))
     digits = hours_digits(sum(sum(band.values) for band in bands))
     sums = ", ".join(f"{band.name} {hours(sum(band.values), digits)}" for band in bands)
@@ -155,29 +154,29 @@ def _contributions(series: Series) -> ReportFigure:
     )
 
 
-def _contributed(series: Series) -> ReportFigure:
+def _contributions_in_total(series: Series) -> ReportFigure:
     sums = [(name or NOT_KNOWN, sum(values) / HOUR) for name, values in series.sites.items()]
-    first, most = sums[0]
+    first, highest = sums[0]
     digits = hours_digits(sum(value for _, value in sums))
     return ReportFigure(
         "contributions",
         "GPU-hours by resource.",
-        LevelChart(tuple(sums[:LEVELS]), "GPU-hours", BLUE),
-        f"The most, {hours(most, digits)} GPU-hours, were spent at {first}.",
+        LevelChart(tuple(sums[:MAX_LEVELS]), "GPU-hours", BLUE),
+        f"The most, {hours(highest, digits)} GPU-hours, were spent at {first}.",
         "gpu_hours",
     )
 
 
-def _coarser(series: Series) -> Series:
-    """Weeks, where there are so many days that stacks of them are too thin to be read."""
-    if series.unit is not Unit.DAY or len(series.windows) <= STACKED_DAYS:
+def _by_week_if_long(series: Series) -> Series:
+    """Sum days by week if there are too many for legible bars."""
+    if series.unit is not Unit.DAY or len(series.windows) <= MAX_DAYS_STACKED:
         return series
-    begins = [
-        at
-        for at, window in enumerate(series.windows)
-        if at == 0 or (window.since is not None and window.since.weekday() == 0)
+    starts = [
+        index
+        for index, window in enumerate(series.windows)
+        if index == 0 or (window.since is not None and window.since.weekday() == 0)
     ]
-    spans = list(pairwise([*begins, len(series.windows)]))
+    spans = list(pairwise([*starts, len(series.windows)]))
     windows = tuple(
         TimeWindow(series.windows[a].since, series.windows[b - 1].until) for a, b in spans
     )
@@ -187,40 +186,40 @@ def _coarser(series: Series) -> Series:
     return replace(series, unit=Unit.WEEK, windows=windows, sites=sites)
 
 
-def _times(books: ReportUsage) -> ReportFigure | None:
-    by_gpu = epoch_boxes(books, lambda e: gpu_model(e.gpu))
-    by_site = epoch_boxes(books, lambda e: e.site)
+def _times(usage: ReportUsage) -> ReportFigure | None:
+    by_gpu = epoch_boxes(usage, lambda e: gpu_model(e.gpu))
+    by_site = epoch_boxes(usage, lambda e: e.site)
     if not by_gpu:
         return None
 
-    def named(boxes: Mapping[str | None, BoxPlot]) -> tuple[tuple[str, BoxPlot], ...]:
-        return tuple((name or NOT_KNOWN, box) for name, box in list(boxes.items())[:BOXES])
+    def named_boxes(boxes: Mapping[str | None, BoxPlot]) -> tuple[tuple[str, BoxPlot], ...]:
+        return tuple((name or NOT_KNOWN, box) for name, box in list(boxes.items())[:MAX_BOXES])
 
-    medians = ", ".join(f"{name} {duration(box.median)}" for name, box in named(by_gpu))
+    medians = ", ".join(f"{name} {duration(box.median)}" for name, box in named_boxes(by_gpu))
     return ReportFigure(
         "times",
         "Time of the successful execution of completed epochs, by GPU model and by resource.",
-        BoxChart((("GPU model", named(by_gpu)), ("Resource", named(by_site)))),
+        BoxChart((("GPU model", named_boxes(by_gpu)), ("Resource", named_boxes(by_site)))),
         f"Medians: {medians}.",
         "box",
     )
 
 
-def _causes(books: ReportUsage) -> ReportFigure:
+def _causes(usage: ReportUsage) -> ReportFigure:
     def name(code: int | None, subcode: int | None, word: str | None, reason: str) -> str:
         return word or f"{code}/{subcode if subcode is not None else '–'} {reason}"
 
     bars = tuple(
         (name(loss.code, loss.subcode, loss.word, loss.reasons[0][0]), loss.seconds / HOUR)
-        for loss in books.losses
+        for loss in usage.losses
         if loss.seconds
     )
-    first, most = bars[0]
-    digits = hours_digits(books.total.spent.total / HOUR)
+    first, highest = bars[0]
+    digits = hours_digits(usage.total.spent.total / HOUR)
     return ReportFigure(
         "causes",
         "Bad GPU-hours by cause; where a code has several reasons, the most expensive is named.",
-        LevelChart(bars[:LEVELS], "GPU-hours", VERMILLION),
-        f"The most, {hours(most, digits)} GPU-hours, were lost to {first}.",
+        LevelChart(bars[:MAX_LEVELS], "GPU-hours", VERMILLION),
+        f"The most, {hours(highest, digits)} GPU-hours, were lost to {first}.",
         "cause",
     )

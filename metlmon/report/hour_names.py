@@ -1,4 +1,4 @@
-"""A report of an ensemble without GPUs: its hours are named as what they are."""
+"""Renames GPU-hours in the report of an ensemble without GPUs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from metlmon.model.hour_unit import HourUnit
 from metlmon.report.document import Report, ReportRow
 
 
-def in_measure(made: Report, measure: HourUnit) -> Report:
-    """The report with every heading and sentence that says GPU-hours saying the hours of this
-    measure. Cells of tables, which quote the logs, stay as they are."""
-    return made if measure is HourUnit.GPU else _renamed(made, measure.hours)
+def in_measure(report: Report, measure: HourUnit) -> Report:
+    """Replace GPU-hours by the unit ``measure`` in all headings and sentences.
+
+    Table cells, which quote the logs, stay unchanged.
+    """
+    return report if measure is HourUnit.GPU else _with_unit(report, measure.hours)
 
 
-def _renamed(part: Any, hours: str) -> Any:
+def _with_unit(part: Any, hours: str) -> Any:
     if isinstance(part, ReportRow):
         return part
     if is_dataclass(part) and not isinstance(part, type):
-        new = {each.name: _renamed(getattr(part, each.name), hours) for each in fields(part)}
+        new = {field.name: _with_unit(getattr(part, field.name), hours) for field in fields(part)}
         return replace(part, **new)
     if type(part) is tuple:
-        return tuple(_renamed(each, hours) for each in part)
-    # Not an enumeration's member, which is a text, too.
+        return tuple(_with_unit(item, hours) for item in part)
+    # type(), since enumeration members are strings, too.
     return part.replace(HourUnit.GPU.hours, hours) if type(part) is str else part

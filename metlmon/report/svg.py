@@ -1,8 +1,8 @@
-"""Charts as SVG: axes with round ticks, patterns besides colours, text as text.
+"""Draws charts as SVG, with round ticks, patterns besides colours, and real text.
 
-Every chart is one ``<svg>`` that scales with its box. Colours are the page's variables
-(``--c0`` … ``--c7``, ``--ink``, ``--faint``, ``--rule``, ``--paper``): light, dark and print
-differ there alone. All text is escaped.
+Each chart is one scalable ``<svg>``. Colours are CSS variables of the page (``--c0`` … ``--c7``,
+``--ink``, ``--faint``, ``--rule``, ``--paper``), so only these differ between light, dark and
+print. All text is escaped.
 """
 
 from __future__ import annotations
@@ -28,39 +28,38 @@ from metlmon.stats.windows import MONTHS
 from metlmon.text.formatting import THIN, clip, plain
 
 WIDTH: Final = 720
-"""The width of a drawing in its own units; at this width of the page text is 12 pixels."""
+"""Width of the view box; on a page of this width text is 12 pixels high."""
 
 HEIGHT: Final = 190
-"""Of the plot of a chart over time."""
+"""Height of the plot area of a chart over time."""
 
-LETTER: Final = 7.0
-CAPITAL: Final = 8.6
-"""The widths that letters of 12 pixels are reckoned with: those of a wide sans-serif. No font
-is asked, so there is room for any."""
+LETTER_WIDTH: Final = 7.0
+CAPITAL_WIDTH: Final = 8.6
+"""Assumed widths of 12-pixel letters, those of a wide sans-serif, so that any font fits."""
 
-LINE: Final = 16
+LINE_HEIGHT: Final = 16
 TOP: Final = 14
 RIGHT: Final = 14
-BOX_ROW: Final = 26
-LEVEL_ROW: Final = 24
-NAME: Final = 34
-"""Letters of a name beside a bar or a box."""
+BOX_ROW_HEIGHT: Final = 26
+LEVEL_ROW_HEIGHT: Final = 24
+MAX_NAME_LENGTH: Final = 34
+"""Maximum length of the name of a bar or box."""
 
-TICKS: Final = 5
-"""About so many on an axis of values."""
+VALUE_TICKS: Final = 5
+"""Approximate number of ticks on a value axis."""
 
-NOTHING: Final = 1e-6
-"""What is less is drawn as nothing: a thousandth of a second, in hours, is more."""
+EPSILON: Final = 1e-6
+"""Smaller values are drawn as 0."""
 
 TIME_TICKS: Final = 8
-"""At most so many on an axis of time."""
+"""Maximum number of ticks on a time axis."""
 
-LEAST_GAP: Final = 15
-"""Between the base lines of two labels at the end of lines."""
+MIN_LABEL_GAP: Final = 15
+"""Minimum distance of the base lines of two labels at the ends of lines."""
 
 
 def drawing(figure: ReportFigure) -> str:
-    """The ``<svg>`` of one figure. Its ids begin with the figure's key."""
+    """Return the ``<svg>`` of one figure; its ids begin with the figure's key."""
     canvas = _Canvas(figure.key)
     height = _draw(canvas, figure.chart)
     key = escape(figure.key, quote=True)
@@ -88,12 +87,14 @@ def _text(text: str) -> str:
 
 
 def _width(text: str) -> float:
-    """What a text takes, at most, in units of the drawing."""
-    return sum(CAPITAL if letter.isupper() or letter in "@%" else LETTER for letter in text)
+    """Return the maximum width of a text, in units of the view box."""
+    return sum(
+        CAPITAL_WIDTH if letter.isupper() or letter in "@%" else LETTER_WIDTH for letter in text
+    )
 
 
 def _n(value: float) -> str:
-    """A coordinate, short."""
+    """Format a coordinate."""
     return f"{value:.1f}".rstrip("0").rstrip(".")
 
 
@@ -109,19 +110,20 @@ _HATCHES: Final = {
     6: "M3 0V6",
     7: "M0 3H6M3 0V6",
 }
-"""What is drawn over each colour of the palette, in a square of six: two colours are told apart
-by it where they look the same. The first and the third are bare, and never neighbours but as
-dark and light."""
+"""Path drawn over each colour in a 6 × 6 square, to distinguish colours that look alike. Colours
+0 and 2 have none: where they are adjacent, one is dark and one light."""
 
 
 class _Canvas:
+    """Collects the elements and fill patterns of one drawing."""
+
     def __init__(self, key: str) -> None:
         self.key = key
         self.parts: list[str] = []
         self.used: set[int] = set()
 
     def fill(self, colour: int) -> str:
-        """The paint of a colour: with its pattern, if it has one."""
+        """Return the fill of a colour, with its pattern if any."""
         if not _HATCHES[colour]:
             return f"var(--c{colour})"
         self.used.add(colour)
@@ -131,13 +133,13 @@ class _Canvas:
         if not self.used:
             return ""
         key = escape(self.key, quote=True)
-        drawn = "".join(
-            f'<pattern id="{key}-p{each}" width="6" height="6" patternUnits="userSpaceOnUse">'
-            f'<rect width="6" height="6" fill="var(--c{each})"/>'
-            f'<path d="{_HATCHES[each]}" class="hatch"/></pattern>'
-            for each in sorted(self.used)
+        patterns = "".join(
+            f'<pattern id="{key}-p{tick}" width="6" height="6" patternUnits="userSpaceOnUse">'
+            f'<rect width="6" height="6" fill="var(--c{tick})"/>'
+            f'<path d="{_HATCHES[tick]}" class="hatch"/></pattern>'
+            for tick in sorted(self.used)
         )
-        return f"<defs>{drawn}</defs>"
+        return f"<defs>{patterns}</defs>"
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
         self.parts.append(
@@ -162,13 +164,13 @@ class _Canvas:
         )
 
     def legend(self, bands: Sequence[BandSeries], left: float) -> float:
-        """Names of the bands, in as many lines as they need; the height taken."""
-        x, y = left, LINE - 4.0
+        """Draw the names of the bands; return the height of the lines needed."""
+        x, y = left, LINE_HEIGHT - 4.0
         for band in bands:
-            name = clip(plain(band.name), NAME)
+            name = clip(plain(band.name), MAX_NAME_LENGTH)
             width = 18 + _width(name) + 14
             if x > left and x + width > WIDTH - RIGHT:
-                x, y = left, y + LINE
+                x, y = left, y + LINE_HEIGHT
             self.rect(x, y - 10, 12, 12, self.fill(band.colour))
             self.text(x + 18, y, name)
             x += width
@@ -178,11 +180,11 @@ class _Canvas:
 # --- axes ---------------------------------------------------------------------------------------
 
 
-def nice_ticks(most: float, about: int = TICKS, whole: bool = False) -> list[float]:
-    """Round values from 0 to the first one that is not below ``most``; ``whole``: counts."""
-    if most < NOTHING:
+def nice_ticks(highest: float, about: int = VALUE_TICKS, whole: bool = False) -> list[float]:
+    """Return round values from 0 to at least ``highest``; ``whole``: integers only."""
+    if highest < EPSILON:
         return [0.0, 1.0]
-    rough = most / about
+    rough = highest / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(
         power * m
@@ -191,12 +193,12 @@ def nice_ticks(most: float, about: int = TICKS, whole: bool = False) -> list[flo
     )
     if whole:
         step = max(1.0, float(math.ceil(step)))
-    steps = math.ceil(most / step - 1e-9)
+    steps = math.ceil(highest / step - 1e-9)
     return [round(n * step, 12) for n in range(steps + 1)]
 
 
 def tick_text(value: float, step: float) -> str:
-    """A tick's value with the decimals that its step needs."""
+    """Format the value of a tick with the decimals that ``step`` needs."""
     decimals = 0
     while decimals < 6 and abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
         decimals += 1
@@ -212,13 +214,13 @@ _STEPS: Final = (
 )
 
 
-def time_ticks(first: datetime, last: datetime, most: int = TIME_TICKS) -> list[datetime]:
-    """Round moments between two: the finest step that gives no more than ``most``."""
+def time_ticks(first: datetime, last: datetime, max_ticks: int = TIME_TICKS) -> list[datetime]:
+    """Return round times in a range, with the finest step for at most ``max_ticks``."""
     for name, n in _STEPS:
-        if (last - first).total_seconds() / (_SECONDS[name] * n) > most:
+        if (last - first).total_seconds() / (_SECONDS[name] * n) > max_ticks:
             continue
-        ticks = [tick for tick in _moments(first, last, name, n) if first <= tick <= last]
-        if len(ticks) <= most:
+        ticks = [tick for tick in _round_times(first, last, name, n) if first <= tick <= last]
+        if len(ticks) <= max_ticks:
             return ticks
     return [first, last]
 
@@ -230,39 +232,39 @@ _SECONDS: Final = {
     "month": 28 * 86400,
     "year": 365 * 86400,
 }
-"""The least that a unit lasts."""
+"""Minimum length of each unit."""
 
 
-def _moments(first: datetime, last: datetime, name: str, n: int) -> Iterable[datetime]:
+def _round_times(first: datetime, last: datetime, name: str, n: int) -> Iterable[datetime]:
     midnight = datetime(first.year, first.month, first.day)
     if name in ("month", "year"):
         months = n * (12 if name == "year" else 1)
-        at = first.year * 12 + (first.month - 1)
-        at -= at % months
-        while at // 12 <= last.year:
-            yield datetime(at // 12, at % 12 + 1, 1)
-            at += months
+        month = first.year * 12 + (first.month - 1)
+        month -= month % months
+        while month // 12 <= last.year:
+            yield datetime(month // 12, month % 12 + 1, 1)
+            month += months
         return
     step = timedelta(seconds=_SECONDS[name] * n)
-    # Weeks from Monday, like everywhere in the report.
+    # Weeks start on Monday, as everywhere in the report.
     tick = midnight - timedelta(days=midnight.weekday()) if n in (7, 14) else midnight
     while tick <= last:
         yield tick
         tick += step
 
 
-def _tick_name(tick: datetime, ticks: Sequence[datetime]) -> str:
-    if any(each.hour or each.minute for each in ticks):
+def _tick_label(tick: datetime, ticks: Sequence[datetime]) -> str:
+    if any(tick.hour or tick.minute for tick in ticks):
         return f"{tick:%H:%M}"
     month = MONTHS[tick.month - 1][:3]
-    if len(ticks) > 1 and all(each.day == 1 for each in ticks):
-        return f"{month}" if any(each.month != ticks[0].month for each in ticks) else ""
+    if len(ticks) > 1 and all(tick.day == 1 for tick in ticks):
+        return f"{month}" if any(tick.month != ticks[0].month for tick in ticks) else ""
     return f"{tick.day} {month}"
 
 
 @frozen
 class _Plot:
-    """Where values over time are drawn."""
+    """The plot area of a chart over time, with the scales of its axes."""
 
     left: float
     top: float
@@ -270,7 +272,7 @@ class _Plot:
     bottom: float
     first: datetime
     last: datetime
-    most: float
+    highest: float
 
     def x(self, moment: datetime) -> float:
         span = (self.last - self.first).total_seconds() or 1.0
@@ -278,19 +280,19 @@ class _Plot:
         return self.left + min(1.0, max(0.0, share)) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        return self.bottom - value / self.most * (self.bottom - self.top)
+        return self.bottom - value / self.highest * (self.bottom - self.top)
 
 
 def _plot(
     canvas: _Canvas,
     moments: tuple[datetime, datetime],
-    most: float,
+    highest: float,
     unit: str,
     top: float,
     right: float,
 ) -> _Plot:
-    """Both axes."""
-    ticks = nice_ticks(most, whole=unit.startswith("epochs"))
+    """Draw both axes."""
+    ticks = nice_ticks(highest, whole=unit.startswith("epochs"))
     step = ticks[1] - ticks[0]
     names = [tick_text(tick, step) for tick in ticks]
     left = 30 + max(map(_width, names))
@@ -310,21 +312,21 @@ def _plot(
 
 def _time_axis(canvas: _Canvas, plot: _Plot) -> None:
     ticks = time_ticks(plot.first, plot.last)
-    under = ""
+    shown_context = ""
     for tick in ticks:
         x = plot.x(tick)
         canvas.line(x, plot.bottom, x, plot.bottom + 5, "axis")
-        name = _tick_name(tick, ticks) or str(tick.year)
-        canvas.text(_inside(x, name), plot.bottom + 18, name, "middle")
-        hours = any(each.hour or each.minute for each in ticks)
+        name = _tick_label(tick, ticks) or str(tick.year)
+        canvas.text(_clamp_centre(x, name), plot.bottom + 18, name, "middle")
+        hours = any(tick.hour or tick.minute for tick in ticks)
         context = f"{tick:%Y-%m-%d}" if hours else str(tick.year)
-        if context != under:
-            canvas.text(_inside(x, context), plot.bottom + 32, context, "middle", "faint")
-            under = context
+        if context != shown_context:
+            canvas.text(_clamp_centre(x, context), plot.bottom + 32, context, "middle", "faint")
+            shown_context = context
 
 
-def _inside(x: float, text: str) -> float:
-    """The middle of a text as near to ``x`` as the drawing has room for it."""
+def _clamp_centre(x: float, text: str) -> float:
+    """Return the centre for a text, as near to ``x`` as it fits in the drawing."""
     half = _width(text) / 2
     return min(max(x, half), WIDTH - half)
 
@@ -332,18 +334,19 @@ def _inside(x: float, text: str) -> float:
 # --- charts over time ---------------------------------------------------------------------------
 
 AXIS_HEIGHT: Final = 40
-"""Below a plot over time: ticks, and the year under them."""
+"""Height below a plot over time, for tick labels and the year."""
 
 
 def _lines(canvas: _Canvas, chart: LineChart) -> float:
     ends = [band.values[-1] for band in chart.bands]
-    most = sum(ends) if chart.stacked else max(max(band.values) for band in chart.bands)
+    highest = sum(ends) if chart.stacked else max(max(band.values) for band in chart.bands)
     labels = [
-        f"{_end(value, most)} {band.name}" for band, value in zip(chart.bands, ends, strict=True)
+        f"{_end_value(value, highest)} {band.name}"
+        for band, value in zip(chart.bands, ends, strict=True)
     ]
     right = WIDTH - 26 - max(map(_width, labels))
     moments = chart.moments[0], chart.moments[-1]
-    plot = _plot(canvas, moments, most, chart.unit, TOP, right)
+    plot = _plot(canvas, moments, highest, chart.unit, TOP, right)
     floor = [0.0] * len(chart.moments)
     marks: list[tuple[float, str, int]] = []
     for band, label in zip(chart.bands, labels, strict=True):
@@ -353,22 +356,22 @@ def _lines(canvas: _Canvas, chart: LineChart) -> float:
             marks.append((plot.y((floor[-1] + above[-1]) / 2), label, band.colour))
             floor = above
         else:
-            _steps(canvas, plot, chart.moments, band)
+            _step_line(canvas, plot, chart.moments, band)
             marks.append((plot.y(band.values[-1]), label, band.colour))
-    for y, label, colour in _apart(marks, plot):
+    for y, label, colour in _spread_labels(marks, plot):
         canvas.rect(right + 6, y - 5, 10, 10, canvas.fill(colour))
         canvas.text(right + 20, y + 4, label)
     return plot.bottom + AXIS_HEIGHT
 
 
-def _end(value: float, most: float) -> str:
-    """A value at the end of its line: three digits or so of the largest."""
+def _end_value(value: float, highest: float) -> str:
+    """Format the value at the end of a line, with about three digits of ``highest``."""
     if value == round(value):
         return tick_text(value, 1)
-    return hours(value, 0 if most >= 100 else 1 if most >= 10 else 2 if most >= 1 else 4)
+    return hours(value, 0 if highest >= 100 else 1 if highest >= 10 else 2 if highest >= 1 else 4)
 
 
-def _steps(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: BandSeries) -> None:
+def _step_line(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: BandSeries) -> None:
     d = f"M{_n(plot.x(moments[0]))} {_n(plot.y(band.values[0]))}"
     for moment, value in zip(moments[1:], band.values[1:], strict=True):
         d += f"H{_n(plot.x(moment))}V{_n(plot.y(value))}"
@@ -383,37 +386,39 @@ def _area(
     high: Sequence[float],
     colour: int,
 ) -> None:
-    def at(moment: datetime, value: float) -> str:
+    def point(moment: datetime, value: float) -> str:
         return f"{_n(plot.x(moment))} {_n(plot.y(value))}"
 
-    up = [at(moment, value) for moment, value in zip(moments, high, strict=True)]
-    back = [at(moment, value) for moment, value in zip(moments, low, strict=True)]
+    up = [point(moment, value) for moment, value in zip(moments, high, strict=True)]
+    back = [point(moment, value) for moment, value in zip(moments, low, strict=True)]
     canvas.path(f"M{'L'.join(up)}L{'L'.join(reversed(back))}Z", "area", canvas.fill(colour))
     canvas.path(f"M{'L'.join(up)}", "edge", stroke=colour)
 
 
-def _apart(marks: list[tuple[float, str, int]], plot: _Plot) -> list[tuple[float, str, int]]:
-    """Labels moved up until no two overlap; they stay in the order of their lines."""
-    placed: list[tuple[float, str, int]] = []
+def _spread_labels(
+    marks: list[tuple[float, str, int]], plot: _Plot
+) -> list[tuple[float, str, int]]:
+    """Move labels up until none overlap, in the order of their lines."""
+    separated: list[tuple[float, str, int]] = []
     for y, label, colour in sorted(marks, reverse=True):
-        below = placed[-1][0] if placed else plot.bottom + LEAST_GAP
-        placed.append((min(y, below - LEAST_GAP), label, colour))
-    return placed
+        below = separated[-1][0] if separated else plot.bottom + MIN_LABEL_GAP
+        separated.append((min(y, below - MIN_LABEL_GAP), label, colour))
+    return separated
 
 
 def _bars(canvas: _Canvas, chart: BarChart) -> float:
-    told = any(band.name not in chart.unit for band in chart.bands)
-    top = TOP + (canvas.legend(chart.bands, 36) if told else 0.0)
+    has_legend = any(band.name not in chart.unit for band in chart.bands)
+    top = TOP + (canvas.legend(chart.bands, 36) if has_legend else 0.0)
     n = len(chart.edges) - 1
-    most = max(sum(band.values[at] for band in chart.bands) for at in range(n))
+    highest = max(sum(band.values[index] for band in chart.bands) for index in range(n))
     moments = chart.edges[0], chart.edges[-1]
-    plot = _plot(canvas, moments, most, chart.unit, top, WIDTH - RIGHT)
-    for at in range(n):
-        x1, x2 = plot.x(chart.edges[at]), plot.x(chart.edges[at + 1])
+    plot = _plot(canvas, moments, highest, chart.unit, top, WIDTH - RIGHT)
+    for index in range(n):
+        x1, x2 = plot.x(chart.edges[index]), plot.x(chart.edges[index + 1])
         gap = min(2.0, (x2 - x1) * 0.15)
         floor = 0.0
         for band in chart.bands:
-            value = band.values[at]
+            value = band.values[index]
             if value > 0:
                 y = plot.y(floor + value)
                 height = plot.y(floor) - y
@@ -425,41 +430,41 @@ def _bars(canvas: _Canvas, chart: BarChart) -> float:
 # --- boxes and levels ---------------------------------------------------------------------------
 
 
-def _unit(most: float) -> tuple[float, str]:
-    """Seconds of the unit that durations up to ``most`` are told in, and its name."""
-    if most < 180:
+def _duration_unit(highest: float) -> tuple[float, str]:
+    """Return the unit for durations up to ``highest``: its seconds and name."""
+    if highest < 180:
         return 1.0, "seconds"
-    return (60.0, "minutes") if most < 3 * 3600 else (3600.0, "hours")
+    return (60.0, "minutes") if highest < 3 * 3600 else (3600.0, "hours")
 
 
 def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
     boxes = [box for _, group in chart.groups for _, box in group]
-    names = [clip(plain(name), NAME) for _, group in chart.groups for name, _ in group]
-    seconds, unit = _unit(max(max(box.high, *box.beyond, box.high) for box in boxes))
-    most = max(max(box.high, *box.beyond, box.high) for box in boxes) / seconds
-    ticks = nice_ticks(most, 6)
+    names = [clip(plain(name), MAX_NAME_LENGTH) for _, group in chart.groups for name, _ in group]
+    seconds, unit = _duration_unit(max(max(box.high, *box.beyond, box.high) for box in boxes))
+    highest = max(max(box.high, *box.beyond, box.high) for box in boxes) / seconds
+    ticks = nice_ticks(highest, 6)
     heads = [head for head, _ in chart.groups]
     left = 16 + max(map(_width, (*names, *heads)))
     right = WIDTH - 56
-    height = sum(LINE + 10 + BOX_ROW * len(group) for _, group in chart.groups)
+    height = sum(LINE_HEIGHT + 10 + BOX_ROW_HEIGHT * len(group) for _, group in chart.groups)
 
     def x(value: float) -> float:
         return left + value / seconds / ticks[-1] * (right - left)
 
     for tick in ticks:
-        at = left + tick / ticks[-1] * (right - left)
-        canvas.line(at, TOP, at, TOP + height, "grid" if tick else "axis")
-        canvas.text(at, TOP + height + 16, tick_text(tick, ticks[1]), "middle")
+        tick_x = left + tick / ticks[-1] * (right - left)
+        canvas.line(tick_x, TOP, tick_x, TOP + height, "grid" if tick else "axis")
+        canvas.text(tick_x, TOP + height + 16, tick_text(tick, ticks[1]), "middle")
     canvas.text((left + right) / 2, TOP + height + 34, unit, "middle")
     y = float(TOP)
     for number, (head, group) in enumerate(chart.groups):
-        y += LINE
+        y += LINE_HEIGHT
         canvas.text(left - 8, y, head, "end", "head")
         canvas.text(right + 10, y, "n", "start", "faint")
         y += 10
         for name, box in group:
-            middle = y + BOX_ROW / 2 - 4
-            canvas.text(left - 8, middle + 4, clip(plain(name), NAME), "end")
+            middle = y + BOX_ROW_HEIGHT / 2 - 4
+            canvas.text(left - 8, middle + 4, clip(plain(name), MAX_NAME_LENGTH), "end")
             ends = (x(box.low), x(box.first), x(box.median), x(box.third), x(box.high))
             _box(canvas, middle, ends, 0 if number == 0 else 1)
             for value in box.beyond:
@@ -467,7 +472,7 @@ def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
                     f'<circle cx="{_n(x(value))}" cy="{_n(middle)}" r="2.6" class="beyond"/>'
                 )
             canvas.text(right + 10, middle + 4, f"{box.n}", "start")
-            y += BOX_ROW
+            y += BOX_ROW_HEIGHT
     return TOP + height + 44
 
 
@@ -485,18 +490,18 @@ def _box(canvas: _Canvas, y: float, ends: tuple[float, ...], colour: int) -> Non
 
 
 def _levels(canvas: _Canvas, chart: LevelChart) -> float:
-    names = [clip(plain(name), NAME + 6) for name, _ in chart.bars]
-    most = max(max(value for _, value in chart.bars), NOTHING)
+    names = [clip(plain(name), MAX_NAME_LENGTH + 6) for name, _ in chart.bars]
+    highest = max(max(value for _, value in chart.bars), EPSILON)
     left = 16 + max(map(_width, names))
-    told = [_end(value, most) for _, value in chart.bars]
-    right = WIDTH - 16 - max(map(_width, told))
+    values = [_end_value(value, highest) for _, value in chart.bars]
+    right = WIDTH - 16 - max(map(_width, values))
     y = float(TOP)
-    for name, value, (_, amount) in zip(names, told, chart.bars, strict=True):
-        width = amount / most * (right - left)
+    for name, value, (_, amount) in zip(names, values, chart.bars, strict=True):
+        width = amount / highest * (right - left)
         canvas.text(left - 8, y + 12, name, "end")
         canvas.rect(left, y, max(1.0, width), 15, canvas.fill(chart.colour))
         canvas.text(left + max(1.0, width) + 6, y + 12, value)
-        y += LEVEL_ROW
+        y += LEVEL_ROW_HEIGHT
     canvas.line(left, TOP - 4, left, y - 4, "axis")
     canvas.text((left + right) / 2, y + 12, chart.unit, "middle")
     return y + 22

@@ -1,4 +1,4 @@
-"""A report as plain values, for JSON: the tables' raw numbers, rows as objects."""
+"""Converts a report to JSON values: raw numbers, with rows as objects."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from metlmon.report.document import (
 )
 
 DIGITS: Final = {ValueKind.HOURS: 6, ValueKind.SHARE: 6, ValueKind.SECONDS: 3}
-"""Decimals: a millionth of an hour is below the second that stamps resolve."""
+"""Decimals: a millionth of an hour is below the resolution of time stamps, a second."""
 
 
 def tables(report: Report) -> dict[str, Any]:
-    """Each table's rows by its key, with ``total`` beside them; facts as one object."""
-    out: dict[str, Any] = {}
+    """Return rows and ``total`` of each table by its key; facts as one object."""
+    result: dict[str, Any] = {}
     for block in report.blocks():
         if isinstance(block, Facts):
-            out[block.key] = {fact.key: _value(fact.kind, fact.value) for fact in block.facts}
+            result[block.key] = {fact.key: _value(fact.kind, fact.value) for fact in block.facts}
         elif not isinstance(block, ReportFigure):
-            out[block.key] = {
+            result[block.key] = {
                 "rows": _rows(block),
                 "total": _row(block.columns, block.total) if block.total else None,
             }
-    return out
+    return result
 
 
 def _rows(table: ReportTable) -> list[dict[str, Any]]:
-    """Rows; those that are parts of one are its ``parts``."""
+    """Return the rows, with part rows as ``parts`` of the row above them."""
     rows: list[dict[str, Any]] = []
     for row in table.rows:
         if row.part:

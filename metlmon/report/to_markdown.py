@@ -1,4 +1,4 @@
-"""A report as Markdown, for a paper or a wiki: pipe tables, figures as a line of blocks."""
+"""Formats a report as Markdown: pipe tables, and figures as sparklines."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from metlmon.report.values import format_value, visible
 _MARKUP: Final = re.compile(
     r"([\\`*_{}\[\]<>#|~&$]|(?<=[A-Za-z]):(?=\S)|(?<=\bwww)\.)", re.IGNORECASE
 )
-"""What means something to Markdown; also what makes an address of the web a link by itself."""
+"""Markdown's special characters, and those that make a web address a link."""
 
-_TALL: Final = "▁▂▃▄▅▆▇█"
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 SPARKS: Final = 60
-"""Blocks in a line: longer series are told in so many steps."""
+"""Maximum length of a sparkline; longer series are reduced to it."""
 
 MARK: Final = "[//]: # (metlmon report)"
-"""The first line, a link definition that no page shows: tells a report from other files."""
+"""The first line, an invisible link definition that identifies the file as a report."""
 
 
 def document(report: Report) -> str:
-    """The whole text."""
+    """Return the Markdown document."""
     return "\n".join(_document(report)).rstrip() + "\n"
 
 
@@ -63,7 +63,7 @@ def _document(report: Report) -> Iterable[str]:
 
 
 def _text(text: str) -> str:
-    """Foreign text that no Markdown, and no HTML in it, is read from."""
+    """Escape untrusted text for Markdown and HTML."""
     return _MARKUP.sub(r"\\\1", visible(text))
 
 
@@ -122,10 +122,13 @@ def _facts(report: Report, facts: Facts) -> Iterable[str]:
 
 
 def _figure(report: Report, figure: ReportFigure) -> Iterable[str]:
-    """In words, and over time as blocks; boxes and causes are in the tables."""
+    """Yield caption and summary, and a sparkline of values over time.
+
+    The data of box plots and causes are in the tables.
+    """
     caption = _text(figure.caption).rstrip(".")
-    told_of = f"**{caption}.**{_ref(report, figure.note)} {_text(figure.summary)}"
-    yield from (told_of, "")
+    text = f"**{caption}.**{_ref(report, figure.note)} {_text(figure.summary)}"
+    yield from (text, "")
     if isinstance(figure.chart, BarChart):
         moments = figure.chart.edges
         values = _summed(figure.chart.bands)
@@ -134,7 +137,7 @@ def _figure(report: Report, figure: ReportFigure) -> Iterable[str]:
         values = _summed(figure.chart.bands)
     else:
         return
-    # A bar ends where the next would begin.
+    # A bar ends where the next one would begin.
     last = moments[-1] - timedelta(microseconds=1)
     yield from (f"`{sparks(values)}` {moments[0]:%Y-%m-%d} to {last:%Y-%m-%d}", "")
 
@@ -144,11 +147,11 @@ def _summed(bands: Sequence[BandSeries]) -> list[float]:
 
 
 def sparks(values: Sequence[float]) -> str:
-    """Values as blocks, the largest the tallest; of a long series the largest of each step."""
+    """Format values as a sparkline; a long series by the maxima of its parts."""
     steps = min(SPARKS, len(values))
-    cuts = [at * len(values) // steps for at in range(steps + 1)]
-    kept = [max(values[a:b]) for a, b in pairwise(cuts)]
-    most = max(kept)
-    if most <= 0:
-        return _TALL[0] * len(kept)
-    return "".join(_TALL[min(7, int(value / most * 7.999))] for value in kept)
+    cuts = [step * len(values) // steps for step in range(steps + 1)]
+    maxima = [max(values[a:b]) for a, b in pairwise(cuts)]
+    highest = max(maxima)
+    if highest <= 0:
+        return _BLOCKS[0] * len(maxima)
+    return "".join(_BLOCKS[min(7, int(value / highest * 7.999))] for value in maxima)

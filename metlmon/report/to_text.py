@@ -1,4 +1,4 @@
-"""A report as lines of plain characters, fitted to a terminal's width."""
+"""Formats a report as plain text for the width of a terminal."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from metlmon.report.document import (
 from metlmon.report.values import format_value, visible
 from metlmon.text.formatting import clip
 
-GAP: Final = 2
+COLUMN_GAP: Final = 2
 
-NAME: Final = 48
-"""Characters of a name or reason where there is room."""
+MAX_NAME_WIDTH: Final = 48
+"""Maximum width of a name or reason."""
 
-SHRUNK: Final = 14
-"""Characters that it is cut to before columns are left out, and where there is none."""
+MIN_NAME_WIDTH: Final = 14
+"""Width to which names are clipped before columns are omitted."""
 
-PROSE: Final = 100
-"""Sentences are broken at this column however wide the terminal is."""
+PROSE_WIDTH: Final = 100
+"""Maximum width of sentences, even on a wider terminal."""
 
 
 def lines(report: Report, width: int, ascii: bool = False) -> Iterable[str]:
-    """The report but its figures and definitions, for ``width`` columns."""
+    """Yield the lines of a report without its figures and definitions."""
     yield from _prose(report.title, width, ascii)
     yield from _prose(report.headline, width, ascii)
     for name, value in report.lead:
@@ -61,7 +61,7 @@ def _plain(text: str, ascii: bool) -> str:
 
 
 def _prose(text: str, width: int, ascii: bool) -> Iterable[str]:
-    return wrap(_plain(text, ascii), min(width, PROSE), break_on_hyphens=False)
+    return wrap(_plain(text, ascii), min(width, PROSE_WIDTH), break_on_hyphens=False)
 
 
 def _facts(report: Report, facts: Facts, width: int, ascii: bool) -> Iterable[str]:
@@ -87,21 +87,25 @@ def _table(report: Report, table: ReportTable, width: int, ascii: bool) -> Itera
     heads = [_head(column, ascii) for column in table.columns]
     cells = [
         [
-            _cell(report, column, value, row.part and at == 1, ascii)
-            for at, (column, value) in enumerate(zip(table.columns, row.cells, strict=True))
+            _cell(report, column, value, row.part and index == 1, ascii)
+            for index, (column, value) in enumerate(zip(table.columns, row.cells, strict=True))
         ]
         for row in rows
     ]
-    kept, widths = _fitting(table.columns, [heads, *cells], width)
-    rule = ("-" if ascii else "─") * (sum(widths[at] for at in kept) + GAP * (len(kept) - 1))
-    yield _line(table.columns, heads, kept, widths, width, ascii)
+    visible_columns, widths = _fit_columns(table.columns, [heads, *cells], width)
+    rule = ("-" if ascii else "─") * (
+        sum(widths[index] for index in visible_columns) + COLUMN_GAP * (len(visible_columns) - 1)
+    )
+    yield _line(table.columns, heads, visible_columns, widths, width, ascii)
     yield rule[:width]
     for row, texts in zip(rows, cells, strict=True):
         if row is table.total:
             yield rule[:width]
-        yield _line(table.columns, texts, kept, widths, width, ascii)
-    if len(kept) < len(table.columns):
-        left_out = ", ".join(heads[at] for at in range(len(heads)) if at not in kept)
+        yield _line(table.columns, texts, visible_columns, widths, width, ascii)
+    if len(visible_columns) < len(table.columns):
+        left_out = ", ".join(
+            heads[index] for index in range(len(heads)) if index not in visible_columns
+        )
         yield from _prose(f"No room for: {left_out}.", width, ascii)
     if table.remark:
         yield from _prose(table.remark, width, ascii)
@@ -116,50 +120,64 @@ def _head(column: ReportColumn, ascii: bool) -> str:
 def _cell(report: Report, column: ReportColumn, value: Raw, part: bool, ascii: bool) -> str:
     text = format_value(column.kind, value, report.hours_digits, ascii)
     if column.kind is ValueKind.TEXT:
-        text = clip(text, NAME, ascii)
+        text = clip(text, MAX_NAME_WIDTH, ascii)
     return f"  {text}" if part else text
 
 
-def _fitting(
-    columns: Sequence[ReportColumn], lines: Sequence[Sequence[str]], room: int
+def _fit_columns(
+    columns: Sequence[ReportColumn], lines: Sequence[Sequence[str]], width: int
 ) -> tuple[list[int], list[int]]:
-    """Which columns are kept, and how wide each is: columns go until the others fit with their
-    names cut short; then names have what room is left."""
-    natural = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-    kept = list(range(len(columns)))
+    """Return the indices of the visible columns, and the width of every column.
 
-    names = [at for at in kept if columns[at].kind is ValueKind.TEXT]
-    widths = [min(width, SHRUNK) if at in names else width for at, width in enumerate(natural)]
+    Columns are omitted until the others fit with clipped names; names get the remaining width.
+    """
+    natural_widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    visible_columns = list(range(len(columns)))
 
-    def over() -> int:
-        return sum(widths[at] for at in kept) + GAP * (len(kept) - 1) - room
+    names = [index for index in visible_columns if columns[index].kind is ValueKind.TEXT]
+    widths = [
+        min(size, MIN_NAME_WIDTH) if index in names else size
+        for index, size in enumerate(natural_widths)
+    ]
 
-    for at in sorted((at for at in kept if columns[at].drop), key=lambda at: -columns[at].drop):
-        if over() <= 0:
+    def excess() -> int:
+        return (
+            sum(widths[index] for index in visible_columns)
+            + COLUMN_GAP * (len(visible_columns) - 1)
+            - width
+        )
+
+    for index in sorted(
+        (index for index in visible_columns if columns[index].drop),
+        key=lambda index: -columns[index].drop,
+    ):
+        if excess() <= 0:
             break
-        kept.remove(at)
-    # What went before a wide one may have room again without it.
-    for at in sorted(set(range(len(columns))) - set(kept), key=lambda at: columns[at].drop):
-        if widths[at] + GAP <= -over():
-            kept = sorted([*kept, at])
-    while over() > 0 and len(kept) > 2:
-        del kept[-2]
-    for at in (at for at in names if at in kept):
-        widths[at] = min(natural[at], widths[at] + max(0, -over()))
-    return kept, widths
+        visible_columns.remove(index)
+    # Columns omitted before a wide one may fit again without it.
+    for index in sorted(
+        set(range(len(columns))) - set(visible_columns), key=lambda index: columns[index].drop
+    ):
+        if widths[index] + COLUMN_GAP <= -excess():
+            visible_columns = sorted([*visible_columns, index])
+    while excess() > 0 and len(visible_columns) > 2:
+        del visible_columns[-2]
+    for index in (index for index in names if index in visible_columns):
+        widths[index] = min(natural_widths[index], widths[index] + max(0, -excess()))
+    return visible_columns, widths
 
 
 def _line(
     columns: Sequence[ReportColumn],
     texts: Sequence[str],
-    kept: Sequence[int],
+    visible_columns: Sequence[int],
     widths: Sequence[int],
-    room: int,
+    width: int,
     ascii: bool,
 ) -> str:
     cells = []
-    for at in kept:
-        text = clip(texts[at], widths[at], ascii)
-        left = columns[at].kind is ValueKind.TEXT
-        cells.append(f"{text:<{widths[at]}}" if left else f"{text:>{widths[at]}}")
-    return clip((" " * GAP).join(cells).rstrip(), room, ascii)
+    for index in visible_columns:
+        text = clip(texts[index], widths[index], ascii)
+        left = columns[index].kind is ValueKind.TEXT
+        cells.append(f"{text:<{widths[index]}}" if left else f"{text:>{widths[index]}}")
+    return clip((" " * COLUMN_GAP).join(cells).rstrip(), width, ascii)

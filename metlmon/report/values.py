@@ -1,4 +1,4 @@
-"""How a report's values are written: the same in HTML, in Markdown and on the terminal."""
+"""Formats a report's values, alike for HTML, Markdown and the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metlmon.report.document import Raw, ValueKind
 from metlmon.text.formatting import THIN, duration, number, plain, size, unknown
 
 TEXT_LIMIT: Final = 300
-"""Characters of a name or reason: ``--json`` has it whole."""
+"""Maximum length of a name or reason; ``--json`` has the full text."""
 
 _WITHIN_NUMBERS: Final = re.compile(rf"(?<=\d){THIN}(?=\d)")
 
@@ -17,8 +17,10 @@ NOT_KNOWN: Final = "not known"
 
 
 def format_value(kind: ValueKind, value: Raw, digits: int = 2, ascii: bool = False) -> str:
-    """One value. ``digits``: decimals of hours. A dash for what is not known, words where it is
-    a name that is not."""
+    """Format one value; ``digits``: decimals of hours.
+
+    An unknown number is a dash, an unknown name is NOT_KNOWN.
+    """
     if value == "":
         return ""
     if kind is ValueKind.TEXT:
@@ -37,15 +39,17 @@ def format_value(kind: ValueKind, value: Raw, digits: int = 2, ascii: bool = Fal
 
 
 def visible(text: str, ascii: bool = False) -> str:
-    """A sentence of the report on one line, with nothing in it that a reader would not see
-    (:func:`~metlmon.text.formatting.plain`); the blanks within its numbers stay narrow."""
+    """Return a sentence on one line, without invisible characters.
+
+    As :func:`~metlmon.text.formatting.plain`, but thin spaces within numbers are preserved.
+    """
     if ascii:
         text = _WITHIN_NUMBERS.sub(",", text).replace(THIN, " ")
     return THIN.join(plain(part, ascii=ascii) for part in text.split(THIN))
 
 
 def hours(value: float, digits: int = 2, ascii: bool = False) -> str:
-    """Hours with so many decimals; what would be rounded to nothing is less than the least."""
+    """Format hours with ``digits`` decimals; values that round to 0 as ``<0.01``."""
     if 0 < value < 0.5 * 10**-digits:
         return f"<{10**-digits:.{digits}f}"
     grouped = f"{value:,.{digits}f}" if value > 0 else "0"
@@ -53,18 +57,20 @@ def hours(value: float, digits: int = 2, ascii: bool = False) -> str:
 
 
 def percent(value: float | None, ascii: bool = False) -> str:
-    """A share of one, in per cent with one decimal; a dash of nothing. Never 0.0 % or 100.0 %
-    of what is neither."""
+    """Format a share of one in per cent with one decimal; None as a dash.
+
+    Values other than 0 and 1 are never formatted as 0.0 % or 100.0 %.
+    """
     if value is None:
         return unknown(ascii)
-    shown = f"{100 * value:.1f}"
-    if value > 0 and shown == "0.0":
-        shown = "<0.1"
-    elif value < 1 and shown == "100.0":
-        shown = ">99.9"
-    return f"{shown}{' ' if ascii else THIN}%"
+    text = f"{100 * value:.1f}"
+    if value > 0 and text == "0.0":
+        text = "<0.1"
+    elif value < 1 and text == "100.0":
+        text = ">99.9"
+    return f"{text}{' ' if ascii else THIN}%"
 
 
 def hours_digits(total: float) -> int:
-    """Decimals of all hours in a report of ``total`` GPU-hours: small ensembles need more."""
+    """Return the decimals of all hours in a report with ``total`` GPU-hours."""
     return 4 if total < 1 else 3 if total < 10 else 2 if total < 100_000 else 1
