@@ -1,5 +1,7 @@
-"""Following what DAGMan writes beside a DAG file: the small files anew when they change, the
-growing ones from where they were left."""
+"""Follows the files that DAGMan writes next to a DAG file.
+
+Small files are read again when they change, growing ones from the last offset.
+"""
 
 from __future__ import annotations
 
@@ -28,51 +30,53 @@ from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Changes, Ensemble
 
-LARGEST_SMALL_FILE: Final = 64 << 20
-"""Bytes: rescue, status and metrics files of a hundred thousand nodes are a tenth of this."""
+MAX_SMALL_FILE_BYTES: Final = 64 << 20
+"""Ten times the size of rescue, status and metrics files of 100,000 nodes."""
 
 
 class DagmanFiles:
-    """All files of one DAG's DAGMan. ``shared`` are jobstate logs that several DAGs name:
-    their lines do not say whose they are."""
+    """The DAGMan files of one DAG.
+
+    ``shared``: jobstate logs named by several DAGs, whose lines do not identify the DAG.
+    """
 
     def __init__(self, dag: Dag, shared: frozenset[str]) -> None:
         path = dag.workflow.path
         self.key = dag.key
-        self._folder = path.parent
+        self._directory = path.parent
         self._name = path.name
-        self._folders = DirectoryMtimes()
+        self._directory_mtimes = DirectoryMtimes()
         self._out = Follower(path.with_name(f"{path.name}.dagman.out"))
         self._out_state = OutState()
         jobstate = dag.workflow.jobstate_log
         named = jobstate is not None and jobstate not in shared
-        self._jobstate = Follower(self._beside(jobstate)) if jobstate and named else None
+        self._jobstate = Follower(self._locate(jobstate)) if jobstate and named else None
         self._jobstate_line = 1
         status = dag.workflow.node_status_file
-        self._named = (jobstate, status, jobstate in shared)
-        self._status = Follower(self._beside(status)) if status else None
+        self._file_names = (jobstate, status, jobstate in shared)
+        self._status = Follower(self._locate(status)) if status else None
         self._metrics = Follower(path.with_name(f"{path.name}.metrics"))
         self._condor_sub = Follower(path.with_name(f"{path.name}.condor.sub"))
         self._rescues: dict[str, tuple[int, int, int]] = {}
         self.problems: dict[str, list[Problem]] = {}
         self.faults = FileErrors()
         self.misjudged = False
-        """The DAG file has been changed so that what was heard would be understood otherwise."""
+        """The DAG file has changed so that earlier messages would be interpreted differently."""
 
     def fits(self, dag: Dag, shared: frozenset[str]) -> bool:
-        """Does the DAG file, written anew, still name the same files?"""
+        """Whether the rewritten DAG file names the same files."""
         jobstate, status = dag.workflow.jobstate_log, dag.workflow.node_status_file
-        return (jobstate, status, jobstate in shared) == self._named
+        return (jobstate, status, jobstate in shared) == self._file_names
 
-    def _beside(self, name: str) -> Path:
-        """As DAGMan would find it, else beside the DAG file: a copy has no other places."""
-        written = self._folder / name
-        there = call_with_timeout(os.path.exists, written)
-        return written if there else self._folder / Path(name).name
+    def _locate(self, name: str) -> Path:
+        """Return the path as DAGMan resolves it, else next to the DAG file, as in a copy."""
+        path = self._directory / name
+        exists = call_with_timeout(os.path.exists, path)
+        return path if exists else self._directory / Path(name).name
 
     @property
     def behind(self) -> int:
-        """Bytes of the growing files that are still to be read."""
+        """Unread bytes of the growing files."""
         return self._out.behind + (self._jobstate.behind if self._jobstate else 0)
 
     @property
@@ -80,19 +84,19 @@ class DagmanFiles:
         """Bytes of the growing files."""
         return self._out.size + (self._jobstate.size if self._jobstate else 0)
 
-    # --- being kept ---------------------------------------------------------------------
+    # --- cache --------------------------------------------------------------------------
 
     @property
     def growing(self) -> list[Follower]:
-        """The growing files that there may be."""
+        """The followers of the growing files."""
         return [self._out, *([self._jobstate] if self._jobstate is not None else [])]
 
     def standing(self) -> tuple[OutState, int, list[Problem]]:
-        """What must be known beside the files' offsets to read on in them."""
+        """Return the state needed, besides the offsets, to continue reading."""
         return self._out_state, self._jobstate_line, list(self.problems.get("jobstate", ()))
 
     def resume(self, out: OutState, line: int, problems: list[Problem]) -> None:
-        """Go on from there (:meth:`standing`)."""
+        """Continue from the state returned by :meth:`standing`."""
         self._out_state, self._jobstate_line = out, line
         if problems:
             self.problems["jobstate"] = problems
@@ -100,140 +104,144 @@ class DagmanFiles:
     # --- small files --------------------------------------------------------------------
 
     def look(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> Changes:
-        """Read the small files that changed, and see how far the growing ones have grown.
-        ``listed``: names that other DAGs found in their folders at this look."""
+        """Read the small files that changed, and check the growing ones.
+
+        ``listed``: names of rescue files by directory, shared by all DAGs of this check.
+        """
         dag, changed = ensemble.dags[self.key], False
         try:
-            self._look_for_named(dag)
+            self._relocate_missing(dag)
             names: Iterable[str] = self._rescues
-            if self._folders.changed([self._folder], time.time()):
+            if self._directory_mtimes.changed([self._directory], time.time()):
                 names = self._rescue_names(listed)
-            changed = self._look_rescues(names, dag)
-            changed |= self._look_small(self._status, self._take_status, dag)
-            changed |= self._look_small(self._metrics, self._take_metrics, dag)
-            changed |= self._look_small(self._condor_sub, self._take_condor_sub, dag)
-            halted = call_with_timeout(os.path.exists, self._folder / f"{self._name}.halt")
+            changed = self._check_rescues(names, dag)
+            changed |= self._check_small(self._status, self._set_status, dag)
+            changed |= self._check_small(self._metrics, self._set_metrics, dag)
+            changed |= self._check_small(self._condor_sub, self._set_condor_sub, dag)
+            halted = call_with_timeout(os.path.exists, self._directory / f"{self._name}.halt")
             changed |= halted != dag.halted
             dag.halted = halted
         except FsTimeout:
-            # All names are looked for again, when there is an answer.
-            self._folders = DirectoryMtimes()
-        forgotten = self._look_growing(dag)
+            # List all names again once the file system responds.
+            self._directory_mtimes = DirectoryMtimes()
+        restarted = self._check_growing(dag)
         changes = ensemble.facts_changed(self.key) if changed else Changes()
-        return changes | ensemble.words_forgotten(self.key) if forgotten else changes
+        return changes | ensemble.words_forgotten(self.key) if restarted else changes
 
-    def _look_for_named(self, dag: Dag) -> None:
-        """A file that the DAG file names may come later than the DAG, to either place."""
+    def _relocate_missing(self, dag: Dag) -> None:
+        """Locate again the named files that do not exist yet."""
         workflow = dag.workflow
         for follower, name in (
             (self._status, workflow.node_status_file),
             (self._jobstate, workflow.jobstate_log),
         ):
             if follower is not None and name and not follower.found:
-                follower.path = self._beside(name)
+                follower.path = self._locate(name)
 
-    def _look_growing(self, dag: Dag) -> bool:
-        """See how the growing files have grown; True when one of them began anew."""
-        forgotten = False
+    def _check_growing(self, dag: Dag) -> bool:
+        """Check the growing files; return whether one of them restarted."""
+        restarted = False
         out = self._out.look()
-        self._tell(self._out, out)
+        self._update_errors(self._out, out)
         if out.restarted:
             self._out_state = OutState()
             dag.forget_out()
-            forgotten = True
+            restarted = True
         if self._jobstate is not None:
             jobstate = self._jobstate.look()
-            self._tell(self._jobstate, jobstate)
+            self._update_errors(self._jobstate, jobstate)
             if jobstate.restarted:
                 self._jobstate_line = 1
                 self.problems["jobstate"] = []
                 dag.forget_jobstate()
-                forgotten = True
-        return forgotten
+                restarted = True
+        return restarted
 
-    def _tell(self, follower: Follower, look: FileCheck) -> None:
-        """What cannot be read is told, but not of a file that is not there yet."""
-        missing = look.gone and not follower.found
-        self.faults.take(follower.path.name, follower, None if missing else look.problem, look.gone)
+    def _update_errors(self, follower: Follower, check: FileCheck) -> None:
+        """Record a read error, except for a file that has not existed yet."""
+        missing = check.gone and not follower.found
+        self.faults.take(
+            follower.path.name, follower, None if missing else check.problem, check.gone
+        )
 
-    def _look_small(
-        self, follower: Follower | None, take: Callable[[Path, bytes, Dag], None], dag: Dag
+    def _check_small(
+        self, follower: Follower | None, apply: Callable[[Path, bytes, Dag], None], dag: Dag
     ) -> bool:
         if follower is None:
             return False
-        look = follower.look()
-        self._tell(follower, look)
-        if look.problem is not None or not (look.restarted or look.grew):
+        check = follower.look()
+        self._update_errors(follower, check)
+        if check.problem is not None or not (check.restarted or check.grew):
             return False
         try:
-            data = follower.read(0, LARGEST_SMALL_FILE)
+            data = follower.read(0, MAX_SMALL_FILE_BYTES)
         except OSError:
             return False
-        # Replaced by rename, or rewritten: always read whole; the offset only tells change.
+        # Replaced or rewritten: always read it whole; the offset is only used to detect changes.
         follower.consume(0)
-        take(follower.path, data, dag)
+        apply(follower.path, data, dag)
         return True
 
-    def _take_status(self, path: Path, data: bytes, dag: Dag) -> None:
+    def _set_status(self, path: Path, data: bytes, dag: Dag) -> None:
         status, problems = read_node_status(path, data)
         self.problems["status"] = problems
         if dag.status_file is not None and any(problem.kind == "torn-file" for problem in problems):
-            # It is being copied: what it said when it was whole is better than half of it.
+            # It is being copied: keep the last complete state.
             return
         if status is not None and self._is_ours(status.dag_files):
             dag.status_file = status
 
     def _is_ours(self, dag_files: tuple[str, ...]) -> bool:
-        """Two DAGs in one directory can name the same status file; it says whose it is."""
+        """Whether a status file, which several DAGs may share, is of this DAG."""
         return not dag_files or self._name in {Path(f).name for f in dag_files}
 
-    def _take_metrics(self, path: Path, data: bytes, dag: Dag) -> None:
+    def _set_metrics(self, path: Path, data: bytes, dag: Dag) -> None:
         metrics, problems = read_metrics(path, data)
         self.problems["metrics"] = problems
         if metrics is not None:
             dag.metrics_file = metrics
 
-    def _take_condor_sub(self, _: Path, data: bytes, dag: Dag) -> None:
+    def _set_condor_sub(self, _: Path, data: bytes, dag: Dag) -> None:
         dag.command_line = read_condor_sub(data)
 
     def _rescue_names(self, listed: dict[Path, list[str]]) -> Iterable[str]:
-        if self._folder not in listed:
-            # Fifty DAGs beside ten thousand files are no reason to list them fifty times.
+        if self._directory not in listed:
+            # List a directory once for all its DAGs.
             try:
-                names = call_with_timeout(os.listdir, self._folder)
+                names = call_with_timeout(os.listdir, self._directory)
             except OSError:
                 return self._rescues
-            listed[self._folder] = [name for name in names if ".rescue" in name]
-        names = listed[self._folder]
+            listed[self._directory] = [name for name in names if ".rescue" in name]
+        names = listed[self._directory]
         return [name for name in names if rescue_number(name, self._name) is not None]
 
-    def _look_rescues(self, names: Iterable[str], dag: Dag) -> bool:
-        found = {}
+    def _check_rescues(self, names: Iterable[str], dag: Dag) -> bool:
+        signatures = {}
         for name in sorted(names):
             try:
-                status = call_with_timeout(os.stat, self._folder / name)
+                status = call_with_timeout(os.stat, self._directory / name)
             except FileNotFoundError:
                 continue
             except OSError:
-                # Nobody says that it is not there any more: what it told stays.
+                # It may still exist: keep what was read from it.
                 return False
-            found[name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if found == self._rescues:
+            signatures[name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if signatures == self._rescues:
             return False
-        here: bool = call_with_timeout(os.path.isdir, self._folder)
-        if not (found or here):
+        directory_exists: bool = call_with_timeout(os.path.isdir, self._directory)
+        if not (signatures or directory_exists):
             return False
-        # All are read before anything is taken over: there may be no answer.
-        read = [_read_rescue(self._folder / name) for name in found]
-        self._rescues = found
-        dag.rescue_files = {each.number: each for each, _ in read if each is not None}
-        self.problems["rescue"] = [problem for _, problems in read for problem in problems]
+        # Read all before changing anything, since a read may time out.
+        results = [_read_rescue(self._directory / name) for name in signatures]
+        self._rescues = signatures
+        dag.rescue_files = {rescue.number: rescue for rescue, _ in results if rescue is not None}
+        self.problems["rescue"] = [problem for _, problems in results for problem in problems]
         return True
 
     # --- growing files ------------------------------------------------------------------
 
     def read_some(self, ensemble: Ensemble) -> Changes:
-        """Read on in the growing files, a chunk of each."""
+        """Read the next chunk of each growing file."""
         changes = self._read_out(ensemble)
         return changes | self._read_jobstate(ensemble)
 
@@ -241,19 +249,19 @@ class DagmanFiles:
         if not self._out.behind:
             return Changes()
         data = _next_chunk(self._out)
-        said, self._out_state, used = read_dagman_out(data, self._out_state)
-        _advance(self._out, used, len(data))
-        return ensemble.hear(self.key, said) if said else Changes()
+        messages, self._out_state, consumed = read_dagman_out(data, self._out_state)
+        _advance(self._out, consumed, len(data))
+        return ensemble.hear(self.key, messages) if messages else Changes()
 
     def _read_jobstate(self, ensemble: Ensemble) -> Changes:
         if self._jobstate is None or not self._jobstate.behind:
             return Changes()
         data = _next_chunk(self._jobstate)
-        entries, problems, used = read_jobstate(
+        entries, problems, consumed = read_jobstate(
             data, file=self._jobstate.path.name, line=self._jobstate_line
         )
-        _advance(self._jobstate, used, len(data))
-        self._jobstate_line += data.count(b"\n", 0, used)
+        _advance(self._jobstate, consumed, len(data))
+        self._jobstate_line += data.count(b"\n", 0, consumed)
         known = self.problems.setdefault("jobstate", [])
         known += problems[: NOTICES_PER_KIND - len(known)]
         return ensemble.read_jobstate(self.key, entries) if entries else Changes()
@@ -263,8 +271,8 @@ def _read_rescue(path: Path) -> tuple[Rescue | None, list[Problem]]:
     try:
         return read_rescue(path, read_regular(path))
     except OSError as error:
-        why = f"the rescue file cannot be read: {error.strerror or error}"
-        return None, [Problem("unreadable", path.name, None, why, False)]
+        text = f"the rescue file cannot be read: {error.strerror or error}"
+        return None, [Problem("unreadable", path.name, None, text, False)]
 
 
 def _next_chunk(follower: Follower) -> bytes:
@@ -274,10 +282,10 @@ def _next_chunk(follower: Follower) -> bytes:
         return b""
 
 
-def _advance(follower: Follower, used: int, had: int) -> None:
-    follower.consume(follower.offset + used)
-    if used == 0:
-        # A torn last line: there is nothing more to do until the file grows.
+def _advance(follower: Follower, consumed: int, read: int) -> None:
+    follower.consume(follower.offset + consumed)
+    if consumed == 0:
+        # An incomplete last line: wait until the file grows.
         follower.size = follower.offset
-    elif had < CHUNK:
+    elif read < CHUNK:
         follower.size = follower.offset

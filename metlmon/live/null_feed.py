@@ -1,4 +1,4 @@
-"""A feed of nothing: for a screen that was opened to submit, with no ensemble behind it."""
+"""A feed without an ensemble, for a program started only to submit."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 
 
 class NullFeed:
-    """Implements :class:`metlmon.live.feed.Feed`: one picture, and it is empty. ``dagdir`` is
-    the directory that relative paths start from."""
+    """Implements :class:`metlmon.live.feed.Feed` with one empty snapshot.
+
+    ``dagdir``: the directory to which paths are relative.
+    """
 
     def __init__(self, dagdir: Path | None = None) -> None:
         self._dagdir = dagdir or Path.cwd()
-        none = Count()
-        empty = Status(
+        no_transfers = Count()
+        status = Status(
             dagdir=str(self._dagdir),
             as_of=None,
             live=False,
@@ -50,10 +52,10 @@ class NullFeed:
             sites=(),
             gpus=(),
             causes=(),
-            transfers=TransferTotals(none, none, none, none, 0, 0),
+            transfers=TransferTotals(no_transfers, no_transfers, no_transfers, no_transfers, 0, 0),
             logs=(),
         )
-        self._latest = Snapshot(empty, frozenset(), Progress(0, 0))
+        self._latest = Snapshot(status, frozenset(), Progress(0, 0))
 
     @property
     def dagdir(self) -> Path:
@@ -64,10 +66,10 @@ class NullFeed:
         return self._latest
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
-        """There will be no other picture."""
+        """Do nothing: there are no further snapshots."""
 
     def stop(self) -> None:
-        """No thread was begun."""
+        """Do nothing: there is no thread."""
 
     def run_view(self, key: str) -> RunView | None:
         return None
@@ -107,7 +109,7 @@ class NullFeed:
         return self
 
     def in_queue(self, there: bool) -> None:
-        """There is nothing that could be in the queue."""
+        """Do nothing: there are no jobs."""
 
     def rest(self, resting: bool) -> None:
-        """There is no other picture anyway."""
+        """Do nothing: there are no further snapshots."""

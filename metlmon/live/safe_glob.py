@@ -1,8 +1,8 @@
-"""Where the files of a name pattern are, below the dagdir and nowhere else.
+"""Finds the files that match a pattern, strictly below the dagdir.
 
-A pattern comes from the settings, what is filled into it from a DAG file that may have been
-copied from anywhere: a name that would lead out of its folder matches nothing, links are
-followed only as long as they stay inside the dagdir, and every folder is listed once.
+Patterns come from the settings; the values in them from a DAG file, which may have been copied
+from anywhere. A name that leads out of its directory matches nothing, links are followed only
+within the dagdir, and each directory is listed once.
 """
 
 from __future__ import annotations
@@ -20,85 +20,93 @@ from typing import Final
 from metlmon.live.tail import NotRead
 
 MOST_ENTRIES: Final = 100_000
-"""Names that are looked at in one folder: a dagdir with ten thousand jobs has a third of it."""
+"""Maximum number of names read in one directory, three times those of 10,000 jobs."""
 
-MOST_PLACES: Final = 1000
-"""Places that one pattern may match for one run."""
+MAX_MATCHES: Final = 1000
+"""Maximum number of matches of one pattern for one run."""
 
 
 class SafeGlob:
-    """Finds what patterns name. Folders are listed once: make a new one for each look."""
+    """Finds the matches of patterns; caches directory listings, so make one per check."""
 
     def __init__(self, dagdir: Path) -> None:
         try:
             self.base = dagdir.resolve()
         except (OSError, RuntimeError):
             self.base = dagdir
-        self._listed: dict[Path, dict[str, bool]] = {}
+        self._listings: dict[Path, dict[str, bool]] = {}
 
-    def matching(self, pattern: str, filled: Mapping[str, str | None]) -> list[Path]:
-        """Resolved paths below the dagdir that ``pattern`` matches, in order of their names.
-        ``{name}`` in it stands for a value of ``filled``; one without a value, or with a value
-        that is no plain file name, matches nothing."""
-        found, parts = [self.base], Path(pattern).parts
-        for place, part in enumerate(parts, start=1):
-            wanted = _filled(part, filled)
-            if wanted is None:
+    def matching(self, pattern: str, values: Mapping[str, str | None]) -> list[Path]:
+        """Return the resolved paths in the dagdir that match ``pattern``, sorted by name.
+
+        ``{name}`` is replaced by its value in ``values``; a missing value, or one that is no
+        plain file name, matches nothing.
+        """
+        paths, parts = [self.base], Path(pattern).parts
+        for index, part in enumerate(parts, start=1):
+            name_pattern = _expand(part, values)
+            if name_pattern is None:
                 return []
-            last = place == len(parts)
-            found = [path for folder in found for path in self._in(folder, wanted, last)]
-            found = found[:MOST_PLACES]
-        return found if parts else []
+            last = index == len(parts)
+            paths = [
+                path for folder in paths for path in self._matches_in(folder, name_pattern, last)
+            ]
+            paths = paths[:MAX_MATCHES]
+        return paths if parts else []
 
     def folder(self, path: Path) -> Mapping[str, bool]:
-        """The names in a folder, sorted, and of each whether it is a folder itself; none where
-        it cannot be read. Links are there only where they stay inside the dagdir."""
-        if path not in self._listed:
+        """Return the sorted names in a directory, and whether each is a directory.
+
+        Empty if it is unreadable. Links that leave the dagdir are excluded.
+        """
+        if path not in self._listings:
             try:
                 with os.scandir(path) as entries:
-                    some = [
-                        (each.name, each.is_dir())
-                        for each in islice(entries, MOST_ENTRIES)
-                        if not each.is_symlink() or self.inside(path / each.name) is not None
+                    names_and_kinds = [
+                        (entry.name, entry.is_dir())
+                        for entry in islice(entries, MOST_ENTRIES)
+                        if not entry.is_symlink() or self.inside(path / entry.name) is not None
                     ]
             except OSError:
-                some = []
-            self._listed[path] = dict(sorted(some))
-        return self._listed[path]
+                names_and_kinds = []
+            self._listings[path] = dict(sorted(names_and_kinds))
+        return self._listings[path]
 
     def below(self, path: str) -> str:
-        """The name of a file below the dagdir, as one would say it there."""
+        """Return a path relative to the dagdir."""
         return path.removeprefix(f"{self.base}/")
 
     def inside(self, path: Path) -> Path | None:
-        """The path with its links followed, where that is below the dagdir. Of a name in a
-        resolved folder it takes one look whether it is a link at all."""
+        """Return the resolved path if it is below the dagdir.
+
+        For a name in a resolved directory, one ``lstat`` suffices unless it is a link.
+        """
         try:
             is_link = stat.S_ISLNK(os.lstat(path).st_mode)
-            found = path.resolve(strict=True) if is_link else path
+            resolved = path.resolve(strict=True) if is_link else path
         except (OSError, RuntimeError, ValueError):
             return None
-        return found if found.is_relative_to(self.base) and found != self.base else None
+        return resolved if resolved.is_relative_to(self.base) and resolved != self.base else None
 
-    def _in(self, folder: Path, wanted: str, last: bool) -> list[Path]:
-        names = [wanted]
-        if glob.has_magic(wanted):
-            # As in a shell: a hidden name only where one is asked for.
+    def _matches_in(self, folder: Path, name_pattern: str, last: bool) -> list[Path]:
+        names = [name_pattern]
+        if glob.has_magic(name_pattern):
+            # As in a shell, hidden names match only a pattern that begins with a dot.
             names = [
                 name
                 for name, is_folder in self.folder(folder).items()
                 if (last or is_folder)
-                and fnmatchcase(name, wanted)
-                and (wanted[0] == "." or name[0] != ".")
+                and fnmatchcase(name, name_pattern)
+                and (name_pattern[0] == "." or name[0] != ".")
             ]
-        there = (self.inside(folder / name) for name in names)
-        return [path for path in there if path is not None]
+        resolved_paths = (self.inside(folder / name) for name in names)
+        return [path for path in resolved_paths if path is not None]
 
 
-def _filled(part: str, filled: Mapping[str, str | None]) -> str | None:
+def _expand(part: str, values: Mapping[str, str | None]) -> str | None:
     if part in ("..", "/") or "\0" in part:
         return None
-    for name, value in filled.items():
+    for name, value in values.items():
         if f"{{{name}}}" not in part:
             continue
         if not value or value in (".", "..") or "/" in value or "\0" in value:
@@ -108,11 +116,11 @@ def _filled(part: str, filled: Mapping[str, str | None]) -> str | None:
 
 
 Seen = tuple[int, int, int]
-"""By what a file is known to be unchanged: inode, size, nanoseconds of its mtime."""
+"""Identifies an unchanged file: inode, size and mtime in nanoseconds."""
 
 
 def seen(path: str) -> Seen | None:
-    """How a regular file stands now; None where there is none."""
+    """Return the current state of a regular file; None if there is none."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):
@@ -122,52 +130,56 @@ def seen(path: str) -> Seen | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def opened(path: str, most: int) -> TextIOWrapper:
-    """A regular file for reading as text, with its line ends as they are; raises NotRead for
-    anything else, for one that cannot be read, and for one of more than ``most`` bytes."""
-    handle = _handle(path)
-    if os.fstat(handle).st_size > most:
-        os.close(handle)
-        raise NotRead(f"it is larger than {most // 1_000_000} MB")
-    return open(handle, encoding="utf-8", errors="replace", newline="")
+def opened(path: str, limit: int) -> TextIOWrapper:
+    """Open a regular file as text, without translating line ends.
+
+    Raises NotRead for anything else, and if it is unreadable or larger than ``limit`` bytes.
+    """
+    descriptor = _handle(path)
+    if os.fstat(descriptor).st_size > limit:
+        os.close(descriptor)
+        raise NotRead(f"it is larger than {limit // 1_000_000} MB")
+    return open(descriptor, encoding="utf-8", errors="replace", newline="")
 
 
-def content_of(path: str, most: int) -> bytes:
-    """All of a regular file. Raises NotRead for anything else, for one that cannot be read, and
-    for one of more than ``most`` bytes."""
-    handle = _handle(path)
-    with open(handle, "rb") as file:
+def content_of(path: str, limit: int) -> bytes:
+    """Read a whole regular file.
+
+    Raises NotRead for anything else, and if it is unreadable or larger than ``limit`` bytes.
+    """
+    descriptor = _handle(path)
+    with open(descriptor, "rb") as file:
         try:
-            # A file of the kernel's has no size, and may wait for ever for something to read.
-            size = os.fstat(handle).st_size
-            content = file.read(min(most, size) + 1) if size else b""
-        except OSError as problem:
-            raise NotRead(f"it cannot be read: {problem.strerror}") from problem
-    if len(content) > most:
-        raise NotRead(f"it is larger than {most:,} bytes")
+            # A kernel file (/proc) has size 0, and reading it may block for ever.
+            size = os.fstat(descriptor).st_size
+            content = file.read(min(limit, size) + 1) if size else b""
+        except OSError as error:
+            raise NotRead(f"it cannot be read: {error.strerror}") from error
+    if len(content) > limit:
+        raise NotRead(f"it is larger than {limit:,} bytes")
     return content
 
 
-def end_of(path: str, most: int) -> str:
-    """The last ``most`` bytes of a regular file, as text. Raises NotRead."""
-    handle = _handle(path)
+def end_of(path: str, limit: int) -> str:
+    """Read the last ``limit`` bytes of a regular file as text. Raises NotRead."""
+    descriptor = _handle(path)
     try:
-        size = os.fstat(handle).st_size
-        content = os.pread(handle, min(most, size), max(0, size - most))
-    except OSError as problem:
-        raise NotRead(f"it cannot be read: {problem.strerror}") from problem
+        size = os.fstat(descriptor).st_size
+        content = os.pread(descriptor, min(limit, size), max(0, size - limit))
+    except OSError as error:
+        raise NotRead(f"it cannot be read: {error.strerror}") from error
     finally:
-        os.close(handle)
+        os.close(descriptor)
     return content.decode("utf-8", "replace")
 
 
 def _handle(path: str) -> int:
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        handle = os.open(path, flags)
-    except OSError as problem:
-        raise NotRead(f"it cannot be read: {problem.strerror}") from problem
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        raise NotRead(f"it cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise NotRead("it is not a regular file")
-    return handle
+    return descriptor

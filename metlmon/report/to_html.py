@@ -1,7 +1,7 @@
-"""A report as one HTML file: nothing is fetched, nothing is run, everything is escaped.
+"""Formats a report as one self-contained HTML file, with all text escaped.
 
-Style and drawings are in the file. It reads on light and dark screens, on narrow ones, and on
-paper; its policy forbids scripts and the network, should any text ever slip through.
+It includes style and figures, for light, dark and narrow screens and for print. Its content
+security policy forbids scripts and network access, in case any text is not escaped.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from metlmon.report.svg import drawing
 from metlmon.report.values import format_value, visible
 
 SHORT: Final = 25
-"""Rows of a table that is not broken between two pages."""
+"""Maximum rows of a table that is not split between two pages."""
 
-UNBROKEN: Final = 28
-"""Characters of a name that is never broken into two lines."""
+MAX_UNBROKEN_LENGTH: Final = 28
+"""Maximum length of a name that is never wrapped."""
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 MARK: Final = '<meta name="generator" content="metlmon '
-"""Tells a report from other files; stands within the first lines."""
+"""Identifies a file as a report, within its first lines."""
 
 
 def page(report: Report) -> str:
-    """The whole file."""
+    """Return the HTML file."""
     body = "".join(_Writer(report).sections())
     lead = "".join(
         f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in report.lead
@@ -80,6 +80,8 @@ def _notes(report: Report) -> str:
 
 
 class _Writer:
+    """Writes the sections, counting tables and figures."""
+
     def __init__(self, report: Report) -> None:
         self.report = report
         self.tables = 0
@@ -125,23 +127,23 @@ class _Writer:
 
     def _head(self, columns: tuple[ReportColumn, ...]) -> str:
         upper, lower = [], []
-        for group, found in groupby(columns, key=lambda column: column.group):
-            several = list(found)
+        for group, members in groupby(columns, key=lambda column: column.group):
+            group_columns = list(members)
             if group is None:
-                upper += [self._heading(column, ' rowspan="2"') for column in several]
+                upper += [self._heading(column, ' rowspan="2"') for column in group_columns]
             else:
                 upper.append(
-                    f'<th colspan="{len(several)}" scope="colgroup" class="group">'
+                    f'<th colspan="{len(group_columns)}" scope="colgroup" class="group">'
                     f"<span>{_text(group)}</span></th>"
                 )
-                lower += [self._heading(column) for column in several]
+                lower += [self._heading(column) for column in group_columns]
         if not lower:
             upper = [self._heading(column) for column in columns]
             return f"<thead><tr>{''.join(upper)}</tr></thead>"
         return f"<thead><tr>{''.join(upper)}</tr><tr>{''.join(lower)}</tr></thead>"
 
     def _heading(self, column: ReportColumn, span: str = "") -> str:
-        # Neither is broken into two lines, where there is room for both words.
+        # Neither is wrapped if there is room for both words.
         head = (
             _text(column.head).replace("GPU-", "GPU\u2011").replace("in flight", "in&nbsp;flight")
         )
@@ -152,13 +154,13 @@ class _Writer:
 
     def _row(self, columns: tuple[ReportColumn, ...], row: ReportRow) -> str:
         cells = []
-        for at, (column, value) in enumerate(zip(columns, row.cells, strict=True)):
+        for index, (column, value) in enumerate(zip(columns, row.cells, strict=True)):
             kind = "" if column.kind is ValueKind.TEXT else ' class="n"'
-            tag = 'th scope="row"' if at == 0 and value != "" else "td"
-            shown = self._value(column.kind, value)
-            if not kind and len(shown) <= UNBROKEN:
+            tag = 'th scope="row"' if index == 0 and value != "" else "td"
+            text = self._value(column.kind, value)
+            if not kind and len(text) <= MAX_UNBROKEN_LENGTH:
                 kind = ' class="whole"'
-            cells.append(f"<{tag}{kind}>{shown}</{tag.split()[0]}>")
+            cells.append(f"<{tag}{kind}>{text}</{tag.split()[0]}>")
         part = ' class="part"' if row.part else ""
         return f"<tr{part}>{''.join(cells)}</tr>"
 
