@@ -1,7 +1,6 @@
-"""Records of plain data in a file, each behind its length and its checksum.
+"""Reads and writes records of plain data, each with its length and checksum.
 
-In pieces, so that a large file is read and written some milliseconds at a time, beside
-threads that have to answer meanwhile.
+One record takes milliseconds, so that other threads can run in between.
 """
 
 from __future__ import annotations
@@ -23,60 +22,60 @@ _HEAD: Final = 8 + _DIGEST
 
 
 def read_records(file: BinaryIO, size: int) -> Iterator[Any]:
-    """The records in ``file``, which has ``size`` bytes. Raises Spoilt, OSError."""
+    """Yield the records of ``file``, of ``size`` bytes. Raises CacheMiss, OSError."""
     if file.read(len(MAGIC)) != MAGIC:
         raise CacheMiss("not a file of records")
-    left, before = size - len(MAGIC), MAGIC
+    remaining, previous = size - len(MAGIC), MAGIC
     while True:
         head = file.read(_HEAD)
         length, checksum = int.from_bytes(head[:8], "little"), head[8:]
-        left -= _HEAD + length
-        if len(head) < _HEAD or left < 0:
+        remaining -= _HEAD + length
+        if len(head) < _HEAD or remaining < 0:
             raise CacheMiss("it is cut off")
         payload = file.read(length)
-        if _checksum(payload, before) != checksum:
+        if _checksum(payload, previous) != checksum:
             raise CacheMiss("a checksum is wrong")
-        before = checksum
+        previous = checksum
         if payload == _END:
             break
-        yield _loaded(payload)
-    if left:
+        yield _load(payload)
+    if remaining:
         raise CacheMiss("something stands behind its end")
 
 
-def write_records(file: BinaryIO, records: Iterable[object], most: int) -> None:
-    """Write ``records``, in ``most`` bytes at most. Raises Spoilt, OSError."""
+def write_records(file: BinaryIO, records: Iterable[object], max_bytes: int) -> None:
+    """Write ``records``, at most ``max_bytes``. Raises CacheMiss, OSError."""
     file.write(MAGIC)
-    written, before = len(MAGIC), MAGIC
+    written, previous = len(MAGIC), MAGIC
     for payload in chain((pickle.dumps(record, protocol=5) for record in records), (_END,)):
         written += _HEAD + len(payload)
-        if written > most:
+        if written > max_bytes:
             raise CacheMiss("too large")
-        before = _checksum(payload, before)
-        file.write(len(payload).to_bytes(8, "little") + before)
+        previous = _checksum(payload, previous)
+        file.write(len(payload).to_bytes(8, "little") + previous)
         file.write(payload)
 
 
-def _checksum(payload: bytes, before: bytes) -> bytes:
-    """Of a record behind another: none can be left out, moved, or be of another file."""
-    return blake2b(payload, digest_size=_DIGEST, key=before).digest()
+def _checksum(payload: bytes, previous: bytes) -> bytes:
+    """Chain the checksum to the previous one, to detect missing or moved records."""
+    return blake2b(payload, digest_size=_DIGEST, key=previous).digest()
 
 
-_PLAIN: Final = {"datetime": datetime, "timedelta": timedelta, "timezone": timezone}
+_ALLOWED_CLASSES: Final = {"datetime": datetime, "timedelta": timedelta, "timezone": timezone}
 
 
 class _PlainData(pickle.Unpickler):
-    """Numbers, texts, bytes, moments, and what holds them: nothing that can do anything."""
+    """Loads numbers, strings, bytes, times and containers only: no code can run."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module == "datetime" and name in _PLAIN:
-            return _PLAIN[name]
+        if module == "datetime" and name in _ALLOWED_CLASSES:
+            return _ALLOWED_CLASSES[name]
         raise CacheMiss(f"{module}.{name} is no plain data")
 
 
-def _loaded(payload: bytes) -> Any:
+def _load(payload: bytes) -> Any:
     try:
         return _PlainData(io.BytesIO(payload)).load()
     except Exception as error:
-        # What is no pickle raises whatever comes first.
+        # Invalid pickle data can raise any exception.
         raise CacheMiss(str(error)) from error

@@ -1,5 +1,4 @@
-"""What one reader does with the cache: it recalls what an earlier one learnt of the dagdir, and
-keeps what it has learnt itself."""
+"""Loads the state of an earlier reader from the cache, and stores a reader's own."""
 
 from __future__ import annotations
 
@@ -22,67 +21,69 @@ if TYPE_CHECKING:
 
 WORTH_KEEPING: Final = 5 << 20
 SHARE_WORTH_KEEPING: Final = 0.02
-"""So many bytes, and this share of all, must have been read since they were kept last: less is
-read again sooner than it is kept."""
+"""Bytes, and share of all bytes, read since the last cache write, above which the next one pays:
+less is faster to read again."""
 
-# The modules that are imported late take 5 ms, with pickle and hashlib: small dagdirs, of which
-# nothing is ever kept, need not pay for that.
+# Modules are imported late, since with pickle and hashlib they take 5 ms, which small dagdirs,
+# never cached, need not spend.
 
 
 class CacheSession:
-    """The cache, for one dagdir. Nothing here raises for what is wrong with the cache."""
+    """The cache for one dagdir. Its methods never raise because of a broken cache."""
 
     def __init__(self, cache: Cache, dagdir: Path, only: str | None, settings: Settings) -> None:
         self._cache = cache
-        self._entry = entry_of(dagdir, only, settings)
-        self._dags = entry_of(dagdir, only, settings, "dags")
+        self._log_key = entry_of(dagdir, only, settings)
+        self._workflow_key = entry_of(dagdir, only, settings, "dags")
         self._workflows: Workflows | None = None
-        self._kept = 0
+        self._cached_bytes = 0
 
     def load(self, paths: Sequence[Path]) -> Workflow:
-        """The workflow of these DAG files, as they are now."""
+        """Load the workflow of these DAG files, as they are now."""
         if self._workflows is None:
-            self._workflows = self._recalled_workflows()
+            self._workflows = self._load_workflows()
         return self._workflows.load(paths)
 
-    def _recalled_workflows(self) -> Workflows:
-        if self._cache.has(self._dags.name):
+    def _load_workflows(self) -> Workflows:
+        if self._cache.has(self._workflow_key.name):
             from metlmon.live.cache_entry import recalled_workflows
 
-            # Whatever is wrong with it, it is none.
+            # An invalid entry counts as none.
             with suppress(Exception):
-                return recalled_workflows(self._cache, self._dags)
+                return recalled_workflows(self._cache, self._workflow_key)
         return Workflows()
 
     def recall(self, ensemble: Ensemble) -> CachedState | None:
-        """What an earlier reader learnt from the logs, where that still holds: it has been
-        given to ``ensemble``. Where there is none that may be spoilt."""
-        if self._cache.has(self._entry.name):
+        """Load the state of an earlier reader into ``ensemble``, if still valid.
+
+        If None is returned, ``ensemble`` may be partly filled and must be discarded.
+        """
+        if self._cache.has(self._log_key.name):
             from metlmon.live.cache_entry import CachedState
 
-            # As above: the logs will say it again.
+            # As above: the logs are read instead.
             with suppress(Exception):
-                return CachedState(self._cache, self._entry, ensemble)
+                return CachedState(self._cache, self._log_key, ensemble)
         return None
 
     def places(
-        self, recalled: CachedState, ensemble: Ensemble, dags: Sequence[Dag]
+        self, cached_state: CachedState, ensemble: Ensemble, dags: Sequence[Dag]
     ) -> list[Place] | None:
-        """Where each job belongs, where that was kept and still follows from what is known."""
+        """Return the cached attribution of jobs, if still valid."""
         if self._workflows is None:
             return None
-        return recalled.places(ensemble, dags, self._workflows.made_of())
+        return cached_state.places(ensemble, dags, self._workflows.made_of())
 
     def worth(self, consumed: int) -> bool:
-        """Has so much been read since it was kept last that it is to be kept again?"""
-        return consumed - self._kept >= max(WORTH_KEEPING, SHARE_WORTH_KEEPING * consumed)
+        """Whether enough has been read since the last cache write."""
+        return consumed - self._cached_bytes >= max(WORTH_KEEPING, SHARE_WORTH_KEEPING * consumed)
 
     def holds(self, consumed: int) -> None:
-        """So many bytes of the logs need not be kept: they are."""
-        self._kept = consumed
+        """Set the number of bytes of the logs that are in the cache."""
+        self._cached_bytes = consumed
 
     def due(self, consumed: int) -> bool:
-        """Is there anything that :meth:`keep` would write?"""
+        """Whether :meth:`keep` would return any entry."""
         news = self._workflows is not None and bool(self._workflows.news)
         return news or self.worth(consumed)
 
@@ -91,19 +92,21 @@ class CacheSession:
         consumed: int,
         ensemble: Ensemble,
         logs: Iterable[LogReader],
-        facts: Iterable[DagmanFiles],
+        dagman_files: Iterable[DagmanFiles],
     ) -> list[CacheWrite]:
-        """What is worth keeping, to be written when nobody waits. ``consumed``: bytes that were
-        read of the logs; 0 where what was learnt is not to be kept."""
-        found: list[CacheWrite | None] = []
+        """Return the entries due to be written, for the caller to write later.
+
+        ``consumed``: bytes read of the logs; 0 if the model must not be cached.
+        """
+        entries: list[CacheWrite | None] = []
         if self._workflows is not None and self._workflows.news:
             from metlmon.live.cache_entry import keep_workflows
 
-            found.append(keep_workflows(self._cache, self._dags, self._workflows))
+            entries.append(keep_workflows(self._cache, self._workflow_key, self._workflows))
         if self.worth(consumed):
             from metlmon.live.cache_entry import keep
 
-            self._kept = consumed
+            self._cached_bytes = consumed
             made_of = self._workflows.made_of() if self._workflows is not None else None
-            found.append(keep(self._cache, self._entry, ensemble, logs, facts, made_of))
-        return [each for each in found if each is not None]
+            entries.append(keep(self._cache, self._log_key, ensemble, logs, dagman_files, made_of))
+        return [entry for entry in entries if entry is not None]

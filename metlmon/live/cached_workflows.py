@@ -1,9 +1,7 @@
-"""Workflows of large DAG files: woven again only when a file that they are made of is not what
-it was.
+"""Caches the workflows of large DAG files until one of their files changes.
 
-Weaving takes some 25 µs for each node, comparing the files and taking it over a tenth of that.
-What a workflow is made of is known exactly: every file that was asked for, and what it held, or
-that it could not be read.
+Loading takes some 25 µs per node; comparing the files and loading from the cache, a tenth of
+that. The inputs of a workflow are known exactly: every file read and its content, or its error.
 """
 
 from __future__ import annotations
@@ -20,29 +18,29 @@ from metlmon.frozen import frozen
 from metlmon.live.discovery import read_regular
 
 WORTH_SECONDS: Final = 0.1
-"""A workflow that is woven in less is not kept: nobody waits for it."""
+"""Minimum loading time of a workflow that is cached."""
 
 NODES_AT_ONCE: Final = 2000
-"""Nodes in one record: some milliseconds of work."""
+"""Nodes per record, some milliseconds of work."""
 
 _SCRIPTS: Final = ("pre", "post", "hold")
 _FIELDS: Final = tuple(field.name for field in fields(Node))
 
 
 Reads: TypeAlias = dict[str, bytes | int | None]
-"""The files that were asked for: a digest of what was in each, or the number of the error."""
+"""The files read: a digest of the content of each, or its errno."""
 
 
 @frozen
 class CachedWorkflow:
-    """A workflow, and what it was made of."""
+    """A workflow and its input files."""
 
     reads: Reads
     workflow: Workflow
 
     def holds(self) -> bool:
-        """Would weaving it now come to the same?"""
-        return all(_known_by(_read(Path(path))) == before for path, before in self.reads.items())
+        """Whether the input files are unchanged."""
+        return all(_digest_of(_read(Path(path))) == before for path, before in self.reads.items())
 
 
 def _read(path: Path) -> bytes | OSError:
@@ -52,27 +50,27 @@ def _read(path: Path) -> bytes | OSError:
         return error
 
 
-def _known_by(read: bytes | OSError) -> bytes | int | None:
-    from hashlib import blake2b  # It takes 3 ms, which small DAGs need not pay.
+def _digest_of(read: bytes | OSError) -> bytes | int | None:
+    from hashlib import blake2b  # Takes 3 ms: import only for large DAGs.
 
     return read.errno if isinstance(read, OSError) else blake2b(read, digest_size=16).digest()
 
 
 class Workflows:
-    """The workflows of one reader. ``news``: there are some that are not kept yet."""
+    """The workflows of one reader. ``news``: some are not in the cache yet."""
 
     def __init__(self, known: dict[tuple[str, ...], CachedWorkflow] | None = None) -> None:
         self._known = known or {}
         self._loaded: dict[tuple[str, ...], Reads] = {}
-        self._unkept: dict[tuple[str, ...], dict[str, bytes | OSError]] = {}
+        self._undigested: dict[tuple[str, ...], dict[str, bytes | OSError]] = {}
         self.news = False
 
     def load(self, paths: Sequence[Path]) -> Workflow:
-        """As :func:`metlmon.dagman.load_workflow`, of the files that are here now."""
+        """Load a workflow of the current files, from the cache if unchanged."""
         key = tuple(map(str, paths))
         known = self._known.pop(key, None)
         if known is None or not known.holds():
-            known, self._unkept[key] = self._woven(paths)
+            known, self._undigested[key] = self._load_fresh(paths)
             self.news |= known.reads != {}
         if known.reads:
             self._known[key] = known
@@ -80,22 +78,23 @@ class Workflows:
         return known.workflow
 
     def made_of(self) -> bytes:
-        """A digest of all that the workflows were made of that it was asked for."""
+        """Return a digest of the input files of all workflows loaded so far."""
         from hashlib import blake2b
 
-        told = []
+        digests = []
         for key, reads in self._loaded.items():
             if not reads:
-                # These are few and small, and most are never asked for.
-                reads = {path: _known_by(data) for path, data in self._unkept[key].items()}
-                self._loaded[key], self._unkept[key] = reads, {}
-            told.append((key, sorted(reads.items())))
-        return blake2b(repr(sorted(told)).encode("utf-8", "surrogateescape")).digest()
+                # These files are few and small, and their digests are rarely needed.
+                reads = {path: _digest_of(data) for path, data in self._undigested[key].items()}
+                self._loaded[key], self._undigested[key] = reads, {}
+            digests.append((key, sorted(reads.items())))
+        return blake2b(repr(sorted(digests)).encode("utf-8", "surrogateescape")).digest()
 
-    def _woven(self, paths: Sequence[Path]) -> tuple[CachedWorkflow, dict[str, bytes | OSError]]:
-        """Without ``reads`` where it is not worth while to know them; then what they are made
-        from."""
-        begun = time.monotonic()
+    def _load_fresh(
+        self, paths: Sequence[Path]
+    ) -> tuple[CachedWorkflow, dict[str, bytes | OSError]]:
+        """Load a workflow; for a small one return the file contents instead of digests."""
+        started = time.monotonic()
         reads: dict[str, bytes | OSError] = {}
 
         def read(path: Path) -> bytes:
@@ -105,12 +104,14 @@ class Workflows:
             return data
 
         workflow = load_workflow(paths, read)
-        if time.monotonic() - begun < WORTH_SECONDS:
+        if time.monotonic() - started < WORTH_SECONDS:
             return CachedWorkflow({}, workflow), reads
-        return CachedWorkflow({path: _known_by(data) for path, data in reads.items()}, workflow), {}
+        return CachedWorkflow(
+            {path: _digest_of(data) for path, data in reads.items()}, workflow
+        ), {}
 
     def records(self) -> Iterator[Any]:
-        """All of them as plain data, for :func:`workflows_of`."""
+        """Return all workflows as plain data, for :func:`workflows_of`."""
         self.news = False
         return _records(dict(self._known))
 
@@ -119,12 +120,12 @@ class Workflows:
 
 
 def _records(known: dict[tuple[str, ...], CachedWorkflow]) -> Iterator[Any]:
-    for key, woven in known.items():
-        inner = _with_inner(woven.workflow)
-        yield key, woven.reads, len(inner)
-        places = {id(workflow): place for place, workflow in enumerate(inner)}
-        for workflow in inner:
-            subdags = [each and places[id(each)] for each in workflow.subdags]
+    for key, cached in known.items():
+        workflows = _subdags_first(cached.workflow)
+        yield key, cached.reads, len(workflows)
+        places = {id(workflow): place for place, workflow in enumerate(workflows)}
+        for workflow in workflows:
+            subdags = [subdag and places[id(subdag)] for subdag in workflow.subdags]
             yield {
                 "path": str(workflow.path),
                 "subdags": subdags,
@@ -139,75 +140,79 @@ def _records(known: dict[tuple[str, ...], CachedWorkflow]) -> Iterator[Any]:
             yield from _nodes(list(workflow.nodes.values()))
 
 
-def _with_inner(workflow: Workflow) -> list[Workflow]:
-    """The sub-DAGs, each behind those that it has, and once; the workflow itself at the end."""
-    found: dict[int, Workflow] = {}
+def _subdags_first(workflow: Workflow) -> list[Workflow]:
+    """Return all sub-DAGs, each once and after its own ones, then the workflow itself."""
+    ordered: dict[int, Workflow] = {}
 
-    def visit(each: Workflow) -> None:
-        for subdag in each.subdags:
-            if subdag is not None and id(subdag) not in found:
+    def visit(dag: Workflow) -> None:
+        for subdag in dag.subdags:
+            if subdag is not None and id(subdag) not in ordered:
                 visit(subdag)
-        found[id(each)] = each
+        ordered[id(dag)] = dag
 
     visit(workflow)
-    return list(found.values())
+    return list(ordered.values())
 
 
 def _nodes(nodes: list[Node]) -> Iterator[Any]:
-    """Columns of some nodes at a time; of one that is alike for all of them only that value."""
+    """Yield columns of batches of nodes; for a uniform column, its single value."""
     for start in range(0, len(nodes), NODES_AT_ONCE):
-        some = nodes[start : start + NODES_AT_ONCE]
+        batch = nodes[start : start + NODES_AT_ONCE]
         columns: dict[str, Any] = {}
         for name in _FIELDS:
-            column = [getattr(node, name) for node in some]
+            column = [getattr(node, name) for node in batch]
             if name == "kind":
                 column = [kind.value for kind in column]
             elif name in _SCRIPTS:
                 column = [script and (script.command, script.defer) for script in column]
-            alike = all(value == column[0] for value in column)
-            columns[name] = (len(some), column[0]) if alike else column
+            uniform = all(value == column[0] for value in column)
+            columns[name] = (len(batch), column[0]) if uniform else column
         yield columns
 
 
 def workflows_of(records: Iterable[Any]) -> Workflows:
-    """What :meth:`Workflows.records` told. Records of another shape raise whatever comes
-    first."""
-    rest = iter(records)
+    """Restore what :meth:`Workflows.records` returned.
+
+    Malformed records raise any exception.
+    """
+    remaining = iter(records)
     known = {}
-    for key, reads, count in rest:
-        woven: list[Workflow] = []
+    for key, reads, count in remaining:
+        cached: list[Workflow] = []
         for _ in range(count):
-            woven.append(_workflow(next(rest), rest, woven))
-        known[key] = CachedWorkflow(reads, woven[-1])
+            cached.append(_workflow(next(remaining), remaining, cached))
+        known[key] = CachedWorkflow(reads, cached[-1])
     return Workflows(known)
 
 
-def _workflow(told: dict[str, Any], rest: Iterator[Any], inner: list[Workflow]) -> Workflow:
+def _workflow(
+    record: dict[str, Any], remaining: Iterator[Any], workflows: list[Workflow]
+) -> Workflow:
     nodes: dict[str, Node] = {}
-    while len(nodes) < told["nodes"]:
-        columns = next(rest)
+    while len(nodes) < record["nodes"]:
+        columns = next(remaining)
         for node in map(Node, *(_column(name, columns[name]) for name in _FIELDS)):
             nodes[node.name] = node
     return Workflow(
-        Path(told["path"]),
+        Path(record["path"]),
         nodes,
-        [None if place is None else inner[place] for place in told["subdags"]],
-        [Path(path) for path in told["files"]],
-        {Path(path) for path in told["references"]},
-        [Problem(*problem) for problem in told["problems"]],
-        told["node_status_file"],
-        told["jobstate_log"],
-        told["commands"],
+        [None if place is None else workflows[place] for place in record["subdags"]],
+        [Path(path) for path in record["files"]],
+        {Path(path) for path in record["references"]},
+        [Problem(*problem) for problem in record["problems"]],
+        record["node_status_file"],
+        record["jobstate_log"],
+        record["commands"],
     )
 
 
-def _column(name: str, told: Any) -> list[Any]:
-    """The values of one field."""
-    if isinstance(told, tuple):
-        count, alike = told
-        told = [alike] * count
+def _column(name: str, column: Any) -> list[Any]:
+    """Return the values of one field."""
+    if isinstance(column, tuple):
+        count, uniform = column
+        column = [uniform] * count
     if name == "kind":
-        return [NodeKind(value) for value in told]
+        return [NodeKind(value) for value in column]
     if name in _SCRIPTS:
-        return [None if script is None else Script(*script) for script in told]
-    return list(told)
+        return [None if script is None else Script(*script) for script in column]
+    return list(column)

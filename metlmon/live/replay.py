@@ -1,8 +1,7 @@
-"""A recorded dagdir, replayed as if it happened now.
+"""Replays a recorded dagdir as if it happened now.
 
-What was appended to its logs is appended again to a copy in an empty directory, at the
-recording's own pace or faster. The reader follows the copy as it follows any dagdir: a
-replay and a live view are the same thing.
+Appends the recorded data again to a copy in an empty directory, at the original pace or faster.
+The reader follows the copy as it follows any live dagdir.
 """
 
 from __future__ import annotations
@@ -23,21 +22,20 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import Job
 
 TICK_SECONDS: Final = 0.05
-"""How often the replay writes what has become due: well below what an eye sees as a step."""
+"""Interval of writing the data that has become due, too short to be visible."""
 
 OUTPUT_STEPS: Final = 40
-"""A job's output is written in so many pieces over its execution: one per two per cent of
-progress is what a progress line would show."""
+"""Pieces in which a job's output is written over its execution, as a progress line would be."""
 
 _EPOCH: Final = re.compile(r"^--(?:stop_after_epoch|epoch)\n(\d+)$", re.MULTILINE)
-"""What a training's ``args.txt`` says of the epoch that its job ended with."""
+"""The last epoch of a job in a training's ``args.txt``."""
 
 _OUT_STAMP: Final = re.compile(rb"^(\d\d/\d\d/\d\d \d\d:\d\d:\d\d) ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReplayPiece:
-    """Bytes that were appended to a file at a moment (the recording's local time)."""
+    """Bytes appended to a file at one time (the recording's local time)."""
 
     time: datetime
     order: int
@@ -46,45 +44,47 @@ class ReplayPiece:
 
 
 def storyboard(recording: Path) -> list[ReplayPiece]:
-    """All pieces of a recorded dagdir in the order they were written.
+    """Return all pieces of a recorded dagdir in the order they were written.
 
-    Event logs are cut at their events, ``.dagman.out`` at its lines, the jobstate log by the
-    offset that the others tell, job output evenly over its job's last execution. A rescue file
-    comes when it says that it was made, a training's ``version_<k>`` when the run's k-th start
-    had ended. DAG and submit files are there from the beginning; what DAGMan wrote over and
-    over comes at its end.
+    Event logs are split into events, ``.dagman.out`` and the jobstate log into lines (the latter
+    with the UTC offset found in the others), job output evenly over the job's last execution. A
+    rescue file appears at its creation time, a training's ``version_<k>`` at the end of the run's
+    k-th start. DAG and submit files exist from the beginning; files that DAGMan rewrites appear
+    at the end.
     """
     reader = DagdirReader(recording)
     reader.open()
     reader.read_all()
     ensemble = reader.ensemble
-    begun = min(b.first for b in ensemble.books.values() if b.first is not None)
-    ended = ensemble.newest or begun
+    first_time = min(b.first for b in ensemble.books.values() if b.first is not None)
+    last_time = ensemble.newest or first_time
     outputs = _outputs(ensemble.jobs.values(), reader)
-    brought = _brought(recording, reader)
+    training_log_times = _training_log_times(recording, reader)
     jobstate = {dag.workflow.jobstate_log for dag in ensemble.dags.values()}
     cuts: list[tuple[datetime, str, bytes]] = []
     for path in sorted(p for p in recording.rglob("*") if p.is_file()):
         data = path.read_bytes()
         name = path.relative_to(recording).as_posix()
         if path.parent != recording:
-            # What else jobs left in directories of their own carries no time that can be told.
-            cuts.append((brought.get(path.parent.relative_to(recording), ended), name, data))
+            # Other files in subdirectories have no known time.
+            cuts.append(
+                (training_log_times.get(path.parent.relative_to(recording), last_time), name, data)
+            )
         elif looks_like_event_log(data[:4096]) and name.endswith(".log"):
             cuts += [(when, name, part) for when, part in _events(data)]
         elif name.endswith(".dagman.out"):
-            cuts += [(when, name, part) for when, part in _lines(data, begun)]
+            cuts += [(when, name, part) for when, part in _lines(data, first_time)]
         elif name in jobstate:
-            cuts += [(w, name, p) for w, p in _jobstate(data, ensemble.clock.local, begun)]
+            cuts += [(w, name, p) for w, p in _jobstate(data, ensemble.clock.local, first_time)]
         elif name in outputs:
-            cuts += [(when, name, part) for when, part in _spread(data, *outputs[name])]
+            cuts += [(when, name, part) for when, part in _spread_over(data, *outputs[name])]
         elif re.search(r"\.rescue\d+$", name):
-            cuts.append((_created(path, data, ensemble.clock.local) or ended, name, data))
+            cuts.append((_created(path, data, ensemble.clock.local) or last_time, name, data))
         elif re.search(r"\.(metrics|status)$", name):
-            cuts.append((ended, name, data))
+            cuts.append((last_time, name, data))
         else:
-            cuts.append((begun, name, data))
-    # Stamps step back where two wrote one log; what was written later still comes later.
+            cuts.append((first_time, name, data))
+    # Times step back where two writers share a log; keep the order of the file.
     latest: dict[str, datetime] = {}
     pieces = []
     for order, (when, name, part) in enumerate(cuts):
@@ -94,19 +94,19 @@ def storyboard(recording: Path) -> list[ReplayPiece]:
 
 
 def _events(data: bytes) -> Iterator[tuple[datetime, bytes]]:
-    at = Position()
+    position = Position()
     while True:
-        parsed = parse(data[at.offset :], at, limit=1)
-        if parsed.after.offset == at.offset:
+        parsed = parse(data[position.offset :], position, limit=1)
+        if parsed.after.offset == position.offset:
             return
         if parsed.events:
             when = parsed.events[-1].time.replace(tzinfo=None)
-            yield when, data[at.offset : parsed.after.offset]
-        at = parsed.after
+            yield when, data[position.offset : parsed.after.offset]
+        position = parsed.after
 
 
-def _lines(data: bytes, begun: datetime) -> Iterator[tuple[datetime, bytes]]:
-    when = begun
+def _lines(data: bytes, first_time: datetime) -> Iterator[tuple[datetime, bytes]]:
+    when = first_time
     for line in data.splitlines(keepends=True):
         stamp = _OUT_STAMP.match(line)
         if stamp:
@@ -115,12 +115,12 @@ def _lines(data: bytes, begun: datetime) -> Iterator[tuple[datetime, bytes]]:
 
 
 def _jobstate(
-    data: bytes, local: Callable[[float], datetime | None], begun: datetime
+    data: bytes, local: Callable[[float], datetime | None], first_time: datetime
 ) -> Iterator[tuple[datetime, bytes]]:
     for line in data.splitlines(keepends=True):
         first = line.split(b" ", 1)[0]
         when = local(float(first)) if first.isdigit() else None
-        yield when or begun, line
+        yield when or first_time, line
 
 
 def _created(path: Path, data: bytes, local: Callable[[float], datetime | None]) -> datetime | None:
@@ -128,25 +128,32 @@ def _created(path: Path, data: bytes, local: Callable[[float], datetime | None])
     return local(created.timestamp()) if created is not None else None
 
 
-def _brought(recording: Path, reader: DagdirReader) -> dict[Path, datetime]:
-    """When the directories of training logs came back: with the jobs of their epoch, the last
-    directory with the last of them (starts that brought nothing were before it)."""
+def _training_log_times(recording: Path, reader: DagdirReader) -> dict[Path, datetime]:
+    """Return when each training log directory was transferred back.
+
+    At the ends of the executions of its epoch; the last directory belongs to the last end, since
+    starts without a directory came before it.
+    """
     jobs: dict[tuple[str, str], list[datetime]] = {}
     painter = reader.painter()
     for run in painter.status().runs:
         view = painter.run_view(run.key)
         for epoch in view.epochs if view is not None and run.uuid else ():
-            lives = (painter.job_view(*job) for job in epoch.jobs)
-            rows = [life.row for life in lives if life is not None and life.row.executions]
+            job_views = (painter.job_view(*job) for job in epoch.jobs)
+            rows = [
+                job_view.row
+                for job_view in job_views
+                if job_view is not None and job_view.row.executions
+            ]
             ends = [row.executions[-1].end for row in rows for _ in row.executions]
             key = (run.uuid or "", str(epoch.epoch_var))
             jobs[key] = sorted(end for end in ends if end is not None)
     versions: dict[tuple[str, str], list[Path]] = {}
-    found = recording.glob("*/training_logs/*/version_*/args.txt")
-    for path in sorted(found, key=lambda path: (len(path.parent.name), path.parent.name)):
-        until = _EPOCH.search(path.read_text(errors="replace"))
-        if until is not None:
-            versions.setdefault((path.parent.parent.name, until[1]), []).append(path.parent)
+    argument_files = recording.glob("*/training_logs/*/version_*/args.txt")
+    for path in sorted(argument_files, key=lambda path: (len(path.parent.name), path.parent.name)):
+        match = _EPOCH.search(path.read_text(errors="replace"))
+        if match is not None:
+            versions.setdefault((path.parent.parent.name, match[1]), []).append(path.parent)
     return {
         path.relative_to(recording): end
         for key, paths in versions.items()
@@ -155,7 +162,7 @@ def _brought(recording: Path, reader: DagdirReader) -> dict[Path, datetime]:
 
 
 def _outputs(jobs: Iterable[Job], reader: DagdirReader) -> dict[str, tuple[datetime, datetime]]:
-    """When each job's output and error files were written: over its last execution."""
+    """Return the time span of each job's output and error files: its last execution."""
     painter = reader.painter()
     spans: dict[str, tuple[datetime, datetime]] = {}
     for job in jobs:
@@ -169,7 +176,7 @@ def _outputs(jobs: Iterable[Job], reader: DagdirReader) -> dict[str, tuple[datet
     return spans
 
 
-def _spread(data: bytes, start: datetime, end: datetime) -> Iterator[tuple[datetime, bytes]]:
+def _spread_over(data: bytes, start: datetime, end: datetime) -> Iterator[tuple[datetime, bytes]]:
     yield start, b""
     size = max(1, -(-len(data) // OUTPUT_STEPS))
     parts = [data[i : i + size] for i in range(0, len(data), size)]
@@ -178,9 +185,9 @@ def _spread(data: bytes, start: datetime, end: datetime) -> Iterator[tuple[datet
 
 
 class Replay:
-    """Writes a recording into ``directory`` as its time goes by, ``speed`` times as fast.
+    """Writes a recording into ``directory``, ``speed`` times as fast as it happened.
 
-    The directory belongs to the replay alone. The time it shows is :meth:`now`.
+    Nothing else may use the directory. The replayed time is :meth:`now`.
     """
 
     def __init__(self, recording: Path, directory: Path, speed: float) -> None:
@@ -188,25 +195,25 @@ class Replay:
         self._directory = directory
         self._speed = speed
         self._stop = threading.Event()
-        self._written = 0
+        self._pieces_written = 0
         self.failed: str | None = None
-        """Why it has stopped before its end."""
+        """The error that stopped the replay before its end."""
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="metlmon-replay", daemon=True)
         self.begin = self._pieces[0].time
         self.end = self._pieces[-1].time
 
     def set_length(self, seconds: float) -> None:
-        """Choose the speed so that the whole story takes ``seconds``."""
+        """Set the speed so that the whole replay takes ``seconds``."""
         self._speed = max(1.0, (self.end - self.begin).total_seconds() / seconds)
 
     def now(self) -> datetime:
-        """The recording's time that the replay has come to."""
+        """Return the current time of the replay."""
         passed = (time.monotonic() - self._started) * self._speed
         return min(self.end, self.begin + timedelta(seconds=passed)).replace(microsecond=0)
 
     def start(self) -> None:
-        """Write what is there from the beginning, then go on in a thread."""
+        """Write the initial files, then start the thread."""
         self.write_until(self.begin)
         self._started = time.monotonic()
         self._thread.start()
@@ -217,25 +224,25 @@ class Replay:
             self._thread.join(timeout=5.0)
 
     def write_until(self, moment: datetime) -> bool:
-        """Write all that is due at ``moment``; False when nothing is left to write."""
-        while self._written < len(self._pieces):
-            piece = self._pieces[self._written]
+        """Write all data due at ``moment``; return False if none is left."""
+        while self._pieces_written < len(self._pieces):
+            piece = self._pieces[self._pieces_written]
             if piece.time > moment:
                 return True
             path = self._directory / piece.file
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "ab") as file:
                 file.write(piece.data)
-            self._written += 1
+            self._pieces_written += 1
         return False
 
     def _run(self) -> None:
         try:
-            self._go_on()
+            self._write_in_steps()
         except Exception as error:
             self.failed = describe_error("the replay stopped", error)
 
-    def _go_on(self) -> None:
+    def _write_in_steps(self) -> None:
         more = True
         while more and not self._stop.wait(TICK_SECONDS):
             passed = (time.monotonic() - self._started) * self._speed
