@@ -1,8 +1,8 @@
 """Cache files: safe to delete, and validated before use.
 
-The user's cache directory is ``$XDG_CACHE_HOME/metlmon``, else ``~/.cache/metlmon``. An invalid entry or
-directory is silently ignored, and the logs are read instead. If two processes write the same
-entry, the last one wins.
+The user's cache directory is ``$XDG_CACHE_HOME/metlmon``, else ``~/.cache/metlmon``. An invalid
+entry or directory is silently ignored, and the logs are read instead. If two processes write the
+same entry, the last one wins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ABANDONED_SECONDS: Final = 3600.0
 
 
 STARTED: Final = time.time()
-"""Load time of this code, or slightly later: source files newer than this are not the loaded ones."""
+"""Load time of this code, or slightly later: newer source files are not the loaded ones."""
 
 
 class CacheMiss(Exception):

@@ -1,14 +1,13 @@
-"""What a reader has learnt, kept in the user's cache for the next one of the same dagdir.
+"""Stores a reader's state in the cache, for the next reader of the same dagdir.
 
-An entry is used only by the same code, for the same dagdir and settings, and only while every
-log in it is still what it was, as far as it was read: the same file (by inode), no shorter, and
-the same bytes (:func:`mark_of`). Otherwise all is read anew. What has been appended since is
-read on from there, and DAG files and DAGMan's small files are always read.
+An entry is valid only for the same code, dagdir and settings, and only while every log in it is
+unchanged up to the read offset: same inode, not shorter, same bytes (:func:`mark_of`). Otherwise
+everything is read again. Appended data is read from the offset; DAG files and DAGMan's small
+files are always read.
 
-A file of more than :data:`WHOLLY` bytes is compared by samples. A change that keeps the inode
-and each byte of the samples, in a file that is longer than before as well, goes unnoticed: no
-program that writes logs does that, and an editor writes another file, or moves the bytes that
-follow.
+A file of more than :data:`MAX_FULL_COMPARE` bytes is compared by samples. A change in a file that
+has also grown, which preserves the inode and all samples, goes unnoticed: no program that writes
+logs makes one, and an editor writes another file or moves the bytes that follow.
 """
 
 from __future__ import annotations
@@ -39,23 +38,25 @@ from metlmon.snapshot.dump_totals import dump_totals, follows, load_totals, plac
 if TYPE_CHECKING:
     from metlmon.live.dagdir_reader import LogReader
 
-WHOLLY: Final = 4 << 20
-"""Bytes: up to these a file is compared whole, in some milliseconds."""
+MAX_FULL_COMPARE: Final = 4 << 20
+"""Bytes up to which a file is compared completely, in some milliseconds."""
 
 SAMPLES: Final = 64
 SAMPLE: Final = 4096
-"""Of a larger file its beginning, its end, and so many pieces between them are compared: few
-enough that a slow file system has them in a tenth of a second."""
+"""Number of samples of a larger file, including both ends, and their bytes: a slow file system
+reads them in a tenth of a second."""
 
 CODE: Final = (".", "config", "dagman", "eventlog", "live", "model", "snapshot", "text")
-"""The packages that decide what is made of a log's bytes."""
+"""The packages that determine how logs are interpreted."""
 
 
 @frozen
 class FileMark:
-    """How a file was known when ``offset`` bytes of it had been read. ``start``: its first
-    bytes, as a follower compares them; they are not kept, since they may hold anything, and
-    are read again."""
+    """Identifies a file of which ``offset`` bytes have been read.
+
+    ``start``: its first bytes, as compared by a follower; not stored, since they may contain
+    anything, but read again.
+    """
 
     path: str
     offset: int
@@ -66,30 +67,32 @@ class FileMark:
     start: bytes
 
     def holds(self) -> FileMark | None:
-        """The file as it is now, if it is still that one, as far as it was read; else None."""
+        """Return the current mark, if the file is unchanged up to the offset."""
         try:
             now = mark_of(Path(self.path), self.offset)
         except OSError:
             return None
         if now is None or (now.inode, now.digest) != (self.inode, self.digest):
             return None
-        # Written without having grown: it was changed somewhere.
-        same = now.size > self.size or (now.size, now.mtime) == (self.size, self.mtime)
-        return now if same else None
+        # Written but not longer: it was changed somewhere.
+        unchanged = now.size > self.size or (now.size, now.mtime) == (self.size, self.mtime)
+        return now if unchanged else None
 
 
 def mark_of(path: Path, offset: int) -> FileMark | None:
-    """The mark of a file of which ``offset`` bytes have been read; None when it is no regular
-    file, or shorter. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    """Return the mark of a file of which ``offset`` bytes have been read.
+
+    None if it is no regular file, or shorter. Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        status = os.fstat(handle)
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size < offset:
             return None
         digest = blake2b(digest_size=16)
-        for at, length in _samples(offset):
-            digest.update(os.pread(handle, length, at))
-        start = os.pread(handle, min(FINGERPRINT, offset), 0)
+        for start_offset, length in _sampled_ranges(offset):
+            digest.update(os.pread(descriptor, length, start_offset))
+        start = os.pread(descriptor, min(FINGERPRINT, offset), 0)
         return FileMark(
             os.path.realpath(path),
             offset,
@@ -100,11 +103,11 @@ def mark_of(path: Path, offset: int) -> FileMark | None:
             start,
         )
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
-def _samples(offset: int) -> list[tuple[int, int]]:
-    if offset <= WHOLLY:
+def _sampled_ranges(offset: int) -> list[tuple[int, int]]:
+    if offset <= MAX_FULL_COMPARE:
         return [(0, offset)]
     last = offset - SAMPLE
     return [(last * i // (SAMPLES - 1), SAMPLE) for i in range(SAMPLES)]
@@ -112,12 +115,14 @@ def _samples(offset: int) -> list[tuple[int, int]]:
 
 @cache
 def code() -> str | None:
-    """What tells this code from any other: what one version learnt is nothing to another. None
-    when it has been replaced while it ran, or lies in no files."""
+    """Return a digest of this code: an entry is valid for one version only.
+
+    None if the code was replaced while running, or is not in files.
+    """
     digest = blake2b(digest_size=16)
     digest.update(repr(sys.version_info[:2]).encode())
-    here = Path(__file__).parents[1]
-    files = [path for package in CODE for path in sorted((here / package).glob("*.py"))]
+    package_root = Path(__file__).parents[1]
+    files = [path for package in CODE for path in sorted((package_root / package).glob("*.py"))]
     try:
         for path in files:
             if path.stat().st_ctime > STARTED:
@@ -130,19 +135,19 @@ def code() -> str | None:
 
 @frozen
 class CacheWrite:
-    """What had been learnt at one moment, to be written when nobody waits."""
+    """A snapshot of the state, to be written to the cache later."""
 
     cache: Cache
     entry: CacheKey
     records: Iterator[Any]
 
     def write(self) -> bool:
-        """False when that cannot be done; nobody need be told."""
+        """Write the entry; return False if that fails, which needs no report."""
         return self.cache.write(self.entry.name, self.records)
 
 
 def keep_workflows(cache: Cache, entry: CacheKey, workflows: Workflows) -> CacheWrite | None:
-    """What was woven from the DAG files."""
+    """Return the cache entry of the workflows."""
     version = code()
     if version is None:
         return None
@@ -150,7 +155,7 @@ def keep_workflows(cache: Cache, entry: CacheKey, workflows: Workflows) -> Cache
 
 
 def recalled_workflows(cache: Cache, entry: CacheKey) -> Workflows:
-    """Raises whatever comes first when there are none."""
+    """Load the cached workflows. Raises any exception if there are none."""
     records = cache.records(entry.name)
     if next(records) != (code(), entry.key):
         raise CacheMiss("of other code, or of another dagdir")
@@ -162,43 +167,51 @@ def keep(
     entry: CacheKey,
     ensemble: Ensemble,
     logs: Iterable[LogReader],
-    facts: Iterable[DagmanFiles],
+    files: Iterable[DagmanFiles],
     workflows: bytes | None = None,
 ) -> CacheWrite | None:
-    """What these have learnt, as plain data; what they learn later is not in it. None when it
-    cannot be said of which bytes it was learnt. ``workflows`` tells the DAG files from all others:
-    without it, what jobs and nodes came to is not kept."""
+    """Return the cache entry of the current state, unaffected by later changes.
+
+    None if the bytes from which it was read cannot be identified. ``workflows``: digest of the
+    DAG files; without it, the totals and node states are not stored.
+    """
     version = code()
-    places = [_place(log) for log in logs if log.position.offset]
-    if version is None or None in places:
+    log_states = [_dump_log(log) for log in logs if log.position.offset]
+    if version is None or None in log_states:
         return None
-    words = {each.key: _words(each, ensemble.dags[each.key]) for each in facts}
-    header = {"code": version, "key": entry.key, "logs": places, "dags": words}
-    said = [(key, dump_dag(ensemble.dags[key])) for key, told in words.items() if told is not None]
-    came_to = dump_totals(ensemble, workflows) if workflows is not None else None
-    return CacheWrite(cache, entry, _records(header, said, ensemble.kept(), came_to or ()))
+    dagman_states = {
+        dagman.key: _dump_dagman_files(dagman, ensemble.dags[dagman.key]) for dagman in files
+    }
+    header = {"code": version, "key": entry.key, "logs": log_states, "dags": dagman_states}
+    dag_records = [
+        (key, dump_dag(ensemble.dags[key]))
+        for key, state in dagman_states.items()
+        if state is not None
+    ]
+    totals = dump_totals(ensemble, workflows) if workflows is not None else None
+    return CacheWrite(cache, entry, _records(header, dag_records, ensemble.kept(), totals or ()))
 
 
 def _records(
     header: dict[str, Any],
-    said: list[tuple[str, Iterator[Any]]],
-    learnt: Iterable[Any],
-    came_to: Iterable[Any],
+    dag_records: list[tuple[str, Iterator[Any]]],
+    log_records: Iterable[Any],
+    totals: Iterable[Any],
 ) -> Iterator[Any]:
     yield header
-    for key, records in said:
+    for key, records in dag_records:
         for record in records:
             yield key, record
-    for record in learnt:
+    for record in log_records:
         yield None, record
-    for record in came_to:
-        yield _RECKONED, record
-    yield _LAST
+    for record in totals:
+        yield _TOTALS_KEY, record
+    yield _END_MARK
 
 
-def _place(reader: LogReader) -> dict[str, Any] | None:
-    """Which log it is, and where reading stands in it."""
-    log, mark = reader.log, _mark(reader.follower)
+def _dump_log(reader: LogReader) -> dict[str, Any] | None:
+    """Return the identity and read position of a log."""
+    log, mark = reader.log, _dump_mark(reader.follower)
     if mark is None:
         return None
     offset, line, form, year, last = astuple(reader.position)
@@ -210,8 +223,8 @@ def _place(reader: LogReader) -> dict[str, Any] | None:
     }
 
 
-def _mark(follower: Follower) -> tuple[Any, ...] | None:
-    """Of the file that was read: another may be in its place since it was looked at."""
+def _dump_mark(follower: Follower) -> tuple[Any, ...] | None:
+    """Return the mark of a followed file; None if it has been replaced since."""
     try:
         mark = mark_of(follower.path, follower.offset)
     except OSError:
@@ -221,139 +234,141 @@ def _mark(follower: Follower) -> tuple[Any, ...] | None:
     return astuple(replace(mark, start=b""))
 
 
-def _words(facts: DagmanFiles, dag: Dag) -> dict[str, Any] | None:
-    """Where reading stands in the growing files of one DAGMan; None when that cannot be said."""
-    marks = [_mark(each) if each.offset else () for each in facts.growing]
-    if None in marks or facts.misjudged:
+def _dump_dagman_files(files: DagmanFiles, dag: Dag) -> dict[str, Any] | None:
+    """Return the read positions of a DAG's growing files; None if not identifiable."""
+    marks = [_dump_mark(follower) if follower.offset else () for follower in files.growing]
+    if None in marks or files.misjudged:
         return None
-    out, line, problems = facts.standing()
+    out, line, problems = files.standing()
     return {
         "marks": marks,
-        "judged": _judged(dag),
+        "judged": _job_states_digest(dag),
         "out": astuple(out),
         "line": line,
         "problems": [astuple(problem) for problem in problems],
     }
 
 
-def _judged(dag: Dag) -> bytes:
+def _job_states_digest(dag: Dag) -> bytes:
     names = "\n".join(sorted(judged_by_jobs(dag.workflow)))
     return blake2b(names.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
-_RECKONED: Final = ("reckoned",)
-"""Beside the keys of DAGs, which are texts."""
+_TOTALS_KEY: Final = ("reckoned",)
+"""Key of records with totals; keys of DAGs are strings."""
 
-_LAST: Final = "all"
-"""Behind all others: without it something is missing."""
+_END_MARK: Final = "all"
+"""The last record; without it the entry is incomplete."""
 
 
 class CachedState:
-    """An entry that holds, on its way to a reader that has read nothing yet."""
+    """A valid entry, to be loaded into a reader that has read nothing yet."""
 
     def __init__(self, cache: Cache, entry: CacheKey, ensemble: Ensemble) -> None:
-        """Raises whatever comes first when there is none, or it does not hold, or is not what
-        it should be; ``ensemble``, which is given what the logs had told, is then spoilt."""
+        """Load the entry's log records into ``ensemble``.
+
+        Raises any exception if the entry is absent, outdated or malformed; ``ensemble`` is then
+        partly filled and must be discarded.
+        """
         records = cache.records(entry.name)
         header = next(records)
         if header["code"] != code() or header["key"] != entry.key:
             raise CacheMiss("of other code, or of another dagdir")
-        self._places = {place["log"]: place for place in header["logs"]}
-        self._marks = {place["log"]: FileMark(*place["mark"]).holds() for place in header["logs"]}
+        self._places = {log_state["log"]: log_state for log_state in header["logs"]}
+        self._marks = {
+            log_state["log"]: FileMark(*log_state["mark"]).holds() for log_state in header["logs"]
+        }
         if None in self._marks.values():
             raise CacheMiss("its logs have changed")
         self._dags = header["dags"]
-        self._heard: dict[str, list[Any]] = {}
-        self._reckoned: list[Any] = []
-        self._told: set[str] = set()
-        ensemble.restore(self._learnt(records))
+        self._dag_records: dict[str, list[Any]] = {}
+        self._total_records: list[Any] = []
+        self._restored_dags: set[str] = set()
+        ensemble.restore(self._log_records(records))
         known = {name for name, _, _ in self._places}
         if next(records, None) is not None or any(
-            book.events and book.file not in known for book in ensemble.books.values()
+            stats.events and stats.file not in known for stats in ensemble.books.values()
         ):
             raise CacheMiss("it holds more than there is a use for")
 
-    def _learnt(self, records: Iterator[Any]) -> Iterator[Any]:
-        """What the logs had told; what the DAGs had heard stands before it, what all of it came
-        to behind it."""
+    def _log_records(self, records: Iterator[Any]) -> Iterator[Any]:
+        """Yield the records of logs; collect those of DAGs before and totals after them."""
         for record in records:
-            if record == _LAST:
+            if record == _END_MARK:
                 return
             key, content = record
             if key is None:
                 yield content
-            elif key == _RECKONED:
-                self._reckoned.append(content)
+            elif key == _TOTALS_KEY:
+                self._total_records.append(content)
             else:
-                self._heard.setdefault(key, []).append(content)
+                self._dag_records.setdefault(key, []).append(content)
         raise CacheMiss("it is not whole")
 
     @property
     def complete(self) -> bool:
-        """Have all logs gone on that it was learnt from?"""
+        """Whether all logs of the entry have been resumed."""
         return not self._places
 
     def resume(self, reader: LogReader) -> None:
-        """Let a log go on where it was left. One that is new is read from its beginning."""
+        """Resume a log at its cached position; a new log is read from its beginning."""
         log = reader.log
-        place = self._places.get((log.name, log.role.value, log.dag))
-        if place is None:
+        log_state = self._places.get((log.name, log.role.value, log.dag))
+        if log_state is None:
             return
-        mark = self._marks[place["log"]]
+        mark = self._marks[log_state["log"]]
         if mark is not None and mark.path == os.path.realpath(log.path):
-            offset, line, form, year, last = place["position"]
+            offset, line, form, year, last = log_state["position"]
             position = Position(offset, line, form and LogFormat(form), year, last)
-            reader.resume(position, place["year"], mark.inode, mark.start)
-            del self._places[place["log"]]
+            reader.resume(position, log_state["year"], mark.inode, mark.start)
+            del self._places[log_state["log"]]
 
-    def tell(self, facts: DagmanFiles, dag: Dag) -> None:
-        """Let a DAGMan's growing files go on where they were left, where they are still what
-        they were; else they are read from their beginning."""
-        told = self._dags.get(dag.key)
-        if told is None or told["judged"] != _judged(dag):
+    def restore_dagman_files(self, files: DagmanFiles, dag: Dag) -> None:
+        """Resume a DAG's growing files if unchanged, else leave them to be read again."""
+        state = self._dags.get(dag.key)
+        if state is None or state["judged"] != _job_states_digest(dag):
             return
-        if len(told["marks"]) != len(facts.growing):
+        if len(state["marks"]) != len(files.growing):
             return
         marks: list[FileMark | None] = []
-        for plain, follower in zip(told["marks"], facts.growing, strict=True):
-            mark = FileMark(*plain) if plain else None
+        for dumped, follower in zip(state["marks"], files.growing, strict=True):
+            mark = FileMark(*dumped) if dumped else None
             if mark is not None:
-                same = mark.path == os.path.realpath(follower.path)
-                mark = mark.holds() if same else None
+                unchanged = mark.path == os.path.realpath(follower.path)
+                mark = mark.holds() if unchanged else None
                 if mark is None:
                     return
             marks.append(mark)
-        load_dag(dag, self._heard[dag.key])
-        self._told.add(dag.key)
-        out = OutState(*told["out"])
-        facts.resume(out, told["line"], [Problem(*problem) for problem in told["problems"]])
-        for mark, follower in zip(marks, facts.growing, strict=True):
+        load_dag(dag, self._dag_records[dag.key])
+        self._restored_dags.add(dag.key)
+        out = OutState(*state["out"])
+        files.resume(out, state["line"], [Problem(*problem) for problem in state["problems"]])
+        for mark, follower in zip(marks, files.growing, strict=True):
             if mark is not None:
                 follower.resume(mark.offset, mark.inode, mark.start)
 
     def places(
         self, ensemble: Ensemble, dags: Sequence[Dag], workflows: bytes
     ) -> list[Place] | None:
-        """Where each job belongs, where that still follows from what is known; None where not,
-        and then what jobs and nodes came to does not either."""
-        told = self._told == {dag.key for dag in dags}
-        if not told or not follows(ensemble, dags, workflows, self._reckoned):
-            self._reckoned = []
+        """Return the attribution of jobs; None, and drop the totals, if outdated."""
+        complete = self._restored_dags == {dag.key for dag in dags}
+        if not complete or not follows(ensemble, dags, workflows, self._total_records):
+            self._total_records = []
             return None
-        return places(ensemble, self._reckoned)
+        return places(ensemble, self._total_records)
 
-    def _given_away(self) -> Iterator[Any]:
-        """What jobs and nodes came to; who takes it is the only one that has it."""
-        self._reckoned.reverse()
-        while self._reckoned:
-            yield self._reckoned.pop()
+    def _drain_totals(self) -> Iterator[Any]:
+        """Yield the records of totals, removing each so that it can be freed."""
+        self._total_records.reverse()
+        while self._total_records:
+            yield self._total_records.pop()
 
-    def reckon(self, ensemble: Ensemble) -> None:
-        """Take over what jobs and nodes came to, where that is known."""
-        if not self._reckoned:
+    def restore_totals(self, ensemble: Ensemble) -> None:
+        """Restore the totals and node states, if stored."""
+        if not self._total_records:
             return
         try:
-            load_totals(ensemble, self._given_away())
+            load_totals(ensemble, self._drain_totals())
         except Exception:
-            # Whatever is wrong with it: it is none.
+            # An invalid record counts as none.
             ensemble.reckon_anew()

@@ -258,7 +258,7 @@ class DagdirReader:
         self._given_now = local_now
         self._logs: dict[str, LogReader] = {}
         self._dagman_files: list[DagmanFiles] = []
-        self._gate_files = GateFiles(now)
+        self._gates = GateFiles(now)
         self._dag_problems: list[Problem] = []
         self._log_problems: list[Problem] = []
         self._absent_logs: set[tuple[Path, str]] = set()
@@ -293,7 +293,7 @@ class DagdirReader:
         with _gc_paused(settled=True):
             changes = self._load_initial()
             if self._cached_state is not None:
-                self._cached_state.reckon(self.ensemble)
+                self._cached_state.restore_totals(self.ensemble)
         # In the order of discovery: the reader that wrote the cache may have had another.
         self.ensemble.books = {name: self.ensemble.books[name] for name in self._logs}
         self._cached_state = None
@@ -332,7 +332,7 @@ class DagdirReader:
         """Begin with an empty model."""
         self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
         self._logs, self._dagman_files, self._cached_state = {}, [], None
-        self._gate_files = GateFiles(self._now)
+        self._gates = GateFiles(self._now)
 
     @property
     def consumed(self) -> int:
@@ -392,7 +392,7 @@ class DagdirReader:
         listed: dict[Path, list[str]] = {}
         for files in self._dagman_files:
             changes |= files.look(self.ensemble, listed)
-        changes |= self._gate_files.look(self.ensemble)
+        changes |= self._gates.look(self.ensemble)
         self._update_error(error)
         return changes
 
@@ -456,7 +456,7 @@ class DagdirReader:
             if known is None or not files_by_dag[dag.key].fits(dag, shared):
                 files_by_dag[dag.key] = DagmanFiles(dag, shared)
                 if self._cached_state is not None:
-                    self._cached_state.tell(files_by_dag[dag.key], dag)
+                    self._cached_state.restore_dagman_files(files_by_dag[dag.key], dag)
                 dags.append(dag)
                 continue
             if judged_by_jobs(known.workflow) != judged_by_jobs(dag.workflow):
@@ -675,7 +675,7 @@ class DagdirReader:
         notices += (
             *self._rewritten_log_notices.values(),
             *self.remarks.values(),
-            *self._gate_files.notices(),
+            *self._gates.notices(),
         )
         for reader in self._logs.values():
             if not live and reader.at_end and reader.follower.behind:

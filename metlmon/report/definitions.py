@@ -1,5 +1,8 @@
-"""What each number of a report means, with the other common definition beside it where papers
-differ. The words are those of ``domain.md``; the numbers are the report's own."""
+"""Defines the numbers of a report.
+
+Where papers differ, the other common definition is given too. The terms are those of
+``domain.md``; the numbers are the report's own.
+"""
 
 from __future__ import annotations
 
@@ -15,39 +18,39 @@ from metlmon.stats.windows import Unit
 from metlmon.text.formatting import count, duration, number
 
 
-def definition(key: str, books: ReportUsage, digits: int) -> str:
-    """The text of one note, for these accounts; ``digits``: decimals of hours."""
-    return DEFINITIONS[key](books, digits)
+def definition(key: str, usage: ReportUsage, digits: int) -> str:
+    """Return the text of one note; ``digits``: decimals of hours."""
+    return DEFINITIONS[key](usage, digits)
 
 
 def _share(part: float, whole: float) -> str:
     return percent(part / whole if whole else None)
 
 
-def _epochs(books: ReportUsage, digits: int) -> str:
-    inferred = sum(e.inferred for e in books.part.epochs if e.counts)
+def _epochs(usage: ReportUsage, digits: int) -> str:
+    inferred = sum(e.inferred for e in usage.part.epochs if e.counts)
     text = (
         "An epoch is one training node of a run. It is completed when that node succeeded, and is "
         "counted once, for the GPU and the site of the execution that completed it."
     )
     if inferred:
         text += (
-            f" {count(inferred, 'epoch')} of {number(books.epochs)} left no word of their end, and "
+            f" {count(inferred, 'epoch')} of {number(usage.epochs)} left no word of their end, and "
             "count because the node after them was submitted."
         )
-    if books.unplaced:
+    if usage.unplaced:
         text += (
-            f" For {number(books.unplaced)} of {number(books.epochs)} the logs have no successful "
+            f" For {number(usage.unplaced)} of {number(usage.epochs)} the logs have no successful "
             "execution (they are marked done, inferred, or saved by a POST script): no GPU and no "
             "site has them."
         )
-    if books.again:
+    if usage.again:
         text += (
-            f" {count(books.again, 'successful execution')} of epochs that another DAG trained or "
+            f" {count(usage.again, 'successful execution')} of epochs that another DAG trained or "
             "began again are in the rows of GPUs and sites, and not in the number of "
-            f"{number(books.epochs)} epochs."
+            f"{number(usage.epochs)} epochs."
         )
-    if books.window.whole and any(run.epochs_skipped for run in books.whole.runs):
+    if usage.window.whole and any(run.epochs_skipped for run in usage.whole.runs):
         text += (
             " Skipped ones trained nothing and are not completed: PRE_SKIP ended their nodes, as "
             "when a run is stopped before its end."
@@ -55,43 +58,43 @@ def _epochs(books: ReportUsage, digits: int) -> str:
     return text + " The other definition is beside it: by longest attempt."
 
 
-def _by_longest(books: ReportUsage, digits: int) -> str:
+def _by_longest(usage: ReportUsage, digits: int) -> str:
     moved = sum(
         e.counts
         and e.longest_seconds is not None
         and (e.site, e.gpu) != (e.longest_site, e.longest_gpu)
         and e.seconds is not None
-        for e in books.part.epochs
+        for e in usage.part.epochs
         if e.state is State.COMPLETED
     )
     return (
         "Completed epochs counted for the GPU and the site of their longest execution instead of "
         "their successful one. The two differ where a job trained, failed after it, and succeeded "
         "in a short second execution (hidden compute): "
-        f"{number(books.hidden)} of {count(books.epochs, 'completed epoch')} had a successful "
+        f"{number(usage.hidden)} of {count(usage.epochs, 'completed epoch')} had a successful "
         f"execution shorter than {SHORT_SUCCESS:.0%} of their longest one, and {number(moved)} "
         "would be another GPU model's or site's."
     )
 
 
-def _executions(books: ReportUsage, digits: int) -> str:
-    jobs = len(jobs_in(books))
-    spent = books.total.spent
-    inside = "" if books.window.whole else " in this window"
-    ran = len({e.job for e in books.part.executions if not e.dagman})
+def _executions(usage: ReportUsage, digits: int) -> str:
+    jobs = len(jobs_in(usage))
+    spent = usage.total.spent
+    scope = "" if usage.window.whole else " in this window"
+    ran = len({e.job for e in usage.part.executions if not e.dagman})
     return (
         "An execution is the time from a job's start on a machine (event 001) to the first event "
         "that ends it; a job that is evicted and starts again has several. It is counted where "
         "and when it ended (in flight: as of the end of the log). Counted by jobs instead: "
-        f"{count(jobs, 'job')} in the queue{inside}, of which {number(ran)} ran, with "
+        f"{count(jobs, 'job')} in the queue{scope}, of which {number(ran)} ran, with "
         f"{count(spent.executions, 'execution')}."
     )
 
 
-def _gpu_hours(books: ReportUsage, digits: int) -> str:
-    total = books.total
-    wall = sum(e.seconds for e in books.part.executions if not e.dagman) / HOUR
-    measure = next((e.measure for e in books.part.executions), HourUnit.GPU)
+def _gpu_hours(usage: ReportUsage, digits: int) -> str:
+    total = usage.total
+    wall = sum(e.seconds for e in usage.part.executions if not e.dagman) / HOUR
+    measure = next((e.measure for e in usage.part.executions), HourUnit.GPU)
     formula = (
         "(end − start) of every execution, whatever came of it: no execution had a GPU, and not "
         "every one says how many CPUs it had"
@@ -109,8 +112,8 @@ def _gpu_hours(books: ReportUsage, digits: int) -> str:
     )
 
 
-def _good(books: ReportUsage, digits: int) -> str:
-    finals = sum(e.gpu_seconds or 0.0 for e in books.part.executions if e.final) / HOUR
+def _good(usage: ReportUsage, digits: int) -> str:
+    finals = sum(e.gpu_seconds or 0.0 for e in usage.part.executions if e.final) / HOUR
     return (
         "GPU-hours of executions that ended with return value 0 (or the return value that is set "
         "as “checkpointed, run me again”). Of the executions that completed an epoch alone: "
@@ -118,8 +121,8 @@ def _good(books: ReportUsage, digits: int) -> str:
     )
 
 
-def _bad(books: ReportUsage, digits: int) -> str:
-    spent = books.total.spent
+def _bad(usage: ReportUsage, digits: int) -> str:
+    spent = usage.total.spent
     settled = spent.good + spent.bad
     return (
         "GPU-hours of executions that ended in any other way: failed, evicted, held, removed, "
@@ -129,26 +132,26 @@ def _bad(books: ReportUsage, digits: int) -> str:
     )
 
 
-def _in_flight(books: ReportUsage, digits: int) -> str:
+def _in_flight(usage: ReportUsage, digits: int) -> str:
     return (
         "GPU-hours of executions whose end is not in the logs, up to as-of. They are neither good "
         "nor bad. Reports that leave them out have a total of "
-        f"{hours((books.total.spent.good + books.total.spent.bad) / HOUR, digits)} GPU-hours."
+        f"{hours((usage.total.spent.good + usage.total.spent.bad) / HOUR, digits)} GPU-hours."
     )
 
 
-def _longest(books: ReportUsage, digits: int) -> str:
+def _longest(usage: ReportUsage, digits: int) -> str:
     return (
         "Hours by the clock of the longest execution of each completed epoch, whatever came of "
         "it, for the GPU and site that it ran on: what the training of an epoch takes. All "
-        f"{number(books.epochs)} together: {hours(books.total.longest / HOUR, digits)} hours "
-        f"({hours(books.total.longest_gpu / HOUR, digits)} GPU-hours), against "
-        f"{hours(books.total.spent.total / HOUR, digits)} GPU-hours of all executions."
+        f"{number(usage.epochs)} together: {hours(usage.total.longest / HOUR, digits)} hours "
+        f"({hours(usage.total.longest_gpu / HOUR, digits)} GPU-hours), against "
+        f"{hours(usage.total.spent.total / HOUR, digits)} GPU-hours of all executions."
     )
 
 
-def _success(books: ReportUsage, digits: int) -> str:
-    spent = books.total.spent
+def _success(usage: ReportUsage, digits: int) -> str:
+    spent = usage.total.spent
     ended = spent.good_executions + spent.bad_executions
     hours_share = _share(spent.good, spent.good + spent.bad)
     return (
@@ -158,78 +161,78 @@ def _success(books: ReportUsage, digits: int) -> str:
     )
 
 
-def _per_epoch(books: ReportUsage, digits: int) -> str:
-    spent = books.total.spent
-    told = (
+def _per_epoch(usage: ReportUsage, digits: int) -> str:
+    spent = usage.total.spent
+    text = (
         "GPU-hours of the runs' executions that have ended (good and bad), for each epoch that an "
         "execution in the logs completed"
     )
     if spent.per_epoch is None:
-        return f"{told}: there is none."
+        return f"{text}: there is none."
     good = spent.run_good / HOUR / spent.completed
     return (
-        f"{told}: {hours(spent.per_epoch / HOUR, digits)}, of {count(spent.completed, 'epoch')}. "
+        f"{text}: {hours(spent.per_epoch / HOUR, digits)}, of {count(spent.completed, 'epoch')}. "
         f"Of good executions alone: {hours(good, digits)}. Executions in flight, and jobs of no "
-        "run, are not in it." + _beside(books, digits)
+        "run, are not in it." + _beside(usage, digits)
     )
 
 
-def _beside(books: ReportUsage, digits: int) -> str:
-    """What was spent beside the training of epochs."""
-    side = [e for e in books.part.executions if e.run is not None and not e.training]
+def _beside(usage: ReportUsage, digits: int) -> str:
+    """Return a sentence on the usage of side nodes of runs."""
+    side = [e for e in usage.part.executions if e.run is not None and not e.training]
     if not side:
         return ""
     spent = sum(e.gpu_seconds or 0.0 for e in side) / HOUR
-    told = count(sum(e.counted for e in side), "execution")
-    return f" Side nodes of runs (evaluations) are in it: {told}, {hours(spent, digits)} GPU-hours."
+    executions = count(sum(e.counted for e in side), "execution")
+    return f" Side nodes of runs (evaluations) are in it: {executions}, {hours(spent, digits)} GPU-hours."
 
 
-def _epoch_time(books: ReportUsage, digits: int) -> str:
+def _epoch_time(usage: ReportUsage, digits: int) -> str:
     clear = sorted(
-        e.seconds for e in books.part.epochs if e.counts and e.seconds is not None and not e.hidden
+        e.seconds for e in usage.part.epochs if e.counts and e.seconds is not None and not e.hidden
     )
     longest = sorted(
         e.longest_seconds
-        for e in books.part.epochs
+        for e in usage.part.epochs
         if e.counts and e.state is State.COMPLETED and e.longest_seconds is not None
     )
-    told = [
+    medians = [
         f"{name} {duration(quantile(values, 0.5)) if values else '–'} (n = {number(len(values))})"
         for name, values in (
-            ("of successful executions", books.epoch_times),
+            ("of successful executions", usage.epoch_times),
             ("without those that trained elsewhere", clear),
             ("of longest executions", longest),
         )
     ]
     return (
         "Time by the clock of the execution that completed the epoch; input transfer and waiting "
-        f"are not in it. Medians: {', '.join(told)}."
+        f"are not in it. Medians: {', '.join(medians)}."
     )
 
 
-def _box(books: ReportUsage, digits: int) -> str:
+def _box(usage: ReportUsage, digits: int) -> str:
     return (
         "Boxes reach from the first to the third quartile (linear between values) with the median "
         f"in them; whiskers to the last value within {WHISKER:g} times that range; circles are "
-        f"values beyond. Of {number(books.hidden)} of {number(books.epochs)} epochs the successful "
+        f"values beyond. Of {number(usage.hidden)} of {number(usage.epochs)} epochs the successful "
         "execution is shorter than half their longest one: they trained in another execution."
     )
 
 
-def _wait(books: ReportUsage, digits: int) -> str:
-    n = len(books.waits)
-    spread = box(books.waits)
-    mean = f"; mean {duration(sum(books.waits) / n)}" if n else ""
-    ends = f"; longest {duration(max(books.waits))}" if spread else ""
-    inside = "" if books.window.whole else " that ended in the window or are in flight at its end"
+def _wait(usage: ReportUsage, digits: int) -> str:
+    n = len(usage.waits)
+    spread = box(usage.waits)
+    mean = f"; mean {duration(sum(usage.waits) / n)}" if n else ""
+    ends = f"; longest {duration(max(usage.waits))}" if spread else ""
+    scope = "" if usage.window.whole else " that ended in the window or are in flight at its end"
     return (
         "Time that a job was idle before an execution: from its submission, or from the end of its "
         "execution before. Input transfer, holds and suspension are not in it. Of "
-        f"{count(n, 'execution')}{inside}{mean}{ends}."
+        f"{count(n, 'execution')}{scope}{mean}{ends}."
     )
 
 
-def _bytes(books: ReportUsage, digits: int) -> str:
+def _bytes(usage: ReportUsage, digits: int) -> str:
     return (
         "Of each job the larger of its own totals and the sum of what its executions say that they "
         "moved; in decimal units (1 GB = 10⁹ B). To jobs is input, from jobs is output, streamed "
@@ -243,24 +246,24 @@ WHOLE_TRANSFERS: Final = (
 )
 
 
-def _transfers(books: ReportUsage, digits: int) -> str:
-    inside = "" if books.window.whole else WHOLE_TRANSFERS
+def _transfers(usage: ReportUsage, digits: int) -> str:
+    scope = "" if usage.window.whole else WHOLE_TRANSFERS
     return (
         "Transfers of files, as the access point logged their start and end. Input: ok when the "
         "job then ran; aborted when the transfer ended and it did not; unfinished when its end "
         "was never logged before the job was evicted, held or removed. Hours are by the clock, "
-        f"those in the transfer queue of the access point among them{inside}."
+        f"those in the transfer queue of the access point among them{scope}."
     )
 
 
-def _moved(books: ReportUsage, digits: int) -> str:
+def _moved(usage: ReportUsage, digits: int) -> str:
     return (
         "Transfers in both directions and of all outcomes. Of a transfer that no execution "
         "followed the site is known only when its host is."
     )
 
 
-def _cause(books: ReportUsage, digits: int) -> str:
+def _cause(usage: ReportUsage, digits: int) -> str:
     return (
         "Code and subcode are those of the event that ended the execution (1000 and above: "
         "HTCondor's reasons to vacate; below: its reasons to hold). Reasons are the logs' own "
@@ -270,34 +273,34 @@ def _cause(books: ReportUsage, digits: int) -> str:
     )
 
 
-def _period(books: ReportUsage, digits: int) -> str:
-    name = {Unit.DAY: "day", Unit.WEEK: "week (from Monday)", Unit.MONTH: "month"}[books.period]
+def _period(usage: ReportUsage, digits: int) -> str:
+    name = {Unit.DAY: "day", Unit.WEEK: "week (from Monday)", Unit.MONTH: "month"}[usage.period]
     text = (
         f"Each {name} has the GPU-hours that lie in it, also of executions that reach over its "
         "border; executions, epochs and bytes are counted where they ended. The rows add up to "
         "the total."
     )
-    if books.unmoored and books.window.whole:
+    if usage.unmoored and usage.window.whole:
         text += (
-            f" No event says when {count(books.unmoored, 'completed epoch')} ended: no {name} "
+            f" No event says when {count(usage.unmoored, 'completed epoch')} ended: no {name} "
             "has them."
         )
     return text
 
 
-def _share_of(books: ReportUsage, digits: int) -> str:
+def _share_of(usage: ReportUsage, digits: int) -> str:
     return "Of all completed epochs, by the execution that completed them."
 
 
-def _lost_share(books: ReportUsage, digits: int) -> str:
-    spent = books.total.spent
+def _lost_share(usage: ReportUsage, digits: int) -> str:
+    spent = usage.total.spent
     return (
         f"Of all {hours(spent.bad / HOUR, digits)} bad GPU-hours. Of all GPU-hours that have "
         f"ended, bad ones are {_share(spent.bad, spent.good + spent.bad)}."
     )
 
 
-def _cumulated(books: ReportUsage, digits: int) -> str:
+def _cumulated(usage: ReportUsage, digits: int) -> str:
     return (
         "GPU-hours are of the time in which they were spent, by what their executions came to in "
         "the end, even where that was later. Epochs are of the time at which they were completed."
