@@ -183,8 +183,8 @@ def _beside(usage: ReportUsage, digits: int) -> str:
     if not side:
         return ""
     spent = sum(e.gpu_seconds or 0.0 for e in side) / HOUR
-    executions = count(sum(e.counted for e in side), "execution")
-    return f" Side nodes of runs (evaluations) are in it: {executions}, {hours(spent, digits)} GPU-hours."
+    ran = count(sum(e.counted for e in side), "execution")
+    return f" Side nodes of runs (evaluations) are in it: {ran}, {hours(spent, digits)} GPU-hours."
 
 
 def _epoch_time(usage: ReportUsage, digits: int) -> str:
