@@ -620,7 +620,7 @@ class DagdirReader:
     # --- results ------------------------------------------------------------------------
 
     def live(self) -> bool:
-        """Whether an ensemble is running here, as defined in ``domain.md``."""
+        """Whether an ensemble is running here, as defined in ``metlmon/README.md``."""
         if self._forced_live is not None:
             return self._forced_live
         if self.as_of is not None or not self.ensemble.unfinished():

@@ -1,8 +1,8 @@
 """Attributes jobs to DAGs, even when several DAGs share logs and node names.
 
-Event 000 carries only the node's name. Evidence is used in order of strength (``domain.md``);
-what stays ambiguous is reported as such, never guessed. The DAGs that share a log may be in
-another directory: a single candidate is checked, too.
+Event 000 carries only the node's name. Evidence is used in order of strength
+(``metlmon/README.md``); what stays ambiguous is reported as such, never guessed. The DAGs that
+share a log may be in another directory: a single candidate is checked, too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The job state machine: folds one job's events into its history.
 
-The fold is a pure function of the job's events in log order (``domain.md``, "Job state,
+The fold is a pure function of the job's events in log order (``metlmon/README.md``, "Job state,
 from events"; HTCondor manual, "Job Event Log Codes"). It uses no clock: an interval without
 an end stays open, and the caller chooses the time up to which it counts.
 """

@@ -1,4 +1,4 @@
-"""Collects evidence on the access point's UTC offset (``domain.md``, "Time")."""
+"""Collects evidence on the access point's UTC offset (``metlmon/README.md``, "Time")."""
 
 from __future__ import annotations
 

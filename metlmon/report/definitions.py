@@ -1,7 +1,7 @@
 """Defines the numbers of a report.
 
 Where papers differ, the other common definition is given too. The terms are those of
-``domain.md``; the numbers are the report's own.
+``metlmon/README.md``; the numbers are the report's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Builds the immutable snapshot types from the state model.
 
-All definitions are those of ``domain.md``. A :class:`SnapshotBuilder` holds an ensemble and its
-aggregates at one moment; its methods build the rows and views that screens, tables and JSON show.
+All definitions are those of ``metlmon/README.md``. A :class:`SnapshotBuilder` holds an ensemble
+and its aggregates at one moment; its methods build the rows and views that screens, tables and
+JSON show.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ledger: runs, epochs, jobs, executions and transfers as flat entries.
 
 All totals (sites, GPU models, causes, time windows, frames, reports, estimates) are summed from
-these entries, so that no two of them disagree. All definitions are those of ``domain.md``.
+these entries, so that no two of them disagree. All definitions are those of ``metlmon/README.md``.
 Times are naive datetimes in the access point's local time (aware where the log said UTC),
 durations seconds, bytes bytes; None is "not known".
 """

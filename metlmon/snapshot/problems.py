@@ -1,7 +1,7 @@
 """Problems of jobs by cause: occurrences, and what they cost.
 
-Definitions are those of ``domain.md``. What depends on as-of (a transfer in progress, a lost
-contact) is evaluated on request.
+Definitions are those of ``metlmon/README.md``. What depends on as-of (a transfer in progress, a
+lost contact) is evaluated on request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Running totals over jobs, in which the share of a changed job is replaced.
 
 All sums are of whole microseconds (times whole GPUs), so that they do not drift, and do not
-depend on the order of the jobs. All definitions are those of ``domain.md``.
+depend on the order of the jobs. All definitions are those of ``metlmon/README.md``.
 """
 
 from __future__ import annotations

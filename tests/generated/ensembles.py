@@ -74,7 +74,7 @@ class Execution:
 
 @dataclass(slots=True)
 class Moved:
-    """One transfer: ``outcome`` as in ``domain.md``."""
+    """One transfer: ``outcome`` as in ``metlmon/README.md``."""
 
     direction: str
     start: int

@@ -1,4 +1,4 @@
-"""Where a second, independent reading of ``domain.md`` and of real recordings had a say in
+"""Where a second, independent reading of ``metlmon/README.md`` and of real recordings had a say in
 what a job's or a node's state is."""
 
 from __future__ import annotations

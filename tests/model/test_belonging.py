@@ -1,4 +1,4 @@
-"""Which node and DAG a job belongs to, and one event in two logs (``domain.md``)."""
+"""Which node and DAG a job belongs to, and one event in two logs (``metlmon/README.md``)."""
 
 from __future__ import annotations
 

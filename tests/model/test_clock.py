@@ -1,5 +1,5 @@
 """Time between stamps that carry no zone, over the two hours a year that are not what they
-seem (``domain.md``, "Time")."""
+seem (``metlmon/README.md``, "Time")."""
 
 from __future__ import annotations
 

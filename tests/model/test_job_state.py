@@ -1,4 +1,4 @@
-"""The state of a job after each event, and what its executions come to (``domain.md``, "Job
+"""The state of a job after each event, and what its executions come to (``metlmon/README.md``, "Job
 state, from events" and "GPU-hours")."""
 
 from __future__ import annotations

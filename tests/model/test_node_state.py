@@ -1,5 +1,6 @@
-"""The state of a node: the DAG's word, DAGMan's, its POST script's, its jobs' (``domain.md``,
-"Node state"), and what DONE, rescue files and restarts make of it."""
+"""The state of a node from the DAG, DAGMan's files, its POST script and its jobs.
+
+See ``metlmon/README.md``, "Node state"; and what DONE, rescue files and restarts make of it."""
 
 from __future__ import annotations
 

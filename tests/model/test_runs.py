@@ -1,4 +1,7 @@
-"""Runs: the nodes that train one model, over one DAG or several (``domain.md``, "Words")."""
+"""Runs: the nodes that train one model, over one DAG or several.
+
+See ``metlmon/README.md``, "Words".
+"""
 
 from __future__ import annotations
 
