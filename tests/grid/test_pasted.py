@@ -1,0 +1,36 @@
+"""Words that are pasted without being marked as a paste, on the screens of a sweep and of a bag."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from dagdirs import BAG_SECONDS, DagdirFeed, bag, sweep
+from eyes import Show
+from learning import until
+from pasted_words import WORDS
+
+from screens.terminal.input_decoder import InputDecoder
+from tests.generated import bags
+
+
+@pytest.mark.parametrize("screen", ["sweep", "bag"])
+async def test_a_pasted_word_does_nothing(show: Show, screen: str) -> None:
+    of_sweep = screen == "sweep"
+    async with show(
+        DagdirFeed(sweep())
+        if of_sweep
+        else DagdirFeed(bag(), bags.BEGUN + timedelta(seconds=BAG_SECONDS))
+    ) as seen:
+        await seen.press("number_sign" if of_sweep else "B")
+        words = "best 0.2133" if of_sweep else "110 of 240"
+        await until(seen.pilot, lambda: words in seen.text)
+        await seen.settle()
+        shown, before = type(seen.app.screen), seen.text
+        for word in WORDS:
+            for message in InputDecoder().feed(word.encode()):
+                seen.app.post_message(message)
+            await seen.pilot.pause()
+        await seen.settle()
+        assert type(seen.app.screen) is shown
+        assert seen.text == before
