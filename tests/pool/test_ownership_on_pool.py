@@ -77,12 +77,14 @@ def test_jobs_of_another_directory_are_not_touched(
     place: Callable[[Pool, gated.Gated, str], Path],
 ) -> None:
     directory = place(pool, ours, colleague)
+    jobs = f'DAGNodeName =!= undefined && Iwd == "{ours.directory}"'
     try:
-        before = {ad["ClusterId"]: ad for ad in pool.queue()}
+        before = {ad["ClusterId"]: ad for ad in pool.queue(jobs)}
         for what in JOB_ACTS:
             act(pool, directory, pool.users[0], *what)
         act(pool, directory, colleague, *JOB_ACTS[0])
-        after = {ad["ClusterId"]: ad for ad in pool.queue()}
+        after = {ad["ClusterId"]: ad for ad in pool.queue(jobs)}
+        assert len(before) == 2
         assert before.keys() == after.keys()
         for cluster, ad in after.items():
             for name in ("JobStatus", "NumJobStarts", "NumHolds"):

@@ -136,7 +136,7 @@ async def pane(
         if desk.gate.is_set():
             screen = app.screen
             assert isinstance(screen, SubmitScreen)
-            await until(seen, lambda: screen.known.asking_sites is None)
+            await until(seen, lambda: screen.pool_info.asking_sites is None)
         yield seen
         desk.gate.set()
 
@@ -917,7 +917,9 @@ def _way(keys: Sequence[str]):  # type: ignore[no-untyped-def]
         seen = Seen(pilot.app, None, pilot)  # type: ignore[arg-type]
         screen = pilot.app.screen
         assert isinstance(screen, SubmitScreen)
-        await until(seen, lambda: screen.known.asking_sites is None and screen.known.sites != ())
+        await until(
+            seen, lambda: screen.pool_info.asking_sites is None and screen.pool_info.sites != ()
+        )
         await seen.press(*keys)
 
     return go
