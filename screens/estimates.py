@@ -72,17 +72,17 @@ class EstimatesScreen(ListScreen):
         # Progress lines give the best estimate of the current epoch.
         self.monitor.study.want_written()
         forecast = self.monitor.study.of(outlook)
-        room, ascii = self.app.size.width, self.ascii
-        self.query_one("#head", StaticLines).show(head(forecast, room, ascii))
+        room = self.app.size.width
+        self.query_one("#head", StaticLines).show(head(forecast, room))
         runs = () if forecast is None else forecast.runs
         filtered = self.kept(runs, _text)
-        specs = _specs(ascii)
+        specs = _specs()
         widths = fit_columns(specs, runs, room)
         rows = [TableRow(run.run, partial(cells, specs, widths, run)) for run in filtered]
         self.table.show(columns(specs, widths), rows, self._empty(forecast, update))
         selected = next((run for run in filtered if run.run == self.table.cursor), None)
         note = self.note(len(filtered), len(runs))
-        self.query_one("#note", StaticLines).show([note, *sources(selected, room, ascii)])
+        self.query_one("#note", StaticLines).show([note, *sources(selected, room)])
 
     def _empty(self, forecast: Forecast | None, update: Snapshot | None) -> list[Line]:
         if (
@@ -102,65 +102,61 @@ class EstimatesScreen(ListScreen):
         self.monitor.open_run(key)
 
 
-def head(forecast: Forecast | None, room: int, ascii: bool) -> list[Line]:
+def head(forecast: Forecast | None, room: int) -> list[Line]:
     """Render the completion time, and what the estimate is based on."""
     title = line(("Estimates", BOLD))
     if forecast is None:
         return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
     style = GOOD if forecast.ended is not None else BOLD if forecast.span is not None else NOTE
-    remaining = line((estimate_text.done_in(forecast, ascii), style))
+    remaining = line((estimate_text.done_in(forecast), style))
     finish = (
         line((f"about {estimate_text.minute(forecast.at)}", DIM)) if forecast.at is not None else ()
     )
-    rate = line((estimate_text.rate(forecast.rate, ascii), DIM))
+    rate = line((estimate_text.rate(forecast.rate), DIM))
     gap = line("   ")
-    brief = line((estimate_text.done_in(forecast, ascii, brief=True), style))
+    brief = line((estimate_text.done_in(forecast, brief=True), style))
     full = joined((title, remaining, finish), gap)
     first = first_that_fits(
         (full, joined((title, remaining), gap), joined((title, brief), gap)), room - 2
     )
     if width(full) + width(rate) + 3 <= room - 2:
-        first = spread(full, rate, room - 2, ascii)
-    lines = (first, _second_line(forecast, room - 2, ascii))
-    return [*(line(" ") + crop(text, room - 2, ascii) for text in lines), ()]
+        first = spread(full, rate, room - 2)
+    lines = (first, _second_line(forecast, room - 2))
+    return [*(line(" ") + crop(text, room - 2) for text in lines), ()]
 
 
-def _second_line(forecast: Forecast, room: int, ascii: bool) -> Line:
-    done = estimate_text.epochs(forecast, ascii)
+def _second_line(forecast: Forecast, room: int) -> Line:
+    done = estimate_text.epochs(forecast)
     if forecast.span is None:
         return line((done, DIM))
     slowest = next((run.run_name for run in forecast.runs if run.run == forecast.slowest), None)
     sureness = estimate_text.sureness(forecast.span)
     parts = [
         line((done, DIM)),
-        line((f"it hangs on {plain(slowest, 24, ascii)}", DIM)) if slowest else (),
+        line((f"it hangs on {plain(slowest, 24)}", DIM)) if slowest else (),
         line((f"how sure: {sureness}", SURENESS[sureness])),
         line(("if the DAG goes on", DIM)),
         line(("four in five end within the interval", DIM)),
     ]
-    gap = line((" - " if ascii else " · ", DIM))
+    gap = line((" · ", DIM))
     return first_that_fits([joined(parts[:n], gap) for n in (5, 4, 3, 2, 1)], room)
 
 
-def sources(run: RunForecast | None, room: int, ascii: bool) -> list[Line]:
+def sources(run: RunForecast | None, room: int) -> list[Line]:
     """Render the sources of the estimates of a run and its current epoch."""
     lines: list[Line] = []
     if run is not None:
-        name = plain(run.run_name, 24, ascii)
+        name = plain(run.run_name, 24)
         parts = []
         if run.epoch is not None:
             which = f"epoch {run.number}" if run.number is not None else "the epoch now"
-            parts.append(
-                f"{which}: {estimate_text.span(run.epoch, ascii)} more, from {run.epoch.source}."
-            )
+            parts.append(f"{which}: {estimate_text.span(run.epoch)} more, from {run.epoch.source}.")
         if run.span is not None:
-            parts.append(
-                f"{formatting.count(run.left, 'epoch', ascii=ascii)} left: from {run.span.source}."
-            )
+            parts.append(f"{formatting.count(run.left, 'epoch')} left: from {run.span.source}.")
         elif run.left:
             parts.append(f"{run.why_not}.")
-        text = plain(f"{name}  " + " ".join(parts), 600, ascii) if parts else name
-        lines = bounded(wrapped(text, room - 2, DIM, indent=1), SOURCE_LINES, room - 2, 1, ascii)
+        text = plain(f"{name}  " + " ".join(parts), 600) if parts else name
+        lines = bounded(wrapped(text, room - 2, DIM, indent=1), SOURCE_LINES, room - 2, 1)
     return [*lines, *[()] * (SOURCE_LINES - len(lines))]
 
 
@@ -182,20 +178,20 @@ def _text(run: RunForecast) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs(ascii: bool) -> list[ColumnSpec[RunForecast]]:
-    dash = line((formatting.unknown(ascii), DIM))
+def _specs() -> list[ColumnSpec[RunForecast]]:
+    dash = line((formatting.UNKNOWN, DIM))
 
     def progress(run: RunForecast, _: int | None) -> Line:
-        bar = formatting.progress_bar(run.done, run.total, BAR, ascii)
+        bar = formatting.progress_bar(run.done, run.total, BAR)
         done = str(run.done).rjust(len(str(run.total)))
         return line((bar, GOOD if not run.left else MOVING), f" {done}/{run.total}")
 
     def left(run: RunForecast, _: int | None) -> Line:
         if run.span is None:
             style = GOOD if not run.left else BAD if run.why_not and "not" in run.why_not else DIM
-            return line((estimate_text.run_left(run, ascii), style))
-        text = estimate_text.about(run.span.middle, ascii)
-        return line((text, BOLD), f" ({estimate_text.between(run.span.low, run.span.high, ascii)})")
+            return line((estimate_text.run_left(run), style))
+        text = estimate_text.about(run.span.middle)
+        return line((text, BOLD), f" ({estimate_text.between(run.span.low, run.span.high)})")
 
     def sure(run: RunForecast, _: int | None) -> Line:
         if run.span is None:
@@ -204,19 +200,19 @@ def _specs(ascii: bool) -> list[ColumnSpec[RunForecast]]:
         return line((text, SURENESS[text]))
 
     def epoch_time(run: RunForecast, _: int | None) -> Line:
-        return line(estimate_text.pace(run.pace, ascii)) if run.pace else dash
+        return line(estimate_text.pace(run.pace)) if run.pace else dash
 
     def epochs_used(run: RunForecast, _: int | None) -> Line:
         return line((str(run.pace.epochs) if run.pace else "0", DIM))
 
     def now(run: RunForecast, _: int | None) -> Line:
-        return line(estimate_text.span(run.epoch, ascii)) if run.epoch else dash
+        return line(estimate_text.span(run.epoch)) if run.epoch else dash
 
     def finish(run: RunForecast, _: int | None) -> Line:
         return line(estimate_text.minute(run.at)) if run.at is not None else dash
 
     return [
-        ColumnSpec("run", "RUN", lambda r, _: line(plain(r.run_name, 40, ascii)), least=5, soft=12),
+        ColumnSpec("run", "RUN", lambda r, _: line(plain(r.run_name, 40)), least=5, soft=12),
         ColumnSpec("progress", "DONE", progress, drop=3),
         ColumnSpec("epochs", "LEFT", lambda run, _: line(str(run.left)), "right", drop=6),
         ColumnSpec("each", "AN EPOCH TAKES", epoch_time, drop=4),

@@ -58,33 +58,31 @@ class HelpScreen(SnapshotScreen):
         yield self.keys()
 
     def show(self, update: Snapshot | None) -> None:
-        room, ascii = self.app.size.width, self.ascii
+        room = self.app.size.width
         document = self.query_one(Document)
         self.query_one("#head", StaticLines).show([line(" ", ("Keys and signs", BOLD)), ()])
-        document.show(help_lines(room, ascii, self.monitor.options.read_only, self._first))
-        down = "v" if ascii else "↓"
+        document.show(help_lines(room, self.monitor.options.read_only, self._first))
+        down = "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []
-        self.query_one("#note", StaticLines).show([rule(more, room, ascii)])
+        self.query_one("#note", StaticLines).show([rule(more, room)])
 
 
-def help_lines(
-    room: int, ascii: bool, read_only: bool = False, first: Sequence[str] = ()
-) -> list[Line]:
+def help_lines(room: int, read_only: bool = False, first: Sequence[str] = ()) -> list[Line]:
     """Return keys and legend, side by side on a wide screen.
 
     With ``read_only`` without keys that change something; the scopes ``first`` come first.
     """
-    signs = _signs(ascii)
+    signs = _signs()
     if room < 140:
-        key_lines = [heading("Keys", room, ascii), *_keys(read_only, first, room - 1)]
-        return [*key_lines, (), heading("Signs", room, ascii), *signs]
+        key_lines = [heading("Keys", room), *_keys(read_only, first, room - 1)]
+        return [*key_lines, (), heading("Signs", room), *signs]
     half = room // 2
     keys = _keys(read_only, first, half - 1)
-    lines = [heading("Keys", half - 1, ascii) + line("  ") + heading("Signs", half - 1, ascii)]
+    lines = [heading("Keys", half - 1) + line("  ") + heading("Signs", half - 1)]
     for i in range(max(len(keys), len(signs))):
         left_part = keys[i] if i < len(keys) else ()
         right_part = signs[i] if i < len(signs) else ()
-        lines.append(fit(left_part, half, "left", ascii) + right_part)
+        lines.append(fit(left_part, half, "left") + right_part)
     return lines
 
 
@@ -101,7 +99,7 @@ def _keys(read_only: bool, first: Sequence[str], width: int) -> list[Line]:
         for action in actions:
             rows = wrapped(action.help, width, indent=KEY_CELLS)
             cap = line("  ", (cap_of(action), KEY))
-            lines.append(fit(cap, KEY_CELLS, "left", ascii=True) + rows[0][1:])
+            lines.append(fit(cap, KEY_CELLS, "left") + rows[0][1:])
             lines += rows[1:]
         lines += wrapped(SCOPE_NOTES[scope], width, DIM, 2) if scope in SCOPE_NOTES else []
     return lines
@@ -124,12 +122,12 @@ SCOPE_NOTES: Final[dict[str, str]] = {
 """Further help on some scopes."""
 
 
-def _signs(ascii: bool) -> list[Line]:
+def _signs() -> list[Line]:
     def row(sign: Symbol, meaning: str) -> Line:
-        glyph = line((sign.mark(ascii), style_of(sign)), "  ", (f"{sign.word:<18}", style_of(sign)))
+        glyph = line((sign.glyph, style_of(sign)), "  ", (f"{sign.word:<18}", style_of(sign)))
         return line("  ") + glyph + line((meaning, DIM))
 
-    differs = "!=" if ascii else "≠"
+    differs = "≠"
     lines = [line(" ", ("States", BOLD))]
     lines += [row(STATES[state], meaning) for state, meaning in STATE_MEANINGS.items()]
     lines += [(), line(" ", ("How an execution ended", BOLD))]
@@ -140,10 +138,10 @@ def _signs(ascii: bool) -> list[Line]:
     lines += [row(ASKED, "to stop, pause or go elsewhere")]
     lines += [(), line(" ", ("Other", BOLD))]
     lines.append(line(f"  A {differs} B", ("    it runs at A, though it was meant for B", DIM)))
-    over = STATES[State.COMPLETED].mark(ascii)
+    over = STATES[State.COMPLETED].glyph
     meaning = "its latest epoch is done, the next is not submitted yet"
     lines.append(line(f"  {over} {BETWEEN}  ", (meaning, DIM)))
-    arrow = "->" if ascii else "→"
+    arrow = "→"
     lines.append(
         line(f"  {arrow} B{' ' * (7 - len(arrow))}", ("it is meant for B, and at no site now", DIM))
     )

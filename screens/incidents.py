@@ -57,9 +57,9 @@ WORDS: Final = {
 }
 
 SIGNS: Final = {
-    IncidentSeverity.ALARM: ("■", "!", ALARM),
-    IncidentSeverity.WARNING: ("▲", "*", NOTE),
-    IncidentSeverity.NOTE: ("·", ".", DIM),
+    IncidentSeverity.ALARM: ("■", ALARM),
+    IncidentSeverity.WARNING: ("▲", NOTE),
+    IncidentSeverity.NOTE: ("·", DIM),
 }
 
 SITE_KINDS: Final = frozenset({"evictions", "stalled-transfer", "misdirected", "unserved"})
@@ -90,11 +90,11 @@ class IncidentsScreen(ListScreen):
         # The arguments of a training are in files written by its jobs.
         self.monitor.study.want_written()
         report = self.monitor.study.of(found)
-        room, ascii = self.app.size.width, self.ascii
-        self.query_one("#head", StaticLines).show(head(report, room, ascii))
+        room = self.app.size.width
+        self.query_one("#head", StaticLines).show(head(report, room))
         incidents = () if report is None else report.incidents
         filtered = self.kept(incidents, lambda incident: _text(incident, report))
-        specs = _specs(report, ascii)
+        specs = _specs(report)
         widths = fit_columns(specs, incidents, room)
         rows = [
             TableRow(incident.key, partial(cells, specs, widths, incident)) for incident in filtered
@@ -104,7 +104,7 @@ class IncidentsScreen(ListScreen):
             (incident for incident in filtered if incident.key == self.table.cursor), None
         )
         note = self.note(len(filtered), len(incidents), noun="incident")
-        self.query_one("#note", StaticLines).show([note, *cursor_detail(selected, room, ascii)])
+        self.query_one("#note", StaticLines).show([note, *cursor_detail(selected, room)])
 
     def _empty(self, report: IncidentList | None, update: Snapshot | None) -> list[Line]:
         if report is None or update is None or update.progress.fraction < 1:
@@ -135,7 +135,7 @@ class IncidentsScreen(ListScreen):
             self.monitor.action_inputs()
 
 
-def head(report: IncidentList | None, room: int, ascii: bool) -> list[Line]:
+def head(report: IncidentList | None, room: int) -> list[Line]:
     """Render the number of pressing incidents, and the worst of them."""
     title = line(("Incidents", BOLD), "   ")
     if report is None:
@@ -143,33 +143,29 @@ def head(report: IncidentList | None, room: int, ascii: bool) -> list[Line]:
     pressing, total = len(report.pressing), len(report.incidents)
     if pressing:
         style = ALARM if report.pressing[0].severity is IncidentSeverity.ALARM else NOTE
-        first = line((formatting.count(pressing, "incident", ascii=ascii), style))
+        first = line((formatting.count(pressing, "incident"), style))
         first += line(f" {'matters' if pressing == 1 else 'matter'} now")
     else:
         first = line(("nothing is wrong now", GOOD))
-    since_start = (
-        line((f"{formatting.number(total, ascii)} since the beginning", DIM)) if total else ()
-    )
+    since_start = line((f"{formatting.number(total)} since the beginning", DIM)) if total else ()
     fits = width(title + first) + width(since_start) + 3 <= room - 2
-    lines = [line(" ") + spread(title + first, since_start if fits else (), room - 2, ascii)]
+    lines = [line(" ") + spread(title + first, since_start if fits else (), room - 2)]
     if pressing:
         lead = "the worst: "
-        worst = line((lead, DIM), plain(report.pressing[0].text, 400, ascii))
-        lines.append(line(" ") + crop(worst, room - 2, ascii))
+        worst = line((lead, DIM), plain(report.pressing[0].text, 400))
+        lines.append(line(" ") + crop(worst, room - 2))
     return [*lines, ()]
 
 
-def cursor_detail(incident: Incident | None, room: int, ascii: bool) -> list[Line]:
+def cursor_detail(incident: Incident | None, room: int) -> list[Line]:
     """Render the current incident in full, and the advised next step."""
     if incident is None:
         return [()] * (TEXT_LINES + ADVICE_LINES)
-    text = wrapped(plain(incident.text, 2000, ascii), room - 2, indent=1)
-    text_lines = bounded(text, TEXT_LINES, room - 2, 1, ascii)
-    arrow = "> " if ascii else "→ "
-    advice = wrapped(
-        arrow + plain(incident.advice, 600, ascii), room - 2, TextStyle(KEY.colour), indent=1
-    )
-    advice_lines = bounded(advice, ADVICE_LINES, room - 2, 1, ascii)
+    text = wrapped(plain(incident.text, 2000), room - 2, indent=1)
+    text_lines = bounded(text, TEXT_LINES, room - 2, 1)
+    arrow = "→ "
+    advice = wrapped(arrow + plain(incident.advice, 600), room - 2, TextStyle(KEY.colour), indent=1)
+    advice_lines = bounded(advice, ADVICE_LINES, room - 2, 1)
     lines = [*text_lines, *advice_lines]
     return [*lines, *[()] * (TEXT_LINES + ADVICE_LINES - len(lines))]
 
@@ -189,12 +185,10 @@ def _text(incident: Incident, report: IncidentList | None) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs(report: IncidentList | None, ascii: bool) -> list[ColumnSpec[Incident]]:
+def _specs(report: IncidentList | None) -> list[ColumnSpec[Incident]]:
     def kind(incident: Incident, _: int | None) -> Line:
-        glyph, letter, style = SIGNS[incident.severity]
-        return line(
-            (f"{letter if ascii else glyph} {WORDS.get(incident.kind, incident.kind)}", style)
-        )
+        glyph, style = SIGNS[incident.severity]
+        return line((f"{glyph} {WORDS.get(incident.kind, incident.kind)}", style))
 
     def since(incident: Incident, _: int | None) -> Line:
         return line(f"{incident.since:%Y-%m-%d %H:%M}" if incident.since else "")
@@ -205,17 +199,17 @@ def _specs(report: IncidentList | None, ascii: bool) -> list[ColumnSpec[Incident
             return line(("still", ALARM if incident.severity is IncidentSeverity.ALARM else NOTE))
         if seconds is None:
             return ()
-        return line((formatting.age(seconds, ascii) if seconds >= 1 else "at once", DIM))
+        return line((formatting.age(seconds) if seconds >= 1 else "at once", DIM))
 
     def runs(incident: Incident, room: int | None) -> Line:
         names: Sequence[str] = names_of(incident, report) if report is not None else ()
-        names_text = " ".join(plain(name, 24, ascii) for name in names[:12])
+        names_text = " ".join(plain(name, 24) for name in names[:12])
         if room is not None and len(names_text) > room and len(names) > 1:
-            names_text = formatting.count(len(names), "run", ascii=ascii)
+            names_text = formatting.count(len(names), "run")
         return line((names_text, DIM))
 
     def what(incident: Incident, _: int | None) -> Line:
-        text = plain(incident.text, 400, ascii)
+        text = plain(incident.text, 400)
         return line((text, BOLD if incident.still else TextStyle()))
 
     return [

@@ -61,9 +61,7 @@ class PaletteScreen(ResultModal[str | None]):
         room = table.size.width - 18
         columns = [TableColumn("KEY", 8), TableColumn("ACTION", max(10, room))]
         rows = [
-            TableRow(
-                f"{a.scope}.{a.name}", partial(_cells, a, self._refusals.get(a.name), table.ascii)
-            )
+            TableRow(f"{a.scope}.{a.name}", partial(_cells, a, self._refusals.get(a.name)))
             for a in matches
         ]
         table.show(columns, rows, [line("  ", ("no action has these words", DIM))])
@@ -96,8 +94,8 @@ def _text(action: Action) -> str:
     return f"{action.label} {action.help} {action.name}".lower()
 
 
-def _cells(action: Action, refused: str | None, ascii: bool) -> tuple[Line, Line]:
+def _cells(action: Action, refused: str | None) -> tuple[Line, Line]:
     if refused is None:
         return line((cap_of(action), KEY)), line(action.help)
-    text = f"{'x' if ascii else '✗'} {action.label}: {plain(refused, 200, ascii)}"
+    text = f"✗ {action.label}: {plain(refused, 200)}"
     return line((cap_of(action), DIM)), line((text, DIM))

@@ -52,48 +52,48 @@ def _text(group: ProblemGroup) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs(ascii: bool) -> list[ColumnSpec[ProblemGroup]]:
+def _specs() -> list[ColumnSpec[ProblemGroup]]:
     return [
-        ColumnSpec("kind", "KIND", partial(_kind, ascii=ascii)),
-        ColumnSpec("now", "NOW", partial(_now, ascii=ascii), "right", least=4),
-        ColumnSpec("times", "TIMES", partial(_times, ascii=ascii), "right"),
-        ColumnSpec("lost", "LOST h", partial(_lost, ascii=ascii), "right"),
-        ColumnSpec("runs", "RUNS", partial(_runs, ascii=ascii), drop=2, least=4, soft=8, most=20),
-        ColumnSpec("last", "LAST", partial(_last, ascii=ascii), drop=3),
-        ColumnSpec("cause", "CAUSE", partial(_cause, ascii=ascii), least=20, soft=56, most=400),
+        ColumnSpec("kind", "KIND", _kind),
+        ColumnSpec("now", "NOW", _now, "right", least=4),
+        ColumnSpec("times", "TIMES", _times, "right"),
+        ColumnSpec("lost", "LOST h", _lost, "right"),
+        ColumnSpec("runs", "RUNS", _runs, drop=2, least=4, soft=8, most=20),
+        ColumnSpec("last", "LAST", _last, drop=3),
+        ColumnSpec("cause", "CAUSE", _cause, least=20, soft=56, most=400),
     ]
 
 
-def _kind(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
-    return symbol_span(problem_sign(group.kind), ascii)
+def _kind(group: ProblemGroup, max_width: int | None) -> Line:
+    return symbol_span(problem_sign(group.kind))
 
 
-def _now(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
-    return line((formatting.number(group.now, ascii), ALARM if group.now else DIM))
+def _now(group: ProblemGroup, max_width: int | None) -> Line:
+    return line((formatting.number(group.now), ALARM if group.now else DIM))
 
 
-def _times(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
-    return line(formatting.number(group.times, ascii))
+def _times(group: ProblemGroup, max_width: int | None) -> Line:
+    return line(formatting.number(group.times))
 
 
-def _lost(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
-    return line((formatting.hours(group.lost, ascii), BAD if group.lost > 0 else DIM))
+def _lost(group: ProblemGroup, max_width: int | None) -> Line:
+    return line((formatting.hours(group.lost), BAD if group.lost > 0 else DIM))
 
 
-def _runs(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
-    names = " ".join(plain(name, 24, ascii) for name in group.run_names[:12])
+def _runs(group: ProblemGroup, max_width: int | None) -> Line:
+    names = " ".join(plain(name, 24) for name in group.run_names[:12])
     if max_width is not None and len(names) > max_width and len(group.run_names) > 1:
-        names = formatting.count(len(group.run_names), "run", ascii=ascii)
+        names = formatting.count(len(group.run_names), "run")
     return line((names, DIM))
 
 
-def _last(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
+def _last(group: ProblemGroup, max_width: int | None) -> Line:
     return line((f"{group.last:%Y-%m-%d %H:%M}" if group.last else "", DIM))
 
 
-def _cause(group: ProblemGroup, max_width: int | None, ascii: bool) -> Line:
-    cause = plain(group.cause, 400, ascii)
-    text = cause if max_width is None else both_ends(cause, max_width, ascii)
+def _cause(group: ProblemGroup, max_width: int | None) -> Line:
+    cause = plain(group.cause, 400)
+    text = cause if max_width is None else both_ends(cause, max_width)
     return line((text, BOLD if group.now else TextStyle()))
 
 
@@ -120,10 +120,10 @@ class ProblemsScreen(ListScreen, ActionScreen):
 
     def show(self, update: Snapshot | None) -> None:
         groups = self.monitor.feed.problems()
-        ascii, room = self.ascii, self.app.size.width
+        room = self.app.size.width
         self.query_one("#head", StaticLines).show(self._head(groups, update))
         filtered = self.kept(groups, _text)
-        specs = _specs(ascii)
+        specs = _specs()
         widths = fit_columns(specs, groups, room)
         rows = [TableRow(group.key, partial(cells, specs, widths, group)) for group in filtered]
         if self.table.marks:
@@ -134,11 +134,10 @@ class ProblemsScreen(ListScreen, ActionScreen):
         self.query_one("#note", StaticLines).show([note, *self._example(selected)])
 
     def _head(self, groups: Sequence[ProblemGroup], update: Snapshot | None) -> list[Line]:
-        ascii = self.ascii
         now = sum(group.now for group in groups if not group.nodes)
         nodes = sum(group.now for group in groups if group.nodes)
         parts = [(now, "job"), (nodes, "node")]
-        troubled = " and ".join(formatting.count(n, noun, ascii=ascii) for n, noun in parts if n)
+        troubled = " and ".join(formatting.count(n, noun) for n, noun in parts if n)
         worst = max(groups, key=lambda group: group.lost, default=None)
         first = line(("Problems", BOLD), "   ") + (
             line((troubled, ALARM), " in trouble now")
@@ -146,14 +145,12 @@ class ProblemsScreen(ListScreen, ActionScreen):
             else line(("nothing is in trouble now", GOOD))
         )
         total = sum(group.lost for group in groups)
-        lost = line(("GPU-hours lost ", DIM), (formatting.hours(total, ascii), BAD))
-        lines = [line(" ") + spread(first, lost if total else (), self.app.size.width - 2, ascii)]
+        lost = line(("GPU-hours lost ", DIM), (formatting.hours(total), BAD))
+        lines = [line(" ") + spread(first, lost if total else (), self.app.size.width - 2)]
         if worst is not None and worst.lost > 0:
-            share = formatting.share(worst.lost, total, ascii)
+            share = formatting.share(worst.lost, total)
             text = f"costs most, {share} of it: "
-            cause = both_ends(
-                plain(worst.cause, ascii=ascii), self.app.size.width - len(text) - 2, ascii
-            )
+            cause = both_ends(plain(worst.cause), self.app.size.width - len(text) - 2)
             lines.append(line(" ", (text, DIM), cause))
         return [*lines, ()]
 
@@ -170,9 +167,9 @@ class ProblemsScreen(ListScreen, ActionScreen):
     def _example(self, group: ProblemGroup | None) -> list[Line]:
         if group is None or not group.example:
             return [()] * EXAMPLE_LINES
-        room, ascii = self.app.size.width - 2, self.ascii
-        lines = wrapped(f"e.g. {plain(group.example, 2000, ascii)}", room, indent=1)
-        text = bounded(lines, EXAMPLE_LINES, room, 1, ascii)
+        room = self.app.size.width - 2
+        lines = wrapped(f"e.g. {plain(group.example, 2000)}", room, indent=1)
+        text = bounded(lines, EXAMPLE_LINES, room, 1)
         return [*text, *[()] * (EXAMPLE_LINES - len(text))]
 
     def selection(self) -> Selection:
@@ -226,7 +223,7 @@ class CauseScreen(ListScreen, ActionScreen):
         views = [self.monitor.feed.job_view(*job) for job in group.jobs[:MOST_JOBS]]
         jobs = [view.row for view in views if view is not None]
         filtered = self.kept(jobs, _job_text)
-        specs = _job_specs(self.ascii, jobs)
+        specs = _job_specs(jobs)
         widths = fit_columns(specs, jobs, self.app.size.width)
         rows = [
             TableRow(f"{job.cluster}.{job.proc}", partial(cells, specs, widths, job))
@@ -236,7 +233,7 @@ class CauseScreen(ListScreen, ActionScreen):
             self.table.keep_marks({f"{job.cluster}.{job.proc}" for job in jobs})
         empty = [line("  ", ("no job has this text", DIM))]
         if group.nodes:
-            names = "\n".join(plain(name, 80, self.ascii) for name in group.nodes[:MOST_JOBS])
+            names = "\n".join(plain(name, 80) for name in group.nodes[:MOST_JOBS])
             empty = [line("  ", "Of these nodes no log has a job:"), ()]
             empty += [line("  ", name) for name in names.split("\n")]
         self.table.show(columns(specs, widths), rows, empty)
@@ -247,22 +244,22 @@ class CauseScreen(ListScreen, ActionScreen):
         )
 
     def _head(self, group: ProblemGroup) -> list[Line]:
-        ascii, room = self.ascii, self.app.size.width
+        room = self.app.size.width
         sign = problem_sign(group.kind)
         first = joined(
             (
-                symbol_span(sign, ascii),
-                line((formatting.number(group.now, ascii), ALARM if group.now else DIM), " now"),
-                line(formatting.count(group.times, "time", ascii=ascii)),
-                line((formatting.hours(group.lost, ascii), BAD), " GPU-hours lost"),
-                line(formatting.count(len(group.runs), "run", ascii=ascii)),
+                symbol_span(sign),
+                line((formatting.number(group.now), ALARM if group.now else DIM), " now"),
+                line(formatting.count(group.times, "time")),
+                line((formatting.hours(group.lost), BAD), " GPU-hours lost"),
+                line(formatting.count(len(group.runs), "run")),
             ),
             line("   "),
         )
-        text = plain(group.cause, 2000, ascii)
+        text = plain(group.cause, 2000)
         lines = [line(" ") + first, *wrapped(text, room - 2, TextStyle(sign.colour), indent=1)[:6]]
-        if group.example and plain(group.example, 2000, ascii) != text:
-            example = plain(group.example, 2000, ascii)
+        if group.example and plain(group.example, 2000) != text:
+            example = plain(group.example, 2000)
             lines += wrapped(f"e.g. {example}", room - 2, DIM, indent=1)[:4]
         return [*lines, ()]
 
@@ -303,12 +300,12 @@ def _job_text(row: JobRow) -> str:
     return "\n".join(part for part in parts if part is not None).lower()
 
 
-def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
+def _job_specs(jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
     def text(value: str | None) -> Line:
-        return line(plain(value, 40, ascii) if value else (formatting.unknown(ascii), DIM))
+        return line(plain(value, 40) if value else (formatting.UNKNOWN, DIM))
 
     def where(row: JobRow, max_width: int | None) -> Line:
-        return place(row.site, row.target, False, max_width, ascii, row.state)
+        return place(row.site, row.target, False, max_width, row.state)
 
     specs: list[ColumnSpec[JobRow]] = [
         ColumnSpec(
@@ -321,25 +318,23 @@ def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
             lambda row, _: line(str(row.epoch) if row.epoch is not None else ""),
             "right",
         ),
-        ColumnSpec("state", "NOW", lambda row, _: symbol_span(STATES[row.state], ascii)),
+        ColumnSpec("state", "NOW", lambda row, _: symbol_span(STATES[row.state])),
         ColumnSpec(
             "since",
             "FOR",
-            lambda row, _: line(formatting.duration(row.seconds, ascii)),
+            lambda row, _: line(formatting.duration(row.seconds)),
             "right",
             least=9,
         ),
         ColumnSpec("site", "SITE", where, least=7, most=24, drop=2),
-        ColumnSpec(
-            "gpu", "GPU", lambda row, _: line(formatting.gpus(row.gpu, row.gpus, ascii)), drop=3
-        ),
+        ColumnSpec("gpu", "GPU", lambda row, _: line(formatting.gpus(row.gpu, row.gpus)), drop=3),
         ColumnSpec(
             "tries", "TRIES", lambda row, _: line(str(len(row.executions))), "right", drop=4
         ),
     ]
 
     def dag(row: JobRow, max_width: int | None) -> Line:
-        return text(None if row.dag is None else file_name(row.dag, max_width, ascii))
+        return text(None if row.dag is None else file_name(row.dag, max_width))
 
     if len({job.dag for job in jobs}) > 1:
         specs.insert(1, ColumnSpec("dag", "DAG", dag, drop=1, most=24))

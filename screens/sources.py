@@ -46,107 +46,105 @@ class SourcesScreen(SnapshotScreen):
         yield self.keys()
 
     def show(self, update: Snapshot | None) -> None:
-        ascii, room = self.ascii, self.app.size.width
+        room = self.app.size.width
         document = self.query_one(Document)
-        dagdir = plain(directory_shown(str(self.monitor.feed.dagdir)), 200, ascii)
+        dagdir = plain(directory_shown(str(self.monitor.feed.dagdir)), 200)
         title = line(("What is read", BOLD), "   ", (dagdir, DIM))
         right: Line = ()
         if update is not None and update.progress.fraction < 1:
-            right = reading(update.progress, 0, ascii)
-        head = line(" ") + spread(title, right, room - 2, ascii)
+            right = reading(update.progress, 0)
+        head = line(" ") + spread(title, right, room - 2)
         self.query_one("#head", StaticLines).show([head, ()])
-        lines = [] if update is None else source_lines(update.status, room, ascii)
+        lines = [] if update is None else source_lines(update.status, room)
         if lines:
             queue = queue_text.of_the_schedd(
-                self.monitor.word, self.monitor.options.no_desk, self.monitor.now(), room - 2, ascii
+                self.monitor.word, self.monitor.options.no_desk, self.monitor.now(), room - 2
             )
-            lines += [(), heading("Queue", room, ascii), *queue]
+            lines += [(), heading("Queue", room), *queue]
         document.show(lines)
-        down = "v" if ascii else "↓"
+        down = "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []
-        self.query_one("#note", StaticLines).show([rule(more, room, ascii)])
+        self.query_one("#note", StaticLines).show([rule(more, room)])
 
 
-def source_lines(status: Status, room: int, ascii: bool) -> list[Line]:
+def source_lines(status: Status, room: int) -> list[Line]:
     """Return the lines of all sources, warnings first."""
     lines: list[Line] = []
     count = len(status.warnings)
-    lines.append(heading(formatting.count(count, "warning", ascii=ascii).capitalize(), room, ascii))
+    lines.append(heading(formatting.count(count, "warning").capitalize(), room))
     if not count:
         lines.append(line(" ", ("Everything could be read.", GOOD)))
     for notice in status.warnings:
-        lines.extend(_warning(notice, room, ascii))
-    lines += [(), heading(formatting.count(len(status.dags), "DAG", ascii=ascii), room, ascii)]
+        lines.extend(_warning(notice, room))
+    lines += [(), heading(formatting.count(len(status.dags), "DAG"), room)]
     if not status.dags:
         lines.append(line(" ", ("There is no *.dag file in this directory.", DIM)))
     for dag in status.dags:
-        lines.extend(_dag(dag, room, ascii))
+        lines.extend(_dag(dag, room))
     lines += [
         (),
-        heading(formatting.count(len(status.logs), "event log", ascii=ascii), room, ascii),
+        heading(formatting.count(len(status.logs), "event log"), room),
     ]
     if not status.logs:
         lines.append(
             line(" ", ("No event log yet: it is written when the first job is submitted.", DIM))
         )
-    widest = min(60, max((len(plain(log.file, 60, ascii)) for log in status.logs), default=0))
+    widest = min(60, max((len(plain(log.file, 60)) for log in status.logs), default=0))
     for log in status.logs:
-        lines.extend(_log(log, status, widest, room, ascii))
+        lines.extend(_log(log, status, widest, room))
     return lines
 
 
-def _warning(notice: Notice, room: int, ascii: bool) -> list[Line]:
-    location = plain(notice.file or "", 120, ascii)
+def _warning(notice: Notice, room: int) -> list[Line]:
+    location = plain(notice.file or "", 120)
     if notice.line is not None:
         location += f":{notice.line}"
-    first = line(
-        " ", (location, BOLD), "  " if location else "", (plain(notice.kind, 40, ascii), NOTE)
-    )
-    return [first, *wrapped(plain(notice.text, 1000, ascii), room - 2, indent=3)]
+    first = line(" ", (location, BOLD), "  " if location else "", (plain(notice.kind, 40), NOTE))
+    return [first, *wrapped(plain(notice.text, 1000), room - 2, indent=3)]
 
 
-def _dag(dag: DagRow, room: int, ascii: bool) -> list[Line]:
+def _dag(dag: DagRow, room: int) -> list[Line]:
     sign = dag_sign(dag.state, dag.nodes_failed)
     rescue = f"   rescue file {dag.rescue}" if dag.rescue else ""
     first = line(
         " ",
-        (sign.mark(ascii), style_of(sign)),
+        (sign.glyph, style_of(sign)),
         " ",
-        (plain(dag.file, 120, ascii), BOLD),
+        (plain(dag.file, 120), BOLD),
         "  ",
         (sign.word, style_of(sign)),
         ("   halted" if dag.halted else "", NOTE),
-        (f"   {formatting.at_least(str(dag.nodes_done), dag.at_least, ascii)}", DIM),
+        (f"   {formatting.at_least(str(dag.nodes_done), dag.at_least)}", DIM),
         (f" of {dag.nodes_total} nodes done", DIM),
         (f", {dag.nodes_failed} failed" if dag.nodes_failed else "", NOTE),
         (rescue, DIM),
     )
-    times = ", ".join(formatting.moment(time, ascii) for time in dag.submissions[-6:])
+    times = ", ".join(formatting.moment(time) for time in dag.submissions[-6:])
     lines = [first]
     if times:
         earlier = "... " if len(dag.submissions) > 6 else ""
         lines.append(line(("   DAGMan began ", DIM), f"{earlier}{times}"))
     if dag.refused:
-        text = formatting.refused_submissions(dag.refused, ascii)
+        text = formatting.refused_submissions(dag.refused)
         lines.append(line("   ", (text, NOTE)))
     if dag.hold is not None:
-        since = formatting.moment(dag.hold.time, ascii)
-        reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300, ascii)}"
+        since = formatting.moment(dag.hold.time)
+        reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300)}"
         lines += wrapped(reason, room, indent=3)
         lines.append(line(("   its jobs run on; R lets DAGMan go on (act release-dag)", DIM)))
     if dag.ended is not None:
-        lines.append(line(("   ended ", DIM), formatting.moment(dag.ended, ascii)))
+        lines.append(line(("   ended ", DIM), formatting.moment(dag.ended)))
     return lines
 
 
-def _log(log: LogRow, status: Status, widest: int, room: int, ascii: bool) -> list[Line]:
-    ago = formatting.age(seconds_ago(status.as_of, log.last), ascii)
+def _log(log: LogRow, status: Status, widest: int, room: int) -> list[Line]:
+    ago = formatting.age(seconds_ago(status.as_of, log.last))
     age = line((f"   {ago} ago", MOVING)) if status.live and log.last else ()
-    span = f"{formatting.moment(log.first, ascii)} to {formatting.moment(log.last, ascii)}"
+    span = f"{formatting.moment(log.first)} to {formatting.moment(log.last)}"
     summary = line(
-        f" {plain(log.file, 60, ascii):<{widest}}  ",
-        f"{formatting.size(log.bytes, ascii):>8}  ",
-        f"{formatting.count(log.events, 'event', ascii=ascii):>14}",
+        f" {plain(log.file, 60):<{widest}}  ",
+        f"{formatting.size(log.bytes):>8}  ",
+        f"{formatting.count(log.events, 'event'):>14}",
     )
     times = line((f"   {span}", DIM)) + age
     return [summary + times] if width(summary + times) <= room else [summary, times]

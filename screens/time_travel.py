@@ -208,47 +208,47 @@ class TimeTravel:
         when = when_text(self.moment)
         return f"this is how it was {when}; only the present can be acted on (esc returns to it)"
 
-    def banner(self, width: int, ascii: bool, esc: bool = True) -> Line:
+    def banner(self, width: int, esc: bool = True) -> Line:
         """The first line of every screen that shows the past; () in the present.
 
         ``esc``: that key returns to the present directly.
         """
         if self.error is not None:
-            message = plain(self.error, 2 * width, ascii)
+            message = plain(self.error, 2 * width)
             return line(" ", ("that past cannot be read: ", ALARM), message)
         if not self.away:
             return ()
-        dash = "-" if ascii else "—"
+        dash = "—"
         return_hint: Line = line((f" {dash} ", DIM), ("esc", KEY), (" returns to now", DIM))
         short_hint: Line = line((f" {dash} ", DIM), ("esc", KEY), (": now", DIM))
-        symbol = "<<" if ascii else "◀◀"
+        symbol = "◀◀"
         shown: Line = line(" ")
         if self.then is not None:
             shown = line(
                 (f" {symbol} as it was ", NOTE),
                 (when_text(self.then.moment), BOLD),
-                (self._ago(self.then.moment, ascii), NOTE),
+                (self._ago(self.then.moment), NOTE),
             )
-        reading = self._reading_text(ascii)
+        reading = self._reading_text()
         hints = (shown + reading + return_hint, shown + reading + short_hint) if esc else ()
         return first_that_fits((*hints, shown + reading), width)
 
-    def _ago(self, moment: datetime, ascii: bool) -> str:
+    def _ago(self, moment: datetime) -> str:
         snapshot = self._app.newest
         seconds = None if snapshot is None else seconds_ago(snapshot.status.as_of, moment)
         if snapshot is None or seconds is None:
             return ""
         reference = "ago" if snapshot.status.live else "before the end"
-        return f" ({formatting.age(seconds, ascii)} {reference})"
+        return f" ({formatting.age(seconds)} {reference})"
 
-    def _reading_text(self, ascii: bool) -> Line:
+    def _reading_text(self) -> Line:
         if self.wish is None:
             return ()
         reading = self._reading
         text = "reading"
         if reading is not None and reading.progress is not None:
-            done = formatting.share(reading.progress.done, reading.progress.total, ascii)
-            text += f" {done} of {formatting.size(reading.progress.total, ascii)}"
+            done = formatting.share(reading.progress.done, reading.progress.total)
+            text += f" {done} of {formatting.size(reading.progress.total)}"
         return line("  going to " if self.then else "going to ", (when_text(self.wish), BOLD)) + (
             line((f": {text}", DIM))
         )

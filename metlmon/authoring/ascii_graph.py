@@ -52,19 +52,11 @@ APART: Final = {
 }
 
 
-@frozen
-class LineCharacters:
-    """The characters of arrows and lines."""
-
-    arrow: str
-    line: str
-    rest: str
-    hangs: str
-    down: str
-
-
-UNICODE: Final = LineCharacters(arrow="▶", line="─", rest="…", hangs="└ ", down="▼")
-ASCII: Final = LineCharacters(arrow=">", line="-", rest="...", hangs="+ ", down="v")
+ARROW: Final = "▶"
+LINE: Final = "─"
+REST: Final = "…"
+HANGS: Final = "└ "
+DOWN: Final = "▼"
 
 
 @frozen
@@ -75,23 +67,21 @@ class CanvasCell:
     hanging: tuple[str, ...] = ()
 
 
-def picture(graph: Graph, width: int, ascii: bool) -> list[str]:
+def picture(graph: Graph, width: int) -> list[str]:
     """Draw the graph as lines of at most ``width`` cells (at least NARROWEST).
 
-    "(no nodes)" for an empty graph. ``ascii``: characters below 0x80 only.
+    "(no nodes)" for an empty graph.
     """
-    canvas = _Canvas(max(width, NARROWEST), ascii)
+    canvas = _Canvas(max(width, NARROWEST))
     return [line.rstrip() for line in canvas.lines(graph)] or ["(no nodes)"]
 
 
 class _Canvas:
     """Draws graphs at a given width; sub-DAGs on a nested canvas."""
 
-    def __init__(self, width: int, ascii: bool, depth: int = 0) -> None:
+    def __init__(self, width: int, depth: int = 0) -> None:
         self.width = width
-        self.ascii = ascii
         self.depth = depth
-        self.characters = ASCII if ascii else UNICODE
 
     def lines(self, graph: Graph) -> Iterator[str]:
         summary = outline(graph, self.depth)
@@ -110,7 +100,7 @@ class _Canvas:
         for node in nodes[:MOST_BLOCKS]:
             yield self._truncate(f"{self._name(node.name)}  {APART[node.kind]}")
         if len(nodes) > MOST_BLOCKS:
-            yield self._truncate(f"{self.characters.rest} {len(nodes) - MOST_BLOCKS} more of these")
+            yield self._truncate(f"{REST} {len(nodes) - MOST_BLOCKS} more of these")
 
     # --- blocks, one beneath the other ------------------------------------------------------
 
@@ -124,12 +114,12 @@ class _Canvas:
         block_count = 0
         for number, layer in enumerate(layers):
             if number:
-                yield f"  {self.characters.down}"
+                yield f"  {DOWN}"
             for unit in layer:
                 block_count += 1
                 if block_count > MOST_BLOCKS:
                     more = sum(map(len, layers[number:])) - layer.index(unit)
-                    yield self._truncate(f"{self.characters.rest} {more} more groups of nodes")
+                    yield self._truncate(f"{REST} {more} more groups of nodes")
                     return
                 if isinstance(unit, Family):
                     yield self._truncate(self._names_text(unit.names))
@@ -138,7 +128,7 @@ class _Canvas:
 
     def _bundle(self, bundle: Bundle) -> Iterator[str]:
         yield self._truncate(self._title(bundle))
-        canvas = _Canvas(self.width - 2, self.ascii, self.depth + 1)
+        canvas = _Canvas(self.width - 2, self.depth + 1)
         if bundle.inner is not None and self.depth < DEEPEST:
             lines = canvas.lines(bundle.inner)
         else:
@@ -152,7 +142,7 @@ class _Canvas:
         if number == 1:
             return f"{span}{suffix}"
         each_suffix = ", each a sub-DAG" if suffix else ""
-        return f"{span}  {count(number, 'run', ascii=self.ascii)} like this{each_suffix}"
+        return f"{span}  {count(number, 'run')} like this{each_suffix}"
 
     # --- one run ------------------------------------------------------------------------------
 
@@ -181,10 +171,8 @@ class _Canvas:
             families.setdefault(family(name), []).append(name)
         lines = [self._names_text(members) for members in families.values()]
         if len(lines) > MOST_HANGING:
-            lines[MOST_HANGING - 1 :] = [
-                f"{self.characters.rest} {len(lines) - MOST_HANGING + 1} more"
-            ]
-        return tuple(self.characters.hangs + line for line in lines)
+            lines[MOST_HANGING - 1 :] = [f"{REST} {len(lines) - MOST_HANGING + 1} more"]
+        return tuple(HANGS + line for line in lines)
 
     # --- rows of arrows -------------------------------------------------------------------------
 
@@ -195,7 +183,7 @@ class _Canvas:
             spans = [self._names_text(unit.names) for unit in layer if isinstance(unit, Family)]
             if len(spans) > MOST_HANGING:
                 nodes = sum(len(unit.names) for unit in layer if isinstance(unit, Family))
-                spans = [f"{spans[0]} + {count(nodes - 1, 'other', ascii=self.ascii)}"]
+                spans = [f"{spans[0]} + {count(nodes - 1, 'other')}"]
             texts.append(" + ".join(spans))
             kinds.append(" + ".join(family(span) for span in spans))
         yield from self._row([CanvasCell(text) for text in texts], kinds)
@@ -204,7 +192,7 @@ class _Canvas:
         """The cells with arrows between them; repetitions are dropped as far as necessary."""
         if not cells:
             return
-        ellipsis = CanvasCell(self.characters.rest)
+        ellipsis = CanvasCell(REST)
         for repetitions in (None, 2, 1):
             shown = (
                 list(cells)
@@ -233,7 +221,7 @@ class _Canvas:
             top_line += cell.text
             if number < len(cells) - 1:
                 arrow_length = self._cell_width(cell) - len(cell.text) - 3
-                top_line += f" {self.characters.line * arrow_length}{self.characters.arrow} "
+                top_line += f" {LINE * arrow_length}{ARROW} "
         yield top_line
         yield from lower_lines
 
@@ -242,7 +230,7 @@ class _Canvas:
         width = self.width - 4
         cells = [
             CanvasCell(
-                plain(cell.text, width, self.ascii),
+                plain(cell.text, width),
                 tuple(self._fit_hanging(line) for line in cell.hanging),
             )
             for cell in cells
@@ -258,9 +246,9 @@ class _Canvas:
             used_width += cell_width
         if len(rows) > MOST_BLOCKS:
             skipped = sum(map(len, rows[MOST_BLOCKS - 2 : -1]))
-            rows[MOST_BLOCKS - 2 : -1] = [[CanvasCell(f"{self.characters.rest} {skipped} more")]]
+            rows[MOST_BLOCKS - 2 : -1] = [[CanvasCell(f"{REST} {skipped} more")]]
         for number, row in enumerate(rows):
-            first = f"{self.characters.line}{self.characters.arrow} " if number else ""
+            first = f"{LINE}{ARROW} " if number else ""
             for line, text in enumerate(self._cell_lines(row)):
                 yield (first if not line else " " * len(first)) + text
 
@@ -278,20 +266,20 @@ class _Canvas:
         first, last = self._name(names[0]), self._name(names[-1])
         if len(names) < 3:
             return first if len(names) == 1 else f"{first}, {last}"
-        return f"{first} {self.characters.rest} {last}"
+        return f"{first} {REST} {last}"
 
     def _name(self, name: str) -> str:
-        return plain(name, LONGEST_NAME, self.ascii)
+        return plain(name, LONGEST_NAME)
 
     def _fit_hanging(self, text: str) -> str:
-        width = self.width - 4 - len(self.characters.hangs)
-        label = text.removeprefix(self.characters.hangs)
-        return self.characters.hangs + plain(label, width, self.ascii)
+        width = self.width - 4 - len(HANGS)
+        label = text.removeprefix(HANGS)
+        return HANGS + plain(label, width)
 
     def _truncate(self, line: str) -> str:
         if len(line) <= self.width:
             return line
-        return line[: self.width - len(self.characters.rest)] + self.characters.rest
+        return line[: self.width - len(REST)] + REST
 
 
 def _chain(bundle: Bundle) -> tuple[list[str], dict[str, list[str]]] | None:

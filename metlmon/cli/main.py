@@ -704,11 +704,14 @@ def _dispatch(options: argparse.Namespace) -> int:
 
         print(script(options.shell, parser()), end="")
         return Exit.OK
+    from metlmon.cli.output import standard_output
+
     try:
         # One module each, with a function of its name; "continue" is a word of Python's.
         name = "continue_" if options.command == "continue" else options.command
         module = import_module(f"metlmon.cli.commands.{name}")
-        return int(getattr(module, name)(options))
+        with standard_output(ascii=getattr(options, "ascii", False)):
+            return int(getattr(module, name)(options))
     except (InputError, OSError) as error:
         refused = unusable_path(error) if isinstance(error, OSError) else error
         if refused is None:

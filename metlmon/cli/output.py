@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 
@@ -32,8 +34,26 @@ def print_json_list(
     sys.stdout.flush()
 
 
+@contextmanager
+def standard_output(*, ascii: bool) -> Iterator[None]:
+    """Standard output that translates symbols to ASCII if asked to or if it shows nothing else.
+
+    See :func:`metlmon.text.sanitize.to_ascii`. The stream's encoding is restored afterwards.
+    """
+    stream = sys.stdout
+    if not isinstance(stream, TextIOWrapper) or not (ascii or not can_show(stream)):
+        yield
+        return
+    from metlmon.text.sanitize import ENCODING_ERRORS
+
+    encoding, errors = stream.encoding, stream.errors
+    stream.reconfigure(encoding="ascii", errors=ENCODING_ERRORS)
+    yield
+    stream.reconfigure(encoding=encoding, errors=errors)
+
+
 def can_show(stream: TextIO) -> bool:
-    """Can ``stream`` show the signs that are not ASCII?"""
+    """Whether ``stream`` shows symbols that are not ASCII."""
     encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
     return encoding in ("utf8", "utf8sig", "utf16", "utf32")
 

@@ -37,6 +37,7 @@ from metlmon.text.formatting import (
     BETWEEN,
     OUTCOMES,
     STATES,
+    UNKNOWN,
     Colour,
     Symbol,
     Weight,
@@ -57,7 +58,6 @@ from metlmon.text.formatting import (
     refused_submissions,
     share,
     site,
-    unknown,
     wants,
 )
 
@@ -103,14 +103,14 @@ def console() -> Console:
     return PipeConsole(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
-def signed(sign: Symbol, ascii: bool, text: str | None = None) -> Text:
+def signed(sign: Symbol, text: str | None = None) -> Text:
     """Mark and word of a state in its colour, or another text in it."""
     from rich.text import Text
 
     style = SHADES[sign.colour]
     if sign.weight is Weight.BOLD:
         style += " bold"
-    return Text(text if text is not None else sign.text(ascii), style=style)
+    return Text(text if text is not None else sign.text(), style=style)
 
 
 @frozen
@@ -224,46 +224,46 @@ def _fitting(
 # --- status -------------------------------------------------------------------------------
 
 
-def print_status(status: Status, figures: Headline, ascii: bool = False) -> None:
+def print_status(status: Status, figures: Headline) -> None:
     """The ensemble on one page: DAGs, counts, GPU-hours, when it will be done, the worst
     incident, a row per run, warnings."""
     from rich.text import Text
 
     out = console()
     for dag in status.dags:
-        out.print(_dag_line(dag, ascii))
+        out.print(_dag_line(dag))
         if dag.hold is not None:
-            out.print(_held("DAGMan", dag.hold.code, dag.hold.reason, ascii))
+            out.print(_held("DAGMan", dag.hold.code, dag.hold.reason))
             out.print("  its jobs run on; metlmon act release-dag lets DAGMan go on")
-    when = moment(status.as_of, ascii)
+    when = moment(status.as_of)
     what = "live, as of" if status.live else "as of"
     logged = any(log.events for log in status.logs)
     when += "" if logged else ", before anything was logged"
-    nothing = nothing_logged((dag.ended for dag in status.dags), ascii)
+    nothing = nothing_logged(dag.ended for dag in status.dags)
     out.print(Text(f"{what} {when}" if status.as_of else nothing))
     out.print()
-    for line in _counts_lines(status, out.width, ascii):
+    for line in _counts_lines(status, out.width):
         out.print(line)
-    for line in _other_nodes(status, ascii):
+    for line in _other_nodes(status):
         out.print(line)
-    out.print(Text(hours_line(status.gpu_hours, ascii, status.nodes_unlogged)))
-    for line in _figures(figures, ascii):
+    out.print(Text(hours_line(status.gpu_hours, status.nodes_unlogged)))
+    for line in _figures(figures):
         out.print(line)
     out.print()
     if status.runs:
         several = len(status.dags) > 1
         bar = WIDE_BAR if out.width >= ROOMY else NARROW_BAR
-        rows = [_run_cells(run, several, bar, ascii) for run in status.runs]
+        rows = [_run_cells(run, several, bar) for run in status.runs]
         shown = [c for c in RUN_COLUMNS if several or c.head != "DAG"]
         print_table(out, in_measure(shown, status.gpu_hours.measure), rows)
     else:
         out.print(Text("No runs: no node of these DAGs is called …-train_epochN."))
-    for line in _reasons(status.runs, ascii):
+    for line in _reasons(status.runs):
         out.print(line)
-    _print_warnings(out, status, ascii)
+    _print_warnings(out, status)
 
 
-def _other_nodes(status: Status, ascii: bool) -> Iterable[Text]:
+def _other_nodes(status: Status) -> Iterable[Text]:
     """The nodes outside the graph, and those of no run; how many of the others that are no epoch
     are at work or in trouble; evaluations that failed."""
     from rich.text import Text
@@ -273,24 +273,24 @@ def _other_nodes(status: Status, ascii: bool) -> Iterable[Text]:
         line = Text("Other nodes:", style="bold")
         for row in status.special_nodes:
             kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
-            line.append(f"  {kind}{plain(row.node, NAME_LIMIT, ascii)} ")
-            line.append_text(signed(STATES[row.state], ascii))
+            line.append(f"  {kind}{plain(row.node, NAME_LIMIT)} ")
+            line.append_text(signed(STATES[row.state]))
         for state, n in astir.items():
             sign = STATES[state]
-            told = f"{sign.mark(ascii)} {number(n, ascii)} {sign.word}"
-            line.append("  ").append_text(signed(sign, ascii, told))
+            told = f"{sign.glyph} {number(n)} {sign.word}"
+            line.append("  ").append_text(signed(sign, told))
         yield line
     passed = sum(run.epochs_overruled for run in status.runs)
     if passed:
         of_them = "its job" if passed == 1 else "their jobs"
-        told = f"{count(passed, 'epoch', ascii=ascii)} completed although {of_them} failed"
+        told = f"{count(passed, 'epoch')} completed although {of_them} failed"
         yield Text(told, style=SHADES[Colour.ORANGE])
-    told, more = failed_evaluations(status.side_nodes, ascii)
+    told, more = failed_evaluations(status.side_nodes)
     if told:
         yield Text(f"{told} ({more})" if more else told, style=SHADES[Colour.ORANGE])
 
 
-def _figures(figures: Headline, ascii: bool) -> Iterable[Text]:
+def _figures(figures: Headline) -> Iterable[Text]:
     """The rate, when it will be done, and the worst incident that matters now."""
     from rich.text import Text
 
@@ -298,71 +298,71 @@ def _figures(figures: Headline, ascii: bool) -> Iterable[Text]:
 
     told = figures.outlook
     if told.total:
-        parts = [part for part in (done_in(told, ascii), rate(told.rate, ascii)) if part]
+        parts = [part for part in (done_in(told), rate(told.rate)) if part]
         if parts:
             yield Text("Estimate: " + "   ".join(parts))
     if figures.worst is not None:
         more = f" (and {figures.more} more: see --json)" if figures.more else ""
-        text = plain(figures.worst.text, REASON_LIMIT, ascii)
+        text = plain(figures.worst.text, REASON_LIMIT)
         yield Text(f"Incident: {text}{more}", style=SHADES[Colour.VERMILLION])
 
 
-def _dag_line(dag: DagRow, ascii: bool) -> Text:
+def _dag_line(dag: DagRow) -> Text:
     from rich.text import Text
 
-    line = Text(plain(dag.file, NAME_LIMIT, ascii), style="bold")
+    line = Text(plain(dag.file, NAME_LIMIT), style="bold")
     line.append("  ")
-    line.append_text(signed(dag_sign(dag.state, dag.nodes_failed), ascii))
-    done = at_least(number(dag.nodes_done, ascii), dag.at_least, ascii)
-    line.append(f"  {done} of {count(dag.nodes_total, 'node', ascii=ascii)} done")
+    line.append_text(signed(dag_sign(dag.state, dag.nodes_failed)))
+    done = at_least(number(dag.nodes_done), dag.at_least)
+    line.append(f"  {done} of {count(dag.nodes_total, 'node')} done")
     if dag.nodes_failed:
-        line.append(f", {number(dag.nodes_failed, ascii)} failed", style=SHADES[Colour.VERMILLION])
+        line.append(f", {number(dag.nodes_failed)} failed", style=SHADES[Colour.VERMILLION])
     if dag.submitted:
-        line.append(f"  submitted {dag.submitted}{'x' if ascii else '×'}")
+        line.append(f"  submitted {dag.submitted}×")
     if dag.recoveries:
-        line.append(f", recovered {dag.recoveries}{'x' if ascii else '×'}")
+        line.append(f", recovered {dag.recoveries}×")
     if dag.rescue:
         line.append(f", rescue {dag.rescue}")
     if dag.halted:
         line.append("  halted", style=SHADES[Colour.ORANGE])
     if dag.refused:
-        line.append(f"  {refused_submissions(dag.refused, ascii)}", style=SHADES[Colour.ORANGE])
+        line.append(f"  {refused_submissions(dag.refused)}", style=SHADES[Colour.ORANGE])
     return line
 
 
-def _counts_lines(status: Status, room: int, ascii: bool) -> list[Text]:
+def _counts_lines(status: Status, room: int) -> list[Text]:
     """How many are in each state, broken between two states where they need more room."""
     from rich.text import Text
 
     counted, paused = counted_states(status), paused_epochs(status)
     what = "epoch" if counted is status.epoch_states else "node"
-    lines = [Text(count(sum(counted.values()), what, ascii=ascii) + ":", style="bold")]
+    lines = [Text(count(sum(counted.values()), what) + ":", style="bold")]
     signs = [
         (STATES[state], counted[state] - (paused if state is State.PRE else 0)) for state in State
     ]
     for sign, n in [*signs, (PAUSED, paused)]:
         if not n:
             continue
-        told = f"{sign.mark(ascii)} {number(n, ascii)} {sign.word}"
+        told = f"{sign.glyph} {number(n)} {sign.word}"
         inferred = sum(run.epochs_inferred for run in status.runs) if what == "epoch" else 0
         if sign is STATES[State.COMPLETED] and inferred:
-            told += f" ({number(inferred, ascii)} inferred)"
+            told += f" ({number(inferred)} inferred)"
         if lines[-1].cell_len + 2 + len(told) > room:
             lines.append(Text())
         lines[-1].append("  ")
-        lines[-1].append_text(signed(sign, ascii, told))
+        lines[-1].append_text(signed(sign, told))
     return lines
 
 
-def hours_line(value: GpuHours, ascii: bool = False, missing: int = 0) -> str:
+def hours_line(value: GpuHours, missing: int = 0) -> str:
     """GPU-hours, or what there is instead, in one line, with the share that was lost.
     ``missing``: of so many nodes the logs lack what they spent."""
     settled = value.good + value.bad
-    parts, total = hours_added((value.good, value.bad, value.in_flight), ascii)
-    lost = f" ({share(value.bad, settled, ascii)} of ended)" if value.bad > 0 else ""
+    parts, total = hours_added((value.good, value.bad, value.in_flight))
+    lost = f" ({share(value.bad, settled)} of ended)" if value.bad > 0 else ""
     least = "at least " if missing else ""
     spent = f"{parts[0]} good + {parts[1]} lost{lost} + {parts[2]} in flight"
-    nodes = count(missing, "node", ascii=ascii)
+    nodes = count(missing, "node")
     more = f"; {nodes} without an execution in the logs" if missing else ""
     return f"{value.measure.hours}: {least}{total} = {spent}{more}"
 
@@ -390,35 +390,35 @@ NARROW_BAR: Final = 6
 """Cells of a progress bar, on terminals of :data:`ROOMY` columns and on narrower ones."""
 
 
-def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str | Text]:
+def _run_cells(run: RunRow, several: bool, width: int) -> list[str | Text]:
     latest, failed = run.shown, run.failed
     at = failed if failed is not None else latest
     state = failed.state if failed else latest.state if latest else run.state
-    done = at_least(f"{run.epochs_done}/{run.epochs_total}", run.epochs_unknown > 0, ascii)
+    done = at_least(f"{run.epochs_done}/{run.epochs_total}", run.epochs_unknown > 0)
     if run.epochs_skipped:
         done += f" ({run.epochs_skipped} skipped)"
     if run.epochs_inferred:
         done += f" ({run.epochs_inferred} inferred)"
-    bar = progress_bar(run.epochs_done, run.epochs_total, width, ascii)
-    dash = unknown(ascii)
+    bar = progress_bar(run.epochs_done, run.epochs_total, width)
+    dash = UNKNOWN
     return [
-        plain(run.run, NAME_LIMIT, ascii),
-        plain(run.uuid or dash, 16, ascii),
-        *([plain(run.dag, NAME_LIMIT, ascii)] if several else []),
+        plain(run.run, NAME_LIMIT),
+        plain(run.uuid or dash, 16),
+        *([plain(run.dag, NAME_LIMIT)] if several else []),
         f"{bar} {done}",
         str(at.epoch) if at and at.epoch is not None else dash,
-        signed(gate_sign(run) or STATES[state], ascii, _between(run, state, ascii)),
-        duration(at.seconds, ascii) if at else dash,
-        _where(latest, ascii) if latest else dash,
-        gpus(latest.gpu, latest.gpus, ascii) if latest else dash,
-        job_id(latest.cluster, latest.proc, ascii) if latest else dash,
+        signed(gate_sign(run) or STATES[state], _between(run, state)),
+        duration(at.seconds) if at else dash,
+        _where(latest) if latest else dash,
+        gpus(latest.gpu, latest.gpus) if latest else dash,
+        job_id(latest.cluster, latest.proc) if latest else dash,
         str(latest.attempt) if latest else dash,
-        hours(run.gpu_hours.total, ascii),
-        hours(run.gpu_hours.bad, ascii),
+        hours(run.gpu_hours.total),
+        hours(run.gpu_hours.bad),
     ]
 
 
-def _between(run: RunRow, state: State, ascii: bool) -> str | None:
+def _between(run: RunRow, state: State) -> str | None:
     """Of a run whose next epoch was not submitted yet, and no gate tells why."""
     if gate_sign(run):
         return None
@@ -427,60 +427,60 @@ def _between(run: RunRow, state: State, ascii: bool) -> str | None:
     if not waits and not passed:
         return None
     told = BETWEEN if waits else STATES[state].word
-    return f"{STATES[state].mark(ascii)} {told}{', job failed' if passed else ''}"
+    return f"{STATES[state].glyph} {told}{', job failed' if passed else ''}"
 
 
-def _where(at: Latest | EpochRow, ascii: bool) -> str:
+def _where(at: Latest | EpochRow) -> str:
     """The site; without one an arrow and the target: where it is not, but wants to be."""
     if at.site is None and at.target is not None:
-        return wants(at.target, ascii=ascii)
-    return site(at.site, at.target, at.off_target, ascii=ascii, state=at.state)
+        return wants(at.target)
+    return site(at.site, at.target, at.off_target, state=at.state)
 
 
-def _reasons(runs: Sequence[RunRow], ascii: bool) -> Iterable[Text]:
+def _reasons(runs: Sequence[RunRow]) -> Iterable[Text]:
     from rich.text import Text
 
     for run in runs:
         if run.latest and run.latest.hold_reason:
-            name = plain(run.run, NAME_LIMIT, ascii)
-            yield _held(name, run.latest.hold_code, run.latest.hold_reason, ascii)
+            name = plain(run.run, NAME_LIMIT)
+            yield _held(name, run.latest.hold_code, run.latest.hold_reason)
     for run in runs:
         if run.failed is not None and run.failed.reason is not None:
-            name, node = (plain(each, NAME_LIMIT, ascii) for each in (run.run, run.failed.node))
-            why = plain(run.failed.reason, REASON_LIMIT, ascii)
+            name, node = (plain(each, NAME_LIMIT) for each in (run.run, run.failed.node))
+            why = plain(run.failed.reason, REASON_LIMIT)
             yield Text(f"{name} failed: {node}: {why}", style=SHADES[Colour.VERMILLION])
     for run in runs:
-        yield from _gated(run, ascii)
+        yield from _gated(run)
 
 
-def _gated(run: RunRow, ascii: bool) -> Iterable[Text]:
+def _gated(run: RunRow) -> Iterable[Text]:
     """What is told of a run's gate."""
     from rich.text import Text
 
-    told = gate_told(run, ascii)
+    told = gate_told(run)
     if told:
-        name = plain(run.run, NAME_LIMIT, ascii)
+        name = plain(run.run, NAME_LIMIT)
         yield Text(f"{name} {'; '.join(told)}", style=SHADES[(gate_sign(run) or ASKED).colour])
 
 
-def _held(name: str, code: int | None, reason: str | None, ascii: bool) -> Text:
+def _held(name: str, code: int | None, reason: str | None) -> Text:
     from rich.text import Text
 
     coded = f" (code {code})" if code is not None else ""
-    why = plain(reason or "the log gives no reason", REASON_LIMIT, ascii)
+    why = plain(reason or "the log gives no reason", REASON_LIMIT)
     return Text(f"{name} is held{coded}: {why}", style=SHADES[Colour.VERMILLION])
 
 
-def _print_warnings(console: Console, status: Status, ascii: bool) -> None:
+def _print_warnings(console: Console, status: Status) -> None:
     from rich.text import Text
 
     if not status.warnings:
         return
     console.print()
-    console.print(Text(count(len(status.warnings), "warning", ascii=ascii) + ":", style="bold"))
+    console.print(Text(count(len(status.warnings), "warning") + ":", style="bold"))
     for notice in status.warnings[:WARNINGS_SHOWN]:
         told = warning_line(notice)
-        told = plain(told, ascii=True) if ascii else told
+        told = told
         for line in _broken(told, console.width):
             console.print(Text(line), soft_wrap=True)
     if len(status.warnings) > WARNINGS_SHOWN:
@@ -500,7 +500,7 @@ def _broken(text: str, room: int) -> list[str]:
 # --- run ----------------------------------------------------------------------------------
 
 
-def print_run(view: RunView, ascii: bool = False) -> None:
+def print_run(view: RunView) -> None:
     """One run, epoch by epoch."""
     from rich.text import Text
 
@@ -508,23 +508,23 @@ def print_run(view: RunView, ascii: bool = False) -> None:
     row = view.row
     out.print(
         Text(
-            f"{plain(row.run, NAME_LIMIT, ascii)}  {plain(row.uuid or '', 16, ascii)}  "
-            f"{plain(row.dag, NAME_LIMIT, ascii)}  {row.epochs_done} of "
-            f"{count(row.epochs_total, 'epoch', ascii=ascii)} done",
+            f"{plain(row.run, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  "
+            f"{plain(row.dag, NAME_LIMIT)}  {row.epochs_done} of "
+            f"{count(row.epochs_total, 'epoch')} done",
             style="bold",
         )
     )
-    out.print(Text(hours_line(row.gpu_hours, ascii, view.nodes_unlogged)))
-    for line in _gated(row, ascii):
+    out.print(Text(hours_line(row.gpu_hours, view.nodes_unlogged)))
+    for line in _gated(row):
         out.print(line)
     out.print()
-    rows = [_epoch_cells(row, epoch, ascii) for epoch in (*view.epochs, *view.side)]
+    rows = [_epoch_cells(row, epoch) for epoch in (*view.epochs, *view.side)]
     for cells, side in zip(rows[len(view.epochs) :], view.side, strict=True):
         # Its number is not that of the epoch it comes after.
-        cells[0] = plain(side.node, NAME_LIMIT, ascii)
+        cells[0] = plain(side.node, NAME_LIMIT)
     evaluated = any(epoch.evaluations for epoch in view.epochs)
     if evaluated:
-        told = [_evaluated(epoch, ascii) for epoch in (*view.epochs, *view.side)]
+        told = [_evaluated(epoch) for epoch in (*view.epochs, *view.side)]
         rows = [[*row[:2], each, *row[2:]] for row, each in zip(rows, told, strict=True)]
     columns = [*EPOCH_COLUMNS[:2], *[TextColumn("EVALUATION")] * evaluated, *EPOCH_COLUMNS[2:]]
     print_table(out, in_measure(columns, view.row.gpu_hours.measure), rows)
@@ -546,48 +546,46 @@ EPOCH_COLUMNS: Final = (
 )
 
 
-def _epoch_cells(run: RunRow, epoch: EpochRow, ascii: bool) -> list[str | Text]:
-    dash = unknown(ascii)
+def _epoch_cells(run: RunRow, epoch: EpochRow) -> list[str | Text]:
+    dash = UNKNOWN
     sign = PAUSED if is_waiting_at(run, epoch) else STATES[epoch.state]
     job = epoch.jobs[-1] if epoch.jobs else (None, None)
     # The target has a column of its own.
     target = None if epoch.state in UNPLACED else epoch.target
-    where = site(epoch.site, target, epoch.off_target, ascii=ascii, state=epoch.state)
+    where = site(epoch.site, target, epoch.off_target, state=epoch.state)
     if epoch.trained_on:
         same = epoch.trained_on == epoch.site
-        elsewhere = "" if same else f", on {plain(epoch.trained_on, 40, ascii)}"
+        elsewhere = "" if same else f", on {plain(epoch.trained_on, 40)}"
         where += f" (an earlier try trained longest{elsewhere})"
     return [
-        str(epoch.epoch) if epoch.epoch is not None else plain(epoch.node, NAME_LIMIT, ascii),
-        signed(sign, ascii, sign.text(ascii) + _besides(run, epoch, ascii)),
-        job_id(job[0], job[1], ascii),
-        plain(target_of(run, epoch) or dash, 24, ascii),
+        str(epoch.epoch) if epoch.epoch is not None else plain(epoch.node, NAME_LIMIT),
+        signed(sign, sign.text() + _besides(run, epoch)),
+        job_id(job[0], job[1]),
+        plain(target_of(run, epoch) or dash, 24),
         where,
-        gpus(epoch.gpu, epoch.gpus, ascii),
-        duration(epoch.queue_wait, ascii),
-        duration(epoch.transfer, ascii),
-        duration(epoch.execution, ascii),
+        gpus(epoch.gpu, epoch.gpus),
+        duration(epoch.queue_wait),
+        duration(epoch.transfer),
+        duration(epoch.execution),
         str(epoch.attempts),
-        hours(epoch.gpu_hours.total, ascii),
-        hours(epoch.gpu_hours.bad, ascii),
+        hours(epoch.gpu_hours.total),
+        hours(epoch.gpu_hours.bad),
     ]
 
 
-def _besides(run: RunRow, epoch: EpochRow, ascii: bool) -> str:
+def _besides(run: RunRow, epoch: EpochRow) -> str:
     """What is to be said of an epoch's state besides it."""
     if run.gate is not None and is_waiting_at(run, epoch):
-        return f" ({waits_since(run.gate, ascii)})"
+        return f" ({waits_since(run.gate)})"
     if epoch.overruled:
         return " (its job failed)"
     return " (inferred)" if epoch.inferred else ""
 
 
-def _evaluated(epoch: EpochRow, ascii: bool) -> str:
+def _evaluated(epoch: EpochRow) -> str:
     """What the evaluations of an epoch are at."""
     return " ".join(
-        f"{STATES[State.FAILED].mark(ascii)} job failed"
-        if row.overruled
-        else STATES[row.state].text(ascii)
+        f"{STATES[State.FAILED].glyph} job failed" if row.overruled else STATES[row.state].text()
         for row in epoch.evaluations
     )
 
@@ -595,7 +593,7 @@ def _evaluated(epoch: EpochRow, ascii: bool) -> str:
 # --- jobs ---------------------------------------------------------------------------------
 
 
-def print_jobs(rows: Sequence[JobRow], ascii: bool = False) -> None:
+def print_jobs(rows: Sequence[JobRow]) -> None:
     """One line per job."""
     from rich.text import Text
 
@@ -603,13 +601,13 @@ def print_jobs(rows: Sequence[JobRow], ascii: bool = False) -> None:
     if not rows:
         out.print(Text("No jobs: nothing was submitted yet, or no event log lies here."))
         return
-    print_table(out, JOB_COLUMNS, [_job_cells(row, ascii) for row in rows])
+    print_table(out, JOB_COLUMNS, [_job_cells(row) for row in rows])
     held = [row for row in rows if row.state is State.HELD]
     if held:
         out.print()
     for row in held[:HELD_SHOWN]:
-        name = f"job {job_id(row.cluster, row.proc, ascii)}"
-        out.print(_held(name, row.hold_code, row.hold_reason, ascii))
+        name = f"job {job_id(row.cluster, row.proc)}"
+        out.print(_held(name, row.hold_code, row.hold_reason))
     if len(held) > HELD_SHOWN:
         out.print(Text(f"and {len(held) - HELD_SHOWN} more are held: see --json"))
 
@@ -631,8 +629,8 @@ JOB_COLUMNS: Final = (
 )
 
 
-def _job_cells(job: JobRow, ascii: bool) -> list[str | Text]:
-    dash = unknown(ascii)
+def _job_cells(job: JobRow) -> list[str | Text]:
+    dash = UNKNOWN
     last = job.executions[-1] if job.executions else None
     spent = sum(e.gpu_hours or 0.0 for e in job.executions)
     node = job.node
@@ -640,14 +638,14 @@ def _job_cells(job: JobRow, ascii: bool) -> list[str | Text]:
         several = len(job.ambiguous) > 1
         node = f"one of {len(job.ambiguous)} DAGs" if several else "owner unknown"
     return [
-        job_id(job.cluster, job.proc, ascii),
-        plain(node or dash, NAME_LIMIT, ascii),
-        signed(STATES[job.state], ascii),
-        moment(job.since, ascii),
-        site(job.site, job.target, False, ascii=ascii, state=job.state),
-        gpus(job.gpu, job.gpus, ascii),
+        job_id(job.cluster, job.proc),
+        plain(node or dash, NAME_LIMIT),
+        signed(STATES[job.state]),
+        moment(job.since),
+        site(job.site, job.target, False, state=job.state),
+        gpus(job.gpu, job.gpus),
         str(len(job.executions)),
-        signed(OUTCOMES[last.outcome], ascii) if last else dash,
-        hours(spent, ascii) if job.executions else dash,
-        f"{number(job.memory_mb, ascii)} MB" if job.memory_mb is not None else dash,
+        signed(OUTCOMES[last.outcome]) if last else dash,
+        hours(spent) if job.executions else dash,
+        f"{number(job.memory_mb)} MB" if job.memory_mb is not None else dash,
     ]

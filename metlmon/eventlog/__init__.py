@@ -43,7 +43,9 @@ from metlmon.eventlog.events import (
     UsageRow,
 )
 from metlmon.eventlog.header import HEADER
+from metlmon.eventlog.json_log import JsonSyntax
 from metlmon.eventlog.timestamps import first_year
+from metlmon.eventlog.xml_log import XmlSyntax
 
 __all__ = [
     "EVENT_NAMES",
@@ -122,7 +124,9 @@ def parse(
     )
     if form is LogFormat.TEXT:
         return text_parser.parse(data, position, limit, final)
-    return classad_log.parse(data, position, limit, final)
+    return classad_log.parse(
+        data, position, limit, final, XmlSyntax() if form is LogFormat.XML else JsonSyntax()
+    )
 
 
 def parse_fast(

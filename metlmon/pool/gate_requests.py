@@ -70,7 +70,7 @@ def by_whom() -> bytes:
         name = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         name = f"user {os.geteuid()}"
-    return f"by {plain(name, 60, ascii=True)} with metlmon\n".encode()
+    return f"by {plain(name, 60)} with metlmon\n".encode("ascii", "backslashreplace")
 
 
 def when(seconds: float | None = None) -> bytes:

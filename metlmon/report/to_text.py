@@ -31,96 +31,94 @@ PROSE_WIDTH: Final = 100
 """Maximum width of sentences, even on a wider terminal."""
 
 
-def lines(report: Report, width: int, ascii: bool = False) -> Iterable[str]:
+def lines(report: Report, width: int) -> Iterable[str]:
     """Yield the lines of a report without its figures and definitions."""
-    yield from _prose(report.title, width, ascii)
-    yield from _prose(report.headline, width, ascii)
+    yield from _prose(report.title, width)
+    yield from _prose(report.headline, width)
     for name, value in report.lead:
-        yield clip(f"{_plain(name, ascii)}: {_plain(value, ascii)}", width, ascii)
+        yield clip(f"{_plain(name)}: {_plain(value)}", width)
     for block in report.blocks():
         if isinstance(block, ReportFigure):
             continue
         yield ""
-        yield clip(_plain(block.caption, ascii), width, ascii)
+        yield clip(_plain(block.caption), width)
         if isinstance(block, Facts):
-            yield from _facts(report, block, width, ascii)
+            yield from _facts(report, block, width)
         else:
-            yield from _table(report, block, width, ascii)
+            yield from _table(report, block, width)
     if report.unknown:
         yield from ("", "What is not known")
         for sentence in report.unknown:
-            yield from _prose(sentence, width, ascii)
+            yield from _prose(sentence, width)
     yield ""
-    yield from _prose(
-        "What each number means, and the figures: --html FILE or --md FILE.", width, ascii
-    )
+    yield from _prose("What each number means, and the figures: --html FILE or --md FILE.", width)
 
 
-def _plain(text: str, ascii: bool) -> str:
-    return visible(text, ascii)
+def _plain(text: str) -> str:
+    return visible(text)
 
 
-def _prose(text: str, width: int, ascii: bool) -> Iterable[str]:
-    return wrap(_plain(text, ascii), min(width, PROSE_WIDTH), break_on_hyphens=False)
+def _prose(text: str, width: int) -> Iterable[str]:
+    return wrap(_plain(text), min(width, PROSE_WIDTH), break_on_hyphens=False)
 
 
-def _facts(report: Report, facts: Facts, width: int, ascii: bool) -> Iterable[str]:
+def _facts(report: Report, facts: Facts, width: int) -> Iterable[str]:
     cells = [
         (
-            _plain(fact.head, ascii),
-            format_value(fact.kind, fact.value, report.hours_digits, ascii),
-            f"  {_plain(fact.remark, ascii)}" if fact.remark else "",
+            _plain(fact.head),
+            format_value(fact.kind, fact.value, report.hours_digits),
+            f"  {_plain(fact.remark)}" if fact.remark else "",
         )
         for fact in facts.facts
     ]
     names = max(len(name) for name, _, _ in cells)
     values = max(len(value) for _, value, _ in cells)
     for name, value, remark in cells:
-        yield clip(f"{name:<{names}}  {value:>{values}}{remark}", width, ascii)
+        yield clip(f"{name:<{names}}  {value:>{values}}{remark}", width)
 
 
-def _table(report: Report, table: ReportTable, width: int, ascii: bool) -> Iterable[str]:
+def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
     if not table.rows:
-        yield from _prose(table.empty, width, ascii)
+        yield from _prose(table.empty, width)
         return
     rows = [*table.rows, *([table.total] if table.total is not None else [])]
-    heads = [_head(column, ascii) for column in table.columns]
+    heads = [_head(column) for column in table.columns]
     cells = [
         [
-            _cell(report, column, value, row.part and index == 1, ascii)
+            _cell(report, column, value, row.part and index == 1)
             for index, (column, value) in enumerate(zip(table.columns, row.cells, strict=True))
         ]
         for row in rows
     ]
     visible_columns, widths = _fit_columns(table.columns, [heads, *cells], width)
-    rule = ("-" if ascii else "─") * (
+    rule = "─" * (
         sum(widths[index] for index in visible_columns) + COLUMN_GAP * (len(visible_columns) - 1)
     )
-    yield _line(table.columns, heads, visible_columns, widths, width, ascii)
+    yield _line(table.columns, heads, visible_columns, widths, width)
     yield rule[:width]
     for row, texts in zip(rows, cells, strict=True):
         if row is table.total:
             yield rule[:width]
-        yield _line(table.columns, texts, visible_columns, widths, width, ascii)
+        yield _line(table.columns, texts, visible_columns, widths, width)
     if len(visible_columns) < len(table.columns):
         left_out = ", ".join(
             heads[index] for index in range(len(heads)) if index not in visible_columns
         )
-        yield from _prose(f"No room for: {left_out}.", width, ascii)
+        yield from _prose(f"No room for: {left_out}.", width)
     if table.remark:
-        yield from _prose(table.remark, width, ascii)
+        yield from _prose(table.remark, width)
 
 
-def _head(column: ReportColumn, ascii: bool) -> str:
-    head = _plain(column.head, ascii)
+def _head(column: ReportColumn) -> str:
+    head = _plain(column.head)
     short = {**{m.hours: m.short for m in HourUnit}, "Bytes": "bytes"}.get(column.group or "")
     return f"{short} {head}" if short else head
 
 
-def _cell(report: Report, column: ReportColumn, value: Raw, part: bool, ascii: bool) -> str:
-    text = format_value(column.kind, value, report.hours_digits, ascii)
+def _cell(report: Report, column: ReportColumn, value: Raw, part: bool) -> str:
+    text = format_value(column.kind, value, report.hours_digits)
     if column.kind is ValueKind.TEXT:
-        text = clip(text, MAX_NAME_WIDTH, ascii)
+        text = clip(text, MAX_NAME_WIDTH)
     return f"  {text}" if part else text
 
 
@@ -173,11 +171,10 @@ def _line(
     visible_columns: Sequence[int],
     widths: Sequence[int],
     width: int,
-    ascii: bool,
 ) -> str:
     cells = []
     for index in visible_columns:
-        text = clip(texts[index], widths[index], ascii)
+        text = clip(texts[index], widths[index])
         left = columns[index].kind is ValueKind.TEXT
         cells.append(f"{text:<{widths[index]}}" if left else f"{text:>{widths[index]}}")
-    return clip((" " * COLUMN_GAP).join(cells).rstrip(), width, ascii)
+    return clip((" " * COLUMN_GAP).join(cells).rstrip(), width)

@@ -12,13 +12,13 @@ from metlmon.model.states import ACTIVE, State
 from metlmon.snapshot.types import EpochRow, GateStatus, RunRow, Status, Stopped
 from metlmon.text.formatting import Colour, Symbol, moment, plain
 
-STOPPED: Final = Symbol("□", "T", "stopped", Colour.ORANGE)
+STOPPED: Final = Symbol("□", "stopped", Colour.ORANGE)
 """Its gate stopped it before its last epoch."""
 
-PAUSED: Final = Symbol("◧", "U", "paused", Colour.YELLOW)
+PAUSED: Final = Symbol("◧", "paused", Colour.YELLOW)
 """Its next epoch waits at the gate until the pause is removed."""
 
-ASKED: Final = Symbol("◇", "~", "asked", Colour.YELLOW)
+ASKED: Final = Symbol("◇", "asked", Colour.YELLOW)
 """Beside its state: a request that its gate has not acted on yet."""
 
 MAX_REASON: Final = 1000
@@ -55,9 +55,9 @@ def paused_epochs(status: Status) -> int:
     return min(waiting, sum(gate_sign(row) is PAUSED for row in status.runs)) if waiting else 0
 
 
-def waits_since(gate: GateStatus, ascii: bool = False) -> str:
+def waits_since(gate: GateStatus) -> str:
     """The text below an epoch that waits at its gate."""
-    return f"waits at the gate since {moment(gate.paused, ascii)}"
+    return f"waits at the gate since {moment(gate.paused)}"
 
 
 def target_of(row: RunRow, epoch: EpochRow) -> str | None:
@@ -80,24 +80,24 @@ def is_asked(row: RunRow) -> bool:
     return gate_sign(row) is None and any(request is not None for request in requests)
 
 
-def gate_told(row: RunRow, ascii: bool = False) -> list[str]:
+def gate_told(row: RunRow) -> list[str]:
     """Sentences about a run's gate, the most important one first."""
     gate = row.gate
     if gate is None:
         return []
     if gate.stopped is not None:
-        return [_stopped(gate.stopped, ascii)]
+        return [_stopped(gate.stopped)]
     if _is_complete(row):
         return []
     sentences = []
     if gate.stop_asked is not None:
         sentences.append(_request_text("stops", row))
     elif gate.paused is not None:
-        sentences.append(_paused(gate, row, ascii))
+        sentences.append(_paused(gate, row))
     elif gate.pause_asked is not None:
         sentences.append(_request_text("pauses", row))
     if gate.target is not None:
-        sentences.append(f"sends its next epochs to {plain(gate.target, MAX_SITE, ascii)}")
+        sentences.append(f"sends its next epochs to {plain(gate.target, MAX_SITE)}")
     return sentences
 
 
@@ -118,16 +118,16 @@ def _is_complete(row: RunRow) -> bool:
     return 0 < row.epochs_total <= row.epochs_done
 
 
-def _stopped(stopped: Stopped, ascii: bool) -> str:
+def _stopped(stopped: Stopped) -> str:
     rule = _RULE_TEXT.get(stopped.rule, "")
     before = f" before epoch {stopped.epoch}" if stopped.epoch is not None else ""
-    time = f" at {moment(stopped.time, ascii)}" if stopped.time is not None else ""
-    reason = plain(stopped.reason, MAX_REASON, ascii)
+    time = f" at {moment(stopped.time)}" if stopped.time is not None else ""
+    reason = plain(stopped.reason, MAX_REASON)
     return f"stopped{rule}{before}{time}" + (f": {reason}" if reason else "")
 
 
-def _paused(gate: GateStatus, row: RunRow, ascii: bool) -> str:
-    since = f" since {moment(gate.paused, ascii)}"
+def _paused(gate: GateStatus, row: RunRow) -> str:
+    since = f" since {moment(gate.paused)}"
     number = _next_epoch(row)
     before = f" before epoch {number}" if number is not None else ""
     if gate.pause_asked is None:

@@ -28,16 +28,16 @@ MIN_COMMON_PREFIX: Final = 4
 """Length of a common prefix from which the second name omits it."""
 
 
-def from_to(first: str, last: str, ascii: bool = False) -> str:
+def from_to(first: str, last: str) -> str:
     """``run0-train_epoch0 … 4``: two names, with their common prefix once."""
-    first, last = plain(first, MAX_NAME, ascii), plain(last, MAX_NAME, ascii)
+    first, last = plain(first, MAX_NAME), plain(last, MAX_NAME)
     if first == last:
         return first
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     # Numbers are not divided: 18 … 20, not 18 … 0.
     prefix = "".join(character for character, _ in pairs).rstrip("0123456789")
     rest = last[len(prefix) :] if len(prefix) >= MIN_COMMON_PREFIX else last
-    return f"{first} {'...' if ascii else '…'} {rest or last}"
+    return f"{first} … {rest or last}"
 
 
 def ended_with(row: NodeRow | EpochRow) -> str:
@@ -47,7 +47,7 @@ def ended_with(row: NodeRow | EpochRow) -> str:
     return "its job was removed" if row.job_state is State.REMOVED else "its job failed"
 
 
-def failed_evaluations(side: SideCounts, ascii: bool = False) -> tuple[str, str]:
+def failed_evaluations(side: SideCounts) -> tuple[str, str]:
     """``2 evaluations failed``, and the result of their nodes after POST scripts.
 
     Both are empty where none has failed.
@@ -55,10 +55,10 @@ def failed_evaluations(side: SideCounts, ascii: bool = False) -> tuple[str, str]
     overruled, failed = side.overruled, side.failed
     if not overruled + failed:
         return "", ""
-    text = f"{count(overruled + failed, 'evaluation', ascii=ascii)} failed"
+    text = f"{count(overruled + failed, 'evaluation')} failed"
     if not failed:
         return text, "its node did not" if overruled == 1 else "their nodes did not"
-    return text, f"{number(failed, ascii)} for good" if overruled else ""
+    return text, f"{number(failed)} for good" if overruled else ""
 
 
 AT_REST: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
@@ -93,20 +93,20 @@ def counted_states(status: Status) -> Mapping[State, int]:
     return {state: number - services[state] for state, number in status.node_states.items()}
 
 
-def why(row: NodeRow, ascii: bool = False) -> str:
+def why(row: NodeRow) -> str:
     """The reason of the state of a node; empty where the state says it all."""
     match row.state:
         case State.HELD:
-            return plain(row.hold_reason or "the log gives no reason", MAX_REASON, ascii)
+            return plain(row.hold_reason or "the log gives no reason", MAX_REASON)
         case State.WAITING:
-            return _waiting(row, ascii)
+            return _waiting(row)
         case State.FUTILE:
-            return f"cannot run: {plain(row.behind or 'a node before it', MAX_NAME, ascii)} failed"
+            return f"cannot run: {plain(row.behind or 'a node before it', MAX_NAME)} failed"
         case State.FAILED | State.REMOVED | State.RETRYING:
-            return _failed(row, ascii)
+            return _failed(row)
         case State.SKIPPED if row.stopped_by is not None:
             by = "somebody asked for it" if row.stopped_by == "file" else row.stopped_by
-            return f"skipped: the run was stopped ({plain(by, MAX_NAME, ascii)})"
+            return f"skipped: the run was stopped ({plain(by, MAX_NAME)})"
         case State.SKIPPED:
             return "its PRE script ended it without a job"
         case State.COMPLETED if row.ended_with_dag:
@@ -119,9 +119,9 @@ def why(row: NodeRow, ascii: bool = False) -> str:
             return ""
 
 
-def _waiting(row: NodeRow, ascii: bool) -> str:
+def _waiting(row: NodeRow) -> str:
     if row.waits_for:
-        return f"{WAITS}{some(row.waits_for, row.waiting, ascii)}"
+        return f"{WAITS}{some(row.waits_for, row.waiting)}"
     if row.kind == "final":
         return "waits for the end of all others"
     if row.parents:
@@ -129,18 +129,18 @@ def _waiting(row: NodeRow, ascii: bool) -> str:
     return "not submitted yet"
 
 
-def some(names: Sequence[str], total: int, ascii: bool = False, limit: int = 3) -> str:
+def some(names: Sequence[str], total: int, limit: int = 3) -> str:
     """``a, b, c and 9 more``."""
-    shown = ", ".join(plain(name, MAX_NAME, ascii) for name in names[:limit])
+    shown = ", ".join(plain(name, MAX_NAME) for name in names[:limit])
     more = total - min(limit, len(names))
-    return f"{shown} and {number(more, ascii)} more" if more > 0 else shown
+    return f"{shown} and {number(more)} more" if more > 0 else shown
 
 
-def _failed(row: NodeRow, ascii: bool) -> str:
+def _failed(row: NodeRow) -> str:
     if row.reason is not None:
-        text = plain(row.reason, MAX_REASON, ascii)
+        text = plain(row.reason, MAX_REASON)
         if not row.jobs and row.submissions > 1:
-            text += f", after {count(row.submissions, 'try', 'tries', ascii)}"
+            text += f", after {count(row.submissions, 'try', 'tries')}"
     elif row.job_state is None:
         text = "DAGMan says that it failed, and not why"
     elif row.job_state in FAILED_JOB:
@@ -150,4 +150,4 @@ def _failed(row: NodeRow, ascii: bool) -> str:
     if not row.retries:
         return text
     left = row.retries_left or 0
-    return f"{text}, {count(left, 'retry', 'retries', ascii) if left else 'no retries'} left"
+    return f"{text}, {count(left, 'retry', 'retries') if left else 'no retries'} left"

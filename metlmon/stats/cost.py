@@ -177,18 +177,18 @@ def _interval(history: CostHistory, epochs: int, runs: float) -> tuple[float, fl
     return min(1.0, gamma(1 / variance, -z)), max(1.0, gamma(1 / variance, z))
 
 
-def told(estimate: Cost, of: str, ascii: bool = False) -> Iterable[str]:
+def told(estimate: Cost, of: str) -> Iterable[str]:
     """The estimate as text lines; ``of`` names the ensemble of the history."""
-    dash = "-" if ascii else "–"
-    interval = f"{_hours(estimate.lower, ascii)}{dash}{_hours(estimate.upper, ascii)}"
+    dash = "–"
+    interval = f"{_hours(estimate.lower)}{dash}{_hours(estimate.upper)}"
     suffix = ", evaluations not in it" if estimate.evaluations else ""
-    yield f"about {_hours(estimate.hours, ascii)} GPU-hours ({interval}){suffix}"
+    yield f"about {_hours(estimate.hours)} GPU-hours ({interval}){suffix}"
     if estimate.seconds is not None:
-        yield f"a run takes about {duration(estimate.seconds, ascii)}, waiting included"
+        yield f"a run takes about {duration(estimate.seconds)}, waiting included"
     history = estimate.past
     lost = f", {history.lost:.0%} of it lost" if history.lost >= 0.005 else ""
     yield (
-        f"as {count(history.epochs, 'epoch', ascii=ascii)} of {of} took: "
+        f"as {count(history.epochs, 'epoch')} of {of} took: "
         f"{history.hours:.3g} GPU-hours each{_gpu_text(history, dash)}{lost}"
     )
     if (
@@ -196,7 +196,7 @@ def told(estimate: Cost, of: str, ascii: bool = False) -> Iterable[str]:
         and estimate.gpus is not None
         and history.gpus != (estimate.gpus, estimate.gpus)
     ):
-        gpus_text = count(estimate.gpus, "GPU", ascii=ascii)
+        gpus_text = count(estimate.gpus, "GPU")
         yield f"these ask for {gpus_text} each: epochs that take as long cost in proportion"
 
 
@@ -207,5 +207,5 @@ def _gpu_text(history: CostHistory, dash: str) -> str:
     return f" on {least}{f'{dash}{most}' if most > least else ''} GPU{'s' if most > 1 else ''}"
 
 
-def _hours(hours: float, ascii: bool) -> str:
-    return number(round(hours), ascii) if hours >= 10 else f"{hours:.2g}"
+def _hours(hours: float) -> str:
+    return number(round(hours)) if hours >= 10 else f"{hours:.2g}"

@@ -156,12 +156,12 @@ class Curves:
 
 
 COURSES: Final[Mapping[Course, Symbol]] = {
-    Course.IMPROVES: Symbol("✓", "+", "improves", Colour.GREEN),
-    Course.FLAT: Symbol("≈", "~", "no better", Colour.ORANGE),
-    Course.DIVERGED: Symbol("✗", "X", "diverged", Colour.VERMILLION, Weight.BOLD),
-    Course.NAN: Symbol("✗", "X", "NaN", Colour.VERMILLION, Weight.BOLD),
-    Course.EARLY: Symbol("◦", "i", "one value", Colour.GREY),
-    Course.NONE: Symbol("·", ".", "no values", Colour.GREY, Weight.DIM),
+    Course.IMPROVES: Symbol("✓", "improves", Colour.GREEN),
+    Course.FLAT: Symbol("≈", "no better", Colour.ORANGE),
+    Course.DIVERGED: Symbol("✗", "diverged", Colour.VERMILLION, Weight.BOLD),
+    Course.NAN: Symbol("✗", "NaN", Colour.VERMILLION, Weight.BOLD),
+    Course.EARLY: Symbol("◦", "one value", Colour.GREY),
+    Course.NONE: Symbol("·", "no values", Colour.GREY, Weight.DIM),
 }
 
 _INFINITE: Final = replace(COURSES[Course.NAN], word="inf")
@@ -202,28 +202,28 @@ class CurveVerdict:
     well: bool
 
 
-def answer(metric_curves: Curves, live: bool, ascii: bool = False) -> CurveVerdict:
+def answer(metric_curves: Curves, live: bool) -> CurveVerdict:
     """The summary of one metric, in the present (``live``) or the past tense."""
     known = metric_curves.with_values
 
     def count_runs(course: Course) -> int:
         return sum(curve.course is course for curve in known)
 
-    improving, total = count_runs(Course.IMPROVES), count(len(known), "run", ascii=ascii)
+    improving, total = count_runs(Course.IMPROVES), count(len(known), "run")
     early = count_runs(Course.EARLY)
     if metric_curves.goal is None:
-        runs_text = f"{total} with {plain(metric_curves.metric, NAME_LIMIT, ascii)}"
+        runs_text = f"{total} with {plain(metric_curves.metric, NAME_LIMIT)}"
     elif early == len(known):
         suffix = "" if len(known) == 1 else " each"
         runs_text = f"{total} with one epoch{suffix}: too early to say"
     else:
         verb = "still improved" if not live else "improves" if len(known) == 1 else "improve"
-        runs_text = f"{number(improving, ascii)} of {total} {verb}"
-        runs_text += f", {number(early, ascii)} too early to say" if early else ""
+        runs_text = f"{number(improving)} of {total} {verb}"
+        runs_text += f", {number(early)} too early to say" if early else ""
     lost = [curve for curve in known if curve.lost]
-    short = f"{count(len(lost), 'run', ascii=ascii)} diverged" if lost else ""
+    short = f"{count(len(lost), 'run')} diverged" if lost else ""
     run_texts = ", ".join(
-        f"{plain(curve.run_name, NAME_LIMIT, ascii)} "
+        f"{plain(curve.run_name, NAME_LIMIT)} "
         f"{f'is {sign_of(curve).word} since' if curve.course is Course.NAN else 'diverged in'} "
         f"epoch {curve.since}"
         for curve in lost[:MAX_NAMED_RUNS]
@@ -231,20 +231,20 @@ def answer(metric_curves: Curves, live: bool, ascii: bool = False) -> CurveVerdi
     flat = count_runs(Course.FLAT)
     return CurveVerdict(
         runs=runs_text,
-        best=_best_text(metric_curves, ascii),
+        best=_best_text(metric_curves),
         lost=run_texts if len(lost) <= MAX_NAMED_RUNS else short,
         lost_short=short,
-        flat=f"{count(flat, 'run', ascii=ascii)} no better" if flat else "",
+        flat=f"{count(flat, 'run')} no better" if flat else "",
         well=0 < improving == len(known) - early,
     )
 
 
-def _best_text(metric_curves: Curves, ascii: bool) -> str:
+def _best_text(metric_curves: Curves) -> str:
     curve = metric_curves.best
     if curve is None or curve.best is None:
         return ""
-    name = plain(curve.run_name, NAME_LIMIT, ascii)
-    return f"best {format_metric(curve.best.value, ascii)} {name} epoch {curve.best.epoch}"
+    name = plain(curve.run_name, NAME_LIMIT)
+    return f"best {format_metric(curve.best.value)} {name} epoch {curve.best.epoch}"
 
 
 def told_course(curve: MetricCurve) -> str:

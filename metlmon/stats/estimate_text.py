@@ -27,27 +27,27 @@ def _in_unit(seconds: float) -> tuple[int, str]:
     return max(0, round(seconds)), "s"
 
 
-def about(seconds: float, ascii: bool = False) -> str:
+def about(seconds: float) -> str:
     """``6 d``, ``36 h``, ``50 min``."""
     amount, unit = _in_unit(seconds)
-    return f"{number(amount, ascii)} {unit}"
+    return f"{number(amount)} {unit}"
 
 
-def between(low: float, high: float, ascii: bool = False) -> str:
+def between(low: float, high: float) -> str:
     """``4–9 d``, ``20 h – 3 d``."""
-    dash = "-" if ascii else "–"
+    dash = "–"
     (first, unit), (second, other) = _in_unit(low), _in_unit(high)
     if unit == other:
         same = first == second
-        return about(high, ascii) if same else f"{number(first, ascii)}{dash}{about(high, ascii)}"
-    return f"{about(low, ascii)} {dash} {about(high, ascii)}"
+        return about(high) if same else f"{number(first)}{dash}{about(high)}"
+    return f"{about(low)} {dash} {about(high)}"
 
 
-def span(value: Interval | None, ascii: bool = False) -> str:
+def span(value: Interval | None) -> str:
     """``6 d (4–9 d)``."""
     if value is None:
         return ""
-    return _with_interval(about(value.middle, ascii), between(value.low, value.high, ascii))
+    return _with_interval(about(value.middle), between(value.low, value.high))
 
 
 def _with_interval(middle: str, ends: str) -> str:
@@ -62,35 +62,35 @@ def sureness(value: Interval) -> str:
     return "good" if value.high < GOOD_RATIO * max(1.0, value.low) else "fair"
 
 
-def rate(value: Rate | None, ascii: bool = False) -> str:
+def rate(value: Rate | None) -> str:
     """``17 epochs/day``; for less than a day ``12 epochs in 5 h``; "" without epochs."""
     if value is None or not value.epochs:
         return ""
     if value.seconds < DAY:
-        return f"{count(value.epochs, 'epoch', ascii=ascii)} in {about(value.seconds, ascii)}"
+        return f"{count(value.epochs, 'epoch')} in {about(value.seconds)}"
     per_day = value.per_day
-    per_day_text = f"{per_day:.1f}" if per_day < 9.95 else number(round(per_day), ascii)
+    per_day_text = f"{per_day:.1f}" if per_day < 9.95 else number(round(per_day))
     return f"{per_day_text} epochs/day"
 
 
-def pace(value: EpochDurations | None, ascii: bool = False) -> str:
+def pace(value: EpochDurations | None) -> str:
     """``6 h (5–18 h)``: the median and the quartiles of the epoch durations."""
     if value is None:
         return ""
-    text = about(value.median, ascii)
+    text = about(value.median)
     if value.lower is None or value.upper is None:
         return text
-    return _with_interval(text, between(value.lower, value.upper, ascii))
+    return _with_interval(text, between(value.lower, value.upper))
 
 
-def epochs(outlook: Forecast, ascii: bool = False) -> str:
+def epochs(outlook: Forecast) -> str:
     """``14 of 30 epochs done, 16 skipped``."""
-    done = f"{number(outlook.done, ascii)} of "
-    done += f"{count(outlook.total, 'epoch', ascii=ascii)} done"
-    return done + (f", {number(outlook.skipped, ascii)} skipped" if outlook.skipped else "")
+    done = f"{number(outlook.done)} of "
+    done += f"{count(outlook.total, 'epoch')} done"
+    return done + (f", {number(outlook.skipped)} skipped" if outlook.skipped else "")
 
 
-def done_in(outlook: Forecast, ascii: bool = False, brief: bool = False) -> str:
+def done_in(outlook: Forecast, brief: bool = False) -> str:
     """``done in 6 d (4–9 d) without run4, which is held``, the date, or why not.
 
     For an ensemble that is not live the time counts from as-of.
@@ -98,26 +98,26 @@ def done_in(outlook: Forecast, ascii: bool = False, brief: bool = False) -> str:
     if outlook.ended is not None:
         return f"done since {minute(outlook.ended)}"
     if outlook.span is None:
-        why = plain(outlook.why_not or "", ascii=ascii)
+        why = plain(outlook.why_not or "")
         if why.startswith("not before"):
             return f"no estimate {why.removeprefix('not ')}"
         return f"end {why}" if why.startswith("unknown") else why
-    text = span(outlook.span, ascii)
+    text = span(outlook.span)
     text = f"done in {text}" if outlook.live else f"{text} to go then"
-    return text + without(outlook.without, ascii, brief)
+    return text + without(outlook.without, brief)
 
 
-def without(excluded: Sequence[tuple[str, str]], ascii: bool = False, brief: bool = False) -> str:
+def without(excluded: Sequence[tuple[str, str]], brief: bool = False) -> str:
     """`` without run4, which is held``; `` without 3 runs, which are held``."""
     if not excluded:
         return ""
     if brief:
-        return f" without {count(len(excluded), 'run', ascii=ascii)}"
+        return f" without {count(len(excluded), 'run')}"
     if len(excluded) == 1:
         name, why = excluded[0]
-        return f" without {plain(name, 24, ascii)}, which {why}"
+        return f" without {plain(name, 24)}, which {why}"
     reasons = {why for _, why in excluded}
-    text = f" without {count(len(excluded), 'run', ascii=ascii)}"
+    text = f" without {count(len(excluded), 'run')}"
     if len(reasons) > 1:
         return f"{text} that do not go on"
     why = reasons.pop()
@@ -134,9 +134,9 @@ def minute(when: datetime | None) -> str:
     return "" if when is None else f"{when:%Y-%m-%d %H:%M}"
 
 
-def run_left(run: RunForecast, ascii: bool = False) -> str:
+def run_left(run: RunForecast) -> str:
     """``6 d (4–9 d)`` for a run, the date of its end, or why there is no estimate."""
     if not run.left:
         word = "stopped" if run.stopped else "done"
         return f"{word} {minute(run.ended)}" if run.ended is not None else word
-    return span(run.span, ascii) if run.span is not None else run.why_not or ""
+    return span(run.span) if run.span is not None else run.why_not or ""

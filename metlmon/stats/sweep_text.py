@@ -10,7 +10,7 @@ from metlmon.snapshot.gate_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, course_sign
 from metlmon.stats.sweep import Axis, Point, Value
 from metlmon.stats.sweep_grid import NEEDS, Grid, GridCell, standing
-from metlmon.text.formatting import STATES, Symbol, clip_middle, count, number, plain, unknown
+from metlmon.text.formatting import STATES, UNKNOWN, Symbol, clip_middle, count, number, plain
 from metlmon.text.formatting import metric as format_metric
 
 VALUE_LIMIT: Final = 24
@@ -29,7 +29,7 @@ SEPARATORS: Final = "/_- ,;:="
 NAME_LIMIT: Final = 24
 
 BEST: Final = "★"
-"""Marks the best cell; "*" in ASCII."""
+"""Marks the best cell."""
 
 
 @frozen
@@ -50,18 +50,18 @@ class SweepHeadline:
     epochs: str
 
 
-def value(of: Value, ascii: bool = False) -> str:
+def value(of: Value) -> str:
     """The full text of a value; a dash if it is not set."""
-    return unknown(ascii) if of is None else plain(of, FULL_VALUE_LIMIT, ascii) or '""'
+    return UNKNOWN if of is None else plain(of, FULL_VALUE_LIMIT) or '""'
 
 
-def labels(axis: Axis, ascii: bool = False) -> dict[Point, str]:
+def labels(axis: Axis) -> dict[Point, str]:
     """The label of each point: ``0.1``; for several variables ``0.1 + 20``.
 
     Long values are shortened to the part in which they differ (:func:`_short_values`).
     """
     short_texts = [
-        _short_values([point[i] for point in axis.points], ascii) for i, _ in enumerate(axis.names)
+        _short_values([point[i] for point in axis.points]) for i, _ in enumerate(axis.names)
     ]
     return {
         point: " + ".join(names[value] for names, value in zip(short_texts, point, strict=True))
@@ -69,17 +69,17 @@ def labels(axis: Axis, ascii: bool = False) -> dict[Point, str]:
     }
 
 
-def _short_values(values: Iterable[Value], ascii: bool) -> dict[Value, str]:
+def _short_values(values: Iterable[Value]) -> dict[Value, str]:
     """Short texts of one variable's values.
 
     Long values lose their common prefix, up to a separator, and then their middle.
     """
-    texts = {item: value(item, ascii) for item in values}
+    texts = {item: value(item) for item in values}
     long = {text for text in texts.values() if len(text) > VALUE_LIMIT}
     skip = _common_prefix(long)
-    dots = "..." if ascii else "…"
+    dots = "…"
     return {
-        item: clip_middle(dots + text[skip:] if skip else text, VALUE_LIMIT, ascii)
+        item: clip_middle(dots + text[skip:] if skip else text, VALUE_LIMIT)
         if text in long
         else text
         for item, text in texts.items()
@@ -102,38 +102,36 @@ def _common_prefix(texts: Collection[str]) -> int:
     )
 
 
-def axis_name(axis: Axis, ascii: bool = False) -> str:
+def axis_name(axis: Axis) -> str:
     """``lr``; for several variables ``lr + width``."""
-    return " + ".join(plain(name, NAME_LIMIT, ascii) for name in axis.names)
+    return " + ".join(plain(name, NAME_LIMIT) for name in axis.names)
 
 
-def named(axis: Axis, values: Point, ascii: bool = False, whole: bool = False) -> str:
+def named(axis: Axis, values: Point, whole: bool = False) -> str:
     """``lr 0.1, width 64``; long values are shortened unless ``whole``."""
-    texts = [value(item, ascii) for item in values]
+    texts = [value(item) for item in values]
     if not whole:
         texts = [
-            _short_values((point[i] for point in axis.points), ascii)[item]
-            for i, item in enumerate(values)
+            _short_values(point[i] for point in axis.points)[item] for i, item in enumerate(values)
         ]
     return ", ".join(
-        f"{plain(name, NAME_LIMIT, ascii)} {item}"
-        for name, item in zip(axis.names, texts, strict=True)
+        f"{plain(name, NAME_LIMIT)} {item}" for name, item in zip(axis.names, texts, strict=True)
     )
 
 
-def place(grid: Grid, cell: GridCell, ascii: bool = False, whole: bool = False) -> str:
+def place(grid: Grid, cell: GridCell, whole: bool = False) -> str:
     """The point of a cell: ``lr 0.1, width 64``, shortened unless ``whole``."""
-    parts = [named(grid.rows, cell.row, ascii, whole)] if grid.rows is not None else []
-    parts += [named(grid.columns, cell.column, ascii, whole)] if grid.columns is not None else []
+    parts = [named(grid.rows, cell.row, whole)] if grid.rows is not None else []
+    parts += [named(grid.columns, cell.column, whole)] if grid.columns is not None else []
     return ", ".join(parts)
 
 
-def reached(cell: GridCell, ascii: bool = False) -> str:
-    """The value of a cell; ``NaN`` or ``∞`` if none is finite, a dash without any."""
+def reached(cell: GridCell) -> str:
+    """The value of a cell; ``NaN`` or ``inf`` if none is finite, a dash without any."""
     if cell.best is not None and cell.best.value is not None:
-        return format_metric(cell.best.value.value, ascii)
+        return format_metric(cell.best.value.value)
     last_value = cell.astray.last if cell.lost is Course.NAN and cell.astray is not None else None
-    return format_metric(last_value, ascii)
+    return format_metric(last_value)
 
 
 def sign(cell: GridCell) -> Symbol:
@@ -147,9 +145,9 @@ def sign(cell: GridCell) -> Symbol:
     return PAUSED if cell.paused else STATES[cell.state]
 
 
-def state(cell: GridCell, ascii: bool = False) -> str:
+def state(cell: GridCell) -> str:
     """``▶ running``, ``✓ completed, diverged``, ``✓ completed, stopped``."""
-    text = STATES[cell.state].text(ascii)
+    text = STATES[cell.state].text()
     run = cell.astray
     text += f", {course_sign(run.course, run.last).word}" if run is not None else ""
     text += f", {STOPPED.word}" if cell.stopped else ""
@@ -167,42 +165,42 @@ def no_sweep() -> list[str]:
     ]
 
 
-def answer(grid: Grid, ascii: bool = False, whole: bool = False) -> SweepHeadline:
+def answer(grid: Grid, whole: bool = False) -> SweepHeadline:
     """The headline of a sweep; long values are shortened unless ``whole``."""
     progress = standing(grid)
     best, where = "", ""
     run = grid.best.best if grid.best is not None else None
     if grid.best is not None and run is not None and run.value is not None:
-        best = f"best {reached(grid.best, ascii)} at {place(grid, grid.best, ascii, whole)}"
-        where = f"{plain(run.name, NAME_LIMIT, ascii)} epoch {run.value.epoch}"
-    moving = [f"{number(progress.moving, ascii)} running"] * (progress.moving > 0)
-    moving += [f"{number(progress.idle, ascii)} idle"] * (progress.idle > 0)
-    moving += [f"{number(progress.paused, ascii)} {PAUSED.word}"] * (progress.paused > 0)
+        best = f"best {reached(grid.best)} at {place(grid, grid.best, whole)}"
+        where = f"{plain(run.name, NAME_LIMIT)} epoch {run.value.epoch}"
+    moving = [f"{number(progress.moving)} running"] * (progress.moving > 0)
+    moving += [f"{number(progress.idle)} idle"] * (progress.idle > 0)
+    moving += [f"{number(progress.paused)} {PAUSED.word}"] * (progress.paused > 0)
     waiting = progress.waiting - progress.paused
-    moving += [f"{number(waiting, ascii)} waiting"] * (waiting > 0)
-    stopped = f", {number(progress.stopped, ascii)} {STOPPED.word}" if progress.stopped else ""
+    moving += [f"{number(waiting)} waiting"] * (waiting > 0)
+    stopped = f", {number(progress.stopped)} {STOPPED.word}" if progress.stopped else ""
     verb = "needs" if progress.need == 1 else "need"
-    points = count(progress.points, "point", ascii=ascii)
+    points = count(progress.points, "point")
     return SweepHeadline(
         best=best,
         where=where,
-        points=f"{number(progress.over, ascii)} of {points} done{stopped}",
-        points_short=f"{number(progress.over, ascii)} of {number(progress.points, ascii)} done",
+        points=f"{number(progress.over)} of {points} done{stopped}",
+        points_short=f"{number(progress.over)} of {number(progress.points)} done",
         moving=", ".join(moving),
-        need=f"{number(progress.need, ascii)} {verb} a person" if progress.need else "",
-        epochs=f"{number(progress.done, ascii)} of {count(progress.total, 'epoch', ascii=ascii)}",
+        need=f"{number(progress.need)} {verb} a person" if progress.need else "",
+        epochs=f"{number(progress.done)} of {count(progress.total, 'epoch')}",
     )
 
 
-def folding(grid: Grid, ascii: bool = False) -> list[str]:
+def folding(grid: Grid) -> list[str]:
     """Text on other variables: ``best over up to 3 of seed``, ``width fixed at 64``."""
     fixed = [
-        (plain(name, NAME_LIMIT, ascii), clip_middle(value(entry, ascii), FIXED_VALUE_LIMIT, ascii))
+        (plain(name, NAME_LIMIT), clip_middle(value(entry), FIXED_VALUE_LIMIT))
         for name, entry in grid.fixed
     ]
     texts = [f"{name} fixed at {entry}" for name, entry in fixed]
     texts += [
-        f"best over up to {entry.most} of {axis_name(entry.axis, ascii)}"
+        f"best over up to {entry.most} of {axis_name(entry.axis)}"
         for entry in grid.folded
         if entry.most > 1
     ]

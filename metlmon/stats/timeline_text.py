@@ -32,13 +32,13 @@ class CellKind(StrEnum):
 
 
 SIGNS: Final[Mapping[CellKind, Symbol]] = {
-    CellKind.GOOD: Symbol("█", "=", "good", Colour.GREEN),
-    CellKind.LOST: Symbol("▚", "x", "lost", Colour.ORANGE),
-    CellKind.FLYING: Symbol("▓", "R", "running", Colour.SKY),
-    CellKind.MOVING: Symbol("▒", "t", "transfer", Colour.BLUE),
-    CellKind.IDLE: Symbol("░", ".", "idle", Colour.GREY),
-    CellKind.HELD: Symbol("╳", "H", "held", Colour.VERMILLION, Weight.BOLD),
-    CellKind.STOPPED: Symbol("┄", "~", "interrupted", Colour.PURPLE),
+    CellKind.GOOD: Symbol("█", "good", Colour.GREEN),
+    CellKind.LOST: Symbol("▚", "lost", Colour.ORANGE),
+    CellKind.FLYING: Symbol("▓", "running", Colour.SKY),
+    CellKind.MOVING: Symbol("▒", "transfer", Colour.BLUE),
+    CellKind.IDLE: Symbol("░", "idle", Colour.GREY),
+    CellKind.HELD: Symbol("╳", "held", Colour.VERMILLION, Weight.BOLD),
+    CellKind.STOPPED: Symbol("┄", "interrupted", Colour.PURPLE),
 }
 """Textures as in other bars. Glyph, letter and colour are each sufficient to distinguish kinds."""
 
@@ -108,7 +108,7 @@ _COLOURS: Final = (
 """Seven colours and eight textures: 56 sites without repetition. Excludes the colour of holds."""
 
 _LETTERS: Final = "ABCDEFGIJKLMNOPQRSTUVWXYZ0123456789"
-"""Without H, which denotes holds in ASCII."""
+"""Without H, which looks like a hold."""
 
 
 def site_signs(sites: Sequence[str | None]) -> dict[str | None, Symbol]:
@@ -116,13 +116,13 @@ def site_signs(sites: Sequence[str | None]) -> dict[str | None, Symbol]:
     signs: dict[str | None, Symbol] = {}
     taken: set[str] = set()
     for at, site in enumerate(sites):
-        name = plain(site, 40, ascii=True) if site else "?"
+        name = plain(site, 40) if site else "?"
         wanted = [c for c in (*name.upper(), *_LETTERS) if c in _LETTERS and c not in taken]
         letter = "?" if site is None else wanted[0] if wanted else "#"
         taken.add(letter)
         texture, colour = _TEXTURES[at % len(_TEXTURES)], _COLOURS[at % len(_COLOURS)]
         word = plain(site, 40) if site else "site not known"
-        signs[site] = Symbol(texture, letter, word, colour)
+        signs[site] = Symbol(texture, word, colour, letter=letter)
     return signs
 
 
@@ -225,10 +225,8 @@ def _cell_overlaps(at: float, until: float, window: VisibleWindow) -> list[tuple
 Cell = tuple[str, Symbol | None]
 
 
-def lettered(
-    cells: Sequence[Symbol | None], ascii: bool, sites: Iterable[Symbol] = ()
-) -> list[Cell]:
-    """One character per cell; a site's letter marks its start (in ASCII all cells)."""
+def lettered(cells: Sequence[Symbol | None], sites: Iterable[Symbol] = ()) -> list[Cell]:
+    """One character per cell; a site's letter marks its start."""
     letters = frozenset(sites)
     out: list[Cell] = []
     for at, sign in enumerate(cells):
@@ -238,7 +236,7 @@ def lettered(
         begins = at == 0 or cells[at - 1] != sign
         continues = at + 1 < len(cells) and cells[at + 1] == sign
         label = sign in letters and begins and continues
-        out.append((sign.letter if label else sign.mark(ascii), sign))
+        out.append((sign.letter if label else sign.glyph, sign))
     return out
 
 
@@ -280,9 +278,9 @@ _WEEKDAY_CELLS: Final = 14
 _GAP: Final = 2
 
 
-def axis(timeline: Timeline, window: VisibleWindow, ascii: bool) -> str:
+def axis(timeline: Timeline, window: VisibleWindow) -> str:
     """The axis: ticks with local times, as dense as their labels allow."""
-    bar = "|" if ascii else "│"
+    bar = "│"
     out = ""
     for when, label in _ticks(timeline, window):
         at = window.cell(timeline.seconds(when))
@@ -400,15 +398,15 @@ def stacks(
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 
 
-def stacked_rows(columns: Sequence[Stack], top: int, height: int, ascii: bool) -> list[list[Cell]]:
+def stacked_rows(columns: Sequence[Stack], top: int, height: int) -> list[list[Cell]]:
     """``height`` rows of cells from the top; ``top``: the value of the full height."""
     return [
-        [_stack_cell(column, top, level, height, ascii) for column in columns]
+        [_stack_cell(column, top, level, height) for column in columns]
         for level in reversed(range(height))
     ]
 
 
-def _stack_cell(column: Stack, top: int, level: int, height: int, ascii: bool) -> Cell:
+def _stack_cell(column: Stack, top: int, level: int, height: int) -> Cell:
     eighths = round(column.total / top * height * 8) if top else 0
     if column.total > 0:
         eighths = max(1, eighths)
@@ -424,8 +422,6 @@ def _stack_cell(column: Stack, top: int, level: int, height: int, ascii: bool) -
         below += amount
     if sign is None:
         return " ", None
-    if ascii:
-        return (sign.letter if filled >= 4 or level == 0 else " "), sign
     return (sign.glyph if filled == 8 else _EIGHTHS[filled]), sign
 
 

@@ -2,8 +2,8 @@
 
 Pure functions and tables of symbols, shared by commands and screens, so that the same thing
 always has the same text. All functions return one line of plain characters: no markup, no
-escape sequences. ``ascii=True`` restricts them to characters below 0x80. Unknown values are
-written as a dash, never as 0.
+escape sequences. Unknown values are written as a dash, never as 0. The output edge translates
+symbols for ASCII terminals: :func:`metlmon.text.sanitize.to_ascii`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THIN: Final = "\u202f"
 """Between groups of three digits: a no-break space, so that no number is wrapped."""
 
 UNKNOWN: Final = "–"
-"""Text of an unknown value; "-" in ASCII."""
+"""Text of an unknown value."""
 
 MINUTE: Final = 60
 HOUR: Final = 60 * MINUTE
@@ -57,56 +57,53 @@ class Weight(StrEnum):
 
 @frozen
 class Symbol:
-    """The display of a state: glyph, letter and word.
+    """The display of a state: glyph and word.
 
     Each of them is sufficient alone.
     """
 
     glyph: str
-    letter: str
     word: str
     colour: Colour
     weight: Weight = Weight.NORMAL
+    letter: str = ""
+    """Label of a site's symbol on the timeline."""
 
-    def mark(self, ascii: bool = False) -> str:
-        """The glyph, or its letter in ASCII: one cell wide either way."""
-        return self.letter if ascii else self.glyph
-
-    def text(self, ascii: bool = False) -> str:
+    def text(self) -> str:
         """Mark and word: ``▶ running``."""
-        return f"{self.mark(ascii)} {self.word}"
+        return f"{self.glyph} {self.word}"
 
 
 STATES: Final[Mapping[State, Symbol]] = {
-    State.WAITING: Symbol("·", ".", "waiting", Colour.GREY, Weight.DIM),
-    State.IDLE: Symbol("◦", "i", "idle", Colour.PLAIN),
-    State.TRANSFERRING_INPUT: Symbol("↓", "<", "transferring in", Colour.BLUE),
-    State.STARTING: Symbol("↗", "s", "starting", Colour.BLUE),
-    State.RUNNING: Symbol("▶", "R", "running", Colour.SKY),
-    State.TRANSFERRING_OUTPUT: Symbol("↑", ">", "transferring out", Colour.BLUE),
-    State.SUSPENDED: Symbol("‖", "S", "suspended", Colour.YELLOW),
-    State.DISCONNECTED: Symbol("≈", "?", "disconnected", Colour.PURPLE),
-    State.HELD: Symbol("■", "H", "held", Colour.VERMILLION, Weight.BOLD),
-    State.PRE: Symbol("◔", "p", "pre script", Colour.BLUE),
-    State.POST: Symbol("◕", "P", "post script", Colour.BLUE),
-    State.COMPLETED: Symbol("✓", "+", "completed", Colour.GREEN),
-    State.SKIPPED: Symbol("–", "-", "skipped", Colour.GREY, Weight.DIM),
-    State.FAILED: Symbol("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
-    State.REMOVED: Symbol("⌫", "D", "removed", Colour.ORANGE),
-    State.RETRYING: Symbol("↻", "r", "retrying", Colour.ORANGE),
-    State.FUTILE: Symbol("⊘", "F", "futile", Colour.ORANGE, Weight.DIM),
-    State.UNKNOWN: Symbol("?", "u", "unknown", Colour.GREY),
+    State.WAITING: Symbol("·", "waiting", Colour.GREY, Weight.DIM),
+    State.IDLE: Symbol("◦", "idle", Colour.PLAIN),
+    State.TRANSFERRING_INPUT: Symbol("↓", "transferring in", Colour.BLUE),
+    State.STARTING: Symbol("↗", "starting", Colour.BLUE),
+    State.RUNNING: Symbol("▶", "running", Colour.SKY),
+    State.TRANSFERRING_OUTPUT: Symbol("↑", "transferring out", Colour.BLUE),
+    State.SUSPENDED: Symbol("‖", "suspended", Colour.YELLOW),
+    State.DISCONNECTED: Symbol("≈", "disconnected", Colour.PURPLE),
+    State.HELD: Symbol("■", "held", Colour.VERMILLION, Weight.BOLD),
+    State.PRE: Symbol("◔", "pre script", Colour.BLUE),
+    State.POST: Symbol("◕", "post script", Colour.BLUE),
+    State.COMPLETED: Symbol("✓", "completed", Colour.GREEN),
+    State.SKIPPED: Symbol("–", "skipped", Colour.GREY, Weight.DIM),
+    State.FAILED: Symbol("✗", "failed", Colour.VERMILLION, Weight.BOLD),
+    State.REMOVED: Symbol("⌫", "removed", Colour.ORANGE),
+    State.RETRYING: Symbol("↻", "retrying", Colour.ORANGE),
+    State.FUTILE: Symbol("⊘", "futile", Colour.ORANGE, Weight.DIM),
+    State.UNKNOWN: Symbol("?", "unknown", Colour.GREY),
 }
 
 OUTCOMES: Final[Mapping[Outcome, Symbol]] = {
-    Outcome.GOOD: Symbol("✓", "+", "good", Colour.GREEN),
-    Outcome.FAILED: Symbol("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
-    Outcome.EVICTED: Symbol("↩", "e", "evicted", Colour.ORANGE),
-    Outcome.HELD: Symbol("■", "H", "held", Colour.VERMILLION, Weight.BOLD),
-    Outcome.REMOVED: Symbol("⌫", "D", "removed", Colour.ORANGE),
-    Outcome.SHADOW_EXCEPTION: Symbol("†", "x", "shadow exception", Colour.PURPLE),
-    Outcome.RECONNECT_FAILED: Symbol("≈", "?", "reconnect failed", Colour.PURPLE),
-    Outcome.IN_FLIGHT: Symbol("▶", "R", "in flight", Colour.SKY),
+    Outcome.GOOD: Symbol("✓", "good", Colour.GREEN),
+    Outcome.FAILED: Symbol("✗", "failed", Colour.VERMILLION, Weight.BOLD),
+    Outcome.EVICTED: Symbol("↩", "evicted", Colour.ORANGE),
+    Outcome.HELD: Symbol("■", "held", Colour.VERMILLION, Weight.BOLD),
+    Outcome.REMOVED: Symbol("⌫", "removed", Colour.ORANGE),
+    Outcome.SHADOW_EXCEPTION: Symbol("†", "shadow exception", Colour.PURPLE),
+    Outcome.RECONNECT_FAILED: Symbol("≈", "reconnect failed", Colour.PURPLE),
+    Outcome.IN_FLIGHT: Symbol("▶", "in flight", Colour.SKY),
 }
 
 BETWEEN: Final = "next waits"
@@ -118,21 +115,21 @@ def between_epochs(state: State, done: int, total: int) -> bool:
     return state in (State.COMPLETED, State.SKIPPED) and done < total
 
 
-STALLED: Final = Symbol("◌", "z", "stalled", Colour.YELLOW, Weight.BOLD)
+STALLED: Final = Symbol("◌", "stalled", Colour.YELLOW, Weight.BOLD)
 
 DAG_STATES: Final[Mapping[DagState, Symbol]] = {
-    DagState.NOT_SUBMITTED: Symbol("·", ".", "not submitted", Colour.GREY, Weight.DIM),
-    DagState.RUNNING: Symbol("▶", "R", "running", Colour.SKY),
-    DagState.HELD: Symbol("■", "H", "DAGMan held", Colour.VERMILLION, Weight.BOLD),
-    DagState.RESTARTING: Symbol("≈", "z", "DAGMan not running (restarts)", Colour.PURPLE),
-    DagState.DONE: Symbol("✓", "+", "done", Colour.GREEN),
-    DagState.FAILED: Symbol("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
-    DagState.REMOVED: Symbol("⌫", "D", "removed", Colour.ORANGE),
-    DagState.UNKNOWN: Symbol("?", "?", "state unknown", Colour.GREY),
+    DagState.NOT_SUBMITTED: Symbol("·", "not submitted", Colour.GREY, Weight.DIM),
+    DagState.RUNNING: Symbol("▶", "running", Colour.SKY),
+    DagState.HELD: Symbol("■", "DAGMan held", Colour.VERMILLION, Weight.BOLD),
+    DagState.RESTARTING: Symbol("≈", "DAGMan not running (restarts)", Colour.PURPLE),
+    DagState.DONE: Symbol("✓", "done", Colour.GREEN),
+    DagState.FAILED: Symbol("✗", "failed", Colour.VERMILLION, Weight.BOLD),
+    DagState.REMOVED: Symbol("⌫", "removed", Colour.ORANGE),
+    DagState.UNKNOWN: Symbol("?", "state unknown", Colour.GREY),
 }
 
 
-DONE_WITH_FAILURES: Final = Symbol("✓", "+", "done with failures", Colour.ORANGE)
+DONE_WITH_FAILURES: Final = Symbol("✓", "done with failures", Colour.ORANGE)
 """A DAG that succeeded by its FINAL node, although other nodes failed."""
 
 
@@ -148,24 +145,19 @@ def problem_sign(kind: str) -> Symbol:
     try:
         return OUTCOMES[Outcome(kind)]
     except ValueError:
-        return Symbol("!", "!", plain(kind, 20, ascii=True), Colour.ORANGE)
+        return Symbol("!", plain(kind, 20), Colour.ORANGE)
 
 
-def unknown(ascii: bool = False) -> str:
-    """The dash for an unknown value."""
-    return "-" if ascii else UNKNOWN
-
-
-def duration(seconds: float | None, ascii: bool = False) -> str:
+def duration(seconds: float | None) -> str:
     """``12 s``, ``0:41:10``, ``3:41:10``, ``2 d 4:12``, ``140 d``; a dash for None.
 
     Always hours:minutes:seconds below a day and days hours:minutes above, so that a column of them
     cannot be misread. A negative duration (the clock was set back) keeps its sign.
     """
     if seconds is None:
-        return unknown(ascii)
+        return UNKNOWN
     if seconds < 0:
-        return "-" + duration(-seconds, ascii)
+        return "-" + duration(-seconds)
     whole = int(seconds)
     if whole < MINUTE:
         return f"{whole} s"
@@ -173,36 +165,36 @@ def duration(seconds: float | None, ascii: bool = False) -> str:
         return f"{whole // HOUR}:{whole % HOUR // MINUTE:02}:{whole % MINUTE:02}"
     days, remainder = divmod(whole, DAY)
     if days >= 100:
-        return f"{number(days, ascii)} d"
+        return f"{number(days)} d"
     return f"{days} d {remainder // HOUR}:{remainder % HOUR // MINUTE:02}"
 
 
-def age(seconds: float | None, ascii: bool = False) -> str:
+def age(seconds: float | None) -> str:
     """A duration in one unit, for "log 3 s ago": ``3 s``, ``41 min``, ``5 h``, ``12 d``."""
     if seconds is None:
-        return unknown(ascii)
+        return UNKNOWN
     whole = max(0, int(seconds))
     for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
         if whole >= unit:
-            return f"{number(whole // unit, ascii)} {name}"
+            return f"{number(whole // unit)} {name}"
     return f"{whole} s"
 
 
-def number(value: int, ascii: bool = False) -> str:
-    """Digits in groups of three: thin no-break spaces between them, commas in ASCII."""
+def number(value: int) -> str:
+    """Digits in groups of three: thin no-break spaces between them."""
     grouped = f"{value:,}"
-    return grouped if ascii else grouped.replace(",", THIN)
+    return grouped.replace(",", THIN)
 
 
-def count(value: int, one: str, many: str | None = None, ascii: bool = False) -> str:
+def count(value: int, one: str, many: str | None = None) -> str:
     """``1 warning``, ``12 warnings``; ``many`` where an "s" does not make the plural."""
-    return f"{number(value, ascii)} {one if value == 1 else many or one + 's'}"
+    return f"{number(value)} {one if value == 1 else many or one + 's'}"
 
 
-def hours(value: float | None, ascii: bool = False) -> str:
+def hours(value: float | None) -> str:
     """Hours: ``0``, ``<0.01``, ``0.31``, ``45.5``, ``1 011``: three digits or so."""
     if value is None:
-        return unknown(ascii)
+        return UNKNOWN
     if value <= 0:
         return "0"
     if value < 0.005:
@@ -211,10 +203,10 @@ def hours(value: float | None, ascii: bool = False) -> str:
         return f"{value:.2f}"
     if value < 99.95:
         return f"{value:.1f}"
-    return number(round(value), ascii)
+    return number(round(value))
 
 
-def hours_added(parts: Sequence[float], ascii: bool = False) -> tuple[tuple[str, ...], str]:
+def hours_added(parts: Sequence[float]) -> tuple[tuple[str, ...], str]:
     """Hours that are shown together, and their sum, with the same number of decimals.
 
     The larger the sum, the fewer decimals. The sum is that of the rounded parts, so that it agrees
@@ -225,7 +217,7 @@ def hours_added(parts: Sequence[float], ascii: bool = False) -> tuple[tuple[str,
 
     def text(unit: int) -> str:
         grouped = f"{unit / 10**decimals:,.{decimals}f}" if unit else "0"
-        return grouped if ascii else grouped.replace(",", THIN)
+        return grouped.replace(",", THIN)
 
     minimum = f"<{10**-decimals:.{decimals}f}"
     shown = tuple(
@@ -241,10 +233,10 @@ def _decimals(total: float) -> int:
     return 3 if total < 0.9995 else 2 if total < 9.995 else 1 if total < 9999.5 else 0
 
 
-def share(part: float, whole: float, ascii: bool = False) -> str:
+def share(part: float, whole: float) -> str:
     """``40 %`` of a whole; a dash where that is 0. Only exact values are 0 % or 100 %."""
     if whole <= 0:
-        return unknown(ascii)
+        return UNKNOWN
     percent = 100 * part / whole
     if 0 < percent < 1:
         return "<1 %"
@@ -253,10 +245,10 @@ def share(part: float, whole: float, ascii: bool = False) -> str:
     return f"{percent:.0f} %"
 
 
-def size(value: int | None, ascii: bool = False) -> str:
+def size(value: int | None) -> str:
     """Bytes in decimal units, three digits: ``512 B``, ``2.30 TB``; a dash for None."""
     if value is None:
-        return unknown(ascii)
+        return UNKNOWN
     amount, unit = float(value), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
         if abs(amount) < 999.5:
@@ -268,35 +260,33 @@ def size(value: int | None, ascii: bool = False) -> str:
     return f"{amount:.{digits}f} {unit}"
 
 
-def metric(value: float | None, ascii: bool = False) -> str:
+def metric(value: float | None) -> str:
     """The value of a metric with four significant digits; a dash for None.
 
-    ``0.2308``, ``48``, ``2428``, ``3.1e-05``, and ``NaN``, ``∞`` (``inf``).
+    ``0.2308``, ``48``, ``2428``, ``3.1e-05``, and ``NaN``, ``inf``.
     """
     if value is None:
-        return unknown(ascii)
+        return UNKNOWN
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
-        return ("-" if value < 0 else "") + ("inf" if ascii else "∞")
+        return "-inf" if value < 0 else "inf"
     if value and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e")
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def refused_submissions(times: int, ascii: bool = False) -> str:
+def refused_submissions(times: int) -> str:
     """``1 submission refused: another DAGMan runs``; empty for none."""
-    return (
-        f"{count(times, 'submission', ascii=ascii)} refused: another DAGMan runs" if times else ""
-    )
+    return f"{count(times, 'submission')} refused: another DAGMan runs" if times else ""
 
 
-def at_least(text: str, more: bool, ascii: bool = False) -> str:
+def at_least(text: str, more: bool) -> str:
     """A number, as ``≥4`` where there may be ``more``."""
-    return f"{'>=' if ascii else '≥'}{text}" if more else text
+    return f"≥{text}" if more else text
 
 
-def nothing_logged(ended: Iterable[datetime | None], ascii: bool = False) -> str:
+def nothing_logged(ended: Iterable[datetime | None]) -> str:
     """The text in place of a time, for a directory whose jobs logged nothing.
 
     ``ended``: when the DAGMan of each DAG ended, None if it did not, or if that is not known.
@@ -306,13 +296,13 @@ def nothing_logged(ended: Iterable[datetime | None], ascii: bool = False) -> str
     if not known or len(known) < len(end_times):
         return "nothing was logged yet"
     local = [time for time in known if time.tzinfo is None] or known
-    return f"nothing was logged; DAGMan ended {moment(max(local), ascii)}"
+    return f"nothing was logged; DAGMan ended {moment(max(local))}"
 
 
-def moment(when: datetime | None, ascii: bool = False) -> str:
+def moment(when: datetime | None) -> str:
     """``2025-11-14 08:14:00``, with a ``Z`` where the log said UTC; a dash for None."""
     if when is None:
-        return unknown(ascii)
+        return UNKNOWN
     zone = "" if when.tzinfo is None else "Z" if not when.utcoffset() else when.strftime("%z")
     return when.strftime("%Y-%m-%d %H:%M:%S") + zone
 
@@ -324,14 +314,14 @@ _FORM_FACTOR: Final = re.compile(
 )
 
 
-def gpu_short(name: str | None, ascii: bool = False) -> str:
+def gpu_short(name: str | None) -> str:
     """``NVIDIA A100-SXM4-40GB`` → ``A100-40``, ``NVIDIA L40S`` → ``L40S``.
 
     Several models (``A + B``) keep their plus. Unknown names stay, without the vendor's name.
     """
     if not name:
-        return unknown(ascii)
-    return "+".join(_one_gpu(plain(part, 40, ascii)) for part in name.split(" + "))
+        return UNKNOWN
+    return "+".join(_one_gpu(plain(part, 40)) for part in name.split(" + "))
 
 
 def _one_gpu(name: str) -> str:
@@ -343,22 +333,22 @@ def _one_gpu(name: str) -> str:
     return f"{before.strip()}-{memory.group(1)}{after.rstrip()}"
 
 
-def gpus(name: str | None, amount: int | None, ascii: bool = False) -> str:
+def gpus(name: str | None, amount: int | None) -> str:
     """Model and number: ``A100-40 ×2``; a dash when neither is known."""
     if name is None and amount is None:
-        return unknown(ascii)
-    sign = "x" if ascii else "×"
+        return UNKNOWN
+    sign = "×"
     if amount is None:
-        return gpu_short(name, ascii)
+        return gpu_short(name)
     if name is None:
         return "no GPU" if amount == 0 else f"{sign}{amount}"
-    return f"{gpu_short(name, ascii)} {sign}{amount}"
+    return f"{gpu_short(name)} {sign}{amount}"
 
 
-def job_id(cluster: int | None, proc: int | None, ascii: bool = False) -> str:
+def job_id(cluster: int | None, proc: int | None) -> str:
     """``14808782.0``; a dash when there is no job."""
     if cluster is None:
-        return unknown(ascii)
+        return UNKNOWN
     return f"{cluster}.{proc if proc is not None else 0}"
 
 
@@ -372,9 +362,9 @@ def done_without_job(rescue: int | None) -> str:
     return "done, and no log here tells of a job of it"
 
 
-def wants(target: str, limit: int = 40, ascii: bool = False) -> str:
+def wants(target: str, limit: int = 40) -> str:
     """``→ expanse``: the target of a run that is at no site yet."""
-    return f"{'->' if ascii else '→'} {plain(target, limit, ascii)}"
+    return f"→ {plain(target, limit)}"
 
 
 def site(
@@ -382,41 +372,38 @@ def site(
     target: str | None,
     off_target: bool,
     limit: int = 40,
-    ascii: bool = False,
     state: State | None = None,
 ) -> str:
     """The site of a run, and its target if that differs.
 
-    ``Delta ≠ expanse`` (``!=`` in ASCII) where it is off target; ``→ expanse (was at Delta)`` where
+    ``Delta ≠ expanse`` where it is off target; ``→ expanse (was at Delta)`` where
     its job, by ``state``, runs nowhere now. With an unknown site the target is not shown: a target
     is never a site.
     """
     if where is None:
-        return unknown(ascii)
-    text = plain(where, limit, ascii)
+        return UNKNOWN
+    text = plain(where, limit)
     if state in UNPLACED:
         last_site = f"was at {text}"
-        return last_site if target is None else f"{wants(target, limit, ascii)} ({last_site})"
+        return last_site if target is None else f"{wants(target, limit)} ({last_site})"
     if not off_target or target is None:
         return text
-    return f"{text} {'!=' if ascii else '≠'} {plain(target, limit, ascii)}"
+    return f"{text} ≠ {plain(target, limit)}"
 
 
-def progress_bar(done: int, total: int, width: int, ascii: bool = False) -> str:
+def progress_bar(done: int, total: int, width: int) -> str:
     """A bar of exactly ``width`` cells.
 
     It is full only when all is done, and never empty when something is: readers trust a full bar
     more than the number beside it.
     """
     width = max(0, width)
-    steps = 1 if ascii else 2
+    steps = 2
     all_steps = width * steps
     filled = 0 if total <= 0 else max(0, min(all_steps, done * all_steps // total))
     if 0 < done < total:
         filled = max(1, min(filled, all_steps - 1))
     full_cells, half_cell = divmod(filled, steps)
-    if ascii:
-        return "#" * full_cells + "-" * (width - full_cells)
     return "━" * full_cells + "╸" * half_cell + "─" * (width - full_cells - half_cell)
 
 
@@ -434,7 +421,7 @@ More are used to draw over other lines.
 """
 
 
-def plain(text: str, limit: int | None = None, ascii: bool = False) -> str:
+def plain(text: str, limit: int | None = None) -> str:
     """Foreign text as one visible, bounded line.
 
     **Every** text from a log, a DAG file or a job passes through here before it is shown. White
@@ -451,36 +438,26 @@ def plain(text: str, limit: int | None = None, ascii: bool = False) -> str:
         shown = text.strip()
     else:
         shown = " ".join("".join(_escape_invisible(unicodedata.normalize("NFC", text))).split())
-    if ascii and not shown.isascii():
-        shown = (
-            shown.translate(_ASCII_EQUIVALENTS).encode("ascii", "backslashreplace").decode("ascii")
-        )
-    return clip(shown, limit, ascii)
+    return clip(shown, limit)
 
 
-_ASCII_EQUIVALENTS: Final = str.maketrans(
-    {"…": "...", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "×": "x", "≠": "!="}
-)
-"""ASCII text for common typographical characters in messages."""
-
-
-def clip(text: str, limit: int | None, ascii: bool = False) -> str:
+def clip(text: str, limit: int | None) -> str:
     """At most ``limit`` characters of ``text``, with an ellipsis at the end when cut."""
     if limit is None or len(text) <= limit:
         return text
-    ellipsis = "..." if ascii else "…"
+    ellipsis = "…"
     return text[: max(0, limit - len(ellipsis))] + ellipsis[: max(0, limit)]
 
 
-def clip_middle(text: str, limit: int, ascii: bool = False) -> str:
+def clip_middle(text: str, limit: int) -> str:
     """At most ``limit`` characters of ``text``, cut in the middle.
 
     Paths and names mostly differ at their end.
     """
-    ellipsis = "..." if ascii else "…"
+    ellipsis = "…"
     tail = limit // 2
     if len(text) <= limit or tail <= len(ellipsis):
-        return clip(text, limit, ascii)
+        return clip(text, limit)
     return text[: limit - tail - len(ellipsis)] + ellipsis + text[-tail:]
 
 

@@ -109,7 +109,7 @@ class ActionScreen(ActKeys, SnapshotScreen):
     def remarks(self) -> list[Line]:
         """Progress of the latest pool action until its end was seen, and other notes."""
         action = self.monitor.deed
-        lines = [action.told(self.ascii)] if action is not None and not action.seen else []
+        lines = [action.told()] if action is not None and not action.seen else []
         return [*lines, *super().remarks()]
 
     @on(Table.Moved)
@@ -133,7 +133,7 @@ class ActionScreen(ActKeys, SnapshotScreen):
     def named(self, names: list[str], noun: str) -> str:
         """The one name, or the number of names: ``run4``, ``3 runs``."""
         if len(names) == 1:
-            return plain(names[0], 40, self.ascii)
+            return plain(names[0], 40)
         return f"{len(names)} {noun}s" if names else "nothing"
 
 

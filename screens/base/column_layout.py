@@ -107,18 +107,16 @@ def cells(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int], row: T) -> 
     return tuple(spec.cell(row, widths[spec.name]) for spec in specs if spec.name in widths)
 
 
-def render_table(
-    specs: Sequence[ColumnSpec[T]], rows: Sequence[T], width: int, ascii: bool
-) -> list[Line]:
+def render_table(specs: Sequence[ColumnSpec[T]], rows: Sequence[T], width: int) -> list[Line]:
     """A small table as lines: the heading, then one line per row."""
     widths = fit_columns(specs, rows, width)
     fitting = columns(specs, widths)
-    lines = [_render_row([line((column.title, DIM)) for column in fitting], fitting, ascii)]
-    return lines + [_render_row(cells(specs, widths, row), fitting, ascii) for row in rows]
+    lines = [_render_row([line((column.title, DIM)) for column in fitting], fitting)]
+    return lines + [_render_row(cells(specs, widths, row), fitting) for row in rows]
 
 
-def _render_row(row_cells: Sequence[Line], fitting: Sequence[TableColumn], ascii: bool) -> Line:
+def _render_row(row_cells: Sequence[Line], fitting: Sequence[TableColumn]) -> Line:
     rendered: Line = line(" " * (MARGIN - 1))
     for i, (cell, column) in enumerate(zip(row_cells, fitting, strict=True)):
-        rendered += (line(" " * GAP) if i else ()) + fit(cell, column.cells, column.align, ascii)
+        rendered += (line(" " * GAP) if i else ()) + fit(cell, column.cells, column.align)
     return rendered

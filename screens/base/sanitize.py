@@ -11,7 +11,7 @@ _BLANKS: Final = re.compile(r"( +)")
 _OTHER_SPACE: Final = re.compile(r"[^\S ]")
 
 
-def exact(text: str, ascii: bool = False) -> str:
+def exact(text: str) -> str:
     """One line of text as :func:`plain` shows it, but with all its blanks.
 
     Tabs are expanded to multiples of eight cells; other white space is shown as ``\\x0d``.
@@ -20,9 +20,7 @@ def exact(text: str, ascii: bool = False) -> str:
         return text
     text = _OTHER_SPACE.sub(_escape, text.expandtabs(8))
     pieces = _BLANKS.split(text)
-    return "".join(
-        piece if piece.startswith(" ") else plain(piece, None, ascii) for piece in pieces
-    )
+    return "".join(piece if piece.startswith(" ") else plain(piece, None) for piece in pieces)
 
 
 def _escape(match: re.Match[str]) -> str:

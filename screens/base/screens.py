@@ -121,13 +121,13 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         """
         width = self.app.size.width
         returns = self.labels().get("back") == NOW
-        content = self.monitor.travel.banner(width, self.ascii, returns) if self.IN_TIME else ()
+        content = self.monitor.travel.banner(width, returns) if self.IN_TIME else ()
         error = self._error or self.monitor.mishap
         snapshot = self.monitor.picture
         if snapshot is not None and not content and self.IN_TIME and not self.HAS_HEADER:
             error = error or snapshot.error or ""
         if error:
-            content = line(" ", (plain(error, max(width - 2, 1), self.ascii), ALARM))
+            content = line(" ", (plain(error, max(width - 2, 1)), ALARM))
         if self._banner is None and content:
             self._banner = StaticLines(id="when")
             self.mount(self._banner, before=0)
@@ -148,7 +148,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         """Messages at the start of the note line."""
         error = self.monitor.study.error
         messages = [message for message in (self._said, error) if message]
-        return [line(plain(message, 200, self.ascii)) for message in messages]
+        return [line(plain(message, 200)) for message in messages]
 
     def refusals(self) -> Mapping[str, str]:
         """Reasons, by action name, of actions that are currently not possible."""
@@ -264,23 +264,23 @@ class ListScreen(SnapshotScreen):
 
     def note(self, shown: int, total: int, extra: Sequence[Line] = (), noun: str = "run") -> Line:
         """The rule below the table: filter, order, and rows outside the view."""
-        ascii, width = self.ascii, self.app.size.width
+        width = self.app.size.width
         parts = [*self.remarks(), *self._marks_note(), *extra]
         if self.wanted:
-            parts.append(line(("filter ", DIM), (plain(self.wanted, 30, ascii), NOTE)))
+            parts.append(line(("filter ", DIM), (plain(self.wanted, 30), NOTE)))
         if shown != total:
             parts.append(line((f"{shown} of {total} {noun}s", NOTE)))
         if self.ORDERS and (self.order or self.reversed):
             order = self.ORDERS[self.order][0]
             parts.append(line((f"by {order}{', reversed' if self.reversed else ''}", DIM)))
         rows_above, rows_below = self.table.above, self.table.below
-        down, up = ("v", "^") if ascii else ("↓", "↑")
+        down, up = ("↓", "↑")
         outside = [f"{up} {rows_above}"] * (rows_above > 0) + [f"{down} {rows_below} more"] * (
             rows_below > 0
         )
         if outside:
             parts.append(line(("  ".join(outside), DIM)))
-        return rule(parts, width, ascii)
+        return rule(parts, width)
 
     def _marks_note(self) -> list[Line]:
         marks = self.table.marks
@@ -368,16 +368,16 @@ class ListScreen(SnapshotScreen):
             super().action_back()
 
 
-def rule(parts: Sequence[Line], available: int, ascii: bool) -> Line:
+def rule(parts: Sequence[Line], available: int) -> Line:
     """A horizontal rule with notes at its right end."""
-    dash = "-" if ascii else "─"
+    dash = "─"
     if not parts:
         return line((dash * available, DIM))
-    notes = line(" ") + crop(joined(parts, line("   ")), available - 6, ascii) + line(" ")
+    notes = line(" ") + crop(joined(parts, line("   ")), available - 6) + line(" ")
     return line((dash * (available - width(notes) - 2), DIM)) + notes + line((dash * 2, DIM))
 
 
-def heading(title: str, width: int, ascii: bool) -> Line:
+def heading(title: str, width: int) -> Line:
     """A section heading followed by a rule."""
-    dash = "-" if ascii else "─"
+    dash = "─"
     return line((f" {title} ", DIM), (dash * max(0, width - cell_len(title) - 3), DIM))

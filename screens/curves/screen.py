@@ -127,14 +127,14 @@ class CurvesScreen(ListScreen):
         if not curves.problems:
             return []
         rest = f" (+{len(curves.problems) - 1})" if len(curves.problems) > 1 else ""
-        return [plain(curves.problems[0], 60, self.ascii) + rest]
+        return [plain(curves.problems[0], 60) + rest]
 
     def _nothing(self, curves: Curves | None, update: Snapshot | None) -> None:
         """Show why there are no curves, and which files would be read."""
         reading = (
             update is None or update.progress.fraction < 1 or curves is None or not curves.written
         )
-        dots = "..." if self.ascii else "…"
+        dots = "…"
         first = "no values yet" if not reading else f"reading what the trainings wrote{dots}"
         head = line(" ", ("Curves", BOLD), "   ", (first, DIM))
         self.query_one("#head", StaticLines).show([head])
@@ -142,9 +142,9 @@ class CurvesScreen(ListScreen):
         text = [line("  ", (f"Curves appear when the files below {feed.dagdir} are read.", DIM))]
         if not reading and curves is not None:
             example = curves.curves[0] if curves.curves else None
-            text = curves_table.empty(feed.settings.metrics, example, str(feed.dagdir), self.ascii)
+            text = curves_table.empty(feed.settings.metrics, example, str(feed.dagdir))
             if curves.metrics and self.metric is not None:
-                text = [line("  ", f"No run has a {plain(self.metric, 40, self.ascii)} now.")]
+                text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
         self.table.show([], [], text)
         self.query_one("#note", StaticLines).show([self.note(0, 0)])
 
@@ -155,8 +155,8 @@ class CurvesScreen(ListScreen):
         return self.ascii or (colourless and self.view == 2)
 
     def _fill(self, curves: Curves, filtered: list[MetricCurve]) -> None:
-        ascii, room = self.ascii, self.app.size.width
-        specs = curves_table.specs(curves.with_values, ascii)
+        room = self.app.size.width
+        specs = curves_table.specs(curves.with_values)
         widths = fit_columns(specs, curves.with_values, room)
         rows = [TableRow(curve.run, partial(cells, specs, widths, curve)) for curve in filtered]
         empty = [line("  ", "No run has this in any column."), line("  ", ("esc clears", DIM))]
@@ -165,16 +165,14 @@ class CurvesScreen(ListScreen):
     def _head(
         self, curves: Curves, filtered: list[MetricCurve], update: Snapshot | None
     ) -> list[Line]:
-        ascii, room = self.ascii, self.app.size.width
+        room = self.app.size.width
         live = update is not None and update.status.live
         title_prefix = line(("Curves", BOLD), "   ")
-        answer = title_prefix + curves_table.answer(
-            curves, live, room - 2 - width(title_prefix), ascii
-        )
+        answer = title_prefix + curves_table.answer(curves, live, room - 2 - width(title_prefix))
         scale = curves_table.scale(curves, self.logarithm)
         beyond = curves_table.outside(curves, scale) if scale is not None else ()
         title = first_that_fits(self._titles(curves), room - 4 - sum(len(t) for t, _ in beyond))
-        lines = [line(" ") + answer, line(" ") + spread(title, beyond, room - 2, ascii)]
+        lines = [line(" ") + answer, line(" ") + spread(title, beyond, room - 2)]
         if scale is None:
             return [
                 *lines,
@@ -184,7 +182,7 @@ class CurvesScreen(ListScreen):
         if self._no_chart is not None:
             return [
                 *lines,
-                line("   ", (plain(f"no chart: {self._no_chart}", room - 4, ascii), NOTE)),
+                line("   ", (plain(f"no chart: {self._no_chart}", room - 4), NOTE)),
             ]
         if not plot.loaded():
             return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
@@ -192,7 +190,7 @@ class CurvesScreen(ListScreen):
         height = max(free // 2, free - len(curves.with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
         shades, traces = self._drawn(curves, filtered)
-        return [*lines, *plot.chart(shades, traces, scale, room - 2, height, self._signs)]
+        return [*lines, *plot.chart(shades, traces, scale, room - 2, height, not self._signs)]
 
     def _drawn(
         self, curves: Curves, filtered: list[MetricCurve]
@@ -218,8 +216,7 @@ class CurvesScreen(ListScreen):
 
     def _titles(self, curves: Curves) -> list[Line]:
         """Return the candidates of the title and legend, longest first."""
-        ascii = self.ascii
-        name = line((plain(curves.metric, 40, ascii), BOLD))
+        name = line((plain(curves.metric, 40), BOLD))
         goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[curves.goal]
         position = curves.metrics.index(curves.metric) + 1 if curves.metric in curves.metrics else 1
         has_several = len(curves.metrics) > 1
@@ -237,20 +234,19 @@ class CurvesScreen(ListScreen):
         ]
 
     def _legend(self, curves: Curves, short: bool = False) -> list[Line]:
-        ascii = self._signs
         selected = next((c for c in curves.curves if c.run == self.table.cursor), None)
         chosen_key = []
         if selected is not None:
-            sign = "*" if ascii else "━"
-            name = plain(selected.run_name, 24, self.ascii)
+            sign = "*" if self._signs else "━"
+            name = plain(selected.run_name, 24)
             chosen_key = [line((f"{sign} {name}", curves_table.CHOSEN))]
         if self.view == 0:
-            others = line((". others" if ascii else "━ others", curves_table.OTHER))
+            others = line((". others" if self._signs else "━ others", curves_table.OTHER))
             lost = any(curve.lost and curve is not selected for curve in curves.curves)
-            diverged = line(("x diverged" if ascii else "━ diverged", BAD)) if lost else ()
+            diverged = line(("x diverged" if self._signs else "━ diverged", BAD)) if lost else ()
             return [*chosen_key, others, *([diverged] if diverged else [])]
         if self.view == 1:
-            signs = ("o", ":", ".") if ascii else ("━", "⣿", "⡂")
+            signs = ("o", ":", ".") if self._signs else ("━", "⣿", "⡂")
             words = ("median", "half" if short else "half of the runs", "all")
             band = [line(f"{signs[0]} {words[0]}")]
             band += [line((f"{s} {w}", DIM)) for s, w in zip(signs[1:], words[1:], strict=True)]
@@ -259,9 +255,9 @@ class CurvesScreen(ListScreen):
 
     def _cohort(self, index: int, band: MetricBand, short: bool) -> Line:
         sign = curves_table.COHORT_SIGNS[index % 5] if self._signs else "━"
-        name = plain(band.label or "no label", 24, self.ascii)
+        name = plain(band.label or "no label", 24)
         style = curves_table.COHORTS[index % len(curves_table.COHORTS)]
-        runs = "" if short else f" {formatting.count(band.runs, 'run', ascii=self.ascii)}"
+        runs = "" if short else f" {formatting.count(band.runs, 'run')}"
         return line((f"{sign} {name}", style), (runs, DIM))
 
     # --- actions ------------------------------------------------------------------------------

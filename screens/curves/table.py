@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from metlmon.jobfiles.records import Point, Streamed
@@ -61,10 +60,10 @@ MOST_TRACES: Final = 200
 # --- headline and progress ------------------------------------------------------------------
 
 
-def answer(curves: Curves, live: bool, room: int, ascii: bool) -> Line:
+def answer(curves: Curves, live: bool, room: int) -> Line:
     """Render ``5 of 6 runs improve · best 0.2308 run1 epoch 4 · run4 diverged in …``."""
-    summary = answer_of(curves, live, ascii)
-    dot = line((" - " if ascii else " · ", DIM))
+    summary = answer_of(curves, live)
+    dot = line((" · ", DIM))
     runs = line((summary.runs, GOOD if summary.well else BOLD))
     best, flat = line(summary.best), line((summary.flat, NOTE))
     diverged, short = line((summary.lost, ALARM)), line((summary.lost_short, ALARM))
@@ -79,7 +78,7 @@ def answer(curves: Curves, live: bool, room: int, ascii: bool) -> Line:
     )
 
 
-def progress(streamed: Streamed, ascii: bool) -> Line:
+def progress(streamed: Streamed) -> Line:
     """Render the progress that a running job reported last.
 
     Example: ``64 %   1.17 steps/s   13:30:01 left   loss 48``.
@@ -88,20 +87,18 @@ def progress(streamed: Streamed, ascii: bool) -> Line:
     rate_text = None
     if rate is not None and rate > 0:
         slow = rate < 1
-        number = formatting.metric(1 / rate if slow else rate, ascii)
+        number = formatting.metric(1 / rate if slow else rate)
         rate_text = f"{number} s/step" if slow else f"{number} steps/s"
     remaining = streamed.remaining
     return joined(
         (
             line((percent(streamed), MOVING)),
-            line((f"step {formatting.number(streamed.done, ascii)}", DIM))
+            line((f"step {formatting.number(streamed.done)}", DIM))
             if streamed.done is not None and streamed.total is None
             else (),
             line(rate_text) if rate_text else (),
-            line(formatting.duration(remaining, ascii), (" left", DIM))
-            if remaining is not None
-            else (),
-            line(("loss ", DIM), formatting.metric(streamed.loss, ascii))
+            line(formatting.duration(remaining), (" left", DIM)) if remaining is not None else (),
+            line(("loss ", DIM), formatting.metric(streamed.loss))
             if streamed.loss is not None
             else (),
         ),
@@ -152,82 +149,80 @@ def filter_text(curve: MetricCurve) -> str:
     return "\n".join(part for part in parts if part).lower()
 
 
-def specs(curves: Sequence[MetricCurve], ascii: bool) -> list[ColumnSpec[MetricCurve]]:
+def specs(curves: Sequence[MetricCurve]) -> list[ColumnSpec[MetricCurve]]:
     """Return the columns; labels and progress only if there are any."""
     columns: list[ColumnSpec[MetricCurve]] = [
-        ColumnSpec("run", "RUN", partial(_run_name, ascii=ascii), least=6, most=28),
-        ColumnSpec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=3),
-        ColumnSpec("last", "LAST", partial(_last, ascii=ascii), "right", least=6),
-        ColumnSpec("best", "BEST", partial(_best_value, ascii=ascii), "right", least=6),
-        ColumnSpec("at", "IN EPOCH", partial(_best_epoch, ascii=ascii), "right", drop=4),
-        ColumnSpec("trend", "TREND/EPOCH", partial(_trend, ascii=ascii), "right", drop=2),
-        ColumnSpec("course", "HOW IT GOES", partial(_course, ascii=ascii), least=9),
+        ColumnSpec("run", "RUN", _run_name, least=6, most=28),
+        ColumnSpec("epoch", "EPOCH", _epoch, "right", drop=3),
+        ColumnSpec("last", "LAST", _last, "right", least=6),
+        ColumnSpec("best", "BEST", _best_value, "right", least=6),
+        ColumnSpec("at", "IN EPOCH", _best_epoch, "right", drop=4),
+        ColumnSpec("trend", "TREND/EPOCH", _trend, "right", drop=2),
+        ColumnSpec("course", "HOW IT GOES", _course, least=9),
     ]
     if any(curve.label for curve in curves):
-        columns.insert(
-            1, ColumnSpec("label", "LABEL", partial(_label, ascii=ascii), soft=8, most=20)
-        )
+        columns.insert(1, ColumnSpec("label", "LABEL", _label, soft=8, most=20))
     if any(curve.streamed for curve in curves):
-        columns.append(ColumnSpec("now", "NOW", partial(_now, ascii=ascii), drop=1, soft=5))
+        columns.append(ColumnSpec("now", "NOW", _now, drop=1, soft=5))
     return columns
 
 
-def _dash(ascii: bool) -> Line:
-    return line((formatting.unknown(ascii), DIM))
+def _dash() -> Line:
+    return line((formatting.UNKNOWN, DIM))
 
 
-def _run_name(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
-    return line((plain(curve.run_name, 80, ascii), BOLD if curve.lost else TextStyle()))
+def _run_name(curve: MetricCurve, max_width: int | None) -> Line:
+    return line((plain(curve.run_name, 80), BOLD if curve.lost else TextStyle()))
 
 
-def _label(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
-    return line((plain(curve.label, 40, ascii), DIM)) if curve.label else ()
+def _label(curve: MetricCurve, max_width: int | None) -> Line:
+    return line((plain(curve.label, 40), DIM)) if curve.label else ()
 
 
-def _epoch(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
-    return _dash(ascii) if curve.last is None else line(str(curve.last.epoch))
+def _epoch(curve: MetricCurve, max_width: int | None) -> Line:
+    return _dash() if curve.last is None else line(str(curve.last.epoch))
 
 
-def _value(point: Point | None, style: TextStyle, ascii: bool) -> Line:
+def _value(point: Point | None, style: TextStyle) -> Line:
     if point is None:
-        return _dash(ascii)
+        return _dash()
     not_finite = not math.isfinite(point.value)
-    return line((formatting.metric(point.value, ascii), ALARM if not_finite else style))
+    return line((formatting.metric(point.value), ALARM if not_finite else style))
 
 
-def _last(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
-    return _value(curve.last, BAD if curve.lost else TextStyle(), ascii)
+def _last(curve: MetricCurve, max_width: int | None) -> Line:
+    return _value(curve.last, BAD if curve.lost else TextStyle())
 
 
-def _best_value(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
-    return _value(curve.best, TextStyle(), ascii)
+def _best_value(curve: MetricCurve, max_width: int | None) -> Line:
+    return _value(curve.best, TextStyle())
 
 
-def _best_epoch(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
+def _best_epoch(curve: MetricCurve, max_width: int | None) -> Line:
     return line((str(curve.best.epoch), DIM)) if curve.best is not None else ()
 
 
-def _trend(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
+def _trend(curve: MetricCurve, max_width: int | None) -> Line:
     trend = curve.trend
     if trend is None or curve.goal is None:
-        return _dash(ascii)
+        return _dash()
     good = trend < 0 if curve.goal == "min" else trend > 0
-    sign = "+" if trend > 0 else ("-" if ascii else "−") if trend < 0 else ""
-    text = formatting.metric(float(f"{abs(trend):.3g}"), ascii)
+    sign = "+" if trend > 0 else "−" if trend < 0 else ""
+    text = formatting.metric(float(f"{abs(trend):.3g}"))
     return line((f"{sign}{text}", GOOD if good else BAD if trend else DIM))
 
 
-def _course(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
+def _course(curve: MetricCurve, max_width: int | None) -> Line:
     sign = sign_of(curve)
     word, comma, odd = told_course(curve).partition(",")
-    return line((f"{sign.mark(ascii)} {word}", style_of(sign)), (comma + odd, NOTE))
+    return line((f"{sign.glyph} {word}", style_of(sign)), (comma + odd, NOTE))
 
 
-def _now(curve: MetricCurve, max_width: int | None, ascii: bool) -> Line:
+def _now(curve: MetricCurve, max_width: int | None) -> Line:
     if curve.streamed is None:
         return ()
     epoch = "" if curve.running is None else f"epoch {curve.running}  "
-    long_form = line((epoch, DIM)) + progress(curve.streamed, ascii)
+    long_form = line((epoch, DIM)) + progress(curve.streamed)
     short_form = line((percent(curve.streamed), MOVING))
     return long_form if max_width is None else first_that_fits((long_form, short_form), max_width)
 
@@ -262,8 +257,7 @@ def outside(curves: Curves, chart_scale: Scale) -> Line:
     notes = [
         line(
             (
-                formatting.count(len(beyond), "value")
-                + f" {side}, to {formatting.metric(end, True)}",
+                formatting.count(len(beyond), "value") + f" {side}, to {formatting.metric(end)}",
                 ALARM,
             )
         )
@@ -304,23 +298,21 @@ def median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
 # --- empty state ------------------------------------------------------------------------------
 
 
-def empty(
-    metrics: MetricSettings, example: MetricCurve | None, dagdir: str, ascii: bool
-) -> list[Line]:
+def empty(metrics: MetricSettings, example: MetricCurve | None, dagdir: str) -> list[Line]:
     """Return which files are searched for metrics, and how to configure others.
 
     ``example`` is a run whose names fill the patterns.
     """
-    dagdir = plain(dagdir, 60, ascii)
-    uuid = plain(example.uuid or "", 40, ascii) if example is not None else ""
-    name = plain(example.run_name, NAME_LIMIT, ascii) if example is not None else ""
+    dagdir = plain(dagdir, 60)
+    uuid = plain(example.uuid or "", 40) if example is not None else ""
+    name = plain(example.run_name, NAME_LIMIT) if example is not None else ""
     lines = [
         line("  ", "No training has written a metric here yet."),
         (),
         line("  ", ("Looked for, below ", DIM), dagdir, (":", DIM)),
     ]
     for pattern in metrics.files[:4]:
-        place = plain(pattern, 60, ascii)
+        place = plain(pattern, 60)
         if uuid and "{uuid}" in place:
             place = place.replace("{uuid}", uuid)
         place = place.replace("{run}", name or "{run}")
@@ -328,14 +320,12 @@ def empty(
     lines += [
         line(
             "    ",
-            plain(pattern_setting.file, 60, ascii),
-            (f" for {plain(pattern_setting.metric, 40, ascii)}", DIM),
+            plain(pattern_setting.file, 60),
+            (f" for {plain(pattern_setting.metric, 40)}", DIM),
         )
         for pattern_setting in metrics.patterns[:4]
     ]
-    lines.append(
-        line("    ", "*.out", (f" of the jobs, for a {plain(metrics.primary, 40, ascii)}", DIM))
-    )
+    lines.append(line("    ", "*.out", (f" of the jobs, for a {plain(metrics.primary, 40)}", DIM)))
     return [
         *lines,
         (),

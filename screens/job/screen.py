@@ -65,9 +65,7 @@ class JobScreen(ActionScreen):
         self._tails: tuple[OutputTail, ...] = ()
         self._reading = False
         self._files = FsExecutor(lambda: None)
-        self._inputs: tuple[JobView, datetime | None, tuple[OutputTail, ...], int, bool] | None = (
-            None
-        )
+        self._inputs: tuple[JobView, datetime | None, tuple[OutputTail, ...], int] | None = None
         self._sections = job_sections.JobSections([], [])
 
     def compose(self) -> ComposeResult:
@@ -94,20 +92,20 @@ class JobScreen(ActionScreen):
             ("older", "newer") if len(self._node_jobs(view)) < 2 else ()
         )
         self._read_tails(view)
-        room, ascii = self.app.size.width, self.ascii
+        room = self.app.size.width
         side_by_side = room >= SIDE_BY_SIDE and any(tail.lines for tail in self._tails)
         if output.display != side_by_side:
             output.display = side_by_side
         ended = view.row.state in TERMINAL
         as_of = None if snapshot is None or ended else snapshot.status.as_of
         left_width = room * 3 // 5 if side_by_side else room
-        inputs = (view, as_of, () if side_by_side else self._tails, left_width - 1, ascii)
+        inputs = (view, as_of, () if side_by_side else self._tails, left_width - 1)
         if inputs != self._inputs:
             # A job may have thousands of events: build the sections only after a change.
             self._inputs, self._sections = inputs, job_sections.build_sections(*inputs)
         content = self._sections
         if side_by_side:
-            output_content = job_sections.output_sections(self._tails, room - left_width - 1, ascii)
+            output_content = job_sections.output_sections(self._tails, room - left_width - 1)
             output.show(output_content.lines, output_content.sections)
         document.show(content.lines, content.sections)
         self._update_note()
@@ -122,28 +120,28 @@ class JobScreen(ActionScreen):
         ]
 
     def _header(self, view: JobView) -> list[Line]:
-        row, ascii, room = view.row, self.ascii, self.app.size.width
-        state = symbol_span(STATES[row.state], ascii)
-        duration = formatting.duration(row.seconds, ascii)
+        row, room = view.row, self.app.size.width
+        state = symbol_span(STATES[row.state])
+        duration = formatting.duration(row.seconds)
         since = line((" for ", DIM), duration)
         if row.state in TERMINAL:
             since = line(" ", duration, (" ago", DIM))
         title = line(("job ", DIM), (formatting.job_id(row.cluster, row.proc), BOLD))
         left = joined((title, state + (since if row.seconds is not None else ())), line("   "))
-        lines = [line(" ") + spread(left, self._job_label(view), room - 2, ascii)]
-        node = line(("node ", DIM), plain(row.node or "none: it belongs to no DAG", 60, ascii))
-        dag = line(("in ", DIM), file_name(row.dag, 40, ascii)) if row.dag else ()
+        lines = [line(" ") + spread(left, self._job_label(view), room - 2)]
+        node = line(("node ", DIM), plain(row.node or "none: it belongs to no DAG", 60))
+        dag = line(("in ", DIM), file_name(row.dag, 40)) if row.dag else ()
         lines.append(line(" ") + joined((node, dag), line("  ")))
         if row.ambiguous:
-            names = ", ".join(plain(name, 40, ascii) for name in row.ambiguous)
+            names = ", ".join(plain(name, 40) for name in row.ambiguous)
             prefix = "may belong to any of " if len(row.ambiguous) > 1 else "may belong to "
             suffix = "" if len(row.ambiguous) > 1 else ", or to another directory's DAG"
             lines.append(line(" ", (prefix, NOTE), (names + suffix, NOTE)))
-        facts = job_sections.facts(row, ascii)
+        facts = job_sections.facts(row)
         if facts:
             lines += [line(" ") + content for content in packed(facts, line("   "), room - 2)]
         lines += self._progress(view)
-        lines += queue_text.job_lines(view.queue, self.monitor.now(), room - 2, ascii)
+        lines += queue_text.job_lines(view.queue, self.monitor.now(), room - 2)
         return [*lines, ()]
 
     def _progress(self, view: JobView) -> list[Line]:
@@ -154,12 +152,12 @@ class JobScreen(ActionScreen):
         streamed = (self.monitor.study.of(streams) or {}).get(self.job)
         if streamed is None:
             return []
-        content = line(("it printed last   ", DIM)) + curves_table.progress(streamed, self.ascii)
+        content = line(("it printed last   ", DIM)) + curves_table.progress(streamed)
         return [line(" ") + content]
 
     def _job_label(self, view: JobView) -> Line:
-        row, ascii = view.row, self.ascii
-        run = line(plain(row.run, 24, ascii)) if row.run else ()
+        row = view.row
+        run = line(plain(row.run, 24)) if row.run else ()
         epoch = line(("epoch ", DIM), str(row.epoch)) if row.epoch is not None else ()
         jobs = self._node_jobs(view)
         place = f"job {jobs.index(self.job) + 1} of {len(jobs)}" if len(jobs) > 1 else ""
@@ -172,10 +170,10 @@ class JobScreen(ActionScreen):
 
     def _update_note(self) -> None:
         document = self.query_one("#story", Document)
-        arrow = "v" if self.ascii else "↓"
+        arrow = "↓"
         notes = [line((f"{arrow} {document.below} more", DIM))] if document.below else []
         notes = [*self.remarks(), *notes]
-        self.query_one("#note", StaticLines).show([rule(notes, self.app.size.width, self.ascii)])
+        self.query_one("#note", StaticLines).show([rule(notes, self.app.size.width)])
 
     # --- output files: read in a thread with a time-out, since a read on NFS can block ---------
 

@@ -56,7 +56,7 @@ class JobSections:
     lines: list[Line]
     sections: list[int]
 
-    def add(self, title: str, body: Iterable[Line], room: int, ascii: bool) -> None:
+    def add(self, title: str, body: Iterable[Line], room: int) -> None:
         """Add a section, unless it is empty."""
         lines = list(body)
         if not lines:
@@ -64,12 +64,12 @@ class JobSections:
         if self.lines:
             self.lines.append(())
         self.sections.append(len(self.lines))
-        self.lines.append(heading(title, room, ascii))
+        self.lines.append(heading(title, room))
         self.lines.extend(lines)
 
 
 def build_sections(
-    view: JobView, as_of: datetime | None, tails: Sequence[OutputTail], room: int, ascii: bool
+    view: JobView, as_of: datetime | None, tails: Sequence[OutputTail], room: int
 ) -> JobSections:
     """All sections of a job; for a failed one, its output comes early.
 
@@ -78,50 +78,50 @@ def build_sections(
     sections = JobSections([], [])
     row = view.row
     failed = row.state is State.FAILED
-    sections.add("Why it is held", _hold(row, room, ascii), room, ascii)
-    sections.add("Life", _indent(state_lines(view, as_of, room - 2, ascii)), room, ascii)
-    title = formatting.count(len(row.executions), "execution", ascii=ascii)
-    sections.add(title.capitalize(), _executions(row.executions, room, ascii), room, ascii)
+    sections.add("Why it is held", _hold(row, room), room)
+    sections.add("Life", _indent(state_lines(view, as_of, room - 2)), room)
+    title = formatting.count(len(row.executions), "execution")
+    sections.add(title.capitalize(), _executions(row.executions, room), room)
     if failed:
-        _add_tails(sections, tails, room, ascii)
-    sections.add("Transfers", _transfers(row, room, ascii), room, ascii)
-    sections.add("Resources", _usage(view.usage, room, ascii), room, ascii)
-    sections.add("Events", _events(view, room, ascii), room, ascii)
+        _add_tails(sections, tails, room)
+    sections.add("Transfers", _transfers(row, room), room)
+    sections.add("Resources", _usage(view.usage, room), room)
+    sections.add("Events", _events(view, room), room)
     if not failed:
-        _add_tails(sections, tails, room, ascii)
+        _add_tails(sections, tails, room)
     return sections
 
 
-def output_sections(tails: Sequence[OutputTail], room: int, ascii: bool) -> JobSections:
+def output_sections(tails: Sequence[OutputTail], room: int) -> JobSections:
     """The sections of the output files alone."""
     sections = JobSections([], [])
-    _add_tails(sections, tails, room, ascii)
+    _add_tails(sections, tails, room)
     return sections
 
 
-def _add_tails(sections: JobSections, tails: Iterable[OutputTail], room: int, ascii: bool) -> None:
+def _add_tails(sections: JobSections, tails: Iterable[OutputTail], room: int) -> None:
     for tail in tails:
-        name = plain(tail.name, 60, ascii)
+        name = plain(tail.name, 60)
         body = (
-            [line(" ", (f"not shown: {plain(tail.problem, 200, ascii)}", DIM))]
+            [line(" ", (f"not shown: {plain(tail.problem, 200)}", DIM))]
             if tail.problem is not None
-            else [line(" ", plain(text, room - 2, ascii)) for text in tail.lines]
+            else [line(" ", plain(text, room - 2)) for text in tail.lines]
         )
         title = f"{tail.title}  {name}" if name else tail.title
-        sections.add(title, body or [line(" ", ("it is empty", DIM))], room, ascii)
+        sections.add(title, body or [line(" ", ("it is empty", DIM))], room)
 
 
 def _indent(lines: Iterable[Line]) -> list[Line]:
     return [line(" ") + content for content in lines]
 
 
-def _hold(row: JobRow, room: int, ascii: bool) -> list[Line]:
+def _hold(row: JobRow, room: int) -> list[Line]:
     if row.state is not State.HELD:
         return []
-    reason = plain(row.hold_reason or "The log gives no reason.", REASON, ascii)
+    reason = plain(row.hold_reason or "The log gives no reason.", REASON)
     lines = wrapped(reason, room - 2, BAD, indent=1)
     codes = _codes(row.hold_code, row.hold_subcode)
-    since = f"held for {formatting.duration(row.seconds, ascii)}"
+    since = f"held for {formatting.duration(row.seconds)}"
     return [*lines, line(" ", (since, ALARM), (f"   {codes}" if codes else "", DIM))]
 
 
@@ -134,18 +134,18 @@ def _codes(code: int | None, subcode: int | None) -> str:
 # --- tables in sections ---------------------------------------------------------------------
 
 
-def _executions(rows: Sequence[ExecutionRow], room: int, ascii: bool) -> list[Line]:
+def _executions(rows: Sequence[ExecutionRow], room: int) -> list[Line]:
     if not rows:
         return [line(" ", ("It never ran.", DIM))]
     numbered = list(enumerate(rows, 1))
-    specs = _execution_specs(ascii)
+    specs = _execution_specs()
     if not any(row.suspended for row in rows):
         specs = [spec for spec in specs if spec.name != "suspended"]
-    table = render_table(specs, numbered, room, ascii)
+    table = render_table(specs, numbered, room)
     lines = table[:1]
     for content, (_, row) in zip(table[1:], numbered, strict=True):
         lines.append(content)
-        reason = _outcome_reason(row, ascii)
+        reason = _outcome_reason(row)
         if reason:
             lines.extend(
                 wrapped(reason, room - 2, TextStyle(OUTCOMES[row.outcome].colour), indent=6)
@@ -153,10 +153,10 @@ def _executions(rows: Sequence[ExecutionRow], room: int, ascii: bool) -> list[Li
     return lines
 
 
-def _outcome_reason(row: ExecutionRow, ascii: bool) -> str:
+def _outcome_reason(row: ExecutionRow) -> str:
     if row.outcome is Outcome.GOOD:
         return ""
-    parts = [plain(row.reason, REASON, ascii)] if row.reason else []
+    parts = [plain(row.reason, REASON)] if row.reason else []
     if row.signal is not None:
         parts.append(f"killed by signal {row.signal}")
     elif row.return_value:
@@ -171,9 +171,9 @@ def _outcome_reason(row: ExecutionRow, ascii: bool) -> str:
 Numbered = tuple[int, ExecutionRow]
 
 
-def _execution_specs(ascii: bool) -> list[ColumnSpec[Numbered]]:
+def _execution_specs() -> list[ColumnSpec[Numbered]]:
     def cell(name: str) -> Callable[[Numbered, int | None], Line]:
-        return lambda numbered, _: _execution_cell(name, *numbered, ascii)
+        return lambda numbered, _: _execution_cell(name, *numbered)
 
     return [
         ColumnSpec("n", "#", cell("n"), "right"),
@@ -188,29 +188,27 @@ def _execution_specs(ascii: bool) -> list[ColumnSpec[Numbered]]:
     ]
 
 
-def _execution_cell(name: str, number: int, row: ExecutionRow, ascii: bool) -> Line:
+def _execution_cell(name: str, number: int, row: ExecutionRow) -> Line:
     cells: Mapping[str, Line] = {
         "n": line((str(number), DIM)),
-        "outcome": symbol_span(OUTCOMES[row.outcome], ascii),
-        "start": line(formatting.moment(row.start, ascii)),
-        "seconds": line(formatting.duration(row.seconds, ascii)),
-        "suspended": line(
-            (formatting.duration(row.suspended, ascii) if row.suspended else "", NOTE)
-        ),
-        "site": line(plain(row.site, 40, ascii) if row.site else formatting.unknown(ascii)),
-        "gpu": line(formatting.gpus(row.gpu, row.gpus, ascii)),
-        "hours": line(formatting.hours(row.gpu_hours, ascii)),
-        "host": line((plain(row.host or "", 60, ascii), DIM)),
+        "outcome": symbol_span(OUTCOMES[row.outcome]),
+        "start": line(formatting.moment(row.start)),
+        "seconds": line(formatting.duration(row.seconds)),
+        "suspended": line((formatting.duration(row.suspended) if row.suspended else "", NOTE)),
+        "site": line(plain(row.site, 40) if row.site else formatting.UNKNOWN),
+        "gpu": line(formatting.gpus(row.gpu, row.gpus)),
+        "hours": line(formatting.hours(row.gpu_hours)),
+        "host": line((plain(row.host or "", 60), DIM)),
     }
     return cells[name]
 
 
-def _transfers(row: JobRow, room: int, ascii: bool) -> list[Line]:
-    lines = [line(" ") + _transfer(transfer, ascii) for transfer in row.transfers]
+def _transfers(row: JobRow, room: int) -> list[Line]:
+    lines = [line(" ") + _transfer(transfer) for transfer in row.transfers]
     if row.bytes_sent is not None or row.bytes_received is not None:
         sent, received = (
-            formatting.size(row.bytes_sent, ascii),
-            formatting.size(row.bytes_received, ascii),
+            formatting.size(row.bytes_sent),
+            formatting.size(row.bytes_received),
         )
         lines.append(line(" ", ("in all ", DIM), f"{received} received, {sent} sent"))
     return lines
@@ -224,19 +222,17 @@ _TRANSFER_STYLE: Final[Mapping[str, TextStyle]] = {
 }
 
 
-def _transfer(row: TransferRow, ascii: bool) -> Line:
+def _transfer(row: TransferRow) -> Line:
     incoming = row.direction == "input"
-    arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].mark(ascii)
-    outcome = plain(row.outcome, 12, ascii)
-    queued = (
-        f"   queued {formatting.duration(row.queue_seconds, ascii)}" if row.queue_seconds else ""
-    )
-    host = f"   {plain(_address(row.host), 48, ascii)}" if row.host else ""
+    arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].glyph
+    outcome = plain(row.outcome, 12)
+    queued = f"   queued {formatting.duration(row.queue_seconds)}" if row.queue_seconds else ""
+    host = f"   {plain(_address(row.host), 48)}" if row.host else ""
     return line(
         f"{arrow} {'input ' if incoming else 'output'}  ",
         (f"{outcome:<10}", _TRANSFER_STYLE.get(row.outcome, TextStyle())),
-        f"  {formatting.moment(row.start, ascii):<19}",
-        f"  {formatting.duration(row.seconds, ascii):>9}",
+        f"  {formatting.moment(row.start):<19}",
+        f"  {formatting.duration(row.seconds):>9}",
         (queued + host, DIM),
     )
 
@@ -246,12 +242,12 @@ def _address(host: str) -> str:
     return host.removeprefix("<").partition("?")[0].removesuffix(">")
 
 
-def _usage(rows: Sequence[UsageRow], room: int, ascii: bool) -> list[Line]:
+def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
     if not rows:
         return []
 
     def cell(name: str) -> partial[Line]:
-        return partial(_usage_cell, name, ascii)
+        return partial(_usage_cell, name)
 
     specs: list[ColumnSpec[UsageRow]] = [
         ColumnSpec("name", "RESOURCE", cell("name"), most=28),
@@ -260,15 +256,15 @@ def _usage(rows: Sequence[UsageRow], room: int, ascii: bool) -> list[Line]:
         ColumnSpec("allocated", "ALLOCATED", cell("allocated"), "right"),
         ColumnSpec("assigned", "ASSIGNED", cell("assigned"), drop=1, most=60),
     ]
-    return render_table(specs, rows, room, ascii)
+    return render_table(specs, rows, room)
 
 
-def _usage_cell(name: str, ascii: bool, row: UsageRow, width: int | None) -> Line:
+def _usage_cell(name: str, row: UsageRow, width: int | None) -> Line:
     if name == "name":
-        unit = f" ({plain(row.unit, 10, ascii)})" if row.unit else ""
-        return line(plain(row.name, 24, ascii), (unit, DIM))
+        unit = f" ({plain(row.unit, 10)})" if row.unit else ""
+        return line(plain(row.name, 24), (unit, DIM))
     if name == "assigned":
-        return line((plain(row.assigned or "", 80, ascii), DIM))
+        return line((plain(row.assigned or "", 80), DIM))
     value: float | None = getattr(row, name)
     if value is None:
         return ()
@@ -276,32 +272,32 @@ def _usage_cell(name: str, ascii: bool, row: UsageRow, width: int | None) -> Lin
         name == "usage" and row.request is not None and value > row.request and row.unit == "MB"
     )
     is_whole = value == int(value) if abs(value) < 1e15 else True
-    text = formatting.number(int(value), ascii) if is_whole else f"{value:.2f}"
+    text = formatting.number(int(value)) if is_whole else f"{value:.2f}"
     return line((text, BAD if exceeds_request else TextStyle()))
 
 
 # --- the timeline of events -----------------------------------------------------------------
 
 _EVENT_SYMBOLS: Final[Mapping[int, Symbol]] = {
-    0: Symbol("◦", "i", "submitted", Colour.PLAIN),
-    1: Symbol("▶", "R", "executing", Colour.SKY),
+    0: Symbol("◦", "submitted", Colour.PLAIN),
+    1: Symbol("▶", "executing", Colour.SKY),
     4: OUTCOMES[Outcome.EVICTED],
-    5: Symbol("✓", "+", "terminated", Colour.GREEN),
+    5: Symbol("✓", "terminated", Colour.GREEN),
     7: OUTCOMES[Outcome.SHADOW_EXCEPTION],
-    8: Symbol("»", '"', "the job says", Colour.PLAIN),
-    9: Symbol("⌫", "D", "aborted", Colour.ORANGE),
+    8: Symbol("»", "the job says", Colour.PLAIN),
+    9: Symbol("⌫", "aborted", Colour.ORANGE),
     10: STATES[State.SUSPENDED],
-    11: Symbol("▶", "R", "unsuspended", Colour.SKY),
+    11: Symbol("▶", "unsuspended", Colour.SKY),
     12: STATES[State.HELD],
-    13: Symbol("◦", "i", "released", Colour.PLAIN),
-    16: Symbol("◕", "P", "post script ended", Colour.BLUE),
-    21: Symbol("!", "!", "remote error", Colour.ORANGE),
+    13: Symbol("◦", "released", Colour.PLAIN),
+    16: Symbol("◕", "post script ended", Colour.BLUE),
+    21: Symbol("!", "remote error", Colour.ORANGE),
     22: STATES[State.DISCONNECTED],
-    23: Symbol("▶", "R", "reconnected", Colour.SKY),
+    23: Symbol("▶", "reconnected", Colour.SKY),
     24: OUTCOMES[Outcome.RECONNECT_FAILED],
     34: STATES[State.SKIPPED],
 }
-_OTHER_EVENT: Final = Symbol("·", ".", "", Colour.GREY, Weight.DIM)
+_OTHER_EVENT: Final = Symbol("·", "", Colour.GREY, Weight.DIM)
 
 
 DATED_WIDTH: Final = 110
@@ -313,69 +309,63 @@ REASON_EVENTS: Final = frozenset({9, 12})
 REASON_LINES: Final = 6
 
 
-def _events(view: JobView, room: int, ascii: bool) -> list[Line]:
+def _events(view: JobView, room: int) -> list[Line]:
     lines: list[Line] = []
     previous: EventLine | None = None
     one_line_per_day = room < DATED_WIDTH
     for event in view.events:
-        time = formatting.moment(event.time, ascii)
+        time = formatting.moment(event.time)
         day, _, clock = time.partition(" ")
         if one_line_per_day and (previous is None or previous.time.date() != event.time.date()):
             lines.append(line(" ", (day, DIM)))
         symbol = _event_symbol(event, view.row.state)
-        word = symbol.word or plain(event.name.lower().replace("_", " "), 24, ascii)
+        word = symbol.word or plain(event.name.lower().replace("_", " "), 24)
         gap = seconds_ago(event.time, previous.time) if previous else None
-        interval = f"+{formatting.duration(gap, ascii)}" if gap and gap >= 1 else ""
+        interval = f"+{formatting.duration(gap)}" if gap and gap >= 1 else ""
         prefix = line(
             " ",
             (clock if one_line_per_day else time, DIM),
             (f" {interval:>12} ", DIM),
-            (f" {symbol.mark(ascii)} {word:<17} ", style_of(symbol)),
+            (f" {symbol.glyph} {word:<17} ", style_of(symbol)),
         )
         damaged = line(("cut in the log  ", NOTE)) if event.damaged else ()
-        text, indent = plain(event.text, REASON, ascii), width(prefix + damaged)
+        text, indent = plain(event.text, REASON), width(prefix + damaged)
         event_lines: list[Line] = [line((text, DIM))]
         if event.number in REASON_EVENTS:
-            event_lines = bounded(
-                wrapped(text, room, DIM, indent), REASON_LINES, room, indent, ascii
-            )
+            event_lines = bounded(wrapped(text, room, DIM, indent), REASON_LINES, room, indent)
             event_lines[0] = event_lines[0][1:]
         lines += [prefix + damaged + event_lines[0], *event_lines[1:]]
         previous = event
     if view.memory_updates:
-        reports = formatting.count(view.memory_updates, "memory report", ascii=ascii)
+        reports = formatting.count(view.memory_updates, "memory report")
         lines.append(line(" ", (f"and {reports}, not listed", DIM)))
     return lines
 
 
 def _event_symbol(event: EventLine, state: State) -> Symbol:
     if event.number == 5 and state is State.FAILED:
-        return Symbol("✗", "X", "terminated", Colour.VERMILLION)
+        return Symbol("✗", "terminated", Colour.VERMILLION)
     if event.number == 40:
         incoming = "input" in event.text.lower()
         symbol = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT]
-        return Symbol(symbol.glyph, symbol.letter, "transfer", symbol.colour)
+        return Symbol(symbol.glyph, "transfer", symbol.colour)
     return _EVENT_SYMBOLS.get(event.number, _OTHER_EVENT)
 
 
-def facts(row: JobRow, ascii: bool) -> list[Line]:
+def facts(row: JobRow) -> list[Line]:
     """Site, GPU, memory and submission time of a job, as parts of one line."""
     parts = []
     if row.site is not None:
-        parts.append(place(row.site, row.target, row.off_target, None, ascii, row.state))
+        parts.append(place(row.site, row.target, row.off_target, None, row.state))
     elif row.target is not None:
-        parts.append(line(("wants ", DIM), plain(row.target, 40, ascii)))
+        parts.append(line(("wants ", DIM), plain(row.target, 40)))
     if row.gpu is not None or row.gpus is not None:
-        parts.append(line(formatting.gpus(row.gpu, row.gpus, ascii)))
+        parts.append(line(formatting.gpus(row.gpu, row.gpus)))
     if row.memory_mb is not None:
         requested = (
-            f" of {formatting.number(row.request_memory_mb, ascii)}"
-            if row.request_memory_mb
-            else ""
+            f" of {formatting.number(row.request_memory_mb)}" if row.request_memory_mb else ""
         )
-        parts.append(
-            line(("memory ", DIM), f"{formatting.number(row.memory_mb, ascii)}{requested} MB")
-        )
+        parts.append(line(("memory ", DIM), f"{formatting.number(row.memory_mb)}{requested} MB"))
     if row.submitted is not None:
-        parts.append(line(("submitted ", DIM), formatting.moment(row.submitted, ascii)))
+        parts.append(line(("submitted ", DIM), formatting.moment(row.submitted)))
     return parts

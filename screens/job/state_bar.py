@@ -55,7 +55,7 @@ def stretches(view: JobView, as_of: datetime | None) -> list[StateSpan]:
     return spans
 
 
-def life_bar(state_spans: Sequence[StateSpan], cells: int, ascii: bool) -> Line:
+def life_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
     """The spans as one bar; each cell shows the state that took most of its time."""
     if not state_spans or cells <= 0:
         return ()
@@ -64,7 +64,7 @@ def life_bar(state_spans: Sequence[StateSpan], cells: int, ascii: bool) -> Line:
     for cell in range(cells):
         low, high = end * cell / cells, end * (cell + 1) / cells
         state = max(state_spans, key=lambda span: min(span.end, high) - max(span.start, low)).state
-        character = STATES[state].letter if ascii else _TEXTURE.get(state, "·")
+        character = _TEXTURE.get(state, "·")
         if spans and spans[-1][1] is state:
             spans[-1] = (spans[-1][0] + character, state)
         else:
@@ -72,7 +72,7 @@ def life_bar(state_spans: Sequence[StateSpan], cells: int, ascii: bool) -> Line:
     return line(*((character, style_of(STATES[state])) for character, state in spans))
 
 
-def state_lines(view: JobView, as_of: datetime | None, cells: int, ascii: bool) -> list[Line]:
+def state_lines(view: JobView, as_of: datetime | None, cells: int) -> list[Line]:
     """The bar, its start and end, and the total time in each state."""
     spans = stretches(view, as_of)
     if not spans:
@@ -84,17 +84,14 @@ def state_lines(view: JobView, as_of: datetime | None, cells: int, ascii: bool) 
         totals[span.state] = totals.get(span.state, 0.0) + span.end - span.start
     parts = [
         line(
-            (STATES[state].text(ascii), style_of(STATES[state])),
+            (STATES[state].text(), style_of(STATES[state])),
             " ",
-            formatting.duration(seconds, ascii),
+            formatting.duration(seconds),
         )
         for state, seconds in totals.items()
         if seconds >= 1
     ]
     ends = spread(
-        line((formatting.moment(start, ascii), DIM)),
-        line((formatting.moment(last, ascii), DIM)),
-        cells,
-        ascii,
+        line((formatting.moment(start), DIM)), line((formatting.moment(last), DIM)), cells
     )
-    return [life_bar(spans, cells, ascii), ends, *packed(parts, line("   "), cells)]
+    return [life_bar(spans, cells), ends, *packed(parts, line("   "), cells)]

@@ -52,12 +52,12 @@ class NodesScreen(ListScreen, ActionScreen):
         )
 
     def _head(self, update: Snapshot | None) -> list[Line]:
-        room, ascii = self.app.size.width, self.ascii
+        room = self.app.size.width
         title = line(("Nodes", BOLD))
         if update is None:
             return [line(" ") + title, ()]
-        title += line(f"  {formatting.number(self._forest.tree.total, ascii)}     ")
-        counts = overview_header.counts(update.status.node_states, room - width(title) - 2, ascii)
+        title += line(f"  {formatting.number(self._forest.tree.total)}     ")
+        counts = overview_header.counts(update.status.node_states, room - width(title) - 2)
         return [line(" ") + title + counts, ()]
 
     # --- keys -----------------------------------------------------------------------------

@@ -114,11 +114,9 @@ class NodeList:
             self._details[row.node] = feed.node_row(row.node)
         return self._details[row.node]
 
-    def render(
-        self, feed: Feed, rows: list[TreeRow], room: int, ascii: bool
-    ) -> tuple[list[TableColumn], Rows]:
+    def render(self, feed: Feed, rows: list[TreeRow], room: int) -> tuple[list[TableColumn], Rows]:
         """Return columns and rows for a table; only visible rows are fetched."""
-        specs = _specs(ascii)
+        specs = _specs()
         sample = rows[:: 1 + len(rows) // SAMPLE]
         widths = fit_columns(specs, [(row, self.detail(feed, row)) for row in sample], room)
 
@@ -129,10 +127,10 @@ class NodeList:
         if (
             self._visible_rows is None
             or self._visible_source is not rows
-            or self._widths != (widths, ascii)
+            or self._widths != (widths,)
         ):
             self._visible_rows = Rows([row.key for row in rows], [1] * len(rows), table_row)
-            self._visible_source, self._widths = rows, (widths, ascii)
+            self._visible_source, self._widths = rows, (widths,)
         return columns(specs, widths), self._visible_rows
 
     def at(self, key: str | None) -> TreeRow | None:
@@ -194,44 +192,44 @@ def _text(dag: DagNodes, name: str, state: State) -> str:
 # --- columns ------------------------------------------------------------------------------------
 
 
-def _specs(ascii: bool) -> list[ColumnSpec[Seen]]:
+def _specs() -> list[ColumnSpec[Seen]]:
     return [
-        ColumnSpec("node", "NODE", partial(_node, ascii=ascii), least=18, soft=30, most=60),
-        ColumnSpec("state", "STATE", partial(_state, ascii=ascii), least=11, soft=16),
-        ColumnSpec("for", "FOR", partial(_for, ascii=ascii), "right", drop=2, least=7),
-        ColumnSpec("site", "SITE", partial(_site, ascii=ascii), drop=5, least=6, soft=14, most=28),
-        ColumnSpec("try", "TRIES", partial(_tries, ascii=ascii), "right", drop=4),
-        ColumnSpec("left", "LEFT", partial(_left, ascii=ascii), "right", drop=6),
-        ColumnSpec("job", "JOB", partial(_job, ascii=ascii), "right", drop=3),
-        ColumnSpec("why", "WHY", partial(_why, ascii=ascii), least=12, soft=22, most=90, grow=90),
+        ColumnSpec("node", "NODE", _node, least=18, soft=30, most=60),
+        ColumnSpec("state", "STATE", _state, least=11, soft=16),
+        ColumnSpec("for", "FOR", _for, "right", drop=2, least=7),
+        ColumnSpec("site", "SITE", _site, drop=5, least=6, soft=14, most=28),
+        ColumnSpec("try", "TRIES", _tries, "right", drop=4),
+        ColumnSpec("left", "LEFT", _left, "right", drop=6),
+        ColumnSpec("job", "JOB", _job, "right", drop=3),
+        ColumnSpec("why", "WHY", _why, least=12, soft=22, most=90, grow=90),
     ]
 
 
-def _mark(row: TreeRow, ascii: bool) -> str:
-    marks = {None: "  ", True: "- " if ascii else "▾ ", False: "+ " if ascii else "▸ "}
+def _mark(row: TreeRow) -> str:
+    marks = {None: "  ", True: "▾ ", False: "▸ "}
     return "  " * (STEP // 2) * min(row.depth, DEEPEST) + marks[row.open]
 
 
-def _node(item: Seen, max_width: int | None, ascii: bool) -> Line:
+def _node(item: Seen, max_width: int | None) -> Line:
     row, node = item
-    lead = line(_mark(row, ascii))
+    lead = line(_mark(row))
     if row.node is not None:
-        return lead + _node_title(row, node, ascii)
-    times = "x" if ascii else "×"
+        return lead + _node_title(row, node)
+    times = "×"
     match row.kind:
         case "alike":
-            name = line((f"{formatting.number(int(row.title), ascii)} {times} ", BOLD))
-            name += line(from_to(row.first, row.last, ascii))
+            name = line((f"{formatting.number(int(row.title))} {times} ", BOLD))
+            name += line(from_to(row.first, row.last))
         case "line":
-            name = line(from_to(row.first, row.last, ascii))
+            name = line(from_to(row.first, row.last))
         case _:
-            name = line((file_name(row.title, 60, ascii), BOLD))
+            name = line((file_name(row.title, 60), BOLD))
     size = "" if row.kind == "alike" and int(row.title) == row.size else f"  ({row.size})"
     return lead + name + line((size, DIM))
 
 
-def _node_title(row: TreeRow, node: NodeRow | None, ascii: bool) -> Line:
-    name = plain(row.title, 60, ascii)
+def _node_title(row: TreeRow, node: NodeRow | None) -> Line:
+    name = plain(row.title, 60)
     bold = node is not None and node.state in (State.HELD, State.FAILED)
     dim = node is not None and node.state in (State.WAITING, State.SKIPPED)
     title = line((name, BOLD if bold else DIM if dim else TextStyle()))
@@ -242,40 +240,38 @@ def _node_title(row: TreeRow, node: NodeRow | None, ascii: bool) -> Line:
     return title
 
 
-def _state(item: Seen, max_width: int | None, ascii: bool) -> Line:
+def _state(item: Seen, max_width: int | None) -> Line:
     row, node = item
     if node is not None:
         if node.overruled:
-            return line((f"{STATES[State.FAILED].mark(ascii)} job failed", NOTE))
-        return symbol_span(STATES[node.state], ascii)
+            return line((f"{STATES[State.FAILED].glyph} job failed", NOTE))
+        return symbol_span(STATES[node.state])
     if not row.counts:
         return ()
     state, number = row.counts[0]
     if len(row.counts) == 1:
-        return symbol_span(STATES[state], ascii)
+        return symbol_span(STATES[state])
     sign = STATES[state]
-    return line(
-        (f"{sign.mark(ascii)} {formatting.number(number, ascii)} {sign.word}", style_of(sign))
-    )
+    return line((f"{sign.glyph} {formatting.number(number)} {sign.word}", style_of(sign)))
 
 
-def _for(item: Seen, max_width: int | None, ascii: bool) -> Line:
+def _for(item: Seen, max_width: int | None) -> Line:
     node = item[1]
     if node is None or node.seconds is None or node.state is State.WAITING:
         return ()
-    return line(formatting.duration(node.seconds, ascii))
+    return line(formatting.duration(node.seconds))
 
 
-def _why(item: Seen, max_width: int | None, ascii: bool) -> Line:
+def _why(item: Seen, max_width: int | None) -> Line:
     row, node = item
     if node is None:
-        return counted(row, ascii) if len(row.counts) > 1 else ()
+        return counted(row) if len(row.counts) > 1 else ()
     if node.hold_reason:
-        text = because(node.hold_reason, ascii)
+        text = because(node.hold_reason)
         return line(
-            (text if max_width is None else both_ends(text, max_width, ascii), _reason_style(node))
+            (text if max_width is None else both_ends(text, max_width), _reason_style(node))
         )
-    text = why(node, ascii)
+    text = why(node)
     if max_width is not None and len(text) > max_width:
         text = text.replace(WAITS, "after ", 1)
     return line((text, _reason_style(node)))
@@ -287,25 +283,25 @@ def _reason_style(node: NodeRow) -> TextStyle:
     return NOTE if node.overruled or node.state in FAULTS else DIM
 
 
-def counted(row: TreeRow, ascii: bool) -> Line:
+def counted(row: TreeRow) -> Line:
     """Render the counts by state of a row: ``■ 1  ▶ 2  · 17  ✓ 12``."""
     return joined(
         (
-            line((STATES[s].mark(ascii), style_of(STATES[s])), f" {formatting.number(n, ascii)}")
+            line((STATES[s].glyph, style_of(STATES[s])), f" {formatting.number(n)}")
             for s, n in row.counts
         ),
         line("  "),
     )
 
 
-def _site(item: Seen, max_width: int | None, ascii: bool) -> Line:
+def _site(item: Seen, max_width: int | None) -> Line:
     node = item[1]
     if node is None or (node.site is None and (node.target is None or not node.jobs)):
         return ()
-    return place(node.site, node.target, node.off_target, max_width, ascii, node.state)
+    return place(node.site, node.target, node.off_target, max_width, node.state)
 
 
-def _tries(item: Seen, max_width: int | None, ascii: bool) -> Line:
+def _tries(item: Seen, max_width: int | None) -> Line:
     node = item[1]
     if node is None or not node.tries:
         return ()
@@ -316,44 +312,44 @@ CALM: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
 """States in which the number of retries left is irrelevant."""
 
 
-def _left(item: Seen, max_width: int | None, ascii: bool) -> Line:
+def _left(item: Seen, max_width: int | None) -> Line:
     node = item[1]
     if node is None or node.state in CALM or node.retries_left is None:
         return ()
     return line((str(node.retries_left), DIM if node.retries_left else NOTE))
 
 
-def _job(item: Seen, max_width: int | None, ascii: bool) -> Line:
+def _job(item: Seen, max_width: int | None) -> Line:
     node = item[1]
     if node is None or not node.jobs:
         return ()
-    return line((formatting.job_id(*node.jobs[-1], ascii=ascii), DIM))
+    return line((formatting.job_id(*node.jobs[-1]), DIM))
 
 
 # --- cursor detail ------------------------------------------------------------------------------
 
 
-def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int, ascii: bool) -> list[Line]:
+def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int) -> list[Line]:
     """Return two lines on the current row: the node, and the reason of its state."""
     if row is None:
         return [(), ()]
     if node is None:
         key = "enter folds" if row.open else "enter unfolds"
-        return [line(" ") + counted(row, ascii), line(" ", (key, DIM))]
-    facts = [(plain(node.submit, 60, ascii) if node.submit else "")]
-    parents = formatting.count(node.parents, "parent", ascii=ascii)
-    children = formatting.count(node.children, "child", "children", ascii)
+        return [line(" ") + counted(row), line(" ", (key, DIM))]
+    facts = [(plain(node.submit, 60) if node.submit else "")]
+    parents = formatting.count(node.parents, "parent")
+    children = formatting.count(node.children, "child", "children")
     facts += [f"{parents}, {children}"] if node.parents or node.children else []
     if node.retries:
         retries_text = "" if node.retries_left is None else f", {node.retries_left} left"
         facts.append(f"retried up to {node.retries} times{retries_text}")
     if len(node.jobs) > 1:
-        facts.append(formatting.count(len(node.jobs), "job", ascii=ascii))
-    facts.append(file_name(node.dag_key, 60, ascii))
-    name = line((plain(node.node, 60, ascii), BOLD))
+        facts.append(formatting.count(len(node.jobs), "job"))
+    facts.append(file_name(node.dag_key, 60))
+    name = line((plain(node.node, 60), BOLD))
     first = line(" ") + joined((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
-    reason = why(node, ascii)
-    second = line(" ", (both_ends(reason, room - 2, ascii), _reason_style(node))) if reason else ()
+    reason = why(node)
+    second = line(" ", (both_ends(reason, room - 2), _reason_style(node))) if reason else ()
     return [first, second]
 
 
@@ -372,13 +368,13 @@ def fill(
 
     ``head`` None: the screen renders its own header.
     """
-    feed, room, ascii = screen.monitor.feed, screen.app.size.width, screen.ascii
+    feed, room = screen.monitor.feed, screen.app.size.width
     if update is not None:
         nodes.look(feed, update)
     rows = nodes.rows(screen.wanted, faults, order, screen.reversed)
     if head is not None:
         screen.query_one("#head", StaticLines).show(head)
-    heads, table_rows = nodes.render(feed, rows, room, ascii)
+    heads, table_rows = nodes.render(feed, rows, room)
     table = screen.table
     if table.marks:
         table.keep_marks(nodes.keys())
@@ -393,7 +389,7 @@ def fill(
         noun="node",
     )
     screen.query_one("#note", StaticLines).show(
-        [note, *cursor_detail(selected, nodes.detail(feed, selected), room, ascii)]
+        [note, *cursor_detail(selected, nodes.detail(feed, selected), room)]
     )
 
 

@@ -123,41 +123,41 @@ def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
 
 
 def header(
-    snapshot: Snapshot | None, dagdir: str, width: int, ascii: bool, read_only: bool = False
+    snapshot: Snapshot | None, dagdir: str, width: int, read_only: bool = False
 ) -> list[Line]:
     """Directory, live state and age of the logs on the first line, DAGs below it."""
-    name = plain(directory_name(dagdir), 48, ascii)
+    name = plain(directory_name(dagdir), 48)
     title = line(("metlmon", TextStyle(formatting.Colour.SKY, formatting.Weight.BOLD)), "  ")
     title += line(("read-only  " if read_only else "", NOTE), (name, BOLD))
     if snapshot is None:
-        return [_with_margins(title, (), width, ascii), line(" ", ("opening the directory", DIM))]
+        return [_with_margins(title, (), width), line(" ", ("opening the directory", DIM))]
     status = snapshot.status
     right = joined(
-        (_live_state(status, ascii), _log_ages(snapshot, width, ascii), _warnings(status, ascii)),
+        (_live_state(status), _log_ages(snapshot, width), _warnings(status)),
         line("   "),
     )
-    lines = [_with_margins(title, right, width, ascii)]
+    lines = [_with_margins(title, right, width)]
     if snapshot.error is not None:
-        lines.append(line(" ", (plain(snapshot.error, 4 * width, ascii), ALARM)))
-    lines.extend(_dag_lines(status.dags, width, ascii))
+        lines.append(line(" ", (plain(snapshot.error, 4 * width), ALARM)))
+    lines.extend(_dag_lines(status.dags, width))
     return lines
 
 
-def _with_margins(left: Line, right: Line, width: int, ascii: bool) -> Line:
-    return line(" ") + spread(left, right, width - 2, ascii) + line(" ")
+def _with_margins(left: Line, right: Line, width: int) -> Line:
+    return line(" ") + spread(left, right, width - 2) + line(" ")
 
 
-def _live_state(status: Status, ascii: bool) -> Line:
+def _live_state(status: Status) -> Line:
     if status.as_of is None:
-        return line((formatting.nothing_logged((dag.ended for dag in status.dags), ascii), DIM))
+        return line((formatting.nothing_logged((dag.ended for dag in status.dags)), DIM))
     if status.live:
-        return line(("* live" if ascii else "● live", MOVING), " ", f"{status.as_of:%H:%M:%S}")
-    return line(("as of ", DIM), formatting.moment(status.as_of, ascii), (" not live", DIM))
+        return line(("● live", MOVING), " ", f"{status.as_of:%H:%M:%S}")
+    return line(("as of ", DIM), formatting.moment(status.as_of), (" not live", DIM))
 
 
-def _log_ages(snapshot: Snapshot, width: int, ascii: bool) -> Line:
+def _log_ages(snapshot: Snapshot, width: int) -> Line:
     if snapshot.progress.fraction < 1:
-        return reading(snapshot.progress, 12 if width >= 100 else 0, ascii)
+        return reading(snapshot.progress, 12 if width >= 100 else 0)
     status = snapshot.status
     if not status.live:
         return ()
@@ -169,57 +169,55 @@ def _log_ages(snapshot: Snapshot, width: int, ascii: bool) -> Line:
         return joined(
             (
                 line(
-                    (plain(PurePath(file).name, 24, ascii), DIM),
-                    f" {formatting.age(age, ascii)} ago",
+                    (plain(PurePath(file).name, 24), DIM),
+                    f" {formatting.age(age)} ago",
                 )
                 for age, file in known
             ),
             line("  "),
         )
     noun = "log" if len(known) == 1 else "logs"
-    newest = formatting.age(known[0][0], ascii)
-    oldest = formatting.age(known[-1][0], ascii)
+    newest = formatting.age(known[0][0])
+    oldest = formatting.age(known[-1][0])
     if oldest != newest and width >= 100:
         return line((f"{noun} ", DIM), f"{newest} to {oldest} ago")
     return line((f"{noun} ", DIM), f"{newest} ago")
 
 
-def _warnings(status: Status, ascii: bool) -> Line:
+def _warnings(status: Status) -> Line:
     if not status.warnings:
         return ()
-    text = formatting.count(len(status.warnings), "warning", ascii=ascii)
+    text = formatting.count(len(status.warnings), "warning")
     return line((text, NOTE), (" !", KEY))
 
 
-def reading(progress: Progress, bar: int, ascii: bool) -> Line:
+def reading(progress: Progress, bar: int) -> Line:
     """``reading 31 % of 40.2 MB``, after a bar of ``bar`` cells."""
-    done = formatting.share(progress.done, progress.total, ascii)
-    size = formatting.size(progress.total, ascii)
-    rendered = formatting.progress_bar(progress.done, progress.total, bar, ascii)
+    done = formatting.share(progress.done, progress.total)
+    size = formatting.size(progress.total)
+    rendered = formatting.progress_bar(progress.done, progress.total, bar)
     return line((rendered, MOVING), " " if bar else "", f"reading {done} of {size}")
 
 
-def _dag_lines(dags: tuple[DagRow, ...], room: int, ascii: bool) -> list[Line]:
+def _dag_lines(dags: tuple[DagRow, ...], room: int) -> list[Line]:
     if not dags:
         return [line(" ", ("no DAG file", DIM))]
     if len(dags) <= SEVERAL_DAGS:
-        longest = max(width(_dag_name(dag, ascii)) for dag in dags)
-        return [_dag_line(dag, longest, room, ascii) for dag in dags]
+        longest = max(width(_dag_name(dag)) for dag in dags)
+        return [_dag_line(dag, longest, room) for dag in dags]
     counts = {state: sum(dag.state is state for dag in dags) for state in DagState}
     states = joined(
         (
-            line(
-                (f"{DAG_STATES[state].mark(ascii)} {n} {DAG_STATES[state].word}", _dag_style(state))
-            )
+            line((f"{DAG_STATES[state].glyph} {n} {DAG_STATES[state].word}", _dag_style(state)))
             for state, n in counts.items()
             if n
         ),
         line("   "),
     )
     nodes = sum(dag.nodes_done for dag in dags), sum(dag.nodes_total for dag in dags)
-    done, all_nodes = (formatting.number(n, ascii) for n in nodes)
+    done, all_nodes = (formatting.number(n) for n in nodes)
     incomplete = any(dag.at_least for dag in dags)
-    total = f"   {formatting.at_least(done, incomplete, ascii)} of {all_nodes} nodes done"
+    total = f"   {formatting.at_least(done, incomplete)} of {all_nodes} nodes done"
     return [line(" ", f"{len(dags)} DAGs   ") + states + line((total, DIM))]
 
 
@@ -227,24 +225,24 @@ def _dag_style(state: DagState) -> TextStyle:
     return style_of(DAG_STATES[state])
 
 
-def _dag_name(dag: DagRow, ascii: bool) -> Line:
-    return line(file_name(dag.file, 44, ascii))
+def _dag_name(dag: DagRow) -> Line:
+    return line(file_name(dag.file, 44))
 
 
-def _dag_line(dag: DagRow, longest: int, room: int, ascii: bool) -> Line:
-    name = _dag_name(dag, ascii)
+def _dag_line(dag: DagRow, longest: int, room: int) -> Line:
+    name = _dag_name(dag)
     padding = line(" " * (longest - width(name) + 2))
-    state = symbol_span(dag_sign(dag.state, dag.nodes_failed), ascii)
+    state = symbol_span(dag_sign(dag.state, dag.nodes_failed))
     halted = line(("halted", NOTE)) if dag.halted else ()
-    done, total = (formatting.number(n, ascii) for n in (dag.nodes_done, dag.nodes_total))
-    done = formatting.at_least(done, dag.at_least, ascii)
+    done, total = (formatting.number(n) for n in (dag.nodes_done, dag.nodes_total))
+    done = formatting.at_least(done, dag.at_least)
     nodes = line((f"{done} of {total} nodes done", DIM))
     short = line((f"{done} of {total} done", DIM))
     failed = line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else ()
-    submissions = line((_submitted(dag, ascii), DIM))
-    recoveries = line((_recovered(dag, ascii), DIM)) if dag.recoveries else ()
+    submissions = line((_submitted(dag), DIM))
+    recoveries = line((_recovered(dag), DIM)) if dag.recoveries else ()
     rescue = line((f"rescue {dag.rescue}", DIM)) if dag.rescue else ()
-    hold = line((plain((dag.hold.reason or "")[:200], 60, ascii), ALARM)) if dag.hold else ()
+    hold = line((plain((dag.hold.reason or "")[:200], 60), ALARM)) if dag.hold else ()
     refused = line((f"{dag.refused} refused", NOTE)) if dag.refused else ()
     gap = line("   ")
     start = line(" ") + name + padding
@@ -268,29 +266,29 @@ def _dag_line(dag: DagRow, longest: int, room: int, ascii: bool) -> Line:
     )
 
 
-def _recovered(dag: DagRow, ascii: bool) -> str:
-    return f"recovered {dag.recoveries}{'x' if ascii else '×'}"
+def _recovered(dag: DagRow) -> str:
+    return f"recovered {dag.recoveries}×"
 
 
-def _submitted(dag: DagRow, ascii: bool) -> str:
+def _submitted(dag: DagRow) -> str:
     if not dag.submitted:
         return ""
-    times = "x" if ascii else "×"
-    recovered = f", {_recovered(dag, ascii)}" if dag.recoveries else ""
+    times = "×"
+    recovered = f", {_recovered(dag)}" if dag.recoveries else ""
     last = f", last {dag.submissions[-1]:%Y-%m-%d %H:%M}" if dag.submissions else ""
     return f"submitted {dag.submitted}{times}{recovered}{last}"
 
 
-def bar(states: Mapping[State, int], cells: int, ascii: bool) -> Line:
+def bar(states: Mapping[State, int], cells: int) -> Line:
     """All epochs as one bar; every state that occurs has at least one cell."""
     present = [(state, states.get(state, 0)) for state in BAR_ORDER if states.get(state, 0) > 0]
     total = sum(count for _, count in present)
     if not total:
-        return line(("-" if ascii else "─") * cells)
+        return line("─" * cells)
     shares = apportioned([count for _, count in present], cells)
     return line(
         *(
-            (_texture(state, ascii) * share, style_of(STATES[state]))
+            (_texture(state) * share, style_of(STATES[state]))
             for (state, _), share in zip(present, shares, strict=True)
         )
     )
@@ -317,79 +315,71 @@ def apportioned(amounts: list[int], cells: int) -> list[int]:
     return shares
 
 
-def _texture(state: State, ascii: bool) -> str:
-    return STATES[state].letter if ascii else _TEXTURE.get(state, _OTHER_TEXTURE)
+def _texture(state: State) -> str:
+    return _TEXTURE.get(state, _OTHER_TEXTURE)
 
 
-def counts(states: Mapping[State, int], cells: int, ascii: bool, paused: int = 0) -> Line:
+def counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
     """``✓ 412 done   ▶ 9 running   …``: states that occur; always done and running.
 
     ``paused``: the number of runs whose next epoch waits in a gate (its PRE script).
     """
     paused_count = min(paused, states.get(State.PRE, 0))
     if paused_count:
-        paused_text = line(
-            (PAUSED.mark(ascii), style_of(PAUSED)), f" {formatting.number(paused_count, ascii)}"
-        )
+        paused_text = line((PAUSED.glyph, style_of(PAUSED)), f" {formatting.number(paused_count)}")
         paused_text += line((f" {PAUSED.word}", style_of(PAUSED)))
         others = {**states, State.PRE: states[State.PRE] - paused_count}
-        counted = counts(others, cells - width(paused_text) - 3, ascii)
+        counted = counts(others, cells - width(paused_text) - 3)
         return counted + line("   ") + paused_text
     present = [s for s in BAR_ORDER if states.get(s, 0) or s in _ALWAYS_SHOWN]
 
     words = {s: "done" if s is State.COMPLETED else STATES[s].word for s in State}
     short = words | _SHORT_WORDS
     gaps = line("   "), line("  ")
-    candidates = [joined((_count(s, states, words, ascii) for s in present), gaps[0])]
-    candidates.append(joined((_count(s, states, short, ascii) for s in present), gaps[1]))
+    candidates = [joined((_count(s, states, words) for s in present), gaps[0])]
+    candidates.append(joined((_count(s, states, short) for s in present), gaps[1]))
     for dropped in _DROP_ORDER:
         short[dropped] = ""
-        candidates.append(joined((_count(s, states, short, ascii) for s in present), gaps[1]))
+        candidates.append(joined((_count(s, states, short) for s in present), gaps[1]))
     return first_that_fits(candidates, cells)
 
 
-def _count(
-    state: State, states: Mapping[State, int], words: Mapping[State, str], ascii: bool
-) -> Line:
+def _count(state: State, states: Mapping[State, int], words: Mapping[State, str]) -> Line:
     count = states.get(state, 0)
     style = style_of(STATES[state]) if count else DIM
     word = f" {words[state]}" if words[state] else ""
-    return line(
-        (STATES[state].mark(ascii), style), f" {formatting.number(count, ascii)}", (word, style)
-    )
+    return line((STATES[state].glyph, style), f" {formatting.number(count)}", (word, style))
 
 
-def others(status: Status, ascii: bool) -> Line:
+def others(status: Status) -> Line:
     """Active or failed nodes that are not epochs, after a count of failed evaluations.
 
     Nodes shown by :func:`special` are not among them.
     """
     counts = node_text.others_astir(status)
     parts = [
-        _count(state, counts, {state: STATES[state].word}, ascii)
-        for state in BAR_ORDER
-        if state in counts
+        _count(state, counts, {state: STATES[state].word}) for state in BAR_ORDER if state in counts
     ]
     active = line(("other nodes  ", DIM)) + joined(parts, line("  ")) if parts else ()
-    return joined((failed_evaluations(status.side_nodes, ascii), active), line("   "))
+    return joined((failed_evaluations(status.side_nodes), active), line("   "))
 
 
-def failed_evaluations(side: SideCounts, ascii: bool) -> Line:
+def failed_evaluations(side: SideCounts) -> Line:
     """``2 evaluations failed``: an alarm if that fails the DAG, else a note."""
-    text, detail = node_text.failed_evaluations(side, ascii)
+    text, detail = node_text.failed_evaluations(side)
     detail_span = (f" ({detail})" if detail else "", ALARM if side.failed else DIM)
     return line((text, ALARM if side.failed and not side.overruled else NOTE), detail_span)
 
 
-def special(rows: Sequence[NodeRow], cells: int, ascii: bool) -> Line:
+def special(rows: Sequence[NodeRow], cells: int) -> Line:
     """``PROVISIONER provision ▶ running 0:12:00  ·  SERVICE monitor ▶ running``.
 
     The nodes outside the graph, and those of no run, as far as there is room; nodes in trouble
     stay longest.
     """
-    dot = line(("  -  " if ascii else "  ·  ", DIM))
+    dot = line(("  ·  ", DIM))
     for short in (False, True):
-        content = joined((_special(row, ascii, short) for row in rows), dot)
+        content = joined((_special(row, short) for row in rows), dot)
         if width(content) <= cells:
             return content
     shown = list(rows)
@@ -398,27 +388,27 @@ def special(rows: Sequence[NodeRow], cells: int, ascii: bool) -> Line:
         droppable = [row for row in shown if row.state in node_text.AT_REST] or shown
         shown = [row for row in shown if row is not droppable[-1]]
         more = line((f"{len(rows) - len(shown)} more", DIM), (" d", KEY))
-        content = joined((*(_special(row, ascii, True) for row in shown), more), dot)
+        content = joined((*(_special(row, True) for row in shown), more), dot)
         if width(content) <= cells:
             return content
     return ()
 
 
-def _special(row: NodeRow, ascii: bool, short: bool) -> Line:
+def _special(row: NodeRow, short: bool) -> Line:
     symbol = STATES[row.state]
     style = style_of(symbol)
     kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
     content = line(
-        (kind, DIM), (plain(row.node, 24, ascii), BOLD if _in_trouble(row) else TextStyle()), " "
+        (kind, DIM), (plain(row.node, 24), BOLD if _in_trouble(row) else TextStyle()), " "
     )
     if short and not _in_trouble(row):
-        content += line((symbol.mark(ascii), style))
+        content += line((symbol.glyph, style))
     else:
-        content += symbol_span(symbol, ascii)
+        content += symbol_span(symbol)
     if row.overruled:
         content += line((" job failed", NOTE))
     if row.seconds is not None and row.state not in node_text.AT_REST:
-        content += line(" ", formatting.duration(row.seconds, ascii))
+        content += line(" ", formatting.duration(row.seconds))
     return content
 
 
@@ -446,17 +436,15 @@ def standstill(status: Status) -> Line:
     return line(("nothing is queued or running", ALARM))
 
 
-def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True, least: bool = False) -> Line:
+def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line:
     """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``.
 
     The percentage is of the hours of ended executions. Without ``flying``, the last one is
     shown only if it is not 0. ``least``: lower bounds, since the logs are incomplete.
     """
-    dot = line(("  -  " if ascii else "  ·  ", DIM))
-    lost = formatting.share(hours.bad, hours.good + hours.bad, ascii)
-    (good, bad, in_flight), _ = formatting.hours_added(
-        (hours.good, hours.bad, hours.in_flight), ascii
-    )
+    dot = line(("  ·  ", DIM))
+    lost = formatting.share(hours.bad, hours.good + hours.bad)
+    (good, bad, in_flight), _ = formatting.hours_added((hours.good, hours.bad, hours.in_flight))
     parts: Iterable[Line] = (
         line((good, GOOD), " good"),
         line(
@@ -475,7 +463,7 @@ def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True, least: bool = F
     return start + joined(parts, dot)
 
 
-def prospects(headline: Headline | None, cells: int, ascii: bool) -> Line:
+def prospects(headline: Headline | None, cells: int) -> Line:
     """``17 epochs/day   done in 6 d (4–9 d)``, as far as there is room.
 
     Empty before it is computed, or if there is no run.
@@ -483,11 +471,11 @@ def prospects(headline: Headline | None, cells: int, ascii: bool) -> Line:
     if headline is None or not headline.outlook.total:
         return ()
     forecast = headline.outlook
-    long, brief = (estimate_text.done_in(forecast, ascii, brief=short) for short in (False, True))
+    long, brief = (estimate_text.done_in(forecast, brief=short) for short in (False, True))
     style = GOOD if forecast.ended is not None else BOLD if forecast.span is not None else NOTE
-    rate = line((estimate_text.rate(forecast.rate, ascii), DIM))
+    rate = line((estimate_text.rate(forecast.rate), DIM))
     gap = line("   ")
-    shortest = line((estimate_text.done_in(replace(forecast, without=()), ascii), style))
+    shortest = line((estimate_text.done_in(replace(forecast, without=())), style))
     return first_that_fits(
         (
             joined((rate, line((long, style))), gap),
@@ -500,22 +488,19 @@ def prospects(headline: Headline | None, cells: int, ascii: bool) -> Line:
 
 
 def hours_and_prospects(
-    hours: GpuHours, headline: Headline | None, cells: int, ascii: bool, least: bool = False
+    hours: GpuHours, headline: Headline | None, cells: int, least: bool = False
 ) -> list[Line]:
     """GPU-hours and forecast, on one line if there is room."""
-    hours_line = gpu_hours(hours, ascii, least=least)
+    hours_line = gpu_hours(hours, least=least)
     gap = line("     ")
     room = cells - width(hours_line) - width(gap)
-    forecast = prospects(headline, room, ascii)
+    forecast = prospects(headline, room)
     if width(forecast) <= room:
         return [joined((hours_line, forecast), gap)]
-    return [hours_line, crop(prospects(headline, cells, ascii), cells, ascii)]
+    return [hours_line, crop(prospects(headline, cells), cells)]
 
 
-_INCIDENT: Final = {True: "!", False: "▲"}
-
-
-def incident(headline: Headline | None, cells: int, ascii: bool) -> Line:
+def incident(headline: Headline | None, cells: int) -> Line:
     """The worst incident and the number of others; empty if there is none."""
     if headline is None or headline.worst is None:
         return ()
@@ -523,6 +508,5 @@ def incident(headline: Headline | None, cells: int, ascii: bool) -> Line:
     style = ALARM if worst.severity is IncidentSeverity.ALARM else NOTE
     more = f"  and {headline.more} more" if headline.more else ""
     end = line((more, DIM), "  ", ("i", KEY))
-    mark = f"{_INCIDENT[ascii]} "
-    content = line((mark + plain(worst.headline, 400, ascii), style))
-    return crop(content, cells - width(end), ascii) + end
+    content = line(("▲ " + plain(worst.headline, 400), style))
+    return crop(content, cells - width(end)) + end

@@ -64,9 +64,9 @@ FittedColumns = tuple[list[ColumnSpec[RunRow]], dict[str, int], list[TableColumn
 
 
 def _fit_columns(
-    rows: Sequence[RunRow], progress: Mapping[JobId, Streamed], width: int, ascii: bool
+    rows: Sequence[RunRow], progress: Mapping[JobId, Streamed], width: int
 ) -> FittedColumns:
-    specs = overview_table.specs(rows, ascii, progress)
+    specs = overview_table.specs(rows, progress)
     widths = fit_columns(specs, rows, width)
     indent = MARGIN
     for name, column_width in widths.items():
@@ -123,7 +123,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         shown_columns = self._fill_table(shown_rows, rows, snapshot)
         index = self.table.place_of(self.table.cursor)
         row = None if index is None else shown_rows[index]
-        detail = overview_table.under_the_table(row, shown_columns, self.app.size.width, self.ascii)
+        detail = overview_table.under_the_table(row, shown_columns, self.app.size.width)
         queue_line = self._queue_text(row)
         faults = [line(("faults only", NOTE))] if self.faults_only else []
         note = self.note(len(shown_rows), len(rows), faults)
@@ -159,29 +159,25 @@ class OverviewScreen(ListScreen, ActionScreen):
         if row is None or latest is None or latest.state is not State.IDLE:
             return ()
         view = self.monitor.feed.job_view(latest.cluster or 0, latest.proc or 0)
-        text = queue_text.short_line(view.queue if view else None, self.monitor.now(), self.ascii)
-        return (
-            line(" ", (formatting.plain(row.run, 24, self.ascii), BOLD), "  ") + text
-            if text
-            else ()
-        )
+        text = queue_text.short_line(view.queue if view else None, self.monitor.now())
+        return line(" ", (formatting.plain(row.run, 24), BOLD), "  ") + text if text else ()
 
     def _header(self, snapshot: Snapshot | None) -> list[Line]:
-        width, ascii = self.app.size.width, self.ascii
+        width = self.app.size.width
         dagdir, read_only = str(self.monitor.feed.dagdir), self.monitor.options.read_only
-        lines = overview_header.header(snapshot, dagdir, width, ascii, read_only)
+        lines = overview_header.header(snapshot, dagdir, width, read_only)
         if snapshot is None or not snapshot.status.dags:
             return lines
         status, roomy = snapshot.status, [()] if self.app.size.height >= ROOMY_LINES else []
         counted = counted_states(status)
         noun = "epoch" if counted is status.epoch_states else "node"
-        total = formatting.count(sum(counted.values()), noun, ascii=ascii)
-        bar = overview_header.bar(counted, width - len(total) - 4, ascii)
+        total = formatting.count(sum(counted.values()), noun)
+        bar = overview_header.bar(counted, width - len(total) - 4)
         inset = line(" ")
         # No forecast from a partly read log.
         forecast = self.monitor.study.of(headline) if snapshot.progress.fraction == 1 else None
-        incident = overview_header.incident(forecast, width - 2, ascii)
-        special = overview_header.special(status.special_nodes, width - 2, ascii)
+        incident = overview_header.incident(forecast, width - 2)
+        special = overview_header.special(status.special_nodes, width - 2)
         head: list[Line] = [
             *lines,
             *roomy,
@@ -191,7 +187,7 @@ class OverviewScreen(ListScreen, ActionScreen):
             *(
                 inset + hours_line
                 for hours_line in overview_header.hours_and_prospects(
-                    status.gpu_hours, forecast, width - 2, ascii, status.nodes_unlogged > 0
+                    status.gpu_hours, forecast, width - 2, status.nodes_unlogged > 0
                 )
             ),
             *([inset + incident] if incident else []),
@@ -203,10 +199,8 @@ class OverviewScreen(ListScreen, ActionScreen):
         """Epochs by state, and other active nodes: on one line if there is room."""
         counted = counted_states(status)
         paused = paused_epochs(status)
-        counts = overview_header.counts(counted, available, self.ascii, paused)
-        others = (
-            overview_header.others(status, self.ascii) if counted is status.epoch_states else ()
-        )
+        counts = overview_header.counts(counted, available, paused)
+        others = overview_header.others(status) if counted is status.epoch_states else ()
         others = others or overview_header.standstill(status)
         both = joined((counts, others), line("     "))
         lines = [both] if width(both) <= available else [counts, others]
@@ -225,7 +219,7 @@ class OverviewScreen(ListScreen, ActionScreen):
 
         They are fitted to all rows, so that a filter does not move the columns.
         """
-        width, ascii = self.app.size.width, self.ascii
+        width = self.app.size.width
         self.monitor.study.want_written()
         progress = self.monitor.study.of(streams)
         width_keys = self._width_keys(
@@ -236,14 +230,14 @@ class OverviewScreen(ListScreen, ActionScreen):
             self._width_key if self._width_key == width_keys else width_keys
         )
         specs, widths, heads, indent = self._columns(
-            lambda: _fit_columns(all_rows, progress or {}, width, ascii),
+            lambda: _fit_columns(all_rows, progress or {}, width),
             width_keys,
             progress,
             width,
         )
 
         def build_row(index: int) -> TableRow:
-            detail = overview_table.below(shown[index], width, indent, ascii)
+            detail = overview_table.below(shown[index], width, indent)
             return TableRow(
                 shown[index].key, partial(cells, specs, widths, shown[index]), detail, indent
             )
@@ -262,9 +256,9 @@ class OverviewScreen(ListScreen, ActionScreen):
         if snapshot is None or (not rows and snapshot.progress.fraction < 1):
             if snapshot is None:
                 return [line("  ", ("looking for DAG files and logs", DIM))]
-            bar = overview_header.reading(snapshot.progress, 24, self.ascii)
+            bar = overview_header.reading(snapshot.progress, 24)
             return [line("  ") + bar, line("  ", ("runs appear as they are read", DIM))]
-        wanted = formatting.plain(self.wanted, 30, self.ascii)
+        wanted = formatting.plain(self.wanted, 30)
         return overview_table.empty(
             self.faults_only, wanted, bool(rows), bool(snapshot.status.dags)
         )

@@ -114,45 +114,45 @@ def seen_by_filter(row: RunRow) -> str:
 
 
 def specs(
-    rows: Sequence[RunRow], ascii: bool, streams: Mapping[JobId, Streamed] = NOTHING
+    rows: Sequence[RunRow], streams: Mapping[JobId, Streamed] = NOTHING
 ) -> list[ColumnSpec[RunRow]]:
     """The columns of the overview, with a DAG column if there are several DAGs.
 
     ``streams``: progress lines of running jobs.
     """
-    ambiguous_names, digits = len({row.run for row in rows}) < len(rows), _digits(rows, ascii)
+    ambiguous_names, digits = len({row.run for row in rows}) < len(rows), _digits(rows)
     columns: list[ColumnSpec[RunRow]] = [
-        ColumnSpec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
-        ColumnSpec("uuid", "UUID", partial(_uuid, ascii=ascii), drop=8, most=8),
+        ColumnSpec("run", "RUN", _run, least=6, most=28),
+        ColumnSpec("uuid", "UUID", _uuid, drop=8, most=8),
         ColumnSpec(
             "progress",
             "PROGRESS",
-            partial(_progress, ascii=ascii, digits=digits),
+            partial(_progress, digits=digits),
             grow=BAR_GROWN_CELLS + 1 + digits,
         ),
         ColumnSpec(
             "epoch",
             "EPOCH",
-            partial(_epoch, ascii=ascii),
+            _epoch,
             "right",
             drop=5 if ambiguous_names else 2,
         ),
-        ColumnSpec("state", "STATE", partial(_state, ascii=ascii, streams=streams), least=12),
-        ColumnSpec("since", "FOR", partial(_since, ascii=ascii), "right", drop=1, least=9),
+        ColumnSpec("state", "STATE", partial(_state, streams=streams), least=12),
+        ColumnSpec("since", "FOR", _since, "right", drop=1, least=9),
         ColumnSpec(
             "site",
             "SITE",
-            partial(_site_cell, ascii=ascii),
+            _site_cell,
             drop=3,
             least=7,
             soft=9 if ambiguous_names else 14,
             most=32,
         ),
-        ColumnSpec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=7, most=20),
-        ColumnSpec("job", "JOB", partial(_job, ascii=ascii), "right", drop=9),
-        ColumnSpec("try", "TRY", partial(_try, ascii=ascii), "right", drop=10),
-        ColumnSpec("good", "GOOD h", partial(_good, ascii=ascii), "right", drop=12),
-        ColumnSpec("lost", "LOST h", partial(_lost, ascii=ascii), "right", drop=11),
+        ColumnSpec("gpu", "GPU", _gpu, drop=7, most=20),
+        ColumnSpec("job", "JOB", _job, "right", drop=9),
+        ColumnSpec("try", "TRY", _try, "right", drop=10),
+        ColumnSpec("good", "GOOD h", _good, "right", drop=12),
+        ColumnSpec("lost", "LOST h", _lost, "right", drop=11),
     ]
     if len({row.dag for row in rows}) > 1:
         columns.insert(
@@ -160,7 +160,7 @@ def specs(
             ColumnSpec(
                 "dag",
                 "DAG",
-                partial(_dag, ascii=ascii),
+                _dag,
                 # If runs of several DAGs have the same name, the DAG identifies the run.
                 drop=0 if ambiguous_names else 4,
                 least=5,
@@ -201,19 +201,19 @@ def width_key(row: RunRow) -> tuple[object, ...]:
     )
 
 
-def _digits(rows: Sequence[RunRow], ascii: bool) -> int:
+def _digits(rows: Sequence[RunRow]) -> int:
     different = {(row.epochs_done, row.epochs_total, row.epochs_unknown > 0) for row in rows}
-    return max((len(_epochs(*progress, ascii)) for progress in different), default=3)
+    return max((len(_epochs(*progress)) for progress in different), default=3)
 
 
-def _epochs(done: int, total: int, incomplete: bool, ascii: bool) -> str:
-    return formatting.at_least(f"{done}/{total}", incomplete, ascii)
+def _epochs(done: int, total: int, incomplete: bool) -> str:
+    return formatting.at_least(f"{done}/{total}", incomplete)
 
 
-def _run(row: RunRow, cells: int | None, ascii: bool) -> Line:
+def _run(row: RunRow, cells: int | None) -> Line:
     # The state column is coloured; a name is bold only if it needs attention.
     style = BOLD if row.state in (State.HELD, State.FAILED) else _name_style(row)
-    return line((plain(row.run, 80, ascii), style))
+    return line((plain(row.run, 80), style))
 
 
 def _name_style(row: RunRow) -> TextStyle:
@@ -221,43 +221,43 @@ def _name_style(row: RunRow) -> TextStyle:
     return DIM if row.state is State.WAITING else TextStyle()
 
 
-def _uuid(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    return line((plain((row.uuid or "")[:8], 8, ascii), DIM))
+def _uuid(row: RunRow, cells: int | None) -> Line:
+    return line((plain((row.uuid or "")[:8], 8), DIM))
 
 
-def _dag(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    return line((file_name(row.dag, cells, ascii), DIM))
+def _dag(row: RunRow, cells: int | None) -> Line:
+    return line((file_name(row.dag, cells), DIM))
 
 
-def _progress(row: RunRow, cells: int | None, ascii: bool, digits: int) -> Line:
-    text = _epochs(row.epochs_done, row.epochs_total, row.epochs_unknown > 0, ascii)
+def _progress(row: RunRow, cells: int | None, digits: int) -> Line:
+    text = _epochs(row.epochs_done, row.epochs_total, row.epochs_unknown > 0)
     numbers = text.rjust(digits)
     bar_cells = BAR_CELLS if cells is None else max(0, cells - digits - 1)
-    bar = formatting.progress_bar(row.epochs_done, row.epochs_total, bar_cells, ascii)
+    bar = formatting.progress_bar(row.epochs_done, row.epochs_total, bar_cells)
     filled = sum(bar.count(piece) for piece in ("━", "╸", "#"))
     return line((bar[:filled], GOOD), (bar[filled:], DIM), " ", numbers)
 
 
-def _epoch(row: RunRow, cells: int | None, ascii: bool) -> Line:
+def _epoch(row: RunRow, cells: int | None) -> Line:
     job = row.failed or row.latest
     if job is None or job.epoch is None:
-        return line((formatting.unknown(ascii), DIM))
+        return line((formatting.UNKNOWN, DIM))
     return line(str(job.epoch))
 
 
-def _state(row: RunRow, cells: int | None, ascii: bool, streams: Mapping[JobId, Streamed]) -> Line:
+def _state(row: RunRow, cells: int | None, streams: Mapping[JobId, Streamed]) -> Line:
     if (gate := gate_sign(row)) is not None:
-        return symbol_span(gate, ascii)
+        return symbol_span(gate)
     failed = line((", job failed", NOTE)) if row.shown and row.shown.overruled else ()
     if between(row):
         symbol = STATES[row.state]
-        return line((symbol.mark(ascii), style_of(symbol)), " ", (formatting.BETWEEN, DIM)) + failed
+        return line((symbol.glyph, style_of(symbol)), " ", (formatting.BETWEEN, DIM)) + failed
     latest = row.latest
     streamed = None
     if latest is not None and latest.cluster is not None and row.state is latest.state:
         streamed = streams.get((latest.cluster, latest.proc or 0))
-    content = symbol_span(STATES[row.state], ascii) + failed + percent_of(row.state, streamed)
-    return content + line((f" {ASKED.mark(ascii)}", style_of(ASKED))) if is_asked(row) else content
+    content = symbol_span(STATES[row.state]) + failed + percent_of(row.state, streamed)
+    return content + line((f" {ASKED.glyph}", style_of(ASKED))) if is_asked(row) else content
 
 
 def percent_of(state: State, streamed: Streamed | None) -> Line:
@@ -277,18 +277,18 @@ def _urgency(row: RunRow) -> int:
     return _URGENCY.index(State.WAITING if between(row) else row.state)
 
 
-def _since(row: RunRow, cells: int | None, ascii: bool) -> Line:
+def _since(row: RunRow, cells: int | None) -> Line:
     job = row.failed or row.latest
     if job is None or row.state is not job.state:
-        return line((formatting.unknown(ascii), DIM))
-    return line(formatting.duration(job.seconds, ascii))
+        return line((formatting.UNKNOWN, DIM))
+    return line(formatting.duration(job.seconds))
 
 
-def _site_cell(row: RunRow, cells: int | None, ascii: bool) -> Line:
+def _site_cell(row: RunRow, cells: int | None) -> Line:
     if row.shown is None:
-        return line((formatting.unknown(ascii), DIM))
+        return line((formatting.UNKNOWN, DIM))
     job = row.shown
-    return place(job.site, job.target, job.off_target, cells, ascii, job.state)
+    return place(job.site, job.target, job.off_target, cells, job.state)
 
 
 def place(
@@ -296,7 +296,6 @@ def place(
     target: str | None,
     off_target: bool,
     cells: int | None,
-    ascii: bool,
     state: State | None = None,
 ) -> Line:
     """The site of a job, with a mark in any width if it is not the target.
@@ -304,81 +303,77 @@ def place(
     Without a site, or if by ``state`` the job is not placed now, an arrow and the target.
     """
     if site is not None and state in UNPLACED:
-        text = formatting.site(site, target, off_target, ascii=ascii, state=state)
+        text = formatting.site(site, target, off_target, state=state)
         if target is None or cells is None or len(text) <= cells:
             return line((text, DIM))
     elif site is not None:
-        return _site_with_target(plain(site, 40, ascii), target, off_target, cells, ascii)
+        return _site_with_target(plain(site, 40), target, off_target, cells)
     if target is None:
-        return line((formatting.unknown(ascii), DIM))
-    return line((formatting.wants(target, ascii=ascii), DIM))
+        return line((formatting.UNKNOWN, DIM))
+    return line((formatting.wants(target), DIM))
 
 
-def _site_with_target(
-    site: str, target: str | None, off_target: bool, cells: int | None, ascii: bool
-) -> Line:
+def _site_with_target(site: str, target: str | None, off_target: bool, cells: int | None) -> Line:
     if not off_target or target is None:
         return line(site)
-    mark = "!=" if ascii else "≠"
-    content = line(site, (f" {mark} {plain(target, 40, ascii)}", NOTE))
+    mark = "≠"
+    content = line(site, (f" {mark} {plain(target, 40)}", NOTE))
     if cells is None or sum(len(text) for text, _ in content) <= cells:
         return content
-    return line((formatting.clip(site, max(1, cells - len(mark) - 1), ascii)), (f" {mark}", NOTE))
+    return line((formatting.clip(site, max(1, cells - len(mark) - 1))), (f" {mark}", NOTE))
 
 
-def _gpu(row: RunRow, cells: int | None, ascii: bool) -> Line:
+def _gpu(row: RunRow, cells: int | None) -> Line:
     if row.shown is None:
-        return line((formatting.unknown(ascii), DIM))
-    return line(formatting.gpus(row.shown.gpu, row.shown.gpus, ascii))
+        return line((formatting.UNKNOWN, DIM))
+    return line(formatting.gpus(row.shown.gpu, row.shown.gpus))
 
 
-def _job(row: RunRow, cells: int | None, ascii: bool) -> Line:
+def _job(row: RunRow, cells: int | None) -> Line:
     if row.shown is None:
-        return line((formatting.unknown(ascii), DIM))
-    return line((formatting.job_id(row.shown.cluster, row.shown.proc, ascii), DIM))
+        return line((formatting.UNKNOWN, DIM))
+    return line((formatting.job_id(row.shown.cluster, row.shown.proc), DIM))
 
 
-def _try(row: RunRow, cells: int | None, ascii: bool) -> Line:
+def _try(row: RunRow, cells: int | None) -> Line:
     if row.shown is None or row.shown.attempt == 0:
-        return line((formatting.unknown(ascii), DIM))
+        return line((formatting.UNKNOWN, DIM))
     return line((str(row.shown.attempt), NOTE if row.shown.attempt > 2 else TextStyle()))
 
 
-def _good(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    return line(
-        (formatting.hours(row.gpu_hours.good, ascii), TextStyle() if row.gpu_hours.good else DIM)
-    )
+def _good(row: RunRow, cells: int | None) -> Line:
+    return line((formatting.hours(row.gpu_hours.good), TextStyle() if row.gpu_hours.good else DIM))
 
 
-def _lost(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    return line((formatting.hours(row.gpu_hours.bad, ascii), BAD if row.gpu_hours.bad > 0 else DIM))
+def _lost(row: RunRow, cells: int | None) -> Line:
+    return line((formatting.hours(row.gpu_hours.bad), BAD if row.gpu_hours.bad > 0 else DIM))
 
 
-def reason(row: RunRow, ascii: bool) -> str | None:
+def reason(row: RunRow) -> str | None:
     """Why a run is held, or failed without a job, in one line; None if not or unknown."""
     latest, failed = row.latest, row.failed
     if failed is not None and failed.reason is not None:
-        return because(f"{failed.node}: {failed.reason}", ascii)
+        return because(f"{failed.node}: {failed.reason}")
     if latest is None or latest.state is not State.HELD or latest.hold_reason is None:
         return None
-    return because(latest.hold_reason, ascii)
+    return because(latest.hold_reason)
 
 
-def because(reason: str, ascii: bool) -> str:
+def because(reason: str) -> str:
     """A hold reason in one line, without the slot that reported it."""
-    return _SLOT.sub("", plain(reason, REASON_LIMIT, ascii))
+    return _SLOT.sub("", plain(reason, REASON_LIMIT))
 
 
 _SLOT: Final = re.compile(r"^Error from \S+: (?=.)")
 """The slot that reported a hold: dropped, since the row shows the site."""
 
 
-def below(row: RunRow, cells: int, indent: int, ascii: bool) -> Line:
+def below(row: RunRow, cells: int, indent: int) -> Line:
     """The second line of a held or failed run, on a screen ``cells`` wide."""
-    explanation = reason(row, ascii)
+    explanation = reason(row)
     if not explanation or cells < REASON_CELLS:
         return ()
-    return line((both_ends(explanation, cells - indent - 1, ascii), BAD))
+    return line((both_ends(explanation, cells - indent - 1), BAD))
 
 
 def has_below(row: RunRow, cells: int) -> bool:
@@ -396,7 +391,7 @@ REASON_LINES: Final = 3
 """Lines of a hold reason below the table; its end is often what matters."""
 
 
-def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool) -> list[Line]:
+def under_the_table(row: RunRow | None, shown: set[str], cells: int) -> list[Line]:
     """Details of the run under the cursor, below the table.
 
     On narrow screens why it is held or failed, or else the dropped columns; on wide ones the
@@ -405,55 +400,55 @@ def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool
     if row is None:
         return [()]
     if cells >= REASON_CELLS:
-        return gate_details(row, cells, ascii) or [()]
-    explanation = reason(row, ascii)
+        return gate_details(row, cells) or [()]
+    explanation = reason(row)
     if explanation:
         symbol = STATES[row.state]
         lines = wrapped(explanation, cells - 2, BAD, indent=3)
-        shown_lines = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
-        mark = line(" ", (symbol.mark(ascii), style_of(symbol)), " ")
+        shown_lines = bounded(lines, REASON_LINES, cells - 2, 3)
+        mark = line(" ", (symbol.glyph, style_of(symbol)), " ")
         return [mark + shown_lines[0][1:], *shown_lines[1:]]
-    if details := gate_details(row, cells, ascii):
+    if details := gate_details(row, cells):
         return details
     if row.latest is None:
-        facts = [line((plain((row.uuid or "")[:8], 8, ascii), DIM))] if "uuid" not in shown else []
+        facts = [line((plain((row.uuid or "")[:8], 8), DIM))] if "uuid" not in shown else []
         inferred, unknown = row.epochs_inferred, row.epochs_unknown
         outcome = "none of its epochs was submitted yet"
         if inferred or unknown:
             outcome = "no file here tells what became of its epochs"
         if inferred and not unknown:
-            outcome = f"{formatting.count(inferred, 'epoch', ascii=ascii)} done (inferred)"
+            outcome = f"{formatting.count(inferred, 'epoch')} done (inferred)"
         facts.append(line((outcome, DIM)))
-        return [line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(facts, line("  "))]
-    return [_dropped(row, shown, ascii)]
+        return [line(" ", (plain(row.run, 24), BOLD), "  ") + joined(facts, line("  "))]
+    return [_dropped(row, shown)]
 
 
-def gate_details(row: RunRow, cells: int, ascii: bool) -> list[Line]:
+def gate_details(row: RunRow, cells: int) -> list[Line]:
     """Requests to the gate of a run and their state; no line if there are none."""
-    texts = gate_told(row, ascii)
+    texts = gate_told(row)
     if not texts:
         return []
     symbol = gate_sign(row) or ASKED
-    name = plain(row.run, 24, ascii)
+    name = plain(row.run, 24)
     lines = wrapped(f"{name} {'; '.join(texts)}", cells - 2, style_of(symbol), indent=3)
-    shown = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
-    return [line(" ", (symbol.mark(ascii), style_of(symbol)), " ") + shown[0][1:], *shown[1:]]
+    shown = bounded(lines, REASON_LINES, cells - 2, 3)
+    return [line(" ", (symbol.glyph, style_of(symbol)), " ") + shown[0][1:], *shown[1:]]
 
 
-def _dropped(row: RunRow, shown: set[str], ascii: bool) -> Line:
+def _dropped(row: RunRow, shown: set[str]) -> Line:
     facts = [
         (name, label, content)
         for name, label, content in (
-            ("uuid", "", _uuid(row, None, ascii)),
-            ("gpu", "", _gpu(row, None, ascii)),
-            ("job", "job ", _job(row, None, ascii)),
-            ("try", "try ", _try(row, None, ascii)),
-            ("lost", "lost ", _lost(row, None, ascii) + line((" h", DIM))),
+            ("uuid", "", _uuid(row, None)),
+            ("gpu", "", _gpu(row, None)),
+            ("job", "job ", _job(row, None)),
+            ("try", "try ", _try(row, None)),
+            ("lost", "lost ", _lost(row, None) + line((" h", DIM))),
         )
         if name not in shown
     ]
     parts = [line((label, DIM)) + content for _, label, content in facts]
-    return line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(parts, line("  "))
+    return line(" ", (plain(row.run, 24), BOLD), "  ") + joined(parts, line("  "))
 
 
 def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) -> list[Line]:

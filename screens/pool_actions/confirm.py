@@ -164,30 +164,30 @@ class ConfirmScreen(ConfirmationBase):
     def show(self, update: Snapshot | None) -> None:
         closed = self._input_missing or not self.open
         self.query_one(KeyFooter).leave_out(ELSEWHERE | ({"confirm"} if closed else set()))
-        room, ascii, document = self.app.size.width, self.ascii, self.query_one(Document)
+        room, document = self.app.size.width, self.query_one(Document)
         self.query_one("#head", StaticLines).show(self._head(room - 2))
         document.show(self._body(room))
-        down = "v" if ascii else "↓"
+        down = "↓"
         more_below = [line((f"{down} {document.below} more", NOTE))] if document.below else []
-        self.query_one("#note", StaticLines).show([rule(more_below, room, ascii)])
+        self.query_one("#note", StaticLines).show([rule(more_below, room)])
 
     # --- rendering ------------------------------------------------------------------------
 
     def _head(self, room: int) -> list[Line]:
-        offer, ascii = self._current_offer, self.ascii
+        offer = self._current_offer
         style = ALARM if offer.act in IRREVERSIBLE else BOLD
-        title = question(offer, len(self._dag_jobs), self._entered, ascii)
+        title = question(offer, len(self._dag_jobs), self._entered)
         lines = wrapped(title, room, style, indent=1)[:2]
-        effect = wrapped(capitalized(offer.effect, ascii), room, indent=1)
-        lines += bounded(effect, EFFECT_LINES, room, 1, ascii)
+        effect = wrapped(capitalized(offer.effect), room, indent=1)
+        lines += bounded(effect, EFFECT_LINES, room, 1)
         if offer.undo:
-            undo = wrapped(undo_text(offer, ascii), room, DIM, indent=1)
-            lines += bounded(undo, EFFECT_LINES, room, 1, ascii)
+            undo = wrapped(undo_text(offer), room, DIM, indent=1)
+            lines += bounded(undo, EFFECT_LINES, room, 1)
         if isinstance(self._entered, str):
             known_names = [site.name for site in self.sites]
             warning = unknown_site(self._entered, self._pool_sites, known_names)
-            lines += wrapped(capitalized(warning, ascii), room, NOTE, indent=1) if warning else []
-        lines.append(crop(self._key_hint(), room, ascii))
+            lines += wrapped(capitalized(warning), room, NOTE, indent=1) if warning else []
+        lines.append(crop(self._key_hint(), room))
         return lines
 
     def _key_hint(self) -> Line:
@@ -202,49 +202,49 @@ class ConfirmScreen(ConfirmationBase):
         return line(" Type the new priority, then ", ("enter", KEY), ("; you are asked then", DIM))
 
     def _body(self, room: int) -> list[Line]:
-        offer, ascii = self._current_offer, self.ascii
+        offer = self._current_offer
         targets = offer.order.targets if offer.order is not None else ()
         runs = offer.order.runs if offer.order is not None else ()
         lines = self._sites(room) if self._input_missing else []
         if offer.order is not None and runs:
-            lines += [heading(files_title(offer.order, ascii), room, ascii)]
-            lines += render_table(_run_specs(runs, ascii), runs, room, ascii)
+            lines += [heading(files_title(offer.order), room)]
+            lines += render_table(_run_specs(runs), runs, room)
             targets = tuple(job for run in runs for job in run.jobs)
             lines += [()] if targets else []
         if offer.act in DAG_ACTS:
             dag = offer.order.dag if offer.order is not None else None
-            dag_name = plain(dag or offer.subject, 200, ascii)
-            lines += [heading("It touches the DAG", room, ascii), line(" ", (dag_name, BOLD))]
+            dag_name = plain(dag or offer.subject, 200)
+            lines += [heading("It touches the DAG", room), line(" ", (dag_name, BOLD))]
         if targets:
-            count = formatting.count(len(targets), "job", ascii=ascii)
+            count = formatting.count(len(targets), "job")
             what = "DAGMan's own job" if offer.act in DAG_ACTS else f"It touches {count}"
             what = f"It removes {count}" if runs else what
-            lines += [heading(what, room, ascii), *self._jobs(targets, room)]
+            lines += [heading(what, room), *self._jobs(targets, room)]
         if self._dag_jobs:
             dag_jobs = [target_of(job) for job in self._dag_jobs]
-            title = f"{formatting.count(len(dag_jobs), 'job', ascii=ascii)} in the queue go with it"
-            lines += [(), heading(title, room, ascii)]
+            title = f"{formatting.count(len(dag_jobs), 'job')} in the queue go with it"
+            lines += [(), heading(title, room)]
             lines += self._jobs(dag_jobs, room)
         if offer.left_out:
             noun = "run" if offer.act in RUN_ACTS else "job"
-            title = f"{formatting.count(len(offer.left_out), noun, ascii=ascii)} left out"
-            lines += [(), heading(title, room, ascii)]
+            title = f"{formatting.count(len(offer.left_out), noun)} left out"
+            lines += [(), heading(title, room)]
             for target, reason in offer.left_out:
                 epoch = "" if target.epoch is None else f"  epoch {target.epoch}"
-                about = f" {_name(target, ascii)}  {plain(target.run or '', 24, ascii)}{epoch}  "
+                about = f" {_name(target)}  {plain(target.run or '', 24)}{epoch}  "
                 sign = STATES[target.state]
-                text = line((about, DIM)) + symbol_span(sign, ascii)
-                lines.append(text + line((f"  {plain(reason, 200, ascii)}", NOTE)))
+                text = line((about, DIM)) + symbol_span(sign)
+                lines.append(text + line((f"  {plain(reason, 200)}", NOTE)))
         return lines
 
     def _jobs(self, targets: Sequence[Target], room: int) -> list[Line]:
-        specs, queue, ascii = _specs(targets, self.ascii), self.monitor.word, self.ascii
+        specs, queue = _specs(targets), self.monitor.word
         if self._offer.act is PoolAction.PRIORITY and queue is not None:
             # Show the current value: it guides the new one, and is needed to go back.
             specs.insert(3, ColumnSpec("now", "NOW", partial(_priority_now, queue), "right"))
         if self._offer.act is PoolAction.RETARGET and queue is not None:
-            specs.insert(3, ColumnSpec("now", "NOW FOR", partial(_site_now, queue, ascii), most=24))
-        return render_table(specs, targets, room, ascii)
+            specs.insert(3, ColumnSpec("now", "NOW FOR", partial(_site_now, queue), most=24))
+        return render_table(specs, targets, room)
 
     # --- input of a number ----------------------------------------------------------------
 
@@ -289,10 +289,8 @@ class ConfirmScreen(ConfirmationBase):
         lines: list[Line] = []
         for prompt in self.query(SitePrompt):
             matching = prompt.matching(self.sites)
-            title = heading("Sites that are known", room, self.ascii)
-            rows = site_lines(
-                matching, prompt.value, self._loading_sites, self._sites_error, self.ascii
-            )
+            title = heading("Sites that are known", room)
+            rows = site_lines(matching, prompt.value, self._loading_sites, self._sites_error)
             lines += [title, *rows, ()]
         return lines
 
@@ -362,28 +360,28 @@ def _priority_now(queue: QueueSnapshot, target: Target, _: int | None) -> Line:
     return line("" if job is None else str(job.priority))
 
 
-def _site_now(queue: QueueSnapshot, ascii: bool, target: Target, _: int | None) -> Line:
+def _site_now(queue: QueueSnapshot, target: Target, _: int | None) -> Line:
     job = queue.job(target.cluster, target.proc)
-    return line("" if job is None or job.site is None else plain(job.site, 40, ascii))
+    return line("" if job is None or job.site is None else plain(job.site, 40))
 
 
-def _name(target: Target | RunTarget, ascii: bool) -> str:
+def _name(target: Target | RunTarget) -> str:
     """Return a job's id, or the first characters of a run's uuid."""
-    return target.id if isinstance(target, Target) else plain(target.id, 8, ascii)
+    return target.id if isinstance(target, Target) else plain(target.id, 8)
 
 
-def _run_specs(runs: Sequence[RunTarget], ascii: bool) -> list[ColumnSpec[RunTarget]]:
+def _run_specs(runs: Sequence[RunTarget]) -> list[ColumnSpec[RunTarget]]:
     one_folder = common_folder(runs) is not None
 
     def run(target: RunTarget, _: int | None) -> Line:
-        return line(plain(target.run, 60, ascii))
+        return line(plain(target.run, 60))
 
     def epoch(target: RunTarget, _: int | None) -> Line:
         return line("" if target.epoch is None else str(target.epoch))
 
     def files(target: RunTarget, _: int | None) -> Line:
         names = [PurePath(file).name if one_folder else file for file in target.files]
-        return line(plain("  ".join(names), 300, ascii))
+        return line(plain("  ".join(names), 300))
 
     return [
         ColumnSpec("run", "RUN", run, least=6, soft=10, most=24),
@@ -391,16 +389,16 @@ def _run_specs(runs: Sequence[RunTarget], ascii: bool) -> list[ColumnSpec[RunTar
         ColumnSpec(
             "state",
             "STATE",
-            lambda run_target, _: symbol_span(STATES[run_target.state], ascii),
+            lambda run_target, _: symbol_span(STATES[run_target.state]),
             drop=1,
         ),
         ColumnSpec("files", "FILE", files, least=20, soft=40),
     ]
 
 
-def _specs(targets: Sequence[Target], ascii: bool) -> list[ColumnSpec[Target]]:
+def _specs(targets: Sequence[Target]) -> list[ColumnSpec[Target]]:
     def text(value: str | None, _: int | None = None) -> Line:
-        return line(plain(value, 60, ascii) if value else (formatting.unknown(ascii), DIM))
+        return line(plain(value, 60) if value else (formatting.UNKNOWN, DIM))
 
     def text_column(name: str) -> Callable[[Target, int | None], Line]:
         return lambda target, _: text(getattr(target, name))
@@ -409,13 +407,13 @@ def _specs(targets: Sequence[Target], ascii: bool) -> list[ColumnSpec[Target]]:
         return line("" if target.epoch is None else str(target.epoch))
 
     def dag(target: Target, max_width: int | None) -> Line:
-        return text(file_name(target.dag, max_width, ascii) if target.dag else None)
+        return text(file_name(target.dag, max_width) if target.dag else None)
 
     specs: list[ColumnSpec[Target]] = [
         ColumnSpec("job", "JOB", text_column("id"), "right"),
         ColumnSpec("run", "RUN", text_column("run"), least=6, soft=10, most=24),
         ColumnSpec("epoch", "EPOCH", epoch, "right"),
-        ColumnSpec("state", "STATE", lambda target, _: symbol_span(STATES[target.state], ascii)),
+        ColumnSpec("state", "STATE", lambda target, _: symbol_span(STATES[target.state])),
         ColumnSpec("node", "NODE", text_column("node"), drop=2, most=40, soft=16),
     ]
     if len({target.dag for target in targets}) > 1:

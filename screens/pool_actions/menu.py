@@ -62,13 +62,13 @@ class MenuScreen(ActKeys, SnapshotScreen):
         yield self.keys()
 
     def show(self, update: Snapshot | None) -> None:
-        ascii, room, table = self.ascii, self.app.size.width, self.query_one(Table)
+        room, table = self.app.size.width, self.query_one(Table)
         selection = self._origin.selection().words
         self._offers = one_of_halt_and_resume(self._origin.offers())
-        head = line(" ", ("Act on ", DIM), (plain(selection, 60, ascii), BOLD))
+        head = line(" ", ("Act on ", DIM), (plain(selection, 60), BOLD))
         self.query_one("#head", StaticLines).show([head, ()])
         several = len({offer.subject for offer in self._offers if offer.act in DAG_ACTS}) > 1
-        specs = _specs(several, ascii)
+        specs = _specs(several)
         widths = fit_columns(specs, self._offers, room)
         rows = [
             TableRow(_key(preview), partial(cells, specs, widths, preview))
@@ -87,20 +87,20 @@ class MenuScreen(ActKeys, SnapshotScreen):
         parts = self.remarks()
         hidden = self.query_one(Table).below
         if hidden:
-            parts.append(line((f"{'v' if self.ascii else '↓'} {hidden} more", DIM)))
+            parts.append(line((f"↓ {hidden} more", DIM)))
         details = self._offer_lines(room - 2)[:BELOW_LINES]
-        return [rule(parts, room, self.ascii), *details, *[()] * (BELOW_LINES - len(details))]
+        return [rule(parts, room), *details, *[()] * (BELOW_LINES - len(details))]
 
     def _offer_lines(self, room: int) -> list[Line]:
-        offer, ascii = self._under_cursor(), self.ascii
+        offer = self._under_cursor()
         if offer is None:
             return []
         if not possible(offer):
-            lines = wrapped(f"not now: {_why(offer, 1000, ascii)}", room, NOTE, indent=1)
-            return bounded(lines, BELOW_LINES, room, 1, ascii)
-        effect = wrapped(capitalized(offer.effect, ascii), room, indent=1)
-        undo = wrapped(undo_text(offer, ascii), room, DIM, indent=1) if offer.undo else []
-        return [*bounded(effect, 2, room, 1, ascii), *bounded(undo, 2, room, 1, ascii)]
+            lines = wrapped(f"not now: {_why(offer, 1000)}", room, NOTE, indent=1)
+            return bounded(lines, BELOW_LINES, room, 1)
+        effect = wrapped(capitalized(offer.effect), room, indent=1)
+        undo = wrapped(undo_text(offer), room, DIM, indent=1) if offer.undo else []
+        return [*bounded(effect, 2, room, 1), *bounded(undo, 2, room, 1)]
 
     def _under_cursor(self) -> ActionPreview | None:
         key = self.query_one(Table).cursor
@@ -145,11 +145,11 @@ def _key(offer: ActionPreview) -> str:
     return f"{action_of(offer.act).name}\n{offer.subject}"
 
 
-def _why(offer: ActionPreview, limit: int, ascii: bool) -> str:
-    return plain(offer.refused or "nothing is selected", limit, ascii)
+def _why(offer: ActionPreview, limit: int) -> str:
+    return plain(offer.refused or "nothing is selected", limit)
 
 
-def _specs(several_dags: bool, ascii: bool) -> list[ColumnSpec[ActionPreview]]:
+def _specs(several_dags: bool) -> list[ColumnSpec[ActionPreview]]:
     def key(offer: ActionPreview, _: int | None) -> Line:
         return line((action_of(offer.act).shown, KEY if possible(offer) else DIM))
 
@@ -159,11 +159,11 @@ def _specs(several_dags: bool, ascii: bool) -> list[ColumnSpec[ActionPreview]]:
 
     def what(offer: ActionPreview, _: int | None) -> Line:
         if possible(offer):
-            return line(target_text(offer, ascii))
+            return line(target_text(offer))
         one_dag = several_dags and offer.act in DAG_ACTS
-        prefix = f"{plain(offer.subject, 40, ascii)}: " if one_dag else ""
-        cross = "x" if ascii else "✗"
-        return line((f"{cross} {prefix}{_why(offer, 200, ascii)}", DIM))
+        prefix = f"{plain(offer.subject, 40)}: " if one_dag else ""
+        cross = "✗"
+        return line((f"{cross} {prefix}{_why(offer, 200)}", DIM))
 
     return [
         ColumnSpec("key", "KEY", key),

@@ -61,46 +61,46 @@ class ResultsScreen(SnapshotScreen):
         yield self.keys()
 
     def show(self, update: Snapshot | None) -> None:
-        room, ascii, document = self.app.size.width, self.ascii, self.query_one(Document)
+        room, document = self.app.size.width, self.query_one(Document)
         running = self._running_action
         self.query_one("#head", StaticLines).show(self._head(room - 2))
         result_parts = parts(running)
-        document.show(_rows(result_parts, room, ascii) if result_parts else [])
-        down = "v" if ascii else "↓"
+        document.show(_rows(result_parts, room) if result_parts else [])
+        down = "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []
-        note = [rule(more, room, ascii), *wrapped(REMARK, room - 2, DIM, indent=1)]
+        note = [rule(more, room), *wrapped(REMARK, room - 2, DIM, indent=1)]
         self.query_one("#note", StaticLines).show(note)
         running.seen = running.seen or running.over
 
     def _head(self, room: int) -> list[Line]:
-        running, ascii = self._running_action, self.ascii
-        title = f"{PROGRESS_LABELS[running.order.act]} {plain(running.offer.subject, 120, ascii)}"
+        running = self._running_action
+        title = f"{PROGRESS_LABELS[running.order.act]} {plain(running.offer.subject, 120)}"
         value = running.order.site if running.order.value is None else running.order.value
         if value is not None:
             title += " where the DAG says" if value == AS_THE_DAG_SAYS else f" to {value}"
-        title = plain(title, 200, ascii)
+        title = plain(title, 200)
         done = f"{len(running.answers)} of {running.total} answered"
         right = line(
             (done, NOTE if running.over and len(running.answers) < running.total else MOVING)
         )
-        lines = [line(" ") + spread(line((title, BOLD)), right, room, ascii)]
-        counts = summary(running.answers, ascii)
+        lines = [line(" ") + spread(line((title, BOLD)), right, room)]
+        counts = summary(running.answers)
         if counts:
             lines += [line(" ") + text for text in packed(counts, line("   "), room)]
         elif not running.over:
             lines.append(line(" ", ("waiting for the schedd; esc leaves, it goes on", DIM)))
         if running.error is not None:
-            error = wrapped(plain(running.error, 1000, ascii), room, ALARM, indent=1)
-            lines += bounded(error, ERROR_LINES, room, 1, ascii)
+            error = wrapped(plain(running.error, 1000), room, ALARM, indent=1)
+            lines += bounded(error, ERROR_LINES, room, 1)
         return [*lines, ()]
 
 
-def _rows(result_parts: list[ResultPart], room: int, ascii: bool) -> list[Line]:
+def _rows(result_parts: list[ResultPart], room: int) -> list[Line]:
     """Return a line per target, with its message behind or, if long, below it."""
-    head, *rows = render_table(_specs(result_parts, ascii), result_parts, room, ascii)
+    head, *rows = render_table(_specs(result_parts), result_parts, room)
     lines = [head]
     for row, part in zip(rows, result_parts, strict=True):
-        text = plain(part.text, 1000, ascii)
+        text = plain(part.text, 1000)
         short = row + line("  ", (text, DIM))
         if not text or width(short) < room:
             lines.append(short)
@@ -109,24 +109,24 @@ def _rows(result_parts: list[ResultPart], room: int, ascii: bool) -> list[Line]:
     return lines
 
 
-def _specs(result_parts: list[ResultPart], ascii: bool) -> list[ColumnSpec[ResultPart]]:
+def _specs(result_parts: list[ResultPart]) -> list[ColumnSpec[ResultPart]]:
     def is_job(part: ResultPart) -> bool:
         return isinstance(part.target, Target)
 
     def subject(part: ResultPart, _: int | None) -> Line:
         # A run is identified by its name, in a column of its own.
         result_parts = part.subject if is_job(part) or part.target is None else ""
-        return line(plain(result_parts, 60, ascii))
+        return line(plain(result_parts, 60))
 
     def run(part: ResultPart, _: int | None) -> Line:
-        return line(plain(part.target.run or "", 24, ascii) if part.target else "")
+        return line(plain(part.target.run or "", 24) if part.target else "")
 
     def epoch(part: ResultPart, _: int | None) -> Line:
         has_epoch = part.target is not None and is_job(part) and part.target.epoch is not None
         return line(str(part.target.epoch) if has_epoch and part.target else "")
 
     def answer(part: ResultPart, _: int | None) -> Line:
-        return line((part.sign.text(ascii), style_of(part.sign)))
+        return line((part.sign.text(), style_of(part.sign)))
 
     only_dags = all(part.target is None for part in result_parts)
     specs = [

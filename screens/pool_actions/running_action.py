@@ -74,12 +74,12 @@ SITE_ACTIONS: Final = (PoolAction.RETARGET, PoolAction.SEND)
 """Actions that need a site."""
 
 REPLIES: Final[Mapping[ResultCode, Symbol]] = {
-    ResultCode.DENIED: Symbol("✗", "X", "permission denied", Colour.VERMILLION, Weight.BOLD),
-    ResultCode.FAILED: Symbol("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
-    ResultCode.NOT_FOUND: Symbol("?", "?", "not found", Colour.ORANGE),
-    ResultCode.BAD_STATE: Symbol("!", "!", "not possible in this state", Colour.ORANGE),
-    ResultCode.ALREADY: Symbol("=", "=", "already so", Colour.SKY),
-    ResultCode.DONE: Symbol("✓", "+", "done", Colour.GREEN),
+    ResultCode.DENIED: Symbol("✗", "permission denied", Colour.VERMILLION, Weight.BOLD),
+    ResultCode.FAILED: Symbol("✗", "failed", Colour.VERMILLION, Weight.BOLD),
+    ResultCode.NOT_FOUND: Symbol("?", "not found", Colour.ORANGE),
+    ResultCode.BAD_STATE: Symbol("!", "not possible in this state", Colour.ORANGE),
+    ResultCode.ALREADY: Symbol("=", "already so", Colour.SKY),
+    ResultCode.DONE: Symbol("✓", "done", Colour.GREEN),
 }
 """Symbols of the results, in display order: most urgent first."""
 
@@ -90,8 +90,8 @@ _NAMES: Final = {
 }
 """Names of actions that differ from the pool action: ``pause`` is ctrl+z."""
 
-NO_ANSWER_YET: Final = Symbol("·", ".", "no answer yet", Colour.GREY, Weight.DIM)
-NOT_ASKED: Final = Symbol("–", "-", "not answered", Colour.ORANGE)
+NO_ANSWER_YET: Final = Symbol("·", "no answer yet", Colour.GREY, Weight.DIM)
+NOT_ASKED: Final = Symbol("–", "not answered", Colour.ORANGE)
 
 
 @frozen
@@ -129,14 +129,14 @@ class RunningAction:
         """The expected number of results: one per run and job, or one for the DAG."""
         return 1 if self.order.act in DAG_ACTS else len(self.order.touched)
 
-    def told(self, ascii: bool) -> Line:
+    def told(self) -> Line:
         """Render the state: ``hold: 3 of 12 answered``, then the outcome."""
         name = line((f"{name_of(self.order.act)}: ", DIM))
         if not self.over:
             return name + line(f"{len(self.answers)} of {self.total} answered")
-        outcome = summary(self.answers, ascii)
+        outcome = summary(self.answers)
         if self.error is not None:
-            outcome.append(line((plain(self.error, 200, ascii), ALARM)))
+            outcome.append(line((plain(self.error, 200), ALARM)))
         return name + joined(outcome, line("   ")) + line(("   A: per job", DIM))
 
 
@@ -153,27 +153,27 @@ def name_of(act: PoolAction) -> str:
     return act.value if act in (PoolAction.HALT, PoolAction.RESUME) else action_of(act).label
 
 
-def question(offer: ActionPreview, job_count: int, value: int | str | None, ascii: bool) -> str:
+def question(offer: ActionPreview, job_count: int, value: int | str | None) -> str:
     """Return the confirmation question: ``Hold 3 jobs of run4?``.
 
     ``job_count`` is the number of jobs removed with a DAG; ``value`` the new priority or site, None
     until it is entered.
     """
-    text = QUESTION[offer.act].format(plain(offer.subject, 120, ascii))
+    text = QUESTION[offer.act].format(plain(offer.subject, 120))
     if offer.act is PoolAction.REMOVE_DAG:
-        return f"{text} and its {formatting.count(job_count, 'job', ascii=ascii)} in the queue?"
+        return f"{text} and its {formatting.count(job_count, 'job')} in the queue?"
     if value == AS_THE_DAG_SAYS:
         return f"{text} where the DAG says?"
     if value is not None:
-        return f"{text} to {plain(str(value), 60, ascii)}?"
+        return f"{text} to {plain(str(value), 60)}?"
     return text
 
 
-def files_title(order: ActionRequest, ascii: bool) -> str:
+def files_title(order: ActionRequest) -> str:
     """Return the title of the file list: ``It writes 3 files in gate/ens``."""
-    count = formatting.count(sum(len(run.files) for run in order.runs), "file", ascii=ascii)
+    count = formatting.count(sum(len(run.files) for run in order.runs), "file")
     folder = common_folder(order.runs)
-    suffix = f" in {plain(folder, 60, ascii)}" if folder is not None else ""
+    suffix = f" in {plain(folder, 60)}" if folder is not None else ""
     deletes = order.act is PoolAction.RESUME_RUN or order.site == AS_THE_DAG_SAYS
     return f"It {'deletes' if deletes else 'writes'} {count}{suffix}"
 
@@ -211,33 +211,33 @@ def possible(offer: ActionPreview) -> bool:
     return offer.refused is None and offer.order is not None
 
 
-def capitalized(text: str, ascii: bool) -> str:
+def capitalized(text: str) -> str:
     """Return the sanitised text with a capital first letter."""
-    clean = plain(text, 600, ascii)
+    clean = plain(text, 600)
     return clean[:1].upper() + clean[1:]
 
 
-def undo_text(offer: ActionPreview, ascii: bool) -> str:
+def undo_text(offer: ActionPreview) -> str:
     """Return how to undo the action, or that it cannot be undone."""
-    text = plain(offer.undo, 600, ascii)
-    return capitalized(text, ascii) if "cannot be undone" in text else f"To undo: {text}"
+    text = plain(offer.undo, 600)
+    return capitalized(text) if "cannot be undone" in text else f"To undo: {text}"
 
 
-def target_text(offer: ActionPreview, ascii: bool) -> str:
+def target_text(offer: ActionPreview) -> str:
     """Return the targets and their number: ``3 jobs of run4, 1 left out``."""
-    text = plain(offer.subject, 80, ascii)
+    text = plain(offer.subject, 80)
     if offer.left_out:
-        text += f", {formatting.number(len(offer.left_out), ascii)} left out"
+        text += f", {formatting.number(len(offer.left_out))} left out"
     return text
 
 
-def summary(answers: Sequence[ActionResult], ascii: bool) -> list[Line]:
+def summary(answers: Sequence[ActionResult]) -> list[Line]:
     """Count the results: ``✗ 1 permission denied``, ``✓ 11 done``, most urgent first."""
     counts = Counter(answer.reply for answer in answers)
     return [
         line(
             (
-                f"{sign.mark(ascii)} {formatting.number(counts[reply], ascii)} {sign.word}",
+                f"{sign.glyph} {formatting.number(counts[reply])} {sign.word}",
                 style_of(sign),
             )
         )

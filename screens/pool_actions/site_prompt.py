@@ -45,7 +45,7 @@ def known_sites(
     """
     about = {BACK: "no longer elsewhere"} if with_default else {}
     for offer in offers:
-        slots = formatting.count(offer.slots, "slot", ascii=True)
+        slots = formatting.count(offer.slots, "slot")
         about[offer.name] = ", ".join([slots, *offer.gpus])
     targets = {target for row in epochs if (target := row.target)}
     for run in status.runs if status is not None else ():
@@ -55,7 +55,7 @@ def known_sites(
         about.setdefault(name, "named in the DAG")
     for row in status.sites if status is not None else ():
         if row.site is not None:
-            count = formatting.count(row.executions, "execution", ascii=True)
+            count = formatting.count(row.executions, "execution")
             about.setdefault(row.site, f"{count} so far")
     return [SiteChoice(name, text) for name, text in about.items()]
 
@@ -103,30 +103,28 @@ class SitePrompt(Prompt):
 
 
 def site_lines(
-    sites: Sequence[SiteChoice], chosen: str, asking: bool, error: str | None, ascii: bool
+    sites: Sequence[SiteChoice], chosen: str, asking: bool, error: str | None
 ) -> list[Line]:
     """Render the sites around ``chosen``, and the state of the collector query."""
     names = [site.name for site in sites]
     index = names.index(chosen) if chosen in names else 0
     first = max(0, min(index - MAX_SITES // 2, len(sites) - MAX_SITES))
     visible = sites[first : first + MAX_SITES]
-    names_shown = [
-        line((plain(s.name, 40, ascii), BOLD if s.name == chosen else PLAIN)) for s in visible
-    ]
+    names_shown = [line((plain(s.name, 40), BOLD if s.name == chosen else PLAIN)) for s in visible]
     name_width = max(map(width, names_shown), default=0)
-    marker = ">" if ascii else "▌"
+    marker = "▌"
     lines = [
         line(marker if site.name == chosen else " ")
-        + fit(name, name_width, "left", ascii)
-        + line((f"  {plain(site.about, 80, ascii)}", DIM))
+        + fit(name, name_width, "left")
+        + line((f"  {plain(site.about, 80)}", DIM))
         for site, name in zip(visible, names_shown, strict=True)
     ]
     if len(sites) > len(visible):
         lines.append(line((f" {len(sites) - len(visible)} more; what is typed narrows them", DIM)))
     if asking:
-        lines.append(line((f" asking the collector{'...' if ascii else '…'}", DIM)))
+        lines.append(line((" asking the collector…", DIM)))
     elif error is not None:
-        lines.append(line((f" {plain(error, 200, ascii)}", NOTE)))
+        lines.append(line((f" {plain(error, 200)}", NOTE)))
     elif not sites:
         lines.append(line((" no site that is known has this in its name", DIM)))
     return lines

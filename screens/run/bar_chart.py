@@ -34,35 +34,32 @@ def grouped(bars: Sequence[Bar], limit: int) -> list[Bar]:
     ]
 
 
-def seconds_chart(bars: Sequence[Bar], cells: int, height: int, ascii: bool) -> list[Line]:
+def seconds_chart(bars: Sequence[Bar], cells: int, height: int) -> list[Line]:
     """``height`` lines of bars with a scale of durations, and a line of labels below."""
     top = max((bar.value or 0.0 for bar in bars), default=0.0)
-    scale = formatting.duration(top, ascii)
+    scale = formatting.duration(top)
     axis = max(len(scale), 4) + 2
     bars = grouped(bars, cells - axis)
     if not bars or top <= 0:
         return []
     bar_width = max(1, min(MAXIMUM_BAR_WIDTH, (cells - axis) // len(bars)))
     gap = 1 if bar_width > 1 else 0
-    axis_line = "|" if ascii else "│"
     lines: list[Line] = []
     for level in reversed(range(height)):
         label = scale if level == height - 1 else "0" if level == 0 else ""
-        spans = [(f"{label:>{axis - 2}} ", DIM), (axis_line, DIM)]
+        spans = [(f"{label:>{axis - 2}} ", DIM), ("│", DIM)]
         for bar in bars:
-            block = _block(bar.value, top, level, height, ascii)
+            block = _block(bar.value, top, level, height)
             spans.append((block * (bar_width - gap) + " " * gap, bar.ink))
         lines.append(line(*spans))
     return [*lines, line((" " * axis + _labels(bars, bar_width, cells - axis), DIM))]
 
 
-def _block(value: float | None, top: float, level: int, height: int, ascii: bool) -> str:
+def _block(value: float | None, top: float, level: int, height: int) -> str:
     eighths = 0 if value is None else round(value / top * height * 8)
     if value is not None and value > 0:
         eighths = max(1, eighths)
     filled = max(0, min(8, eighths - 8 * level))
-    if ascii:
-        return "#" if filled >= 4 or (level == 0 and filled) else " "
     return _EIGHTHS[filled]
 
 

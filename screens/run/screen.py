@@ -148,7 +148,7 @@ class RunScreen(ListScreen, ActionScreen):
         if epoch is None or epoch.state is not State.IDLE or not epoch.jobs:
             return ()
         job = self.monitor.feed.job_view(*epoch.jobs[-1])
-        text = queue_text.short_line(job.queue if job else None, self.monitor.now(), self.ascii)
+        text = queue_text.short_line(job.queue if job else None, self.monitor.now())
         name = "" if epoch.epoch is None else f"epoch {epoch.epoch}"
         return line(" ", (name, BOLD), "  ") + text if text else ()
 
@@ -161,18 +161,18 @@ class RunScreen(ListScreen, ActionScreen):
         ]
 
     def _header(self, view: RunView) -> list[Line]:
-        room, ascii = self.app.size.width, self.ascii
+        room = self.app.size.width
         roomy = self.app.size.height >= ROOMY_LINES
         lines = [
             line(" ") + self._title_line(view, room - 2),
             line(" ") + first_that_fits(self._progress(view), room - 2),
-            *overview_table.gate_details(view.row, room, ascii),
+            *overview_table.gate_details(view.row, room),
             *self._forecast(room - 2),
         ]
         if self.chart:
             height = run_table.CHART_LINES if roomy else run_table.CHART_LINES_NARROW
-            bars = seconds_chart(run_table.bars(view), room - 4, height, ascii)
-            title = run_table.chart_title(view.epochs, ascii)
+            bars = seconds_chart(run_table.bars(view), room - 4, height)
+            title = run_table.chart_title(view.epochs)
             chart = [title, *bars] if bars else []
             lines += [()] * (roomy and bool(bars)) + [line(" ") + content for content in chart]
         return [*lines, ()] if roomy else lines
@@ -185,19 +185,17 @@ class RunScreen(ListScreen, ActionScreen):
         )
         if run is None or not run.left:
             return []
-        ascii, span, epoch = self.ascii, run.span, run.epoch
+        span, epoch = run.span, run.epoch
         if span is None:
-            left = formatting.count(run.left, "epoch", ascii=self.ascii)
+            left = formatting.count(run.left, "epoch")
             return [line(" ", ("to go  ", DIM), f"{left}, ", (run.why_not or "", NOTE))]
-        rest = line(("to go  ", DIM), (estimate_text.about(span.middle, ascii), BOLD))
-        rest += line(f" ({estimate_text.between(span.low, span.high, ascii)})")
+        rest = line(("to go  ", DIM), (estimate_text.about(span.middle), BOLD))
+        rest += line(f" ({estimate_text.between(span.low, span.high)})")
         end = line((f", about {estimate_text.minute(run.at)}", DIM))
         basis = line((f"{estimate_text.sureness(span)}: from {span.source}", DIM))
         current_epoch: Line = ()
         if epoch is not None:
-            current_epoch = line(
-                (f"in epoch {run.number}  ", DIM), estimate_text.span(epoch, ascii)
-            )
+            current_epoch = line((f"in epoch {run.number}  ", DIM), estimate_text.span(epoch))
         gap = line("   ")
         candidates = (
             joined((rest + end, current_epoch, basis), gap),
@@ -208,9 +206,9 @@ class RunScreen(ListScreen, ActionScreen):
         return [line(" ") + first_that_fits(candidates, room)]
 
     def _title_line(self, view: RunView, room: int) -> Line:
-        ascii, row = self.ascii, view.row
-        name, uuid = line((plain(row.run, 40, ascii), BOLD)), plain(row.uuid or "", 40, ascii)
-        dag, gap = line((file_name(row.dag, 40, ascii), DIM)), line("   ")
+        row = view.row
+        name, uuid = line((plain(row.run, 40), BOLD)), plain(row.uuid or "", 40)
+        dag, gap = line((file_name(row.dag, 40), DIM)), line("   ")
         state = self._current_state(view)
         candidates = [
             joined((name, line((shown_uuid, DIM)), state), gap)
@@ -218,20 +216,20 @@ class RunScreen(ListScreen, ActionScreen):
         ]
         for candidate in candidates:
             if width(candidate) + width(dag) + 3 <= room:
-                return spread(candidate, dag, room, ascii)
+                return spread(candidate, dag, room)
         return first_that_fits(candidates, room)
 
     def _current_state(self, view: RunView) -> Line:
-        latest, ascii, row = view.row.latest, self.ascii, view.row
+        latest, row = view.row.latest, view.row
         gate = gate_sign(row)
-        state = symbol_span(gate or STATES[row.state], ascii)
+        state = symbol_span(gate or STATES[row.state])
         ended = row.state in TERMINAL
         if latest is None or row.state is not latest.state or row.epochs_done >= row.epochs_total:
             return state
         if latest.epoch is not None:
             state += line((" epoch ", DIM), str(latest.epoch))
         if latest.seconds is not None:
-            duration = formatting.duration(latest.seconds, ascii)
+            duration = formatting.duration(latest.seconds)
             state += (
                 line(", ", duration, (" ago", DIM)) if ended else line((" for ", DIM), duration)
             )
@@ -239,48 +237,46 @@ class RunScreen(ListScreen, ActionScreen):
             on_site = latest.site is not None and latest.state not in UNPLACED
             preposition = line((" at " if on_site else " ", DIM))
             placement = latest.site, latest.target, latest.off_target
-            state += preposition + place(*placement, None, ascii, latest.state)
+            state += preposition + place(*placement, None, latest.state)
         if gate is None and between(row):
             state += line(", next waits")
         return state
 
     def _progress(self, view: RunView) -> list[Line]:
-        row, ascii = view.row, self.ascii
+        row = view.row
 
         def progress(bar: int, short: bool = False) -> Line:
-            rendered = formatting.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
+            rendered = formatting.progress_bar(row.epochs_done, row.epochs_total, bar)
             filled = sum(rendered.count(piece) for piece in ("━", "╸", "#"))
             separator, unit = ("/", "") if short else (" of ", " epochs")
-            done = formatting.at_least(str(row.epochs_done), row.epochs_unknown > 0, ascii)
+            done = formatting.at_least(str(row.epochs_done), row.epochs_unknown > 0)
             number = f"  {done}{separator}{row.epochs_total}{unit}"
             return line((rendered[:filled], GOOD), (rendered[filled:], DIM), number)
 
         inferred = f"   {row.epochs_inferred} inferred" if row.epochs_inferred else ""
         skipped = f"   {row.epochs_skipped} skipped" if row.epochs_skipped else ""
         execution_count = sum(epoch.attempts for epoch in view.epochs)
-        executions = f"   {formatting.count(execution_count, 'execution', ascii=ascii)}"
-        hours = line("   ") + gpu_hours(
-            row.gpu_hours, ascii, flying=False, least=view.nodes_unlogged > 0
-        )
-        failed = overview_header.failed_evaluations(_side_counts(view), ascii)
+        executions = f"   {formatting.count(execution_count, 'execution')}"
+        hours = line("   ") + gpu_hours(row.gpu_hours, flying=False, least=view.nodes_unlogged > 0)
+        failed = overview_header.failed_evaluations(_side_counts(view))
         details = line((inferred + skipped, DIM)) + (line("   ") + failed if failed else ())
         long = progress(20) + details + line((executions, DIM)) + hours
         short = [progress(cells, short=True) + hours for cells in (6, 0)]
         return [long, progress(20) + details + hours, progress(12) + hours, *short]
 
     def _fill_table(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
-        room, ascii = self.app.size.width, self.ascii
+        room = self.app.size.width
         self.monitor.study.want_written()
         progress = self.monitor.study.of(streams)
         results = self.monitor.study.of(evaluations)
         result = (results or {}).get(self.key)
         marks = not self.evaluations
         specs, widths = self._columns(
-            lambda: _fit_columns(view, progress or {}, room, ascii, marks, result),
+            lambda: _fit_columns(view, progress or {}, room, marks, result),
             *(view, progress, room, marks, results),
         )
         rows = self._table_rows(
-            lambda: _build_rows(view.row, epochs, side, specs, widths, room, ascii), epochs, specs
+            lambda: _build_rows(view.row, epochs, side, specs, widths, room), epochs, specs
         )
         empty = [line("  ", "No epoch has this in any column."), line("  ", ("esc clears", DIM))]
         self.table.show(columns(specs, widths), rows, empty)
@@ -307,7 +303,7 @@ class RunScreen(ListScreen, ActionScreen):
             last_jobs = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
             jobs += jobs_of_row or self.job_rows(last_jobs)
         names = [f"epoch {row.epoch}" if row.epoch is not None else row.node for row in rows]
-        text = f"{self.named(names, 'epoch')} of {plain(view.row.run, 40, self.ascii)}"
+        text = f"{self.named(names, 'epoch')} of {plain(view.row.run, 40)}"
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open(self, key: str) -> None:
@@ -346,11 +342,10 @@ def _fit_columns(
     view: RunView,
     progress: Mapping[JobId, Streamed],
     room: int,
-    ascii: bool,
     marks: bool,
     result: EvaluationResult | None,
 ) -> tuple[list[ColumnSpec[EpochRow]], dict[str, int]]:
-    specs = run_table.specs(view, ascii, progress, marks, result)
+    specs = run_table.specs(view, progress, marks, result)
     return specs, fit_columns(specs, [*view.epochs, *view.side], room)
 
 
@@ -361,13 +356,12 @@ def _build_rows(
     specs: Sequence[ColumnSpec[EpochRow]],
     widths: Mapping[str, int],
     room: int,
-    ascii: bool,
 ) -> Rows:
     """Rows of the epochs, then of the side nodes under their own heading."""
     indent = MARGIN + widths["epoch"] + GAP
 
     def build_row(row: EpochRow) -> TableRow:
-        detail = run_table.below(row, room - indent - 1, ascii, run)
+        detail = run_table.below(row, room - indent - 1, run)
         return TableRow(run_table.key_of(row), partial(cells, specs, widths, row), detail, indent)
 
     title = line(("side nodes", DIM))

@@ -64,7 +64,6 @@ def is_hidden(row: EpochRow) -> bool:
 
 def specs(
     view: RunView,
-    ascii: bool,
     streams: Mapping[JobId, Streamed] = NOTHING,
     marks: bool = True,
     result: EvaluationResult | None = None,
@@ -76,30 +75,24 @@ def specs(
     """
     row, run = view.row, view.row.run
     evaluated = marks and any(row.evaluations for row in view.epochs)
-    evaluation_cell = partial(_evaluation, ascii=ascii, result=result)
-    title = plain(result.metric, 12, ascii).upper() if result else "EVAL"
+    evaluation_cell = partial(_evaluation, result=result)
+    title = plain(result.metric, 12).upper() if result else "EVAL"
     evaluation = ColumnSpec("eval", title, evaluation_cell, least=4, soft=9 if result else 4)
     return [
-        ColumnSpec(
-            "epoch", "EPOCH", partial(_epoch, run=run, ascii=ascii), "right", soft=12, most=28
-        ),
-        ColumnSpec(
-            "state", "STATE", partial(_state, run=row, ascii=ascii, streams=streams), least=11
-        ),
+        ColumnSpec("epoch", "EPOCH", partial(_epoch, run=run), "right", soft=12, most=28),
+        ColumnSpec("state", "STATE", partial(_state, run=row, streams=streams), least=11),
         *([evaluation] if evaluated else []),
-        ColumnSpec(
-            "site", "SITE", partial(_site, run=row, ascii=ascii), drop=1, least=7, soft=14, most=32
-        ),
-        ColumnSpec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=8, most=20),
-        ColumnSpec("queued", "QUEUED", partial(_queued, ascii=ascii), "right", drop=4, least=8),
-        ColumnSpec("transfer", "TRANSFER", partial(_transfer, ascii=ascii), "right", drop=7),
-        ColumnSpec("execution", "EXECUTION", partial(_execution, ascii=ascii), "right", drop=2),
-        ColumnSpec("try", "TRIES", partial(_tries, ascii=ascii), "right", drop=3),
-        ColumnSpec("good", "GOOD h", partial(_good, ascii=ascii), "right", drop=6),
-        ColumnSpec("lost", "LOST h", partial(_lost, ascii=ascii), "right", drop=5),
-        ColumnSpec("job", "JOB", partial(_job, ascii=ascii), "right", drop=9),
-        ColumnSpec("jobs", "JOBS", partial(_jobs, ascii=ascii), "right", drop=10),
-        ColumnSpec("submitted", "SUBMITTED", partial(_submitted, ascii=ascii), drop=11),
+        ColumnSpec("site", "SITE", partial(_site, run=row), drop=1, least=7, soft=14, most=32),
+        ColumnSpec("gpu", "GPU", _gpu, drop=8, most=20),
+        ColumnSpec("queued", "QUEUED", _queued, "right", drop=4, least=8),
+        ColumnSpec("transfer", "TRANSFER", _transfer, "right", drop=7),
+        ColumnSpec("execution", "EXECUTION", _execution, "right", drop=2),
+        ColumnSpec("try", "TRIES", _tries, "right", drop=3),
+        ColumnSpec("good", "GOOD h", _good, "right", drop=6),
+        ColumnSpec("lost", "LOST h", _lost, "right", drop=5),
+        ColumnSpec("job", "JOB", _job, "right", drop=9),
+        ColumnSpec("jobs", "JOBS", _jobs, "right", drop=10),
+        ColumnSpec("submitted", "SUBMITTED", _submitted, drop=11),
     ]
 
 
@@ -108,9 +101,9 @@ def name_in(run: str, node: str) -> str:
     return node.removeprefix(f"{run}-") or node
 
 
-def _epoch(row: EpochRow, cells: int | None, run: str, ascii: bool) -> Line:
+def _epoch(row: EpochRow, cells: int | None, run: str) -> Line:
     if not is_epoch(row):
-        return line(plain(name_in(run, row.node), 40, ascii))
+        return line(plain(name_in(run, row.node), 40))
     return line((str(row.epoch), _epoch_style(row)))
 
 
@@ -124,41 +117,34 @@ def _epoch_style(row: EpochRow) -> TextStyle:
 
 
 def _state(
-    row: EpochRow,
-    cells: int | None,
-    run: RunRow,
-    ascii: bool,
-    streams: Mapping[JobId, Streamed],
+    row: EpochRow, cells: int | None, run: RunRow, streams: Mapping[JobId, Streamed]
 ) -> Line:
     if is_waiting_at(run, row):
-        return symbol_span(PAUSED, ascii)
+        return symbol_span(PAUSED)
     symbol = STATES[row.state]
     if row.inferred:
-        return line((symbol.mark(ascii), style_of(symbol)), (" inferred", DIM))
+        return line((symbol.glyph, style_of(symbol)), (" inferred", DIM))
     if row.overruled and not is_epoch(row):
-        return evaluation_sign(row, ascii)
+        return evaluation_sign(row)
     if row.overruled:
-        return symbol_span(symbol, ascii) + line((", job failed", NOTE))
+        return symbol_span(symbol) + line((", job failed", NOTE))
     streamed = streams.get(row.jobs[-1]) if row.jobs else None
-    return symbol_span(symbol, ascii) + percent_of(row.state, streamed)
+    return symbol_span(symbol) + percent_of(row.state, streamed)
 
 
-def evaluation_sign(row: EpochRow, ascii: bool) -> Line:
+def evaluation_sign(row: EpochRow) -> Line:
     """Mark and word of an evaluation; with an overruled failure, its node succeeded."""
     if row.overruled:
-        return line((f"{STATES[State.FAILED].mark(ascii)} job failed", NOTE))
+        return line((f"{STATES[State.FAILED].glyph} job failed", NOTE))
     symbol = STATES[row.state]
     word = "done" if row.state is State.COMPLETED else symbol.word
-    return line((f"{symbol.mark(ascii)} {word}", style_of(symbol)))
+    return line((f"{symbol.glyph} {word}", style_of(symbol)))
 
 
-def _evaluation(
-    row: EpochRow, cells: int | None, ascii: bool, result: EvaluationResult | None
-) -> Line:
+def _evaluation(row: EpochRow, cells: int | None, result: EvaluationResult | None) -> Line:
     """The evaluations of an epoch: state or result of a single one, else marks."""
     contents = [
-        evaluation_sign(evaluation, ascii)
-        + _value(result.of(evaluation, row) if result else None, ascii)
+        evaluation_sign(evaluation) + _value(result.of(evaluation, row) if result else None)
         for evaluation in row.evaluations
     ]
     if len(contents) == 1 and result and len(contents[0]) > 1:
@@ -168,105 +154,105 @@ def _evaluation(
     return tuple((content[0][0][:1], content[0][1]) for content in contents)
 
 
-def _value(value: float | None, ascii: bool) -> Line:
-    return () if value is None else line((f" {formatting.metric(value, ascii)}", TextStyle()))
+def _value(value: float | None) -> Line:
+    return () if value is None else line((f" {formatting.metric(value)}", TextStyle()))
 
 
-def _unknown(row: EpochRow, ascii: bool) -> Line:
+def _unknown(row: EpochRow) -> Line:
     """Blank for an epoch that has not begun, else the sign for unknown."""
     blank = row.state is State.WAITING or not row.jobs
-    return line(("" if blank else formatting.unknown(ascii), DIM))
+    return line(("" if blank else formatting.UNKNOWN, DIM))
 
 
-def _site(row: EpochRow, cells: int | None, run: RunRow, ascii: bool) -> Line:
+def _site(row: EpochRow, cells: int | None, run: RunRow) -> Line:
     target = target_of(run, row)
     if row.site is None and (target is None or row.state is State.SKIPPED):
-        return _unknown(row, ascii)
-    return place(row.site, target, row.off_target, cells, ascii, row.state)
+        return _unknown(row)
+    return place(row.site, target, row.off_target, cells, row.state)
 
 
-def _gpu(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+def _gpu(row: EpochRow, cells: int | None) -> Line:
     if row.gpu is None and row.gpus is None:
-        return _unknown(row, ascii)
-    return line(formatting.gpus(row.gpu, row.gpus, ascii))
+        return _unknown(row)
+    return line(formatting.gpus(row.gpu, row.gpus))
 
 
-def _time(row: EpochRow, seconds: float | None, ascii: bool) -> Line:
-    return _unknown(row, ascii) if seconds is None else line(formatting.duration(seconds, ascii))
+def _time(row: EpochRow, seconds: float | None) -> Line:
+    return _unknown(row) if seconds is None else line(formatting.duration(seconds))
 
 
-def _queued(row: EpochRow, cells: int | None, ascii: bool) -> Line:
-    return _time(row, row.queue_wait, ascii)
+def _queued(row: EpochRow, cells: int | None) -> Line:
+    return _time(row, row.queue_wait)
 
 
-def _transfer(row: EpochRow, cells: int | None, ascii: bool) -> Line:
-    return _time(row, row.transfer, ascii)
+def _transfer(row: EpochRow, cells: int | None) -> Line:
+    return _time(row, row.transfer)
 
 
-def _execution(row: EpochRow, cells: int | None, ascii: bool) -> Line:
-    mark = line((HIDDEN.mark(ascii), style_of(HIDDEN)), " ") if is_hidden(row) else ()
-    return mark + _time(row, row.execution, ascii)
+def _execution(row: EpochRow, cells: int | None) -> Line:
+    mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if is_hidden(row) else ()
+    return mark + _time(row, row.execution)
 
 
-def _tries(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+def _tries(row: EpochRow, cells: int | None) -> Line:
     if not row.attempts:
-        return _unknown(row, ascii)
+        return _unknown(row)
     return line((str(row.attempts), NOTE if row.attempts > 2 else TextStyle()))
 
 
-def _hours(row: EpochRow, hours: float, style: TextStyle, ascii: bool) -> Line:
+def _hours(row: EpochRow, hours: float, style: TextStyle) -> Line:
     if not row.jobs:
         return ()
-    return line((formatting.hours(hours, ascii), style if hours > 0 else DIM))
+    return line((formatting.hours(hours), style if hours > 0 else DIM))
 
 
-def _good(row: EpochRow, cells: int | None, ascii: bool) -> Line:
-    return _hours(row, row.gpu_hours.good, TextStyle(), ascii)
+def _good(row: EpochRow, cells: int | None) -> Line:
+    return _hours(row, row.gpu_hours.good, TextStyle())
 
 
-def _lost(row: EpochRow, cells: int | None, ascii: bool) -> Line:
-    return _hours(row, row.gpu_hours.bad, BAD, ascii)
+def _lost(row: EpochRow, cells: int | None) -> Line:
+    return _hours(row, row.gpu_hours.bad, BAD)
 
 
-def _job(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+def _job(row: EpochRow, cells: int | None) -> Line:
     if not row.jobs:
         return ()
-    return line((formatting.job_id(*row.jobs[-1], ascii=ascii), DIM))
+    return line((formatting.job_id(*row.jobs[-1]), DIM))
 
 
-def _jobs(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+def _jobs(row: EpochRow, cells: int | None) -> Line:
     return line((str(len(row.jobs)) if row.jobs else "", DIM))
 
 
-def _submitted(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+def _submitted(row: EpochRow, cells: int | None) -> Line:
     if row.submitted is None:
         return ()
-    return line((formatting.moment(row.submitted, ascii), DIM))
+    return line((formatting.moment(row.submitted), DIM))
 
 
-def below(row: EpochRow, cells: int, ascii: bool, run: RunRow | None = None) -> Line:
+def below(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:
     """The second line of an epoch, ``cells`` wide.
 
     Why it is held, that another try did most of the training (marked if it took over twice as
     long), or since when the gate of its ``run`` has paused it.
     """
     if run is not None and run.gate is not None and is_waiting_at(run, row):
-        return crop(line((waits_since(run.gate, ascii), style_of(PAUSED))), cells, ascii)
+        return crop(line((waits_since(run.gate), style_of(PAUSED))), cells)
     if row.state is State.HELD and row.hold_reason:
-        return line((both_ends(because(row.hold_reason, ascii), cells, ascii), BAD))
+        return line((both_ends(because(row.hold_reason), cells), BAD))
     if is_hidden(row):
         elsewhere = row.trained_on is not None and row.trained_on != row.site
-        where = f" at {plain(row.trained_on or '', 40, ascii)}" if elsewhere else ""
-        longest = formatting.duration(row.longest_seconds, ascii)
-        duration = formatting.duration(row.success_seconds, ascii)
-        text = f"{HIDDEN.mark(ascii)} done in {duration}; another try took {longest}{where}"
+        where = f" at {plain(row.trained_on or '', 40)}" if elsewhere else ""
+        longest = formatting.duration(row.longest_seconds)
+        duration = formatting.duration(row.success_seconds)
+        text = f"{HIDDEN.glyph} done in {duration}; another try took {longest}{where}"
         return line((text, style_of(HIDDEN)), (" and may have trained it", DIM))
     if row.trained_on is not None:
         elsewhere = row.trained_on != row.site
-        where = f", on {plain(row.trained_on, 40, ascii)}" if elsewhere else ""
+        where = f", on {plain(row.trained_on, 40)}" if elsewhere else ""
         return line(("an earlier try trained longest", DIM), (where, NOTE))
     troubled = _in_trouble(row)
-    return _trouble_line(troubled, cells, ascii) if troubled is not None else ()
+    return _trouble_line(troubled, cells) if troubled is not None else ()
 
 
 def has_below(row: EpochRow, run: RunRow | None = None) -> bool:
@@ -296,18 +282,18 @@ def evaluation_to_open(row: EpochRow) -> EpochRow | None:
     )
 
 
-def _trouble_line(row: EpochRow, cells: int, ascii: bool) -> Line:
+def _trouble_line(row: EpochRow, cells: int) -> Line:
     """Why an evaluation is in trouble, and whether its node failed."""
-    name = plain(row.node, 40, ascii)
+    name = plain(row.node, 40)
     if row.state is State.HELD:
-        reason = because(row.hold_reason, ascii) if row.hold_reason else "the log gives no reason"
-        return line((both_ends(f"{name} is held: {reason}", cells, ascii), BAD))
+        reason = because(row.hold_reason) if row.hold_reason else "the log gives no reason"
+        return line((both_ends(f"{name} is held: {reason}", cells), BAD))
     ending = ended_with(row) if row.job_state in FAILED_JOB else "its job ended well"
     if row.overruled:
         content = line((f"{name}: {ending}", NOTE), ("; its POST script let it pass", DIM))
     else:
         content = line((f"{name} failed: {ending}", BAD))
-    return crop(content, cells, ascii)
+    return crop(content, cells)
 
 
 CHART_LINES: Final = 5
@@ -325,16 +311,16 @@ def _label(row: EpochRow) -> str:
     return "?" if row.epoch is None else str(row.epoch)
 
 
-def chart_title(rows: Sequence[EpochRow], ascii: bool) -> Line:
+def chart_title(rows: Sequence[EpochRow]) -> Line:
     """``execution time by epoch   median 3:12:00   longest 11:02:47 (epoch 7)``."""
     known = [(row.execution, row) for row in rows if row.execution is not None]
     done = [seconds for seconds, row in known if row.state is State.COMPLETED]
     title = line(("Execution time by epoch", DIM))
     if done:
-        median_text = formatting.duration(median(done), ascii)
+        median_text = formatting.duration(median(done))
         title += line(("   median ", DIM), median_text)
     if known:
         seconds, row = max(known, key=lambda pair: pair[0])
-        longest = formatting.duration(seconds, ascii)
+        longest = formatting.duration(seconds)
         title += line(("   longest ", DIM), (longest, MOVING), (f" (epoch {_label(row)})", DIM))
     return title

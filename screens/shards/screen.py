@@ -51,16 +51,16 @@ class ShardsScreen(ListScreen):
         if bag is None or all_bags is None:
             self._nothing(all_bags, update)
             return
-        room, ascii = self.app.size.width, self.ascii
+        room = self.app.size.width
         live = update is not None and update.status.live
         position = f"bag {all_bags.index(bag) + 1} of {len(all_bags)}" if len(all_bags) > 1 else ""
-        head = shards_table.head(bag, live, position, room - 2, ascii)
+        head = shards_table.head(bag, live, position, room - 2)
         self.query_one("#head", StaticLines).show(
             [*(line(" ") + header_line for header_line in head), ()]
         )
         shards = sorted(bag.shards, key=shards_table.urgency) if not self.order else bag.shards
         filtered = self.kept(shards, shards_table.filter_text)
-        specs = shards_table.specs(bag, ascii)
+        specs = shards_table.specs(bag)
         widths = fit_columns(specs, bag.shards, room)
         rows = [TableRow(shard.node, partial(cells, specs, widths, shard)) for shard in filtered]
         empty = [line("  ", "No shard has this in any column."), line("  ", ("esc clears", DIM))]

@@ -45,7 +45,6 @@ BAR_MEDIANS: Final = 3.0
 LOUD: Final = (State.HELD, *sorted(FAILED))
 
 STEPS: Final = "▁▂▃▄▅▆▇█"
-STEPS_ASCII: Final = "_.:-=+*#"
 BINS: Final = 24
 """Bins of the duration histogram, one cell each."""
 
@@ -53,10 +52,10 @@ BINS: Final = 24
 # --- header -------------------------------------------------------------------------------------
 
 
-def head(bag: Bag, live: bool, position: str, room: int, ascii: bool) -> list[Line]:
+def head(bag: Bag, live: bool, position: str, room: int) -> list[Line]:
     """Render progress and remaining time, a bar, throughput and cost."""
-    answer = shard_text.answer(bag, live, ascii)
-    dot = line((" - " if ascii else " · ", DIM))
+    answer = shard_text.answer(bag, live)
+    dot = line((" · ", DIM))
     title = line(("Shards", BOLD), "   ")
     done = line((answer.done, GOOD if bag.over else BOLD))
     style = BOLD if bag.span is not None else NOTE if bag.why_not else GOOD
@@ -75,76 +74,76 @@ def head(bag: Bag, live: bool, position: str, room: int, ascii: bool) -> list[Li
     )
     name = joined(
         (
-            line((shard_text.name(bag, ascii), BOLD)),
+            line((shard_text.name(bag), BOLD)),
             line((position, NOTE)),
-            line((plain(bag.in_dag, 40, ascii), DIM)),
+            line((plain(bag.in_dag, 40), DIM)),
         ),
         line("   "),
     )
-    first_line = title + crop(first, room - width(title), ascii)
+    first_line = title + crop(first, room - width(title))
     lines = [first_line]
     if width(first_line) + width(name) + 3 <= room:
-        lines = [spread(first_line, name, room, ascii)]
+        lines = [spread(first_line, name, room)]
         name = ()
-    counts = joined((_count(bag, state, ascii) for state in bag.states), line("  "))
+    counts = joined((_count(bag, state) for state in bag.states), line("  "))
     if name and width(counts) + width(name) + 3 <= room:
-        counts, name = spread(counts, name, room, ascii), ()
-    lines += [_bar(bag, room, ascii), crop(counts, room, ascii)]
-    return [*lines, *(crop(text, room, ascii) for text in _figures(bag, room, ascii))]
+        counts, name = spread(counts, name, room), ()
+    lines += [_bar(bag, room), crop(counts, room)]
+    return [*lines, *(crop(text, room) for text in _figures(bag, room))]
 
 
-def _count(bag: Bag, state: State, ascii: bool) -> Line:
+def _count(bag: Bag, state: State) -> Line:
     sign = STATES[state]
-    text = f"{sign.mark(ascii)} {formatting.number(bag.states[state], ascii)} {sign.word}"
+    text = f"{sign.glyph} {formatting.number(bag.states[state])} {sign.word}"
     return line((text, style_of(sign)))
 
 
-_PARTS: Final[tuple[tuple[tuple[State, ...], str, str, TextStyle], ...]] = (
-    ((State.COMPLETED, State.SKIPPED), "█", "#", GOOD),
-    (tuple(sorted(RUNNING)), "▓", "R", MOVING),
-    (LOUD, "■", "H", ALARM),
+_PARTS: Final[tuple[tuple[tuple[State, ...], str, TextStyle], ...]] = (
+    ((State.COMPLETED, State.SKIPPED), "█", GOOD),
+    (tuple(sorted(RUNNING)), "▓", MOVING),
+    (LOUD, "■", ALARM),
 )
 
 
-def _bar(bag: Bag, room: int, ascii: bool) -> Line:
+def _bar(bag: Bag, room: int) -> Line:
     """Render the shares done, running and stuck; each has at least one cell."""
     bar: Line = ()
-    for states, glyph, letter, style in _PARTS:
+    for states, glyph, style in _PARTS:
         count = bag.counted(*states)
         cell_count = max(1, count * room // bag.total) if count else 0
         cell_count = min(cell_count, room - width(bar))
-        bar += line(((letter if ascii else glyph) * cell_count, style))
+        bar += line((glyph * cell_count, style))
     if not bag.over and width(bar) == room and len(bar) == 1:
         # Only a finished bag has a full bar.
         bar = line((bar[0][0][:-1], bar[0][1]))
-    return bar + line((("." if ascii else "░") * (room - width(bar)), DIM))
+    return bar + line(("░" * (room - width(bar)), DIM))
 
 
-def _figures(bag: Bag, room: int, ascii: bool) -> list[Line]:
+def _figures(bag: Bag, room: int) -> list[Line]:
     gap = line("   ")
-    rates = [line((shard_text.rate(bag.overall, ascii), PLAIN))] if bag.done else []
+    rates = [line((shard_text.rate(bag.overall), PLAIN))] if bag.done else []
     if bag.lately is not None and bag.done:
-        recent = f"{shard_text.rate(bag.lately, ascii)} in {shard_text.window(bag.lately, ascii)}"
+        recent = f"{shard_text.rate(bag.lately)} in {shard_text.window(bag.lately)}"
         rates += [line((recent, BOLD)), line((f"{bag.machines:.1f} at a time", DIM))]
     if bag.span is not None:
         rates.append(line((f"how sure: {estimate_text.sureness(bag.span)}", DIM)))
     parts, total = formatting.hours_added(
-        (bag.gpu_hours.good, bag.gpu_hours.bad, bag.gpu_hours.in_flight), ascii
+        (bag.gpu_hours.good, bag.gpu_hours.bad, bag.gpu_hours.in_flight)
     )
     hours = line(f"GPU-hours {total} = {parts[0]} good + {parts[1]} lost + {parts[2]} in flight")
     times = line(("no shard has ended yet: nothing to go by", DIM))
     if bag.times is not None:
-        text = f"each {shard_text.times(bag.times, ascii)}"
+        text = f"each {shard_text.times(bag.times)}"
         times = line(text)
-        distribution = histogram(bag, ascii)
+        distribution = histogram(bag)
         if width(times) + width(distribution) + 3 <= room:
             times += line("   ") + distribution
     if width(joined(rates, gap)) + width(hours) + 3 <= room:
-        return [spread(joined(rates, gap), hours, room, ascii), times]
+        return [spread(joined(rates, gap), hours, room), times]
     return [joined(rates, gap), times, hours]
 
 
-def histogram(bag: Bag, ascii: bool) -> Line:
+def histogram(bag: Bag) -> Line:
     """Render the histogram of durations, from shortest to longest."""
     seconds = [s.seconds for s in bag.shards if s.state is State.COMPLETED and s.seconds]
     if len(seconds) < 2 or bag.times is None or bag.times.most <= bag.times.least:
@@ -153,13 +152,12 @@ def histogram(bag: Bag, ascii: bool) -> Line:
     bins = [0] * BINS
     for duration in seconds:
         bins[max(0, min(BINS - 1, int((duration - shortest) / (longest - shortest) * BINS)))] += 1
-    steps = STEPS_ASCII if ascii else STEPS
     largest = max(bins)
-    bars = "".join(" " if not n else steps[max(0, -(-n * len(steps) // largest) - 1)] for n in bins)
+    bars = "".join(" " if not n else STEPS[max(0, -(-n * len(STEPS) // largest) - 1)] for n in bins)
     return line(
-        (f"{estimate_text.about(shortest, ascii)} ", DIM),
+        (f"{estimate_text.about(shortest)} ", DIM),
         (bars, MOVING),
-        (f" {estimate_text.about(longest, ascii)}", DIM),
+        (f" {estimate_text.about(longest)}", DIM),
     )
 
 
@@ -197,67 +195,65 @@ def filter_text(shard: Shard) -> str:
     return "\n".join(parts).lower()
 
 
-def specs(bag: Bag, ascii: bool) -> Sequence[ColumnSpec[Shard]]:
+def specs(bag: Bag) -> Sequence[ColumnSpec[Shard]]:
     """Return the columns of the list."""
     longest = max((shard.seconds or 0.0 for shard in bag.shards), default=0.0)
     if bag.times is not None and bag.times.median > 0:
         longest = min(longest, BAR_MEDIANS * bag.times.median)
     return [
-        ColumnSpec("shard", "SHARD", lambda s, _: line(plain(s.node, 40, ascii)), least=6, soft=10),
-        ColumnSpec("state", "STATE", partial(_state, ascii=ascii), least=10),
-        ColumnSpec("time", "TIME", partial(_time, ascii=ascii), "right", least=7),
+        ColumnSpec("shard", "SHARD", lambda s, _: line(plain(s.node, 40)), least=6, soft=10),
+        ColumnSpec("state", "STATE", _state, least=10),
+        ColumnSpec("time", "TIME", _time, "right", least=7),
         ColumnSpec(
             "bar",
-            f"{'|' if ascii else '│'} median",
-            partial(_time_bar, bag=bag, longest=longest, ascii=ascii),
+            "│ median",
+            partial(_time_bar, bag=bag, longest=longest),
             drop=2,
             least=BAR_LEAST,
             grow=BAR_MOST,
         ),
-        ColumnSpec("site", "SITE", partial(_site, ascii=ascii), least=8, soft=12, most=40),
-        ColumnSpec("job", "JOB", partial(_job, ascii=ascii), drop=1),
+        ColumnSpec("site", "SITE", _site, least=8, soft=12, most=40),
+        ColumnSpec("job", "JOB", _job, drop=1),
         ColumnSpec("tries", "TRIES", lambda s, _: line((str(s.attempts), DIM)), "right", drop=3),
     ]
 
 
-def _state(shard: Shard, max_width: int | None, ascii: bool) -> Line:
+def _state(shard: Shard, max_width: int | None) -> Line:
     sign = STATES[shard.state]
     if shard.straggles:
-        return line((f"{sign.mark(ascii)} straggles", NOTE))
-    return line((sign.text(ascii), style_of(sign)))
+        return line((f"{sign.glyph} straggles", NOTE))
+    return line((sign.text(), style_of(sign)))
 
 
-def _time(shard: Shard, max_width: int | None, ascii: bool) -> Line:
+def _time(shard: Shard, max_width: int | None) -> Line:
     if shard.seconds is None:
-        return line((formatting.unknown(ascii), DIM))
-    return line((formatting.duration(shard.seconds, ascii), NOTE if shard.straggles else PLAIN))
+        return line((formatting.UNKNOWN, DIM))
+    return line((formatting.duration(shard.seconds), NOTE if shard.straggles else PLAIN))
 
 
-def _time_bar(shard: Shard, max_width: int | None, bag: Bag, longest: float, ascii: bool) -> Line:
+def _time_bar(shard: Shard, max_width: int | None, bag: Bag, longest: float) -> Line:
     """Render a shard's duration as a bar with the median marked; arrow: beyond it."""
     if shard.seconds is None or longest <= 0:
         return ()
     room = max_width or BAR_LEAST
     filled = max(1, min(room, round(shard.seconds / longest * room)))
     style = NOTE if shard.straggles else style_of(STATES[shard.state])
-    bar = ("=" if ascii else "━") * filled + " " * (room - filled)
+    bar = "━" * filled + " " * (room - filled)
     if shard.seconds > longest:
-        bar = bar[:-1] + (">" if ascii else "►")
+        bar = bar[:-1] + "►"
     if bag.times is None:
         return line((bar, style))
     median_cell = min(room - 1, int(bag.times.median / longest * room))
-    return line(
-        (bar[:median_cell], style), ("|" if ascii else "│", DIM), (bar[median_cell + 1 :], style)
-    )
+    return line((bar[:median_cell], style), ("│", DIM), (bar[median_cell + 1 :], style))
 
 
-def _site(shard: Shard, max_width: int | None, ascii: bool) -> Line:
+def _site(shard: Shard, max_width: int | None) -> Line:
     if shard.site is None:
-        return line((formatting.unknown(ascii), DIM))
-    return line(plain(shard.site, 40, ascii))
+        return line((formatting.UNKNOWN, DIM))
+    return line(plain(shard.site, 40))
 
 
-def _job(shard: Shard, max_width: int | None, ascii: bool) -> Line:
+def _job(shard: Shard, max_width: int | None) -> Line:
     if shard.job is None:
-        return line((formatting.unknown(ascii), DIM))
-    return line((formatting.job_id(*shard.job, ascii), DIM))
+        return line((formatting.UNKNOWN, DIM))
+    return line((formatting.job_id(*shard.job), DIM))

@@ -106,12 +106,12 @@ class ExecutionsScreen(ListScreen):
 
     def show(self, update: Snapshot | None) -> None:
         usage = self.monitor.study.of(sites)
-        ascii, room = self.ascii, self.app.size.width
+        room = self.app.size.width
         executions = [] if usage is None else rows_of(usage, self.choice)
         rows = [row for row in executions if self._is_shown(row)]
         filtered = self.kept(rows, filter_text)
         self.query_one("#head", StaticLines).show(self._head(usage, executions, rows))
-        specs = column_specs(self.choice, executions, self._model_names(usage), ascii)
+        specs = column_specs(self.choice, executions, self._model_names(usage))
         widths = fit_columns(specs, executions, room)
         table_rows = [TableRow(row.key, partial(cells, specs, widths, row)) for row in filtered]
         self.table.show(columns(specs, widths), table_rows, self._empty(usage, executions))
@@ -127,17 +127,15 @@ class ExecutionsScreen(ListScreen):
     def _head(
         self, usage: Usage | None, executions: Sequence[ExecutionRow], rows: Sequence[ExecutionRow]
     ) -> list[Line]:
-        ascii, room = self.ascii, self.app.size.width - 2
+        room = self.app.size.width - 2
         totals: UsageTotals = tally(row.entry for row in executions)
-        number = formatting.number(totals.executions, ascii)
+        number = formatting.number(totals.executions)
         subject = line(f"{number} ", self._selection_text(usage, room - 14 - len(number)))
-        ended = (
-            line((f": {_outcome_counts(totals, ascii)}", DIM)) if self.choice.cause is None else ()
-        )
+        ended = line((f": {_outcome_counts(totals)}", DIM)) if self.choice.cause is None else ()
         title = line(("Executions", BOLD), "   ")
         title += first_that_fits((subject + ended, subject), room - 13) if usage is not None else ()
-        epochs = line((f"{formatting.number(totals.completed, ascii)} completed an epoch", DIM))
-        sums = legend(totals, ascii)
+        epochs = line((f"{formatting.number(totals.completed)} completed an epoch", DIM))
+        sums = legend(totals)
         narrow = first_that_fits(
             (
                 joined((sums, epochs), line("   ")),
@@ -149,25 +147,25 @@ class ExecutionsScreen(ListScreen):
 
     def _model_names(self, usage: Usage | None) -> dict[str | None, str]:
         places = () if usage is None else usage.gpus
-        return models((place.name for place in places), self.ascii)
+        return models(place.name for place in places)
 
     def _selection_text(self, usage: Usage | None, room: int) -> str:
-        usage_filter, ascii = self.choice, self.ascii
+        usage_filter = self.choice
         parts = []
         if usage_filter.gpu is not None:
             number = usage_filter.gpus[0] if usage_filter.gpus is not None else None
             name = usage_filter.gpu[0]
-            model = plain(name, NAME_LIMIT, ascii) if name else "GPU unknown"
-            parts.append(f"{model} {'x' if ascii else '×'}{number}" if number else model)
+            model = plain(name, NAME_LIMIT) if name else "GPU unknown"
+            parts.append(f"{model} ×{number}" if number else model)
         if usage_filter.site is not None:
-            parts.append(f"at {named(usage_filter.site[0], NAME_LIMIT, ascii)}")
+            parts.append(f"at {named(usage_filter.site[0], NAME_LIMIT)}")
         if usage_filter.cause is not None:
             causes = () if usage is None else usage.causes
             cause = next((item for item in causes if item.key == usage_filter.cause), None)
             text = usage_filter.cause if cause is None else cause.text
             code = f"{usage_filter.cause} " if cause is not None and cause.code is not None else ""
-            parts.append(f"lost to {plain(code + text, room, ascii)}")
-        return formatting.clip(" ".join(parts), room, ascii)
+            parts.append(f"lost to {plain(code + text, room)}")
+        return formatting.clip(" ".join(parts), room)
 
     def _empty(self, usage: Usage | None, executions: Sequence[ExecutionRow]) -> list[Line]:
         if usage is None:
@@ -185,16 +183,16 @@ class ExecutionsScreen(ListScreen):
         return [line("  ", "Nothing ran here."), line("  ", ("esc goes back", DIM))]
 
     def _reason_lines(self, row: ExecutionRow | None) -> list[Line]:
-        room, ascii = self.app.size.width - 2, self.ascii
+        room = self.app.size.width - 2
         lines: list[Line] = []
         if row is not None and row.hidden is not None:
-            lines = wrapped(_longest_note(row.hidden, ascii), room, style_of(HIDDEN), 1)
+            lines = wrapped(_longest_note(row.hidden), room, style_of(HIDDEN), 1)
         elif row is not None and row.entry.kind == "bad":
-            reason = plain(row.entry.reason or row.entry.cause or "", REASON_LIMIT, ascii)
+            reason = plain(row.entry.reason or row.entry.cause or "", REASON_LIMIT)
             if row.entry.uncertain:
                 reason = f"its end was not logged, so it took at most as long as this: {reason}"
             lines = wrapped(reason, room, DIM, 1)
-        lines = bounded(lines, REASON_LINES, room, 1, ascii)
+        lines = bounded(lines, REASON_LINES, room, 1)
         return [*lines, *[()] * (REASON_LINES - len(lines))]
 
     def action_kind(self) -> None:
@@ -224,7 +222,7 @@ class ExecutionsScreen(ListScreen):
             self.monitor.open_run_of(view.row)
 
 
-def _outcome_counts(totals: UsageTotals, ascii: bool) -> str:
+def _outcome_counts(totals: UsageTotals) -> str:
     """Count by outcome: ``153 good, 53 lost, 2 in flight``; zeros are omitted."""
     in_flight = totals.executions - totals.good_executions - totals.bad_executions
     counts = (
@@ -232,17 +230,15 @@ def _outcome_counts(totals: UsageTotals, ascii: bool) -> str:
         (totals.bad_executions, "lost"),
         (in_flight, "in flight"),
     )
-    return (
-        ", ".join(f"{formatting.number(n, ascii)} {label}" for n, label in counts if n) or "nothing"
-    )
+    return ", ".join(f"{formatting.number(n)} {label}" for n, label in counts if n) or "nothing"
 
 
-def _longest_note(epoch: EpochEntry, ascii: bool) -> str:
-    site = named(epoch.longest_site, NAME_LIMIT, ascii)
-    took = formatting.duration(epoch.seconds, ascii)
-    longest = formatting.duration(epoch.longest_seconds, ascii)
+def _longest_note(epoch: EpochEntry) -> str:
+    site = named(epoch.longest_site, NAME_LIMIT)
+    took = formatting.duration(epoch.seconds)
+    longest = formatting.duration(epoch.longest_seconds)
     return (
-        f"{HIDDEN.mark(ascii)} this one of {took} completed the epoch, but its longest one, of "
+        f"{HIDDEN.glyph} this one of {took} completed the epoch, but its longest one, of "
         f"{longest} at {site}, may have trained it: its hours are booked there"
     )
 
@@ -257,10 +253,7 @@ def filter_text(row: ExecutionRow) -> str:
 
 
 def column_specs(
-    usage_filter: UsageFilter,
-    rows: Sequence[ExecutionRow],
-    model_names: Mapping[str | None, str],
-    ascii: bool,
+    usage_filter: UsageFilter, rows: Sequence[ExecutionRow], model_names: Mapping[str | None, str]
 ) -> list[ColumnSpec[ExecutionRow]]:
     """Return the columns.
 
@@ -272,7 +265,7 @@ def column_specs(
     time_format = "%m-%d %H:%M" if common_year else "%Y-%m-%d %H:%M"
 
     def text(value: str | None) -> Line:
-        return line(plain(value, NAME_LIMIT, ascii) if value else (formatting.unknown(ascii), DIM))
+        return line(plain(value, NAME_LIMIT) if value else (formatting.UNKNOWN, DIM))
 
     def epoch(row: ExecutionRow, max_width: int | None) -> Line:
         entry = row.entry
@@ -281,11 +274,11 @@ def column_specs(
         return line(str(entry.epoch), ("" if entry.training else " side", DIM))
 
     def outcome(row: ExecutionRow, max_width: int | None) -> Line:
-        sign = symbol_span(OUTCOMES[row.entry.outcome], ascii)
+        sign = symbol_span(OUTCOMES[row.entry.outcome])
         if row.entry.uncertain:
             sign += line((" ?", NOTE))
         if row.hidden is not None:
-            sign += line((f" {HIDDEN.mark(ascii)}", style_of(HIDDEN)))
+            sign += line((f" {HIDDEN.glyph}", style_of(HIDDEN)))
         return sign
 
     def cause(row: ExecutionRow, max_width: int | None) -> Line:
@@ -293,17 +286,17 @@ def column_specs(
         if entry.cause is None:
             return ()
         code = f"{entry.code}/{entry.subcode or 0} " if entry.code else ""
-        return line((plain(code + entry.cause, 400, ascii), DIM))
+        return line((plain(code + entry.cause, 400), DIM))
 
     def hours(row: ExecutionRow, max_width: int | None) -> Line:
         gpu_seconds = row.entry.gpu_seconds
         if gpu_seconds is None:
-            return line((formatting.unknown(ascii), DIM))
+            return line((formatting.UNKNOWN, DIM))
         style = BAD if row.entry.kind == "bad" else TextStyle()
-        return line((formatting.hours(gpu_seconds / HOUR, ascii), style))
+        return line((formatting.hours(gpu_seconds / HOUR), style))
 
     def where(row: ExecutionRow, max_width: int | None) -> Line:
-        return line((named(row.entry.site, NAME_LIMIT, ascii), TextStyle()))
+        return line((named(row.entry.site, NAME_LIMIT), TextStyle()))
 
     return [
         ColumnSpec(
@@ -320,7 +313,7 @@ def column_specs(
         ColumnSpec(
             "seconds",
             "TIME",
-            lambda row, _: line(formatting.duration(row.entry.seconds, ascii)),
+            lambda row, _: line(formatting.duration(row.entry.seconds)),
             "right",
         ),
         ColumnSpec("hours", "GPU-h", hours, "right"),
@@ -331,14 +324,14 @@ def column_specs(
         ColumnSpec(
             "gpu",
             "GPU",
-            lambda row, _: line(machine(model_names, row.entry.gpu, row.entry.gpus, ascii)),
+            lambda row, _: line(machine(model_names, row.entry.gpu, row.entry.gpus)),
             drop=5,
             most=24,
         ),
         ColumnSpec(
             "job",
             "JOB",
-            lambda row, _: line((formatting.job_id(*row.entry.job, ascii=ascii), DIM)),
+            lambda row, _: line((formatting.job_id(*row.entry.job), DIM)),
             "right",
             drop=7,
         ),

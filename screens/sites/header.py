@@ -24,38 +24,36 @@ from screens.widgets.spans import (
 )
 
 
-def answer(usage: Usage, room: int, ascii: bool) -> Line:
+def answer(usage: Usage, room: int) -> Line:
     """Render the headline: wasted hours, and the best site, within ``room`` cells."""
-    losses = _waste(usage, ascii)
+    losses = _waste(usage)
     if not losses:
-        return _worth(usage, room, ascii)
-    worth = _worth(usage, room - width(losses[0]) - 2, ascii) if usage.ranked else ()
+        return _worth(usage, room)
+    worth = _worth(usage, room - width(losses[0]) - 2) if usage.ranked else ()
     combined = losses[0] + line(("; ", DIM)) + worth if worth else losses[0]
     return first_that_fits((combined, *losses), room)
 
 
-def _waste(usage: Usage, ascii: bool) -> tuple[Line, ...]:
+def _waste(usage: Usage) -> tuple[Line, ...]:
     """Render the wasteful sites, the longest wording first."""
     wasteful_sites = wasteful(usage)
     if not wasteful_sites:
         return ()
-    name = named(wasteful_sites[0].name, NAME_LIMIT, ascii)
+    name = named(wasteful_sites[0].name, NAME_LIMIT)
     more = f" and {len(wasteful_sites) - 1} more" if len(wasteful_sites) > 1 else ""
     hours = usage.measure.hours
     lost, total = sum(site.sum.bad for site in wasteful_sites), usage.total.sum
-    lost_hours = formatting.hours(lost / HOUR, ascii)
-    share = formatting.share(lost, total.good + total.bad, ascii)
+    lost_hours = formatting.hours(lost / HOUR)
+    share = formatting.share(lost, total.good + total.bad)
     epochs = sum(site.sum.completed for site in wasteful_sites)
-    completed = (
-        f"completed {formatting.count(epochs, 'epoch', ascii=ascii) if epochs else 'no epoch'}"
-    )
+    completed = f"completed {formatting.count(epochs, 'epoch') if epochs else 'no epoch'}"
     return (
         line((name, BAD), more, f" lost {lost_hours} {hours} ({share}), {completed}"),
         line((name, BAD), more, f" lost {lost_hours} {hours} ({share})"),
     )
 
 
-def _worth(usage: Usage, room: int, ascii: bool) -> Line:
+def _worth(usage: Usage, room: int) -> Line:
     """Render where a GPU-hour is worth most, within ``room`` cells."""
     ranked = usage.ranked
     if not usage.executions:
@@ -63,14 +61,12 @@ def _worth(usage: Usage, room: int, ascii: bool) -> Line:
     if not ranked:
         return line((f"no site has completed {WORTH_LEAST} epochs yet: too few to compare", DIM))
     best, worst = ranked[0], ranked[-1]
-    name, worst_name = (named(site.name, NAME_LIMIT, ascii) for site in (best, worst))
-    cost, worst_hours = (
-        formatting.hours((site.cost or 0.0) / HOUR, ascii) for site in (best, worst)
-    )
+    name, worst_name = (named(site.name, NAME_LIMIT) for site in (best, worst))
+    cost, worst_hours = (formatting.hours((site.cost or 0.0) / HOUR) for site in (best, worst))
     if cost == worst_hours and len(ranked) > 1:
         return line("an epoch costs ", (cost, BOLD), f" {usage.measure.hours} at every site")
     if len(ranked) == 1:
-        lost = formatting.hours((best.sum.lost_per_epoch or 0.0) / HOUR, ascii)
+        lost = formatting.hours((best.sum.lost_per_epoch or 0.0) / HOUR)
         per_epoch = line(
             "an epoch costs ", (cost, BOLD), f" {usage.measure.hours} at ", (name, GOOD)
         )
@@ -78,7 +74,7 @@ def _worth(usage: Usage, room: int, ascii: bool) -> Line:
             (per_epoch + line((f", {lost} of them lost; no other site to compare", DIM)),
              per_epoch + line((f", {lost} of them lost", DIM)), per_epoch), room
         )  # fmt: skip
-    gpus = [_main_gpu(site, ascii) for site in (best, worst)]
+    gpus = [_main_gpu(site) for site in (best, worst)]
     intro = line(f"a {usage.measure.hours.removesuffix('s')} is worth most at ", (name, GOOD))
     short_intro = line("worth most at ", (name, GOOD))
     costs = line(": an epoch costs ", (cost, BOLD), " of them")
@@ -98,26 +94,26 @@ def _worth(usage: Usage, room: int, ascii: bool) -> Line:
     )
 
 
-def _main_gpu(site: SiteUsage, ascii: bool) -> Line:
+def _main_gpu(site: SiteUsage) -> Line:
     """Return the most frequent GPU of a site; GPU-hours differ between models."""
     if not site.machines or site.machines[0][0] is None:
         return ()
-    return line((f" ({formatting.gpu_short(site.machines[0][0], ascii)})", DIM))
+    return line((f" ({formatting.gpu_short(site.machines[0][0])})", DIM))
 
 
-def hidden_note(usage: Usage, room: int, ascii: bool) -> Line:
+def hidden_note(usage: Usage, room: int) -> Line:
     """Note that some epochs may have been trained at another site."""
     number = len(usage.hidden)
     if not number:
         return ()
-    sign = line((f"{HIDDEN.mark(ascii)} ", style_of(HIDDEN)))
-    share = f"{number} of {formatting.count(usage.total.sum.completed, 'epoch', ascii=ascii)}"
+    sign = line((f"{HIDDEN.glyph} ", style_of(HIDDEN)))
+    share = f"{number} of {formatting.count(usage.total.sum.completed, 'epoch')}"
     reason = "had an execution over twice as long as the successful one"
     return first_that_fits(
         (
             sign + line((f"{share} {reason}: they may have been trained there", DIM)),
             sign + line((f"{share} {reason}", DIM)),
-            sign + line((f"{formatting.count(number, 'epoch', ascii=ascii)} {reason}", DIM)),
+            sign + line((f"{formatting.count(number, 'epoch')} {reason}", DIM)),
         ),
         room,
     )

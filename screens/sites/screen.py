@@ -66,7 +66,7 @@ class SitesScreen(ListScreen):
 
     def show(self, update: Snapshot | None) -> None:
         usage = self.monitor.study.of(sites)
-        room, ascii = self.app.size.width, self.ascii
+        room = self.app.size.width
         self.query_one("#head", StaticLines).show(self._head(usage))
         if usage is None:
             self.table.show([], [], [line("  ", (self._awaited(update), DIM))])
@@ -77,7 +77,7 @@ class SitesScreen(ListScreen):
         view = VIEWS[self.view]
         rows = view.rows(usage)
         filtered = self.kept(rows, sites_table.filter_text)
-        specs = sites_table.specs(self.view, rows, ascii, usage.measure)
+        specs = sites_table.specs(self.view, rows, usage.measure)
         widths = fit_columns(specs, rows, room)
         table_rows = [
             TableRow(sites_table.key_of(row), partial(cells, specs, widths, row))
@@ -90,9 +90,7 @@ class SitesScreen(ListScreen):
         note = self.note(len(filtered), len(rows), noun=view.noun)
         selected = next((r for r in filtered if sites_table.key_of(r) == self.table.cursor), None)
         details = (
-            []
-            if selected is None
-            else sites_table.details(selected, usage, room - 1, self._lines, ascii)
+            [] if selected is None else sites_table.details(selected, usage, room - 1, self._lines)
         )
         self.query_one("#note", StaticLines).show([note, *self._told(details)])
 
@@ -109,29 +107,27 @@ class SitesScreen(ListScreen):
         return [*lines, *[()] * (self._lines - len(lines))]
 
     def _head(self, usage: Usage | None) -> list[Line]:
-        room, ascii = self.app.size.width - 2, self.ascii
+        room = self.app.size.width - 2
         title = line(" ", ("Sites", BOLD), "   ")
         if usage is None:
             return [title, ()]
         incomplete, measure = usage.nodes_unlogged > 0, usage.measure
-        legend = sites_table.legend(
-            usage.total.sum, ascii, incomplete and room < 100, incomplete, measure
-        )
+        legend = sites_table.legend(usage.total.sum, incomplete and room < 100, incomplete, measure)
         blank = [()] if self._roomy else []
-        hidden = sites_header.hidden_note(usage, room, ascii)
+        hidden = sites_header.hidden_note(usage, room)
         return [
-            title + sites_header.answer(usage, room - 8, ascii),
+            title + sites_header.answer(usage, room - 8),
             line(" ") + legend,
             *([line(" ") + hidden] if hidden else []),
             *blank,
-            line(" ") + sites_table.tabs(self.view, [len(v.rows(usage)) for v in VIEWS], ascii),
+            line(" ") + sites_table.tabs(self.view, [len(v.rows(usage)) for v in VIEWS]),
             *blank,
         ]
 
     def _awaited(self, update: Snapshot | None) -> str:
         if update is None or update.progress.fraction < 1:
             return "Sites appear as the logs are read."
-        return "Adding up all executions…" if not self.ascii else "Adding up all executions..."
+        return "Adding up all executions…"
 
     def _empty(self, rows: Sequence[Row]) -> list[Line]:
         if rows:

@@ -38,11 +38,11 @@ from screens.widgets.spans import (
     width,
 )
 
-HIDDEN: Final = Symbol("⇄", "*", "another was over twice as long", Colour.ORANGE)
+HIDDEN: Final = Symbol("⇄", "another was over twice as long", Colour.ORANGE)
 """An epoch whose successful execution lasted less than half of its longest one."""
 
-GOOD_CELL, LOST_CELL, FLYING_CELL = ("▇", "#"), ("▒", "x"), ("░", ".")
-"""Textures of a bar and their ASCII forms; distinguishable without colours."""
+GOOD_CELL, LOST_CELL, FLYING_CELL = "▇", "▒", "░"
+"""Textures of a bar; distinguishable without colours."""
 
 LEAST_BAR: Final = 10
 MOST_BAR: Final = 60
@@ -132,47 +132,39 @@ def filter_text(row: Row) -> str:
     return "\n".join([row.name or "unknown", *row.targets, *machines, *sites, *causes]).lower()
 
 
-def named(name: str | None, limit: int, ascii: bool) -> str:
-    return "unknown" if name is None else plain(name, limit, ascii)
+def named(name: str | None, limit: int) -> str:
+    return "unknown" if name is None else plain(name, limit)
 
 
-def models(names: Iterable[str | None], ascii: bool) -> dict[str | None, str]:
+def models(names: Iterable[str | None]) -> dict[str | None, str]:
     """Return the display names of GPU models: short, unless ambiguous."""
     known_names = [name for name in dict.fromkeys(names) if name is not None]
-    short = [formatting.gpu_short(name, ascii) for name in known_names]
+    short = [formatting.gpu_short(name) for name in known_names]
     by_name: dict[str | None, str] = {None: "unknown"}
     for name, brief in zip(known_names, short, strict=True):
-        long_name = plain(name, NAME_LIMIT, ascii).removeprefix("NVIDIA ").removeprefix("Tesla ")
+        long_name = plain(name, NAME_LIMIT).removeprefix("NVIDIA ").removeprefix("Tesla ")
         by_name[name] = long_name if short.count(brief) > 1 else brief
     return by_name
 
 
-def machine(
-    model_names: Mapping[str | None, str], gpu: str | None, gpus: int | None, ascii: bool
-) -> str:
+def machine(model_names: Mapping[str | None, str], gpu: str | None, gpus: int | None) -> str:
     """Return model and number of GPUs: ``A100-40 ×2``."""
     if gpu is None or gpus is None:
-        return formatting.gpus(gpu, gpus, ascii)
-    return (
-        f"{model_names.get(gpu) or formatting.gpu_short(gpu, ascii)} {'x' if ascii else '×'}{gpus}"
-    )
+        return formatting.gpus(gpu, gpus)
+    return f"{model_names.get(gpu) or formatting.gpu_short(gpu)} ×{gpus}"
 
 
 # --- bars -------------------------------------------------------------------------------------
 
 
-def _texture(pair: tuple[str, str], ascii: bool) -> str:
-    return pair[ascii]
-
-
-def stacked(totals: UsageTotals, largest: float, width: int, ascii: bool) -> Line:
+def stacked(totals: UsageTotals, largest: float, width: int) -> Line:
     """Render GPU-hours as a stacked bar.
 
     ``largest`` takes the full ``width``; every non-zero part has at least one cell.
     """
     parts = [
-        (amount, pair, style)
-        for amount, pair, style in (
+        (amount, cell, style)
+        for amount, cell, style in (
             (totals.good, GOOD_CELL, GOOD),
             (totals.bad, LOST_CELL, BAD),
             (totals.in_flight, FLYING_CELL, MOVING),
@@ -185,8 +177,8 @@ def stacked(totals: UsageTotals, largest: float, width: int, ascii: bool) -> Lin
     shares = apportioned([max(1, round(amount)) for amount, _, _ in parts], length)
     return line(
         *(
-            (_texture(pair, ascii) * share, texture(style))
-            for (_, pair, style), share in zip(parts, shares, strict=True)
+            (cell * share, texture(style))
+            for (_, cell, style), share in zip(parts, shares, strict=True)
         )
     )
 
@@ -207,21 +199,16 @@ def single_bar(
 
 def legend(
     totals: UsageTotals,
-    ascii: bool,
     short: bool = False,
     incomplete: bool = False,
     measure: HourUnit = HourUnit.GPU,
 ) -> Line:
     """Render the legend: ``GPU-hours 1 011 = ▇ 565 good + ▒ 401 lost (42 %) + …``."""
     hours = totals.gpu_hours
-    parts, total = formatting.hours_added((hours.good, hours.bad, hours.in_flight), ascii)
-    share = (
-        f" ({formatting.share(totals.bad, totals.good + totals.bad, ascii)})"
-        if totals.bad > 0
-        else ""
-    )
+    parts, total = formatting.hours_added((hours.good, hours.bad, hours.in_flight))
+    share = f" ({formatting.share(totals.bad, totals.good + totals.bad)})" if totals.bad > 0 else ""
     plus = line((" + " if not short else "  ", DIM))
-    signs = [_texture(pair, ascii) for pair in (GOOD_CELL, LOST_CELL, FLYING_CELL)]
+    signs = [GOOD_CELL, LOST_CELL, FLYING_CELL]
     parts_shown = [
         line((signs[0], GOOD), f" {parts[0]}", (" good", DIM)),
         line((signs[1], BAD), f" {parts[1]}", (f" lost{share}", DIM)),
@@ -233,7 +220,7 @@ def legend(
     return start + line((" = ", DIM)) + joined(parts_shown, plus)
 
 
-def tabs(view: int, rows: Sequence[int], ascii: bool) -> Line:
+def tabs(view: int, rows: Sequence[int]) -> Line:
     """Render the tabs of the views, the active one in brackets."""
     labels = []
     for index, (view_type, number) in enumerate(zip(VIEWS, rows, strict=True)):
@@ -250,14 +237,14 @@ def tabs(view: int, rows: Sequence[int], ascii: bool) -> Line:
 
 
 def specs(
-    view: int, rows: Sequence[Row], ascii: bool, measure: HourUnit = HourUnit.GPU
+    view: int, rows: Sequence[Row], measure: HourUnit = HourUnit.GPU
 ) -> list[ColumnSpec[Row]]:
     """Return the columns of a view; the bars of all ``rows`` share one scale."""
     if view == OF_CELLS:
-        return _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)], ascii)
+        return _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)])
     if view == OF_CAUSES:
-        return _cause_specs([row for row in rows if isinstance(row, Cause)], ascii)
-    return _place_specs([row for row in rows if isinstance(row, SiteUsage)], view, ascii, measure)
+        return _cause_specs([row for row in rows if isinstance(row, Cause)])
+    return _place_specs([row for row in rows if isinstance(row, SiteUsage)], view, measure)
 
 
 def _for_kind(kind: type[Row], render: Callable[..., Line]) -> Callable[[Row, int | None], Line]:
@@ -265,54 +252,52 @@ def _for_kind(kind: type[Row], render: Callable[..., Line]) -> Callable[[Row, in
     return lambda row, cells: render(row, cells) if isinstance(row, kind) else ()
 
 
-def _place_specs(
-    rows: Sequence[SiteUsage], view: int, ascii: bool, measure: HourUnit
-) -> list[ColumnSpec[Row]]:
+def _place_specs(rows: Sequence[SiteUsage], view: int, measure: HourUnit) -> list[ColumnSpec[Row]]:
     largest = max((row.sum.total for row in rows), default=0.0)
     cell_of = partial(_for_kind, SiteUsage)
-    hours_text = _hours_writer([row.sum.total for row in rows], ascii)
+    hours_text = _hours_writer([row.sum.total for row in rows])
     title = "GPU MODEL" if view == OF_GPUS else "SITE"
-    model_names = models((row.name for row in rows), ascii) if view == OF_GPUS else {}
+    model_names = models(row.name for row in rows) if view == OF_GPUS else {}
 
     def name(row: SiteUsage, max_width: int | None) -> Line:
         style = DIM if row.name is None else TextStyle()
-        text = model_names[row.name] if view == OF_GPUS else named(row.name, NAME_LIMIT, ascii)
+        text = model_names[row.name] if view == OF_GPUS else named(row.name, NAME_LIMIT)
         return line((text, style))
 
     def epochs(row: SiteUsage, max_width: int | None) -> Line:
-        mark = line((HIDDEN.mark(ascii), style_of(HIDDEN)), " ") if row.hidden else ()
-        number = formatting.number(row.sum.completed, ascii)
+        mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
+        number = formatting.number(row.sum.completed)
         return mark + line((number, TextStyle() if row.sum.completed else DIM))
 
     def success(row: SiteUsage, max_width: int | None) -> Line:
-        return line((_rate(row.sum, ascii), TextStyle() if row.sum.executions else DIM))
+        return line((_rate(row.sum), TextStyle() if row.sum.executions else DIM))
 
     def bar(row: SiteUsage, max_width: int | None) -> Line:
-        return stacked(row.sum, largest, max_width or LEAST_BAR, ascii)
+        return stacked(row.sum, largest, max_width or LEAST_BAR)
 
     def hours(amount: Callable[[SiteUsage], float], style: TextStyle) -> Callable[..., Line]:
         return lambda row, max_width: line((hours_text(amount(row)), style if amount(row) else DIM))
 
     def time(value: Callable[[SiteUsage], float | None]) -> Callable[..., Line]:
-        return lambda row, max_width: _time(value(row), ascii)
+        return lambda row, max_width: _time(value(row))
 
     flying = hours(lambda row: row.sum.in_flight, MOVING)
 
     def stalls(row: SiteUsage, max_width: int | None) -> Line:
-        return _number(row.input.stalls, ascii)
+        return _number(row.input.stalls)
 
     def spreads(row: SiteUsage, max_width: int | None) -> Line:
-        return line((quartiles(row.epoch, ascii), DIM))
+        return line((quartiles(row.epoch), DIM))
 
     def targets(row: SiteUsage, max_width: int | None) -> Line:
-        return line((", ".join(plain(target, 24, ascii) for target in row.targets), DIM))
+        return line((", ".join(plain(target, 24) for target in row.targets), DIM))
 
     def cost(row: SiteUsage, max_width: int | None) -> Line:
         known = row.cost
-        return line(formatting.hours(known / HOUR, ascii)) if known else _unknown(ascii)
+        return line(formatting.hours(known / HOUR)) if known else _unknown()
 
     def moved(row: SiteUsage, max_width: int | None) -> Line:
-        return line((formatting.size(row.input.received or None, ascii), DIM))
+        return line((formatting.size(row.input.received or None), DIM))
 
     return [
         ColumnSpec("name", title, cell_of(name), least=8, soft=14, most=28),
@@ -338,14 +323,14 @@ def _place_specs(
         ColumnSpec(
             "evicted",
             "EVICTED",
-            cell_of(lambda row, max_width: _number(row.evictions, ascii)),
+            cell_of(lambda row, max_width: _number(row.evictions)),
             "right",
             drop=7,
         ),
         ColumnSpec(
             "held",
             "HELD",
-            cell_of(lambda row, max_width: _number(row.holds, ascii)),
+            cell_of(lambda row, max_width: _number(row.holds)),
             "right",
             drop=9,
         ),
@@ -353,61 +338,57 @@ def _place_specs(
     ]
 
 
-def _cell_specs(rows: Sequence[SiteGpuUsage], ascii: bool) -> list[ColumnSpec[Row]]:
+def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[ColumnSpec[Row]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
     cell_of = partial(_for_kind, SiteGpuUsage)
-    hours_text = _hours_writer([row.sum.total for row in rows], ascii)
-    model_names = models((row.gpu for row in rows), ascii)
+    hours_text = _hours_writer([row.sum.total for row in rows])
+    model_names = models(row.gpu for row in rows)
     groups: dict[tuple[str | None, int | None], int] = {}
     for row in rows:
         groups[row.gpu, row.gpus] = groups.get((row.gpu, row.gpus), 0) + 1
 
     def gpu(row: SiteGpuUsage, max_width: int | None) -> Line:
-        return line(machine(model_names, row.gpu, row.gpus, ascii))
+        return line(machine(model_names, row.gpu, row.gpus))
 
     def site(row: SiteGpuUsage, max_width: int | None) -> Line:
-        return line((named(row.site, NAME_LIMIT, ascii), DIM if row.site is None else TextStyle()))
+        return line((named(row.site, NAME_LIMIT), DIM if row.site is None else TextStyle()))
 
     def epochs(row: SiteGpuUsage, max_width: int | None) -> Line:
-        mark = line((HIDDEN.mark(ascii), style_of(HIDDEN)), " ") if row.hidden else ()
-        return mark + _number(row.epoch.n, ascii)
+        mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
+        return mark + _number(row.epoch.n)
 
     def lost(row: SiteGpuUsage, max_width: int | None) -> Line:
         return line((hours_text(row.sum.bad), BAD if row.sum.bad else DIM))
 
     def bar(row: SiteGpuUsage, max_width: int | None) -> Line:
-        pair, style = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
-        return single_bar(
-            row.epoch.median or 0.0, longest, max_width or LEAST_BAR, (_texture(pair, ascii), style)
-        )
+        cell, style = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
+        return single_bar(row.epoch.median or 0.0, longest, max_width or LEAST_BAR, (cell, style))
 
     def against(row: SiteGpuUsage, max_width: int | None) -> Line:
         style = TextStyle(Colour.VERMILLION, formatting.Weight.BOLD) if row.slow else DIM
         if row.times is None:
             alone = groups[row.gpu, row.gpus] == 1
             return line(("no other site" if alone else "too few", DIM))
-        return line((slow(row, ascii), style))
+        return line((slow(row), style))
 
     return [
         ColumnSpec("gpu", "GPU", cell_of(gpu), least=8, soft=18, most=30),
         ColumnSpec("site", "SITE", cell_of(site), least=8, soft=12, most=28),
         ColumnSpec("epochs", "EPOCHS", cell_of(epochs), "right"),
-        ColumnSpec(
-            "epoch", "EPOCH TIME", cell_of(lambda row, _: _time(row.epoch.median, ascii)), "right"
-        ),
+        ColumnSpec("epoch", "EPOCH TIME", cell_of(lambda row, _: _time(row.epoch.median)), "right"),
         ColumnSpec("bar", "MEDIAN", cell_of(bar), least=6, soft=6, grow=MOST_BAR),
         ColumnSpec("against", "SAME GPU", cell_of(against), least=13),
         ColumnSpec(
             "spread",
             "HALF OF THEM",
-            cell_of(lambda row, _: line((quartiles(row.epoch, ascii), DIM))),
+            cell_of(lambda row, _: line((quartiles(row.epoch), DIM))),
             drop=3,
             most=24,
         ),
         ColumnSpec(
             "success",
             "SUCCESS",
-            cell_of(lambda row, _: line(_rate(row.sum, ascii))),
+            cell_of(lambda row, _: line(_rate(row.sum))),
             "right",
             drop=2,
         ),
@@ -422,47 +403,45 @@ def _cell_specs(rows: Sequence[SiteGpuUsage], ascii: bool) -> list[ColumnSpec[Ro
     ]
 
 
-def slow(row: SiteGpuUsage, ascii: bool = False) -> str:
+def slow(row: SiteGpuUsage) -> str:
     """Return ``fastest``, ``1.08×`` or ``2.30× slow``; "" without a comparison."""
     if row.times is None:
         return ""
     if row.site == row.fastest:
         return "fastest"
-    times = f"{row.times:.2f}{'x' if ascii else '×'}"
+    times = f"{row.times:.2f}×"
     return f"{times} slow" if row.slow else times
 
 
-def _cause_specs(rows: Sequence[Cause], ascii: bool) -> list[ColumnSpec[Row]]:
+def _cause_specs(rows: Sequence[Cause]) -> list[ColumnSpec[Row]]:
     largest = max((row.bad for row in rows), default=0.0)
     cell_of = partial(_for_kind, Cause)
 
     def what(row: Cause, max_width: int | None) -> Line:
         others = len(row.reasons) - 1
         more = f" (+{others})" if others else ""
-        text = plain(row.text, 400, ascii)
+        text = plain(row.text, 400)
         if max_width is not None:
-            text = both_ends(text, max(0, max_width - len(more)), ascii)
+            text = both_ends(text, max(0, max_width - len(more)))
         return line(text, (more, DIM))
 
     def ended(row: Cause, max_width: int | None) -> Line:
         signs = [OUTCOMES[outcome] for outcome in row.outcomes]
         return joined(
-            (line((sign.text(ascii), style_of(sign))) for sign in signs[:2]), line(" ")
-        ) + line((" …" if not ascii else " ...", DIM) if len(signs) > 2 else "")
+            (line((sign.text(), style_of(sign))) for sign in signs[:2]), line(" ")
+        ) + line((" …", DIM) if len(signs) > 2 else "")
 
     def bar(row: Cause, max_width: int | None) -> Line:
-        return single_bar(
-            row.bad, largest, max_width or LEAST_BAR, (_texture(LOST_CELL, ascii), BAD)
-        )
+        return single_bar(row.bad, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
 
     return [
         ColumnSpec(
             "lost",
             "LOST h",
-            cell_of(lambda row, _: line((_exact_hours(row.bad, ascii), BAD if row.bad else DIM))),
+            cell_of(lambda row, _: line((_exact_hours(row.bad), BAD if row.bad else DIM))),
             "right",
         ),
-        ColumnSpec("times", "TIMES", cell_of(lambda row, _: _number(row.times, ascii)), "right"),
+        ColumnSpec("times", "TIMES", cell_of(lambda row, _: _number(row.times)), "right"),
         ColumnSpec("bar", "", cell_of(bar), least=LEAST_BAR, drop=1, grow=24),
         ColumnSpec("code", "CODE", cell_of(lambda row, _: line(code_of(row))), drop=2),
         ColumnSpec("ended", "ENDED AS", cell_of(ended), drop=3, most=28),
@@ -475,82 +454,82 @@ def code_of(row: Cause) -> str:
     return "" if row.code is None else f"{row.code}/{row.subcode or 0}"
 
 
-def _unknown(ascii: bool) -> Line:
-    return line((formatting.unknown(ascii), DIM))
+def _unknown() -> Line:
+    return line((formatting.UNKNOWN, DIM))
 
 
-def _hours_writer(seconds: Sequence[float], ascii: bool) -> Callable[[float], str]:
+def _hours_writer(seconds: Sequence[float]) -> Callable[[float], str]:
     """Return a formatter of GPU-seconds as hours, with decimals common to all."""
     total = sum(seconds) / HOUR
 
     def write(value: float) -> str:
         # The remainder makes hours_added use the decimals of the whole.
         part = value / HOUR
-        return formatting.hours_added((part, max(0.0, total - part)), ascii)[0][0]
+        return formatting.hours_added((part, max(0.0, total - part)))[0][0]
 
     return write
 
 
-def _exact_hours(seconds: float, ascii: bool) -> str:
+def _exact_hours(seconds: float) -> str:
     """Return hours with two decimals."""
     text = f"{seconds / HOUR:,.2f}" if seconds else "0"
     # A non-zero amount is never shown as zero.
     text = "<0.01" if seconds > 0 and text == "0.00" else text
-    return text if ascii else text.replace(",", formatting.THIN)
+    return text.replace(",", formatting.THIN)
 
 
-def _rate(totals: UsageTotals, ascii: bool) -> str:
+def _rate(totals: UsageTotals) -> str:
     ended = totals.good_executions + totals.bad_executions
-    return formatting.share(totals.good_executions, ended, ascii)
+    return formatting.share(totals.good_executions, ended)
 
 
-def _hours(seconds: float, style: TextStyle, ascii: bool) -> Line:
-    return line((formatting.hours(seconds / HOUR, ascii), style if seconds > 0 else DIM))
+def _hours(seconds: float, style: TextStyle) -> Line:
+    return line((formatting.hours(seconds / HOUR), style if seconds > 0 else DIM))
 
 
-def _time(seconds: float | None, ascii: bool) -> Line:
-    return _unknown(ascii) if seconds is None else line(formatting.duration(seconds, ascii))
+def _time(seconds: float | None) -> Line:
+    return _unknown() if seconds is None else line(formatting.duration(seconds))
 
 
-def _number(value: int, ascii: bool) -> Line:
-    return line((formatting.number(value, ascii), TextStyle() if value else DIM))
+def _number(value: int) -> Line:
+    return line((formatting.number(value), TextStyle() if value else DIM))
 
 
-def quartiles(distribution: Distribution, ascii: bool) -> str:
+def quartiles(distribution: Distribution) -> str:
     """Return the interquartile range: ``5:47:36 to 5:51:00``."""
     if distribution.low is None or distribution.high is None or distribution.n < 2:
         return ""
-    return _from_to(distribution.low, distribution.high, ascii)
+    return _from_to(distribution.low, distribution.high)
 
 
-def _from_to(low: float, high: float, ascii: bool) -> str:
+def _from_to(low: float, high: float) -> str:
     """Return a range: ``4 s to 5 s``, or one value if both ends look the same."""
-    ends = formatting.duration(low, ascii), formatting.duration(high, ascii)
+    ends = formatting.duration(low), formatting.duration(high)
     return " to ".join(dict.fromkeys(ends))
 
 
 # --- the row under the cursor -----------------------------------------------------------------
 
 
-def details(row: Row, usage: Usage, room: int, lines: int, ascii: bool) -> list[Line]:
+def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
     """Return the details of a row, cropped to ``lines`` lines of ``cells`` cells."""
     if isinstance(row, Cause):
-        lines_shown = _cause_details(row, usage, room, lines, ascii)
+        lines_shown = _cause_details(row, usage, room, lines)
     elif isinstance(row, SiteGpuUsage):
-        lines_shown = _cell_details(row, usage, room, ascii)
+        lines_shown = _cell_details(row, usage, room)
     else:
-        lines_shown = _place_details(row, usage, room, lines, ascii)
-    return [crop(detail_line, room, ascii) for detail_line in lines_shown[:lines]]
+        lines_shown = _place_details(row, usage, room, lines)
+    return [crop(detail_line, room) for detail_line in lines_shown[:lines]]
 
 
-def _place_details(row: SiteUsage, usage: Usage, room: int, lines: int, ascii: bool) -> list[Line]:
+def _place_details(row: SiteUsage, usage: Usage, room: int, lines: int) -> list[Line]:
     rows = [
-        _fit_parts(line(" "), _identity_parts(row, _model_names(usage, ascii), ascii), room),
-        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, ascii, row.hidden), room),
-        _fit_parts(_label("queue wait"), _wait_parts(row, usage, ascii), room),
-        _fit_parts(_label("input"), _input_parts(row, ascii), room),
+        _fit_parts(line(" "), _identity_parts(row, _model_names(usage)), room),
+        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, row.hidden), room),
+        _fit_parts(_label("queue wait"), _wait_parts(row, usage), room),
+        _fit_parts(_label("input"), _input_parts(row), room),
     ]
-    return [*rows, *_cause_lines(row.causes, room, max(1, lines - len(rows)), ascii)]
+    return [*rows, *_cause_lines(row.causes, room, max(1, lines - len(rows)))]
 
 
 def _fit_parts(start: Line, parts: Sequence[Line], room: int) -> Line:
@@ -561,25 +540,23 @@ def _fit_parts(start: Line, parts: Sequence[Line], room: int) -> Line:
     return start + joined(fitting, GAP)
 
 
-def _model_names(usage: Usage, ascii: bool) -> dict[str | None, str]:
-    return models((place.name for place in usage.gpus), ascii)
+def _model_names(usage: Usage) -> dict[str | None, str]:
+    return models(place.name for place in usage.gpus)
 
 
-def _identity_parts(
-    row: SiteUsage, model_names: Mapping[str | None, str], ascii: bool
-) -> list[Line]:
+def _identity_parts(row: SiteUsage, model_names: Mapping[str | None, str]) -> list[Line]:
     totals = row.sum
-    n = partial(formatting.number, ascii=ascii)
+    n = formatting.number
     in_flight = totals.executions - totals.good_executions - totals.bad_executions
     if row.name in row.sites or row.name is None:
-        places = [machine(model_names, gpu, number, ascii) for gpu, number in row.machines]
+        places = [machine(model_names, gpu, number) for gpu, number in row.machines]
     else:
-        places = [f"at {named(site, 24, ascii)}" for site in row.sites]
-    targets = ", ".join(plain(target, 24, ascii) for target in row.targets)
+        places = [f"at {named(site, 24)}" for site in row.sites]
+    targets = ", ".join(plain(target, 24) for target in row.targets)
     return [
-        line((named(row.name, NAME_LIMIT, ascii), BOLD)),
+        line((named(row.name, NAME_LIMIT), BOLD)),
         line(
-            formatting.count(totals.executions, "execution", ascii=ascii),
+            formatting.count(totals.executions, "execution"),
             (f": {n(totals.good_executions)} good, {n(totals.bad_executions)} lost", DIM),
             (f", {n(in_flight)} in flight" if in_flight else "", DIM),
         ),
@@ -592,34 +569,32 @@ def _label(title: str) -> Line:
     return line((f" {title:<11}", DIM))
 
 
-def _distribution_parts(distribution: Distribution, ascii: bool, hidden: int = 0) -> list[Line]:
+def _distribution_parts(distribution: Distribution, hidden: int = 0) -> list[Line]:
     if distribution.median is None or distribution.least is None or distribution.most is None:
         return []
     several = distribution.n > 1
-    mark = f"{HIDDEN.mark(ascii)} {hidden}: {HIDDEN.word}" if hidden else ""
+    mark = f"{HIDDEN.glyph} {hidden}: {HIDDEN.word}" if hidden else ""
     return [
         line(
             ("median ", DIM),
-            formatting.duration(distribution.median, ascii),
-            (f" of {formatting.number(distribution.n, ascii)}", DIM),
+            formatting.duration(distribution.median),
+            (f" of {formatting.number(distribution.n)}", DIM),
         ),
-        line(("half of them ", DIM), quartiles(distribution, ascii)) if several else (),
-        line((f"all {_from_to(distribution.least, distribution.most, ascii)}", DIM))
-        if several
-        else (),
+        line(("half of them ", DIM), quartiles(distribution)) if several else (),
+        line((f"all {_from_to(distribution.least, distribution.most)}", DIM)) if several else (),
         line((mark, style_of(HIDDEN))),
     ]
 
 
-def _wait_parts(row: SiteUsage, usage: Usage, ascii: bool) -> list[Line]:
+def _wait_parts(row: SiteUsage, usage: Usage) -> list[Line]:
     # By target only: the site of a job that never ran is unknown.
     waits = [wait for wait in usage.waiting if wait.target in row.targets]
     waiting, removed = sum(wait.waiting for wait in waits), sum(wait.removed for wait in waits)
-    target = plain(waits[0].target or "", 24, ascii) if len(waits) == 1 else "one of its targets"
+    target = plain(waits[0].target or "", 24) if len(waits) == 1 else "one of its targets"
     suffix = f" for {target}"
     longest = max((wait.longest or 0.0 for wait in waits), default=0.0)
-    up_to = f", up to {formatting.duration(longest, ascii)}"
-    median, *others = _distribution_parts(row.wait, ascii) or [()]
+    up_to = f", up to {formatting.duration(longest)}"
+    median, *others = _distribution_parts(row.wait) or [()]
     return [
         median,
         line((f"{waiting} still waiting{suffix}", NOTE), (up_to, DIM)) if waiting else (),
@@ -628,11 +603,11 @@ def _wait_parts(row: SiteUsage, usage: Usage, ascii: bool) -> list[Line]:
     ]
 
 
-def _input_parts(row: SiteUsage, ascii: bool) -> list[Line]:
+def _input_parts(row: SiteUsage) -> list[Line]:
     transfers = row.input
-    median, *others = _distribution_parts(transfers.ok, ascii) or [()]
-    stalled = f" {formatting.duration(transfers.stalled, ascii)}"
-    size = partial(formatting.size, ascii=ascii)
+    median, *others = _distribution_parts(transfers.ok) or [()]
+    stalled = f" {formatting.duration(transfers.stalled)}"
+    size = formatting.size
     return [
         median,
         line((f"{transfers.stalls} stalled", BAD), (stalled, DIM)) if transfers.stalls else (),
@@ -647,22 +622,21 @@ def _input_parts(row: SiteUsage, ascii: bool) -> list[Line]:
     ]
 
 
-def _cause_lines(causes: Sequence[Cause], room: int, lines: int, ascii: bool) -> list[Line]:
+def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
     """List the causes of loss, one per line if they fit, else packed."""
     if not causes:
         return [_label("lost to") + line(("nothing", GOOD))]
     indent = width(_label(""))
     if lines >= min(len(causes), ROOMY_CAUSES):
-        widest = max(width(_cause_cost(cause, ascii)) for cause in causes[:lines])
+        widest = max(width(_cause_cost(cause)) for cause in causes[:lines])
         rows = []
         for cause in causes[:lines]:
-            cost = _cause_cost(cause, ascii)
-            name = both_ends(_cause_text(cause, ascii), room - indent - widest - 4, ascii)
+            cost = _cause_cost(cause)
+            name = both_ends(_cause_text(cause), room - indent - widest - 4)
             rows.append(line(" " * (widest - width(cost))) + cost + line("   ", name))
     else:
         short = [
-            _cause_cost(cause, ascii)
-            + line(" ", formatting.clip(_short_name(cause, ascii), 28, ascii))
+            _cause_cost(cause) + line(" ", formatting.clip(_short_name(cause), 28))
             for cause in causes
         ]
         rows = packed(short, GAP, room - indent)[:lines]
@@ -670,38 +644,36 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int, ascii: bool) ->
     return [start + cause for start, cause in zip(starts, rows, strict=False)]
 
 
-def _cause_cost(cause: Cause, ascii: bool) -> Line:
-    times = f"{formatting.number(cause.times, ascii)}{'x' if ascii else '×'}"
-    return line(
-        (_exact_hours(cause.bad, ascii), BAD if cause.bad > 0 else DIM), (f" h {times}", DIM)
-    )
+def _cause_cost(cause: Cause) -> Line:
+    times = f"{formatting.number(cause.times)}×"
+    return line((_exact_hours(cause.bad), BAD if cause.bad > 0 else DIM), (f" h {times}", DIM))
 
 
 ROOMY_CAUSES: Final = 4
 """Minimum lines for one line per cause."""
 
 
-def _short_name(cause: Cause, ascii: bool) -> str:
+def _short_name(cause: Cause) -> str:
     """Return the code of a cause, or its key."""
-    return code_of(cause) or plain(cause.key, 80, ascii)
+    return code_of(cause) or plain(cause.key, 80)
 
 
-def _cause_text(cause: Cause, ascii: bool) -> str:
+def _cause_text(cause: Cause) -> str:
     code = code_of(cause)
-    return plain(f"{code} {cause.text}" if code else cause.text, 400, ascii)
+    return plain(f"{code} {cause.text}" if code else cause.text, 400)
 
 
-def _cell_details(row: SiteGpuUsage, usage: Usage, room: int, ascii: bool) -> list[Line]:
-    gpu = machine(_model_names(usage, ascii), row.gpu, row.gpus, ascii)
-    site, totals = named(row.site, NAME_LIMIT, ascii), row.sum
-    executions = line(formatting.count(totals.executions, "execution", ascii=ascii))
-    parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals, ascii)]
+def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
+    gpu = machine(_model_names(usage), row.gpu, row.gpus)
+    site, totals = named(row.site, NAME_LIMIT), row.sum
+    executions = line(formatting.count(totals.executions, "execution"))
+    parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals)]
     lines = [
         _fit_parts(line(" "), parts, room),
-        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, ascii, row.hidden), room),
+        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, row.hidden), room),
     ]
     if row.slow:
-        fastest = named(row.fastest, NAME_LIMIT, ascii)
+        fastest = named(row.fastest, NAME_LIMIT)
         times = f"{row.times:.2f} times the median at {fastest}"
         comparisons = (", and the middle halves do not overlap", ", middle halves apart", "")
         candidates = (
@@ -720,27 +692,25 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int, ascii: bool) -> li
     ]
     if others:
         compared = [
-            line(named(cell.site, 24, ascii), " ")
-            + _time(cell.epoch.median, ascii)
+            line(named(cell.site, 24), " ")
+            + _time(cell.epoch.median)
             + line((f" of {cell.epoch.n}", DIM))
             for cell in others
         ]
-        lines.append(_label("elsewhere") + crop(joined(compared, GAP), room - 13, ascii))
+        lines.append(_label("elsewhere") + crop(joined(compared, GAP), room - 13))
     return lines
 
 
-def _cause_details(
-    row: Cause, usage: Usage, total_room: int, lines: int, ascii: bool
-) -> list[Line]:
-    times = formatting.count(row.times, "time", ascii=ascii)
-    ended = formatting.count(row.executions, "execution", ascii=ascii)
-    held = formatting.count(row.holds, "hold", ascii=ascii)
+def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> list[Line]:
+    times = formatting.count(row.times, "time")
+    ended = formatting.count(row.executions, "execution")
+    held = formatting.count(row.holds, "hold")
     both = f", {row.both} of them one thing" if row.both else ""
-    share = formatting.share(row.bad, usage.total.sum.bad, ascii)
+    share = formatting.share(row.bad, usage.total.sum.bad)
     first = joined(
         (
-            line((code_of(row) or formatting.clip(plain(row.key, 80, ascii), 32, ascii), BOLD)),
-            line((_exact_hours(row.bad, ascii), BAD), f" GPU-hours lost, {share} of all")
+            line((code_of(row) or formatting.clip(plain(row.key, 80), 32), BOLD)),
+            line((_exact_hours(row.bad), BAD), f" GPU-hours lost, {share} of all")
             if row.bad > 0
             else line(("nothing lost", DIM)),
             line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),
@@ -749,27 +719,25 @@ def _cause_details(
     )
     rows = [line(" ") + first]
     for label, places in (("at", usage.sites), ("on", usage.gpus)):
-        model_names = _model_names(usage, ascii) if label == "on" else {}
-        rows.append(_label(label) + _where_lost(row, places, model_names, ascii))
+        model_names = _model_names(usage) if label == "on" else {}
+        rows.append(_label(label) + _where_lost(row, places, model_names))
     for reason in row.reasons[: max(1, lines - len(rows))]:
         sign = OUTCOMES[reason.outcome]
-        start = line((sign.text(ascii), style_of(sign)), "  ")
+        start = line((sign.text(), style_of(sign)), "  ")
         if len(row.reasons) > 1:
-            start += _hours(reason.bad, BAD, ascii) + line(" h  ")
+            start += _hours(reason.bad, BAD) + line(" h  ")
         room = total_room - width(start) - 2
-        rows.append(
-            line(" ") + start + line(both_ends(plain(reason.text, 400, ascii), room, ascii))
-        )
+        rows.append(line(" ") + start + line(both_ends(plain(reason.text, 400), room)))
     return rows
 
 
 def _where_lost(
-    row: Cause, places: Iterable[SiteUsage], model_names: Mapping[str | None, str], ascii: bool
+    row: Cause, places: Iterable[SiteUsage], model_names: Mapping[str | None, str]
 ) -> Line:
     parts = []
     for place in places:
         for cause in place.causes:
             if cause.key == row.key:
-                name = model_names.get(place.name) or named(place.name, 28, ascii)
-                parts.append(line(f"{name} ") + _cause_cost(cause, ascii))
+                name = model_names.get(place.name) or named(place.name, 28)
+                parts.append(line(f"{name} ") + _cause_cost(cause))
     return joined(parts, GAP)

@@ -71,17 +71,14 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
 
     def _fill(self) -> None:
         table = self.query_one(Table)
-        ascii = table.ascii
         self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
-        values = [plain(choice.value, 30, ascii) for choice in self._choices]
+        values = [plain(choice.value, 30) for choice in self._choices]
         value_width = max((len(value) for value in values), default=4) + 2 * self._several
         columns = [
             TableColumn("", value_width),
             TableColumn("", max(10, table.size.width - value_width - 4)),
         ]
-        rows = [
-            TableRow(choice.value, partial(self._cells, choice, ascii)) for choice in self._choices
-        ]
+        rows = [TableRow(choice.value, partial(self._cells, choice)) for choice in self._choices]
         first = not table.rows
         table.show(columns, rows)
         if first and self._now:
@@ -90,12 +87,12 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
         self.query_one("#keys-of-choice", StaticLines).show([keys])
 
-    def _cells(self, choice: ChoiceOption, ascii: bool) -> tuple[Line, Line]:
-        value = line(plain(choice.value, 30, ascii))
+    def _cells(self, choice: ChoiceOption) -> tuple[Line, Line]:
+        value = line(plain(choice.value, 30))
         if self._several:
-            tick = "+ " if ascii else "✓ "
+            tick = "✓ "
             value = line((tick if choice.value in self._marked else "  ", GOOD)) + value
-        return value, line((plain(choice.about, 200, ascii), DIM))
+        return value, line((plain(choice.about, 200), DIM))
 
     def action_mark(self) -> None:
         key = self.query_one(Table).cursor

@@ -59,10 +59,10 @@ class LaunchStage(Enum):
     FAILED = "failed"
 
 
-SIGNS: Final[Mapping[LaunchStage, tuple[str, str, TextStyle]]] = {
-    LaunchStage.DOING: ("▶", "R", MOVING),
-    LaunchStage.DONE: ("✓", "+", GOOD),
-    LaunchStage.FAILED: ("✗", "X", ALARM),
+SIGNS: Final[Mapping[LaunchStage, tuple[str, TextStyle]]] = {
+    LaunchStage.DOING: ("▶", MOVING),
+    LaunchStage.DONE: ("✓", GOOD),
+    LaunchStage.FAILED: ("✗", ALARM),
 }
 
 
@@ -140,7 +140,7 @@ class LaunchScreen(ConfirmationBase):
         if not self._in_the_way:
             no["replace"] = "no file is in the way"
         elif not self._replace:
-            files = formatting.count(len(self.plan.in_the_way), "file", ascii=self.ascii)
+            files = formatting.count(len(self.plan.in_the_way), "file")
             no["launch"] = no["write"] = f"{files} in the way: R says that they may be replaced"
         if self._written:
             no["write"] = "the files are written"
@@ -155,21 +155,21 @@ class LaunchScreen(ConfirmationBase):
     # --- rendering ------------------------------------------------------------------------
 
     def show(self, update: Snapshot | None) -> None:
-        ascii, room = self.ascii, self.app.size.width
-        name = plain(self.plan.dag_file, 60, ascii)
+        room = self.app.size.width
+        name = plain(self.plan.dag_file, 60)
         title = f"Submit {name}?"
         if self._busy or self._submitted:
             title = f"{name} is submitted" if self._submitted else f"Submitting {name}"
-        right = schedd(self.pool_info, ascii, long=room >= 100)
-        head = line(" ") + spread(line((title, BOLD)), right, room - 2, ascii)
+        right = schedd(self.pool_info, long=room >= 100)
+        head = line(" ") + spread(line((title, BOLD)), right, room - 2)
         self.query_one("#head", StaticLines).show([head, ()])
         # The footer shows only keys that work now.
         self.query_one(KeyFooter).leave_out(ELSEWHERE | self.refusals().keys())
         document = self.query_one(Document)
         document.show([*self._progress_lines(room), *self._effect_lines(room)])
-        down = "v" if ascii else "↓"
+        down = "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []
-        self.query_one("#note", StaticLines).show([rule([*self.remarks(), *more], room, ascii)])
+        self.query_one("#note", StaticLines).show([rule([*self.remarks(), *more], room)])
 
     def _progress_lines(self, room: int) -> list[Line]:
         """Return the question, or the progress of the steps."""
@@ -177,13 +177,12 @@ class LaunchScreen(ConfirmationBase):
             return [*self._question_lines(room), ()]
         lines: list[Line] = []
         for step in self._steps:
-            glyph, letter, style = SIGNS[step.stage]
-            mark = letter if self.ascii else glyph
+            mark, style = SIGNS[step.stage]
             waited = monotonic() - step.begun
             text = step.text
             if step.stage is LaunchStage.DOING and waited >= 1:
                 text = f"{text}  {waited:.0f} s"
-            text_lines = wrapped(plain(text, 4000, self.ascii), room - 2, indent=15)
+            text_lines = wrapped(plain(text, 4000), room - 2, indent=15)
             first = line(" ", (mark, style), f" {step.title:<12}")
             lines += [first + line(text_lines[0][-1]), *text_lines[1:]]
         return [*lines, (), *self._next_keys(room), ()]
@@ -201,18 +200,18 @@ class LaunchScreen(ConfirmationBase):
         return [line(" ", ("y", KEY), f" {effect}") + again]
 
     def _refusal_text(self) -> str:
-        return plain(f"It cannot be submitted: {self.pool_info.refusal}", 2000, self.ascii)
+        return plain(f"It cannot be submitted: {self.pool_info.refusal}", 2000)
 
     def _question_lines(self, room: int) -> list[Line]:
-        plan, ascii = self.plan, self.ascii
-        files = formatting.count(len(plan.files), "file", ascii=ascii)
-        jobs = formatting.count(plan.jobs, "job", ascii=ascii)
+        plan = self.plan
+        files = formatting.count(len(plan.files), "file")
+        jobs = formatting.count(plan.jobs, "job")
         lines: list[Line] = []
         # Show a key only once it is accepted.
         replaces, yes, writes = ("R", "y", "w") if self.open else "   "
         if self._in_the_way:
             n = len(plan.in_the_way)
-            existing = f"{formatting.count(n, 'file', ascii=ascii)} in the way"
+            existing = f"{formatting.count(n, 'file')} in the way"
             if self._replace:
                 lines.append(
                     line(" ", (f"{existing} will be replaced", ALARM), " ", (replaces, KEY), " no")
@@ -233,10 +232,10 @@ class LaunchScreen(ConfirmationBase):
         return lines
 
     def _effect_lines(self, room: int) -> list[Line]:
-        plan, ascii, pool_info = self.plan, self.ascii, self.pool_info
-        size = amount(plan, ascii)
-        nodes = formatting.count(plan.nodes, "node", ascii=ascii)
-        jobs = formatting.count(plan.jobs, "job", ascii=ascii)
+        plan, pool_info = self.plan, self.pool_info
+        size = amount(plan)
+        nodes = formatting.count(plan.nodes, "node")
+        jobs = formatting.count(plan.jobs, "job")
         facts: list[tuple[str, str]] = [
             ("directory", str(plan.request.directory)),
             ("DAG", f"{plan.dag_file}, {size}: {nodes}, {jobs}"),
@@ -245,19 +244,19 @@ class LaunchScreen(ConfirmationBase):
             facts += [
                 ("schedd", f"{pool_info.where.schedd}, HTCondor {pool_info.where.version}"),
                 ("user", pool_info.where.user),
-                ("by way of", way(pool_info.where, ascii)),
+                ("by way of", way(pool_info.where)),
             ]
         else:
             facts.append(("schedd", pool_info.error or "not answered yet"))
-        lines = [heading("What is touched", room, ascii)]
+        lines = [heading("What is touched", room)]
         for label, text in facts:
-            text_lines = wrapped(plain(text, 4000, ascii), room - 2, indent=14)
+            text_lines = wrapped(plain(text, 4000), room - 2, indent=14)
             lines += [line(" ", (f"{label:<13}", DIM), text_lines[0][-1]), *text_lines[1:]]
-        count = formatting.count(len(plan.files), "file", ascii=ascii)
+        count = formatting.count(len(plan.files), "file")
         new, existing = "new", "to be replaced" if self._replace else "in the way"
         if self._written:
             new, existing = "written", "replaced"
-        lines += [(), heading(count, room, ascii), *file_list(plan, ascii, new, existing)]
+        lines += [(), heading(count, room), *file_list(plan, new, existing)]
         undo = "To take it back: D on its overview removes the DAG; the files stay."
         return [*lines, (), line(" ", (undo, DIM))]
 
@@ -319,7 +318,7 @@ class LaunchScreen(ConfirmationBase):
 
     def _work_through(self, pool: PoolActions | None, written: bool, replace_files: bool) -> None:
         plan = self.plan
-        count = formatting.count(len(plan.files), "file", ascii=self.ascii)
+        count = formatting.count(len(plan.files), "file")
         if not written and not self._step(
             LaunchStep("writing", LaunchStage.DOING, f"{count} into {plan.request.directory}"),
             partial(self._write, replace_files, count),

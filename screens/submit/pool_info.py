@@ -43,22 +43,22 @@ class PoolInfo:
         return None
 
 
-def way(schedd_info: ScheddInfo, ascii: bool) -> str:
+def way(schedd_info: ScheddInfo) -> str:
     """Return the submission method."""
     if schedd_info.dagman:
         return "htcondor2, with the condor_dagman at hand"
-    return plain(schedd_info.submit_command or "no way", 200, ascii)
+    return plain(schedd_info.submit_command or "no way", 200)
 
 
-def schedd(pool_info: PoolInfo, ascii: bool, long: bool = True) -> Line:
+def schedd(pool_info: PoolInfo, long: bool = True) -> Line:
     """Render the schedd and the user, or that there is none."""
     info = pool_info.where
     if info is None:
         if pool_info.error is not None:
             return line(("no schedd", NOTE))
         return line((f"asking for the schedd{seconds(pool_info.asking)}", DIM))
-    version = plain(info.version, 40, ascii)
-    text = line(plain(info.schedd, 60, ascii), (" as ", DIM), plain(info.user, 40, ascii))
+    version = plain(info.version, 40)
+    text = line(plain(info.schedd, 60), (" as ", DIM), plain(info.user, 40))
     return text + line((f"   HTCondor {version}", DIM)) if long else text
 
 
@@ -67,6 +67,6 @@ def seconds(waited: float | None) -> str:
     return f"  {waited:.0f} s" if waited is not None and waited >= 1 else ""
 
 
-def gpus(site: SiteInfo, ascii: bool) -> str:
+def gpus(site: SiteInfo) -> str:
     """Return the GPU models of a site as text."""
-    return plain(", ".join(site.gpus), 80, ascii) or "no GPU told"
+    return plain(", ".join(site.gpus), 80) or "no GPU told"

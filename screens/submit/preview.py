@@ -50,8 +50,7 @@ class PreviewLines(Sequence[Line]):
 class FileLines(PreviewLines):
     """The exact text of one file, with line numbers; long lines are wrapped."""
 
-    def __init__(self, file: PlannedFile, width: int, ascii: bool) -> None:
-        self._ascii = ascii
+    def __init__(self, file: PlannedFile, width: int) -> None:
         text = shown(file)
         self._ends_open = bool(text) and not text.endswith("\n")
         self._texts = text.removesuffix("\n").split("\n") if text else []
@@ -63,13 +62,13 @@ class FileLines(PreviewLines):
     def _row_count(self, text: str) -> int:
         if text.isascii() and text.isprintable():
             return max(1, -(-len(text) // self._text_width))
-        clean = exact(text, self._ascii)
+        clean = exact(text)
         return (
             1 if cell_len(clean) <= self._text_width else len(chop_cells(clean, self._text_width))
         )
 
     def _split_text(self, number: int) -> list[str]:
-        clean = exact(self._texts[number], self._ascii)
+        clean = exact(self._texts[number])
         return (
             chop_cells(clean, self._text_width) if cell_len(clean) > self._text_width else [clean]
         )
@@ -84,7 +83,7 @@ class FileLines(PreviewLines):
             return line((" " * (self._digits + 1) + note, DIM))
         row = index - (self._ends[number - 1] if number else 0)
         text = self._split_cached(number)[row]
-        continuation = ">" if self._ascii else "↪"
+        continuation = "↪"
         gutter = (
             f"{number + 1:>{self._digits}} "
             if row == 0
@@ -97,41 +96,41 @@ class FileLines(PreviewLines):
 class RunLines(PreviewLines):
     """The runs: name, uuid, seed, and the target of each epoch."""
 
-    def __init__(self, runs: Sequence[RunPlan], width: int, ascii: bool) -> None:
-        self._runs, self._ascii = runs, ascii
+    def __init__(self, runs: Sequence[RunPlan], width: int) -> None:
+        self._runs = runs
         self._uuid = 36 if width >= 90 else 8
-        self._name = max((cell_len(plain(run.name, 24, ascii)) for run in runs), default=0)
+        self._name = max((cell_len(plain(run.name, 24)) for run in runs), default=0)
         self._seed = max((len(str(run.seed)) for run in runs), default=0)
 
     def __len__(self) -> int:
         return len(self._runs)
 
     def line(self, index: int) -> Line:
-        run, ascii = self._runs[index], self._ascii
+        run = self._runs[index]
         return line(
-            f"  {plain(run.name, 24, ascii):<{self._name}}  ",
-            (plain(run.uuid, 36, ascii)[: self._uuid], DIM),
+            f"  {plain(run.name, 24):<{self._name}}  ",
+            (plain(run.uuid, 36)[: self._uuid], DIM),
             ("  seed ", DIM),
             f"{run.seed:<{self._seed}}  ",
-            *targets(run.targets, ascii),
-            *gpu(run.gpu, ascii),
+            *targets(run.targets),
+            *gpu(run.gpu),
         )
 
 
-def targets(names: Sequence[str], ascii: bool) -> Line:
+def targets(names: Sequence[str]) -> Line:
     """Return the targets of the epochs in order: ``Expanse-GPU ×2, Delta-GPU``."""
-    times = "x" if ascii else "×"
+    times = "×"
     parts = []
     for name, group in groupby(names):
         n = len(list(group))
-        parts.append(plain(name, 30, ascii) + (f" {times}{n}" if n > 1 else ""))
-    arrow = "->" if ascii else "→"
+        parts.append(plain(name, 30) + (f" {times}{n}" if n > 1 else ""))
+    arrow = "→"
     return line((f"{arrow} ", DIM), ", ".join(parts)) if parts else ()
 
 
-def gpu(model: str | None, ascii: bool) -> Line:
+def gpu(model: str | None) -> Line:
     """Return the GPU model that a run is pinned to."""
-    return line(("  on ", DIM), plain(model, 60, ascii)) if model is not None else ()
+    return line(("  on ", DIM), plain(model, 60)) if model is not None else ()
 
 
 class Preview(PreviewLines):
@@ -154,67 +153,65 @@ class Preview(PreviewLines):
         return self._parts[part][index - (self._ends[part - 1] if part else 0)]
 
 
-def preview(
-    result: FormResult, width: int, ascii: bool, history: CostHistory | None = None
-) -> Preview:
+def preview(result: FormResult, width: int, history: CostHistory | None = None) -> Preview:
     """Build the preview of a form, or the list of its fatal problems.
 
     ``past`` is the cost history of past epochs, if known.
     """
     plan = result.plan
     if plan is None:
-        return Preview([_missing(result, width, ascii)], ())
+        return Preview([_missing(result, width)], ())
     parts: list[Sequence[Line]] = [
-        [*size_lines(plan, width, ascii), *cost_lines(plan, history, width, ascii), ()],
-        [*graph_lines(plan, width, ascii), ()],
-        [heading(_files(plan, ascii), width, ascii)],
-        [*file_list(plan, ascii), ()],
+        [*size_lines(plan, width), *cost_lines(plan, history, width), ()],
+        [*graph_lines(plan, width), ()],
+        [heading(_files(plan), width)],
+        [*file_list(plan), ()],
     ]
     sections = [2]
     if plan.runs:
         sections.append(len(parts))
-        total = formatting.count(len(plan.runs), "run", ascii=ascii)
-        parts += [[heading(total, width, ascii)], RunLines(plan.runs, width, ascii)]
+        total = formatting.count(len(plan.runs), "run")
+        parts += [[heading(total, width)], RunLines(plan.runs, width)]
     for file in plan.files:
         sections.append(len(parts))
-        parts += [[(), *_title(file, width, ascii)], FileLines(file, width, ascii)]
+        parts += [[(), *_title(file, width)], FileLines(file, width)]
     return Preview(parts, sections)
 
 
-def _title(file: PlannedFile, width: int, ascii: bool) -> list[Line]:
-    name = plain(file.name, max(12, width - 30), ascii)
-    title = f"{name}  {formatting.size(len(file.data), ascii)}"
-    return [heading(title + (", executable" if file.executable else ""), width, ascii)]
+def _title(file: PlannedFile, width: int) -> list[Line]:
+    name = plain(file.name, max(12, width - 30))
+    title = f"{name}  {formatting.size(len(file.data))}"
+    return [heading(title + (", executable" if file.executable else ""), width)]
 
 
-def size_lines(plan: Plan, width: int, ascii: bool) -> list[Line]:
+def size_lines(plan: Plan, width: int) -> list[Line]:
     """Return the size of the ensemble and its directory."""
     request = plan.request
-    nodes = formatting.count(plan.nodes, "node", ascii=ascii)
-    jobs = formatting.count(plan.jobs, "job", ascii=ascii)
+    nodes = formatting.count(plan.nodes, "node")
+    jobs = formatting.count(plan.jobs, "job")
     return [
-        line(" ", (amount(plan, ascii), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
-        *wrapped(f"into {plain(str(request.directory), 1000, ascii)}", width - 1, DIM, indent=1),
+        line(" ", (amount(plan), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
+        *wrapped(f"into {plain(str(request.directory), 1000)}", width - 1, DIM, indent=1),
     ]
 
 
-def amount(plan: Plan, ascii: bool) -> str:
+def amount(plan: Plan) -> str:
     """Return the size: ``4 runs × 3 epochs``, ``100 shards``, ``100 runs × 30 epochs``."""
-    request, times = plan.request, " x " if ascii else " × "
+    request, times = plan.request, " × "
     if request.shape is EnsembleShape.BAG:
-        return formatting.count(request.shards, "shard", ascii=ascii)
-    runs = formatting.count(len(plan.runs), "run", ascii=ascii)
-    epochs = formatting.count(epochs_of(request), "epoch", ascii=ascii)
+        return formatting.count(request.shards, "shard")
+    runs = formatting.count(len(plan.runs), "run")
+    epochs = formatting.count(epochs_of(request), "epoch")
     machines = f"{times}{request.machines} machines" if request.machines > 1 else ""
     return f"{runs}{times}{epochs}{machines}"
 
 
-def graph_lines(plan: Plan, width: int, ascii: bool) -> list[Line]:
+def graph_lines(plan: Plan, width: int) -> list[Line]:
     """Return the graph as ASCII art."""
-    return [line(" ", text) for text in picture(plan.graph, width - 2, ascii)]
+    return [line(" ", text) for text in picture(plan.graph, width - 2)]
 
 
-def cost_lines(plan: Plan, history: CostHistory | None, width: int, ascii: bool) -> list[Line]:
+def cost_lines(plan: Plan, history: CostHistory | None, width: int) -> list[Line]:
     """Return the estimated cost from past epochs; empty if none are known."""
     request = plan.request
     evaluations = request.evaluation is not None
@@ -223,24 +220,22 @@ def cost_lines(plan: Plan, history: CostHistory | None, width: int, ascii: bool)
     )
     if estimate is None:
         return []
-    first, *more = told(estimate, "the ensemble on the screen", ascii)
+    first, *more = told(estimate, "the ensemble on the screen")
     lines = [line(" ", (first, BOLD))]
     for sentence in more:
         lines += wrapped(sentence, width - 1, DIM, indent=1)
     return lines
 
 
-def _files(plan: Plan, ascii: bool) -> str:
+def _files(plan: Plan) -> str:
     total = sum(len(file.data) for file in plan.files)
-    count = formatting.count(len(plan.files), "file", ascii=ascii)
-    return f"{count}, {formatting.size(total, ascii)}"
+    count = formatting.count(len(plan.files), "file")
+    return f"{count}, {formatting.size(total)}"
 
 
-def file_list(
-    plan: Plan, ascii: bool, new: str = "new", existing: str = "in the way"
-) -> list[Line]:
+def file_list(plan: Plan, new: str = "new", existing: str = "in the way") -> list[Line]:
     """List the files to be written: whether new, size, purpose."""
-    name_width = max((cell_len(plain(file.name, 40, ascii)) for file in plan.files), default=0)
+    name_width = max((cell_len(plain(file.name, 40)) for file in plan.files), default=0)
     status_width = max((len(existing if file.exists else new) for file in plan.files), default=0)
     return [
         line(
@@ -248,21 +243,21 @@ def file_list(
             (f"! {existing:<{status_width}}", NOTE)
             if file.exists
             else (f"+ {new:<{status_width}}", GOOD),
-            f"  {plain(file.name, 40, ascii):<{name_width}}",
-            f"  {formatting.size(len(file.data), ascii):>8}  ",
-            (plain(file.about, 120, ascii), DIM),
+            f"  {plain(file.name, 40):<{name_width}}",
+            f"  {formatting.size(len(file.data)):>8}  ",
+            (plain(file.about, 120), DIM),
         )
         for file in plan.files
     ]
 
 
-def _missing(result: FormResult, width: int, ascii: bool) -> list[Line]:
+def _missing(result: FormResult, width: int) -> list[Line]:
     if result.request is None:
         return [line(" ", ("what would be written appears here", DIM))]
     lines: list[Line] = [line(" ", ("Nothing can be written yet:", BOLD)), ()]
     for problem in result.fatal:
         label = LABELS.get(problem.field, problem.field.removeprefix("values."))
         has_label = not label or problem.text.startswith(f"{label} ")
-        text = plain(problem.text if has_label else f"{label}: {problem.text}", 1000, ascii)
+        text = plain(problem.text if has_label else f"{label}: {problem.text}", 1000)
         lines += wrapped(text, width - 1, BAD, indent=2)
     return lines

@@ -205,36 +205,36 @@ class SubmitScreen(SnapshotScreen):
         self._start_validation()
 
     def _head(self) -> list[Line]:
-        ascii, room = self.ascii, self.app.size.width
-        right = schedd(self.pool_info, ascii, long=room >= 100)
+        room = self.app.size.width
+        right = schedd(self.pool_info, long=room >= 100)
         title = line(("Submit a new ensemble", BOLD))
         lines = [
-            line(" ") + spread(title, right, room - 2, ascii),
+            line(" ") + spread(title, right, room - 2),
             line(" ") + self._summary_line(),
         ]
         if self.pool_info.error is not None:
-            message = plain(f"Nothing can be submitted: {self.pool_info.error}", 2000, ascii)
-            lines += bounded(wrapped(message, room - 1, NOTE, indent=1), 2, room - 1, 1, ascii)
+            message = plain(f"Nothing can be submitted: {self.pool_info.error}", 2000)
+            lines += bounded(wrapped(message, room - 1, NOTE, indent=1), 2, room - 1, 1)
         return [*lines, ()]
 
     def _summary_line(self) -> Line:
         """Summarise the plan, or the fields with problems, in one line."""
-        result, ascii = self.verdict, self.ascii
+        result = self.verdict
         if result.request is None:
             return line(("working out what it comes to", DIM))
         if result.plan is None:
             names = dict.fromkeys(_label(problem) for problem in result.fatal)
-            count = formatting.count(len(names), "field needs", "fields need", ascii=ascii)
-            text = plain(", ".join(names), 200, ascii)
+            count = formatting.count(len(names), "field needs", "fields need")
+            text = plain(", ".join(names), 200)
             return line((f"{count} another look: ", BAD), text)
         plan = result.plan
-        jobs = formatting.count(plan.jobs, "job", ascii=ascii)
-        files = formatting.count(len(plan.files), "file", ascii=ascii)
-        way = formatting.count(len(plan.in_the_way), "is", "are", ascii=ascii)
+        jobs = formatting.count(plan.jobs, "job")
+        files = formatting.count(len(plan.files), "file")
+        way = formatting.count(len(plan.in_the_way), "is", "are")
         return joined(
             (
-                line((amount(plan, ascii), BOLD), (f" = {jobs}", BOLD)),
-                line(formatting.count(plan.nodes, "node", ascii=ascii)),
+                line((amount(plan), BOLD), (f" = {jobs}", BOLD)),
+                line(formatting.count(plan.nodes, "node")),
                 line(files),
                 line((f"{way} in the way", NOTE)) if plan.in_the_way else (),
             ),
@@ -251,7 +251,7 @@ class SubmitScreen(SnapshotScreen):
             title = _TITLES.get(field.name) if roomy else None
             if parameters and field is parameters[0]:
                 template = self.verdict.template
-                name = plain(template.name if template else "", 40, self.ascii)
+                name = plain(template.name if template else "", 40)
                 title = f"Parameters of {name}"
             if title is not None:
                 entries += [FormEntry(None, "")] * (roomy and bool(entries)) + [
@@ -261,7 +261,7 @@ class SubmitScreen(SnapshotScreen):
         return entries
 
     def _entry(self, field: Field) -> FormEntry:
-        label = plain(field.label, 18, self.ascii)
+        label = plain(field.label, 18)
         text = self._form.text(field.name, self.verdict.template)
         hint = _HINTS.get(field.name, "")
         # A problem replaces the unit.
@@ -283,7 +283,7 @@ class SubmitScreen(SnapshotScreen):
         if field.name == "sweep":
             return self._sweep_note()
         if field.name == "template" and self.verdict.template is not None:
-            return line((plain(self.verdict.template.title, 100, self.ascii), DIM))
+            return line((plain(self.verdict.template.title, 100), DIM))
         if field.name == "sites":
             return self._pool_count(len(self.pool_info.sites), "site")
         if field.name == "gpu_models":
@@ -296,29 +296,28 @@ class SubmitScreen(SnapshotScreen):
         if request is None or request.sweep is None:
             return ()
         counts = (
-            f"{plain(variable.name, 20, self.ascii)} "
-            f"{formatting.number(len(variable.values), self.ascii)}"
+            f"{plain(variable.name, 20)} {formatting.number(len(variable.values))}"
             for variable in request.sweep.variables
         )
         return line((f"values: {', '.join(counts)}", DIM))
 
     def _pool_count(self, count: int, noun: str) -> Line:
         """Return the number known to the collector, or why it is unknown."""
-        pool_info, ascii = self.pool_info, self.ascii
+        pool_info = self.pool_info
         if pool_info.asking_sites is not None:
             return line((f"asking the collector{seconds(pool_info.asking_sites)}", DIM))
         if count:
-            return line((f"enter: {formatting.count(count, noun, ascii=ascii)}", DIM))
-        return line((plain(pool_info.no_sites or "the collector names none", 400, ascii), DIM))
+            return line((f"enter: {formatting.count(count, noun)}", DIM))
+        return line((plain(pool_info.no_sites or "the collector names none", 400), DIM))
 
     def _problem_line(self, problem: RequestProblem) -> Line:
-        sign = ("X " if self.ascii else "✗ ") if problem.fatal else "! "
+        sign = "✗ " if problem.fatal else "! "
         style = BAD if problem.fatal else NOTE
-        return line((sign, style), (plain(problem.text, 400, self.ascii), style))
+        return line((sign, style), (plain(problem.text, 400), style))
 
     def _note(self, form: FormView, preview_pane: SidePane) -> list[Line]:
-        room, ascii = self.app.size.width, self.ascii
-        down, up = ("v", "^") if ascii else ("↓", "↑")
+        room = self.app.size.width
+        down, up = ("↓", "↑")
         scrolled = preview_pane if self._in_preview and not self._wide else form
         lines_above = preview_pane.top if scrolled is preview_pane else form.above
         outside = [f"{up} {lines_above}"] * (lines_above > 0) + [
@@ -326,11 +325,11 @@ class SubmitScreen(SnapshotScreen):
         ] * (scrolled.below > 0)
         parts = [*self.remarks(), *([line(("  ".join(outside), DIM))] if outside else [])]
         if self._wide and preview_pane.below:
-            total = formatting.number(len(preview_pane.lines), ascii)
+            total = formatting.number(len(preview_pane.lines))
             position = f"{preview_pane.top + 1} of {total} lines"
             parts.append(line((f"preview {position}, pgdn", DIM)))
         lines = self._help(form, room - 2)
-        return [rule(parts, room, ascii), *lines, *[()] * (NOTE_LINES - len(lines))]
+        return [rule(parts, room), *lines, *[()] * (NOTE_LINES - len(lines))]
 
     def _help(self, form: FormView, room: int) -> list[Line]:
         """Return the problem and the help of the field under the cursor."""
@@ -344,16 +343,16 @@ class SubmitScreen(SnapshotScreen):
         lines: list[Line] = []
         if problem is not None:
             style = BAD if problem.fatal else NOTE
-            lines = wrapped(plain(problem.text, 2000, self.ascii), room, style, indent=1)
+            lines = wrapped(plain(problem.text, 2000), room, style, indent=1)
             # The end of the message says how to fix it.
-            lines = bounded(lines, NOTE_LINES, room, 1, self.ascii)
+            lines = bounded(lines, NOTE_LINES, room, 1)
         about = self.verdict.template.about if self.verdict.template else ""
         text = f"{field.help} {about}" if field.name == "template" else field.help
         if len(lines) < NOTE_LINES:
-            lines += wrapped(plain(text, 2000, self.ascii), room, DIM, indent=1)
+            lines += wrapped(plain(text, 2000), room, DIM, indent=1)
         if len(lines) > NOTE_LINES:
-            dots = line(("..." if self.ascii else "…", DIM))
-            lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + dots, room, self.ascii)
+            dots = line(("…", DIM))
+            lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + dots, room)
         return lines[:NOTE_LINES]
 
     # --- validation in a thread -----------------------------------------------------------
@@ -366,22 +365,17 @@ class SubmitScreen(SnapshotScreen):
         elif force or self._stale or self._last_input != inputs:
             self._validating, self._stale, self._last_input = inputs, False, inputs
             history = self.monitor.present_study.of(stats.past)
-            work = partial(self._work, *inputs, self.pool_info, self.ascii, history)
+            work = partial(self._work, *inputs, self.pool_info, history)
             self.run_worker(work, thread=True, description="what would be written")
 
     _last_input: tuple[FormState, int] | None = None
 
     def _work(
-        self,
-        state: FormState,
-        width: int,
-        pool_info: PoolInfo,
-        ascii: bool,
-        history: CostHistory | None,
+        self, state: FormState, width: int, pool_info: PoolInfo, history: CostHistory | None
     ) -> None:
         try:
             result = validate_form(state, pool_info.site_names, pool_info.gpu_models)
-            lines = preview(result, width, ascii, history)
+            lines = preview(result, width, history)
         except Exception as error:
             self.post_message(self.Misjudged(error))
             return
@@ -503,7 +497,7 @@ class SubmitScreen(SnapshotScreen):
             choices = [ChoiceOption(value, about) for value, about in _MEANINGS[name].items()]
         elif name == "sites":
             current = sites_in(self._form.text("sites"))
-            choices = [ChoiceOption(site.name, self._site_note(site.slots, gpus(site, self.ascii)))
+            choices = [ChoiceOption(site.name, self._site_note(site.slots, gpus(site)))
                        for site in self.pool_info.sites]  # fmt: skip
             if not choices:
                 self.say(self.pool_info.no_sites or "no site is known (yet): type their names")
@@ -527,10 +521,10 @@ class SubmitScreen(SnapshotScreen):
     def _at_sites(self, model: str) -> str:
         """Return the sites with a GPU model."""
         sites = (site.name for site in self.pool_info.sites if model in site.gpus)
-        return plain(", ".join(sites), 80, self.ascii)
+        return plain(", ".join(sites), 80)
 
     def _site_note(self, slots: int, gpu: str) -> str:
-        return f"{formatting.count(slots, 'slot', ascii=self.ascii)}, {gpu}"
+        return f"{formatting.count(slots, 'slot')}, {gpu}"
 
     def _chosen(self, name: str, values: tuple[str, ...] | None) -> None:
         if values is not None:

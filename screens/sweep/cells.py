@@ -39,7 +39,6 @@ from screens.widgets.spans import (
 )
 
 SCALE: Final = "▁▂▃▄▅▆▇"
-SCALE_ASCII: Final = ".:-=+#@"
 """Signs of a value's rank, the best last.
 
 Ranks, so that one outlier does not flatten all others. The very best has a mark of its own.
@@ -58,10 +57,10 @@ ROOMY: Final = 9
 # --- header -------------------------------------------------------------------------------------
 
 
-def head(grid: Grid, room: int, ascii: bool) -> list[Line]:
+def head(grid: Grid, room: int) -> list[Line]:
     """Render the best point, the progress of the sweep, and the metric."""
-    answer = sweep_text.answer(grid, ascii)
-    dot = line((" - " if ascii else " · ", DIM))
+    answer = sweep_text.answer(grid)
+    dot = line((" · ", DIM))
     title = line(("Grid", BOLD), "   ")
     best, location = line((answer.best, BEST)), line((answer.where, DIM))
     points, epochs = line((answer.points, BOLD)), line((answer.epochs, DIM))
@@ -83,35 +82,35 @@ def head(grid: Grid, room: int, ascii: bool) -> list[Line]:
     gap = line("   ")
     metric_info = joined(
         (
-            line((plain(grid.metric, 40, ascii), BOLD)),
+            line((plain(grid.metric, 40), BOLD)),
             line((goal, DIM)),
             line((number, DIM)),
-            *(line((text, NOTE)) for text in sweep_text.folding(grid, ascii)),
+            *(line((text, NOTE)) for text in sweep_text.folding(grid)),
         ),
         gap,
     )
-    scale_legend = legend(grid, ascii)
+    scale_legend = legend(grid)
     if width(metric_info) + width(scale_legend) + 3 > room:
-        return [title + crop(first, room - width(title), ascii), crop(metric_info, room, ascii)]
+        return [title + crop(first, room - width(title)), crop(metric_info, room)]
     return [
-        title + crop(first, room - width(title), ascii),
-        spread(metric_info, scale_legend, room, ascii),
+        title + crop(first, room - width(title)),
+        spread(metric_info, scale_legend, room),
     ]
 
 
-def legend(grid: Grid, ascii: bool) -> Line:
+def legend(grid: Grid) -> Line:
     """Render the legend of the rank signs."""
-    scale = SCALE_ASCII if ascii else SCALE
-    star = "*" if ascii else sweep_text.BEST
     if grid.goal is None:
         return ()
-    return line((f"{star} best", BEST), (f"   {scale[0]}{scale[3]}{scale[-1]} by rank", DIM))
+    return line(
+        (f"{sweep_text.BEST} best", BEST), (f"   {SCALE[0]}{SCALE[3]}{SCALE[-1]} by rank", DIM)
+    )
 
 
 # --- the matrix ---------------------------------------------------------------------------------
 
 
-def layout(grid: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
+def layout(grid: Grid, room: int, lines: int) -> Layout | None:
     """Lay out the sweep in ``room`` cells and ``lines`` lines.
 
     Cells get several lines, and columns extra width, if the whole sweep then still fits.
@@ -119,18 +118,15 @@ def layout(grid: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
     if grid.rows is None:
         return None
     if grid.columns is None:
-        return _list(grid, grid.rows, room, ascii)
+        return _list(grid, grid.rows, room)
     rows, columns, ranks = grid.rows, grid.columns, grid.ranks
-    values = [sweep_text.reached(cell, ascii) for cell in grid.cells.values()]
+    values = [sweep_text.reached(cell) for cell in grid.cells.values()]
     value_cells = max((reach(text) for text in values), default=3)
-    row_names, heads = sweep_text.labels(rows, ascii), sweep_text.labels(columns, ascii)
+    row_names, heads = sweep_text.labels(rows), sweep_text.labels(columns)
     labels = max(reach(text) for text in row_names.values())
-    labels = max(labels, 4, min(12, reach(sweep_text.axis_name(rows, ascii)) + 2))
-    arrow = ("v", ">") if ascii else ("↓", "→")
-    names = (
-        f"{sweep_text.axis_name(rows, ascii)} {arrow[0]}  "
-        f"{sweep_text.axis_name(columns, ascii)} {arrow[1]}"
-    )
+    labels = max(labels, 4, min(12, reach(sweep_text.axis_name(rows)) + 2))
+    arrow = ("↓", "→")
+    names = f"{sweep_text.axis_name(rows)} {arrow[0]}  {sweep_text.axis_name(columns)} {arrow[1]}"
     left_cells = 1 + labels + 2 + value_cells + 2
     min_width = max(value_cells + 3, min(16, max(reach(text) for text in heads.values())))
     # Widen the labels for both axis names if no column is pushed out.
@@ -146,24 +142,24 @@ def layout(grid: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
         best = grid.column_best.get(point)
         # Leave a gap for the state symbol behind each value.
         gap = line("  ")
-        name = line((both_ends(heads[point], cell_width - 2, ascii), BOLD))
-        return name + gap, _best(best, ascii) + gap
+        name = line((both_ends(heads[point], cell_width - 2), BOLD))
+        return name + gap, _best(best) + gap
 
     def row_header(point: Key) -> Line:
-        name = fit(line((row_names[point], BOLD)), labels, "right", ascii)
-        best = fit(_best(grid.row_best.get(point), ascii), value_cells, "right", ascii)
-        edge = "|" if ascii else "│"
+        name = fit(line((row_names[point], BOLD)), labels, "right")
+        best = fit(_best(grid.row_best.get(point)), value_cells, "right")
+        edge = "│"
         return line(" ") + name + line("  ") + best + line((f" {edge}", DIM))
 
     def cell(row: Key, column: Key) -> Sequence[Line]:
         grid_cell = grid.cells.get((row, column))
         return (
-            _cell_lines(grid_cell, ranks, value_cells, cell_width, ascii)
+            _cell_lines(grid_cell, ranks, value_cells, cell_width)
             if grid_cell is not None
             else [()] * 4
         )
 
-    best_label = fit(line(("best", DIM)), labels + 2 + value_cells, "right", ascii)
+    best_label = fit(line(("best", DIM)), labels + 2 + value_cells, "right")
     corner = (line(" ", (names, NOTE)), line(" ") + best_label)
     return Layout(
         rows.points,
@@ -178,21 +174,20 @@ def layout(grid: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
     )
 
 
-def _best(cell: GridCell | None, ascii: bool) -> Line:
+def _best(cell: GridCell | None) -> Line:
     if cell is None:
-        return line((formatting.unknown(ascii), DIM))
-    return line((sweep_text.reached(cell, ascii), BEST if cell.rank == 1 else DIM))
+        return line((formatting.UNKNOWN, DIM))
+    return line((sweep_text.reached(cell), BEST if cell.rank == 1 else DIM))
 
 
-def level(cell: GridCell, ranks: int, ascii: bool) -> str:
+def level(cell: GridCell, ranks: int) -> str:
     """Return the sign of a cell's rank."""
     if cell.rank is None:
         return " "
     if cell.rank == 1:
-        return "*" if ascii else sweep_text.BEST
-    scale = SCALE_ASCII if ascii else SCALE
-    step = (ranks - cell.rank) * len(scale) // max(1, ranks)
-    return scale[max(0, min(step, len(scale) - 1))]
+        return sweep_text.BEST
+    step = (ranks - cell.rank) * len(SCALE) // max(1, ranks)
+    return SCALE[max(0, min(step, len(SCALE) - 1))]
 
 
 def _value_style(cell: GridCell, ranks: int) -> TextStyle:
@@ -205,34 +200,32 @@ def _value_style(cell: GridCell, ranks: int) -> TextStyle:
     return GOOD if 4 * cell.rank <= ranks + 3 else PLAIN
 
 
-def _cell_lines(
-    cell: GridCell, ranks: int, value_cells: int, width: int, ascii: bool
-) -> list[Line]:
+def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> list[Line]:
     """Render a cell: rank sign, value and state; progress; run name; blank.
 
     Only as many of these lines are drawn as fit.
     """
     style, sign = _value_style(cell, ranks), sweep_text.sign(cell)
-    value = sweep_text.reached(cell, ascii)
+    value = sweep_text.reached(cell)
     spacious = width - value_cells >= 4
     first = line(
         (" " if spacious else "", style),
-        (level(cell, ranks, ascii), style),
+        (level(cell, ranks), style),
         (f"{value:>{value_cells + spacious}}", style if cell.best is not None else DIM),
         (" ", PLAIN),
-        (sign.mark(ascii), style_of(sign)),
+        (sign.glyph, style_of(sign)),
     )
-    name = line((plain(cell.runs[0].name, width - 2, ascii), DIM))
+    name = line((plain(cell.runs[0].name, width - 2), DIM))
     more = line((f" +{len(cell.runs) - 1}", NOTE)) if len(cell.runs) > 1 else ()
-    lines: list[Line] = [first, _progress_text(cell, width, ascii), name + more, ()]
+    lines: list[Line] = [first, _progress_text(cell, width), name + more, ()]
     return [_right_aligned(text, width) for text in lines]
 
 
-def _progress_text(cell: GridCell, width: int, ascii: bool) -> Line:
+def _progress_text(cell: GridCell, width: int) -> Line:
     text = f"{cell.done}/{cell.total}"
     room = width - len(text) - 2
     bar = min(BAR_GROWN if room > BAR + 4 else BAR, room)
-    progress = formatting.progress_bar(cell.done, cell.total, bar, ascii) if bar >= 3 else ""
+    progress = formatting.progress_bar(cell.done, cell.total, bar) if bar >= 3 else ""
     return line((progress, DIM), " ", (text, DIM))
 
 
@@ -243,15 +236,15 @@ def _right_aligned(text: Line, cell_width: int) -> Line:
 # --- one variable: a list -----------------------------------------------------------------------
 
 
-def _list(grid: Grid, rows: Axis, room: int, ascii: bool) -> Layout:
-    row_names = sweep_text.labels(rows, ascii)
+def _list(grid: Grid, rows: Axis, room: int) -> Layout:
+    row_names = sweep_text.labels(rows)
     labels = max(reach(text) for text in row_names.values())
-    labels = max(labels, reach(sweep_text.axis_name(rows, ascii)))
+    labels = max(labels, reach(sweep_text.axis_name(rows)))
     labels = min(labels, room // 3)
     left_cells = 1 + labels + 2
-    values, ranks = [sweep_text.reached(cell, ascii) for cell in grid.cells.values()], grid.ranks
+    values, ranks = [sweep_text.reached(cell) for cell in grid.cells.values()], grid.ranks
     value_cells = max([4, *(reach(text) for text in values)])
-    names = max(reach(plain(cell.runs[0].name, 20, ascii)) for cell in grid.cells.values())
+    names = max(reach(plain(cell.runs[0].name, 20)) for cell in grid.cells.values())
     cell_width = room - left_cells - GAP
     titles = (
         f"  {'BEST':>{value_cells}}  {'RUN':<{names}}  {'IN EPOCH':>8}  {'DONE':<{BAR + 8}}STATE"
@@ -259,20 +252,17 @@ def _list(grid: Grid, rows: Axis, room: int, ascii: bool) -> Layout:
 
     def cell(row: Key, column: Key) -> Sequence[Line]:
         grid_cell = grid.cells.get((row, column))
-        return [
-            _list_line(grid_cell, ranks, value_cells, names, ascii) if grid_cell is not None else ()
-        ]
+        return [_list_line(grid_cell, ranks, value_cells, names) if grid_cell is not None else ()]
 
-    title = fit(line((sweep_text.axis_name(rows, ascii), DIM)), labels, "right", ascii)
+    title = fit(line((sweep_text.axis_name(rows), DIM)), labels, "right")
     corner = (line(" ") + title,)
     return Layout(
         rows.points,
         ((),),
         corner,
-        lambda point: (fit(line((titles, DIM)), cell_width, "left", ascii),),
+        lambda point: (fit(line((titles, DIM)), cell_width, "left"),),
         lambda point: (
-            line(" ")
-            + fit(line((both_ends(row_names[point], labels, ascii), BOLD)), labels, "right", ascii)
+            line(" ") + fit(line((both_ends(row_names[point], labels), BOLD)), labels, "right")
         ),
         cell,
         left_cells,
@@ -280,21 +270,21 @@ def _list(grid: Grid, rows: Axis, room: int, ascii: bool) -> Layout:
     )
 
 
-def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int, ascii: bool) -> Line:
+def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line:
     best = cell.best
     style, sign = _value_style(cell, ranks), sweep_text.sign(cell)
     epoch = str(best.value.epoch) if best is not None and best.value is not None else ""
-    done = fit(_progress_text(cell, BAR + 7, ascii), BAR + 7, "left", ascii)
-    name = fit(line((plain(cell.runs[0].name, 20, ascii), PLAIN)), names, "left", ascii)
+    done = fit(_progress_text(cell, BAR + 7), BAR + 7, "left")
+    name = fit(line((plain(cell.runs[0].name, 20), PLAIN)), names, "left")
     return (
         line(
-            (level(cell, ranks, ascii), style),
-            (f" {sweep_text.reached(cell, ascii):>{value_cells}}  ", style),
+            (level(cell, ranks), style),
+            (f" {sweep_text.reached(cell):>{value_cells}}  ", style),
         )
         + name
         + line(("  " + f"{epoch:>8}" + "  ", DIM))
         + done
-        + line(" ", (sweep_text.state(cell, ascii), style_of(sign)))
+        + line(" ", (sweep_text.state(cell), style_of(sign)))
     )
 
 
@@ -304,60 +294,58 @@ DETAILS: Final = 3
 """Lines of the cell details; on 24 lines the matrix needs the rest."""
 
 
-def details(grid: Grid, at: tuple[Point, Point] | None, room: int, ascii: bool) -> list[Line]:
+def details(grid: Grid, at: tuple[Point, Point] | None, room: int) -> list[Line]:
     """Return the details of the current cell, padded to a fixed height."""
     cell = grid.cells.get(at) if at is not None else None
-    lines = _details(grid, at, cell, ascii)[:DETAILS]
-    rows = [line(" ") + crop(text, room - 2, ascii) for text in lines]
+    lines = _details(grid, at, cell)[:DETAILS]
+    rows = [line(" ") + crop(text, room - 2) for text in lines]
     return [*rows, *[()] * (DETAILS - len(rows))]
 
 
-def _details(
-    grid: Grid, at: tuple[Point, Point] | None, cell: GridCell | None, ascii: bool
-) -> list[Line]:
+def _details(grid: Grid, at: tuple[Point, Point] | None, cell: GridCell | None) -> list[Line]:
     gap = line("   ")
     if cell is None:
         return [line(("no run has these values", DIM))] if at is not None else []
     sign = STATES[cell.state]
-    ranked = f"{formatting.number(cell.rank or 0, ascii)} of {grid.ranks}"
+    ranked = f"{formatting.number(cell.rank or 0)} of {grid.ranks}"
     first = joined(
         (
-            line((sweep_text.place(grid, cell, ascii, whole=True), BOLD)),
+            line((sweep_text.place(grid, cell, whole=True), BOLD)),
             line((f"rank {ranked}", BEST if cell.rank == 1 else PLAIN)) if cell.rank else (),
-            line((sweep_text.state(cell, ascii), style_of(sign))),
-            line((f"{cell.done} of {formatting.count(cell.total, 'epoch', ascii=ascii)}", DIM)),
+            line((sweep_text.state(cell), style_of(sign))),
+            line((f"{cell.done} of {formatting.count(cell.total, 'epoch')}", DIM)),
         ),
         gap,
     )
     if len(cell.runs) == 1:
-        return [first, *_single_run_lines(grid, cell.runs[0], ascii)]
-    several = formatting.count(len(cell.runs), "run", ascii=ascii)
-    runs = [_run_summary(run, ascii) for run in cell.runs]
+        return [first, *_single_run_lines(grid, cell.runs[0])]
+    several = formatting.count(len(cell.runs), "run")
+    runs = [_run_summary(run) for run in cell.runs]
     comma = line((", ", DIM))
     return [first, line((f"{several} here, the best first: ", DIM)) + joined(runs, comma)]
 
 
-def _run_summary(run: CellRun, ascii: bool) -> Line:
+def _run_summary(run: CellRun) -> Line:
     sign = STATES[run.state]
-    value = formatting.metric(run.value.value, ascii) if run.value is not None else ""
+    value = formatting.metric(run.value.value) if run.value is not None else ""
     return joined(
         (
-            line(plain(run.name, 20, ascii)),
+            line(plain(run.name, 20)),
             line((value, BAD if run.lost else PLAIN)),
-            line((sign.mark(ascii), style_of(sign))),
+            line((sign.glyph, style_of(sign))),
         ),
         line(" "),
     )
 
 
-def _single_run_lines(grid: Grid, run: CellRun, ascii: bool) -> list[Line]:
-    name = plain(run.name, 24, ascii)
-    metric = plain(grid.metric, 40, ascii)
+def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
+    name = plain(run.name, 24)
+    metric = plain(grid.metric, 40)
     course = course_sign(run.course, run.last)
     if run.value is None:
         reached = line((f"{name} has no {metric} yet", DIM))
     else:
-        value = formatting.metric(run.value.value, ascii)
+        value = formatting.metric(run.value.value)
         which = "best" if grid.goal is not None else "last"
         reached = line(
             (f"{name}: {which} {metric} {value} in epoch {run.value.epoch}   ", PLAIN),
@@ -365,5 +353,5 @@ def _single_run_lines(grid: Grid, run: CellRun, ascii: bool) -> list[Line]:
         )
     lines = [reached]
     if run.stopped is not None:
-        lines.append(line(("stopped: ", NOTE), plain(run.stopped, 200, ascii)))
+        lines.append(line(("stopped: ", NOTE), plain(run.stopped, 200)))
     return lines

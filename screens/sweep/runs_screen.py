@@ -47,20 +47,18 @@ class PointRunsScreen(ListScreen):
         self.monitor.study.want_written()
         grid = self.monitor.study.of(grid_of(self.choice))
         cell = grid.cells.get(self.at) if grid is not None else None
-        room, ascii = self.app.size.width, self.ascii
+        room = self.app.size.width
         if grid is None or cell is None:
             self.query_one("#head", StaticLines).show([line(" ", ("Grid", BOLD)), ()])
             self.table.show([], [], [line("  ", "No run has these values now.")])
             self.query_one("#note", StaticLines).show([self.note(0, 0)])
             return
-        run_count = formatting.count(len(cell.runs), "run", ascii=ascii)
-        title = line(
-            " ", ("Grid", BOLD), "   ", (sweep_text.place(grid, cell, ascii, whole=True), BOLD)
-        )
-        title += line((f"   {run_count}, {plain(grid.metric, 40, ascii)}", DIM))
+        run_count = formatting.count(len(cell.runs), "run")
+        title = line(" ", ("Grid", BOLD), "   ", (sweep_text.place(grid, cell, whole=True), BOLD))
+        title += line((f"   {run_count}, {plain(grid.metric, 40)}", DIM))
         self.query_one("#head", StaticLines).show([title, ()])
         filtered = self.kept(cell.runs, lambda run: run.name.lower())
-        specs = _specs(ascii)
+        specs = _specs()
         widths = fit_columns(specs, cell.runs, room)
         rows = [TableRow(run.key, partial(cells, specs, widths, run)) for run in filtered]
         empty = [line("  ", "No run has this text."), line("  ", ("esc clears", DIM))]
@@ -71,25 +69,25 @@ class PointRunsScreen(ListScreen):
         self.monitor.open_run(key)
 
 
-def _specs(ascii: bool) -> list[ColumnSpec[CellRun]]:
+def _specs() -> list[ColumnSpec[CellRun]]:
     def value(run: CellRun, _: int | None) -> Line:
         if run.value is None:
-            return line((formatting.unknown(ascii), DIM))
-        return line((formatting.metric(run.value.value, ascii), BAD if run.lost else PLAIN))
+            return line((formatting.UNKNOWN, DIM))
+        return line((formatting.metric(run.value.value), BAD if run.lost else PLAIN))
 
     def epoch(run: CellRun, _: int | None) -> Line:
         return line((str(run.value.epoch), DIM)) if run.value is not None else ()
 
     def course(run: CellRun, _: int | None) -> Line:
         sign = course_sign(run.course, run.last)
-        return line((sign.text(ascii), style_of(sign)))
+        return line((sign.text(), style_of(sign)))
 
     def state(run: CellRun, _: int | None) -> Line:
         sign = STATES[run.state]
-        return line((sign.text(ascii), style_of(sign)))
+        return line((sign.text(), style_of(sign)))
 
     return [
-        ColumnSpec("run", "RUN", lambda run, _: line(plain(run.name, 40, ascii)), least=6),
+        ColumnSpec("run", "RUN", lambda run, _: line(plain(run.name, 40)), least=6),
         ColumnSpec("best", "BEST", value, "right", least=6),
         ColumnSpec("epoch", "IN EPOCH", epoch, "right", drop=1),
         ColumnSpec("done", "DONE", lambda run, _: line(f"{run.done}/{run.total}"), "right"),
@@ -98,7 +96,7 @@ def _specs(ascii: bool) -> list[ColumnSpec[CellRun]]:
         ColumnSpec(
             "why",
             "STOPPED",
-            lambda run, _: line((plain(run.stopped or "", 200, ascii), DIM)),
+            lambda run, _: line((plain(run.stopped or "", 200), DIM)),
             drop=2,
         ),
     ]

@@ -60,16 +60,16 @@ class SweepScreen(SnapshotScreen):
         if grid is None or not grid.swept:
             self._nothing(grid, update)
             return
-        room, ascii = self.app.size.width, self.ascii
-        head = [line(" ") + text for text in sweep_cells.head(grid, room - 2, ascii)]
+        room = self.app.size.width
+        head = [line(" ") + text for text in sweep_cells.head(grid, room - 2)]
         self.query_one("#head", StaticLines).show([*head, ()])
         lines = self.app.size.height - FRAME_LINES - sweep_cells.DETAILS
-        self.matrix.show(sweep_cells.layout(grid, room, lines, ascii))
+        self.matrix.show(sweep_cells.layout(grid, room, lines))
         if not self._placed and grid.best is not None:
             # Start at the best point.
             self._placed = True
             self.matrix.select(grid.best.row, grid.best.column)
-        details = sweep_cells.details(grid, self.matrix.cursor, room, ascii)
+        details = sweep_cells.details(grid, self.matrix.cursor, room)
         self.query_one("#note", StaticLines).show([self._rule(grid), *details])
 
     def _rule(self, grid: Grid) -> Line:
@@ -77,10 +77,10 @@ class SweepScreen(SnapshotScreen):
         if grid.others:
             parts.append(line((f"{grid.others} runs have another value", DIM)))
         if not grid.written:
-            dots = "..." if self.ascii else "…"
+            dots = "…"
             parts.append(line((f"reading what the trainings wrote{dots}", DIM)))
         above, below, left, right = self.matrix.outside
-        signs = ("^", "v", "<", ">") if self.ascii else ("↑", "↓", "←", "→")
+        signs = ("↑", "↓", "←", "→")
         more = [
             line((f"{sign} {n}", DIM))
             for sign, n in zip(signs, (above, below, left, right), strict=True)
@@ -88,7 +88,7 @@ class SweepScreen(SnapshotScreen):
         ]
         if more:
             parts.append(joined(more, line("  ")) + line((" more", DIM)))
-        return rule(parts, self.app.size.width, self.ascii)
+        return rule(parts, self.app.size.width)
 
     def _nothing(self, grid: Grid | None, update: Snapshot | None) -> None:
         """Show why there is no grid, and how a sweep is made."""
@@ -105,7 +105,7 @@ class SweepScreen(SnapshotScreen):
                     text, room - 2, BOLD if not index else DIM, 2
                 )
         self.matrix.show(None, message)
-        self.query_one("#note", StaticLines).show([rule(self.remarks(), room, self.ascii)])
+        self.query_one("#note", StaticLines).show([rule(self.remarks(), room)])
 
     def on_matrix_moved(self, event: Matrix.Moved) -> None:
         event.stop()

@@ -46,29 +46,29 @@ _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 # --- header ---------------------------------------------------------------------------------
 
 
-def clock(time: datetime | None, ascii: bool) -> str:
+def clock(time: datetime | None) -> str:
     """Format a time with its weekday, since stalls cluster at weekends."""
     if time is None:
-        return formatting.unknown(ascii)
-    return f"{_DAYS[time.weekday()]} {formatting.moment(time, ascii)}"
+        return formatting.UNKNOWN
+    return f"{_DAYS[time.weekday()]} {formatting.moment(time)}"
 
 
-def interval_text(start: datetime | None, end: datetime | None, ascii: bool) -> str:
+def interval_text(start: datetime | None, end: datetime | None) -> str:
     """Format an interval; the date appears once if it is the same."""
     if start is None or end is None:
-        return formatting.unknown(ascii)
-    arrow = "->" if ascii else "→"
+        return formatting.UNKNOWN
+    arrow = "→"
     until = f"{end:%H:%M:%S}" if start.date() == end.date() else f"{end:%Y-%m-%d %H:%M:%S}"
     return f"{start:%Y-%m-%d %H:%M:%S} {arrow} {until}"
 
 
-def headline(timeline: Timeline, room: int, ascii: bool) -> Line:
+def headline(timeline: Timeline, room: int) -> Line:
     """Render the headline: the current stall, else the longest one or wait."""
     title = line(("Timeline", BOLD), "   ")
     if timeline.first is None:
         return title + line(("nothing has happened yet", DIM))
     if not timeline.steps:
-        text = f"nothing has run yet, for {formatting.duration(timeline.length, ascii)}"
+        text = f"nothing has run yet, for {formatting.duration(timeline.length)}"
         return title + line((text, ALARM if timeline.waits else NOTE))
     # An interval of less than a second is no stall.
     if (
@@ -76,35 +76,35 @@ def headline(timeline: Timeline, room: int, ascii: bool) -> Line:
         and timeline.waits
         and timeline.length - timeline.steps[-1].at >= 1
     ):
-        return title + _stalled_now(timeline.steps[-1], timeline, room, ascii)
+        return title + _stalled_now(timeline.steps[-1], timeline, room)
     if timeline.stalls:
-        return title + _past_stalls(timeline.stalls, room, ascii)
+        return title + _past_stalls(timeline.stalls, room)
     busy = line(("something ran all the time", GOOD))
-    return title + joined((busy, _longest_wait(timeline, ascii)), line("   "))
+    return title + joined((busy, _longest_wait(timeline)), line("   "))
 
 
-def _stalled_now(last_step: CountStep, timeline: Timeline, room: int, ascii: bool) -> Line:
+def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
     counts = dict.fromkeys((State.HELD, State.IDLE), 0)
     for wait in timeline.waits:
         counts[wait.span.state] = counts.get(wait.span.state, 0) + 1
     waiting = ", ".join(f"{n} {STATES[state].word}" for state, n in counts.items() if n)
-    lasted = formatting.duration(timeline.length - last_step.at, ascii)
+    lasted = formatting.duration(timeline.length - last_step.at)
     duration: Line = line((f"nothing runs for {lasted}", ALARM))
-    since: Line = line((", since ", DIM), clock(last_step.time, ascii))
+    since: Line = line((", since ", DIM), clock(last_step.time))
     jobs: Line = line((f": {waiting}", NOTE))
     return first_that_fits((duration + since + jobs, duration + jobs, duration), room - 11)
 
 
-def _past_stalls(stalls: Sequence[Stall], room: int, ascii: bool) -> Line:
+def _past_stalls(stalls: Sequence[Stall], room: int) -> Line:
     worst = max(stalls, key=lambda stall: stall.seconds)
-    lasted = formatting.duration(worst.seconds, ascii)
+    lasted = formatting.duration(worst.seconds)
     duration: Line = line((f"nothing ran for {lasted}", NOTE))
-    interval: Line = line(", ", interval_text(worst.start, worst.end, ascii))
+    interval: Line = line(", ", interval_text(worst.start, worst.end))
     began: Line = line((" from ", DIM), f"{worst.start:%m-%d %H:%M}")
     if len(stalls) == 1:
         return first_that_fits((duration + interval, duration + began, duration), room - 11)
-    total = formatting.duration(sum(stall.seconds for stall in stalls), ascii)
-    times = formatting.number(len(stalls), ascii)
+    total = formatting.duration(sum(stall.seconds for stall in stalls))
+    times = formatting.number(len(stalls))
     rest: Line = line((f" (longest of {times} times, {total} in all)", DIM))
     short: Line = line((f" (of {total} in all)", DIM))
     return first_that_fits(
@@ -119,29 +119,29 @@ def _past_stalls(stalls: Sequence[Stall], room: int, ascii: bool) -> Line:
     )
 
 
-def _longest_wait(timeline: Timeline, ascii: bool) -> Line:
+def _longest_wait(timeline: Timeline) -> Line:
     if timeline.waits:
         wait = timeline.waits[0]
-        return _wait_text(wait, ascii) + line((" so far", DIM))
+        return _wait_text(wait) + line((" so far", DIM))
     if timeline.longest_wait is not None:
-        return line(("longest wait: ", DIM)) + _wait_text(timeline.longest_wait, ascii)
+        return line(("longest wait: ", DIM)) + _wait_text(timeline.longest_wait)
     return ()
 
 
-def _wait_text(wait: Wait, ascii: bool) -> Line:
-    lasted = formatting.duration(wait.span.seconds, ascii)
+def _wait_text(wait: Wait) -> Line:
+    lasted = formatting.duration(wait.span.seconds)
     return line(
-        (plain(wait.lane.name, 24, ascii), BOLD),
+        (plain(wait.lane.name, 24), BOLD),
         f" {STATES[wait.span.state].word} for ",
         (lasted, NOTE),
     )
 
 
-def totals(timeline: Timeline, ascii: bool) -> Line:
+def totals(timeline: Timeline) -> Line:
     """Render the maximum and mean number of concurrent GPUs and jobs."""
     if timeline.length <= 0:
         return ()
-    dot: Line = line((" - " if ascii else " · ", DIM))
+    dot: Line = line((" · ", DIM))
     parts = []
     for name, maximum, seconds in (
         ("GPUs", timeline.max_gpus, timeline.gpu_seconds),
@@ -155,25 +155,25 @@ def totals(timeline: Timeline, ascii: bool) -> Line:
 
 
 def legend(
-    signs: Sequence[Symbol], kinds: Container[CellKind], room: int, ascii: bool, sites: bool
+    signs: Sequence[Symbol], kinds: Container[CellKind], room: int, sites: bool
 ) -> list[Line]:
     """Render the legend: work first, then the kinds of waiting that occur."""
     waiting_kinds = (CellKind.MOVING, CellKind.IDLE, CellKind.HELD, CellKind.STOPPED)
-    keys = [_key(sign, ascii, letter=sites) for sign in signs]
-    keys += [_key(SIGNS[kind], ascii) for kind in waiting_kinds if kind in kinds]
+    keys = [_key(sign, letter=sites) for sign in signs]
+    keys += [_key(SIGNS[kind]) for kind in waiting_kinds if kind in kinds]
     return packed(keys, line("  "), room)
 
 
-def _key(sign: Symbol, ascii: bool, letter: bool = False) -> Line:
-    mark = f"{sign.letter}{sign.glyph}" if letter and not ascii else sign.mark(ascii) * 2
-    return line((mark, style_of(sign)), " ", (plain(sign.word, 24, ascii), DIM))
+def _key(sign: Symbol, letter: bool = False) -> Line:
+    mark = f"{sign.letter}{sign.glyph}" if letter else sign.glyph * 2
+    return line((mark, style_of(sign)), " ", (plain(sign.word, 24), DIM))
 
 
 # --- lanes and chart ------------------------------------------------------------------------
 
 
 def lane_line(
-    cells: Sequence[Cell], cursor: int | None, selected: bool, known_until: int | None, ascii: bool
+    cells: Sequence[Cell], cursor: int | None, selected: bool, known_until: int | None
 ) -> Line:
     """Render a lane.
 
@@ -185,11 +185,11 @@ def lane_line(
         style = DIM if sign is None else style_of(sign)
         if sign is not None and known_until is not None and index > known_until:
             is_waiting = sign in _WAITING
-            character, style = ((":", ".") if ascii else ("╌", "·"))[is_waiting], DIM
+            character, style = ("╌", "·")[is_waiting], DIM
         if index == cursor and selected:
-            character, style = "|" if ascii else "┃", CURSOR
+            character, style = "┃", CURSOR
         elif index == cursor and sign is None:
-            character, style = "|" if ascii else "│", DIM
+            character, style = "│", DIM
         style = texture(style)
         if spans and spans[-1][1] == style:
             spans[-1] = (spans[-1][0] + character, style)
@@ -201,11 +201,11 @@ def lane_line(
 _WAITING: Final = (SIGNS[CellKind.IDLE], SIGNS[CellKind.MOVING])
 
 
-def axis_line(axis: str, cursor: int | None, ascii: bool) -> str:
+def axis_line(axis: str, cursor: int | None) -> str:
     """Return the axis with the cursor mark."""
     if cursor is None or not 0 <= cursor < len(axis):
         return axis
-    return axis[:cursor] + ("v" if ascii else "▼") + axis[cursor + 1 :]
+    return axis[:cursor] + "▼" + axis[cursor + 1 :]
 
 
 def chart(
@@ -215,7 +215,6 @@ def chart(
     unit: str,
     cursor: int | None,
     known_until: int | None,
-    ascii: bool,
 ) -> list[Line]:
     """Render the concurrency chart in ``height`` lines, with a scale at the left."""
     if height <= 0:
@@ -223,38 +222,38 @@ def chart(
     top = ceiling(columns)
     unit = unit.removesuffix("s") if top == 1 else unit
     lines = []
-    for index, row in enumerate(stacked_rows(columns, top, height, ascii)):
+    for index, row in enumerate(stacked_rows(columns, top, height)):
         label = f"{top} {unit}" if index == 0 else "0" if index == height - 1 else ""
         if len(label) > indent - 2:
             label = f"{top}"
         margin: Line = line((f"{label:>{indent - 1}} ", DIM))
-        lines.append(margin + lane_line(row, cursor, False, known_until, ascii))
+        lines.append(margin + lane_line(row, cursor, False, known_until))
     return lines
 
 
 # --- the cursor -----------------------------------------------------------------------------
 
 
-def cursor_moment(timeline: Timeline, seconds: float, ascii: bool) -> Line:
+def cursor_moment(timeline: Timeline, seconds: float) -> Line:
     """Render the time of the cursor and the state of the ensemble then."""
     step = timeline.step(seconds)
     jobs, gpus = (0, 0) if step is None else (step.jobs, step.gpus)
     activity = "nothing ran"
     if jobs:
-        gpu_text = formatting.count(gpus, "GPU", ascii=ascii) if timeline.max_gpus else ""
-        job_text = formatting.count(jobs, "job", ascii=ascii)
+        gpu_text = formatting.count(gpus, "GPU") if timeline.max_gpus else ""
+        job_text = formatting.count(jobs, "job")
         activity = f"{gpu_text} in {job_text} ran" if gpu_text else f"{job_text} ran"
     counts = in_queue(timeline, seconds)
     shown_states = (State.TRANSFERRING_INPUT, State.IDLE, State.HELD)
     parts = [
-        line((clock(timeline.moment(seconds), ascii), BOLD)),
+        line((clock(timeline.moment(seconds)), BOLD)),
         line((activity, MOVING if jobs else NOTE)),
     ]
     for state in shown_states:
         n = counts.get(state, 0)
         if n:
             sign = STATES[state]
-            parts.append(line((f"{sign.mark(ascii)} {n} {sign.word}", style_of(sign))))
+            parts.append(line((f"{sign.glyph} {n} {sign.word}", style_of(sign))))
     return joined(parts, line("   "))
 
 
@@ -264,7 +263,6 @@ def doing(
     at: float,
     historical: bool,
     room: int,
-    ascii: bool,
     rescue: int | None = None,
 ) -> Line:
     """Render the state of the selected run at the time of the cursor.
@@ -272,24 +270,24 @@ def doing(
     With ``historical`` nothing is shown that became known later. ``rescue`` is the number of its
     DAG's rescue file.
     """
-    name: Line = line((plain(lane.name, 24, ascii), BOLD), "  ")
+    name: Line = line((plain(lane.name, 24), BOLD), "  ")
     spans = lane.then(at)
     if not lane.spans and lane.state is State.COMPLETED:
         return name + line((formatting.done_without_job(rescue), DIM))
     if not spans:
-        return name + line((_between(timeline, lane, at, historical, ascii), DIM))
+        return name + line((_between(timeline, lane, at, historical), DIM))
     span = spans[0]
-    state = name + _state_text(span, ascii)
-    lasted = line((" for ", DIM), formatting.duration(at - span.at, ascii))
+    state = name + _state_text(span)
+    lasted = line((" for ", DIM), formatting.duration(at - span.at))
     since = line((" since ", DIM), f"{span.start:%m-%d %H:%M:%S}")
     total: Line = ()
     if not historical:
         total = (
             line((" and still", DIM))
             if span.end is None
-            else line((" of ", DIM), formatting.duration(span.seconds, ascii))
+            else line((" of ", DIM), formatting.duration(span.seconds))
         )
-    outcome = _outcome_text(span, historical, ascii)
+    outcome = _outcome_text(span, historical)
     more: Line = line((f"   +{len(spans) - 1} more", DIM)) if len(spans) > 1 else ()
     return first_that_fits(
         (
@@ -303,53 +301,51 @@ def doing(
     )
 
 
-def _state_text(span: TimelineSpan, ascii: bool) -> Line:
+def _state_text(span: TimelineSpan) -> Line:
     sign = STATES[span.state]
-    text = line((sign.text(ascii), style_of(sign)))
+    text = line((sign.text(), style_of(sign)))
     if span.epoch is not None:
         prefix: Line = () if span.training else line((" side node of", DIM))
         text += prefix + line((" epoch ", DIM), str(span.epoch))
     execution = span.execution
     if execution is not None:
-        text += line(
-            (" at ", DIM), plain(execution.site, 24, ascii) if execution.site else "unknown site"
-        )
-        text += line(" ", (formatting.gpus(execution.gpu, execution.gpus, ascii), DIM))
+        text += line((" at ", DIM), plain(execution.site, 24) if execution.site else "unknown site")
+        text += line(" ", (formatting.gpus(execution.gpu, execution.gpus), DIM))
         text += line((f" try {execution.attempt}", DIM)) if execution.attempt > 1 else ()
     if span.why:
-        text += line((f": {plain(span.why, 48, ascii)}", NOTE))
+        text += line((f": {plain(span.why, 48)}", NOTE))
     return text
 
 
-def _outcome_text(span: TimelineSpan, historical: bool, ascii: bool) -> Line:
+def _outcome_text(span: TimelineSpan, historical: bool) -> Line:
     execution = span.execution
     if execution is None or historical or execution.end is None:
         return ()
     sign = OUTCOMES[execution.outcome]
-    return line((", then ", DIM), (sign.text(ascii), style_of(sign)))
+    return line((", then ", DIM), (sign.text(), style_of(sign)))
 
 
-def _between(timeline: Timeline, lane: Lane, at: float, historical: bool, ascii: bool) -> str:
+def _between(timeline: Timeline, lane: Lane, at: float, historical: bool) -> str:
     previous, following = lane.before(at), lane.after(at)
     if previous is None:
         if following is None or historical:
             return "not submitted yet" if lane.spans else "never submitted"
-        wait = formatting.duration(following.at - at, ascii)
+        wait = formatting.duration(following.at - at)
         return f"not submitted yet: that comes {wait} later"
     ended = f"nothing in the queue since {previous.end:%m-%d %H:%M:%S}" if previous.end else ""
-    lasted = formatting.duration(at - previous.until, ascii)
+    lasted = formatting.duration(at - previous.until)
     last = "" if previous.epoch is None else f"; epoch {previous.epoch} was the last"
     if following is None and not historical and lane.state is State.COMPLETED and previous.end:
         state = "done" if lane.sign is None else lane.sign.word
         return f"{state} since {previous.end:%m-%d %H:%M:%S}, for {lasted}{last}"
     if following is not None and not historical:
-        gap = formatting.duration(following.at - previous.until, ascii)
+        gap = formatting.duration(following.at - previous.until)
         return f"{ended}, for {lasted} of {gap}{last}"
     return f"{ended}, for {lasted}{last}"
 
 
-def scale(window: VisibleWindow, ascii: bool) -> Line:
+def scale(window: VisibleWindow) -> Line:
     """Render the duration of a cell; a bar is the mean over its cell."""
     seconds = window.each
-    text = f"{seconds:.2g} s" if seconds < 10 else formatting.duration(seconds, ascii)
+    text = f"{seconds:.2g} s" if seconds < 10 else formatting.duration(seconds)
     return line((f"a cell is {text}, its bar the mean", DIM))

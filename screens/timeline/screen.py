@@ -137,7 +137,7 @@ class TimelineScreen(ListScreen):
         columns = [
             TableColumn("RUN", names),
             TableColumn(
-                timeline_lines.axis_line(axis(present, window, self.ascii), cursor, self.ascii),
+                timeline_lines.axis_line(axis(present, window), cursor),
                 window.cells,
             ),
         ]
@@ -158,7 +158,6 @@ class TimelineScreen(ListScreen):
                 unit=unit,
                 cursor=cursor,
                 known_until=known_until,
-                ascii=self.ascii,
             )
         self.query_one("#chart", StaticLines).show(chart_lines)
         # The cursor is valid only once the table has its rows.
@@ -184,23 +183,23 @@ class TimelineScreen(ListScreen):
         self.query_one("#note", StaticLines).show([self.note(0, 0)])
 
     def _head(self, displayed: Timeline) -> list[Line]:
-        room, ascii = self.app.size.width - 2, self.ascii
+        room = self.app.size.width - 2
         signs = list(self._signs.values()) if self.sites else list(OUTCOMES)
-        legend = timeline_lines.legend(signs, self._kinds, room, ascii, self.sites)
+        legend = timeline_lines.legend(signs, self._kinds, room, self.sites)
         legend_lines = 3 if self.app.size.height >= ROOMY_LINES else 2 if self.sites else 1
         blank: list[Line] = [()] if self.app.size.height >= ROOMY_LINES else []
         lines = [
-            timeline_lines.headline(displayed, room, ascii),
-            timeline_lines.totals(displayed, ascii),
+            timeline_lines.headline(displayed, room),
+            timeline_lines.totals(displayed),
         ]
         return [*(line(" ") + text for text in (*lines, *legend[:legend_lines])), *blank]
 
     def _note_lines(
         self, timeline: Timeline, filtered: Sequence[Lane], historical: bool
     ) -> list[Line]:
-        ascii, room = self.ascii, self.app.size.width - 2
+        room = self.app.size.width - 2
         window = self._view.window if self._view is not None else whole(timeline, 1)
-        note = self.note(len(filtered), len(timeline.lanes), [timeline_lines.scale(window, ascii)])
+        note = self.note(len(filtered), len(timeline.lanes), [timeline_lines.scale(window)])
         cursor = self._cursor(timeline)
         selected = next((lane for lane in filtered if lane.key == self.table.cursor), None)
         doing: Line = ()
@@ -209,16 +208,10 @@ class TimelineScreen(ListScreen):
             dags = {dag.file: dag.rescue for dag in (status.dags if status else ())}
             rescue = dags.get(selected.dag)
             doing = timeline_lines.doing(
-                timeline,
-                lane=selected,
-                at=cursor,
-                historical=historical,
-                room=room,
-                ascii=ascii,
-                rescue=rescue,
+                timeline, lane=selected, at=cursor, historical=historical, room=room, rescue=rescue
             )
-        lines = [timeline_lines.cursor_moment(timeline, cursor, ascii), doing]
-        return [note, *(line(" ") + crop(text, room, ascii) for text in lines)]
+        lines = [timeline_lines.cursor_moment(timeline, cursor), doing]
+        return [note, *(line(" ") + crop(text, room) for text in lines)]
 
     def _empty(self, timeline: Timeline) -> list[Line]:
         if timeline.lanes:
@@ -226,7 +219,7 @@ class TimelineScreen(ListScreen):
         return [line("  ", ("No DAG here has runs.", DIM))]
 
     def _name_cells(self, timeline: Timeline) -> int:
-        names = (width(line(plain(lane.name, NAME_CELLS, self.ascii))) for lane in timeline.lanes)
+        names = (width(line(plain(lane.name, NAME_CELLS))) for lane in timeline.lanes)
         return 2 + max((*names, 5), default=5)
 
     def _share_room(self, head: int, note: int, rows: int, banner: bool) -> tuple[int, bool]:
@@ -318,19 +311,15 @@ class TimelineScreen(ListScreen):
         if lane.key not in self._lanes and self._view is not None:
             lane_cell_list = lane_cells(lane, self._view.window, self._sign_of)
             signs = self._signs.values() if self.sites else ()
-            self._lanes[lane.key] = lettered(lane_cell_list, self.ascii, signs)
+            self._lanes[lane.key] = lettered(lane_cell_list, signs)
         selected = lane.key == self.table.cursor
         bar = timeline_lines.lane_line(
-            self._lanes.get(lane.key, ()),
-            cursor=cursor,
-            selected=selected,
-            known_until=known_until,
-            ascii=self.ascii,
+            self._lanes.get(lane.key, ()), cursor=cursor, selected=selected, known_until=known_until
         )
         sign = lane.sign or (None if lane.state is None else STATES[lane.state])
-        mark = ("  ", DIM) if sign is None else (f"{sign.mark(self.ascii)} ", style_of(sign))
-        name = line(mark, plain(lane.name, NAME_CELLS, self.ascii))
-        return fit(name, names, "left", self.ascii), bar
+        mark = ("  ", DIM) if sign is None else (f"{sign.glyph} ", style_of(sign))
+        name = line(mark, plain(lane.name, NAME_CELLS))
+        return fit(name, names, "left"), bar
 
     # --- time cursor and window -------------------------------------------------------------
 

@@ -186,39 +186,36 @@ class FormView(LineWidget, can_focus=True):
         entry, focused = self._entries[index], index == self._cursor_index and self.has_focus
         if entry.name is None:
             return line(" ", (entry.label, DIM)), False
-        mark = (">" if self.ascii else "▌") if index == self._cursor_index else " "
+        mark = "▌" if index == self._cursor_index else " "
         content = line((mark, CURSOR if focused else DIM), " " * (MARGIN - 1))
         content += fit(
-            line((entry.label, BOLD if focused else TextStyle())),
-            self._label_width,
-            "left",
-            self.ascii,
+            line((entry.label, BOLD if focused else TextStyle())), self._label_width, "left"
         )
         content += line(" " * GAP) + fit(
-            self._render_value(entry, focused), self._value_width, "left", self.ascii
+            self._render_value(entry, focused), self._value_width, "left"
         )
-        unit = fit(line((entry.unit, DIM)), self._unit_width, "left", self.ascii)
+        unit = fit(line((entry.unit, DIM)), self._unit_width, "left")
         return content + line(" ") + (unit + line("  ") if entry.unit else ()) + entry.note, False
 
     def _render_value(self, entry: FormEntry, focused: bool) -> Line:
         room = self._value_width - 2
         if entry.chosen:
-            left, right = ("<", ">") if self.ascii else ("‹", "›")
-            text = both_ends(exact(entry.text, self.ascii), room - 4, self.ascii)
+            left, right = ("‹", "›")
+            text = both_ends(exact(entry.text), room - 4)
             return line((f" {left} ", DIM), text, (f" {right} ", DIM))
         if not entry.text:
             return line(" ", (entry.hint, DIM))
         if not focused:
-            return line(" ", both_ends(exact(entry.text, self.ascii), room, self.ascii))
+            return line(" ", both_ends(exact(entry.text), room))
         start, _ = self._window(entry, room)
         # An initial value, which typing replaces, looks like a hint.
         style = TextStyle() if entry.name in self._edited else DIM
-        return line(" ", (exact(entry.text[start:], self.ascii)[: room + 1], style))
+        return line(" ", (exact(entry.text[start:])[: room + 1], style))
 
     def _window(self, entry: FormEntry, room: int) -> tuple[int, int]:
         """The first character in view such that the caret is too, and the caret's cell."""
         start = 0
-        while (caret := cell_len(exact(entry.text[start : self._caret], self.ascii))) > room:
+        while (caret := cell_len(exact(entry.text[start : self._caret]))) > room:
             start += max(1, (caret - room) // 2)
         return start, caret
 

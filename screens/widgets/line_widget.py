@@ -13,6 +13,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from metlmon.text.sanitize import to_ascii
 from screens.base.fault_tolerant import FaultTolerant
 from screens.theme import SHADES, Palette
 from screens.widgets.spans import Line, crop
@@ -45,7 +46,7 @@ class LineWidget(FaultTolerant, Widget):
 
     @property
     def ascii(self) -> bool:
-        """Only characters below 0x80 may be drawn."""
+        """Whether the terminal shows ASCII only; lines are translated as they are painted."""
         return self.monitor.options.ascii
 
     @property
@@ -76,8 +77,11 @@ class LineWidget(FaultTolerant, Widget):
         """Line ``y`` in the theme's colours, exactly as wide as the widget."""
         content, selected = state[0], state[1]
         width, palette, base = self.size.width, self.palette, self.base
-        content = crop(content, width, self.ascii)
-        segments = [Segment(text, base + palette.style(style, selected)) for text, style in content]
+        content = crop(content, width)
+        shown = to_ascii if self.ascii else str
+        segments = [
+            Segment(shown(text), base + palette.style(style, selected)) for text, style in content
+        ]
         padding = (
             base + Style(bgcolor=palette.selection) if selected and palette.selection else base
         )

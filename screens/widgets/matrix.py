@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from metlmon.frozen import frozen
+from metlmon.text.sanitize import to_ascii
 from screens.actions import bindings_of
 from screens.widgets.line_widget import LineState, LineWidget
 from screens.widgets.spans import MOVING, Line, crop, fit, line
@@ -169,23 +170,21 @@ class Matrix(LineWidget, can_focus=True):
             return (self._empty[y - 1] if 1 <= y <= len(self._empty) else ()), False, ()
         columns = layout.columns[self._left : self._left + self._columns_in_view]
         if y < self._heading_lines:
-            content = fit(layout.corner[y], layout.left_cells, "left", self.ascii)
+            content = fit(layout.corner[y], layout.left_cells, "left")
             for column in columns:
                 heads = layout.heads(column)
                 head = heads[y] if y < len(heads) else ()
-                content += line(" " * GAP) + fit(head, layout.cells, "right", self.ascii)
+                content += line(" " * GAP) + fit(head, layout.cells, "right")
             return content, False, ()
         row_in_view, line_in_row = divmod(y - self._heading_lines, layout.lines)
         if self._top + row_in_view >= len(layout.rows) or row_in_view >= self._rows_in_view:
             return (), False, ()
         row = layout.rows[self._top + row_in_view]
-        content = fit(
-            layout.left(row) if not line_in_row else (), layout.left_cells, "left", self.ascii
-        )
+        content = fit(layout.left(row) if not line_in_row else (), layout.left_cells, "left")
         cursor_spans: tuple[int, ...] = ()
         for column in columns:
             under_cursor = row == self._row and column == self._column
-            cell = fit(layout.cell(row, column)[line_in_row], layout.cells, "left", self.ascii)
+            cell = fit(layout.cell(row, column)[line_in_row], layout.cells, "left")
             content += line((self._cursor_sign(under_cursor and not line_in_row), CURSOR))
             if under_cursor:
                 cursor_spans = tuple(range(len(content) - 1, len(content) + len(cell)))
@@ -193,14 +192,15 @@ class Matrix(LineWidget, can_focus=True):
         return content, False, cursor_spans
 
     def _cursor_sign(self, under_cursor: bool) -> str:
-        return (">" if self.ascii else "▌") if under_cursor else " "
+        return "▌" if under_cursor else " "
 
     def strip_of(self, y: int, state: LineState) -> Strip:
         content, _, cursor_spans = state
         width, palette, base = self.size.width, self.palette, self.base
-        spans = crop(content, width, self.ascii)
+        spans = crop(content, width)
+        shown = to_ascii if self.ascii else str
         segments = [
-            Segment(text, base + palette.style(style, index in cursor_spans))
+            Segment(shown(text), base + palette.style(style, index in cursor_spans))
             for index, (text, style) in enumerate(spans)
         ]
         return Strip(segments).adjust_cell_length(width, base + Style())

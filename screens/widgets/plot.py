@@ -36,7 +36,7 @@ _MOST_TICKS: Final = 6
 class Trace:
     """A line through (epoch, value) points in order of epochs, broken at NaN.
 
-    ``sign`` is its ASCII character.
+    ``sign`` is its character without braille.
     """
 
     places: tuple[Place, ...]
@@ -48,7 +48,7 @@ class Trace:
 class Shade:
     """An area between two lines: (epoch, lower, upper) in order of epochs.
 
-    ``dense``: every second dot, else every eighth. ``sign`` is its ASCII character.
+    ``dense``: every second dot, else every eighth. ``sign`` is its character without braille.
     """
 
     edges: tuple[tuple[float, float, float], ...]
@@ -97,21 +97,21 @@ def chart(
     scale: Scale,
     cells: int,
     height: int,
-    ascii: bool,
+    braille: bool,
 ) -> list[Line]:
     """A chart of ``height`` lines with value labels, and a line of epoch labels below.
 
-    Later traces are drawn over earlier ones. Empty if there is no room.
+    Later traces are drawn over earlier ones; ``braille``: with eight dots per cell, else with the
+    sign of each trace. Empty if there is no room.
     """
     labels = _value_labels(scale, height)
     label_width = max((len(text) for text in labels.values()), default=0)
     width = cells - label_width - 3
     if width < 10 or height < 2:
         return []
-    dots = _dot_lines(tuple(shades), tuple(traces), scale, width, height, ascii)
-    axis, tick = ("|", "+") if ascii else ("│", "┤")
+    dots = _dot_lines(tuple(shades), tuple(traces), scale, width, height, braille)
     lines = [
-        line((f" {labels.get(row, ''):>{label_width}} {tick if row in labels else axis}", DIM))
+        line((f" {labels.get(row, ''):>{label_width}} {'┤' if row in labels else '│'}", DIM))
         + dots[row]
         for row in range(height)
     ]
@@ -149,11 +149,11 @@ def _value_labels(scale: Scale, height: int) -> dict[int, str]:
     labels = {}
     for value in values:
         row = round((high - scale.height(value)) / line_height)
-        labels[row] = formatting.metric(float(f"{value:.10g}"), ascii=True)
+        labels[row] = formatting.metric(float(f"{value:.10g}"))
     if len(labels) < 2:
         labels = {
-            0: formatting.metric(scale.high, True),
-            height - 1: formatting.metric(scale.low, True),
+            0: formatting.metric(scale.high),
+            height - 1: formatting.metric(scale.low),
         }
     return labels
 
@@ -223,7 +223,7 @@ def _dot_lines(
     scale: Scale,
     width: int,
     height: int,
-    ascii: bool,
+    braille: bool,
 ) -> tuple[Line, ...]:
     """The dots as lines of exactly ``width`` cells, cached while curves do not change."""
     import plotext
@@ -248,21 +248,21 @@ def _dot_lines(
             signal = figure.signal([x for x, _ in places], [y for _, y in places], marker=marker)
             figure.draw(signal.lines() if joined else signal)
 
-    dots_per_cell = (1, 1) if ascii else (2, 4)
+    dots_per_cell = (2, 4) if braille else (1, 1)
     for shade in shades:
         dots = _area_dots(shade, scale, width * dots_per_cell[0], height * dots_per_cell[1])
-        draw(dots, shade.ink, shade.sign if ascii else "braille", joined=False)
+        draw(dots, shade.ink, "braille" if braille else shade.sign, joined=False)
     above_points: list[Place] = []
     below_points: list[Place] = []
     for trace in traces:
         for piece in _pieces(trace.places, scale):
-            draw(piece, trace.ink, trace.sign if ascii else "braille", joined=len(piece) > 1)
+            draw(piece, trace.ink, "braille" if braille else trace.sign, joined=len(piece) > 1)
         above, below = _outside(trace.places, scale)
         above_points, below_points = [*above_points, *above], [*below_points, *below]
-    draw(above_points, ALARM, "^" if ascii else "▲", joined=False)
-    draw(below_points, ALARM, "v" if ascii else "▼", joined=False)
+    draw(above_points, ALARM, "▲", joined=False)
+    draw(below_points, ALARM, "▼", joined=False)
     ends = [end for trace in traces for end in _ends(trace.places, scale)]
-    draw(ends, ALARM, "X" if ascii else "✗", joined=False)
+    draw(ends, ALARM, "✗", joined=False)
     return tuple(_styled_lines(figure.build().string(), styles, width, height))
 
 

@@ -21,7 +21,7 @@ class SidePane(Document):
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         content, selected = super().line_at(y)
-        edge = "|" if self.ascii else "│"
+        edge = "│"
         return line((edge, MOVING if self.has_focus else DIM), " ") + content, selected
 
     def action_next_part(self) -> None:

@@ -60,9 +60,9 @@ def texture(style: TextStyle) -> TextStyle:
     return TextStyle(style.colour, style.weight, True)
 
 
-def symbol_span(symbol: Symbol, ascii: bool) -> Line:
+def symbol_span(symbol: Symbol) -> Line:
     """Mark and word of a state in its style."""
-    return ((symbol.text(ascii), style_of(symbol)),)
+    return ((symbol.text(), style_of(symbol)),)
 
 
 def reach(text: str) -> int:
@@ -103,11 +103,11 @@ def packed(parts: Iterable[Line], gap: Line, cells: int) -> list[Line]:
     return lines
 
 
-def crop(content: Line, cells: int, ascii: bool) -> Line:
+def crop(content: Line, cells: int) -> Line:
     """A line of at most ``cells`` cells, with an ellipsis where it was cut."""
     if width(content) <= cells:
         return content
-    dots = ("..." if ascii else "…")[: max(0, cells)]
+    dots = "…"[: max(0, cells)]
     room = cells - len(dots)
     spans: list[Span] = []
     style = PLAIN
@@ -122,18 +122,18 @@ def crop(content: Line, cells: int, ascii: bool) -> Line:
     return tuple(span for span in spans if span[0])
 
 
-def fit(content: Line, cells: int, align: Align, ascii: bool) -> Line:
+def fit(content: Line, cells: int, align: Align) -> Line:
     """A line of exactly ``cells`` cells: cropped or padded with blanks."""
-    content = crop(content, cells, ascii)
+    content = crop(content, cells)
     blank: Line = line(" " * (cells - width(content)))
     return blank + content if align == "right" else content + blank
 
 
-def spread(left: Line, right: Line, cells: int, ascii: bool) -> Line:
+def spread(left: Line, right: Line, cells: int) -> Line:
     """``left`` and ``right`` at the two ends; the left one is cropped first."""
-    right = crop(right, cells, ascii)
+    right = crop(right, cells)
     room = cells - width(right)
-    return fit(left, max(0, room - 2), "left", ascii) + line(" " * min(2, room)) + right
+    return fit(left, max(0, room - 2), "left") + line(" " * min(2, room)) + right
 
 
 def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
@@ -145,14 +145,14 @@ def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
     return candidate
 
 
-def both_ends(content: str, cells: int, ascii: bool) -> str:
+def both_ends(content: str, cells: int) -> str:
     """A text of at most ``cells`` cells, cut in its middle.
 
     HTCondor's reasons begin with where it happened and end with what happened.
     """
     if cell_len(content) <= cells:
         return content
-    dots = "..." if ascii else "…"
+    dots = "…"
     end = cells // 3
     if end <= len(dots):
         return set_cell_size(content, max(0, cells))
@@ -163,19 +163,19 @@ def both_ends(content: str, cells: int, ascii: bool) -> str:
     return f"{start}{dots}{content}"
 
 
-def file_name(path: str, cells: int | None, ascii: bool) -> str:
+def file_name(path: str, cells: int | None) -> str:
     """The name of a DAG file without its directory.
 
     A name that is too long loses its suffix first, then its middle: names that begin alike
     often differ at their end. ``cells`` None: the widest that a column may be.
     """
-    name, limit = plain(PurePath(path).name, 400, ascii), 80 if cells is None else cells
+    name, limit = plain(PurePath(path).name, 400), 80 if cells is None else cells
     if cell_len(name) > limit:
         name = name.removesuffix(".dag")
-    return both_ends(name, limit, ascii)
+    return both_ends(name, limit)
 
 
-def bounded(lines: list[Line], limit: int, cells: int, indent: int, ascii: bool) -> list[Line]:
+def bounded(lines: list[Line], limit: int, cells: int, indent: int) -> list[Line]:
     """At most ``limit`` of these wrapped lines; if cut, the last one has the text's end.
 
     HTCondor's reasons begin with where it happened and end with what happened.
@@ -183,12 +183,12 @@ def bounded(lines: list[Line], limit: int, cells: int, indent: int, ascii: bool)
     if len(lines) <= limit:
         return lines
     style = lines[limit - 1][-1][1]
-    dots = "..." if ascii else "…"
+    dots = "…"
     words = " ".join(text(content).strip() for content in lines[limit - 1 :]).split(" ")
     end = words.pop()
     while words and cell_len(f"{words[-1]} {end}") <= cells - indent - len(dots):
         end = f"{words.pop()} {end}"
-    return [*lines[: limit - 1], crop(line(" " * indent, (dots + end, style)), cells, ascii)]
+    return [*lines[: limit - 1], crop(line(" " * indent, (dots + end, style)), cells)]
 
 
 def wrapped(content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0) -> list[Line]:

@@ -302,14 +302,14 @@ class Table(LineWidget, can_focus=True):
         return self._rendered[cache_key], selected
 
     def _cursor_sign(self, selected: bool) -> tuple[str, TextStyle]:
-        return ((">" if self.ascii else "▌") if selected else " ", CURSOR)
+        return ("▌" if selected else " ", CURSOR)
 
     def _compose_row(self, cells: Sequence[Line], selected: bool, marked: bool = False) -> Line:
-        mark = ("*" if self.ascii else "◆") if marked else " "
+        mark = "◆" if marked else " "
         content: Line = line(self._cursor_sign(selected), (mark, MARKED))
         for i, (cell, column) in enumerate(zip(cells, self._columns, strict=True)):
             gap = line(" " * GAP) if i else ()
-            content += gap + fit(cell, column.cells, column.align, self.ascii)
+            content += gap + fit(cell, column.cells, column.align)
         return content
 
     # --- moving ---------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def test_a_directory_has_its_name(
     assert main(["status", given, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dagdir"] == str(Path(given))
     shown = str(Path(given).parent if given == "run.dag" else Path(given))
-    assert "ensemble" in text(overview_header.header(None, shown, 80, ascii=False)[0])
+    assert "ensemble" in text(overview_header.header(None, shown, 80)[0])
 
 
 def test_unreadable_dags(capsys: Captured, tmp_path: Path) -> None:

@@ -234,8 +234,7 @@ def test_no_line_is_wider_than_the_terminal() -> None:
     for name in ("trainer", "first-round"):
         report = report_of(name)
         for width in (40, 60, 80, 120, 200):
-            for ascii in (False, True):
-                assert max(map(len, lines(report, width, ascii))) <= width
+            assert max(map(len, lines(report, width))) <= width
 
 
 def test_the_months_of_the_first_round(capsys: Captured) -> None:

@@ -255,13 +255,12 @@ CHECKS: dict[int, Callable[[Detail | None, Ad], None]] = {
     40: file_transfer,
 }
 
-
-AD_INFORMATION = 28
-"""Its body is evidence for the job's DAGMan."""
+BODIES_DIFFER = {"in.json": {5, 6}, "json": {5}, "xml": {5}}
+"""The usage table's blanks (005), and a 006 that says no ResidentSetSize at all."""
 
 
 @needs_logs
-@pytest.mark.parametrize("form", ["in.json", "json", "xml"])
+@pytest.mark.parametrize("form", BODIES_DIFFER)
 def test_an_event_is_the_same_in_every_form(form: str) -> None:
     golden = LOGS / "golden"
     text = parse((golden / "all_events.txt.log").read_bytes()).events
@@ -274,9 +273,9 @@ def test_an_event_is_the_same_in_every_form(form: str) -> None:
             for event in (ours, theirs)
         ]
         assert same[0] == same[1]
-        if ours.number == AD_INFORMATION:
-            assert ours.body == theirs.body
-        if (form, ours.number) != ("in.json", 6):  # one of them has no ResidentSetSize
+        if ours.body != theirs.body:
+            assert ours.number in BODIES_DIFFER[form]
+        if (form, ours.number) != ("in.json", 6):
             assert ours.detail == theirs.detail
 
 

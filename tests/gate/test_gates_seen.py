@@ -340,7 +340,7 @@ NOW = datetime(2026, 5, 4, 11)
     ],
 )
 def test_sentences(gate: GateStatus, state: State, told: list[str]) -> None:
-    assert gate_told(row_of(gate, state), ascii=True) == told
+    assert gate_told(row_of(gate, state)) == told
 
 
 def test_signs() -> None:
@@ -431,20 +431,20 @@ def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
 def test_what_was_asked_stands_beside_the_state() -> None:
     running = row_of(GateStatus(target="anvil"))
     assert is_asked(running)
-    (state,) = [spec for spec in specs([running], True) if spec.name == "state"]
-    assert "".join(piece for piece, _ in state.cell(running, None)) == "R running ~"
+    (state,) = [spec for spec in specs([running]) if spec.name == "state"]
+    assert "".join(piece for piece, _ in state.cell(running, None)) == "▶ running ◇"
     assert not is_asked(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)), "its sign tells it"
 
 
 @pytest.mark.parametrize("cells", [80, 200])
 def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
     stopped = GateStatus(stopped=Stopped("median", 2, "val_loss \x1b[2J 0.8 is worse", NOW))
-    told = under_the_table(row_of(stopped, State.COMPLETED), set(), cells, True)
+    told = under_the_table(row_of(stopped, State.COMPLETED), set(), cells)
     text = " ".join("".join(piece for piece, _ in each).strip() for each in told)
-    assert text.startswith("T run0 stopped by the median before epoch 2 at 2026-05-04 11:00:00")
+    assert text.startswith("□ run0 stopped by the median before epoch 2 at 2026-05-04 11:00:00")
     assert text.endswith("val_loss \\x1b[2J 0.8 is worse")
     assert max(sum(len(piece) for piece, _ in each) for each in told) <= cells
-    assert under_the_table(row_of(GateStatus()), set(), 200, True) == [()]
+    assert under_the_table(row_of(GateStatus()), set(), 200) == [()]
 
 
 def test_what_was_seen_before_the_file_system_fell_silent_is_told_later(
@@ -489,7 +489,7 @@ def test_epochs_at_a_gate_that_keeps_them_are_counted_as_paused() -> None:
     states = {State.COMPLETED: 3, State.PRE: 3, State.WAITING: 4}
 
     def told(paused: int) -> str:
-        return "".join(text for text, _ in overview_header.counts(states, 80, False, paused))
+        return "".join(text for text, _ in overview_header.counts(states, 80, paused))
 
     assert "◔ 3 pre script" in told(0)
     assert "◔ 1 pre script" in told(2)
@@ -515,11 +515,11 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     assert view is not None
     shown = {
         spec.name: [text(spec.cell(epoch, None)) for epoch in view.epochs]
-        for spec in run_table.specs(view, ascii=False)
+        for spec in run_table.specs(view)
     }
     assert shown["state"][2:] == ["◧ paused", "· waiting"]
     assert shown["site"] == ["delta", "delta", "→ expanse", "→ expanse"]
-    told = text(run_table.below(view.epochs[2], 60, False, view.row))
+    told = text(run_table.below(view.epochs[2], 60, view.row))
     assert told == "waits at the gate since 2026-05-04 11:00:00"
     assert run_table.has_below(view.epochs[2], view.row)
     assert not run_table.has_below(view.epochs[3], view.row)

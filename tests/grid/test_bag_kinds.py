@@ -256,7 +256,7 @@ async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, skipped: Path) -
     bag, other = bags_of(skipped)
     assert (bag.over, bag.done, bag.ended) == (True, 2, moment("10:12:00"))
     assert not other.over
-    *_, drawn, _counts, _rates, _times = shards_table.head(bag, False, "", 80, False)
+    *_, drawn, _counts, _rates, _times = shards_table.head(bag, False, "", 80)
     assert text(drawn) == "█" * 80, "a full bar is all done"
     async with show(DagdirFeed(skipped), size=MIDDLE) as seen:
         await seen.press("B")

@@ -237,17 +237,16 @@ async def test_lines_fit_their_room(show: Show, room: int) -> None:
         assert isinstance(screen, SweepScreen)
         of = screen._shown
         assert of is not None
-        for ascii in (False, True):
-            assert all(width(line) <= room for line in sweep_cells.head(of, room, ascii))
-            for at in of.cells:
-                told = sweep_cells.details(of, at, room, ascii)
-                assert len(told) == sweep_cells.DETAILS
-                assert all(width(line) <= room for line in told)
-            drawn = sweep_cells.layout(of, room, 40, ascii)
-            assert isinstance(drawn, Layout)
-            for row, column in of.cells:
-                for line in drawn.cell(row, column)[: drawn.lines]:
-                    assert width(line) <= drawn.cells, text(line)
+        assert all(width(line) <= room for line in sweep_cells.head(of, room))
+        for at in of.cells:
+            told = sweep_cells.details(of, at, room)
+            assert len(told) == sweep_cells.DETAILS
+            assert all(width(line) <= room for line in told)
+        drawn = sweep_cells.layout(of, room, 40)
+        assert isinstance(drawn, Layout)
+        for row, column in of.cells:
+            for line in drawn.cell(row, column)[: drawn.lines]:
+                assert width(line) <= drawn.cells, text(line)
 
 
 def test_no_key_is_used_twice() -> None:

@@ -75,23 +75,22 @@ def latest(log: Log, dag: str = SITE) -> Latest:
 
 def test_an_idle_job_is_shown_where_it_is_to_go() -> None:
     log = Log().submit(7, NODE).execute(7, site="Delta-GPU")
-    assert _where(latest(log), False) == "Delta-GPU ≠ expanse"
+    assert _where(latest(log)) == "Delta-GPU ≠ expanse"
     at = latest(log.evict(7))
     assert at.state is State.IDLE
-    assert _where(at, False) == "→ expanse (was at Delta-GPU)"
-    assert _where(at, True) == "-> expanse (was at Delta-GPU)"
-    cells = "".join(piece for piece, _ in place(at.site, at.target, True, 14, False, at.state))
+    assert _where(at) == "→ expanse (was at Delta-GPU)"
+    cells = "".join(piece for piece, _ in place(at.site, at.target, 14, False, at.state))
     assert cells == "→ expanse"
     moving = latest(log.transfer(7, "started input"))
     assert moving.state is State.TRANSFERRING_INPUT
-    assert _where(moving, False) == "→ expanse (was at Delta-GPU)"
-    assert _where(latest(log.execute(7, site="Expanse-GPU")), False) == "Expanse-GPU"
+    assert _where(moving) == "→ expanse (was at Delta-GPU)"
+    assert _where(latest(log.execute(7, site="Expanse-GPU"))) == "Expanse-GPU"
 
 
 def test_without_a_target_it_says_where_the_job_was() -> None:
     at = latest(Log().submit(7, NODE).execute(7, site="Delta-GPU").evict(7), f"JOB {NODE} t\n")
-    assert _where(at, False) == "was at Delta-GPU"
-    text = "".join(piece for piece, _ in place(at.site, at.target, False, None, False, at.state))
+    assert _where(at) == "was at Delta-GPU"
+    text = "".join(piece for piece, _ in place(at.site, at.target, None, False, at.state))
     assert text == "was at Delta-GPU"
 
 
@@ -117,6 +116,6 @@ def test_a_run_that_a_rescue_file_completed_was_not_never_submitted(
     lane = next(lane for lane in made.lanes if lane.name == "run0")
     (dag,) = told.painter().status().dags
     assert dag.rescue == rescue
-    drawn = doing(made, lane, made.length, False, 80, False, dag.rescue)
+    drawn = doing(made, lane, made.length, False, 80, dag.rescue)
     assert said in "".join(piece for piece, _ in drawn)
     assert formatting.done_without_job(rescue) == said

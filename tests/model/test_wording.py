@@ -9,24 +9,26 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from metlmon.model.states import DagState, Outcome, State
 from metlmon.text import formatting
 from metlmon.text.formatting import THIN
+from metlmon.text.sanitize import ENCODING_ERRORS, to_ascii
 
 
-def test_every_state_is_told_by_glyph_letter_or_word_alone() -> None:
+def test_every_state_has_its_own_glyph_ascii_glyph_and_word() -> None:
     for table, states in (
         (formatting.STATES, State),
         (formatting.OUTCOMES, Outcome),
         (formatting.DAG_STATES, DagState),
     ):
         assert set(table) == set(states)
-        for attribute in ("glyph", "letter", "word"):
-            told = [getattr(sign, attribute) for sign in table.values()]
-            assert len(set(told)) == len(told), f"two states share a {attribute}"
-        assert all(len(s.glyph) == len(s.letter) == 1 for s in table.values())
-        assert all(s.letter.isascii() and s.word.isascii() for s in table.values())
+        glyphs = [symbol.glyph for symbol in table.values()]
+        for texts in (glyphs, list(map(to_ascii, glyphs)), [s.word for s in table.values()]):
+            assert len(set(texts)) == len(texts), texts
+        assert all(len(glyph) == len(to_ascii(glyph)) == 1 for glyph in glyphs)
+        assert all(symbol.word.isascii() for symbol in table.values())
 
 
 @pytest.mark.parametrize(
@@ -54,16 +56,16 @@ def test_ages_have_one_unit() -> None:
 
 def test_large_numbers_have_thin_separators_and_commas_in_ascii() -> None:
     assert formatting.number(2302770316569) == f"2{THIN}302{THIN}770{THIN}316{THIN}569"
-    assert formatting.number(5879, ascii=True) == "5,879"
+    assert to_ascii(formatting.number(5879)) == "5,879"
     assert formatting.number(412) == "412"
     assert formatting.count(1, "warning") == "1 warning"
-    assert formatting.count(1200, "warning", ascii=True) == "1,200 warnings"
+    assert to_ascii(formatting.count(1200, "warning")) == "1,200 warnings"
     assert formatting.count(2, "entry", "entries") == "2 entries"
 
 
 def test_hours_keep_decimals_while_they_tell() -> None:
     values = (None, 0, 0.001, 0.31, 0.999, 4.24, 99.94, 564.77, 3902.4)
-    told = [formatting.hours(h, ascii=True) for h in values]
+    told = [to_ascii(formatting.hours(h)) for h in values]
     assert told == ["-", "0", "<0.01", "0.31", "1.0", "4.2", "99.9", "565", "3,902"]
 
 
@@ -82,15 +84,16 @@ def test_hours_keep_decimals_while_they_tell() -> None:
 def test_hours_told_together_have_the_same_decimals(
     parts: tuple[float, ...], told: tuple[tuple[str, ...], str]
 ) -> None:
-    assert formatting.hours_added(parts, ascii=True) == told
+    shown, total = formatting.hours_added(parts)
+    assert (tuple(map(to_ascii, shown)), to_ascii(total)) == told
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=4))
 def test_who_adds_up_shown_hours_finds_no_difference(parts: list[float]) -> None:
-    shown, total = formatting.hours_added(parts, ascii=True)
-    figures = [0 if "<" in part else Decimal(part.replace(",", "")) for part in shown]
+    shown, total = formatting.hours_added(parts)
+    figures = [0 if "<" in part else Decimal(part.replace(THIN, "")) for part in shown]
     if "<" not in total:
-        assert sum(figures) == Decimal(total.replace(",", ""))
+        assert sum(figures) == Decimal(total.replace(THIN, ""))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +127,7 @@ def test_moments_say_utc_only_where_the_log_did() -> None:
     when = datetime(2025, 11, 14, 8, 14)
     assert formatting.moment(when) == "2025-11-14 08:14:00"
     assert formatting.moment(when.replace(tzinfo=UTC)) == "2025-11-14 08:14:00Z"
-    assert formatting.moment(None, ascii=True) == "-"
+    assert formatting.moment(None) == "–"
 
 
 @pytest.mark.parametrize(
@@ -152,14 +155,14 @@ def test_gpu_names_are_short(device: str | None, said: str) -> None:
 
 def test_gpus_with_their_number() -> None:
     assert formatting.gpus("NVIDIA A100-SXM4-40GB", 2) == "A100-40 ×2"
-    assert formatting.gpus("NVIDIA L40S", 1, ascii=True) == "L40S x1"
+    assert to_ascii(formatting.gpus("NVIDIA L40S", 1)) == "L40S x1"
     assert formatting.gpus(None, 0) == "no GPU"
     assert formatting.gpus(None, None) == "–"
 
 
 def test_a_run_off_its_target_is_marked_and_a_target_is_never_a_site() -> None:
     assert formatting.site("Delta", "expanse", True) == "Delta ≠ expanse"
-    assert formatting.site("Delta", "expanse", True, ascii=True) == "Delta != expanse"
+    assert to_ascii(formatting.site("Delta", "expanse", True)) == "Delta ! expanse"
     assert formatting.site("Delta", "delta", False) == "Delta"
     assert formatting.site(None, "expanse", False) == "–"
 
@@ -168,16 +171,15 @@ def test_a_run_off_its_target_is_marked_and_a_target_is_never_a_site() -> None:
     done=st.integers(0, 500),
     total=st.integers(0, 500),
     width=st.integers(3, 60),
-    ascii=st.booleans(),
 )
 def test_a_bar_is_full_only_when_done_and_never_empty_when_begun(
-    done: int, total: int, width: int, ascii: bool
+    done: int, total: int, width: int
 ) -> None:
-    bar = formatting.progress_bar(done, total, width, ascii)
-    assert len(bar) == width
-    empty, full = ("-", "#") if ascii else ("─", "━")
-    assert (bar == full * width) == (0 < total <= done)
-    assert (bar == empty * width) == (done == 0 or total == 0)
+    bar = formatting.progress_bar(done, total, width)
+    for shown, empty, full in ((bar, "─", "━"), (to_ascii(bar), "-", "=")):
+        assert len(shown) == width
+        assert (shown == full * width) == (0 < total <= done)
+        assert (shown == empty * width) == (done == 0 or total == 0)
 
 
 # What may not reach a terminal: each with what it would do there.
@@ -210,13 +212,33 @@ def test_hostile_text_becomes_visible(text: str) -> None:
         assert marks <= 2
 
 
-@given(text=st.text(), limit=st.one_of(st.none(), st.integers(0, 80)), ascii=st.booleans())
-def test_plain_is_one_bounded_printable_line(text: str, limit: int | None, ascii: bool) -> None:
-    shown = formatting.plain(text, limit, ascii)
+@given(text=st.text(), limit=st.one_of(st.none(), st.integers(0, 80)))
+def test_plain_is_one_bounded_printable_line(text: str, limit: int | None) -> None:
+    shown = formatting.plain(text, limit)
     assert shown.isprintable()
     assert limit is None or len(shown) <= limit
-    assert not ascii or shown.isascii()
-    assert formatting.plain(shown, limit, ascii) == shown
+    assert formatting.plain(shown, limit) == shown
+    in_ascii = to_ascii(shown)
+    assert in_ascii.isascii()
+    assert in_ascii.isprintable()
+    assert cell_len(in_ascii) == cell_len(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("≥4/10", "4+/10"),
+        (f"≥1{THIN}234.5 h", "1,234.5+ h"),
+        ("≥<0.01", "<0.01+"),
+        (f"5{THIN}%", "5 %"),
+        ("Delta ≠ expanse …", "Delta ! expanse ~"),
+        ("模型", "????"),
+    ],
+)
+def test_ascii_text_is_as_wide_and_says_the_same(text: str, shown: str) -> None:
+    assert to_ascii(text) == shown
+    assert cell_len(text) == len(shown)
+    assert f"a {text}".encode("ascii", ENCODING_ERRORS).decode() == f"a {shown}"
 
 
 def test_harmless_text_stays_as_it_is() -> None:
@@ -224,6 +246,6 @@ def test_harmless_text_stays_as_it_is() -> None:
         assert formatting.plain(text) == text
     assert formatting.plain("  two   words\t three \n") == "two words three"
     assert formatting.plain("memory usage exceeded", 10) == "memory us…"
-    assert formatting.plain("memory usage exceeded", 10, ascii=True) == "memory ..."
-    assert formatting.plain("Zürich", ascii=True) == "Z\\xfcrich"
-    assert formatting.plain("“killed”… – why?", ascii=True) == '"killed"... - why?'
+    assert to_ascii(formatting.plain("memory usage exceeded", 10)) == "memory us~"
+    assert to_ascii("Zürich") == "Zurich"
+    assert to_ascii("“killed”… – why?") == '"killed"~ - why?'

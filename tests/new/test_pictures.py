@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.authoring.ascii_graph import NARROWEST, picture
-from metlmon.authoring.build_graph import build_graph
+from metlmon.authoring.build_graph import graph_of
 from metlmon.authoring.graph import Graph, GraphNode
 from metlmon.authoring.request import (
     EnsembleShape,
@@ -23,6 +23,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.dagman import NodeKind
+from metlmon.text.sanitize import to_ascii
 from tests.authoring.written import nap
 
 
@@ -31,8 +32,8 @@ def _own(tmp_path_factory: pytest.TempPathFactory) -> str:
     return nap(tmp_path_factory.mktemp("own"))
 
 
-def drawn(graph: Graph, cells: int, ascii: bool = False) -> str:
-    lines = picture(graph, cells, ascii)
+def drawn(graph: Graph, cells: int) -> str:
+    lines = picture(graph, cells)
     assert max(map(len, lines)) <= cells
     return "\n".join(lines) + "\n"
 
@@ -56,7 +57,7 @@ def woven(
 
 
 def test_a_chain(own: str) -> None:
-    graph = build_graph(Request(own, Path("x"), runs=4, epochs=30))
+    graph = graph_of(Request(own, Path("x"), runs=4, epochs=30))
     assert drawn(graph, 40) == (
         "run0 … run3  4 runs like this\n"
         "  train_epoch0 ─▶ … ─▶ train_epoch29\n"
@@ -67,14 +68,14 @@ def test_a_chain(own: str) -> None:
     )  # fmt: skip
     assert drawn(graph, 80) == wide
     assert drawn(graph, 200) == wide
-    assert drawn(graph, 80, ascii=True) == (
-        "run0 ... run3  4 runs like this\n"
-        "  train_epoch0 -> train_epoch1 -> ... -> train_epoch29\n"
+    assert to_ascii(drawn(graph, 80)) == (
+        "run0 ~ run3  4 runs like this\n"
+        "  train_epoch0 -> train_epoch1 -> ~ -> train_epoch29\n"
     )  # fmt: skip
 
 
 def test_what_fits_is_drawn_whole(own: str) -> None:
-    graph = build_graph(Request(own, Path("x"), runs=1, epochs=4))
+    graph = graph_of(Request(own, Path("x"), runs=1, epochs=4))
     assert drawn(graph, 80) == (
         "run0\n  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2 ─▶ train_epoch3\n"
     )
@@ -82,7 +83,7 @@ def test_what_fits_is_drawn_whole(own: str) -> None:
 
 
 def test_evaluations_hang_beneath_their_epochs(own: str) -> None:
-    graph = build_graph(Request(own, Path("x"), runs=10, epochs=30, evaluation=Evaluation(own)))
+    graph = graph_of(Request(own, Path("x"), runs=10, epochs=30, evaluation=Evaluation(own)))
     assert drawn(graph, 40) == (
         "run0 … run9  10 runs like this\n"
         "  train_epoch0 ─▶ … ─▶ train_epoch29\n"
@@ -93,16 +94,16 @@ def test_evaluations_hang_beneath_their_epochs(own: str) -> None:
         "  train_epoch0 ─▶ train_epoch1 ─▶ … ─▶ train_epoch29\n"
         "  └ eval_epoch1   └ eval_epoch2        └ eval_epoch30\n"
     )
-    assert drawn(graph, 80, ascii=True) == (
-        "run0 ... run9  10 runs like this\n"
-        "  train_epoch0 -> train_epoch1 -> ... -> train_epoch29\n"
-        "  + eval_epoch1   + eval_epoch2          + eval_epoch30\n"
+    assert to_ascii(drawn(graph, 80)) == (
+        "run0 ~ run9  10 runs like this\n"
+        "  train_epoch0 -> train_epoch1 -> ~ -> train_epoch29\n"
+        "  + eval_epoch1   + eval_epoch2        + eval_epoch30\n"
     )
 
 
 def test_evaluations_that_are_waited_for_stand_in_the_chain(own: str) -> None:
     evaluation = Evaluation(own, gates=True)
-    graph = build_graph(Request(own, Path("x"), runs=2, epochs=30, evaluation=evaluation))
+    graph = graph_of(Request(own, Path("x"), runs=2, epochs=30, evaluation=evaluation))
     assert drawn(graph, 80) == (
         "run0, run1  2 runs like this\n"
         "  train_epoch0 ─▶ eval_epoch1 ─▶ … ─▶ train_epoch29 ─▶ eval_epoch30\n"
@@ -111,7 +112,7 @@ def test_evaluations_that_are_waited_for_stand_in_the_chain(own: str) -> None:
 
 def test_an_evaluation_now_and_then(own: str) -> None:
     evaluation = Evaluation(own, every=3)
-    graph = build_graph(Request(own, Path("x"), runs=1, epochs=30, evaluation=evaluation))
+    graph = graph_of(Request(own, Path("x"), runs=1, epochs=30, evaluation=evaluation))
     assert drawn(graph, 80) == (
         "run0\n"
         "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2 ─▶ … ─▶ train_epoch27\n"
@@ -137,7 +138,7 @@ def test_what_hangs_may_be_longer_than_its_node() -> None:
 def test_a_sweep(own: str) -> None:
     swept = (SweptVariable("a", tuple("123"), ""), SweptVariable("b", tuple("wxyz"), ""))
     sweep = SweepRequest("lr", swept, SweepMode.PRODUCT)
-    graph = build_graph(Request(own, Path("x"), shape=EnsembleShape.SWEEP, sweep=sweep, epochs=3))
+    graph = graph_of(Request(own, Path("x"), shape=EnsembleShape.SWEEP, sweep=sweep, epochs=3))
     assert drawn(graph, 80) == (
         "lr00 … lr11  12 runs like this\n"
         "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2\n"
@@ -151,7 +152,7 @@ def test_a_sweep(own: str) -> None:
 
 def test_stages(own: str) -> None:
     stages = (StageRequest("pre", 20), StageRequest("fine", 10))
-    graph = build_graph(Request(own, Path("x"), shape=EnsembleShape.STAGES, stages=stages, runs=3))
+    graph = graph_of(Request(own, Path("x"), shape=EnsembleShape.STAGES, stages=stages, runs=3))
     assert drawn(graph, 80) == (
         "run0 … run2  3 runs like this\n"
         "  pre: train_epoch0 ─▶ … ─▶ train_epoch19 ─▶ fine: train_epoch20 ─▶ …\n"
@@ -166,12 +167,11 @@ def test_stages(own: str) -> None:
 def test_a_bag(own: str) -> None:
     request = Request(own, Path("x"), shape=EnsembleShape.BAG, shards=100, gather=own)
     for cells in (40, 80, 200):
-        assert drawn(build_graph(request), cells) == "shard000 … shard099 (100) ─▶ gather\n"
-    assert drawn(build_graph(request), 80, ascii=True) == "shard000 ... shard099 (100) -> gather\n"
+        assert drawn(graph_of(request), cells) == "shard000 … shard099 (100) ─▶ gather\n"
 
 
 def test_sub_dags(own: str) -> None:
-    graph = build_graph(Request(own, Path("x"), runs=3, epochs=3, subdags=True))
+    graph = graph_of(Request(own, Path("x"), runs=3, epochs=3, subdags=True))
     assert drawn(graph, 80) == (
         "run0 … run2  3 runs like this, each a sub-DAG\n"
         "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2\n"
@@ -251,11 +251,9 @@ def test_no_picture_is_wider_or_longer_than_it_may_be(data: st.DataObject) -> No
     run = st.sampled_from([None, "a", "b"])
     nodes = tuple(GraphNode(name, "x.sub", run=data.draw(run)) for name in names)
     cells = data.draw(st.integers(1, 200))
-    for ascii in (False, True):
-        lines = picture(Graph(nodes, edges), cells, ascii)
-        assert max(map(len, lines)) <= max(cells, NARROWEST)
-        assert 0 < len(lines) < 300
-        assert all(line.isascii() for line in lines) or not ascii
+    lines = picture(Graph(nodes, edges), cells)
+    assert max(map(len, lines)) <= max(cells, NARROWEST)
+    assert 0 < len(lines) < 300
 
 
 def test_a_large_graph_is_a_small_picture() -> None:
@@ -264,8 +262,8 @@ def test_a_large_graph_is_a_small_picture() -> None:
     edges = tuple(
         (one, other) for one, other in pairwise(names) if one.split("-")[0] == other.split("-")[0]
     )
-    assert len(picture(Graph(nodes, edges), 80, False)) == 2
+    assert len(picture(Graph(nodes, edges), 80)) == 2
     # As many kinds of nodes as nodes: no part repeats.
     odd = [f"{'abc'[number % 3] * (number + 1)}" for number in range(300)]
     edges = tuple(pairwise(odd))
-    assert len(picture(woven(edges), 80, False)) < 40
+    assert len(picture(woven(edges), 80)) < 40

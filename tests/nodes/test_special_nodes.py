@@ -53,15 +53,14 @@ def test_of_very_many_only_some_are_drawn_with_every_picture() -> None:
 def test_the_line_has_room_for_what_moves_and_what_is_in_trouble() -> None:
     painter = tell({"run.dag": evaluated()}, evaluated_log()).painter()
     rows = painter.status().special_nodes
-    whole = text(special(rows, 200, ascii=False))
+    whole = text(special(rows, 200))
     assert whole.startswith("PROVISIONER machines ▶ running 0:")
     assert whole.endswith("FINAL report · waiting")
     for cells in range(20, 200):
-        made = special(rows, cells, ascii=True)
+        made = special(rows, cells)
         assert width(made) <= cells
-        assert text(made).isascii()
-    assert "machines" in text(special(rows, 60, ascii=False))
-    assert "more d" in text(special(rows, 60, ascii=False))
+    assert "machines" in text(special(rows, 60))
+    assert "more d" in text(special(rows, 60))
 
 
 SWEPT = "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 9> fired when job (9.0)"
@@ -77,7 +76,7 @@ def test_a_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
     assert row.state is State.COMPLETED
     assert why(row) == "ended with its DAG"
     assert not row.overruled
-    assert text(special([row], 80, ascii=False)) == "SERVICE monitor ✓ completed"
+    assert text(special([row], 80)) == "SERVICE monitor ✓ completed"
     status = painter.status()
     assert (status.dags[0].nodes_done, status.dags[0].nodes_total) == (1, 1)
     assert sum(counted_states(status).values()) == 1

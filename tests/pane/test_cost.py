@@ -173,10 +173,10 @@ def test_the_form_tells_the_cost_by_the_ensemble_on_the_screen(
     assert made is not None
     request = Request("trainer", tmp_path / "ens", runs=20, epochs=30)
     verdict = validate_form(FormState.of(request))
-    lines = [text(each) for each in preview(verdict, 100, False, known)[:6]]
+    lines = [text(each) for each in preview(verdict, 100, known)[:6]]
     assert next(iter(told(made, "it"))) in "\n".join(lines)
-    assert "train_epoch0 ─▶" in "\n".join(text(each) for each in preview(verdict, 100, False)[:8])
-    bare = "\n".join(text(each) for each in preview(verdict, 100, False)[:6])
+    assert "train_epoch0 ─▶" in "\n".join(text(each) for each in preview(verdict, 100)[:8])
+    bare = "\n".join(text(each) for each in preview(verdict, 100)[:6])
     assert "GPU-hours" not in bare, "nothing is known of the past"
 
 

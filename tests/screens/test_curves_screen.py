@@ -228,7 +228,7 @@ def test_a_hundred_percent_only_when_it_is() -> None:
 
 def test_a_falling_line_falls() -> None:
     trace = Trace(((0.0, 1.0), (4.0, 0.0)), PLAIN)
-    drawn = [text(each) for each in chart([], [trace], Scale(0, 4, 0, 1), 40, 8, True)]
+    drawn = [text(each) for each in chart([], [trace], Scale(0, 4, 0, 1), 40, 8, False)]
     columns = [line.index("*") for line in drawn[:-1]]
     assert columns == sorted(columns)
     assert len(set(columns)) == 8
@@ -238,9 +238,9 @@ def test_a_falling_line_falls() -> None:
 def test_where_a_line_ends_in_no_number_it_is_marked() -> None:
     nan = float("nan")
     trace = Trace(((0.0, 1.0), (2.0, 0.0), (3.0, nan), (4.0, nan)), PLAIN)
-    drawn = [text(each) for each in chart([], [trace], Scale(0, 4, 0, 1), 44, 8, True)]
-    assert sum(line.count("X") for line in drawn) == 1
-    assert drawn[-2].index("X") == pytest.approx(drawn[-1].index("2"), abs=1)
+    drawn = [text(each) for each in chart([], [trace], Scale(0, 4, 0, 1), 44, 8, False)]
+    assert sum(line.count("✗") for line in drawn) == 1
+    assert drawn[-2].index("✗") == pytest.approx(drawn[-1].index("2"), abs=1)
 
 
 async def test_without_plotext_the_rest_is_there(
@@ -257,12 +257,14 @@ def test_all_lines_are_as_wide_as_they_may_be() -> None:
     trace = Trace(((0.0, 1.0), (1.0, 90.0), (2.0, float("nan")), (3.0, 0.5)), PLAIN)
     shade = Shade(((0.0, 0.2, 0.9), (3.0, 0.4, 0.5)), DIM, True)
     for cells, height in ((80, 9), (200, 24), (30, 3)):
-        for ascii in (False, True):
-            drawn = [text(each) for each in
-                     chart([shade], [trace], Scale(0, 3, 0, 1), cells, height, ascii)]  # fmt: skip
+        for braille in (False, True):
+            drawn = [
+                text(each)
+                for each in chart([shade], [trace], Scale(0, 3, 0, 1), cells, height, braille)
+            ]
             assert {len(line) for line in drawn[:-1]} == {cells}
-            assert ("^" if ascii else "▲") in drawn[0]
-            assert all(line.isascii() for line in drawn) is ascii or not ascii
+            assert "▲" in drawn[0]
+            assert any("*" in line for line in drawn) is not braille
 
 
 def test_a_scale_for_one_value_and_for_none() -> None:
@@ -280,8 +282,8 @@ def test_a_scale_for_one_value_and_for_none() -> None:
 def test_labels_are_round_and_in_order(low: float, high: float, log: bool) -> None:
     scale = scale_of([low, high], [0.0, 1e5], log)
     assert scale is not None
-    drawn = [text(each) for each in chart([], [], scale, 80, 12, True)]
-    labels = [float(line.split("+")[0]) for line in drawn[:-1] if "+" in line.split("|")[0]]
+    drawn = [text(each) for each in chart([], [], scale, 80, 12, False)]
+    labels = [float(line.split("┤")[0]) for line in drawn[:-1] if "┤" in line]
     assert 2 <= len(labels) <= 12
     assert labels == sorted(labels, reverse=True)
 

@@ -130,18 +130,18 @@ async def test_plain_characters_only(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("cells", [40, 60, 80, 120, 200])
 def test_the_head_fits(cells: int) -> None:
     for made in (told(), told(without=(("run4", "is held"),)), told(span=None, why_not="x" * 300)):
-        assert all(width(line) <= cells for line in head(made, cells, ascii=False))
+        assert all(width(line) <= cells for line in head(made, cells))
 
 
 def test_before_anything_is_known() -> None:
-    assert "reading the history" in text(head(None, 80, ascii=False)[0])
+    assert "reading the history" in text(head(None, 80)[0])
 
 
 # --- the header of the overview ----------------------------------------------------------------
 
 
 def header(cells: int, made: Forecast) -> str:
-    return text(overview_header.prospects(Headline(made, None, 0), cells, ascii=False))
+    return text(overview_header.prospects(Headline(made, None, 0), cells))
 
 
 def test_the_line_of_the_overview() -> None:
@@ -153,16 +153,14 @@ def test_the_line_of_the_overview() -> None:
 
 
 def test_nothing_before_it_is_computed() -> None:
-    assert overview_header.prospects(None, 80, ascii=False) == ()
-    assert overview_header.incident(None, 80, ascii=False) == ()
+    assert overview_header.prospects(None, 80) == ()
+    assert overview_header.incident(None, 80) == ()
 
 
 @pytest.mark.parametrize("cells", [78, 118, 198])
 def test_hours_and_prospects_fit(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
-    lines = overview_header.hours_and_prospects(
-        status.gpu_hours, Headline(told(), None, 0), cells, ascii=False
-    )
+    lines = overview_header.hours_and_prospects(status.gpu_hours, Headline(told(), None, 0), cells)
     assert all(width(line) <= cells for line in lines)
     assert "done in 6 d" in "".join(text(line) for line in lines)
 
@@ -179,6 +177,6 @@ def test_the_worst_incident_and_how_many_more() -> None:
         "",
         ("run4",),
     )
-    line = overview_header.incident(Headline(told(), worst, 2), 60, ascii=True)
-    assert text(line) == r"! run4 is held: \x1b[31mred  and 2 more  i"
-    assert width(overview_header.incident(Headline(told(), worst, 2), 30, ascii=False)) <= 30
+    line = overview_header.incident(Headline(told(), worst, 2), 60)
+    assert text(line) == r"▲ run4 is held: \x1b[31mred  and 2 more  i"
+    assert width(overview_header.incident(Headline(told(), worst, 2), 30)) <= 30

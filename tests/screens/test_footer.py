@@ -72,22 +72,19 @@ def test_names_of_dags_that_begin_alike_are_told_apart() -> None:
     names = [
         f"runs/heterogeneous_pretraining_round_2_site_policy_{end}.dag" for end in ("a7", "b1")
     ]
-    assert file_name(names[0], 100, False) == names[0].removeprefix("runs/")
+    assert file_name(names[0], 100) == names[0].removeprefix("runs/")
     for cells in range(8, 60):
-        for ascii in (False, True):
-            shown = [file_name(name, cells, ascii) for name in names]
-            assert max(map(len, shown)) <= cells
-            if cells >= 12:
-                assert shown[0] != shown[1], shown
+        shown = [file_name(name, cells) for name in names]
+        assert max(map(len, shown)) <= cells
+        if cells >= 12:
+            assert shown[0] != shown[1], shown
 
 
 @pytest.mark.parametrize("cells", range(60, 140, 8))
 def test_nodes_are_said_to_be_done_in_every_width(cells: int) -> None:
     now = status()
     dags = tuple(replace(dag, nodes_done=146, nodes_total=450) for dag in now.dags)
-    lines = [
-        spans.text(each) for each in header(update(replace(now, dags=dags)), "d", cells, False)
-    ]
+    lines = [spans.text(each) for each in header(update(replace(now, dags=dags)), "d", cells)]
     told = [each for each in lines if "146 of 450" in each]
     assert len(told) == len(dags) or cells < 80
     assert all(" done" in each for each in told)

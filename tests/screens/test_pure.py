@@ -33,17 +33,16 @@ def test_every_state_has_its_part_of_the_bar(amounts: list[int], cells: int) -> 
         assert min(shares) >= 1
 
 
-@given(st.integers(1, 250), st.booleans())
-def test_a_bar_is_as_wide_as_asked(cells: int, ascii: bool) -> None:
-    bar = overview_header.bar(status().epoch_states, cells, ascii)
+@given(st.integers(1, 250))
+def test_a_bar_is_as_wide_as_asked(cells: int) -> None:
+    bar = overview_header.bar(status().epoch_states, cells)
     assert spans.width(bar) == cells
-    assert spans.text(bar).isascii() or not ascii
 
 
 def test_counts_lose_words_before_numbers() -> None:
     states = status().epoch_states
     for cells in (200, 100, 80, 60):
-        told = spans.text(overview_header.counts(states, cells, False))
+        told = spans.text(overview_header.counts(states, cells))
         assert len(told) <= cells
         for number in ("143", "149"):
             assert number in told
@@ -52,7 +51,7 @@ def test_counts_lose_words_before_numbers() -> None:
 
 @given(st.integers(10, 250))
 def test_columns_fit_whatever_the_width(cells: int) -> None:
-    specs = overview_table.specs(RUNS, False)
+    specs = overview_table.specs(RUNS)
     widths = fit_columns(specs, RUNS, cells)
     assert {"run", "progress", "state"} <= set(widths)
     least = sum(spec.least for spec in specs if spec.name in widths)
@@ -72,7 +71,7 @@ def test_a_column_gives_way_before_others_are_dropped() -> None:
 
 def test_a_chart_has_its_scale_and_labels() -> None:
     bars = [Bar(str(n), 3600.0 * n) for n in range(1, 5)]
-    drawn = [spans.text(line) for line in seconds_chart(bars, 40, 4, False)]
+    drawn = [spans.text(line) for line in seconds_chart(bars, 40, 4)]
     assert drawn[0].startswith("4:00:00 │")
     assert "██" in drawn[0]
     assert drawn[0].count("██") == 1
@@ -84,12 +83,12 @@ def test_a_chart_of_many_epochs_shows_the_largest_of_neighbours() -> None:
     bars = [Bar(str(n), float(n % 10)) for n in range(1000)]
     assert len(grouped(bars, 50)) == 50
     assert all(bar.value == 9.0 for bar in grouped(bars, 50))
-    assert all(spans.width(line) <= 60 for line in seconds_chart(bars, 60, 3, True))
+    assert all(spans.width(line) <= 60 for line in seconds_chart(bars, 60, 3))
 
 
 def test_nothing_measured_makes_no_chart() -> None:
-    assert seconds_chart([], 40, 4, False) == []
-    assert seconds_chart([Bar("0", None), Bar("1", 0.0)], 40, 4, False) == []
+    assert seconds_chart([], 40, 4) == []
+    assert seconds_chart([Bar("0", None), Bar("1", 0.0)], 40, 4) == []
 
 
 def test_a_jobs_life_goes_through_its_states() -> None:
@@ -101,7 +100,7 @@ def test_a_jobs_life_goes_through_its_states() -> None:
     assert made[0].start == 0
     assert all(a.end == b.start for a, b in itertools.pairwise(made))
     assert made[-1].end == timedelta(days=3).total_seconds()
-    assert spans.width(life_bar(made, 57, True)) == 57
+    assert spans.width(life_bar(made, 57)) == 57
 
 
 def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
@@ -126,7 +125,7 @@ def test_wrapped_text_fits_and_loses_nothing(text: str, cells: int) -> None:
 def test_a_fitted_line_has_exactly_its_cells(text: str, cells: int, right: bool) -> None:
     from metlmon.text.formatting import plain
 
-    made = spans.fit(spans.line(plain(text)), cells, "right" if right else "left", False)
+    made = spans.fit(spans.line(plain(text)), cells, "right" if right else "left")
     assert spans.width(made) == cells
 
 
@@ -190,9 +189,7 @@ def between() -> RunRow:
 
 
 def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
-    (state,) = (
-        spec for spec in overview_table.specs([between()], ascii=False) if spec.name == "state"
-    )
+    (state,) = (spec for spec in overview_table.specs([between()]) if spec.name == "state")
     assert spans.text(state.cell(between(), None)) == "✓ next waits"
     whole = replace(between(), epochs_done=3)
     assert spans.text(state.cell(whole, None)) == "✓ completed"
@@ -200,7 +197,7 @@ def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
 
 def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:
     twins = [replace(row, dag=dag, run="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
-    narrow = fit_columns(overview_table.specs(twins, ascii=False), twins, 80)
+    narrow = fit_columns(overview_table.specs(twins), twins, 80)
     assert "dag" in narrow
     assert "site" in narrow
 
@@ -209,35 +206,33 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
     held = next(row for row in RUNS if row.state is State.HELD)
     assert held.latest is not None
     wordy = replace(held, latest=replace(held.latest, hold_reason="at ap40, no such file " * 40))
-    told = overview_table.under_the_table(wordy, set(), 80, ascii=False)
+    told = overview_table.under_the_table(wordy, set(), 80)
     assert len(told) == overview_table.REASON_LINES
     assert all(spans.width(each) < 80 for each in told)
     assert spans.text(told[-1]).strip().startswith("…")
     assert spans.text(told[-1]).endswith("no such file"), "what went wrong is said at the end"
 
 
-@given(st.text(max_size=300), st.integers(1, 200), st.booleans())
-def test_a_text_cut_in_its_middle_fits(text: str, cells: int, ascii: bool) -> None:
-    shown = spans.both_ends(text, cells, ascii)
+@given(st.text(max_size=300), st.integers(1, 200))
+def test_a_text_cut_in_its_middle_fits(text: str, cells: int) -> None:
+    shown = spans.both_ends(text, cells)
     assert spans.width(spans.line(shown)) <= cells
 
 
 def test_a_text_cut_in_its_middle_keeps_both_ends() -> None:
     why = "Transfer input files failure at ap40: " + "x" * 90 + " (errno 122) Disk quota exceeded"
-    shown = spans.both_ends(why, 100, ascii=False)
+    shown = spans.both_ends(why, 100)
     assert shown.startswith("Transfer input files failure at ap40")
     assert shown.endswith("(errno 122) Disk quota exceeded")
-    assert spans.both_ends(why, 400, ascii=False) == why
+    assert spans.both_ends(why, 400) == why
 
 
 def test_nodes_that_are_no_epoch_are_told_while_they_are_at_work() -> None:
     quiet = status()
     at_work = {State.RUNNING: 2, State.COMPLETED: 5}
-    assert "2 running" in spans.text(
-        overview_header.others(replace(quiet, other_states=at_work), False)
-    )
+    assert "2 running" in spans.text(overview_header.others(replace(quiet, other_states=at_work)))
     at_rest = {State.RUNNING: 0, State.COMPLETED: 5}
-    assert overview_header.others(replace(quiet, other_states=at_rest), False) == ()
+    assert overview_header.others(replace(quiet, other_states=at_rest)) == ()
 
 
 def test_a_dag_that_stands_still_is_told_from_one_that_moves() -> None:

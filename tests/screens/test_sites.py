@@ -75,13 +75,13 @@ def wasted() -> Ledger:
 
 def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
     found = places_in(wasted())
-    said = sites_header.answer(found, 110, False)
+    said = sites_header.answer(found, 110)
     assert spans.text(said) == (
         "pit lost 54.0 GPU-hours (90 %), completed no epoch; "
         "an epoch costs 2.0 GPU-hours at delta, 0 of them lost"
     )
     for cells in range(20, 110):
-        narrow = spans.text(sites_header.answer(found, cells, True))
+        narrow = spans.text(sites_header.answer(found, cells))
         assert len(narrow) <= max(cells, len("pit lost 54.0 GPU-hours (90 %)"))
         assert narrow.startswith("pit lost 54.0 GPU-hours (90 %)")
 
@@ -301,7 +301,7 @@ def test_a_bar_has_a_cell_for_all_there_is(
 ) -> None:
     of = UsageTotals(1, 1, 0, 0, good, bad, flying)
     largest = max(largest, of.total)
-    bar = sites_table.stacked(of, largest, cells, ascii=False)
+    bar = sites_table.stacked(of, largest, cells)
     assert spans.width(bar) <= cells
     parts = [sign for amount, sign in ((good, "▇"), (bad, "▒"), (flying, "░")) if amount > 0]
     if cells >= 3:
@@ -311,13 +311,13 @@ def test_a_bar_has_a_cell_for_all_there_is(
 def test_bars_share_their_scale(found: Usage) -> None:
     longest = max(place.sum.total for place in found.sites)
     for place in found.sites:
-        bar = spans.width(sites_table.stacked(place.sum, longest, 60, ascii=False))
+        bar = spans.width(sites_table.stacked(place.sum, longest, 60))
         assert bar == pytest.approx(60 * place.sum.total / longest, abs=1.0)
 
 
 def test_two_models_with_one_short_name_are_told_apart() -> None:
     names = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A40", None)
-    assert list(sites_table.models(names, ascii=False).values()) == [
+    assert list(sites_table.models(names).values()) == [
         "unknown", "A100-SXM4-40GB", "A100-PCIE-40GB", "A40",
     ]  # fmt: skip
 
@@ -327,7 +327,7 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
     for view in sites_table.VIEWS:
         for row in view.rows(found):
             for lines in (6, 12):
-                told = sites_table.details(row, found, cells, lines, ascii=False)
+                told = sites_table.details(row, found, cells, lines)
                 assert len(told) <= lines
                 assert all(spans.width(each) <= cells for each in told)
 
@@ -365,10 +365,10 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
     marked = [row for row in rows if run_table.is_hidden(row)]
     assert len(marked) == 9
     for row in marked:
-        assert "may have trained it" in spans.text(run_table.below(row, 100, ascii=False))
+        assert "may have trained it" in spans.text(run_table.below(row, 100))
         (time,) = (
             spec
-            for spec in run_table.specs(views[0], False)
+            for spec in run_table.specs(views[0])
             if spec.name == "execution"  # type: ignore[arg-type]
         )
         assert spans.text(time.cell(row, None)).startswith("⇄")

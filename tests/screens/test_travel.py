@@ -302,7 +302,7 @@ async def test_of_several_wishes_the_newest_counts() -> None:
         # Two more wishes at once: only the last of them is read.
         travel.go(MIDDLE + timedelta(seconds=5))
         travel.go(newest)
-        assert "going to 2026-11-21 14:21:59" in text(travel.banner(80, False))
+        assert "going to 2026-11-21 14:21:59" in text(travel.banner(80))
         while travel.then is None or travel.then.moment != newest:
             await seen.pilot.pause(0.01)
         feed.gate.set()
@@ -321,7 +321,7 @@ async def test_esc_gives_up_a_journey_that_has_not_arrived() -> None:
         seen.app.travel.go(MIDDLE)
         while not feed.asked:
             await seen.pilot.pause(0.01)
-        assert "reading" in text(seen.app.travel.banner(80, False))
+        assert "reading" in text(seen.app.travel.banner(80))
         assert seen.app.picture is now, "the present stays until the past is whole"
         await seen.pilot.press("escape")
         feed.gate.set()

@@ -19,6 +19,7 @@ from metlmon.stats.incidents import incidents
 from metlmon.stats.report_usage import accounts
 from metlmon.stats.usage import places_in
 from metlmon.stats.windows import ALL, TimeWindow
+from metlmon.text.sanitize import to_ascii
 from tests.model.written import Log, Out, tell
 from tests.stats.histories import FIXTURES, recorded
 
@@ -245,7 +246,7 @@ def test_periods_have_the_epochs_that_dagman_alone_saw_done() -> None:
 
 
 def test_a_share_is_never_rounded_to_none_or_all() -> None:
-    shown = [percent(value, ascii=True) for value in (0.0, 0.0004, 0.0005, 0.9994, 0.9996, 1.0)]
+    shown = [to_ascii(percent(value)) for value in (0.0, 0.0004, 0.0005, 0.9994, 0.9996, 1.0)]
     assert shown == ["0.0 %", "<0.1 %", "0.1 %", "99.9 %", ">99.9 %", "100.0 %"]
 
 

@@ -24,6 +24,7 @@ from metlmon.stats.epoch_times import counted, epoch_durations
 from metlmon.stats.estimates import Forecast, Interval, Rate, outlook
 from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
 from metlmon.stats.worker import StatsInput
+from metlmon.text.sanitize import to_ascii
 from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded, status
 
 HOUR, DAY = 3600.0, 86400.0
@@ -287,7 +288,7 @@ def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
 
 def test_words_for_times() -> None:
     assert estimate_text.between(4 * DAY, 9 * DAY) == "4–9 d"
-    assert estimate_text.between(20 * HOUR, 3 * DAY, ascii=True) == "20 h - 3 d"
+    assert to_ascii(estimate_text.between(20 * HOUR, 3 * DAY)) == "20 h - 3 d"
     assert estimate_text.about(36 * HOUR) == "36 h"
     assert estimate_text.rate(Rate(34, 2 * DAY)) == "17 epochs/day"
     assert estimate_text.rate(Rate(12, 5 * HOUR)) == "12 epochs in 5 h"
@@ -297,7 +298,7 @@ def test_words_for_times() -> None:
 
 @given(st.floats(min_value=0, max_value=1e9), st.floats(min_value=0, max_value=1e9))
 def test_ascii_words_are_ascii(low: float, more: float) -> None:
-    assert estimate_text.between(low, low + more, ascii=True).isascii()
+    assert to_ascii(estimate_text.between(low, low + more)).isascii()
 
 
 # --- a second way ------------------------------------------------------------------------------

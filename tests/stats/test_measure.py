@@ -64,14 +64,14 @@ def test_hours_of_an_ensemble_without_gpus(
     view = found.run_view(status.runs[0].key)
     assert view is not None
     assert view.epochs[0].gpu_hours == status.gpu_hours
-    assert spans.text(gpu_hours(status.gpu_hours, True)).startswith(measure.hours)
+    assert spans.text(gpu_hours(status.gpu_hours)).startswith(measure.hours)
     # The ledger is in GPU-seconds, as the exported columns are, until it is measured.
     ledger = found.ledger()
     assert places_in(ledger).total.sum.total == 0
     places = places_in(measured(ledger))
     assert places.total.sum.total == (good + bad) * HOUR
     assert places.total.cost == (good + bad) * HOUR
-    legend = sites_table.legend(places.total.sum, True, measure=places.measure)
+    legend = sites_table.legend(places.total.sum, measure=places.measure)
     assert spans.text(legend).startswith(measure.hours)
     made = build_report(status, ledger, measure=measure)
     assert f"with {good + bad:.{made.hours_digits}f} {measure.hours}" in made.headline
@@ -128,6 +128,6 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
 def test_bars_of_sites_are_headed_by_the_measure() -> None:
     places = places_in(measured(told(log_of(4)).ledger()))
     for view, rows in enumerate((places.sites, places.gpus, places.cells, places.causes)):
-        heads = [spec.title for spec in sites_table.specs(view, rows, True, places.measure)]
+        heads = [spec.title for spec in sites_table.specs(view, rows, places.measure)]
         assert "GPU-HOURS" not in heads
         assert ("CPU-HOURS" in heads) == (view < 2)

@@ -30,7 +30,7 @@ from typing import Any, Final
 from metlmon.authoring.lint import Finding, LintResult, Severity
 from metlmon.authoring.lint import check as checked
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.config.loader import configuration
 from metlmon.redact import redact_secrets
 from metlmon.text.formatting import count, plain
@@ -52,7 +52,7 @@ def check(options: argparse.Namespace) -> int:
     if options.json:
         print_json(_as_json(options, found))
     else:
-        _print(found, options.ascii or not can_show(sys.stdout))
+        _print(found)
     failing = found.number(Severity.ERROR)
     if options.strict:
         failing += found.number(Severity.WARNING)
@@ -84,29 +84,29 @@ def _finding(each: Finding) -> dict[str, Any]:
     }
 
 
-def _print(found: LintResult, ascii: bool) -> None:
+def _print(found: LintResult) -> None:
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     coloured = coloured and os.environ.get("TERM", "") not in ("", "dumb")
     for each in found.findings:
         where = each.file if each.line is None else f"{each.file}:{each.line}"
-        more = f" (and {count(each.count - 1, 'more', 'more', ascii)})" if each.count > 1 else ""
+        more = f" (and {count(each.count - 1, 'more', 'more')})" if each.count > 1 else ""
         word = _coloured(each.severity) if coloured else each.severity.value
-        said = plain(redact_secrets(each.what), SENTENCE, ascii)
-        print(f"{plain(where, SENTENCE, ascii)}: {word}: {said}{more} [{each.kind}]")
-        print(f"    {plain(each.todo, SENTENCE, ascii)}")
-    print(_summary(found, ascii))
+        said = plain(redact_secrets(each.what), SENTENCE)
+        print(f"{plain(where, SENTENCE)}: {word}: {said}{more} [{each.kind}]")
+        print(f"    {plain(each.todo, SENTENCE)}")
+    print(_summary(found))
 
 
 def _coloured(severity: Severity) -> str:
     return f"\x1b[{COLOURS[severity]}m{severity.value}\x1b[0m"
 
 
-def _summary(found: LintResult, ascii: bool) -> str:
-    dags = count(len(found.dags), "DAG", "DAGs", ascii)
+def _summary(found: LintResult) -> str:
+    dags = count(len(found.dags), "DAG", "DAGs")
     if not found.findings:
         return f"{dags}: nothing found"
     told = [
-        count(number, severity.value, f"{severity.value}s", ascii)
+        count(number, severity.value, f"{severity.value}s")
         for severity in Severity
         if (number := found.number(severity))
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.config.loader import Configuration, SettingEntry, Source, configuration
 from metlmon.config.toml_file import SettingProblem
 from metlmon.live.cache import cache_directory
@@ -40,7 +40,7 @@ def config(options: argparse.Namespace) -> int:
     elif options.what == "validate":
         _print_verdict(found)
     else:
-        _print_settings(found, ascii=not can_show(sys.stdout))
+        _print_settings(found)
     # ``path`` is asked by who wants to mend a file: that it is broken is not its concern.
     return Exit.OK if options.what == "path" else wrong
 
@@ -135,8 +135,8 @@ def _print_verdict(found: Configuration) -> None:
         _say("nothing to validate: there is no metlmon.toml; metlmon config path says where")
 
 
-def _print_settings(found: Configuration, ascii: bool) -> None:
-    _print_columns([(_named(each), _shown(each, ascii), _from(each)) for each in found.entries])
+def _print_settings(found: Configuration) -> None:
+    _print_columns([(_named(each), _shown(each), _from(each)) for each in found.entries])
     for complaint in found.complaints:
         print(f"metlmon: {plain(str(complaint), TEXT_LIMIT)}", file=sys.stderr)
 
@@ -148,13 +148,13 @@ def _named(entry: SettingEntry) -> str:
     return f"[{entry.key}]" if entry.key.endswith("_aliases") else entry.key
 
 
-def _shown(entry: SettingEntry, ascii: bool) -> str:
+def _shown(entry: SettingEntry) -> str:
     """Its value on one line, as one would write it."""
     match _without_keys(entry.key, entry.value):
         case {"host": host, "name": name}:
-            return f"{host} {_arrow(ascii)} {name}"
+            return f"{host} {_arrow()} {name}"
         case {"logged": logged, "shown": shown}:
-            return f"{logged} {_arrow(ascii)} {shown}"
+            return f"{logged} {_arrow()} {shown}"
         case {"name": name, "runs": runs}:
             return f"{name}: {', '.join(runs) or 'no runs'}"
         case {"name": name, "file": file, "pattern": pattern}:
@@ -164,7 +164,7 @@ def _shown(entry: SettingEntry, ascii: bool) -> str:
         case str(text):
             return text
         case value:
-            return json.dumps(value, ensure_ascii=ascii)
+            return json.dumps(value, ensure_ascii=False)
 
 
 def _without_keys(key: str, value: Any) -> Any:
@@ -178,8 +178,8 @@ def _without_keys(key: str, value: Any) -> Any:
     return value
 
 
-def _arrow(ascii: bool) -> str:
-    return "->" if ascii else "→"
+def _arrow() -> str:
+    return "→"
 
 
 def _from(entry: SettingEntry) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,11 +13,11 @@ from metlmon.authoring.continuation_dag import ContinuedRun
 from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import TextColumn, console, print_table
 from metlmon.live.errors import InputError
-from metlmon.text.formatting import count, plain, unknown
+from metlmon.text.formatting import UNKNOWN, count, plain
 
 SCHEMA: Final = 1
 """Of the JSON: fields are added, never renamed."""
@@ -48,9 +47,8 @@ def continue_(options: argparse.Namespace) -> int:
     try:
         painter = reader.painter()
         found = continuation(painter, reader.dagdir, options.runs, options.epochs, of)
-        ascii = options.ascii or not can_show(sys.stdout)
         if not options.json:
-            _print(found, ascii)
+            _print(found)
         written = found.plan is not None and not options.dry_run
         if found.plan is not None and written:
             write_plan(found.plan)
@@ -68,31 +66,31 @@ def continue_(options: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _print(found: Continuation, ascii: bool) -> None:
+def _print(found: Continuation) -> None:
     out = console()
     if found.plan is not None:
-        jobs = count(found.plan.jobs, "node", ascii=ascii)
-        of = ", ".join(plain(file, NAME_LIMIT, ascii) for file in found.of)
-        runs = count(len(found.runs), "run", ascii=ascii)
-        print(f"{plain(found.plan.dag_file, 200, ascii)} goes on with {runs} of {of}: {jobs}\n")
-        print_table(out, COLUMNS, [list(_cells(run, ascii)) for run in found.runs])
+        jobs = count(found.plan.jobs, "node")
+        of = ", ".join(plain(file, NAME_LIMIT) for file in found.of)
+        runs = count(len(found.runs), "run")
+        print(f"{plain(found.plan.dag_file, 200)} goes on with {runs} of {of}: {jobs}\n")
+        print_table(out, COLUMNS, [list(_cells(run)) for run in found.runs])
         print()
     else:
         print("No run goes on.")
     for remark in found.remarks:
-        print(plain(remark, REASON_LIMIT, ascii))
+        print(plain(remark, REASON_LIMIT))
     for each in found.left_out:
-        name, why = plain(each.run, NAME_LIMIT, ascii), plain(each.why, REASON_LIMIT, ascii)
+        name, why = plain(each.run, NAME_LIMIT), plain(each.why, REASON_LIMIT)
         print(f"{name} is left out: {why}")
 
 
-def _cells(run: ContinuedRun, ascii: bool) -> Iterator[str]:
-    yield plain(run.run, NAME_LIMIT, ascii)
-    yield plain(run.uuid, 16, ascii)
-    yield unknown(ascii) if run.done is None else f"epoch {run.done}"
+def _cells(run: ContinuedRun) -> Iterator[str]:
+    yield plain(run.run, NAME_LIMIT)
+    yield plain(run.uuid, 16)
+    yield UNKNOWN if run.done is None else f"epoch {run.done}"
     one = run.first == run.last
     yield f"epoch {run.first}" if one else f"epochs {run.first} to {run.last}"
-    yield plain(run.why, REASON_LIMIT, ascii)
+    yield plain(run.why, REASON_LIMIT)
 
 
 def _json(found: Continuation, dagdir: str, written: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA, JsonWriter, warnings
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import NAME_LIMIT, SHADES, TextColumn, console, print_table
 from metlmon.cli.warnings import print_warnings
@@ -30,7 +30,7 @@ from metlmon.stats.curves import (
 )
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.worker import StatsInput
-from metlmon.text.formatting import Weight, plain, unknown
+from metlmon.text.formatting import UNKNOWN, Weight, plain
 from metlmon.text.formatting import metric as metric_told
 
 if TYPE_CHECKING:
@@ -59,9 +59,7 @@ def curves(options: argparse.Namespace) -> int:
     if options.json:
         print_figures(painter, curves_json(found, settings.metrics))
     else:
-        print_curves(
-            found, painter.live, settings.metrics, options.ascii or not can_show(sys.stdout)
-        )
+        print_curves(found, painter.live, settings.metrics)
     for problem in found.problems[:PROBLEMS_SHOWN]:
         print(f"metlmon: warning: {plain(problem, 400)}", file=sys.stderr)
     return Exit.OK
@@ -188,38 +186,34 @@ def _band(band: MetricBand) -> list[dict[str, Any]]:
 # --- tables -----------------------------------------------------------------------------------
 
 
-def print_curves(of: Curves, live: bool, metrics: MetricSettings, ascii: bool) -> None:
+def print_curves(of: Curves, live: bool, metrics: MetricSettings) -> None:
     """The answer, a row for each run, and the band by epoch."""
     from rich.text import Text
 
     out = console()
     if not of.with_values:
         out.print(Text("No training has written a metric here yet."))
-        places = ", ".join(
-            plain(f"{each}/version_<k>/metrics.csv", 80, ascii) for each in metrics.files
-        )
-        out.print(
-            Text(f"Looked for {places}, and for {plain(of.metric, 40, ascii)} in the jobs' output.")
-        )
+        places = ", ".join(plain(f"{each}/version_<k>/metrics.csv", 80) for each in metrics.files)
+        out.print(Text(f"Looked for {places}, and for {plain(of.metric, 40)} in the jobs' output."))
         return
-    told = answer(of, live, ascii)
-    dot = " - " if ascii else " · "
+    told = answer(of, live)
+    dot = " · "
     said = [part for part in (told.runs, told.best, told.lost, told.flat) if part]
     out.print(Text(dot.join(said), style="bold"))
     goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
-    out.print(Text(f"{plain(of.metric, 80, ascii)}{goal}"))
+    out.print(Text(f"{plain(of.metric, 80)}{goal}"))
     out.print()
     labelled = bool(of.bands)
     print_table(
         out,
         [column for column in _COLUMNS if labelled or column.head != "LABEL"],
-        [_cells(curve, labelled, ascii) for curve in of.curves],
+        [_cells(curve, labelled) for curve in of.curves],
     )
     for band in (of.band, *of.bands):
         out.print()
-        name = "all runs" if band is of.band else plain(band.label or "no label", NAME_LIMIT, ascii)
+        name = "all runs" if band is of.band else plain(band.label or "no label", NAME_LIMIT)
         out.print(Text(name, style="bold"))
-        print_table(out, _BAND, [_level(level, ascii) for level in _band(band)])
+        print_table(out, _BAND, [_level(level) for level in _band(band)])
 
 
 _COLUMNS: Final = (
@@ -244,25 +238,25 @@ _BAND: Final = (
 )
 
 
-def _cells(curve: MetricCurve, labelled: bool, ascii: bool) -> list[str | Text]:
+def _cells(curve: MetricCurve, labelled: bool) -> list[str | Text]:
     from rich.text import Text
 
     sign = sign_of(curve)
     style = SHADES[sign.colour] + (" bold" if sign.weight is Weight.BOLD else "")
-    label = [plain(curve.label or "", NAME_LIMIT, ascii)] if labelled else []
+    label = [plain(curve.label or "", NAME_LIMIT)] if labelled else []
     last, best = curve.last, curve.best
     return [
-        plain(curve.run_name, NAME_LIMIT, ascii),
+        plain(curve.run_name, NAME_LIMIT),
         *label,
-        str(last.epoch) if last is not None else unknown(ascii),
-        metric_told(last.value if last is not None else None, ascii),
-        metric_told(best.value if best is not None else None, ascii),
+        str(last.epoch) if last is not None else UNKNOWN,
+        metric_told(last.value if last is not None else None),
+        metric_told(best.value if best is not None else None),
         str(best.epoch) if best is not None else "",
-        metric_told(curve.trend, ascii),
-        Text(f"{sign.mark(ascii)} {told_course(curve)}", style=style),
+        metric_told(curve.trend),
+        Text(f"{sign.glyph} {told_course(curve)}", style=style),
     ]
 
 
-def _level(level: dict[str, Any], ascii: bool) -> list[str | Text]:
+def _level(level: dict[str, Any]) -> list[str | Text]:
     values = ("min", "lower_quartile", "median", "upper_quartile", "max")
-    return [str(level["epoch"]), str(level["n"]), *(metric_told(level[v], ascii) for v in values)]
+    return [str(level["epoch"]), str(level["n"]), *(metric_told(level[v]) for v in values)]

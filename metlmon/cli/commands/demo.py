@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import can_show, is_terminal
+from metlmon.cli.output import is_terminal
 from metlmon.cli.session_setup import RECORDING, FeedAndPool, open_screens
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
@@ -66,5 +66,5 @@ def _print_end(where: Path, options: argparse.Namespace) -> int:
     painter = reader.painter()
     picture = painter.status()
     figures = headline(StatsInput(picture, painter.ledger(), reader.ensemble.settings))
-    print_status(picture, figures, options.ascii or not can_show(sys.stdout))
+    print_status(picture, figures)
     return Exit.OK

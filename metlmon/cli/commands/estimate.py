@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from copy import copy
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter, head, outlook_json
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.live.dagdir_reader import DagdirReader
@@ -19,7 +18,7 @@ from metlmon.stats import estimate_text
 from metlmon.stats.backtest import Backtest, Trial, backtest, usual_error, usual_naive_error
 from metlmon.stats.estimates import Forecast, RunForecast, outlook
 from metlmon.stats.worker import StatsInput
-from metlmon.text.formatting import plain, share, unknown
+from metlmon.text.formatting import UNKNOWN, plain, share
 
 if TYPE_CHECKING:
     from metlmon.cli.tables import TextColumn
@@ -30,13 +29,12 @@ NAME_LIMIT: Final = 24
 def estimate(options: argparse.Namespace) -> int:
     """``metlmon estimate``, ``metlmon estimate --backtest``."""
     reader = open_reader(options)
-    ascii = options.ascii or not can_show(sys.stdout)
     if options.backtest:
         tested = _backtest(reader, options)
         if options.json:
             print_json(head(reader.painter()) | {"backtest": _backtest_json(reader, tested)})
         else:
-            _print_backtest(tested, ascii)
+            _print_backtest(tested)
         return Exit.OK
     basis = _basis(reader)
     told = outlook(basis)
@@ -45,7 +43,7 @@ def estimate(options: argparse.Namespace) -> int:
         print_json(head(reader.painter()) | {"estimate": outlook_json(writer, told)})
         print_warnings(basis.status.warnings)
     else:
-        _print(told, ascii)
+        _print(told)
     return Exit.OK
 
 
@@ -67,13 +65,13 @@ def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
 # --- tables -------------------------------------------------------------------------------
 
 
-def _print(told: Forecast, ascii: bool) -> None:
+def _print(told: Forecast) -> None:
     from rich.text import Text
 
     from metlmon.cli.tables import TextColumn, console, print_table
 
     out = console()
-    out.print(Text(first_line(told, ascii), style="bold"))
+    out.print(Text(first_line(told), style="bold"))
     if not told.runs:
         return
     out.print()
@@ -87,7 +85,7 @@ def _print(told: Forecast, ascii: bool) -> None:
         TextColumn("SURE", drop=4),
         TextColumn("EPOCH NOW", drop=5),
     )
-    print_table(out, columns, [_cells(run, ascii) for run in told.runs])
+    print_table(out, columns, [_cells(run) for run in told.runs])
     if told.span is not None:
         out.print()
         out.print(
@@ -100,34 +98,34 @@ def _print(told: Forecast, ascii: bool) -> None:
         )
 
 
-def first_line(told: Forecast, ascii: bool) -> str:
+def first_line(told: Forecast) -> str:
     """``42 of 150 epochs done; done in 6 d (4–9 d), about 2025-11-20 08:00; 4.6 epochs/day``."""
-    done = estimate_text.epochs(told, ascii)
+    done = estimate_text.epochs(told)
     done += (
         f" by {estimate_text.minute(told.as_of)}"
         if told.as_of is not None and not told.live
         else ""
     )
     at = f", about {estimate_text.minute(told.at)}" if told.at is not None else ""
-    parts = [done, estimate_text.done_in(told, ascii) + at, estimate_text.rate(told.rate, ascii)]
+    parts = [done, estimate_text.done_in(told) + at, estimate_text.rate(told.rate)]
     return "; ".join(part for part in parts if part)
 
 
-def _cells(run: RunForecast, ascii: bool) -> list[str | Any]:
-    dash = unknown(ascii)
+def _cells(run: RunForecast) -> list[str | Any]:
+    dash = UNKNOWN
     return [
-        plain(run.run_name, NAME_LIMIT, ascii),
+        plain(run.run_name, NAME_LIMIT),
         f"{run.done}/{run.total}",
-        estimate_text.pace(run.pace, ascii) or dash,
+        estimate_text.pace(run.pace) or dash,
         str(run.pace.epochs) if run.pace else "0",
-        estimate_text.run_left(run, ascii),
+        estimate_text.run_left(run),
         estimate_text.minute(run.at) or dash,
         estimate_text.sureness(run.span) if run.span else dash,
-        estimate_text.span(run.epoch, ascii) or dash,
+        estimate_text.span(run.epoch) or dash,
     ]
 
 
-def _print_backtest(tested: Backtest, ascii: bool) -> None:
+def _print_backtest(tested: Backtest) -> None:
     from rich.text import Text
 
     from metlmon.cli.tables import TextColumn, console, print_table
@@ -137,7 +135,7 @@ def _print_backtest(tested: Backtest, ascii: bool) -> None:
         why = "fewer than two epochs were completed" if tested.epochs < 2 else "no run went on then"
         out.print(Text(f"Nothing to test: {why}."))
         return
-    out.print(Text(_verdict(tested, ascii), style="bold"))
+    out.print(Text(_verdict(tested), style="bold"))
     out.print()
     columns = (
         TextColumn("WAY"),
@@ -149,7 +147,7 @@ def _print_backtest(tested: Backtest, ascii: bool) -> None:
         TextColumn("PLAIN GUESS", drop=2),
         TextColumn("ITS ERROR", right=True, drop=1),
     )
-    print_table(out, columns, [_trial(trial, ascii) for trial in tested.trials])
+    print_table(out, columns, [_trial(trial) for trial in tested.trials])
     out.print()
     out.print(
         Text(
@@ -163,7 +161,7 @@ def _print_backtest(tested: Backtest, ascii: bool) -> None:
     )
 
 
-def _verdict(tested: Backtest, ascii: bool) -> str:
+def _verdict(tested: Backtest) -> str:
     whole, runs = tested.of_ensemble(), tested.of_runs()
     parts = []
     for name, trials in (("ensemble", whole), ("runs", runs)):
@@ -178,20 +176,20 @@ def _verdict(tested: Backtest, ascii: bool) -> str:
     return "; ".join(parts)
 
 
-def _trial(trial: Trial, ascii: bool) -> list[str | Any]:
-    name = "all" if trial.run_name is None else plain(trial.run_name, NAME_LIMIT, ascii)
-    told = estimate_text.about(trial.predicted, ascii)
-    interval = estimate_text.between(trial.low, trial.high, ascii)
+def _trial(trial: Trial) -> list[str | Any]:
+    name = "all" if trial.run_name is None else plain(trial.run_name, NAME_LIMIT)
+    told = estimate_text.about(trial.predicted)
+    interval = estimate_text.between(trial.low, trial.high)
     naive = trial.naive_error
     return [
-        share(trial.share, 1.0, ascii),
+        share(trial.share, 1.0),
         name,
         f"{told} ({interval})",
-        estimate_text.about(trial.truth, ascii),
+        estimate_text.about(trial.truth),
         f"{100 * trial.error:+.0f} %",
         "yes" if trial.inside else "no",
-        estimate_text.about(trial.naive, ascii) if trial.naive is not None else unknown(ascii),
-        f"{100 * naive:+.0f} %" if naive is not None else unknown(ascii),
+        estimate_text.about(trial.naive) if trial.naive is not None else UNKNOWN,
+        f"{100 * naive:+.0f} %" if naive is not None else UNKNOWN,
     ]
 
 

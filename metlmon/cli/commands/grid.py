@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.commands.curves import check_metric, print_figures
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import can_show
 from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import TextColumn, console, print_table
 from metlmon.live.errors import InputError
@@ -20,7 +18,8 @@ from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, swept
 from metlmon.stats.sweep_grid import CellRun, Grid, GridCell, GridChoice, standing, unfixed
 from metlmon.stats.sweep_grid import grid as grid_in
 from metlmon.stats.worker import StatsInput
-from metlmon.text.formatting import plain, unknown
+from metlmon.text.formatting import UNKNOWN, plain
+from metlmon.text.sanitize import to_ascii
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -47,7 +46,7 @@ def grid(options: argparse.Namespace) -> int:
     if options.json:
         print_figures(painter, grid_json(found))
     else:
-        print_grid(found, options.ascii or not can_show(sys.stdout))
+        print_grid(found)
     return Exit.OK
 
 
@@ -93,7 +92,7 @@ def _fixed(sweep: SweepVariables, given: str) -> tuple[str, Value]:
         raise InputError(f"--where {plain(given, 80)}: write NAME=VALUE")
     name = _name(sweep, "--where", before.strip())
     values = next(each.values for each in sweep.variables if each.name == name)
-    if wanted not in values and None in values and wanted in (unknown(), unknown(True)):
+    if wanted not in values and None in values and wanted in (UNKNOWN, to_ascii(UNKNOWN)):
         # As a missing one is shown.
         return name, None
     if wanted not in values:
@@ -213,7 +212,7 @@ def _run(run: CellRun) -> dict[str, Any]:
 # --- tables -----------------------------------------------------------------------------------
 
 
-def print_grid(of: Grid, ascii: bool) -> None:
+def print_grid(of: Grid) -> None:
     """The answer, then the grid: in each cell the best value and how far it is."""
     from rich.text import Text
 
@@ -222,26 +221,26 @@ def print_grid(of: Grid, ascii: bool) -> None:
         for line in sweep_text.no_sweep():
             out.print(Text(line))
         return
-    told = sweep_text.answer(of, ascii, whole=True)
-    dot = " - " if ascii else " · "
+    told = sweep_text.answer(of, whole=True)
+    dot = " · "
     best = f"{told.best} ({told.where})" if told.best else ""
     parts = (best, told.points, told.moving, told.need, told.epochs)
     out.print(Text(dot.join(part for part in parts if part), style="bold"))
     goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
-    notes = [f"{plain(of.metric, 60, ascii)}{goal}", *sweep_text.folding(of, ascii)]
+    notes = [f"{plain(of.metric, 60)}{goal}", *sweep_text.folding(of)]
     out.print(Text("; ".join(notes)))
     if of.columns is None:
         out.print()
-        rows = sweep_text.labels(of.rows, ascii)
-        columns = [TextColumn(sweep_text.axis_name(of.rows, ascii)), *_LISTED]
-        print_table(out, columns, [_listed(cell, rows, ascii) for cell in of.cells.values()])
+        rows = sweep_text.labels(of.rows)
+        columns = [TextColumn(sweep_text.axis_name(of.rows)), *_LISTED]
+        print_table(out, columns, [_listed(cell, rows) for cell in of.cells.values()])
         return
-    head = f"{sweep_text.axis_name(of.rows, ascii)} / {sweep_text.axis_name(of.columns, ascii)}"
-    rows, heads = sweep_text.labels(of.rows, ascii), sweep_text.labels(of.columns, ascii)
-    for across in _blocks(of, head, rows, heads, out.width, ascii):
+    head = f"{sweep_text.axis_name(of.rows)} / {sweep_text.axis_name(of.columns)}"
+    rows, heads = sweep_text.labels(of.rows), sweep_text.labels(of.columns)
+    for across in _blocks(of, head, rows, heads, out.width):
         out.print()
         columns = [TextColumn(head), *(TextColumn(heads[each], right=True) for each in across)]
-        lines = [[rows[row], *_row(of, row, across, ascii)] for row in of.rows.points]
+        lines = [[rows[row], *_row(of, row, across)] for row in of.rows.points]
         print_table(out, columns, lines)
 
 
@@ -255,27 +254,22 @@ _LISTED: Final = (
 )
 
 
-def _listed(cell: GridCell, rows: Mapping[Point, str], ascii: bool) -> list[str | Text]:
+def _listed(cell: GridCell, rows: Mapping[Point, str]) -> list[str | Text]:
     best = cell.best
     reached = best.value if best is not None else None
     return [
         rows[cell.row],
-        sweep_text.reached(cell, ascii),
-        str(cell.rank) if cell.rank is not None else unknown(ascii),
-        plain(cell.runs[0].name, sweep_text.NAME_LIMIT, ascii),
-        str(reached.epoch) if reached is not None else unknown(ascii),
+        sweep_text.reached(cell),
+        str(cell.rank) if cell.rank is not None else UNKNOWN,
+        plain(cell.runs[0].name, sweep_text.NAME_LIMIT),
+        str(reached.epoch) if reached is not None else UNKNOWN,
         f"{cell.done}/{cell.total}",
-        sweep_text.state(cell, ascii),
+        sweep_text.state(cell),
     ]
 
 
 def _blocks(
-    of: Grid,
-    head: str,
-    rows: Mapping[Point, str],
-    heads: Mapping[Point, str],
-    room: int,
-    ascii: bool,
+    of: Grid, head: str, rows: Mapping[Point, str], heads: Mapping[Point, str], room: int
 ) -> Iterator[Sequence[Point]]:
     """The columns, as many of them at a time as have room: in cells of the terminal, of which a
     character may need two."""
@@ -285,7 +279,7 @@ def _blocks(
     block: list[Point] = []
     used = first
     for point, name in heads.items():
-        told = (_told(of.cells.get((row, point)), ascii) for row in rows)
+        told = (_told(of.cells.get((row, point))) for row in rows)
         cells = 2 + max(cell_len(text) for text in (name, *told))
         if block and used + cells > room:
             yield block
@@ -295,20 +289,20 @@ def _blocks(
     yield block
 
 
-def _row(of: Grid, row: Point, across: Sequence[Point], ascii: bool) -> list[str | Text]:
+def _row(of: Grid, row: Point, across: Sequence[Point]) -> list[str | Text]:
     from rich.text import Text
 
     texts: list[str | Text] = []
     for column in across:
         cell = of.cells.get((row, column))
         best = cell is not None and cell.rank == 1
-        texts.append(Text(_told(cell, ascii), style="bold" if best else ""))
+        texts.append(Text(_told(cell), style="bold" if best else ""))
     return texts
 
 
-def _told(cell: GridCell | None, ascii: bool) -> str:
+def _told(cell: GridCell | None) -> str:
     if cell is None:
         return ""
-    best = ("*" if ascii else sweep_text.BEST) if cell.rank == 1 else ""
-    sign = sweep_text.sign(cell).mark(ascii)
-    return f"{best}{sweep_text.reached(cell, ascii)} {cell.done}/{cell.total} {sign}"
+    best = sweep_text.BEST if cell.rank == 1 else ""
+    sign = sweep_text.sign(cell).glyph
+    return f"{best}{sweep_text.reached(cell)} {cell.done}/{cell.total} {sign}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter
-from metlmon.cli.output import can_show, print_json_list
+from metlmon.cli.output import print_json_list
 from metlmon.cli.queue_option import print_report, query_queue, queue_json
 from metlmon.cli.reading import check_only, open_reader
 from metlmon.cli.warnings import print_warnings
@@ -31,6 +30,6 @@ def jobs(options: argparse.Namespace) -> int:
     else:
         from metlmon.cli.tables import print_jobs
 
-        print_jobs(rows, ascii=options.ascii or not can_show(sys.stdout))
+        print_jobs(rows)
         print_report(queue)
     return Exit.OK

@@ -78,7 +78,7 @@ from metlmon.authoring.write_files import amend_plan
 from metlmon.cli.commands import new_output
 from metlmon.cli.commands.submit import counts, hand_over, option_of, plan_json, say, setting
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.config.files import load_settings
 from metlmon.live.errors import InputError
 from metlmon.pool.types import PoolError
@@ -136,7 +136,7 @@ def new(options: argparse.Namespace) -> int:
             return _explain(plan, source, options)
         plan = _in_own_words(plan, source)
         if options.picture:
-            print(*picture(plan.graph, _cells(), _ascii(options)), sep="\n")
+            print(*picture(plan.graph, _cells()), sep="\n")
             return Exit.OK
         change = plan_diff(plan, source, options.force)
     except DescriptionError as error:
@@ -301,7 +301,7 @@ def _sweep(request: Request, options: argparse.Namespace) -> SweepRequest | None
         if request.sweep is None:
             raise InputError("--how: there is no sweep; say what is swept with --sweep NAME=VALUES")
         return replace(request.sweep, how=how)
-    from metlmon.authoring.sweeps.values import values
+    from metlmon.authoring.sweeps import values
 
     variables = []
     for text in options.sweep:
@@ -391,10 +391,6 @@ def _is_given(options: argparse.Namespace, field: str) -> bool:
 # --- showing ------------------------------------------------------------------------------------
 
 
-def _ascii(options: argparse.Namespace) -> bool:
-    return bool(options.ascii) or not can_show(sys.stdout)
-
-
 def _cells() -> int:
     return shutil.get_terminal_size((CELLS, 24)).columns if sys.stdout.isatty() else CELLS
 
@@ -417,7 +413,7 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
         print_json({"schema": 1, "explained": told})
     else:
         room = _cells() if sys.stdout.isatty() else None
-        new_output.print_explained(found, place, room, _ascii(options))
+        new_output.print_explained(found, place, room)
     return Exit.OK
 
 
@@ -461,7 +457,7 @@ def _write(
     source: Path | None,
     options: argparse.Namespace,
 ) -> int:
-    drawn = picture(plan.graph, CELLS if options.json else _cells() - 2, _ascii(options))
+    drawn = picture(plan.graph, CELLS if options.json else _cells() - 2)
     answer: dict[str, Any] = {}
     if options.json:  # The texts of 100,000 nodes take seconds to be looked through.
         answer = {
@@ -475,7 +471,7 @@ def _write(
     if options.past is not None:
         answer["cost"] = None if costs is None else new_output.cost_json(costs)
     if not options.json:
-        new_output.print_plan(plan, change, drawn, _ascii(options))
+        new_output.print_plan(plan, change, drawn)
         if costs is not None:
             _print_cost(costs, options)
     for remark in change.remarks:
@@ -526,8 +522,8 @@ def _print_cost(made: Cost, options: argparse.Namespace) -> None:
     from metlmon.stats.cost import told
 
     print()
-    for sentence in told(made, options.past, _ascii(options)):
-        print(plain(sentence, ascii=_ascii(options)))
+    for sentence in told(made, options.past):
+        print(plain(sentence))
 
 
 def _placed(plan: Plan, change: PlanDiff, options: argparse.Namespace) -> tuple[Path, ...]:

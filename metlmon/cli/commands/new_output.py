@@ -62,49 +62,49 @@ def cost_json(made: Cost) -> dict[str, Any]:
 # --- the plan -------------------------------------------------------------------------------
 
 
-def print_plan(plan: Plan, change: PlanDiff, drawn: Sequence[str], ascii: bool) -> None:
+def print_plan(plan: Plan, change: PlanDiff, drawn: Sequence[str]) -> None:
     """Counts, picture, files, and what differs from what is there."""
-    where = plain(str(plan.request.directory), SENTENCE, ascii)
+    where = plain(str(plan.request.directory), SENTENCE)
     request = plan.request
     made_of = f"{request.shape}, template {request.template}"
     if request.source is not None:
         made_of = f"from the sweep file {request.source.name}"
-    print(f"{plan.dag_file} in {where}: {counts(plan)}, {plain(made_of, SENTENCE, ascii)}")
+    print(f"{plan.dag_file} in {where}: {counts(plan)}, {plain(made_of, SENTENCE)}")
     print()
     for line in drawn:
         print(f"  {line}")
     print()
     wide = max((len(file.name) for file in plan.files), default=0)
     for file in plan.files:
-        name, about = (plain(text, SENTENCE, ascii) for text in (file.name, file.about))
-        print(f"  {name:<{wide}}  {size(len(file.data), ascii):>7}  {about}")
+        name, about = (plain(text, SENTENCE) for text in (file.name, file.about))
+        print(f"  {name:<{wide}}  {size(len(file.data)):>7}  {about}")
     if change.stand is not FileChangeKind.NEW:
         print()
-        for line in changes(change, ascii):
+        for line in changes(change):
             print(line)
 
 
-def changes(change: PlanDiff, ascii: bool) -> Iterable[str]:
+def changes(change: PlanDiff) -> Iterable[str]:
     """What differs from the DAG that is there, in lines."""
     stand = STANDS[change.stand]
     if change.ran:
-        stand += f", {count(change.ran, 'node', ascii=ascii)} of it have run"
+        stand += f", {count(change.ran, 'node')} of it have run"
     if change.same:
         yield f"nothing differs from what is there ({stand})"
     else:
         yield f"differs from what is there ({stand}):"
     for sign, runs in (("+", change.runs_added), ("-", change.runs_removed)):
         if runs:
-            yield f"  {sign} {_some('run', runs, ascii)}"
+            yield f"  {sign} {_some('run', runs)}"
     groups = _alike(change.nodes)
     for (how, *_), nodes in list(groups.items())[:MOST_GROUPS]:
-        said = "; ".join(_in_common(nodes, ascii))
-        named = _some("node", [each.node for each in nodes], ascii)
+        said = "; ".join(_in_common(nodes))
+        named = _some("node", [each.node for each in nodes])
         yield f"  {HOW[how]} {named}" + (f": {said}" if said else "")
     if len(groups) > MOST_GROUPS:
-        yield f"  and {count(len(groups) - MOST_GROUPS, 'other change', ascii=ascii)}"
+        yield f"  and {count(len(groups) - MOST_GROUPS, 'other change')}"
     for file in change.files:
-        name = plain(file.name, SENTENCE, ascii)
+        name = plain(file.name, SENTENCE)
         if file.name in change.keeps:
             yield f"  {name}: kept, it was changed by hand (--force writes it anew)"
         elif file.name in change.drops:
@@ -125,30 +125,30 @@ def _alike(nodes: Iterable[NodeChange]) -> dict[tuple[str, ...], list[NodeChange
     return groups
 
 
-def _in_common(nodes: Sequence[NodeChange], ascii: bool) -> Iterable[str]:
+def _in_common(nodes: Sequence[NodeChange]) -> Iterable[str]:
     """What changes in all of these, with the values where they are the same in all."""
     for place, first in enumerate(nodes[0].differences):
         if all(each.differences[place] == first for each in nodes):
-            yield _told(first, ascii)
+            yield _told(first)
         else:
-            yield plain(first.name, 80, ascii)
+            yield plain(first.name, 80)
 
 
-def _some(word: str, names: Sequence[str], ascii: bool) -> str:
-    rest = "..." if ascii else "…"
-    first, last = (plain(each, 100, ascii) for each in (names[0], names[-1]))
+def _some(word: str, names: Sequence[str]) -> str:
+    rest = "…"
+    first, last = (plain(each, 100) for each in (names[0], names[-1]))
     if len(names) == 1:
         return f"{word} {first}"
     between = ", " if len(names) == 2 else f" {rest} "
-    return f"{count(len(names), word, ascii=ascii)}: {first}{between}{last}"
+    return f"{count(len(names), word)}: {first}{between}{last}"
 
 
-def _told(each: VariableDiff, ascii: bool) -> str:
+def _told(each: VariableDiff) -> str:
     old, new = (
-        "nothing" if value is None else plain(hide_value(each.name, value), 80, ascii)
+        "nothing" if value is None else plain(hide_value(each.name, value), 80)
         for value in (each.old, each.new)
     )
-    return f"{plain(each.name, 80, ascii)} from {old} to {new}"
+    return f"{plain(each.name, 80)} from {old} to {new}"
 
 
 def say_next(plan: Plan, change: PlanDiff) -> None:
@@ -205,41 +205,37 @@ def _hidden(name: str, value: str | None) -> str | None:
 # --- one node -------------------------------------------------------------------------------
 
 
-def print_explained(
-    found: Sequence[NodeExplanation], place: Place, room: int | None, ascii: bool
-) -> None:
+def print_explained(found: Sequence[NodeExplanation], place: Place, room: int | None) -> None:
     """Each node: what it is, and where each of its variables comes from. ``room``: cells of a
     line, where there is a limit."""
     for number, each in enumerate(found):
         if number:
             print()
-        for line in (*_node(each, ascii), *_variables(each, place, room, ascii)):
+        for line in (*_node(each), *_variables(each, place, room)):
             print(line)
 
 
-def _node(each: NodeExplanation, ascii: bool) -> Iterable[str]:
+def _node(each: NodeExplanation) -> Iterable[str]:
     node = each.node
-    of_run = f", run {plain(node.run, 100, ascii)}" if node.run is not None else ""
+    of_run = f", run {plain(node.run, 100)}" if node.run is not None else ""
     epoch = f", epoch {node.epoch} of the name" if node.epoch is not None else ""
     kind = "" if node.kind.value == "job" else f"{node.kind.name} "
-    yield f"{plain(node.name, SENTENCE, ascii)}: {kind}{node.role}{of_run}{epoch}"
-    yield f"  file      {each.file}" + (
-        f" ({plain(node.where, SENTENCE, ascii)})" * bool(node.where)
-    )
-    yield f"  submits   {plain(node.submit, SENTENCE, ascii)}"
-    yield from _scripts(node, ascii)
+    yield f"{plain(node.name, SENTENCE)}: {kind}{node.role}{of_run}{epoch}"
+    yield f"  file      {each.file}" + (f" ({plain(node.where, SENTENCE)})" * bool(node.where))
+    yield f"  submits   {plain(node.submit, SENTENCE)}"
+    yield from _scripts(node)
     if node.retries is not None or each.unless is not None:
         unless = f", unless it exits with {each.unless}" if each.unless is not None else ""
         yield f"  retries   {each.retries}{unless}"
     if node.noop:
         yield "  NOOP      it submits nothing"
     for line in each.says:
-        yield f"  says      {plain(line, SENTENCE, ascii)}"
-    yield f"  after     {_names(each.parents, ascii, each.weak)}"
-    yield f"  before    {_names(each.children, ascii)}"
+        yield f"  says      {plain(line, SENTENCE)}"
+    yield f"  after     {_names(each.parents, each.weak)}"
+    yield f"  before    {_names(each.children)}"
 
 
-def _scripts(node: GraphNode, ascii: bool) -> Iterable[str]:
+def _scripts(node: GraphNode) -> Iterable[str]:
     ends = []
     if node.defer is not None:
         ends.append(f"{node.defer[0]}: asked again after {node.defer[1]} s")
@@ -249,17 +245,17 @@ def _scripts(node: GraphNode, ascii: bool) -> Iterable[str]:
     for kind, script in (("PRE", node.pre), ("POST", node.post), ("HOLD", node.hold)):
         if script is not None:
             told = f"  (exit {'; '.join(ends)})" if ends and kind == "PRE" else ""
-            beside = f"  ({plain(options[kind], SENTENCE, ascii)})" if kind in options else ""
-            yield f"  {kind:<9} {plain(script, SENTENCE, ascii)}{told}{beside}"
+            beside = f"  ({plain(options[kind], SENTENCE)})" if kind in options else ""
+            yield f"  {kind:<9} {plain(script, SENTENCE)}{told}{beside}"
 
 
-def _variables(each: NodeExplanation, place: Place, room: int | None, ascii: bool) -> Iterable[str]:
+def _variables(each: NodeExplanation, place: Place, room: int | None) -> Iterable[str]:
     """A row of each variable, or, where that is too wide, two lines."""
     variables = each.node.variables
     if not variables:
         yield "  it has no variables"
         return
-    rows = [_row(given, place, ascii) for given in variables]
+    rows = [_row(given, place) for given in variables]
     wide = [max(len(row[column]) for row in rows) for column in range(4)]
     broken = room is not None and sum(wide) + 10 > room
     for given, row in zip(variables, rows, strict=True):
@@ -270,22 +266,22 @@ def _variables(each: NodeExplanation, place: Place, room: int | None, ascii: boo
         else:
             yield "    " + "  ".join(c.ljust(w) for c, w in zip(row, wide, strict=True)).rstrip()
         for hidden in given.over:
-            _, value, level, where = _row(hidden, place, ascii)
+            _, value, level, where = _row(hidden, place)
             yield f"      hides {value} ({level}: {where})"
 
 
-def _row(given: VariableValue, place: Place, ascii: bool) -> tuple[str, str, str, str]:
-    value = plain(hide_value(given.name, given.value), SENTENCE, ascii)
-    name, where = plain(given.name, 100, ascii), plain(place(given), SENTENCE, ascii)
+def _row(given: VariableValue, place: Place) -> tuple[str, str, str, str]:
+    value = plain(hide_value(given.name, given.value), SENTENCE)
+    name, where = plain(given.name, 100), plain(place(given), SENTENCE)
     where += ", APPEND: before the submit file" * given.append
     return name, f'"{value}"', LEVELS[given.level], where
 
 
-def _names(names: Sequence[str], ascii: bool, weak: Sequence[str] = ()) -> str:
+def _names(names: Sequence[str], weak: Sequence[str] = ()) -> str:
     if not names:
         return "no node"
     listed = ", ".join(
-        plain(name, 100, ascii) + " (weak: also if it fails)" * (name in weak) for name in names[:6]
+        plain(name, 100) + " (weak: also if it fails)" * (name in weak) for name in names[:6]
     )
     return listed + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 

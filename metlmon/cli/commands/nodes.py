@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter, head
-from metlmon.cli.output import can_show, print_json_list
+from metlmon.cli.output import print_json_list
 from metlmon.cli.reading import open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.live.errors import InputError
@@ -40,7 +39,7 @@ def nodes(options: argparse.Namespace) -> int:
         print_warnings(painter.notices())
         return Exit.OK
     rows = tree.rows() if wanted is None else _in_states(tree, wanted)
-    _print(painter, tree, rows, wanted, options.ascii or not can_show(sys.stdout))
+    _print(painter, tree, rows, wanted)
     return Exit.OK
 
 
@@ -89,74 +88,66 @@ def _columns() -> tuple[TextColumn, ...]:
 
 
 def _print(
-    painter: SnapshotBuilder,
-    tree: NodeTree,
-    rows: list[TreeRow],
-    wanted: frozenset[State] | None,
-    ascii: bool,
+    painter: SnapshotBuilder, tree: NodeTree, rows: list[TreeRow], wanted: frozenset[State] | None
 ) -> None:
     from rich.text import Text
 
     from metlmon.cli.tables import console, print_table
 
     out = console()
-    total = count(tree.total, "node", ascii=ascii)
+    total = count(tree.total, "node")
     if not rows:
         names = ", ".join(sorted(wanted)) if wanted else ""
         out.print(Text(f"None of {total} is {names}." if wanted else "The DAG has no nodes."))
         return
     out.print(Text(total if wanted is None else f"{len(rows)} of {total}", style="bold"))
-    print_table(out, _columns(), [_cells(painter, row, ascii) for row in rows])
+    print_table(out, _columns(), [_cells(painter, row) for row in rows])
 
 
-def _cells(painter: SnapshotBuilder, row: TreeRow, ascii: bool) -> list[str | Any]:
+def _cells(painter: SnapshotBuilder, row: TreeRow) -> list[str | Any]:
     indent = "  " * min(row.depth, DEEPEST)
     if row.node is None:
-        told = "  ".join(f"{STATES[s].mark(ascii)} {number(n, ascii)}" for s, n in row.counts)
+        told = "  ".join(f"{STATES[s].glyph} {number(n)}" for s, n in row.counts)
         first = row.counts[0][0] if len(row.counts) == 1 else None
-        state = "" if first is None else STATES[first].text(ascii)
+        state = "" if first is None else STATES[first].text()
         several = told if first is None else ""
-        return [indent + _held(row, ascii), state, "", "", "", "", "", several]
-    return [*_node_cells(painter, row.node, indent, ascii)]
+        return [indent + _held(row), state, "", "", "", "", "", several]
+    return [*_node_cells(painter, row.node, indent)]
 
 
-def _held(row: TreeRow, ascii: bool) -> str:
-    fold = {True: "- " if ascii else "▾ ", False: "+ " if ascii else "▸ ", None: "  "}[row.open]
+def _held(row: TreeRow) -> str:
+    fold = {True: "▾ ", False: "▸ ", None: "  "}[row.open]
     match row.kind:
         case "alike":
-            times = "x" if ascii else "×"
-            return f"{fold}{row.title} {times} {from_to(row.first, row.last, ascii)}"
+            times = "×"
+            return f"{fold}{row.title} {times} {from_to(row.first, row.last)}"
         case "line":
-            return f"{fold}{from_to(row.first, row.last, ascii)} ({row.size})"
+            return f"{fold}{from_to(row.first, row.last)} ({row.size})"
         case _:
-            return f"{fold}{plain(row.title, NAME_LIMIT, ascii)} ({row.size})"
+            return f"{fold}{plain(row.title, NAME_LIMIT)} ({row.size})"
 
 
-def _node_cells(
-    painter: SnapshotBuilder, key: NodeKey, indent: str, ascii: bool
-) -> list[str | Any]:
+def _node_cells(painter: SnapshotBuilder, key: NodeKey, indent: str) -> list[str | Any]:
     row = painter.node_row(key)
     if row is None:
-        return [indent + plain(key[1], NAME_LIMIT, ascii), *[""] * 7]
+        return [indent + plain(key[1], NAME_LIMIT), *[""] * 7]
     kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
     calm = row.state in (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
     return [
-        f"{indent}  {kind}{plain(row.node, NAME_LIMIT, ascii)}",
-        _state(row, ascii),
-        duration(row.seconds, ascii) if row.since is not None else "",
-        job_id(*row.jobs[-1], ascii=ascii) if row.jobs else "",
+        f"{indent}  {kind}{plain(row.node, NAME_LIMIT)}",
+        _state(row),
+        duration(row.seconds) if row.since is not None else "",
+        job_id(*row.jobs[-1]) if row.jobs else "",
         str(row.tries) if row.tries else "",
         "" if row.retries_left is None or calm else str(row.retries_left),
-        site(row.site, row.target, row.off_target, ascii=ascii, state=row.state)
-        if row.site
-        else "",
-        why(row, ascii),
+        site(row.site, row.target, row.off_target, state=row.state) if row.site else "",
+        why(row),
     ]
 
 
-def _state(row: NodeRow, ascii: bool) -> Any:
+def _state(row: NodeRow) -> Any:
     from metlmon.cli.tables import signed
 
     if row.overruled:
-        return f"{STATES[State.FAILED].mark(ascii)} job failed"
-    return signed(STATES[row.state], ascii)
+        return f"{STATES[State.FAILED].glyph} job failed"
+    return signed(STATES[row.state])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA, JsonWriter
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.live.errors import InputError
@@ -54,17 +54,17 @@ def report(options: argparse.Namespace) -> int:
     if options.json:
         print_json(_json(painter, made))
     elif not wanted:
-        _print(made, options.ascii or not can_show(sys.stdout))
+        _print(made)
     for name in wanted:
         _deliver(getattr(options, name), _written(name, made), options.force)
     return Exit.OK
 
 
-def _print(made: Report, ascii: bool) -> None:
+def _print(made: Report) -> None:
     from metlmon.report.to_text import lines
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    for line in lines(made, width, ascii):
+    for line in lines(made, width):
         print(line)
 
 

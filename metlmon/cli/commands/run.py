@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter
-from metlmon.cli.output import can_show, is_terminal, print_json
+from metlmon.cli.output import is_terminal, print_json
 from metlmon.cli.reading import one_run, open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.live.errors import InputError
@@ -28,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     if not is_terminal():
         from metlmon.cli.tables import print_run
 
-        print_run(view, ascii=options.ascii or not can_show(sys.stdout))
+        print_run(view)
         return Exit.OK
     from metlmon.cli.session_setup import connect_pool, open_screens
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA, JsonWriter, warnings
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import TextColumn, console, hours_line, print_table
 from metlmon.cli.warnings import print_warnings
@@ -17,7 +16,7 @@ from metlmon.stats import estimate_text, shard_text
 from metlmon.stats.estimates import Interval
 from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes, Straggler, bags
 from metlmon.stats.worker import StatsInput
-from metlmon.text.formatting import duration, job_id, plain, unknown
+from metlmon.text.formatting import UNKNOWN, duration, job_id, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +49,7 @@ def shards(options: argparse.Namespace) -> int:
         )
         print_warnings(notices)
     else:
-        print_bags(found, painter.live, options.ascii or not can_show(sys.stdout))
+        print_bags(found, painter.live)
     return Exit.OK
 
 
@@ -164,7 +163,7 @@ def _shard(each: Shard, writer: JsonWriter) -> dict[str, Any]:
 # --- tables -----------------------------------------------------------------------------------
 
 
-def print_bags(found: tuple[Bag, ...], live: bool, ascii: bool) -> None:
+def print_bags(found: tuple[Bag, ...], live: bool) -> None:
     """Each bag: how far it is, how fast, and what lags."""
     from rich.text import Text
 
@@ -175,39 +174,35 @@ def print_bags(found: tuple[Bag, ...], live: bool, ascii: bool) -> None:
     for place, bag in enumerate(found):
         if place:
             out.print()
-        _print_bag(out, bag, live, ascii)
+        _print_bag(out, bag, live)
 
 
-def _print_bag(out: Console, bag: Bag, live: bool, ascii: bool) -> None:
+def _print_bag(out: Console, bag: Bag, live: bool) -> None:
     from rich.text import Text
 
-    told = shard_text.answer(bag, live, ascii)
-    dot = " - " if ascii else " · "
+    told = shard_text.answer(bag, live)
+    dot = " · "
     parts = [each for each in (told.done, told.running, told.held, told.stragglers) if each]
-    head = f"{shard_text.name(bag, ascii)}  {dot.join(parts)}; {told.when}"
+    head = f"{shard_text.name(bag)}  {dot.join(parts)}; {told.when}"
     out.print(Text(head, style="bold"))
-    out.print(Text(f"{plain(bag.in_dag, 60, ascii)}, {plain(bag.submit, 60, ascii)}"))
-    out.print(Text("  ".join(text for _, text in shard_text.states(bag, ascii))))
+    out.print(Text(f"{plain(bag.in_dag, 60)}, {plain(bag.submit, 60)}"))
+    out.print(Text("  ".join(text for _, text in shard_text.states(bag))))
     if bag.times is not None:
-        out.print(Text(f"A shard takes {shard_text.times(bag.times, ascii)}"))
+        out.print(Text(f"A shard takes {shard_text.times(bag.times)}"))
     if bag.overall is not None:
-        rates = f"Rate: {shard_text.rate(bag.overall, ascii)}"
+        rates = f"Rate: {shard_text.rate(bag.overall)}"
         if bag.lately is not None:
-            rates += (
-                f", {shard_text.rate(bag.lately, ascii)} in {shard_text.window(bag.lately, ascii)}"
-            )
+            rates += f", {shard_text.rate(bag.lately)} in {shard_text.window(bag.lately)}"
             rates += f", {bag.machines:.1f} at a time"
         out.print(Text(rates))
     if bag.span is not None:
         sure = estimate_text.sureness(bag.span)
         out.print(Text(f"How sure: {sure}, from {bag.span.samples} shards that have ended"))
-    out.print(Text(hours_line(bag.gpu_hours, ascii)))
+    out.print(Text(hours_line(bag.gpu_hours)))
     if not bag.stragglers:
         return
     out.print()
-    print_table(
-        out, _STRAGGLERS, [_cells(each, ascii) for each in bag.stragglers[:STRAGGLERS_SHOWN]]
-    )
+    print_table(out, _STRAGGLERS, [_cells(each) for each in bag.stragglers[:STRAGGLERS_SHOWN]])
     if len(bag.stragglers) > STRAGGLERS_SHOWN:
         out.print(Text(f"and {len(bag.stragglers) - STRAGGLERS_SHOWN} more: see --json"))
 
@@ -222,12 +217,12 @@ _STRAGGLERS: Final = (
 )
 
 
-def _cells(each: Straggler, ascii: bool) -> list[Any]:
+def _cells(each: Straggler) -> list[Any]:
     return [
-        plain(each.node, 40, ascii),
-        job_id(*each.job, ascii),
-        plain(each.site or unknown(ascii), 40, ascii),
-        plain(each.host or unknown(ascii), 60, ascii),
-        duration(each.seconds, ascii),
-        f"{each.times:.1f}{'x' if ascii else '×'}",
+        plain(each.node, 40),
+        job_id(*each.job),
+        plain(each.site or UNKNOWN, 40),
+        plain(each.host or UNKNOWN, 60),
+        duration(each.seconds),
+        f"{each.times:.1f}×",
     ]

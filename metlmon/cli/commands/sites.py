@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA, JsonWriter, hours_of, warnings
 from metlmon.cli.json_output import hours as hours_number
 from metlmon.cli.json_output import seconds as seconds_number
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import NAME_LIMIT, TextColumn, console, hours_line, print_table
 from metlmon.cli.warnings import print_warnings
@@ -34,6 +32,7 @@ from metlmon.stats.usage import (
 from metlmon.stats.wasteful_sites import wasteful
 from metlmon.stats.windows import asked_window, told_window
 from metlmon.text.formatting import (
+    UNKNOWN,
     count,
     duration,
     gpus,
@@ -43,7 +42,6 @@ from metlmon.text.formatting import (
     plain,
     share,
     size,
-    unknown,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +80,7 @@ def sites(options: argparse.Namespace) -> int:
         )
         print_warnings(notices)
     else:
-        print_sites(found, spent, ascii=options.ascii or not can_show(sys.stdout))
+        print_sites(found, spent)
     return Exit.OK
 
 
@@ -291,164 +289,164 @@ HIDDEN_COLUMNS: Final = (
 )
 
 
-def print_sites(found: Usage, spent: GpuHours, ascii: bool = False) -> None:
+def print_sites(found: Usage, spent: GpuHours) -> None:
     """Sites, GPU models, both, causes, and what must be said besides. ``spent``: by all, in the
     measure that the tables are in."""
     from rich.text import Text
 
     out = console()
     told = "" if found.window.whole else f"{told_window(found.window)}, "
-    out.print(Text(f"{told}as of {moment(found.as_of, ascii)}"))
-    out.print(Text(hours_line(spent, ascii, found.nodes_unlogged)))
+    out.print(Text(f"{told}as of {moment(found.as_of)}"))
+    out.print(Text(hours_line(spent, found.nodes_unlogged)))
     if not found.executions:
         out.print()
         out.print(Text("Nothing ran: no execution is in the event logs."))
         return
     models = PLACE_COLUMNS[1:]
     for columns, rows in (
-        (PLACE_COLUMNS, [_place_cells(p, plain(p.name or "unknown", NAME_LIMIT, ascii), ascii)
+        (PLACE_COLUMNS, [_place_cells(p, plain(p.name or "unknown", NAME_LIMIT))
                          for p in found.sites]),
         ((TextColumn("GPU MODEL", shrinks=10), *models),
-         [_place_cells(p, plain(p.name or "unknown", NAME_LIMIT, ascii), ascii)
+         [_place_cells(p, plain(p.name or "unknown", NAME_LIMIT))
           for p in found.gpus]),
-        (CELL_COLUMNS, [_cell_cells(cell, found.cells, ascii) for cell in found.cells]),
-        (CAUSE_COLUMNS, [_cause_cells(cause, found, ascii) for cause in found.causes]),
+        (CELL_COLUMNS, [_cell_cells(cell, found.cells) for cell in found.cells]),
+        (CAUSE_COLUMNS, [_cause_cells(cause, found) for cause in found.causes]),
     ):  # fmt: skip
         if rows:
             out.print()
             print_table(out, columns, rows)
-    for line in _remarks(found, ascii):
+    for line in _remarks(found):
         out.print()
         out.print(Text(line))
     if found.hidden:
         out.print()
-        print_table(out, HIDDEN_COLUMNS, [_hidden_cells(epoch, ascii) for epoch in found.hidden])
+        print_table(out, HIDDEN_COLUMNS, [_hidden_cells(epoch) for epoch in found.hidden])
 
 
-def _place_cells(place: SiteUsage, name: str, ascii: bool) -> list[str | Text]:
+def _place_cells(place: SiteUsage, name: str) -> list[str | Text]:
     of, split = place.sum, place.sum.gpu_hours
-    n = partial(number, ascii=ascii)
+    n = number
     return [
         name,
-        ", ".join(plain(target, 24, ascii) for target in place.targets),
+        ", ".join(plain(target, 24) for target in place.targets),
         n(of.completed),
-        share(of.good_executions, of.good_executions + of.bad_executions, ascii),
-        _exact(split.good, ascii),
-        _exact(split.bad, ascii),
-        _exact(split.in_flight, ascii),
-        hours(None if place.cost is None else place.cost / HOUR, ascii),
-        duration(place.epoch.median, ascii),
-        _half(place.epoch, ascii),
-        duration(place.wait.median, ascii),
-        duration(place.input.ok.median, ascii),
+        share(of.good_executions, of.good_executions + of.bad_executions),
+        _exact(split.good),
+        _exact(split.bad),
+        _exact(split.in_flight),
+        hours(None if place.cost is None else place.cost / HOUR),
+        duration(place.epoch.median),
+        _half(place.epoch),
+        duration(place.wait.median),
+        duration(place.input.ok.median),
         n(place.input.stalls),
-        size(place.input.received, ascii),
+        size(place.input.received),
         n(place.evictions),
         n(place.holds),
     ]
 
 
-def _exact(value: float, ascii: bool) -> str:
+def _exact(value: float) -> str:
     """Hours to the hundredth."""
     told = f"{value:,.2f}"
     # What is something is never printed as nothing.
     told = "<0.01" if value > 0 and told == "0.00" else told
-    return told if ascii else told.replace(",", "\u202f")
+    return told.replace(",", "\u202f")
 
 
-def _half(of: Distribution, ascii: bool) -> str:
+def _half(of: Distribution) -> str:
     if of.n < 2:
         return ""
-    return f"{duration(of.low, ascii)} to {duration(of.high, ascii)}"
+    return f"{duration(of.low)} to {duration(of.high)}"
 
 
-def _cell_cells(cell: SiteGpuUsage, cells: Iterable[SiteGpuUsage], ascii: bool) -> list[str | Text]:
+def _cell_cells(cell: SiteGpuUsage, cells: Iterable[SiteGpuUsage]) -> list[str | Text]:
     split = cell.sum.gpu_hours
     alone = sum((each.gpu, each.gpus) == (cell.gpu, cell.gpus) for each in cells) == 1
     against = "no other site" if alone else "too few"
     if cell.times is not None:
         fastest = cell.site == cell.fastest
-        against = "fastest" if fastest else f"{cell.times:.2f}{'x' if ascii else '×'}"
+        against = "fastest" if fastest else f"{cell.times:.2f}×"
         against += " slow" if cell.slow else ""
-    model = plain(cell.gpu, NAME_LIMIT, ascii) if cell.gpu else None
-    sign = "x" if ascii else "×"
+    model = plain(cell.gpu, NAME_LIMIT) if cell.gpu else None
+    sign = "×"
     return [
-        f"{model} {sign}{cell.gpus}" if model and cell.gpus else gpus(model, cell.gpus, ascii),
-        plain(cell.site or "unknown", NAME_LIMIT, ascii),
-        number(cell.epoch.n, ascii),
-        duration(cell.epoch.median, ascii),
-        _half(cell.epoch, ascii),
+        f"{model} {sign}{cell.gpus}" if model and cell.gpus else gpus(model, cell.gpus),
+        plain(cell.site or "unknown", NAME_LIMIT),
+        number(cell.epoch.n),
+        duration(cell.epoch.median),
+        _half(cell.epoch),
         against,
-        share(cell.sum.good_executions, cell.sum.good_executions + cell.sum.bad_executions, ascii),
-        _exact(split.good, ascii),
-        _exact(split.bad, ascii),
+        share(cell.sum.good_executions, cell.sum.good_executions + cell.sum.bad_executions),
+        _exact(split.good),
+        _exact(split.bad),
     ]
 
 
-def _cause_cells(cause: Cause, found: Usage, ascii: bool) -> list[str | Text]:
+def _cause_cells(cause: Cause, found: Usage) -> list[str | Text]:
     others = len(cause.reasons) - 1
-    more = f" (and {count(others, 'other text', ascii=ascii)})" if others else ""
+    more = f" (and {count(others, 'other text')})" if others else ""
     return [
-        _exact(cause.bad / HOUR, ascii),
-        number(cause.times, ascii),
+        _exact(cause.bad / HOUR),
+        number(cause.times),
         "" if cause.code is None else f"{cause.code}/{cause.subcode or 0}",
-        _shares(cause.key, found.sites, ascii),
-        _shares(cause.key, found.gpus, ascii),
-        plain(cause.text, REASON_LIMIT, ascii) + more,
+        _shares(cause.key, found.sites),
+        _shares(cause.key, found.gpus),
+        plain(cause.text, REASON_LIMIT) + more,
     ]
 
 
-def _shares(key: str, places: Iterable[SiteUsage], ascii: bool) -> str:
+def _shares(key: str, places: Iterable[SiteUsage]) -> str:
     """``aws 222.69, delta 3.10``: a cause's hours by place."""
     parts = []
     for place in places:
         for cause in place.causes:
             if cause.key == key:
-                name = plain(place.name or "unknown", 28, ascii)
-                parts.append(f"{name} {_exact(cause.bad / HOUR, ascii)}")
+                name = plain(place.name or "unknown", 28)
+                parts.append(f"{name} {_exact(cause.bad / HOUR)}")
     return ", ".join(parts)
 
 
-def _remarks(found: Usage, ascii: bool) -> Iterable[str]:
+def _remarks(found: Usage) -> Iterable[str]:
     """What the tables cannot say: paragraphs."""
     ended = found.total.sum.good + found.total.sum.bad
     for place in wasteful(found):
-        name, lost = plain(place.name or "", NAME_LIMIT, ascii), _exact(place.sum.bad / HOUR, ascii)
+        name, lost = plain(place.name or "", NAME_LIMIT), _exact(place.sum.bad / HOUR)
         done = place.sum.completed
-        epochs = count(done, "epoch", ascii=ascii) if done else "no epoch"
-        of_all = share(place.sum.bad, ended, ascii)
+        epochs = count(done, "epoch") if done else "no epoch"
+        of_all = share(place.sum.bad, ended)
         hours_ = found.measure.hours
         yield f"{name} lost {lost} {hours_} ({of_all} of what has ended) and completed {epochs}."
     if found.waiting:
-        waits = "; ".join(_waited(each, ascii) for each in found.waiting)
+        waits = "; ".join(_waited(each) for each in found.waiting)
         yield f"Waits that led to no execution, and are in no median: {waits}."
     if found.hidden:
         yield (
-            f"{number(len(found.hidden), ascii)} of "
-            f"{count(found.total.sum.completed, 'completed epoch', ascii=ascii)} had an execution "
+            f"{number(len(found.hidden))} of "
+            f"{count(found.total.sum.completed, 'completed epoch')} had an execution "
             "over twice as long as the successful one, which may have trained it:"
         )
 
 
-def _waited(waits: Waiting, ascii: bool) -> str:
+def _waited(waits: Waiting) -> str:
     told = []
     if waits.waiting:
-        jobs = count(waits.waiting, "job", ascii=ascii)
-        told.append(f"{jobs} still waiting, up to {duration(waits.longest, ascii)}")
+        jobs = count(waits.waiting, "job")
+        told.append(f"{jobs} still waiting, up to {duration(waits.longest)}")
     if waits.removed:
-        longest = duration(waits.longest_removed, ascii)
-        told.append(f"{number(waits.removed, ascii)} removed while waiting, up to {longest}")
-    target = plain(waits.target, 24, ascii) if waits.target else "no target"
+        longest = duration(waits.longest_removed)
+        told.append(f"{number(waits.removed)} removed while waiting, up to {longest}")
+    target = plain(waits.target, 24) if waits.target else "no target"
     return f"{target} {', '.join(told)}"
 
 
-def _hidden_cells(epoch: EpochEntry, ascii: bool) -> list[str | Text]:
+def _hidden_cells(epoch: EpochEntry) -> list[str | Text]:
     return [
-        plain(epoch.run_name, NAME_LIMIT, ascii),
-        unknown(ascii) if epoch.epoch is None else str(epoch.epoch),
-        duration(epoch.seconds, ascii),
-        plain(epoch.site or "unknown", NAME_LIMIT, ascii),
-        duration(epoch.longest_seconds, ascii),
-        plain(epoch.longest_site or "unknown", NAME_LIMIT, ascii),
-        plain(epoch.dag, NAME_LIMIT, ascii),
+        plain(epoch.run_name, NAME_LIMIT),
+        UNKNOWN if epoch.epoch is None else str(epoch.epoch),
+        duration(epoch.seconds),
+        plain(epoch.site or "unknown", NAME_LIMIT),
+        duration(epoch.longest_seconds),
+        plain(epoch.longest_site or "unknown", NAME_LIMIT),
+        plain(epoch.dag, NAME_LIMIT),
     ]

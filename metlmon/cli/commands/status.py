@@ -10,7 +10,7 @@ from typing import Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_on import condition, exit_conditions, pause
 from metlmon.cli.json_output import JsonWriter, figures_json
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.cli.queue_option import print_report, query_queue, queue_json
 from metlmon.cli.reading import check_only, open_reader, select_runs
 from metlmon.cli.warnings import print_warnings
@@ -39,7 +39,7 @@ def status(options: argparse.Namespace) -> int:
         from metlmon.cli.tables import print_status
         from metlmon.stats.headline import headline
 
-        print_status(shown, headline(stats), options.ascii or not can_show(sys.stdout))
+        print_status(shown, headline(stats))
         print_report(queue)
     return code
 

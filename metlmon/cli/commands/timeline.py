@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter, head, seconds
-from metlmon.cli.output import can_show, print_json
+from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -54,7 +53,7 @@ def timeline(options: argparse.Namespace) -> int:
         print_json(_json(painter, made))
         print_warnings(painter.notices())
     else:
-        _print(made, options.ascii or not can_show(sys.stdout))
+        _print(made)
     return Exit.OK
 
 
@@ -144,44 +143,44 @@ def _step(writer: JsonWriter, step: CountStep) -> dict[str, Any]:
 # --- printed --------------------------------------------------------------------------------
 
 
-def _print(made: Timeline, ascii: bool) -> None:
+def _print(made: Timeline) -> None:
     from metlmon.cli.tables import console
 
     out = console()
     cells = shutil.get_terminal_size((PIPE_CELLS, 24)).columns
-    for line in _lines(made, cells, ascii):
+    for line in _lines(made, cells):
         out.print(line, soft_wrap=True)
 
 
-def _lines(made: Timeline, cells: int, ascii: bool) -> Iterable[Text]:
+def _lines(made: Timeline, cells: int) -> Iterable[Text]:
     from rich.text import Text
 
     if made.first is None:
         yield Text("No job has an event yet: there is no time to show.")
         return
-    names = [plain(lane.name, NAME_CELLS, ascii) for lane in made.lanes]
+    names = [plain(lane.name, NAME_CELLS) for lane in made.lanes]
     indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
     window = whole(made, max(20, cells - indent - 1))
-    arrow = "->" if ascii else "→"
-    span = f"{moment(made.first, ascii)} {arrow} {moment(made.last, ascii)}"
-    yield Text(f"{span}   {duration(made.length, ascii)}")
-    yield from _stall_lines(made, ascii)
+    arrow = "→"
+    span = f"{moment(made.first)} {arrow} {moment(made.last)}"
+    yield Text(f"{span}   {duration(made.length)}")
+    yield from _stall_lines(made)
     if made.length:
         gpus, jobs = made.gpu_seconds / made.length, made.job_seconds / made.length
         told = f"GPUs at a time: {made.max_gpus} at most, {gpus:.2f} in the mean"
         yield Text(f"{told}; jobs: {made.max_jobs} at most, {jobs:.2f} in the mean")
     yield Text()
-    yield Text(" " * indent + axis(made, window, ascii).rstrip(), style="bright_black")
+    yield Text(" " * indent + axis(made, window).rstrip(), style="bright_black")
     for name, lane in zip(names, made.lanes, strict=True):
-        drawn = lettered(lane_cells(lane, window, by_outcome), ascii)
+        drawn = lettered(lane_cells(lane, window, by_outcome))
         yield Text(f"{name:<{indent}}") + _cells(drawn)
         yield Text(" " * indent + epoch_labels(lane, window), style="bright_black")
-    yield from _chart(made, window, indent, ascii)
+    yield from _chart(made, window, indent)
     yield Text()
-    yield _legend(made, ascii)
+    yield _legend(made)
 
 
-def _stall_lines(made: Timeline, ascii: bool) -> Iterable[Text]:
+def _stall_lines(made: Timeline) -> Iterable[Text]:
     from rich.text import Text
 
     if not made.steps:
@@ -190,40 +189,38 @@ def _stall_lines(made: Timeline, ascii: bool) -> Iterable[Text]:
     if not made.stalls:
         yield Text("something ran all the time")
         return
-    total = duration(sum(stall.seconds for stall in made.stalls), ascii)
-    times = count(len(made.stalls), "time", ascii=ascii)
+    total = duration(sum(stall.seconds for stall in made.stalls))
+    times = count(len(made.stalls), "time")
     yield Text(f"nothing ran {times}, for {total} in all; the longest:")
     longest = sorted(made.stalls, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
     for stall in longest:
-        until = "and still" if stall.lasts else moment(stall.end, ascii)
-        arrow = "->" if ascii else "→"
-        told = (
-            f"  {duration(stall.seconds, ascii):>10}  {moment(stall.start, ascii)} {arrow} {until}"
-        )
+        until = "and still" if stall.lasts else moment(stall.end)
+        arrow = "→"
+        told = f"  {duration(stall.seconds):>10}  {moment(stall.start)} {arrow} {until}"
         yield Text(told, style="yellow")
 
 
-def _chart(made: Timeline, window: VisibleWindow, indent: int, ascii: bool) -> Iterable[Text]:
+def _chart(made: Timeline, window: VisibleWindow, indent: int) -> Iterable[Text]:
     from rich.text import Text
 
     gpus = made.max_gpus > 0
     columns = stacks(made, window, by_outcome, BY_OUTCOME, gpus)
     top = ceiling(columns)
     unit = "GPUs" if gpus else "jobs"
-    for at, row in enumerate(stacked_rows(columns, top, CHART_LINES, ascii)):
-        label = f"{number(top, ascii)} {unit}" if at == 0 else ""
+    for at, row in enumerate(stacked_rows(columns, top, CHART_LINES)):
+        label = f"{number(top)} {unit}" if at == 0 else ""
         label = "0" if at == CHART_LINES - 1 else label
         yield Text(f"{label:>{indent - 1}} ", style="bright_black") + _cells(row)
 
 
-def _legend(made: Timeline, ascii: bool) -> Text:
+def _legend(made: Timeline) -> Text:
     from rich.text import Text
 
     there = {kind_of(span) for lane in made.lanes for span in lane.spans}
     line = Text()
     for kind, sign in SIGNS.items():
         if kind in there:
-            line += _cells([(sign.mark(ascii) * 2, sign)]) + Text(f" {sign.word}  ")
+            line += _cells([(sign.glyph * 2, sign)]) + Text(f" {sign.word}  ")
     line.rstrip()
     return line
 
