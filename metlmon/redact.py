@@ -50,7 +50,7 @@ class SecretMatch(NamedTuple):
 def redact_secrets(text: str) -> str:
     """``text`` with :data:`HIDDEN` in place of every value that looks like a secret."""
     for _ in range(MAX_ROUNDS):
-        matches = find(text)
+        matches = find_secrets(text)
         if not matches:
             break
         text = _substitute(text, matches)
@@ -78,7 +78,7 @@ def hide_value(name: str, value: str) -> str:
     return redact_secrets(prefix + value).removeprefix(prefix)
 
 
-def find(text: str) -> list[SecretMatch]:
+def find_secrets(text: str) -> list[SecretMatch]:
     """The secrets in ``text``, in order, without overlaps."""
     if not might_contain_secret(text):
         return []

@@ -18,8 +18,8 @@ from metlmon.frozen import frozen
 class Action:
     """An action of the user, with its keys and texts.
 
-    ``keys`` are Textual's key names, ``shown`` is the key cap. ``footer``: priority in the
-    footer, 0 for not shown; lower ones are dropped first on a narrow terminal. ``at_once``: a
+    ``keys`` are Textual's key names, ``key_cap`` is the key cap. ``footer``: priority in the
+    footer, 0 for not shown; lower ones are dropped first on a narrow terminal. ``priority``: a
     priority binding, handled before the focused widget, so that keys queued behind it (fast
     typing, slow line) reach what it opened.
     """
@@ -27,11 +27,11 @@ class Action:
     scope: str
     name: str
     keys: tuple[str, ...]
-    shown: str
+    key_cap: str
     label: str
     help: str
     footer: int = 0
-    at_once: bool = False
+    priority: bool = False
 
 
 ACTIONS: Final[tuple[Action, ...]] = (
@@ -61,7 +61,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "filter",
         "Show only rows with this text in any column; /! shows those without it",
         7,
-        at_once=True,
+        priority=True,
     ),
     Action("list", "sort", ("s",), "s", "sort", "Sort by the next criterion", 6),
     Action("list", "reverse", ("S",), "S", "reverse", "Reverse the order"),
@@ -432,13 +432,13 @@ ACTIONS: Final[tuple[Action, ...]] = (
 )
 
 
-def cap_of(action: Action) -> str:
+def own_key_cap(action: Action) -> str:
     """The key cap where each action has its own line.
 
     It lacks the key of the action's counterpart, which the footer shows with it.
     """
-    others = {other.shown for other in ACTIONS if other.scope == action.scope and other != action}
-    return " ".join(key for key in action.shown.split(" ") if key not in others) or action.shown
+    others = {other.key_cap for other in ACTIONS if other.scope == action.scope and other != action}
+    return " ".join(key for key in action.key_cap.split(" ") if key not in others) or action.key_cap
 
 
 SCOPES: Final[dict[str, str]] = {
@@ -494,7 +494,7 @@ _CHANGING_SCOPES: Final = frozenset(
     {"marking", "acting", "menu", "question"} | {"submit", "form", "typing", "preview", "launch"}
 )
 
-READ_ONLY_FORBIDS: Final = frozenset(
+READ_ONLY_REFUSED: Final = frozenset(
     action.name
     for action in ACTIONS
     if changes_something(action) and action.scope in ("marking", "acting", "overview")
@@ -510,7 +510,7 @@ def bindings_of(*scopes: str) -> list[BindingType]:
             action.name,
             action.label,
             tooltip=action.help,
-            priority=action.at_once,
+            priority=action.priority,
             show=False,
             id=f"{action.scope}.{action.name}",
         )

@@ -57,26 +57,27 @@ if TYPE_CHECKING:
 REPAINT_SECONDS: Final = 0.2
 """Minimum time between snapshots shown: more is not seen, and costs bytes over ssh."""
 
-ANSWER_SECONDS: Final = 0.5
+CONFIRM_SECONDS: Final = 0.5
 """Time a confirmation is on the screen, without another key, before it can be answered: longer
 than the gaps between pasted characters, and no longer than reading it takes."""
 
-REST_AFTER: Final = 20.0
-REST_SECONDS: Final = 5.0
-"""After ``REST_AFTER`` without input or change, snapshots that differ in elapsed time only are
-shown once in ``REST_SECONDS``. The clock beside them shows their time."""
+IDLE_AFTER_SECONDS: Final = 20.0
+IDLE_REPAINT_SECONDS: Final = 5.0
+"""After ``IDLE_AFTER_SECONDS`` without input or change, snapshots that differ in elapsed time only
+are shown once in ``IDLE_REPAINT_SECONDS``. The clock beside them shows their time."""
 
 QUEUE_CHECK_SECONDS: Final = 1.0
 """Interval of the check for a new queue snapshot: it is cheap, and a DAG that does not run
 produces no snapshots that would trigger it."""
 
-PATIENCE_SECONDS: Final = 3.0
+EXIT_TIMEOUT_SECONDS: Final = 3.0
 """Time for a clean end after a signal; then the terminal is restored by force."""
 
-MISHAPS: Final = 30
-MISHAPS_SECONDS: Final = 10.0
-"""More than ``MISHAPS`` errors within ``MISHAPS_SECONDS`` end the application with a message:
-the screen shows nothing useful then. A screen that fails at each snapshot has five a second."""
+ERROR_LIMIT: Final = 30
+ERROR_LIMIT_SECONDS: Final = 10.0
+"""More than ``ERROR_LIMIT`` errors within ``ERROR_LIMIT_SECONDS`` end the application with a
+message: the screen shows nothing useful then. A screen that fails at each snapshot has five a
+second."""
 
 HANGUP_CHECK_MILLISECONDS: Final = 5000
 """Interval at which the hang-up thread checks whether it may end; a hang-up wakes it at once."""
@@ -96,29 +97,29 @@ class AppOptions:
     """Options of the application.
 
     ``mouse`` enables mouse reporting (the terminal then cannot select text). ``ascii``: only
-    characters below 0x80. ``no_color``: as if NO_COLOR were set. ``only``: names or uuid
+    characters below 0x80. ``no_color``: as if NO_COLOR were set. ``run_filter``: names or uuid
     prefixes of runs, separated by commas. ``start``: the first screen. ``exit_when`` is called
     with the status of every complete snapshot; the application exits with the code it returns.
-    ``timeout``: seconds after which that wait ends (exit code 5). ``desk`` performs pool
-    actions on the jobs of the feed; None: not possible here, for the reason ``no_desk``.
-    ``read_only`` removes all pool actions. ``opener`` opens the feed and pool actions of
-    another dagdir (one just submitted). ``pool`` submits, without a dagdir; None: submitting is
-    not possible here. ``draft``: the initial content of the submit form.
+    ``timeout``: seconds after which that wait ends (exit code 5). ``pool_actions`` performs pool
+    actions on the jobs of the feed; None: not possible here, for the reason ``no_pool_reason``.
+    ``read_only`` removes all pool actions. ``open_dagdir`` opens the feed and pool actions of
+    another dagdir (one just submitted). ``submission_pool`` submits, without a dagdir; None:
+    submitting is not possible here. ``initial_request``: the initial content of the submit form.
     """
 
     mouse: bool = False
     ascii: bool = False
     no_color: bool = False
-    only: str | None = None
+    run_filter: str | None = None
     start: Literal["overview", "submit"] | tuple[Literal["run"], str] = "overview"
     exit_when: Callable[[Status], int | None] | None = None
     timeout: float | None = None
-    desk: PoolActions | None = None
-    no_desk: str = "nothing can be acted on here"
+    pool_actions: PoolActions | None = None
+    no_pool_reason: str = "nothing can be acted on here"
     read_only: bool = False
-    opener: Callable[[Path], tuple[Feed, PoolActions]] | None = None
-    pool: PoolActions | None = None
-    draft: Request | None = None
+    open_dagdir: Callable[[Path], tuple[Feed, PoolActions]] | None = None
+    submission_pool: PoolActions | None = None
+    initial_request: Request | None = None
 
 
 class MetlmonApp(DiffRenderingApp):
@@ -132,36 +133,36 @@ class MetlmonApp(DiffRenderingApp):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("everywhere")]
     REPAINT_SECONDS: ClassVar[float] = REPAINT_SECONDS
-    ANSWER_SECONDS: ClassVar[float] = ANSWER_SECONDS
-    key_at = key_pause = 0.0
+    CONFIRM_SECONDS: ClassVar[float] = CONFIRM_SECONDS
+    last_key_time = pause_before_key = 0.0
     """When the last key or paste arrived, and the time without one before it."""
 
-    class NewPicture(Message):
+    class SnapshotReady(Message):
         """The feed has a newer snapshot than the one shown."""
 
-    class NewFigures(Message):
+    class StatsReady(Message):
         """Statistics that take a while have been computed."""
 
-    class DeedMoved(Message):
+    class ActionProgressed(Message):
         """The running pool action has a further result, or has ended."""
 
     def __init__(self, feed: Feed, options: AppOptions | None = None) -> None:
         self.options = options or AppOptions()
         super().__init__()
-        self.feed = self.present = feed
-        self.study = self.present_study = StatsWorker(feed, self.stats_ready)
-        self._precomputed_for: StatsWorker | None = None
-        self.travel = TimeTravel(self)
-        self.desk = None if self.options.read_only else self.options.desk
-        self.deed: RunningAction | None = None
+        self.feed = self.present_feed = feed
+        self.stats = self.present_stats = StatsWorker(feed, self.stats_ready)
+        self._precomputed_stats: StatsWorker | None = None
+        self.time_travel = TimeTravel(self)
+        self.pool_actions = None if self.options.read_only else self.options.pool_actions
+        self.running_action: RunningAction | None = None
         self._shown_queue: QueueSnapshot | None = None
-        self.picture: Snapshot | None = feed.latest
-        self.newest = self.picture
-        self.form: FormState | None = None
+        self.snapshot: Snapshot | None = feed.latest
+        self.newest_snapshot = self.snapshot
+        self.form_state: FormState | None = None
         self._update_posted = False
-        self.mishap = ""
-        self.last_words: list[str] = []
-        self.unfinished = ""
+        self.error_banner = ""
+        self.exit_messages: list[str] = []
+        self.pending_task = ""
         self.exit_started = threading.Event()
         self._failed_at: list[float] = []
         self._event_loop: asyncio.AbstractEventLoop | None = None
@@ -193,7 +194,7 @@ class MetlmonApp(DiffRenderingApp):
     def _handle_exception(self, error: Exception) -> None:
         """Show an unexpected exception and continue, where Textual would exit."""
         cause = error.error if isinstance(error, WorkerFailed) else error
-        self.noticed(error)
+        self.record_error(error)
         if self._exit:
             # Screens are being closed: a queued key finds its widgets gone.
             return
@@ -201,24 +202,24 @@ class MetlmonApp(DiffRenderingApp):
         if not self._failed_at or now - self._failed_at[-1] > REPAINT_SECONDS:
             # All lines of a table may fail at once: count that as one error.
             recent = (
-                failed_at for failed_at in self._failed_at if now - failed_at < MISHAPS_SECONDS
+                failed_at for failed_at in self._failed_at if now - failed_at < ERROR_LIMIT_SECONDS
             )
             self._failed_at = [*recent, now]
         can_continue = self._running and len(self.screen_stack) > 1
-        if not can_continue or len(self._failed_at) > MISHAPS:
+        if not can_continue or len(self._failed_at) > ERROR_LIMIT:
             self._exit_with_error(cause)
             return
-        self.tell_mishap("something failed", cause)
+        self.show_error("something failed", cause)
 
-    def noticed(self, error: Exception) -> None:
+    def record_error(self, error: Exception) -> None:
         """Record an error for a test's pilot, even if it is survived."""
         if self.is_headless and self._exception is None:
             self._exception = error
             self._exception_event.set()
 
-    def tell_mishap(self, context: str, error: BaseException) -> None:
+    def show_error(self, context: str, error: BaseException) -> None:
         """Show an error in the banner of the current screen, until a key is pressed."""
-        self.mishap = describe_error(context, error)
+        self.error_banner = describe_error(context, error)
         screen = self.screen
         if isinstance(screen, SnapshotScreen) and screen.is_attached:
             self.call_next(screen.show_banner)
@@ -226,9 +227,9 @@ class MetlmonApp(DiffRenderingApp):
     def _exit_with_error(self, error: BaseException) -> None:
         self._return_code = ERROR_CODE
         # No local variables and no raw text of a log: the terminal would interpret it.
-        self.last_words = [f"metlmon: {describe_error('ended by an error', error)}"]
+        self.exit_messages = [f"metlmon: {describe_error('ended by an error', error)}"]
         if os.environ.get(TRACEBACK):
-            self.last_words += format_traceback(error)
+            self.exit_messages += format_traceback(error)
         self._close_messages_no_wait()
 
     def _fatal_error(self) -> None:
@@ -258,7 +259,7 @@ class MetlmonApp(DiffRenderingApp):
 
     def _check_queue(self) -> None:
         """Refresh the screen when there is a new queue snapshot."""
-        queue_snapshot = self.word
+        queue_snapshot = self.queue
         if queue_snapshot is not self._shown_queue:
             self._shown_queue = queue_snapshot
             self.refresh_screen()
@@ -269,7 +270,7 @@ class MetlmonApp(DiffRenderingApp):
     def _start_feed(self, feed: Feed) -> None:
         def on_snapshot(snapshot: Snapshot) -> None:
             # A feed that was replaced may still report.
-            if feed is self.present:
+            if feed is self.present_feed:
                 self._receive_snapshot(snapshot)
 
         feed.start(on_snapshot)
@@ -279,25 +280,28 @@ class MetlmonApp(DiffRenderingApp):
 
         At most one message is queued; its handler shows the newest snapshot.
         """
-        self.newest = snapshot
+        self.newest_snapshot = snapshot
         if not self._update_posted:
             self._update_posted = True
-            self.post_message(self.NewPicture())
+            self.post_message(self.SnapshotReady())
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
             self._active_at = monotonic()
             self._set_idle(False)
             # A key that no widget handled bubbles back to here.
-            fresh = event.time != self.key_at
+            fresh = event.time != self.last_key_time
             if fresh and isinstance(event, events.Key | events.Paste):
-                self.key_at, self.key_pause = event.time, event.time - self.key_at
-            if self.mishap and isinstance(event, events.Key):
-                self.mishap = ""
+                self.last_key_time, self.pause_before_key = (
+                    event.time,
+                    event.time - self.last_key_time,
+                )
+            if self.error_banner and isinstance(event, events.Key):
+                self.error_banner = ""
                 self.call_next(self.refresh_screen)
         await super().on_event(event)
 
-    def on_metlmon_app_new_picture(self) -> None:
+    def on_metlmon_app_snapshot_ready(self) -> None:
         if self._skips_snapshot():
             return
         # A recent clock tick must not delay a real change.
@@ -309,48 +313,52 @@ class MetlmonApp(DiffRenderingApp):
 
     def _skips_snapshot(self) -> bool:
         """Can this snapshot be skipped: only elapsed time differs, and there is no input?"""
-        shown, now = self.picture, monotonic()
+        shown, now = self.snapshot, monotonic()
         # Clear the flag before reading the snapshot, as in _show_newest.
         self._update_posted = False
-        if shown is None or self.newest is None or not differs_in_time_only(shown, self.newest):
+        if (
+            shown is None
+            or self.newest_snapshot is None
+            or not differs_in_time_only(shown, self.newest_snapshot)
+        ):
             self._active_at = now
-        self._set_idle(now - self._active_at > REST_AFTER)
-        shown_recently = now - self._shown_at < REST_SECONDS - QUEUE_CHECK_SECONDS / 2
+        self._set_idle(now - self._active_at > IDLE_AFTER_SECONDS)
+        shown_recently = now - self._shown_at < IDLE_REPAINT_SECONDS - QUEUE_CHECK_SECONDS / 2
         self._update_posted = not self._idle or not shown_recently
         return not self._update_posted
 
     def _set_idle(self, resting: bool) -> None:
         if resting != self._idle:
             self._idle = resting
-            self.feed.rest(resting)
+            self.feed.set_unattended(resting)
 
     def _show_newest(self) -> None:
         # Clear the flag before reading the snapshot, or one could be missed.
         self._update_posted = False
         self._shown_at = monotonic()
-        shown, newest = self.picture, self.newest
+        shown, newest = self.snapshot, self.newest_snapshot
         if shown is None or newest is None or not differs_in_time_only(shown, newest):
             self._change_shown_at = self._shown_at
-        if self.travel.then is None:
-            self.picture = newest
+        if self.time_travel.past_view is None:
+            self.snapshot = newest
         if not self._exit_if_done():
             self.refresh_screen()
             self._precompute()
 
     def _precompute(self) -> None:
         """Once all is read, compute statistics that are slow for a large ensemble."""
-        snapshot = self.newest
+        snapshot = self.newest_snapshot
         if (
-            self._precomputed_for is self.present_study
+            self._precomputed_stats is self.present_stats
             or snapshot is None
             or snapshot.progress.fraction < 1
         ):
             return
-        self._precomputed_for = self.present_study
+        self._precomputed_stats = self.present_stats
         from metlmon.stats.timeline import timeline
-        from metlmon.stats.usage import sites
+        from metlmon.stats.usage import site_usage
 
-        self.present_study.foresee(timeline, sites)
+        self.present_stats.precompute(timeline, site_usage)
 
     def refresh_screen(self) -> None:
         """Refresh the current screen."""
@@ -358,16 +366,16 @@ class MetlmonApp(DiffRenderingApp):
         if not self.is_running or self._exit:
             return
         if isinstance(self.screen, SnapshotScreen) and self.screen.is_mounted:
-            self.screen.again()
+            self.screen.refresh_view()
 
-    def switch_feed(self, feed: Feed, study: StatsWorker) -> None:
+    def switch_feed(self, feed: Feed, stats: StatsWorker) -> None:
         """Switch all screens to this feed: a past one, or the present one."""
-        self.feed, self.study = feed, study
-        self.picture = self.newest if feed is self.present else feed.latest
+        self.feed, self.stats = feed, stats
+        self.snapshot = self.newest_snapshot if feed is self.present_feed else feed.latest
 
     def _exit_if_done(self) -> bool:
         """Exit if the condition of ``--exit-on`` holds; not checked before all is read."""
-        snapshot, exit_when = self.newest, self.options.exit_when
+        snapshot, exit_when = self.newest_snapshot, self.options.exit_when
         if snapshot is None or exit_when is None or snapshot.progress.fraction < 1:
             return False
         code = exit_when(snapshot.status)
@@ -393,17 +401,17 @@ class MetlmonApp(DiffRenderingApp):
 
         Raises InputError if it cannot be read; the current one then stays.
         """
-        if self.options.opener is None:
+        if self.options.open_dagdir is None:
             return
-        feed, pool = self.options.opener(dagdir)
-        self.travel.come_back()
-        old_feed, old_pool = self.feed, self.desk
-        self.feed = self.present = feed
-        self.desk = None if self.options.read_only else pool
-        self.study.close()
-        self.study = self.present_study = StatsWorker(feed, self.stats_ready)
-        self.picture, self.deed = feed.latest, None
-        self.newest = feed.latest
+        feed, pool = self.options.open_dagdir(dagdir)
+        self.time_travel.return_to_now()
+        old_feed, old_pool = self.feed, self.pool_actions
+        self.feed = self.present_feed = feed
+        self.pool_actions = None if self.options.read_only else pool
+        self.stats.close()
+        self.stats = self.present_stats = StatsWorker(feed, self.stats_ready)
+        self.snapshot, self.running_action = feed.latest, None
+        self.newest_snapshot = feed.latest
         while len(self.screen_stack) > 1:
             self.pop_screen()
         self.push_screen(OverviewScreen())
@@ -413,9 +421,9 @@ class MetlmonApp(DiffRenderingApp):
 
     def stats_ready(self) -> None:
         """Called in the statistics thread when a result is ready."""
-        self.post_message(self.NewFigures())
+        self.post_message(self.StatsReady())
 
-    def on_metlmon_app_new_figures(self) -> None:
+    def on_metlmon_app_stats_ready(self) -> None:
         self.refresh_screen()
 
     # --- the pool -------------------------------------------------------------------------
@@ -425,61 +433,61 @@ class MetlmonApp(DiffRenderingApp):
         return time()
 
     @property
-    def word(self) -> QueueSnapshot | None:
+    def queue(self) -> QueueSnapshot | None:
         """The latest queue snapshot; None without a schedd, and in the past.
 
         It is available even where pool actions are switched off.
         """
-        if self.travel.then is not None:
+        if self.time_travel.past_view is not None:
             return None
-        pool = self.desk or self.options.desk
+        pool = self.pool_actions or self.options.pool_actions
         return None if pool is None else pool.word
 
-    def why_nothing_can_be_done(self) -> str | None:
+    def action_refusal(self) -> str | None:
         """The reason that refuses all pool actions; None if each is checked by itself."""
         if self.options.read_only:
             return "this is read-only"
-        if self.travel.away:
-            return self.travel.refusal()
-        if self.desk is None:
-            return self.options.no_desk
-        if self.deed is not None and not self.deed.over:
-            return f"{name_of(self.deed.order.act)} is still under way"
+        if self.time_travel.active:
+            return self.time_travel.refusal()
+        if self.pool_actions is None:
+            return self.options.no_pool_reason
+        if self.running_action is not None and not self.running_action.ended:
+            return f"{name_of(self.running_action.request.act)} is still under way"
         return None
 
     def perform(self, preview: ActionPreview, request: ActionRequest) -> RunningAction:
         """Perform a pool action in a thread, on whatever screen, and report its progress."""
-        action = self.deed = RunningAction(preview, request)
-        if self.desk is not None:
-            perform = partial(self._perform, self.desk, action)
+        action = self.running_action = RunningAction(preview, request)
+        if self.pool_actions is not None:
+            perform = partial(self._perform, self.pool_actions, action)
             self.run_worker(perform, thread=True, group="deed", description="what was ordered")
         return action
 
     def _perform(self, pool: PoolActions, action: RunningAction) -> None:
         def on_result(result: ActionResult) -> None:
-            action.answers.append(result)
-            self.post_message(self.DeedMoved())
+            action.results.append(result)
+            self.post_message(self.ActionProgressed())
             if self._exit and result.reply is ResultCode.FAILED:
                 # A confirmed action is completed even after quitting, but without waiting job
                 # by job for a schedd that does not respond.
                 raise PoolError("metlmon was left, and the schedd did not answer")
 
-        self.unfinished = name_of(action.order.act)
+        self.pending_task = name_of(action.request.act)
         try:
-            results = pool.perform(action.order, on_result)
+            results = pool.perform(action.request, on_result)
             # Includes results that were not reported on the way.
-            action.answers = list(results)
+            action.results = list(results)
         except PoolError as error:
             action.error = str(error)
         except Exception as error:
             action.error = describe_error(
                 "it broke off; look into the queue for what was done", error
             )
-        self.unfinished = ""
-        action.over = True
-        self.post_message(self.DeedMoved())
+        self.pending_task = ""
+        action.ended = True
+        self.post_message(self.ActionProgressed())
 
-    def on_metlmon_app_deed_moved(self) -> None:
+    def on_metlmon_app_action_progressed(self) -> None:
         self.refresh_screen()
 
     # --- navigation -----------------------------------------------------------------------
@@ -494,9 +502,9 @@ class MetlmonApp(DiffRenderingApp):
 
     def open_run_of(self, job: JobRow) -> None:
         """Open the run that a job belongs to, if any."""
-        if self.picture is None or job.run is None:
+        if self.snapshot is None or job.run is None:
             return
-        for row in self.picture.status.runs:
+        for row in self.snapshot.status.runs:
             is_run = row.uuid == job.uuid if job.uuid else (row.run, row.dag) == (job.run, job.dag)
             if is_run:
                 self.open_run(row.key)
@@ -504,9 +512,9 @@ class MetlmonApp(DiffRenderingApp):
 
     def go_back(self) -> None:
         """Return to the present, or else to the previous screen; the overview stays."""
-        in_past = self.travel.away or self.travel.error is not None
-        if in_past and isinstance(self.screen, SnapshotScreen) and self.screen.IN_TIME:
-            self.travel.come_back()
+        in_past = self.time_travel.active or self.time_travel.error is not None
+        if in_past and isinstance(self.screen, SnapshotScreen) and self.screen.SHOWS_ENSEMBLE:
+            self.time_travel.return_to_now()
         elif len(self.screen_stack) > 2:
             self.pop_screen()
 
@@ -519,12 +527,12 @@ class MetlmonApp(DiffRenderingApp):
 
         if self.options.read_only:
             return
-        if self.travel.away and isinstance(self.screen, SnapshotScreen):
-            self.screen.say(self.travel.refusal() or "")
-        elif self.options.pool is not None:
-            self._open_once(SubmitScreen(self.options.draft))
+        if self.time_travel.active and isinstance(self.screen, SnapshotScreen):
+            self.screen.show_message(self.time_travel.refusal() or "")
+        elif self.options.submission_pool is not None:
+            self._open_once(SubmitScreen(self.options.initial_request))
         elif isinstance(self.screen, SnapshotScreen):
-            self.screen.say(f"nothing can be submitted: {self.options.no_desk}")
+            self.screen.show_message(f"nothing can be submitted: {self.options.no_pool_reason}")
 
     def action_problems(self) -> None:
         self._open_once(ProblemsScreen())
@@ -577,20 +585,20 @@ class MetlmonApp(DiffRenderingApp):
         self._step_time(1)
 
     def _step_time(self, steps: int) -> None:
-        if isinstance(self.screen, SnapshotScreen) and self.screen.IN_TIME:
-            refusal = self.travel.step(steps)
+        if isinstance(self.screen, SnapshotScreen) and self.screen.SHOWS_ENSEMBLE:
+            refusal = self.time_travel.step(steps)
             if refusal is not None:
-                self.screen.say(refusal)
+                self.screen.show_message(refusal)
 
-    def on_time_travel_arrived(self, message: TimeTravel.Arrived) -> None:
-        self.travel.reading_progressed(message.reading)
+    def on_time_travel_reading_progressed(self, message: TimeTravel.ReadingProgressed) -> None:
+        self.time_travel.handle_progress(message.reading)
 
     def action_inputs(self) -> None:
         self._open_once(SourcesScreen())
 
     def action_help(self) -> None:
         screen = self.screen
-        scopes = (screen.HELPS or screen.SCOPES) if isinstance(screen, SnapshotScreen) else ()
+        scopes = (screen.HELP_SCOPES or screen.SCOPES) if isinstance(screen, SnapshotScreen) else ()
         self._open_once(HelpScreen(scopes))
 
     def action_palette(self) -> None:
@@ -613,7 +621,9 @@ class MetlmonApp(DiffRenderingApp):
         if can_be_resumed():
             os.killpg(os.getpgrp(), signal.SIGTSTP)
         elif isinstance(self.screen, SnapshotScreen):
-            self.screen.say("there is no shell to go back to: this was not started from one")
+            self.screen.show_message(
+                "there is no shell to go back to: this was not started from one"
+            )
 
     def action_leave(self) -> None:
         self.exit(0)
@@ -650,14 +660,14 @@ def run_app(feed: Feed, options: AppOptions) -> int:
         with _terminal_restored(app):
             app.run(mouse=options.mouse)
     finally:
-        for message in app.last_words:
+        for message in app.exit_messages:
             _write_stderr(message)
-        if app.travel.then is not None:
-            app.travel.then.feed.stop()
+        if app.time_travel.past_view is not None:
+            app.time_travel.past_view.feed.stop()
         # Read-only mode polls the queue all the same.
-        _close(app.present, options.desk if options.read_only else app.desk)
-        if options.pool is not None:
-            options.pool.close()
+        _close(app.present_feed, options.pool_actions if options.read_only else app.pool_actions)
+        if options.submission_pool is not None:
+            options.submission_pool.close()
     return app.return_code or 0
 
 
@@ -755,20 +765,20 @@ def _ensure_exit(app: MetlmonApp, done: threading.Event, modes: list[Any] | None
     A running pool action is waited for: half of it done, and not reported, would be worse.
     """
     app.exit_started.wait()
-    if done.wait(PATIENCE_SECONDS):
+    if done.wait(EXIT_TIMEOUT_SECONDS):
         return
-    if app.unfinished:
+    if app.pending_task:
         _write_stderr(
-            f"metlmon: waiting for the schedd: {app.unfinished} is under way (^C: do not wait)"
+            f"metlmon: waiting for the schedd: {app.pending_task} is under way (^C: do not wait)"
         )
-        while app.unfinished:
+        while app.pending_task:
             if done.wait(0.1):
                 return
     _exit_after_patience(done, app.return_code or 0, modes)
 
 
 def _exit_after_patience(done: threading.Event, code: int, modes: list[Any] | None) -> None:
-    if not done.wait(PATIENCE_SECONDS):
+    if not done.wait(EXIT_TIMEOUT_SECONDS):
         _restore_and_exit(code, modes, _signal_message(code - 128) if code > 128 else "")
 
 

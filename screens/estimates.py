@@ -10,11 +10,11 @@ from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats import estimate_text
-from metlmon.stats.estimates import Forecast, RunForecast, outlook
+from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
@@ -27,14 +27,14 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     TextStyle,
-    bounded,
     crop,
     first_that_fits,
-    joined,
+    join,
+    justify,
+    limit_lines,
     line,
-    spread,
     width,
-    wrapped,
+    wrap,
 )
 from screens.widgets.table import Table, TableRow
 
@@ -44,7 +44,7 @@ BAR: Final = 8
 SOURCE_LINES: Final = 2
 """Lines below the table; fixed, so that its height does not depend on the cursor."""
 
-SURENESS: Final = {"good": GOOD, "fair": TextStyle(), "rough": NOTE}
+SURENESS_STYLES: Final = {"good": GOOD, "fair": TextStyle(), "rough": NOTE}
 
 
 class EstimatesScreen(ListScreen):
@@ -54,35 +54,35 @@ class EstimatesScreen(ListScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
     ORDERS = (
         ("run", None),
-        ("what ends last", lambda run: (run.span is None, -_median_seconds(run))),
-        ("epochs left", lambda run: (-run.left,)),
-        ("time per epoch", lambda run: (-(run.pace.median if run.pace else 0.0),)),
+        ("what ends last", lambda run: (run.remaining is None, -_median_seconds(run))),
+        ("epochs left", lambda run: (-run.epochs_left,)),
+        ("time per epoch", lambda run: (-(run.durations.median if run.durations else 0.0),)),
     )
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), without=("estimates",))
+        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("estimates",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def show(self, update: Snapshot | None) -> None:
         # Progress lines give the best estimate of the current epoch.
-        self.monitor.study.want_written()
-        forecast = self.monitor.study.of(outlook)
+        self.context.stats.watch_job_files()
+        forecast = self.context.stats.value(make_forecast)
         room = self.app.size.width
         self.query_one("#head", StaticLines).show(head(forecast, room))
         runs = () if forecast is None else forecast.runs
-        filtered = self.kept(runs, _text)
+        filtered = self.filter_rows(runs, _text)
         specs = _specs()
         widths = fit_columns(specs, runs, room)
-        rows = [TableRow(run.run, partial(cells, specs, widths, run)) for run in filtered]
-        self.table.show(columns(specs, widths), rows, self._empty(forecast, update))
+        rows = [TableRow(run.run, partial(render_cells, specs, widths, run)) for run in filtered]
+        self.table.show(table_columns(specs, widths), rows, self._empty(forecast, update))
         selected = next((run for run in filtered if run.run == self.table.cursor), None)
-        note = self.note(len(filtered), len(runs))
-        self.query_one("#note", StaticLines).show([note, *sources(selected, room)])
+        note = self.note_line(len(filtered), len(runs))
+        self.query_one("#note", StaticLines).show([note, *source_lines(selected, room)])
 
     def _empty(self, forecast: Forecast | None, update: Snapshot | None) -> list[Line]:
         if (
@@ -98,8 +98,8 @@ class EstimatesScreen(ListScreen):
             line("  ", ("Runs come from nodes that are called run-train_epochN.", DIM)),
         ]
 
-    def open(self, key: str) -> None:
-        self.monitor.open_run(key)
+    def open_row(self, key: str) -> None:
+        self.context.open_run(key)
 
 
 def head(forecast: Forecast | None, room: int) -> list[Line]:
@@ -107,56 +107,67 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
     title = line(("Estimates", BOLD))
     if forecast is None:
         return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
-    style = GOOD if forecast.ended is not None else BOLD if forecast.span is not None else NOTE
-    remaining = line((estimate_text.done_in(forecast), style))
-    finish = (
-        line((f"about {estimate_text.minute(forecast.at)}", DIM)) if forecast.at is not None else ()
+    style = (
+        GOOD
+        if forecast.completed_at is not None
+        else BOLD
+        if forecast.remaining is not None
+        else NOTE
     )
-    rate = line((estimate_text.rate(forecast.rate), DIM))
+    remaining = line((estimate_text.remaining_text(forecast), style))
+    finish = (
+        line((f"about {estimate_text.minute_text(forecast.expected_end)}", DIM))
+        if forecast.expected_end is not None
+        else ()
+    )
+    rate = line((estimate_text.rate_text(forecast.rate), DIM))
     gap = line("   ")
-    brief = line((estimate_text.done_in(forecast, brief=True), style))
-    full = joined((title, remaining, finish), gap)
+    brief = line((estimate_text.remaining_text(forecast, brief=True), style))
+    full = join((title, remaining, finish), gap)
     first = first_that_fits(
-        (full, joined((title, remaining), gap), joined((title, brief), gap)), room - 2
+        (full, join((title, remaining), gap), join((title, brief), gap)), room - 2
     )
     if width(full) + width(rate) + 3 <= room - 2:
-        first = spread(full, rate, room - 2)
+        first = justify(full, rate, room - 2)
     lines = (first, _second_line(forecast, room - 2))
     return [*(line(" ") + crop(text, room - 2) for text in lines), ()]
 
 
 def _second_line(forecast: Forecast, room: int) -> Line:
-    done = estimate_text.epochs(forecast)
-    if forecast.span is None:
+    done = estimate_text.epochs_text(forecast)
+    if forecast.remaining is None:
         return line((done, DIM))
-    slowest = next((run.run_name for run in forecast.runs if run.run == forecast.slowest), None)
-    sureness = estimate_text.sureness(forecast.span)
+    slowest = next((run.run_name for run in forecast.runs if run.run == forecast.slowest_run), None)
+    sureness = estimate_text.quality(forecast.remaining)
     parts = [
         line((done, DIM)),
         line((f"it hangs on {plain(slowest, 24)}", DIM)) if slowest else (),
-        line((f"how sure: {sureness}", SURENESS[sureness])),
+        line((f"how sure: {sureness}", SURENESS_STYLES[sureness])),
         line(("if the DAG goes on", DIM)),
         line(("four in five end within the interval", DIM)),
     ]
     gap = line((" · ", DIM))
-    return first_that_fits([joined(parts[:n], gap) for n in (5, 4, 3, 2, 1)], room)
+    return first_that_fits([join(parts[:n], gap) for n in (5, 4, 3, 2, 1)], room)
 
 
-def sources(run: RunForecast | None, room: int) -> list[Line]:
+def source_lines(run: RunForecast | None, room: int) -> list[Line]:
     """Render the sources of the estimates of a run and its current epoch."""
     lines: list[Line] = []
     if run is not None:
         name = plain(run.run_name, 24)
         parts = []
-        if run.epoch is not None:
-            which = f"epoch {run.number}" if run.number is not None else "the epoch now"
-            parts.append(f"{which}: {estimate_text.span(run.epoch)} more, from {run.epoch.source}.")
-        if run.span is not None:
-            parts.append(f"{formatting.count(run.left, 'epoch')} left: from {run.span.source}.")
-        elif run.left:
-            parts.append(f"{run.why_not}.")
+        if run.epoch_remaining is not None:
+            which = f"epoch {run.epoch_number}" if run.epoch_number is not None else "the epoch now"
+            remaining = estimate_text.interval_text(run.epoch_remaining)
+            parts.append(f"{which}: {remaining} more, from {run.epoch_remaining.source}.")
+        if run.remaining is not None:
+            parts.append(
+                f"{formatting.count(run.epochs_left, 'epoch')} left: from {run.remaining.source}."
+            )
+        elif run.epochs_left:
+            parts.append(f"{run.missing_reason}.")
         text = plain(f"{name}  " + " ".join(parts), 600) if parts else name
-        lines = bounded(wrapped(text, room - 2, DIM, indent=1), SOURCE_LINES, room - 2, 1)
+        lines = limit_lines(wrap(text, room - 2, DIM, indent=1), SOURCE_LINES, room - 2, 1)
     return [*lines, *[()] * (SOURCE_LINES - len(lines))]
 
 
@@ -164,7 +175,7 @@ def sources(run: RunForecast | None, room: int) -> list[Line]:
 
 
 def _median_seconds(run: RunForecast) -> float:
-    return run.span.middle if run.span is not None else 0.0
+    return run.remaining.median if run.remaining is not None else 0.0
 
 
 def _text(run: RunForecast) -> str:
@@ -172,8 +183,8 @@ def _text(run: RunForecast) -> str:
         run.run_name,
         run.run,
         run.state.value,
-        run.why_not or "",
-        estimate_text.minute(run.at),
+        run.missing_reason or "",
+        estimate_text.minute_text(run.expected_end),
     ]
     return "\n".join(parts).lower()
 
@@ -184,41 +195,57 @@ def _specs() -> list[ColumnSpec[RunForecast]]:
     def progress(run: RunForecast, _: int | None) -> Line:
         bar = formatting.progress_bar(run.done, run.total, BAR)
         done = str(run.done).rjust(len(str(run.total)))
-        return line((bar, GOOD if not run.left else MOVING), f" {done}/{run.total}")
+        return line((bar, GOOD if not run.epochs_left else MOVING), f" {done}/{run.total}")
 
     def left(run: RunForecast, _: int | None) -> Line:
-        if run.span is None:
-            style = GOOD if not run.left else BAD if run.why_not and "not" in run.why_not else DIM
-            return line((estimate_text.run_left(run), style))
-        text = estimate_text.about(run.span.middle)
-        return line((text, BOLD), f" ({estimate_text.between(run.span.low, run.span.high)})")
+        if run.remaining is None:
+            style = (
+                GOOD
+                if not run.epochs_left
+                else BAD
+                if run.missing_reason and "not" in run.missing_reason
+                else DIM
+            )
+            return line((estimate_text.run_remaining_text(run), style))
+        text = estimate_text.approximate_text(run.remaining.median)
+        return line(
+            (text, BOLD), f" ({estimate_text.range_text(run.remaining.low, run.remaining.high)})"
+        )
 
     def sure(run: RunForecast, _: int | None) -> Line:
-        if run.span is None:
+        if run.remaining is None:
             return dash
-        text = estimate_text.sureness(run.span)
-        return line((text, SURENESS[text]))
+        text = estimate_text.quality(run.remaining)
+        return line((text, SURENESS_STYLES[text]))
 
     def epoch_time(run: RunForecast, _: int | None) -> Line:
-        return line(estimate_text.pace(run.pace)) if run.pace else dash
+        return line(estimate_text.durations_text(run.durations)) if run.durations else dash
 
     def epochs_used(run: RunForecast, _: int | None) -> Line:
-        return line((str(run.pace.epochs) if run.pace else "0", DIM))
+        return line((str(run.durations.epochs) if run.durations else "0", DIM))
 
     def now(run: RunForecast, _: int | None) -> Line:
-        return line(estimate_text.span(run.epoch)) if run.epoch else dash
+        return (
+            line(estimate_text.interval_text(run.epoch_remaining)) if run.epoch_remaining else dash
+        )
 
     def finish(run: RunForecast, _: int | None) -> Line:
-        return line(estimate_text.minute(run.at)) if run.at is not None else dash
+        return (
+            line(estimate_text.minute_text(run.expected_end))
+            if run.expected_end is not None
+            else dash
+        )
 
     return [
-        ColumnSpec("run", "RUN", lambda r, _: line(plain(r.run_name, 40)), least=5, soft=12),
+        ColumnSpec(
+            "run", "RUN", lambda r, _: line(plain(r.run_name, 40)), minimum=5, comfortable=12
+        ),
         ColumnSpec("progress", "DONE", progress, drop=3),
-        ColumnSpec("epochs", "LEFT", lambda run, _: line(str(run.left)), "right", drop=6),
+        ColumnSpec("epochs", "LEFT", lambda run, _: line(str(run.epochs_left)), "right", drop=6),
         ColumnSpec("each", "AN EPOCH TAKES", epoch_time, drop=4),
         ColumnSpec("of", "OF", epochs_used, "right", drop=5),
         ColumnSpec("now", "THIS EPOCH", now, drop=7),
-        ColumnSpec("left", "TO GO", left, least=10, soft=24, most=60),
+        ColumnSpec("left", "TO GO", left, minimum=10, comfortable=24, maximum=60),
         ColumnSpec("at", "ABOUT", finish, drop=2),
         ColumnSpec("sure", "SURE", sure, drop=1),
     ]

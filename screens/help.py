@@ -10,13 +10,13 @@ from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
-from metlmon.snapshot.gate_text import ASKED, PAUSED, STOPPED
+from metlmon.snapshot.gate_text import PAUSED, REQUESTED, STOPPED
 from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
-from screens.actions import SCOPES, actions_of, bindings_of, cap_of
+from screens.actions import SCOPES, actions_of, bindings_of, own_key_cap
 from screens.base.screens import SnapshotScreen, heading, rule
 from screens.widgets.document import Document
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrapped
+from screens.widgets.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap
 
 STATE_MEANINGS: Final[dict[State, str]] = {
     State.WAITING: "its turn in the DAG has not come",
@@ -44,7 +44,7 @@ class HelpScreen(SnapshotScreen):
     """Keys and symbols; the keys of the calling screen come first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
-    IN_TIME: ClassVar[bool] = False
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
 
     def __init__(self, first: Sequence[str] = ()) -> None:
@@ -55,15 +55,15 @@ class HelpScreen(SnapshotScreen):
         yield StaticLines(id="head")
         yield Document()
         yield StaticLines(id="note")
-        yield self.keys()
+        yield self.key_footer()
 
     def show(self, update: Snapshot | None) -> None:
         room = self.app.size.width
         document = self.query_one(Document)
         self.query_one("#head", StaticLines).show([line(" ", ("Keys and signs", BOLD)), ()])
-        document.show(help_lines(room, self.monitor.options.read_only, self._first))
+        document.show(help_lines(room, self.context.options.read_only, self._first))
         down = "↓"
-        more = [line((f"{down} {document.below} more", DIM))] if document.below else []
+        more = [line((f"{down} {document.lines_below} more", DIM))] if document.lines_below else []
         self.query_one("#note", StaticLines).show([rule(more, room)])
 
 
@@ -97,11 +97,11 @@ def _keys(read_only: bool, first: Sequence[str], width: int) -> list[Line]:
             lines.append(())
         lines.append(line(" ", (title, BOLD)))
         for action in actions:
-            rows = wrapped(action.help, width, indent=KEY_CELLS)
-            cap = line("  ", (cap_of(action), KEY))
+            rows = wrap(action.help, width, indent=KEY_CELLS)
+            cap = line("  ", (own_key_cap(action), KEY))
             lines.append(fit(cap, KEY_CELLS, "left") + rows[0][1:])
             lines += rows[1:]
-        lines += wrapped(SCOPE_NOTES[scope], width, DIM, 2) if scope in SCOPE_NOTES else []
+        lines += wrap(SCOPE_NOTES[scope], width, DIM, 2) if scope in SCOPE_NOTES else []
     return lines
 
 
@@ -135,7 +135,7 @@ def _signs() -> list[Line]:
     lines += [row(STALLED, "no sign of life for too long")]
     lines += [row(STOPPED, "its gate ended the run early")]
     lines += [row(PAUSED, "its gate keeps the next epoch waiting")]
-    lines += [row(ASKED, "to stop, pause or go elsewhere")]
+    lines += [row(REQUESTED, "to stop, pause or go elsewhere")]
     lines += [(), line(" ", ("Other", BOLD))]
     lines.append(line(f"  A {differs} B", ("    it runs at A, though it was meant for B", DIM)))
     over = STATES[State.COMPLETED].glyph

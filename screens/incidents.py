@@ -10,11 +10,17 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats.incidents import Incident, IncidentList, IncidentSeverity, found, names_of
+from metlmon.stats.incidents import (
+    Incident,
+    IncidentList,
+    IncidentSeverity,
+    incident_list,
+    run_names,
+)
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
@@ -27,12 +33,12 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     TextStyle,
-    bounded,
     crop,
+    justify,
+    limit_lines,
     line,
-    spread,
     width,
-    wrapped,
+    wrap,
 )
 from screens.widgets.table import Table, TableRow
 
@@ -40,7 +46,7 @@ TEXT_LINES: Final = 3
 ADVICE_LINES: Final = 2
 """Lines below the table; fixed, so that its height does not depend on the cursor."""
 
-WORDS: Final = {
+KIND_LABELS: Final = {
     "log-gap": "log gap",
     "log-damage": "log damaged",
     "disk-quota": "disk full",
@@ -56,7 +62,7 @@ WORDS: Final = {
     "configuration": "arguments",
 }
 
-SIGNS: Final = {
+SEVERITY_MARKS: Final = {
     IncidentSeverity.ALARM: ("■", ALARM),
     IncidentSeverity.WARNING: ("▲", NOTE),
     IncidentSeverity.NOTE: ("·", DIM),
@@ -73,38 +79,39 @@ class IncidentsScreen(ListScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
     ORDERS = (
         ("what lasts, then the newest", None),
-        ("the worst", lambda incident: (-incident.severity, not incident.still)),
+        ("the worst", lambda incident: (-incident.severity, not incident.ongoing)),
         ("kind", lambda incident: (incident.kind,)),
     )
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), without=("incidents",))
+        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("incidents",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def show(self, update: Snapshot | None) -> None:
         # The arguments of a training are in files written by its jobs.
-        self.monitor.study.want_written()
-        report = self.monitor.study.of(found)
+        self.context.stats.watch_job_files()
+        report = self.context.stats.value(incident_list)
         room = self.app.size.width
         self.query_one("#head", StaticLines).show(head(report, room))
         incidents = () if report is None else report.incidents
-        filtered = self.kept(incidents, lambda incident: _text(incident, report))
+        filtered = self.filter_rows(incidents, lambda incident: _text(incident, report))
         specs = _specs(report)
         widths = fit_columns(specs, incidents, room)
         rows = [
-            TableRow(incident.key, partial(cells, specs, widths, incident)) for incident in filtered
+            TableRow(incident.key, partial(render_cells, specs, widths, incident))
+            for incident in filtered
         ]
-        self.table.show(columns(specs, widths), rows, self._empty(report, update))
+        self.table.show(table_columns(specs, widths), rows, self._empty(report, update))
         selected = next(
             (incident for incident in filtered if incident.key == self.table.cursor), None
         )
-        note = self.note(len(filtered), len(incidents), noun="incident")
-        self.query_one("#note", StaticLines).show([note, *cursor_detail(selected, room)])
+        note = self.note_line(len(filtered), len(incidents), noun="incident")
+        self.query_one("#note", StaticLines).show([note, *incident_detail(selected, room)])
 
     def _empty(self, report: IncidentList | None, update: Snapshot | None) -> list[Line]:
         if report is None or update is None or update.progress.fraction < 1:
@@ -118,21 +125,21 @@ class IncidentsScreen(ListScreen):
             line("  ", ("arguments that change between epochs would be listed here.", DIM)),
         ]
 
-    def open(self, key: str) -> None:
-        report = self.monitor.study.of(found)
+    def open_row(self, key: str) -> None:
+        report = self.context.stats.value(incident_list)
         incident = next((i for i in (report.incidents if report else ()) if i.key == key), None)
         if incident is None:
             return
         if incident.kind in SITE_KINDS:
-            self.monitor.action_sites()
-        elif len(incident.runs) == 1 and (incident.still or len(incident.jobs) != 1):
-            self.monitor.open_run(incident.runs[0])
+            self.context.action_sites()
+        elif len(incident.runs) == 1 and (incident.ongoing or len(incident.jobs) != 1):
+            self.context.open_run(incident.runs[0])
         elif incident.jobs:
-            self.monitor.open_job(*incident.jobs[0])
+            self.context.open_job(*incident.jobs[0])
         elif incident.runs:
-            self.monitor.open_run(incident.runs[0])
+            self.context.open_run(incident.runs[0])
         else:
-            self.monitor.action_inputs()
+            self.context.action_inputs()
 
 
 def head(report: IncidentList | None, room: int) -> list[Line]:
@@ -140,32 +147,32 @@ def head(report: IncidentList | None, room: int) -> list[Line]:
     title = line(("Incidents", BOLD), "   ")
     if report is None:
         return [line(" ") + title + line(("reading what happened", DIM)), ()]
-    pressing, total = len(report.pressing), len(report.incidents)
+    pressing, total = len(report.urgent), len(report.incidents)
     if pressing:
-        style = ALARM if report.pressing[0].severity is IncidentSeverity.ALARM else NOTE
+        style = ALARM if report.urgent[0].severity is IncidentSeverity.ALARM else NOTE
         first = line((formatting.count(pressing, "incident"), style))
         first += line(f" {'matters' if pressing == 1 else 'matter'} now")
     else:
         first = line(("nothing is wrong now", GOOD))
     since_start = line((f"{formatting.number(total)} since the beginning", DIM)) if total else ()
     fits = width(title + first) + width(since_start) + 3 <= room - 2
-    lines = [line(" ") + spread(title + first, since_start if fits else (), room - 2)]
+    lines = [line(" ") + justify(title + first, since_start if fits else (), room - 2)]
     if pressing:
         lead = "the worst: "
-        worst = line((lead, DIM), plain(report.pressing[0].text, 400))
+        worst = line((lead, DIM), plain(report.urgent[0].text, 400))
         lines.append(line(" ") + crop(worst, room - 2))
     return [*lines, ()]
 
 
-def cursor_detail(incident: Incident | None, room: int) -> list[Line]:
+def incident_detail(incident: Incident | None, room: int) -> list[Line]:
     """Render the current incident in full, and the advised next step."""
     if incident is None:
         return [()] * (TEXT_LINES + ADVICE_LINES)
-    text = wrapped(plain(incident.text, 2000), room - 2, indent=1)
-    text_lines = bounded(text, TEXT_LINES, room - 2, 1)
+    text = wrap(plain(incident.text, 2000), room - 2, indent=1)
+    text_lines = limit_lines(text, TEXT_LINES, room - 2, 1)
     arrow = "→ "
-    advice = wrapped(arrow + plain(incident.advice, 600), room - 2, TextStyle(KEY.colour), indent=1)
-    advice_lines = bounded(advice, ADVICE_LINES, room - 2, 1)
+    advice = wrap(arrow + plain(incident.advice, 600), room - 2, TextStyle(KEY.colour), indent=1)
+    advice_lines = limit_lines(advice, ADVICE_LINES, room - 2, 1)
     lines = [*text_lines, *advice_lines]
     return [*lines, *[()] * (TEXT_LINES + ADVICE_LINES - len(lines))]
 
@@ -174,10 +181,10 @@ def cursor_detail(incident: Incident | None, room: int) -> list[Line]:
 
 
 def _text(incident: Incident, report: IncidentList | None) -> str:
-    names = names_of(incident, report) if report is not None else ()
+    names = run_names(incident, report) if report is not None else ()
     parts = [
         incident.kind,
-        WORDS.get(incident.kind, ""),
+        KIND_LABELS.get(incident.kind, ""),
         incident.text,
         incident.site or "",
         *names,
@@ -187,22 +194,22 @@ def _text(incident: Incident, report: IncidentList | None) -> str:
 
 def _specs(report: IncidentList | None) -> list[ColumnSpec[Incident]]:
     def kind(incident: Incident, _: int | None) -> Line:
-        glyph, style = SIGNS[incident.severity]
-        return line((f"{glyph} {WORDS.get(incident.kind, incident.kind)}", style))
+        glyph, style = SEVERITY_MARKS[incident.severity]
+        return line((f"{glyph} {KIND_LABELS.get(incident.kind, incident.kind)}", style))
 
     def since(incident: Incident, _: int | None) -> Line:
         return line(f"{incident.since:%Y-%m-%d %H:%M}" if incident.since else "")
 
     def lasted(incident: Incident, _: int | None) -> Line:
         seconds = report.seconds.get(incident.key) if report is not None else None
-        if incident.still:
+        if incident.ongoing:
             return line(("still", ALARM if incident.severity is IncidentSeverity.ALARM else NOTE))
         if seconds is None:
             return ()
         return line((formatting.age(seconds) if seconds >= 1 else "at once", DIM))
 
     def runs(incident: Incident, room: int | None) -> Line:
-        names: Sequence[str] = names_of(incident, report) if report is not None else ()
+        names: Sequence[str] = run_names(incident, report) if report is not None else ()
         names_text = " ".join(plain(name, 24) for name in names[:12])
         if room is not None and len(names_text) > room and len(names) > 1:
             names_text = formatting.count(len(names), "run")
@@ -210,12 +217,12 @@ def _specs(report: IncidentList | None) -> list[ColumnSpec[Incident]]:
 
     def what(incident: Incident, _: int | None) -> Line:
         text = plain(incident.text, 400)
-        return line((text, BOLD if incident.still else TextStyle()))
+        return line((text, BOLD if incident.ongoing else TextStyle()))
 
     return [
-        ColumnSpec("kind", "KIND", kind, least=9),
+        ColumnSpec("kind", "KIND", kind, minimum=9),
         ColumnSpec("since", "SINCE", since, drop=2),
         ColumnSpec("lasted", "FOR", lasted, "right", drop=3),
-        ColumnSpec("runs", "RUNS", runs, drop=4, least=4, soft=8, most=20),
-        ColumnSpec("what", "WHAT", what, least=24, soft=38, most=400),
+        ColumnSpec("runs", "RUNS", runs, drop=4, minimum=4, comfortable=8, maximum=20),
+        ColumnSpec("what", "WHAT", what, minimum=24, comfortable=38, maximum=400),
     ]

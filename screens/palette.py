@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.widgets import Input
 
 from metlmon.text.formatting import plain
-from screens.actions import Action, actions_of, cap_of
+from screens.actions import Action, actions_of, own_key_cap
 from screens.base.fault_tolerant import ResultModal
 from screens.base.screens import Prompt
 from screens.widgets.spans import DIM, KEY, Line, line
@@ -80,14 +80,14 @@ class PaletteScreen(ResultModal[str | None]):
 
     def action_choose(self) -> None:
         key = self.query_one(Table).cursor
-        self.answer(None if key is None else key.partition(".")[2])
+        self.return_result(None if key is None else key.partition(".")[2])
 
-    def on_table_opened(self, event: Table.Opened) -> None:
+    def on_table_row_selected(self, event: Table.RowSelected) -> None:
         event.stop()
-        self.answer(event.key.partition(".")[2])
+        self.return_result(event.key.partition(".")[2])
 
     def action_give_up(self) -> None:
-        self.answer(None)
+        self.return_result(None)
 
 
 def _text(action: Action) -> str:
@@ -96,6 +96,6 @@ def _text(action: Action) -> str:
 
 def _cells(action: Action, refused: str | None) -> tuple[Line, Line]:
     if refused is None:
-        return line((cap_of(action), KEY)), line(action.help)
+        return line((own_key_cap(action), KEY)), line(action.help)
     text = f"✗ {action.label}: {plain(refused, 200)}"
-    return line((cap_of(action), DIM)), line((text, DIM))
+    return line((own_key_cap(action), DIM)), line((text, DIM))

@@ -14,10 +14,10 @@ from metlmon.snapshot.types import JobRow, ProblemGroup
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain, problem_sign
 from screens.actions import bindings_of
-from screens.base.action_screen import ACTING, ActionScreen
-from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.action_screen import ACTION_SCOPES, ActionScreen
+from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
-from screens.overview.table import place
+from screens.overview.table import site_and_target
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
@@ -29,14 +29,14 @@ from screens.widgets.spans import (
     GOOD,
     Line,
     TextStyle,
-    both_ends,
-    bounded,
+    crop_middle,
     file_name,
-    joined,
+    join,
+    justify,
+    limit_lines,
     line,
-    spread,
     symbol_span,
-    wrapped,
+    wrap,
 )
 from screens.widgets.table import Table, TableRow
 
@@ -55,12 +55,12 @@ def _text(group: ProblemGroup) -> str:
 def _specs() -> list[ColumnSpec[ProblemGroup]]:
     return [
         ColumnSpec("kind", "KIND", _kind),
-        ColumnSpec("now", "NOW", _now, "right", least=4),
+        ColumnSpec("now", "NOW", _now, "right", minimum=4),
         ColumnSpec("times", "TIMES", _times, "right"),
         ColumnSpec("lost", "LOST h", _lost, "right"),
-        ColumnSpec("runs", "RUNS", _runs, drop=2, least=4, soft=8, most=20),
+        ColumnSpec("runs", "RUNS", _runs, drop=2, minimum=4, comfortable=8, maximum=20),
         ColumnSpec("last", "LAST", _last, drop=3),
-        ColumnSpec("cause", "CAUSE", _cause, least=20, soft=56, most=400),
+        ColumnSpec("cause", "CAUSE", _cause, minimum=20, comfortable=56, maximum=400),
     ]
 
 
@@ -93,15 +93,15 @@ def _last(group: ProblemGroup, max_width: int | None) -> Line:
 
 def _cause(group: ProblemGroup, max_width: int | None) -> Line:
     cause = plain(group.cause, 400)
-    text = cause if max_width is None else both_ends(cause, max_width)
+    text = cause if max_width is None else crop_middle(cause, max_width)
     return line((text, BOLD if group.now else TextStyle()))
 
 
 class ProblemsScreen(ListScreen, ActionScreen):
     """All causes of problems, those with affected jobs first."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", *ACTING, "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", *ACTING, "below")]
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", *ACTION_SCOPES, "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", *ACTION_SCOPES, "below")]
     ORDERS = (
         ("what hurts now", lambda group: (-group.now, -group.lost, -group.times)),
         ("GPU-hours lost", lambda group: (-group.lost, -group.times)),
@@ -109,27 +109,29 @@ class ProblemsScreen(ListScreen, ActionScreen):
         ("kind", lambda group: (group.kind, -group.lost)),
     )
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), without=("problems",))
+        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("problems",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def show(self, update: Snapshot | None) -> None:
-        groups = self.monitor.feed.problems()
+        groups = self.context.feed.problems()
         room = self.app.size.width
         self.query_one("#head", StaticLines).show(self._head(groups, update))
-        filtered = self.kept(groups, _text)
+        filtered = self.filter_rows(groups, _text)
         specs = _specs()
         widths = fit_columns(specs, groups, room)
-        rows = [TableRow(group.key, partial(cells, specs, widths, group)) for group in filtered]
+        rows = [
+            TableRow(group.key, partial(render_cells, specs, widths, group)) for group in filtered
+        ]
         if self.table.marks:
             self.table.keep_marks({group.key for group in groups})
-        self.table.show(columns(specs, widths), rows, self._empty(bool(groups), update))
-        note = self.note(len(filtered), len(groups), noun="cause")
+        self.table.show(table_columns(specs, widths), rows, self._empty(bool(groups), update))
+        note = self.note_line(len(filtered), len(groups), noun="cause")
         selected = next((g for g in filtered if g.key == self.table.cursor), None)
         self.query_one("#note", StaticLines).show([note, *self._example(selected)])
 
@@ -146,11 +148,11 @@ class ProblemsScreen(ListScreen, ActionScreen):
         )
         total = sum(group.lost for group in groups)
         lost = line(("GPU-hours lost ", DIM), (formatting.hours(total), BAD))
-        lines = [line(" ") + spread(first, lost if total else (), self.app.size.width - 2)]
+        lines = [line(" ") + justify(first, lost if total else (), self.app.size.width - 2)]
         if worst is not None and worst.lost > 0:
             share = formatting.share(worst.lost, total)
             text = f"costs most, {share} of it: "
-            cause = both_ends(plain(worst.cause), self.app.size.width - len(text) - 2)
+            cause = crop_middle(plain(worst.cause), self.app.size.width - len(text) - 2)
             lines.append(line(" ", (text, DIM), cause))
         return [*lines, ()]
 
@@ -168,8 +170,8 @@ class ProblemsScreen(ListScreen, ActionScreen):
         if group is None or not group.example:
             return [()] * EXAMPLE_LINES
         room = self.app.size.width - 2
-        lines = wrapped(f"e.g. {plain(group.example, 2000)}", room, indent=1)
-        text = bounded(lines, EXAMPLE_LINES, room, 1)
+        lines = wrap(f"e.g. {plain(group.example, 2000)}", room, indent=1)
+        text = limit_lines(lines, EXAMPLE_LINES, room, 1)
         return [*text, *[()] * (EXAMPLE_LINES - len(text))]
 
     def selection(self) -> Selection:
@@ -178,26 +180,26 @@ class ProblemsScreen(ListScreen, ActionScreen):
         If there are none, select the latest jobs of the causes.
         """
         keys = self.table.marks or {self.table.cursor}
-        groups = [group for group in self.monitor.feed.problems() if group.key in keys]
+        groups = [group for group in self.context.feed.problems() if group.key in keys]
         jobs_with_cause = {job for group in groups for job in group.jobs}
         jobs = tuple(
-            j for j in self.monitor.feed.queued() if (j.cluster, j.proc) in jobs_with_cause
+            j for j in self.context.feed.queued_jobs() if (j.cluster, j.proc) in jobs_with_cause
         )
         if not jobs:
             latest = dict.fromkeys(job for group in groups for job in group.jobs[:MOST_JOBS])
             jobs = self.job_rows(latest)
-        words = self.named([group.cause for group in groups], "cause")
+        words = self.name_or_count([group.cause for group in groups], "cause")
         return Selection(words, jobs, self.dags_of(job.dag for job in jobs))
 
-    def open(self, key: str) -> None:
-        self.monitor.push_screen(CauseScreen(key))
+    def open_row(self, key: str) -> None:
+        self.context.push_screen(CauseScreen(key))
 
 
 class CauseScreen(ListScreen, ActionScreen):
     """One cause: its full text, and its jobs, latest first."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "cause", *ACTING, "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "cause", *ACTING, "below")]
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "cause", *ACTION_SCOPES, "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "cause", *ACTION_SCOPES, "below")]
     ORDERS = (
         ("latest first", None),
         ("run", lambda row: (row.run or "", row.epoch or 0)),
@@ -211,22 +213,22 @@ class CauseScreen(ListScreen, ActionScreen):
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def show(self, update: Snapshot | None) -> None:
-        group = next((g for g in self.monitor.feed.problems() if g.key == self.key), None)
+        group = next((g for g in self.context.feed.problems() if g.key == self.key), None)
         if group is None:
             self.query_one("#head", StaticLines).show([line(" ", ("this cause is gone", GOOD)), ()])
             self.table.show([], [], [line("  ", ("esc goes back to the others", DIM))])
             return
         self.query_one("#head", StaticLines).show(self._head(group))
-        views = [self.monitor.feed.job_view(*job) for job in group.jobs[:MOST_JOBS]]
+        views = [self.context.feed.job_view(*job) for job in group.jobs[:MOST_JOBS]]
         jobs = [view.row for view in views if view is not None]
-        filtered = self.kept(jobs, _job_text)
+        filtered = self.filter_rows(jobs, _job_text)
         specs = _job_specs(jobs)
         widths = fit_columns(specs, jobs, self.app.size.width)
         rows = [
-            TableRow(f"{job.cluster}.{job.proc}", partial(cells, specs, widths, job))
+            TableRow(f"{job.cluster}.{job.proc}", partial(render_cells, specs, widths, job))
             for job in filtered
         ]
         if self.table.marks:
@@ -236,17 +238,17 @@ class CauseScreen(ListScreen, ActionScreen):
             names = "\n".join(plain(name, 80) for name in group.nodes[:MOST_JOBS])
             empty = [line("  ", "Of these nodes no log has a job:"), ()]
             empty += [line("  ", name) for name in names.split("\n")]
-        self.table.show(columns(specs, widths), rows, empty)
+        self.table.show(table_columns(specs, widths), rows, empty)
         unseen = len(group.jobs) - MOST_JOBS
         more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if unseen > 0 else []
         self.query_one("#note", StaticLines).show(
-            [self.note(len(filtered), len(jobs), more, "job")]
+            [self.note_line(len(filtered), len(jobs), more, "job")]
         )
 
     def _head(self, group: ProblemGroup) -> list[Line]:
         room = self.app.size.width
         sign = problem_sign(group.kind)
-        first = joined(
+        first = join(
             (
                 symbol_span(sign),
                 line((formatting.number(group.now), ALARM if group.now else DIM), " now"),
@@ -257,32 +259,32 @@ class CauseScreen(ListScreen, ActionScreen):
             line("   "),
         )
         text = plain(group.cause, 2000)
-        lines = [line(" ") + first, *wrapped(text, room - 2, TextStyle(sign.colour), indent=1)[:6]]
+        lines = [line(" ") + first, *wrap(text, room - 2, TextStyle(sign.colour), indent=1)[:6]]
         if group.example and plain(group.example, 2000) != text:
             example = plain(group.example, 2000)
-            lines += wrapped(f"e.g. {example}", room - 2, DIM, indent=1)[:4]
+            lines += wrap(f"e.g. {example}", room - 2, DIM, indent=1)[:4]
         return [*lines, ()]
 
     def selection(self) -> Selection:
         """Select the marked jobs, or the current one, in row order."""
         keys = self.table.marks or {self.table.cursor}
-        group = next((g for g in self.monitor.feed.problems() if g.key == self.key), None)
+        group = next((g for g in self.context.feed.problems() if g.key == self.key), None)
         cause_jobs = [] if group is None else group.jobs[:MOST_JOBS]
         jobs = self.job_rows(job for job in cause_jobs if f"{job[0]}.{job[1]}" in keys)
-        words = self.named([f"job {job.cluster}.{job.proc}" for job in jobs], "job")
+        words = self.name_or_count([f"job {job.cluster}.{job.proc}" for job in jobs], "job")
         return Selection(words, jobs, self.dags_of(job.dag for job in jobs))
 
-    def open(self, key: str) -> None:
+    def open_row(self, key: str) -> None:
         cluster, _, proc = key.partition(".")
-        self.monitor.open_job(int(cluster), int(proc))
+        self.context.open_job(int(cluster), int(proc))
 
     def action_owner(self) -> None:
         if self.table.cursor is None:
             return
         cluster, _, proc = self.table.cursor.partition(".")
-        view = self.monitor.feed.job_view(int(cluster), int(proc))
+        view = self.context.feed.job_view(int(cluster), int(proc))
         if view is not None:
-            self.monitor.open_run_of(view.row)
+            self.context.open_run_of(view.row)
 
 
 def _job_text(row: JobRow) -> str:
@@ -305,13 +307,13 @@ def _job_specs(jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
         return line(plain(value, 40) if value else (formatting.UNKNOWN, DIM))
 
     def where(row: JobRow, max_width: int | None) -> Line:
-        return place(row.site, row.target, False, max_width, row.state)
+        return site_and_target(row.site, row.target, False, max_width, row.state)
 
     specs: list[ColumnSpec[JobRow]] = [
         ColumnSpec(
             "job", "JOB", lambda row, _: line(formatting.job_id(row.cluster, row.proc)), "right"
         ),
-        ColumnSpec("run", "RUN", lambda row, _: text(row.run), least=6, most=24),
+        ColumnSpec("run", "RUN", lambda row, _: text(row.run), minimum=6, maximum=24),
         ColumnSpec(
             "epoch",
             "EPOCH",
@@ -324,9 +326,9 @@ def _job_specs(jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
             "FOR",
             lambda row, _: line(formatting.duration(row.seconds)),
             "right",
-            least=9,
+            minimum=9,
         ),
-        ColumnSpec("site", "SITE", where, least=7, most=24, drop=2),
+        ColumnSpec("site", "SITE", where, minimum=7, maximum=24, drop=2),
         ColumnSpec("gpu", "GPU", lambda row, _: line(formatting.gpus(row.gpu, row.gpus)), drop=3),
         ColumnSpec(
             "tries", "TRIES", lambda row, _: line(str(len(row.executions))), "right", drop=4
@@ -337,5 +339,5 @@ def _job_specs(jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
         return text(None if row.dag is None else file_name(row.dag, max_width))
 
     if len({job.dag for job in jobs}) > 1:
-        specs.insert(1, ColumnSpec("dag", "DAG", dag, drop=1, most=24))
+        specs.insert(1, ColumnSpec("dag", "DAG", dag, drop=1, maximum=24))
     return specs

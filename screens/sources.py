@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from metlmon.live.discovery import directory_shown
+from metlmon.live.discovery import directory_label
 from metlmon.live.feed import Snapshot
 from metlmon.snapshot.types import DagRow, LogRow, Notice, Status
 from metlmon.text import formatting
@@ -15,7 +15,7 @@ from metlmon.text.formatting import dag_sign, plain
 from screens.actions import bindings_of
 from screens.base.screens import SnapshotScreen, heading, rule
 from screens.job import queue_text
-from screens.overview.header import reading, seconds_ago
+from screens.overview.header import reading_progress, seconds_ago
 from screens.widgets.document import Document
 from screens.widgets.lines import StaticLines
 from screens.widgets.spans import (
@@ -25,11 +25,11 @@ from screens.widgets.spans import (
     MOVING,
     NOTE,
     Line,
+    justify,
     line,
-    spread,
     style_of,
     width,
-    wrapped,
+    wrap,
 )
 
 
@@ -43,27 +43,30 @@ class SourcesScreen(SnapshotScreen):
         yield StaticLines(id="head")
         yield Document()
         yield StaticLines(id="note")
-        yield self.keys()
+        yield self.key_footer()
 
     def show(self, update: Snapshot | None) -> None:
         room = self.app.size.width
         document = self.query_one(Document)
-        dagdir = plain(directory_shown(str(self.monitor.feed.dagdir)), 200)
+        dagdir = plain(directory_label(str(self.context.feed.dagdir)), 200)
         title = line(("What is read", BOLD), "   ", (dagdir, DIM))
         right: Line = ()
         if update is not None and update.progress.fraction < 1:
-            right = reading(update.progress, 0)
-        head = line(" ") + spread(title, right, room - 2)
+            right = reading_progress(update.progress, 0)
+        head = line(" ") + justify(title, right, room - 2)
         self.query_one("#head", StaticLines).show([head, ()])
         lines = [] if update is None else source_lines(update.status, room)
         if lines:
-            queue = queue_text.of_the_schedd(
-                self.monitor.word, self.monitor.options.no_desk, self.monitor.now(), room - 2
+            queue = queue_text.schedd_status_lines(
+                self.context.queue,
+                self.context.options.no_pool_reason,
+                self.context.now(),
+                room - 2,
             )
             lines += [(), heading("Queue", room), *queue]
         document.show(lines)
         down = "↓"
-        more = [line((f"{down} {document.below} more", DIM))] if document.below else []
+        more = [line((f"{down} {document.lines_below} more", DIM))] if document.lines_below else []
         self.query_one("#note", StaticLines).show([rule(more, room)])
 
 
@@ -100,7 +103,7 @@ def _warning(notice: Notice, room: int) -> list[Line]:
     if notice.line is not None:
         location += f":{notice.line}"
     first = line(" ", (location, BOLD), "  " if location else "", (plain(notice.kind, 40), NOTE))
-    return [first, *wrapped(plain(notice.text, 1000), room - 2, indent=3)]
+    return [first, *wrap(plain(notice.text, 1000), room - 2, indent=3)]
 
 
 def _dag(dag: DagRow, room: int) -> list[Line]:
@@ -114,7 +117,7 @@ def _dag(dag: DagRow, room: int) -> list[Line]:
         "  ",
         (sign.word, style_of(sign)),
         ("   halted" if dag.halted else "", NOTE),
-        (f"   {formatting.at_least(str(dag.nodes_done), dag.at_least)}", DIM),
+        (f"   {formatting.at_least(str(dag.nodes_done), dag.is_lower_bound)}", DIM),
         (f" of {dag.nodes_total} nodes done", DIM),
         (f", {dag.nodes_failed} failed" if dag.nodes_failed else "", NOTE),
         (rescue, DIM),
@@ -130,7 +133,7 @@ def _dag(dag: DagRow, room: int) -> list[Line]:
     if dag.hold is not None:
         since = formatting.moment(dag.hold.time)
         reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300)}"
-        lines += wrapped(reason, room, indent=3)
+        lines += wrap(reason, room, indent=3)
         lines.append(line(("   its jobs run on; R lets DAGMan go on (act release-dag)", DIM)))
     if dag.ended is not None:
         lines.append(line(("   ended ", DIM), formatting.moment(dag.ended)))

@@ -83,10 +83,10 @@ _IN_SIXTEEN: Final[Mapping[Colour, str]] = {
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of one theme; ``selection`` is the background of the cursor row."""
+    """Colours of one theme; ``selection_background`` is the background of the cursor row."""
 
     colours: Mapping[Colour, str]
-    selection: str | None
+    selection_background: str | None
 
     def style(self, text_style: TextStyle, selected: bool = False) -> Style:
         """The Rich style of a text style, to be added to a widget's own."""
@@ -100,19 +100,19 @@ class Palette:
 def _rich_style(palette: Palette, text_style: TextStyle, selected: bool) -> Style:
     # None keeps the underlying attribute; False would switch it off.
     bold = True if text_style.weight is Weight.BOLD else None
-    if palette.selection is None and selected and not text_style.texture:
+    if palette.selection_background is None and selected and not text_style.texture:
         # In sixteen colours, coloured text in reverse video may be unreadable.
         return Style(reverse=True, bold=bold)
     faint = text_style.colour is Colour.GREY and Colour.GREY not in palette.colours
     return Style(
         color=palette.colours.get(text_style.colour),
-        bgcolor=palette.selection if selected else None,
+        bgcolor=palette.selection_background if selected else None,
         bold=bold,
         dim=True if faint else None,
     )
 
 
-SHADES: Final[Mapping[str, Palette]] = {
+PALETTES: Final[Mapping[str, Palette]] = {
     DARK.name: Palette(_ON_DARK, "#2b3342"),
     LIGHT.name: Palette(_ON_LIGHT, "#d9e2ee"),
     SIXTEEN.name: Palette(_IN_SIXTEEN, None),

@@ -20,7 +20,7 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.null_feed import NullFeed
 from metlmon.snapshot.types import Progress
 from metlmon.stats.timeline import Timeline, timeline
-from metlmon.stats.timeline_text import nice_step, snapped
+from metlmon.stats.timeline_text import nice_step, snap_to_step
 from metlmon.stats.worker import StatsWorker
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
@@ -47,7 +47,7 @@ class Reading:
     feed: Feed | None = None
     progress: Progress | None = None
     error: str | None = None
-    dropped: Event = field(default_factory=Event)
+    cancelled: Event = field(default_factory=Event)
 
 
 @frozen
@@ -56,13 +56,13 @@ class PastView:
 
     moment: datetime
     feed: Feed
-    study: StatsWorker
+    stats: StatsWorker
 
 
 class TimeTravel:
-    """The moment that the screens of ``app`` show; ``then`` None: the present."""
+    """The moment that the screens of ``app`` show; ``past_view`` None: the present."""
 
-    class Arrived(Message):
+    class ReadingProgressed(Message):
         """A reading has made progress, or has ended."""
 
         def __init__(self, reading: Reading) -> None:
@@ -71,36 +71,42 @@ class TimeTravel:
 
     def __init__(self, app: MetlmonApp) -> None:
         self._app = app
-        self.then: PastView | None = None
-        self.wish: datetime | None = None
+        self.past_view: PastView | None = None
+        self.requested_moment: datetime | None = None
         self.error: str | None = None
         self._reading: Reading | None = None
         self._timer: Timer | None = None
 
     @property
-    def away(self) -> bool:
+    def active(self) -> bool:
         """Is a past moment shown or being read?"""
-        return self.then is not None or self.wish is not None
+        return self.past_view is not None or self.requested_moment is not None
 
     @property
     def moment(self) -> datetime | None:
         """The moment requested last; None: the present."""
-        return self.wish or (self.then.moment if self.then is not None else None)
+        return self.requested_moment or (
+            self.past_view.moment if self.past_view is not None else None
+        )
 
     # --- moving in time ---------------------------------------------------------------------
 
-    def go(self, moment: datetime) -> None:
+    def load(self, moment: datetime) -> None:
         """Show the ensemble as it was at ``moment``, or the present if that is not past."""
-        snapshot = self._app.newest
-        if snapshot is None or isinstance(self._app.present, NullFeed):
+        snapshot = self._app.newest_snapshot
+        if snapshot is None or isinstance(self._app.present_feed, NullFeed):
             return
         as_of = snapshot.status.as_of
         if as_of is None or moment >= as_of:
-            self.come_back()
+            self.return_to_now()
             return
-        if self.wish is None and self.then is not None and self.then.moment == moment:
+        if (
+            self.requested_moment is None
+            and self.past_view is not None
+            and self.past_view.moment == moment
+        ):
             return
-        self.wish, self.error = moment, None
+        self.requested_moment, self.error = moment, None
         if self._timer is not None:
             self._timer.stop()
         self._timer = self._app.set_timer(SETTLE_SECONDS, self._start_reading)
@@ -108,23 +114,23 @@ class TimeTravel:
 
     def step(self, steps: int) -> str | None:
         """Move by a number of steps (negative: earlier). Returns a refusal, or None."""
-        known = self._app.present_study.of(timeline)
+        known = self._app.present_stats.value(timeline)
         if known is None:
             return "the times are being added up: try again in a moment"
         if known.first is None or known.last is None:
             return "there is no past: no log has an event yet"
         start = self.moment or known.last
-        self.go(stepped(known, start, steps))
+        self.load(step_moment(known, start, steps))
         return None
 
     def _start_reading(self) -> None:
-        moment = self.wish
+        moment = self.requested_moment
         if moment is None:
             return
         self._cancel_reading()
         reading = self._reading = Reading(moment)
         self._app.run_worker(
-            lambda: self._read(self._app.present, reading),
+            lambda: self._read(self._app.present_feed, reading),
             thread=True,
             group="travel",
             exit_on_error=False,
@@ -133,7 +139,7 @@ class TimeTravel:
     def _read(self, present: Feed, reading: Reading) -> None:
         """Open the past feed, in a thread: opening a dagdir reads its DAG files."""
         try:
-            feed = present.past(reading.moment)
+            feed = present.historical(reading.moment)
         except (InputError, OSError) as error:
             reading.error = str(error)
             self._post_progress(reading)
@@ -149,92 +155,99 @@ class TimeTravel:
             self._post_progress(reading)
 
         reading.feed = feed
-        if not reading.dropped.is_set():
+        if not reading.cancelled.is_set():
             feed.start(on_snapshot)
-        if reading.dropped.is_set():
+        if reading.cancelled.is_set():
             feed.stop()
 
     def _post_progress(self, reading: Reading) -> None:
-        if not reading.dropped.is_set():
-            self._app.post_message(self.Arrived(reading))
+        if not reading.cancelled.is_set():
+            self._app.post_message(self.ReadingProgressed(reading))
 
-    def reading_progressed(self, reading: Reading) -> None:
+    def handle_progress(self, reading: Reading) -> None:
         """Handle progress of a reading; show it once it is complete."""
         if reading is not self._reading:
             return
         feed, progress = reading.feed, reading.progress
         if reading.error is not None:
-            self.come_back()
+            self.return_to_now()
             self.error = reading.error
         elif feed is not None and progress is not None and progress.fraction >= 1:
             self._reading = None
-            previous = self.then
-            self.then = PastView(reading.moment, feed, StatsWorker(feed, self._app.stats_ready))
-            if self.wish == reading.moment:
-                self.wish = None
-            self._app.switch_feed(self.then.feed, self.then.study)
+            previous = self.past_view
+            self.past_view = PastView(
+                reading.moment, feed, StatsWorker(feed, self._app.stats_ready)
+            )
+            if self.requested_moment == reading.moment:
+                self.requested_moment = None
+            self._app.switch_feed(self.past_view.feed, self.past_view.stats)
             self._close(previous)
         self._app.refresh_screen()
 
-    def come_back(self) -> None:
+    def return_to_now(self) -> None:
         """Return to the present."""
         if self._timer is not None:
             self._timer.stop()
         self._cancel_reading()
-        previous, self.then, self.wish, self.error = self.then, None, None, None
+        previous, self.past_view, self.requested_moment, self.error = (
+            self.past_view,
+            None,
+            None,
+            None,
+        )
         if previous is not None:
-            self._app.switch_feed(self._app.present, self._app.present_study)
+            self._app.switch_feed(self._app.present_feed, self._app.present_stats)
             self._close(previous)
         self._app.refresh_screen()
 
     def _cancel_reading(self) -> None:
         reading, self._reading = self._reading, None
         if reading is not None:
-            reading.dropped.set()
+            reading.cancelled.set()
             if reading.feed is not None:
                 self._app.run_worker(reading.feed.stop, thread=True, exit_on_error=False)
 
     def _close(self, past: PastView | None) -> None:
         if past is not None:
-            past.study.close()
+            past.stats.close()
             self._app.run_worker(past.feed.stop, thread=True, exit_on_error=False)
 
     # --- texts ------------------------------------------------------------------------------
 
     def refusal(self) -> str | None:
         """Why pool actions are refused; None in the present."""
-        if not self.away:
+        if not self.active:
             return None
         when = when_text(self.moment)
         return f"this is how it was {when}; only the present can be acted on (esc returns to it)"
 
-    def banner(self, width: int, esc: bool = True) -> Line:
+    def banner(self, width: int, show_key: bool = True) -> Line:
         """The first line of every screen that shows the past; () in the present.
 
-        ``esc``: that key returns to the present directly.
+        ``show_key``: that key returns to the present directly.
         """
         if self.error is not None:
             message = plain(self.error, 2 * width)
             return line(" ", ("that past cannot be read: ", ALARM), message)
-        if not self.away:
+        if not self.active:
             return ()
         dash = "—"
         return_hint: Line = line((f" {dash} ", DIM), ("esc", KEY), (" returns to now", DIM))
         short_hint: Line = line((f" {dash} ", DIM), ("esc", KEY), (": now", DIM))
         symbol = "◀◀"
         shown: Line = line(" ")
-        if self.then is not None:
+        if self.past_view is not None:
             shown = line(
                 (f" {symbol} as it was ", NOTE),
-                (when_text(self.then.moment), BOLD),
-                (self._ago(self.then.moment), NOTE),
+                (when_text(self.past_view.moment), BOLD),
+                (self._ago(self.past_view.moment), NOTE),
             )
         reading = self._reading_text()
-        hints = (shown + reading + return_hint, shown + reading + short_hint) if esc else ()
+        hints = (shown + reading + return_hint, shown + reading + short_hint) if show_key else ()
         return first_that_fits((*hints, shown + reading), width)
 
     def _ago(self, moment: datetime) -> str:
-        snapshot = self._app.newest
+        snapshot = self._app.newest_snapshot
         seconds = None if snapshot is None else seconds_ago(snapshot.status.as_of, moment)
         if snapshot is None or seconds is None:
             return ""
@@ -242,16 +255,17 @@ class TimeTravel:
         return f" ({formatting.age(seconds)} {reference})"
 
     def _reading_text(self) -> Line:
-        if self.wish is None:
+        if self.requested_moment is None:
             return ()
         reading = self._reading
         text = "reading"
         if reading is not None and reading.progress is not None:
             done = formatting.share(reading.progress.done, reading.progress.total)
             text += f" {done} of {formatting.size(reading.progress.total)}"
-        return line("  going to " if self.then else "going to ", (when_text(self.wish), BOLD)) + (
-            line((f": {text}", DIM))
-        )
+        return line(
+            "  going to " if self.past_view else "going to ",
+            (when_text(self.requested_moment), BOLD),
+        ) + (line((f": {text}", DIM)))
 
 
 def when_text(moment: datetime | None) -> str:
@@ -261,16 +275,16 @@ def when_text(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def stepped(times: Timeline, start: datetime, steps: int) -> datetime:
+def step_moment(times: Timeline, start: datetime, steps: int) -> datetime:
     """The moment a number of round steps from ``here``, not before the first event.
 
     The first step goes to the next round moment.
     """
     step = nice_step(times.length / STEPS)
-    seconds = times.seconds(start)
-    nearest = snapped(times, seconds, step)
+    seconds = times.position_of(start)
+    nearest = snap_to_step(times, seconds, step)
     between_steps = abs(nearest - seconds) > 1e-6
     if between_steps and (nearest > seconds) == (steps > 0):
         steps -= 1 if steps > 0 else -1
-    moment = times.moment(max(0.0, nearest + steps * step))
+    moment = times.time_at(max(0.0, nearest + steps * step))
     return start if moment is None else moment

@@ -13,10 +13,10 @@ from metlmon.config.files import load_settings
 from metlmon.dagman import Node, Workflow, read_rescue, rescue_number
 from metlmon.frozen import frozen
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.discovery import read_regular
+from metlmon.live.discovery import read_regular_file
 from metlmon.live.errors import InputError
 from metlmon.model.dag import Dag
-from metlmon.model.run import part_of_run
+from metlmon.model.run import parse_run_part
 from metlmon.model.settings import Settings
 from metlmon.model.states import ALIVE, State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -70,7 +70,7 @@ def history(directory: Path, dag_file: str) -> RunHistory:
         ran |= {(name, node) for node, state in states.items() if state.state is not State.WAITING}
     rescue, done = _newest_rescue(directory, dag_file)
     other_dags = [dag for key, dag in dags.items() if key not in own_dags]
-    builder = reader.painter()
+    builder = reader.snapshot_builder()
     active_dags = [dag for dag in other_dags if _is_active(builder, dag)]
     return RunHistory(
         ran=frozenset(ran | done),
@@ -85,7 +85,7 @@ def history(directory: Path, dag_file: str) -> RunHistory:
 
 def epoch_of(node: Node, settings: Settings) -> Epoch | None:
     """The epoch that a node trains; None for other nodes."""
-    part = part_of_run(node, settings)
+    part = parse_run_part(node, settings)
     if part is None or not part.training or part.uuid is None or part.epoch is None:
         return None
     return part.uuid, part.epoch
@@ -110,7 +110,7 @@ def _newest_rescue(directory: Path, dag_file: str) -> tuple[str | None, set[Node
         return None, set()
     newest = rescues[max(rescues)]
     path = directory / newest
-    rescue, _ = read_rescue(path, read_regular(path))
+    rescue, _ = read_rescue(path, read_regular_file(path))
     return newest, {(dag_file, node) for node in rescue.done}
 
 
@@ -124,7 +124,7 @@ def _referenced_files(dag: Dag) -> Iterator[str]:
         yield path.name
         if path.suffix == ".sub" and path.parent == home:
             try:
-                text = read_regular(path).decode("utf-8", "replace")
+                text = read_regular_file(path).decode("utf-8", "replace")
             except OSError:
                 continue
             yield from input_files(assignments(text))

@@ -22,8 +22,8 @@ from metlmon.authoring.request import PlanError
 from metlmon.dagman import Node
 from metlmon.frozen import frozen
 from metlmon.jobfiles.metrics_csv import read_metrics_csv
-from metlmon.live.safe_glob import content_of
-from metlmon.live.tail import NotRead
+from metlmon.live.safe_glob import read_file
+from metlmon.live.tail import UnreadableFile
 from metlmon.model.dag import Dag
 from metlmon.model.run import variable
 from metlmon.model.settings import Settings
@@ -197,8 +197,8 @@ def _last_epoch(folder: Path) -> int:
 
 def _last_epoch_in(path: Path) -> int:
     try:
-        text = content_of(os.path.realpath(path), LARGEST).decode("utf-8", "replace")
-    except NotRead:
+        text = read_file(os.path.realpath(path), LARGEST).decode("utf-8", "replace")
+    except UnreadableFile:
         return -1
     values = read_metrics_csv(StringIO(text, newline="")).values
     last_epochs = [

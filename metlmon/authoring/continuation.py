@@ -28,7 +28,7 @@ from metlmon.model.dag import Dag
 from metlmon.model.run import Run, variable
 from metlmon.model.states import ALIVE, DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.gate_text import gate_told
+from metlmon.snapshot.gate_text import gate_sentences
 from metlmon.text.formatting import STATES, count
 
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
@@ -84,7 +84,7 @@ def continuation(
             plans.append(plan)
         elif plan is not None or wanted:
             why = plan or "it has all its epochs; --epochs N gives it more"
-            left_out.append(ExcludedRun(run.names[builder.home(run)], run.uuid, why))
+            left_out.append(ExcludedRun(run.names[builder.naming_node(run)], run.uuid, why))
     dags = list(dict.fromkeys(plan.dag.key for plan in plans))
     base = _base_name(builder, dags)
     continued = tuple(plan.continued for plan in plans)
@@ -142,8 +142,8 @@ def _continued_run(
     dag_file: str | None,
 ) -> ContinuedRunPlan | str | None:
     """How the run is continued; a reason if it cannot be; None if it is complete."""
-    run_state = builder.standings[run.key]
-    home = builder.home(run)
+    run_state = builder.run_states[run.key]
+    home = builder.naming_node(run)
     dag = builder.dags[home[0]]
     nodes = _source_nodes(builder, run, dag)
     last = max(run.epochs, default=-1) if epochs is None else epochs - 1
@@ -160,7 +160,7 @@ def _continued_run(
         return "its nodes have no VAR run_uuid"
     if dag.top != dag.key and dag.file != dag_file:
         return f"it is in a sub-DAG: continue that one, {dag.file}"
-    gate_notes = gate_told(builder.run_row(run, builder.in_flight().runs))
+    gate_notes = gate_sentences(builder.run_row(run, builder.in_flight().runs))
     reason = gate_notes[0] if gate_notes else STATES[run_state.state].word
     checkpoint = checkpoints.of(
         run.uuid, {number: (source.dag, source.node) for number, source in nodes.items()}

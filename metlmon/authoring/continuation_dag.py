@@ -22,10 +22,10 @@ from metlmon.dagman import Node, node_commands
 from metlmon.dagman.commands import ALL_NODES, IncludeCommand, NodeModifier
 from metlmon.dagman.parser import parse_dag
 from metlmon.frozen import frozen
-from metlmon.live.safe_glob import content_of
-from metlmon.live.tail import NotRead
+from metlmon.live.safe_glob import read_file
+from metlmon.live.tail import UnreadableFile
 from metlmon.model.dag import Dag
-from metlmon.model.gates import gate_called
+from metlmon.model.gates import gate_command
 from metlmon.model.run import Run, variable
 from metlmon.redact import HIDDEN
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -281,7 +281,7 @@ class ContinuationBuilder:
         self, run_plan: ContinuedRunPlan, source: SourceNode
     ) -> list[SourceNode]:
         """The side nodes that are children of a node, in the order of the file."""
-        side_names = {name for dag, name in run_plan.run.side if dag == source.dag.key}
+        side_names = {name for dag, name in run_plan.run.side_nodes if dag == source.dag.key}
         nodes = [
             source.dag.workflow.nodes[name] for name in source.node.children if name in side_names
         ]
@@ -448,7 +448,7 @@ class ContinuationBuilder:
     ) -> tuple[str | None, tuple[int, int] | None, int | None]:
         if node.pre is None:
             return None, None, None
-        defer, called = node.pre.defer, gate_called(node)
+        defer, called = node.pre.defer, gate_command(node)
         if called is None:
             return node.pre.command, defer, node.pre_skip
         script, gate = called
@@ -525,8 +525,8 @@ def _read_lines(path: Path) -> list[str]:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return content_of(os.path.realpath(path), LARGEST)
-    except NotRead as error:
+        return read_file(os.path.realpath(path), LARGEST)
+    except UnreadableFile as error:
         raise PlanError(f"{path}: {error}; mend that, then say this again") from None
 
 

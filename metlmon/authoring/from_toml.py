@@ -30,7 +30,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.templates import bundled_names, templates
-from metlmon.config.toml_file import SettingProblem, TomlFile, Where, spelled
+from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 
 MOST_ITEMS: Final = 10_000
 """Maximum items of a list; more runs than a DAG may have."""
@@ -89,10 +89,10 @@ def description_of(path: Path, directory: Path | None = None) -> Request:
     """
     file = TomlFile(path, fraction=NumberLiteral, largest=LARGEST)
     if not file.exists:
-        file.complain((), "there is no such file; metlmon new --example chain prints one")
-    fields = {} if file.complaints else _fields(file)
-    if file.complaints:
-        raise DescriptionError(sorted(file.complaints, key=lambda problem: problem.line or 0))
+        file.report_problem((), "there is no such file; metlmon new --example chain prints one")
+    fields = {} if file.problems else _fields(file)
+    if file.problems:
+        raise DescriptionError(sorted(file.problems, key=lambda problem: problem.line or 0))
     name = fields.setdefault("name", path.stem)
     return Request(directory=directory or Path(name.replace("/", "_")), **fields)
 
@@ -119,7 +119,7 @@ def place_of(path: Path, field: str, exact: bool = False) -> str | None:
     if exact and not _contains(file.table, where):
         return None
     line = file.line(where)
-    return None if line is None else f"{path}:{line}: {spelled(where)}"
+    return None if line is None else f"{path}:{line}: {dotted_key(where)}"
 
 
 def _contains(table: Any, where: Where) -> bool:
@@ -134,7 +134,7 @@ def _contains(table: Any, where: Where) -> bool:
 
 def _fields(file: TomlFile) -> dict[str, Any]:
     """The fields of the request that the description sets, and those derived from them."""
-    file.knows((), file.table, READERS)
+    file.report_unknown_keys((), file.table, READERS)
     readers = {key: read for key, (_, read) in READERS.items()}
     fields = {
         READERS[key][0]: value for key, value in _read_keys(file, (), file.table, readers).items()
@@ -183,7 +183,7 @@ def _shape(file: TomlFile, fields: Mapping[str, Any]) -> EnsembleShape:
         if required is not shape:
             heading = f"[[{key}]]" if key == "stage" else f"[{key}]"
             text = f'{heading} belongs to shape = "{required}", and this is "{shape}"'
-            file.complain((key,), f"{text}; take one of them out")
+            file.report_problem((key,), f"{text}; take one of them out")
     return shape
 
 
@@ -194,14 +194,16 @@ def _refuse_with_sweep_file(file: TomlFile) -> None:
     if isinstance(evaluation, dict) and "every" in evaluation:
         keys.append(("evaluation", "every"))
     for where in keys:
-        file.complain(where, f"{spelled(where)}: the sweep file (source) says that; take it out")
+        file.report_problem(
+            where, f"{dotted_key(where)}: the sweep file (source) says that; take it out"
+        )
 
 
 def _has_gate(file: TomlFile, fields: dict[str, Any], shape: EnsembleShape) -> bool:
     gate = file.table.get("gate")
     fields.pop("_gate", None)
     if gate is False and "stop" in file.table:
-        file.complain(("gate",), "gate = false leaves nobody to follow [stop]; take one out")
+        file.report_problem(("gate",), "gate = false leaves nobody to follow [stop]; take one out")
     return gate is True or (gate is None and shape in STEERED)
 
 
@@ -219,7 +221,7 @@ class _FieldError(Exception):
 
 
 def _type_error(where: Where, expected: str) -> _FieldError:
-    return _FieldError(f"{spelled(where)} must be {expected}")
+    return _FieldError(f"{dotted_key(where)} must be {expected}")
 
 
 def _number(file: TomlFile, where: Where, value: object) -> float:
@@ -315,7 +317,7 @@ def _seeds(file: TomlFile, where: Where, value: object) -> tuple[int, ...]:
         try:
             return seeds_in(value)
         except ValueError as error:
-            raise _FieldError(f"{spelled(where)}: {error}") from None
+            raise _FieldError(f"{dotted_key(where)}: {error}") from None
     if isinstance(value, list) and all(type(seed) is int for seed in value):
         return tuple(value)
     raise _type_error(where, 'a list of whole numbers, [7, 11, 13], or "1-4"')
@@ -343,9 +345,11 @@ def _table(file: TomlFile, where: Where, value: object) -> dict[str, Any]:
     if isinstance(value, dict):
         if len(value) <= MOST_ITEMS:
             return value
-        file.complain(where, f"[{spelled(where)}] has more than {MOST_ITEMS} keys")
+        file.report_problem(where, f"[{dotted_key(where)}] has more than {MOST_ITEMS} keys")
     else:
-        file.complain(where, f"{spelled(where)} is a table: [{spelled(where)}], then its keys")
+        file.report_problem(
+            where, f"{dotted_key(where)} is a table: [{dotted_key(where)}], then its keys"
+        )
     return {}
 
 
@@ -354,7 +358,7 @@ def _read_table(
 ) -> dict[str, Any]:
     """The values of a table that may have only these keys."""
     table = _table(file, where, value)
-    file.knows(where, table, readers)
+    file.report_unknown_keys(where, table, readers)
     return _read_keys(file, where, table, readers)
 
 
@@ -368,7 +372,7 @@ def _read_keys(
             try:
                 value = read(file, (*where, key), table[key])
             except _FieldError as error:
-                file.complain((*where, key), str(error))
+                file.report_problem((*where, key), str(error))
                 continue
             if value is not None:
                 values[key] = value
@@ -391,7 +395,9 @@ def _sweep(file: TomlFile, where: Where, value: object) -> SweepRequest:
     options = _read_keys(file, where, table, {"group": _text, "how": _one_of(SweepMode)})
     names = [name for name in table if name not in ("group", "how")]
     if not names:
-        file.complain(where, '[sweep] has no variable; write one such as a = "0.01 to 0.1 by 0.01"')
+        file.report_problem(
+            where, '[sweep] has no variable; write one such as a = "0.01 to 0.1 by 0.01"'
+        )
     swept = _read_keys(file, where, table, dict.fromkeys(names, _swept_variable))
     variables = tuple(swept.values())
     return SweepRequest(
@@ -416,7 +422,7 @@ def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariabl
         return SweptVariable(name, values(text, _position(file, where)), _position(file, where))
     except PlanError as error:
         message = str(error).removeprefix(f"{_position(file, where)}: ")
-        raise _FieldError(f"{spelled(where)}: {message}") from None
+        raise _FieldError(f"{dotted_key(where)}: {message}") from None
 
 
 def _stop(file: TomlFile, where: Where, value: object) -> StopRules:
@@ -448,14 +454,14 @@ STAGE: Final = 'each [[stage]] needs name = "pretrain" and epochs = 10'
 
 def _stages(file: TomlFile, where: Where, value: object) -> tuple[StageRequest, ...]:
     if not isinstance(value, list) or len(value) > MOST_ITEMS:
-        file.complain(where, STAGE)
+        file.report_problem(where, STAGE)
         return ()
     readers = {"name": _text, "epochs": _integer, "template": _template, "values": _string_table}
     stages = []
     for number, item in enumerate(value):
         stage_where = (*where, number)
         if not isinstance(item, dict) or not {"name", "epochs"} <= item.keys():
-            file.complain(stage_where, STAGE)
+            file.report_problem(stage_where, STAGE)
             continue
         fields = _read_table(file, stage_where, item, readers)
         if {"name", "epochs"} <= fields.keys():
@@ -478,8 +484,8 @@ def _regions(file: TomlFile, where: Where, value: object) -> tuple[Region, ...]:
         region_where = (*where, name)
         fields = _read_table(file, region_where, item, readers)
         if isinstance(item, dict) and not item.get("variables"):
-            text = f"[{spelled(region_where)}] gives no variables"
-            file.complain(region_where, f'{text}; write variables = {{ ResourceName = "…" }}')
+            text = f"[{dotted_key(region_where)}] gives no variables"
+            file.report_problem(region_where, f'{text}; write variables = {{ ResourceName = "…" }}')
         regions.append(
             Region(name, fields.pop("variables", {}), where=_position(file, region_where), **fields)
         )

@@ -17,8 +17,8 @@ from metlmon.authoring.request import Plan, PlannedFile, Request
 from metlmon.authoring.sweeps import kept_sweep
 from metlmon.authoring.templates import load_template
 from metlmon.authoring.to_toml import toml_of
-from metlmon.live.safe_glob import content_of
-from metlmon.live.tail import NotRead
+from metlmon.live.safe_glob import read_file
+from metlmon.live.tail import UnreadableFile
 
 LARGEST: Final = 16 << 20
 """Maximum size of a description in bytes."""
@@ -141,6 +141,6 @@ def _read_digests(data: bytes) -> dict[str, str]:
 def _content(path: Path) -> bytes:
     """Content of a file; empty if it cannot be read."""
     try:
-        return content_of(str(path), LARGEST)
-    except (OSError, NotRead):
+        return read_file(str(path), LARGEST)
+    except (OSError, UnreadableFile):
         return b""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from metlmon.model.hour_unit import HourUnit
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.node_text import why
+from metlmon.snapshot.node_text import state_reason
 from metlmon.snapshot.types import (
     Count,
     EpochRow,
@@ -185,8 +185,8 @@ class JsonWriter:
     def _gate(self, gate: GateStatus) -> dict[str, Any]:
         stopped = gate.stopped
         return {
-            "stop_asked": self.time(gate.stop_asked),
-            "pause_asked": self.time(gate.pause_asked),
+            "stop_asked": self.time(gate.stop_requested),
+            "pause_asked": self.time(gate.pause_requested),
             "paused": self.time(gate.paused),
             "target": gate.target,
             "stopped": stopped
@@ -283,11 +283,11 @@ class JsonWriter:
             "gpus": node.gpus,
             "parents": node.parents,
             "children": node.children,
-            "waiting_parents": node.waiting,
+            "waiting_parents": node.unfinished_parents,
             "waits_for": list(node.waits_for),
-            "why": why(node) or None,
+            "why": state_reason(node) or None,
             "reason": node.reason,
-            "behind": node.behind,
+            "behind": node.failed_ancestor,
             "submissions": node.submissions,
             "submit": node.submit,
             "hold_reason": node.hold_reason,
@@ -411,11 +411,11 @@ def _utc(seconds_since_1970: float | None) -> str | None:
 
 def figures_json(writer: JsonWriter, basis: StatsInput) -> dict[str, Any]:
     """What ``status --json`` adds to the picture: when it will be done, and every incident."""
-    from metlmon.stats.estimates import outlook
+    from metlmon.stats.estimates import make_forecast
     from metlmon.stats.incidents import incidents
 
     return {
-        "estimate": outlook_json(writer, outlook(basis)),
+        "estimate": outlook_json(writer, make_forecast(basis)),
         "incidents": [incident_json(writer, each) for each in incidents(basis)],
     }
 
@@ -428,12 +428,12 @@ def outlook_json(writer: JsonWriter, told: Forecast) -> dict[str, Any]:
         "epochs_done": told.done,
         "epochs_total": told.total,
         "epochs_skipped": told.skipped,
-        "remaining": _span(told.span),
-        "at": writer.time(told.at),
-        "ended": writer.time(told.ended),
-        "why_not": told.why_not,
-        "without": [{"run": name, "why": why} for name, why in told.without],
-        "slowest": told.slowest,
+        "remaining": _span(told.remaining),
+        "at": writer.time(told.expected_end),
+        "ended": writer.time(told.completed_at),
+        "why_not": told.missing_reason,
+        "without": [{"run": name, "why": why} for name, why in told.excluded],
+        "slowest": told.slowest_run,
         "rate": None
         if rate is None
         else {
@@ -446,19 +446,19 @@ def outlook_json(writer: JsonWriter, told: Forecast) -> dict[str, Any]:
 
 
 def _run_outlook(writer: JsonWriter, run: RunForecast) -> dict[str, Any]:
-    pace = run.pace
+    pace = run.durations
     return {
         "key": run.run,
         "run": run.run_name,
         "epochs_done": run.done,
         "epochs_total": run.total,
-        "epochs_left": run.left,
-        "remaining": _span(run.span),
-        "at": writer.time(run.at),
-        "ended": writer.time(run.ended),
-        "why_not": run.why_not,
-        "epoch": run.number,
-        "epoch_remaining": _span(run.epoch),
+        "epochs_left": run.epochs_left,
+        "remaining": _span(run.remaining),
+        "at": writer.time(run.expected_end),
+        "ended": writer.time(run.completed_at),
+        "why_not": run.missing_reason,
+        "epoch": run.epoch_number,
+        "epoch_remaining": _span(run.epoch_remaining),
         "seconds_per_epoch": None
         if pace is None
         else {
@@ -475,7 +475,7 @@ def _span(span: Interval | None) -> dict[str, Any] | None:
         return None
     return {
         "low": seconds(span.low),
-        "middle": seconds(span.middle),
+        "middle": seconds(span.median),
         "high": seconds(span.high),
         "samples": span.samples,
         "source": span.source,
@@ -489,7 +489,7 @@ def incident_json(writer: JsonWriter, incident: Incident) -> dict[str, Any]:
         "severity": incident.severity.name.lower(),
         "since": writer.time(incident.since),
         "until": writer.time(incident.until),
-        "still": incident.still,
+        "still": incident.ongoing,
         "text": incident.text,
         "advice": incident.advice,
         "runs": list(incident.runs),
@@ -503,7 +503,7 @@ def head(painter: SnapshotBuilder) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "dagdir": painter.dagdir,
-        "as_of": JsonWriter(painter.clock.stated).time(painter.as_of),
+        "as_of": JsonWriter(painter.clock.with_offset).time(painter.as_of),
         "live": painter.live,
         "warnings": warnings(painter.notices()),
     }

@@ -12,13 +12,13 @@ from typing import Final, TextIO
 
 from metlmon.cli.hang_watchdog import start_watchdog
 from metlmon.cli.warnings import print_warnings
-from metlmon.config.files import load_settings, zone
+from metlmon.config.files import load_settings, time_zone
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.ensemble_warnings import OF_A_MOMENT
 from metlmon.live.errors import InputError
-from metlmon.live.time_argument import asked_moment
-from metlmon.model.run_filter import listed_runs, run_named
+from metlmon.live.time_argument import parse_time_argument
+from metlmon.model.run_filter import format_run_list, matches_run
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import Progress, RunRow, Status
 
@@ -35,11 +35,11 @@ def new_reader(options: argparse.Namespace) -> DagdirReader:
     path = Path(options.dir)
     settings = load_settings(path.parent if path.is_file() else path)
     if options.tz:
-        settings = replace(settings, zone=zone(options.tz))
+        settings = replace(settings, zone=time_zone(options.tz))
     return DagdirReader(
         path,
         settings,
-        as_of=asked_moment("--as-of", options.as_of, settings.zone),
+        as_of=parse_time_argument("--as-of", options.as_of, settings.zone),
         live=options.live,
         cache=user_cache(),
     )
@@ -54,7 +54,7 @@ def open_reader(options: argparse.Namespace) -> DagdirReader:
     reader = _read_all(new_reader(options))
     prints = getattr(options, "json", False) or getattr(options, "command", "") in PRINT_WARNINGS
     if isinstance(options.as_of, str) and not prints:
-        print_warnings(n for n in reader.painter().notices() if n.kind in OF_A_MOMENT)
+        print_warnings(n for n in reader.snapshot_builder().notices() if n.kind in OF_A_MOMENT)
     return reader
 
 
@@ -101,18 +101,18 @@ def one_run(builder: SnapshotBuilder, wanted: str) -> RunRow:
     if rows:
         names = ", ".join(f"{r.uuid or r.key} ({r.run}, {r.dag})" for r in rows[:20])
         raise InputError(f"{wanted}: {len(rows)} runs are meant by that: {names}")
-    raise InputError(f"{wanted}: no such run; {listed_runs(builder.status().runs)}")
+    raise InputError(f"{wanted}: no such run; {format_run_list(builder.status().runs)}")
 
 
 def check_only(builder: SnapshotBuilder, only: str | None) -> None:
     """Raises InputError when ``--only`` names no run."""
     runs = builder.status().runs
-    if only and not any(run_named(run, only) for run in runs):
-        raise InputError(f"--only {only}: no such run; {listed_runs(runs)}")
+    if only and not any(matches_run(run, only) for run in runs):
+        raise InputError(f"--only {only}: no such run; {format_run_list(runs)}")
 
 
 def select_runs(status: Status, only: str | None) -> Status:
     """The status with the runs of ``--only``; totals stay the whole ensemble's."""
     if not only:
         return status
-    return replace(status, runs=tuple(run for run in status.runs if run_named(run, only)))
+    return replace(status, runs=tuple(run for run in status.runs if matches_run(run, only)))

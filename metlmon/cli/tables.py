@@ -13,16 +13,16 @@ from metlmon.frozen import frozen
 from metlmon.model.hour_unit import HourUnit
 from metlmon.model.states import UNPLACED, State
 from metlmon.snapshot.gate_text import (
-    ASKED,
     PAUSED,
-    gate_sign,
-    gate_told,
+    REQUESTED,
+    epoch_target,
+    gate_sentences,
+    gate_symbol,
     is_waiting_at,
     paused_epochs,
-    target_of,
     waits_since,
 )
-from metlmon.snapshot.node_text import KINDS, counted_states, failed_evaluations, others_astir
+from metlmon.snapshot.node_text import KINDS, active_other_nodes, counted_states, failed_evaluations
 from metlmon.snapshot.types import (
     DagRow,
     EpochRow,
@@ -268,7 +268,7 @@ def _other_nodes(status: Status) -> Iterable[Text]:
     are at work or in trouble; evaluations that failed."""
     from rich.text import Text
 
-    astir = others_astir(status)
+    astir = active_other_nodes(status)
     if status.special_nodes or astir:
         line = Text("Other nodes:", style="bold")
         for row in status.special_nodes:
@@ -294,16 +294,18 @@ def _figures(figures: Headline) -> Iterable[Text]:
     """The rate, when it will be done, and the worst incident that matters now."""
     from rich.text import Text
 
-    from metlmon.stats.estimate_text import done_in, rate
+    from metlmon.stats.estimate_text import rate_text, remaining_text
 
-    told = figures.outlook
+    told = figures.forecast
     if told.total:
-        parts = [part for part in (done_in(told), rate(told.rate)) if part]
+        parts = [part for part in (remaining_text(told), rate_text(told.rate)) if part]
         if parts:
             yield Text("Estimate: " + "   ".join(parts))
-    if figures.worst is not None:
-        more = f" (and {figures.more} more: see --json)" if figures.more else ""
-        text = plain(figures.worst.text, REASON_LIMIT)
+    if figures.worst_incident is not None:
+        more = (
+            f" (and {figures.other_incidents} more: see --json)" if figures.other_incidents else ""
+        )
+        text = plain(figures.worst_incident.text, REASON_LIMIT)
         yield Text(f"Incident: {text}{more}", style=SHADES[Colour.VERMILLION])
 
 
@@ -313,7 +315,7 @@ def _dag_line(dag: DagRow) -> Text:
     line = Text(plain(dag.file, NAME_LIMIT), style="bold")
     line.append("  ")
     line.append_text(signed(dag_sign(dag.state, dag.nodes_failed)))
-    done = at_least(number(dag.nodes_done), dag.at_least)
+    done = at_least(number(dag.nodes_done), dag.is_lower_bound)
     line.append(f"  {done} of {count(dag.nodes_total, 'node')} done")
     if dag.nodes_failed:
         line.append(f", {number(dag.nodes_failed)} failed", style=SHADES[Colour.VERMILLION])
@@ -391,7 +393,7 @@ NARROW_BAR: Final = 6
 
 
 def _run_cells(run: RunRow, several: bool, width: int) -> list[str | Text]:
-    latest, failed = run.shown, run.failed
+    latest, failed = run.shown_epoch, run.failed
     at = failed if failed is not None else latest
     state = failed.state if failed else latest.state if latest else run.state
     done = at_least(f"{run.epochs_done}/{run.epochs_total}", run.epochs_unknown > 0)
@@ -407,7 +409,7 @@ def _run_cells(run: RunRow, several: bool, width: int) -> list[str | Text]:
         *([plain(run.dag, NAME_LIMIT)] if several else []),
         f"{bar} {done}",
         str(at.epoch) if at and at.epoch is not None else dash,
-        signed(gate_sign(run) or STATES[state], _between(run, state)),
+        signed(gate_symbol(run) or STATES[state], _between(run, state)),
         duration(at.seconds) if at else dash,
         _where(latest) if latest else dash,
         gpus(latest.gpu, latest.gpus) if latest else dash,
@@ -420,10 +422,10 @@ def _run_cells(run: RunRow, several: bool, width: int) -> list[str | Text]:
 
 def _between(run: RunRow, state: State) -> str | None:
     """Of a run whose next epoch was not submitted yet, and no gate tells why."""
-    if gate_sign(run):
+    if gate_symbol(run):
         return None
     waits = between_epochs(state, run.epochs_done + run.epochs_skipped, run.epochs_total)
-    passed = run.shown is not None and run.shown.overruled
+    passed = run.shown_epoch is not None and run.shown_epoch.overruled
     if not waits and not passed:
         return None
     told = BETWEEN if waits else STATES[state].word
@@ -457,10 +459,12 @@ def _gated(run: RunRow) -> Iterable[Text]:
     """What is told of a run's gate."""
     from rich.text import Text
 
-    told = gate_told(run)
+    told = gate_sentences(run)
     if told:
         name = plain(run.run, NAME_LIMIT)
-        yield Text(f"{name} {'; '.join(told)}", style=SHADES[(gate_sign(run) or ASKED).colour])
+        yield Text(
+            f"{name} {'; '.join(told)}", style=SHADES[(gate_symbol(run) or REQUESTED).colour]
+        )
 
 
 def _held(name: str, code: int | None, reason: str | None) -> Text:
@@ -561,7 +565,7 @@ def _epoch_cells(run: RunRow, epoch: EpochRow) -> list[str | Text]:
         str(epoch.epoch) if epoch.epoch is not None else plain(epoch.node, NAME_LIMIT),
         signed(sign, sign.text() + _besides(run, epoch)),
         job_id(job[0], job[1]),
-        plain(target_of(run, epoch) or dash, 24),
+        plain(epoch_target(run, epoch) or dash, 24),
         where,
         gpus(epoch.gpu, epoch.gpus),
         duration(epoch.queue_wait),

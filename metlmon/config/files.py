@@ -49,11 +49,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.config.loader import NAME, configuration, configuration_directory, zone
+from metlmon.config.loader import NAME, configuration_directory, load_configuration, time_zone
 from metlmon.live.errors import InputError
 from metlmon.model.settings import Settings
 
-__all__ = ["NAME", "configuration_directory", "load_settings", "zone"]
+__all__ = ["NAME", "configuration_directory", "load_settings", "time_zone"]
 
 MAX_REMARKS: Final = 20
 
@@ -65,12 +65,12 @@ def load_settings(dagdir: Path) -> Settings:
     alone can correct it, its invalid settings are left out instead; that, and the settings in
     force from it, are noted in ``Settings.remarks``.
     """
-    config = configuration(dagdir)
+    config = load_configuration(dagdir)
     foreign_path = next(
         (source.path for source in config.sources if source.origin == "dagdir" and source.foreign),
         None,
     )
-    own_problems = [problem for problem in config.complaints if problem.path != foreign_path]
+    own_problems = [problem for problem in config.problems if problem.path != foreign_path]
     if own_problems:
         first, *others = own_problems
         more = f"; {len(others)} more: metlmon config validate" if others else ""
@@ -79,7 +79,7 @@ def load_settings(dagdir: Path) -> Settings:
         return config.settings
     remarks = [
         (NAME, problem.line, f"somebody else's setting, left out: {problem.message}")
-        for problem in config.complaints[:MAX_REMARKS]
+        for problem in config.problems[:MAX_REMARKS]
     ]
     in_force = sorted({entry.key for entry in config.entries if entry.origin == "dagdir"})
     if in_force:

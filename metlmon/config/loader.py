@@ -13,7 +13,7 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.config.toml_file import SettingProblem, TomlFile, Where, spelled
+from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.model.settings import Label, MetricPattern, MetricSettings, Settings
@@ -79,10 +79,10 @@ class Configuration:
     sources: tuple[Source, ...]
     settings: Settings
     entries: tuple[SettingEntry, ...]
-    complaints: tuple[SettingProblem, ...]
+    problems: tuple[SettingProblem, ...]
 
 
-def zone(name: str) -> ZoneInfo:
+def time_zone(name: str) -> ZoneInfo:
     """The zone called ``name`` ("America/Chicago", "UTC"). Raises InputError."""
     # Imported here, since few users set a zone.
     from difflib import get_close_matches
@@ -102,7 +102,7 @@ def configuration_directory() -> Path:
     return Path(base) / "metlmon"
 
 
-def configuration(dagdir: Path) -> Configuration:
+def load_configuration(dagdir: Path) -> Configuration:
     """The user's settings, overridden by those of the dagdir.
 
     Never raises: problems are in ``complaints``.
@@ -116,12 +116,12 @@ def configuration(dagdir: Path) -> Configuration:
         tuple(
             Source(origin, file.path, file.exists, file.foreign) for origin, file in files.items()
         ),
-        merged(values["user"], values["dagdir"]),
+        merge_settings(values["user"], values["dagdir"]),
         tuple(_entries(values, files)),
         tuple(
             problem
             for file in files.values()
-            for problem in sorted(file.complaints, key=lambda problem: problem.line or 0)
+            for problem in sorted(file.problems, key=lambda problem: problem.line or 0)
         ),
     )
 
@@ -131,7 +131,7 @@ def configuration(dagdir: Path) -> Configuration:
 
 def _read(file: TomlFile) -> dict[str, Any]:
     """The values of the keys in ``file``, as converted by their readers."""
-    file.knows((), file.table, READERS)
+    file.report_unknown_keys((), file.table, READERS)
     values = {}
     for key, reader in READERS.items():
         if key in file.table:
@@ -145,7 +145,7 @@ def _text(file: TomlFile, where: Where, value: object) -> str | None:
     if isinstance(value, str) and len(value) <= MAX_TEXT:
         return value
     long = f" of at most {MAX_TEXT} characters" if isinstance(value, str) else ""
-    file.complain(where, f"{spelled(where)} is a text in quotes{long}")
+    file.report_problem(where, f"{dotted_key(where)} is a text in quotes{long}")
     return None
 
 
@@ -154,9 +154,9 @@ def _zone(file: TomlFile, where: Where, value: object) -> ZoneInfo | None:
     if name is None:
         return None
     try:
-        return zone(name)
+        return time_zone(name)
     except InputError as error:
-        file.complain(where, f"tz: {error}")
+        file.report_problem(where, f"tz: {error}")
         return None
 
 
@@ -171,12 +171,12 @@ def _pattern(
     try:
         pattern = compiled(text)
     except UnsafePattern as error:
-        file.complain(where, f"{spelled(where)} {error}")
+        file.report_problem(where, f"{dotted_key(where)} {error}")
         return None
     if not set(groups) <= pattern.groupindex.keys():
         named = " and ".join(f"(?P<{group}>…)" for group in groups)
         more = "s" if len(groups) > 1 else ""
-        file.complain(where, f"{spelled(where)} needs the group{more} {named}")
+        file.report_problem(where, f"{dotted_key(where)} needs the group{more} {named}")
         return None
     return pattern
 
@@ -188,14 +188,14 @@ def _node_pattern(file: TomlFile, where: Where, value: object) -> re.Pattern[str
 def _codes(file: TomlFile, where: Where, value: object) -> frozenset[int] | None:
     if isinstance(value, list) and all(type(code) is int for code in value):
         return frozenset(value)
-    file.complain(where, "checkpoint_codes is a list of whole numbers, e.g. [85]")
+    file.report_problem(where, "checkpoint_codes is a list of whole numbers, e.g. [85]")
     return None
 
 
 def _boolean(file: TomlFile, where: Where, value: object) -> bool | None:
     if isinstance(value, bool):
         return value
-    file.complain(where, f"{spelled(where)} is true or false")
+    file.report_problem(where, f"{dotted_key(where)} is true or false")
     return None
 
 
@@ -204,20 +204,20 @@ def _tables(
 ) -> list[tuple[Where, dict[str, Any]]]:
     """The tables of an array of tables that have all of ``keys``."""
     if not isinstance(value, list):
-        file.complain(where, form)
+        file.report_problem(where, form)
         return []
     if len(value) > MAX_ITEMS:
-        file.complain(where, f"there are more than {MAX_ITEMS} [[{spelled(where)}]]")
+        file.report_problem(where, f"there are more than {MAX_ITEMS} [[{dotted_key(where)}]]")
         return []
     tables: list[tuple[Where, dict[str, Any]]] = []
     for number, table in enumerate(value):
         path = (*where, number)
         if isinstance(table, dict):
-            file.knows(path, table, keys)
+            file.report_unknown_keys(path, table, keys)
         if isinstance(table, dict) and all(key in table for key in keys):
             tables.append((path, table))
         else:
-            file.complain(path, form)
+            file.report_problem(path, form)
     return tables
 
 
@@ -233,7 +233,7 @@ def _sites(file: TomlFile, where: Where, value: object) -> Pairs | None:
     pairs = []
     for path, rule in _tables(file, where, value, ("host", "name"), SITE_FORM):
         if not (isinstance(rule["host"], str) and isinstance(rule["name"], str)):
-            file.complain(path, SITE_FORM)
+            file.report_problem(path, SITE_FORM)
             continue
         host, name = (_text(file, (*path, key), rule[key]) for key in ("host", "name"))
         if host is not None and name is not None:
@@ -243,18 +243,18 @@ def _sites(file: TomlFile, where: Where, value: object) -> Pairs | None:
 
 def _aliases(file: TomlFile, where: Where, value: object) -> Pairs | None:
     if not isinstance(value, dict):
-        file.complain(where, f'[{where[0]}] is a table: "as logged" = "as shown"')
+        file.report_problem(where, f'[{where[0]}] is a table: "as logged" = "as shown"')
         return None
     if len(value) > MAX_ITEMS:
-        file.complain(where, f"[{where[0]}] has more than {MAX_ITEMS} names")
+        file.report_problem(where, f"[{where[0]}] has more than {MAX_ITEMS} names")
         return None
     pairs = []
     for logged, shown in value.items():
         if isinstance(shown, str) and len(shown) <= MAX_TEXT:
             pairs.append((logged, shown))
         else:
-            message = f"{spelled(where)}: what {logged!r} is shown as is a text in quotes"
-            file.complain((*where, logged), message)
+            message = f"{dotted_key(where)}: what {logged!r} is shown as is a text in quotes"
+            file.report_problem((*where, logged), message)
     return tuple(pairs)
 
 
@@ -263,9 +263,9 @@ def _texts(file: TomlFile, where: Where, value: object) -> tuple[str, ...] | Non
         if len(value) <= MAX_ITEMS and all(len(text) <= MAX_TEXT for text in value):
             return tuple(value)
         message = f"at most {MAX_ITEMS} of them, of {MAX_TEXT} characters"
-        file.complain(where, f"{spelled(where)} is a list of texts, {message}")
+        file.report_problem(where, f"{dotted_key(where)} is a list of texts, {message}")
         return None
-    file.complain(where, f'{spelled(where)} is a list of texts, ["…", "…"]')
+    file.report_problem(where, f'{dotted_key(where)} is a list of texts, ["…", "…"]')
     return None
 
 
@@ -281,9 +281,9 @@ def _labels(file: TomlFile, where: Where, value: object) -> tuple[Label, ...]:
 
 def _metrics(file: TomlFile, where: Where, value: object) -> dict[str, Any] | None:
     if not isinstance(value, dict):
-        file.complain(where, 'metrics is a table: [metrics], then primary = "val_loss"')
+        file.report_problem(where, 'metrics is a table: [metrics], then primary = "val_loss"')
         return None
-    file.knows(where, value, ("files", "primary", "goal"))
+    file.report_unknown_keys(where, value, ("files", "primary", "goal"))
     settings: dict[str, Any] = {}
     if "files" in value:
         settings["files"] = _texts(file, (*where, "files"), value["files"])
@@ -295,7 +295,7 @@ def _metrics(file: TomlFile, where: Where, value: object) -> dict[str, Any] | No
     if "goal" in value:
         settings["goal"] = value["goal"]
         if value["goal"] not in GOALS:
-            file.complain((*where, "goal"), 'metrics.goal is "min" or "max"')
+            file.report_problem((*where, "goal"), 'metrics.goal is "min" or "max"')
             settings["goal"] = None
     return {key: setting for key, setting in settings.items() if setting is not None}
 
@@ -316,19 +316,21 @@ def _patterns(file: TomlFile, where: Where, value: object) -> tuple[MetricPatter
 def _is_valid_path(file: TomlFile, where: Where, pattern: str) -> bool:
     """Whether it is a name pattern below the dagdir, with known placeholders."""
     if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-        file.complain(where, f"{spelled(where)}: {pattern!r} is no file below the dagdir")
+        file.report_problem(where, f"{dotted_key(where)}: {pattern!r} is no file below the dagdir")
         return False
     *folders, _ = pattern.split("/")
     if sum(1 for folder in folders if set(folder) & set("*?[")) > MAX_WILDCARD_FOLDERS:
         message = (
-            f"{spelled(where)}: {pattern!r} has more than {MAX_WILDCARD_FOLDERS} folders with *"
+            f"{dotted_key(where)}: {pattern!r} has more than {MAX_WILDCARD_FOLDERS} folders with *"
         )
-        file.complain(where, f"{message}: name them")
+        file.report_problem(where, f"{message}: name them")
         return False
     unknown = sorted(set(re.findall(r"\{([^{}]*)\}", pattern)) - PLACEHOLDERS)
     if unknown:
-        message = f"{spelled(where)}: {{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}"
-        file.complain(where, message)
+        message = (
+            f"{dotted_key(where)}: {{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}"
+        )
+        file.report_problem(where, message)
     return not unknown
 
 
@@ -351,7 +353,7 @@ READERS: Final[Mapping[str, Callable[[TomlFile, Where, object], Any]]] = {
 # --- both files ---------------------------------------------------------------------------
 
 
-def merged(user: Mapping[str, Any], dagdir: Mapping[str, Any]) -> Settings:
+def merge_settings(user: Mapping[str, Any], dagdir: Mapping[str, Any]) -> Settings:
     """The effective settings.
 
     ``tz``, the patterns, ``checkpoint_codes`` and each key of ``[metrics]``: the dagdir's, else

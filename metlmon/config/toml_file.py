@@ -75,7 +75,7 @@ class TomlFile:
         self.exists = False
         self.foreign = False
         self.table: dict[str, Any] = {}
-        self.complaints: list[SettingProblem] = []
+        self.problems: list[SettingProblem] = []
         self._lines: dict[Where, int] = {}
         try:
             status = os.lstat(path)
@@ -99,13 +99,13 @@ class TomlFile:
 
     def _refuse(self, reason: str, path: Path | None = None) -> None:
         self.exists = True
-        self.complaints.append(SettingProblem(path or self.path, None, "", reason))
+        self.problems.append(SettingProblem(path or self.path, None, "", reason))
 
     def _parse(self, text: str) -> None:
         for number, line in enumerate(text.split("\n"), start=1):
             if line.count(".") > MAX_DOTS:
                 message = f"not valid TOML: more than {MAX_DOTS} dots in one line"
-                self.complaints.append(SettingProblem(self.path, number, "", message))
+                self.problems.append(SettingProblem(self.path, number, "", message))
                 return
         import tomllib  # Imported late: most dagdirs and users have no such file.
 
@@ -126,23 +126,27 @@ class TomlFile:
                 return self._lines[where[:length]]
         return None
 
-    def complain(self, where: Where, message: str) -> None:
+    def report_problem(self, where: Where, message: str) -> None:
         """Report a problem of the key at ``where``."""
-        self.complaints.append(SettingProblem(self.path, self.line(where), spelled(where), message))
+        self.problems.append(
+            SettingProblem(self.path, self.line(where), dotted_key(where), message)
+        )
 
-    def knows(self, where: Where, keys: Iterable[str], known: Iterable[str]) -> None:
+    def report_unknown_keys(self, where: Where, keys: Iterable[str], known: Iterable[str]) -> None:
         """Report each of ``keys`` below ``where`` that is not in ``known``."""
         names = sorted(known)
         for key in keys:
-            if key in names or len(self.complaints) >= MAX_PROBLEMS:
+            if key in names or len(self.problems) >= MAX_PROBLEMS:
                 continue
             from difflib import get_close_matches
 
             close_matches = get_close_matches(key[:MAX_KEY], names, n=1)
             suggestion = f"did you mean {close_matches[0]!r}? " if close_matches else ""
-            table = f" in {spelled(where)}" if where else ""
+            table = f" in {dotted_key(where)}" if where else ""
             message = f"no setting{table} is called {key[:MAX_KEY]!r}"
-            self.complain((*where, key), f"{message}; {suggestion}there are: {', '.join(names)}")
+            self.report_problem(
+                (*where, key), f"{message}; {suggestion}there are: {', '.join(names)}"
+            )
 
 
 class UnusableToml(Exception):
@@ -154,24 +158,24 @@ def _read_text(path: Path, within: Path | None, max_bytes: int) -> str:
 
     Raises UnusableToml, and FileNotFoundError for a link to nothing.
     """
-    from metlmon.live.safe_glob import content_of  # Imported late, like tomllib.
-    from metlmon.live.tail import NotRead
+    from metlmon.live.safe_glob import read_file  # Imported late, like tomllib.
+    from metlmon.live.tail import UnreadableFile
 
     try:
         real = path.resolve(strict=True)
         if within is not None and not real.is_relative_to(within.resolve()):
             raise UnusableToml("is a link out of this directory, not followed: copy the file here")
-        return content_of(str(real), max_bytes).decode("utf-8")
+        return read_file(str(real), max_bytes).decode("utf-8")
     except FileNotFoundError:
         raise
-    except NotRead as error:
+    except UnreadableFile as error:
         reason = str(error).removeprefix("it cannot be read: ")
         raise UnusableToml(f"cannot be read: {reason}") from error
     except (OSError, RuntimeError, UnicodeDecodeError) as error:
         raise UnusableToml(f"cannot be read: {error}") from error
 
 
-def spelled(where: Where) -> str:
+def dotted_key(where: Where) -> str:
     """A key as it is written: without the numbers of tables."""
     return ".".join(part for part in where if isinstance(part, str))
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Container
 
 from metlmon.frozen import frozen
-from metlmon.redact import HIDDEN, find, redact_secrets
+from metlmon.redact import HIDDEN, find_secrets, redact_secrets
 
 #: The characters of C's ``isspace``: only these are stripped from physical lines.
 _BLANKS = " \t\n\v\f\r"
@@ -247,7 +247,7 @@ def without_secrets_of(line: str, message: str) -> str:
 
     Covers secrets that are recognizable only by what precedes them (``--token X``).
     """
-    for secret in find(line):
+    for secret in find_secrets(line):
         value = line[secret.start : secret.end]
         message = message.replace(value, HIDDEN)
         message = message.replace(f"'{value[:_QUOTED_CHARACTERS]}…'", f"'{HIDDEN}'")

@@ -237,7 +237,7 @@ def _dump_mark(follower: Follower) -> tuple[Any, ...] | None:
 def _dump_dagman_files(files: DagmanFiles, dag: Dag) -> dict[str, Any] | None:
     """Return the read positions of a DAG's growing files; None if not identifiable."""
     marks = [_dump_mark(follower) if follower.offset else () for follower in files.growing]
-    if None in marks or files.misjudged:
+    if None in marks or files.misinterpreted:
         return None
     out, line, problems = files.standing()
     return {
@@ -287,7 +287,7 @@ class CachedState:
         ensemble.restore(self._log_records(records))
         known = {name for name, _, _ in self._places}
         if next(records, None) is not None or any(
-            stats.events and stats.file not in known for stats in ensemble.books.values()
+            stats.events and stats.file not in known for stats in ensemble.log_stats.values()
         ):
             raise CacheMiss("it holds more than there is a use for")
 

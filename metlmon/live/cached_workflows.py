@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from metlmon.dagman import Node, NodeKind, Problem, Workflow, load_workflow
 from metlmon.dagman.records import Script
 from metlmon.frozen import frozen
-from metlmon.live.discovery import read_regular
+from metlmon.live.discovery import read_regular_file
 
 WORTH_SECONDS: Final = 0.1
 """Minimum loading time of a workflow that is cached."""
@@ -45,7 +45,7 @@ class CachedWorkflow:
 
 def _read(path: Path) -> bytes | OSError:
     try:
-        return read_regular(path)
+        return read_regular_file(path)
     except OSError as error:
         return error
 

@@ -34,7 +34,7 @@ from metlmon.live.discovery import (
 )
 from metlmon.live.ensemble_warnings import as_of_warnings, reused_ids_warning, zone_conflict
 from metlmon.live.errors import InputError
-from metlmon.live.file_errors import FileError, FileErrors, lasting
+from metlmon.live.file_errors import FileError, FileErrors, duration_suffix
 from metlmon.live.follower import CHUNK, GREATEST_REST, DirectoryMtimes, FileCheck, Follower
 from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout, clock_time
 from metlmon.live.gate_files import GateFiles
@@ -84,8 +84,8 @@ class LogReader:
         self.log = log
         self.follower = Follower(log.path)
         self.position = Position()
-        self.unreadable: str | None = None
-        self.gone = False
+        self.read_error: str | None = None
+        self.missing = False
         self.at_end = False
         self.content_replaced = False
         """The content read before has been replaced: everything must be read again."""
@@ -103,10 +103,10 @@ class LogReader:
         self.position, self._year = position, year
         self.follower.resume(position.offset, inode, start)
 
-    def look(self) -> FileCheck:
+    def check(self) -> FileCheck:
         """Check the state of the file."""
-        check = self.follower.look()
-        self.unreadable, self.gone = check.problem, check.gone
+        check = self.follower.check()
+        self.read_error, self.missing = check.problem, check.missing
         if check.restarted:
             self._last_time = self.position.last or self._last_time
             self.position, self._year = Position(), None
@@ -115,9 +115,9 @@ class LogReader:
         return check
 
     @property
-    def behind(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes not yet read."""
-        return 0 if self.at_end else self.follower.behind
+        return 0 if self.at_end else self.follower.unread_bytes
 
     def read(self, clock: Clock, until: datetime | None) -> tuple[Batch, tuple[LogWarning, ...]]:
         """Return the next complete events, those of one chunk.
@@ -132,7 +132,7 @@ class LogReader:
             try:
                 data = self.follower.read(self.follower.offset, size)
             except OSError as error:
-                self.unreadable, self.at_end = error.strerror or str(error), True
+                self.read_error, self.at_end = error.strerror or str(error), True
                 return self._empty_batch(), ()
             data = self._without_hole(data)
             year = self._first_year(data, clock)
@@ -193,7 +193,7 @@ class LogReader:
         times = [clock.naive(event.time) for event in result.events]
         for image in result.images:
             times += clock.naive(image.first), clock.naive(image.last)
-        if clock.steady(min(times), max(times)):
+        if clock.is_steady(min(times), max(times)):
             return result
         # In the hour that occurs twice, only the order of the events resolves their times.
         return _parse_slow(data, self.position, year)
@@ -206,7 +206,7 @@ class LogReader:
             and YEARLESS_HEADER.match(data.lstrip())
         ):
             mtime = self.follower.mtime
-            written = clock.local(mtime) or datetime.fromtimestamp(mtime)
+            written = clock.to_local(mtime) or datetime.fromtimestamp(mtime)
             self._year = first_year(self._all_bytes(data), written)
         return self._year
 
@@ -218,7 +218,7 @@ class LogReader:
         except OSError:
             return data
 
-    def rest(self) -> str:
+    def unparsed_text(self) -> str:
         """Return the text after the last complete event."""
         try:
             return self.follower.read(self.follower.offset, 4096).decode("utf-8", "replace")
@@ -231,8 +231,9 @@ class DagdirReader:
 
     ``now`` returns seconds since 1970, ``local_now`` the access point's local time if the caller
     knows it (a replay). ``as_of`` excludes later events; ``live`` overrides whether the ensemble
-    is running according to its files. ``in_queue`` is set from outside if a reachable schedd has
-    the jobs. ``cache`` stores the model for the next reader of this dagdir (not with ``as_of``).
+    is running according to its files. ``job_states_at`` is set from outside if a reachable schedd
+    has the jobs. ``cache`` stores the model for the next reader of this dagdir (not with
+    ``as_of``).
     """
 
     def __init__(
@@ -246,7 +247,7 @@ class DagdirReader:
         local_now: Callable[[], datetime] | None = None,
         cache: Cache | None = None,
     ) -> None:
-        self.given = str(dagdir)
+        self.path_given = str(dagdir)
         self._only = dagdir.name if dagdir.is_file() else None
         self.dagdir = dagdir.parent if self._only else dagdir
         self.as_of = as_of
@@ -255,7 +256,7 @@ class DagdirReader:
         self.in_queue = False
         self._forced_live = live
         self._now = now
-        self._given_now = local_now
+        self._local_clock = local_now
         self._logs: dict[str, LogReader] = {}
         self._dagman_files: list[DagmanFiles] = []
         self._gates = GateFiles(now)
@@ -282,7 +283,7 @@ class DagdirReader:
         self._dagdir_error: tuple[str, float] | None = None
         self._directory_id: tuple[int, int] | None = None
         self._rewritten_log_notices: dict[str, Notice] = {}
-        self.remarks: dict[str, Notice] = {}
+        self.extra_notices: dict[str, Notice] = {}
         """Notices of the reader's user, by their text, shown with those of the reader."""
         self._restarted_at = float("-inf")
 
@@ -295,11 +296,11 @@ class DagdirReader:
             if self._cached_state is not None:
                 self._cached_state.restore_totals(self.ensemble)
         # In the order of discovery: the reader that wrote the cache may have had another.
-        self.ensemble.books = {name: self.ensemble.books[name] for name in self._logs}
+        self.ensemble.log_stats = {name: self.ensemble.log_stats[name] for name in self._logs}
         self._cached_state = None
         if self._cache_session is not None:
-            self._cache_session.holds(self.consumed)
-        return changes | self.look()
+            self._cache_session.holds(self.consumed_bytes)
+        return changes | self.check()
 
     def _load_initial(self) -> Changes:
         """Load the cached state if it is valid, else begin with an empty model."""
@@ -335,7 +336,7 @@ class DagdirReader:
         self._gates = GateFiles(self._now)
 
     @property
-    def consumed(self) -> int:
+    def consumed_bytes(self) -> int:
         """Bytes consumed of the growing files."""
         logs = sum(reader.position.offset for reader in self._logs.values())
         return logs + sum(file.offset for files in self._dagman_files for file in files.growing)
@@ -345,7 +346,7 @@ class DagdirReader:
         if self._cache_session is None:
             return []
         # A model with events that are in no file any more must not be cached.
-        consumed = 0 if self._diverged else self.consumed
+        consumed = 0 if self._diverged else self.consumed_bytes
         if not self._cache_session.due(consumed):
             return []
         with _gc_paused():
@@ -353,7 +354,7 @@ class DagdirReader:
                 consumed, self.ensemble, self._logs.values(), self._dagman_files
             )
 
-    def look(self) -> Changes:
+    def check(self) -> Changes:
         """Check the dagdir for changes; reads only small files.
 
         A dagdir that has become unusable leaves the model unchanged and sets ``error``.
@@ -362,7 +363,9 @@ class DagdirReader:
         error: str | None = None
         try:
             check_dagdir(self.dagdir)
-            listing_changed = self._directory_mtimes.changed(self.watched(), self._now())
+            listing_changed = self._directory_mtimes.changed(
+                self.watched_directories(), self._now()
+            )
             if listing_changed:
                 self._dag_paths = dag_file_paths(self.dagdir)
             if self._dag_files_signature() != self._dag_signature:
@@ -374,25 +377,25 @@ class DagdirReader:
         except InputError as problem:
             error = self._removed_dags_error() or str(problem)
         except FsTimeout as problem:
-            error = f"{problem.path}: {problem}{lasting(problem.since)}"
+            error = f"{problem.path}: {problem}{duration_suffix(problem.since)}"
             # List all names again once the file system responds.
             self._directory_mtimes = DirectoryMtimes()
         for reader in self._logs.values():
             size = reader.follower.size
-            check = reader.look()
+            check = reader.check()
             if check.problem is None:
-                self.ensemble.books[reader.log.name].bytes = check.size
+                self.ensemble.log_stats[reader.log.name].bytes = check.size
             if check.restarted:
                 self._diverged = True
                 self._note_emptied(reader)
-                changes |= self.ensemble.forget_log(reader.log.name, reader.log.dag)
+                changes |= self.ensemble.reset_log(reader.log.name, reader.log.dag)
             # An incomplete last event is read again when the file is only touched: no growth.
             if self._caught_up and check.grew and (check.restarted or check.size > size):
                 self._grew = True
         listed: dict[Path, list[str]] = {}
         for files in self._dagman_files:
-            changes |= files.look(self.ensemble, listed)
-        changes |= self._gates.look(self.ensemble)
+            changes |= files.check(self.ensemble, listed)
+        changes |= self._gates.check(self.ensemble)
         self._update_error(error)
         return changes
 
@@ -413,7 +416,9 @@ class DagdirReader:
             since = self._now() if self._dagdir_error is None else self._dagdir_error[1]
             self._dagdir_error = (error, since)
         for reader in self._logs.values():
-            self._file_errors.take(reader.log.name, reader.follower, reader.unreadable, reader.gone)
+            self._file_errors.update(
+                reader.log.name, reader.follower, reader.read_error, reader.missing
+            )
         self.error = None
         if self._dagdir_error is not None:
             message, since = self._dagdir_error
@@ -424,7 +429,7 @@ class DagdirReader:
         errors = [error for error in self._all_file_errors() if error.since is not None]
         if errors:
             more = f" (and {len(errors) - 1} more files)" if len(errors) > 1 else ""
-            self.error = errors[0].sentence(errors[0].name) + more
+            self.error = errors[0].message(errors[0].name) + more
 
     def _removed_dags_error(self) -> str | None:
         """Return an error if all DAG files have been removed."""
@@ -435,8 +440,8 @@ class DagdirReader:
         return f"{dags[0]}{more} is gone; what it told before stays"
 
     def _all_file_errors(self) -> list[FileError]:
-        return self._file_errors.all() + [
-            error for files in self._dagman_files for error in files.faults.all()
+        return self._file_errors.reportable() + [
+            error for files in self._dagman_files for error in files.file_errors.reportable()
         ]
 
     def _dag_files_signature(self) -> dict[Path, tuple[int, int]]:
@@ -453,14 +458,14 @@ class DagdirReader:
         dags = []
         for dag in discovery.dags:
             known = self.ensemble.dags.get(dag.key)
-            if known is None or not files_by_dag[dag.key].fits(dag, shared):
+            if known is None or not files_by_dag[dag.key].names_same_files(dag, shared):
                 files_by_dag[dag.key] = DagmanFiles(dag, shared)
                 if self._cached_state is not None:
                     self._cached_state.restore_dagman_files(files_by_dag[dag.key], dag)
                 dags.append(dag)
                 continue
             if judged_by_jobs(known.workflow) != judged_by_jobs(dag.workflow):
-                files_by_dag[dag.key].misjudged = True
+                files_by_dag[dag.key].misinterpreted = True
             known.replace_workflow(dag.workflow)
             known.top = dag.top
             dags.append(known)
@@ -484,15 +489,15 @@ class DagdirReader:
     def _discover_logs(self) -> None:
         discovery = discover_logs(self.dagdir, list(self.ensemble.dags.values()), self._sniffed)
         self._log_problems = discovery.problems
-        self._absent_logs = discovery.absent
-        self._non_logs = _sizes_and_ctimes(discovery.not_yet)
+        self._absent_logs = discovery.missing_logs
+        self._non_logs = _sizes_and_ctimes(discovery.candidates)
         for log in discovery.logs:
             reader = self._logs.get(log.name)
             if reader is None:
                 reader = self._logs[log.name] = LogReader(log)
                 if self._cached_state is not None:
                     self._cached_state.resume(reader)
-                self.ensemble.books.setdefault(log.name, LogStats(log.name, log.role))
+                self.ensemble.log_stats.setdefault(log.name, LogStats(log.name, log.role))
             else:
                 self._diverged |= (log.role, log.dag) != (reader.log.role, reader.log.dag)
                 reader.log = log
@@ -501,8 +506,8 @@ class DagdirReader:
     def _sort_logs(self, names: list[str]) -> None:
         """Sort the logs in the order in which a new reader would discover them."""
         self._logs = {**{name: self._logs[name] for name in names}, **self._logs}
-        log_stats = self.ensemble.books
-        self.ensemble.books = {**{name: log_stats[name] for name in self._logs}, **log_stats}
+        log_stats = self.ensemble.log_stats
+        self.ensemble.log_stats = {**{name: log_stats[name] for name in self._logs}, **log_stats}
 
     def _may_have_become_logs(self) -> bool:
         """Whether a file that was no log has changed.
@@ -525,15 +530,17 @@ class DagdirReader:
         """
         deadline = time.monotonic() + seconds
         changes = Changes()
-        unread = [files for files in self._dagman_files if files.behind]
+        unread = [files for files in self._dagman_files if files.unread_bytes]
         if unread:
             self._next_dagman_files += 1
             changes |= unread[self._next_dagman_files % len(unread)].read_some(self.ensemble)
         readers = sorted(self._logs.values(), key=lambda r: r.log.role is not LogRole.DAGMAN)
         for reader in readers:
-            while reader.behind and time.monotonic() < deadline:
+            while reader.unread_bytes and time.monotonic() < deadline:
                 changes |= self._apply(reader)
-        more = any(r.behind for r in readers) or any(f.behind for f in self._dagman_files)
+        more = any(r.unread_bytes for r in readers) or any(
+            f.unread_bytes for f in self._dagman_files
+        )
         replaced = any(reader.content_replaced for reader in readers)
         if replaced and time.monotonic() - self._restarted_at >= ANEW_SECONDS:
             return ReadStep(changes | self._restart(), True)
@@ -544,7 +551,7 @@ class DagdirReader:
     def _apply(self, reader: LogReader) -> Changes:
         batch, warnings = reader.read(self.ensemble.clock, self.as_of)
         changes = self.ensemble.apply(batch)
-        stats = self.ensemble.books[reader.log.name]
+        stats = self.ensemble.log_stats[reader.log.name]
         stats.bytes = reader.follower.size
         for warning in warnings:
             self._add_warning(stats, warning)
@@ -572,7 +579,7 @@ class DagdirReader:
             self._rewritten_log_notices[name] = Notice("rewritten-log", name, None, text)
         if not replaced:
             text = f"at {at} another directory was in its place: all was read anew"
-            self._rewritten_log_notices[""] = Notice("rewritten-log", self.given, None, text)
+            self._rewritten_log_notices[""] = Notice("rewritten-log", self.path_given, None, text)
         self._reset()
         self._dag_signature, self._non_logs, self._directory_mtimes = {}, {}, DirectoryMtimes()
         self._grew = self._caught_up = self._diverged = False
@@ -580,7 +587,7 @@ class DagdirReader:
         self._restarted_at = time.monotonic()
         if self._cache_session is not None:
             self._cache_session.holds(0)
-        return self.look()
+        return self.check()
 
     def _add_warning(self, stats: LogStats, warning: LogWarning) -> None:
         count = stats.notices[warning.kind] = stats.notices.get(warning.kind, 0) + 1
@@ -598,20 +605,20 @@ class DagdirReader:
                 if progress is not None:
                     progress(self.progress())
             # The caller needs the totals, and so will the next reader from the cache.
-            self.ensemble.summary.add_up()
-            self.ensemble.summary.settle(self.live())
+            self.ensemble.aggregates.add_up()
+            self.ensemble.aggregates.settle(self.live())
         for cache_write in self.keep():
             cache_write.write()
 
     def progress(self) -> Progress:
         """Return the progress of reading, over all files."""
         total = sum(r.follower.size for r in self._logs.values())
-        behind = sum(r.behind for r in self._logs.values())
-        total += sum(f.total for f in self._dagman_files)
-        behind += sum(f.behind for f in self._dagman_files)
+        behind = sum(r.unread_bytes for r in self._logs.values())
+        total += sum(f.total_bytes for f in self._dagman_files)
+        behind += sum(f.unread_bytes for f in self._dagman_files)
         return Progress(total - behind, total)
 
-    def watched(self) -> list[Path]:
+    def watched_directories(self) -> list[Path]:
         """Return the directories to watch, without their subdirectories."""
         folders = {self.dagdir, *(r.log.path.parent for r in self._logs.values())}
         folders.update(dag.workflow.path.parent for dag in self.ensemble.dags.values())
@@ -623,7 +630,7 @@ class DagdirReader:
         """Whether an ensemble is running here, as defined in ``metlmon/README.md``."""
         if self._forced_live is not None:
             return self._forced_live
-        if self.as_of is not None or not self.ensemble.unfinished():
+        if self.as_of is not None or not self.ensemble.is_unfinished():
             return False
         newest = self.ensemble.newest
         if newest is None:
@@ -631,13 +638,13 @@ class DagdirReader:
         return self._grew or self.in_queue or abs(self._local_now() - newest) < FRESH
 
     def _local_now(self) -> datetime:
-        if self._given_now is not None:
-            return self._given_now()
+        if self._local_clock is not None:
+            return self._local_clock()
         now = self._now()
-        local = self.ensemble.clock.local(now) or datetime.fromtimestamp(now)
+        local = self.ensemble.clock.to_local(now) or datetime.fromtimestamp(now)
         return local.replace(microsecond=0)
 
-    def moment(self, live: bool) -> datetime | None:
+    def duration_end(self, live: bool) -> datetime | None:
         """Return the time up to which durations count."""
         if self.as_of is not None:
             return self.as_of
@@ -650,13 +657,13 @@ class DagdirReader:
         # The access point may be in another zone, or its clock may be ahead.
         return max(self._local_now(), newest) if newest else self._local_now()
 
-    def painter(self) -> SnapshotBuilder:
+    def snapshot_builder(self) -> SnapshotBuilder:
         """Return a snapshot builder of the current state."""
         # First the job totals: resolving the node states needs them too.
-        self.ensemble.summary.add_up()
+        self.ensemble.aggregates.add_up()
         live = self.live()
         self._gather_notices(live)
-        return SnapshotBuilder(self.ensemble, self.given, self.moment(live), live)
+        return SnapshotBuilder(self.ensemble, self.path_given, self.duration_end(live), live)
 
     def _gather_notices(self, live: bool) -> None:
         """Collect the current notices on the input, other than from parsing the logs."""
@@ -670,26 +677,26 @@ class DagdirReader:
         reported = {error.name for error in errors}
         notices = [n for n in notices if n.kind != "unreadable" or n.file not in reported]
         for error in errors:
-            text = error.sentence("the log" if error.name in logs else "the file")
+            text = error.message("the log" if error.name in logs else "the file")
             notices.append(Notice("unreadable", error.name, None, text))
         notices += (
             *self._rewritten_log_notices.values(),
-            *self.remarks.values(),
+            *self.extra_notices.values(),
             *self._gates.notices(),
         )
         for reader in self._logs.values():
-            if not live and reader.at_end and reader.follower.behind:
+            if not live and reader.at_end and reader.follower.unread_bytes:
                 notices += self._unterminated(reader)
         notices += self._missing_dags()
         notices += self._missing_logs(reported)
         notices += zone_conflict(self.ensemble.clock)
         notices += as_of_warnings(self.ensemble)
-        if self.ensemble.lives:
-            notices.append(reused_ids_warning(self.ensemble.lives))
-        self.ensemble.conditions = notices
+        if self.ensemble.reused_ids:
+            notices.append(reused_ids_warning(self.ensemble.reused_ids))
+        self.ensemble.lasting_notices = notices
 
     def _unterminated(self, reader: LogReader) -> list[Notice]:
-        if not reader.rest().strip():
+        if not reader.unparsed_text().strip():
             return []
         text = "the log ends in the middle of an event, which is not counted"
         line = reader.position.line

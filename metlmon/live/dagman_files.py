@@ -23,7 +23,7 @@ from metlmon.dagman import (
     read_rescue,
     rescue_number,
 )
-from metlmon.live.discovery import read_regular
+from metlmon.live.discovery import read_regular_file
 from metlmon.live.file_errors import FileErrors
 from metlmon.live.follower import CHUNK, DirectoryMtimes, FileCheck, Follower
 from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
@@ -59,11 +59,11 @@ class DagmanFiles:
         self._condor_sub = Follower(path.with_name(f"{path.name}.condor.sub"))
         self._rescues: dict[str, tuple[int, int, int]] = {}
         self.problems: dict[str, list[Problem]] = {}
-        self.faults = FileErrors()
-        self.misjudged = False
+        self.file_errors = FileErrors()
+        self.misinterpreted = False
         """The DAG file has changed so that earlier messages would be interpreted differently."""
 
-    def fits(self, dag: Dag, shared: frozenset[str]) -> bool:
+    def names_same_files(self, dag: Dag, shared: frozenset[str]) -> bool:
         """Whether the rewritten DAG file names the same files."""
         jobstate, status = dag.workflow.jobstate_log, dag.workflow.node_status_file
         return (jobstate, status, jobstate in shared) == self._file_names
@@ -75,12 +75,12 @@ class DagmanFiles:
         return path if exists else self._directory / Path(name).name
 
     @property
-    def behind(self) -> int:
+    def unread_bytes(self) -> int:
         """Unread bytes of the growing files."""
-        return self._out.behind + (self._jobstate.behind if self._jobstate else 0)
+        return self._out.unread_bytes + (self._jobstate.unread_bytes if self._jobstate else 0)
 
     @property
-    def total(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes of the growing files."""
         return self._out.size + (self._jobstate.size if self._jobstate else 0)
 
@@ -103,7 +103,7 @@ class DagmanFiles:
 
     # --- small files --------------------------------------------------------------------
 
-    def look(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> Changes:
+    def check(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> Changes:
         """Read the small files that changed, and check the growing ones.
 
         ``listed``: names of rescue files by directory, shared by all DAGs of this check.
@@ -125,8 +125,8 @@ class DagmanFiles:
             # List all names again once the file system responds.
             self._directory_mtimes = DirectoryMtimes()
         restarted = self._check_growing(dag)
-        changes = ensemble.facts_changed(self.key) if changed else Changes()
-        return changes | ensemble.words_forgotten(self.key) if restarted else changes
+        changes = ensemble.dag_facts_changed(self.key) if changed else Changes()
+        return changes | ensemble.reset_dagman_messages(self.key) if restarted else changes
 
     def _relocate_missing(self, dag: Dag) -> None:
         """Locate again the named files that do not exist yet."""
@@ -135,33 +135,33 @@ class DagmanFiles:
             (self._status, workflow.node_status_file),
             (self._jobstate, workflow.jobstate_log),
         ):
-            if follower is not None and name and not follower.found:
+            if follower is not None and name and not follower.was_readable:
                 follower.path = self._locate(name)
 
     def _check_growing(self, dag: Dag) -> bool:
         """Check the growing files; return whether one of them restarted."""
         restarted = False
-        out = self._out.look()
+        out = self._out.check()
         self._update_errors(self._out, out)
         if out.restarted:
             self._out_state = OutState()
-            dag.forget_out()
+            dag.reset_out()
             restarted = True
         if self._jobstate is not None:
-            jobstate = self._jobstate.look()
+            jobstate = self._jobstate.check()
             self._update_errors(self._jobstate, jobstate)
             if jobstate.restarted:
                 self._jobstate_line = 1
                 self.problems["jobstate"] = []
-                dag.forget_jobstate()
+                dag.reset_jobstate()
                 restarted = True
         return restarted
 
     def _update_errors(self, follower: Follower, check: FileCheck) -> None:
         """Record a read error, except for a file that has not existed yet."""
-        missing = check.gone and not follower.found
-        self.faults.take(
-            follower.path.name, follower, None if missing else check.problem, check.gone
+        missing = check.missing and not follower.was_readable
+        self.file_errors.update(
+            follower.path.name, follower, None if missing else check.problem, check.missing
         )
 
     def _check_small(
@@ -169,7 +169,7 @@ class DagmanFiles:
     ) -> bool:
         if follower is None:
             return False
-        check = follower.look()
+        check = follower.check()
         self._update_errors(follower, check)
         if check.problem is not None or not (check.restarted or check.grew):
             return False
@@ -202,7 +202,7 @@ class DagmanFiles:
             dag.metrics_file = metrics
 
     def _set_condor_sub(self, _: Path, data: bytes, dag: Dag) -> None:
-        dag.command_line = read_condor_sub(data)
+        dag.condor_sub = read_condor_sub(data)
 
     def _rescue_names(self, listed: dict[Path, list[str]]) -> Iterable[str]:
         if self._directory not in listed:
@@ -246,15 +246,15 @@ class DagmanFiles:
         return changes | self._read_jobstate(ensemble)
 
     def _read_out(self, ensemble: Ensemble) -> Changes:
-        if not self._out.behind:
+        if not self._out.unread_bytes:
             return Changes()
         data = _next_chunk(self._out)
         messages, self._out_state, consumed = read_dagman_out(data, self._out_state)
         _advance(self._out, consumed, len(data))
-        return ensemble.hear(self.key, messages) if messages else Changes()
+        return ensemble.apply_dagman_messages(self.key, messages) if messages else Changes()
 
     def _read_jobstate(self, ensemble: Ensemble) -> Changes:
-        if self._jobstate is None or not self._jobstate.behind:
+        if self._jobstate is None or not self._jobstate.unread_bytes:
             return Changes()
         data = _next_chunk(self._jobstate)
         entries, problems, consumed = read_jobstate(
@@ -264,12 +264,12 @@ class DagmanFiles:
         self._jobstate_line += data.count(b"\n", 0, consumed)
         known = self.problems.setdefault("jobstate", [])
         known += problems[: NOTICES_PER_KIND - len(known)]
-        return ensemble.read_jobstate(self.key, entries) if entries else Changes()
+        return ensemble.apply_jobstate(self.key, entries) if entries else Changes()
 
 
 def _read_rescue(path: Path) -> tuple[Rescue | None, list[Problem]]:
     try:
-        return read_rescue(path, read_regular(path))
+        return read_rescue(path, read_regular_file(path))
     except OSError as error:
         text = f"the rescue file cannot be read: {error.strerror or error}"
         return None, [Problem("unreadable", path.name, None, text, False)]

@@ -73,16 +73,16 @@ class LogFile:
 class Discovery:
     """The result of discovery.
 
-    ``not_yet``: files named ``*.log`` that are unreadable or not event logs, but may become
-    some. ``absent``: directory of the DAG file and ``log`` of a submit description, for logs that
-    do not exist.
+    ``candidates``: files named ``*.log`` that are unreadable or not event logs, but may become
+    some. ``missing_logs``: directory of the DAG file and ``log`` of a submit description, for logs
+    that do not exist.
     """
 
     dags: list[Dag] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    not_yet: list[Path] = field(default_factory=list)
-    absent: set[tuple[Path, str]] = field(default_factory=set)
+    candidates: list[Path] = field(default_factory=list)
+    missing_logs: set[tuple[Path, str]] = field(default_factory=set)
 
 
 def display_name(dagdir: Path, path: Path) -> str:
@@ -102,7 +102,7 @@ def directory_name(dagdir: str) -> str:
     return name or dagdir
 
 
-def directory_shown(dagdir: str) -> str:
+def directory_label(dagdir: str) -> str:
     """Return the path as given, or a name if it has none (``.``, ``..``)."""
     name = os.path.basename(os.path.normpath(dagdir))
     return directory_name(dagdir) if name in (os.curdir, os.pardir) else dagdir
@@ -192,7 +192,7 @@ def natural_sort_key(name: str) -> tuple[tuple[str | int, ...], str]:
 
 def load_files(paths: Sequence[Path]) -> Workflow:
     """Load the workflow of these files."""
-    return load_workflow(paths, read_regular)
+    return load_workflow(paths, read_regular_file)
 
 
 def read_workflows(
@@ -214,7 +214,7 @@ def read_workflows(
     return top_level or workflows
 
 
-def read_regular(path: Path, largest: int = MAX_DAG_FILE_BYTES) -> bytes:
+def read_regular_file(path: Path, largest: int = MAX_DAG_FILE_BYTES) -> bytes:
     """Read a regular file of at most ``largest`` bytes.
 
     Raises OSError for anything else: a DAG file may name a pipe that never ends.
@@ -274,7 +274,9 @@ def _command_line(first: Path) -> list[Path]:
     directories.
     """
     try:
-        submit_info = read_condor_sub(read_regular(first.with_name(f"{first.name}.condor.sub")))
+        submit_info = read_condor_sub(
+            read_regular_file(first.with_name(f"{first.name}.condor.sub"))
+        )
     except OSError:
         return []
     files = [Path(file) for file in submit_info.dag_files]
@@ -319,7 +321,7 @@ def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files
             f"{dagdir / only}: not a DAG file: no line of it is a JOB or any other node; give "
             "the .dag file that you gave to condor_submit_dag, or its directory"
         )
-    usable = [w for w in workflows if w.used or has_run(w)]
+    usable = [w for w in workflows if w.used or has_run_files(w)]
     unusable = [w for w in workflows if w not in usable]
     for workflow in unusable:
         discovery.problems.append(next(p for p in workflow.problems if p.error))
@@ -358,7 +360,7 @@ def _refuse_event_log(dagdir: Path, name: str) -> None:
             )
 
 
-def has_run(workflow: Workflow) -> bool:
+def has_run_files(workflow: Workflow) -> bool:
     """Whether DAGMan has run this DAG, according to its files.
 
     If so, the DAG is shown even if its file has errors now.
@@ -382,7 +384,7 @@ def _as_warning(problem: Problem, workflow: Workflow) -> Problem:
     """Turn an error in a DAG that is shown anyway into a warning."""
     if not problem.error:
         return problem
-    ran = ", but has run the DAG" if has_run(workflow) else ""
+    ran = ", but has run the DAG" if has_run_files(workflow) else ""
     text = f"{problem.text}; DAGMan would refuse this{ran}: the rest is shown"
     return replace(problem, text=text, error=False)
 
@@ -431,7 +433,7 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
     seen: set[tuple[int, int]] = set()
     shared: list[str] = []
     named_logs = _named_logs(dags)
-    discovery.absent = {key for key, paths in named_logs.items() if not paths}
+    discovery.missing_logs = {key for key, paths in named_logs.items() if not paths}
     user = [(path, LogRole.USER, None) for paths in named_logs.values() for path in paths]
     logs = [*_dagman_logs(dags), *user, *_logs_in_directories(dagdir, dags, named_logs)]
     statuses = call_all(os.stat, [path for path, _, _ in logs])
@@ -445,14 +447,14 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
             is_log = _sniff(path, status, sniffed)
         except FsTimeout:
             # Continue with the other logs.
-            discovery.not_yet.append(path)
+            discovery.candidates.append(path)
             continue
         except OSError as error:
             if not call_with_timeout(os.path.lexists, path):
                 continue
             reason = error.strerror or str(error)
             name = display_name(dagdir, path)
-            discovery.not_yet.append(path)
+            discovery.candidates.append(path)
             discovery.problems.append(
                 Problem("unreadable", name, None, f"the log cannot be read: {reason}", False)
             )
@@ -462,7 +464,7 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
             discovery.logs.append(LogFile(path, name, role, dag))
             shared += [name] if _is_writable_by_others(status) else []
         else:
-            discovery.not_yet.append(path)
+            discovery.candidates.append(path)
     if shared:
         discovery.problems.append(_shared_log_problem(shared))
     return discovery

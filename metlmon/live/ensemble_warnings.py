@@ -21,7 +21,7 @@ MAX_FILES_NAMED: Final = 5
 
 def zone_conflict(clock: Clock) -> list[Notice]:
     """Warn if DAGMan's files contradict the time zone of the settings."""
-    contradiction = clock.contradicted()
+    contradiction = clock.contradiction()
     if contradiction is None:
         return []
     local, offset = contradiction
@@ -33,10 +33,10 @@ def zone_conflict(clock: Clock) -> list[Notice]:
 
 def _undated_files(ensemble: Ensemble) -> Iterator[Notice]:
     """Yield one warning on all files not known to be before or after ``--as-of``."""
-    names = [name for dag in ensemble.dags.values() for name in dag.undated()]
+    names = [name for dag in ensemble.dags.values() for name in dag.undated_files()]
     if names:
         reason = "they state UTC, and no file tells the logs' zone (give --tz, as America/Chicago)"
-        if ensemble.clock.known:
+        if ensemble.clock.has_offset:
             reason = "they have no date"
         more = f" and {len(names) - MAX_FILES_NAMED} more" if len(names) > MAX_FILES_NAMED else ""
         text = (

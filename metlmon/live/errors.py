@@ -20,7 +20,7 @@ REMEDIES: Final = {
 _LONG: Final = re.compile(r"(\S{200})\S{100,}")
 
 
-def shortened(sentence: str) -> str:
+def shorten_words(sentence: str) -> str:
     """Shorten words of hundreds of characters, so that a path cannot hide the reason."""
     return _LONG.sub(r"\1…", sentence)
 
@@ -35,7 +35,7 @@ class InputError(Exception):
         # Imported late: most commands never need its patterns.
         from metlmon.redact import redact_secrets
 
-        super().__init__(shortened(redact_secrets(sentence)))
+        super().__init__(shorten_words(redact_secrets(sentence)))
 
 
 def unusable_path(error: OSError) -> InputError | None:

@@ -70,7 +70,7 @@ class Feed(Protocol):
 
     def problems(self) -> tuple[ProblemGroup, ...]: ...
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
         """Return the jobs in the queue according to their logs, of one run or of all."""
 
     @property
@@ -80,34 +80,34 @@ class Feed(Protocol):
     def ledger(self) -> Ledger:
         """Return the ledger of the newest snapshot."""
 
-    def described(self) -> DagDescription:
+    def dag_description(self) -> DagDescription:
         """Return the nodes as described by the DAG files of the newest snapshot."""
 
-    def trainings(self) -> Mapping[str, TrainingOutput]:
+    def training_outputs(self) -> Mapping[str, TrainingOutput]:
         """Return the training output of the runs, by run key.
 
         Reads the files that have changed: not for the UI thread.
         """
 
-    def streams(self) -> Mapping[JobId, Streamed]:
+    def progress_lines(self) -> Mapping[JobId, Streamed]:
         """Return the newest progress line of each running job that wrote one.
 
         Reads files: not for the UI thread.
         """
 
-    def past(self, moment: datetime) -> Feed:
+    def historical(self, moment: datetime) -> Feed:
         """Return a feed, not started, of this dagdir as it was at ``moment``.
 
         It reads all logs up to that time. Raises InputError.
         """
 
-    def in_queue(self, there: bool) -> None:
+    def set_in_queue(self, present: bool) -> None:
         """Set whether a reachable schedd has jobs of this ensemble.
 
         The ensemble counts as live while it has.
         """
 
-    def rest(self, resting: bool) -> None:
+    def set_unattended(self, unattended: bool) -> None:
         """Set whether the screen is unattended.
 
         While it is, and only the clock changes, there is a new snapshot every few seconds

@@ -17,33 +17,33 @@ MINUTE_SECONDS: Final = 60.0
 class FileError:
     """An unreadable file.
 
-    ``since``: seconds since 1970, if the file was readable before; ``gone``: it does not exist.
+    ``since``: seconds since 1970, if the file was readable before; ``missing``: it does not exist.
     """
 
     name: str
-    why: str
+    reason: str
     since: float | None
-    gone: bool = False
+    missing: bool = False
 
     @property
     def is_reportable(self) -> bool:
         """Whether it is more than a slow file server."""
         overdue = self.since is not None and abs(time.time() - self.since) >= SPEAK_AFTER
-        return self.why != SILENT or overdue
+        return self.reason != SILENT or overdue
 
-    def sentence(self, subject: str) -> str:
+    def message(self, subject: str) -> str:
         """Format the error; ``subject``: the file's name or kind."""
         if self.since is None:
-            return f"{subject} cannot be read: {self.why}"
+            return f"{subject} cannot be read: {self.reason}"
         since = f"since {clock_time(self.since)}"
-        if self.why == SILENT:
-            return f"{subject}: {self.why} {since}{lasting(self.since)}"
-        if self.gone:
+        if self.reason == SILENT:
+            return f"{subject}: {self.reason} {since}{duration_suffix(self.since)}"
+        if self.missing:
             return f"{subject} is gone {since}; what it told before stays"
-        return f"{subject} cannot be read {since}: {self.why}"
+        return f"{subject} cannot be read {since}: {self.reason}"
 
 
-def lasting(since: float) -> str:
+def duration_suffix(since: float) -> str:
     """Format the time since ``since``; empty below one minute."""
     minutes = int(abs(time.time() - since) // MINUTE_SECONDS)
     if minutes < 1:
@@ -58,14 +58,18 @@ class FileErrors:
         self._now = now
         self._errors: dict[str, FileError] = {}
 
-    def take(self, name: str, follower: Follower, why: str | None, gone: bool = False) -> None:
+    def update(
+        self, name: str, follower: Follower, reason: str | None, missing: bool = False
+    ) -> None:
         """Set the reason why a file is unreadable; None if it is readable."""
         known = self._errors.get(name)
-        if why is None:
+        if reason is None:
             self._errors.pop(name, None)
-        elif known is None or (known.why, known.gone) != (why, gone):
+        elif known is None or (known.reason, known.missing) != (reason, missing):
             since = known.since if known is not None else self._now()
-            self._errors[name] = FileError(name, why, since if follower.found else None, gone)
+            self._errors[name] = FileError(
+                name, reason, since if follower.was_readable else None, missing
+            )
 
-    def all(self) -> list[FileError]:
+    def reportable(self) -> list[FileError]:
         return [error for error in self._errors.values() if error.is_reportable]

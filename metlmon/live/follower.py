@@ -39,14 +39,15 @@ class FileCheck:
     """The result of one check of a file.
 
     ``restarted``: its content has been replaced, and the offset is 0 again. ``grew``: there is
-    more to read. ``problem``: why it cannot be read, None if it can; ``gone``: it does not exist.
+    more to read. ``problem``: why it cannot be read, None if it can; ``missing``: it does not
+    exist.
     """
 
     size: int
     restarted: bool
     grew: bool
     problem: str | None = None
-    gone: bool = False
+    missing: bool = False
 
 
 class Follower:
@@ -64,12 +65,12 @@ class Follower:
         self._checksum = (0, 0)
 
     @property
-    def behind(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes not yet consumed."""
         return max(0, self.size - self.offset)
 
     @property
-    def found(self) -> bool:
+    def was_readable(self) -> bool:
         """Whether the file has ever been readable."""
         return self._first_bytes is not None
 
@@ -84,7 +85,7 @@ class Follower:
             return False
         return inode == self._signature[0] and start.startswith(self._first_bytes[: len(start)])
 
-    def look(self) -> FileCheck:
+    def check(self) -> FileCheck:
         """Check the file's state with ``stat``; reads it only if that has changed."""
         try:
             status = call_with_timeout(os.stat, self.path)
@@ -211,14 +212,14 @@ class DirectoryMtimes:
         self._pending = False
         self._reported_at = float("-inf")
 
-    def changed(self, folders: Iterable[Path], now: float) -> bool:
+    def changed(self, directories: Iterable[Path], now: float) -> bool:
         """Whether anything changed since the last call that returned True.
 
         ``now``: seconds since 1970, by the clock of the file times.
         """
         times: dict[Path, tuple[int, int]] = {}
         large = False
-        for folder in folders:
+        for folder in directories:
             try:
                 status = call_with_timeout(os.stat, folder)
                 file_times = status.st_mtime_ns, status.st_ctime_ns

@@ -50,7 +50,7 @@ def call_with_timeout(call: Callable[..., T], path: Path, *arguments: Any) -> T:
     """
     executor: FsExecutor | None = getattr(_state, "executor", None)
     try:
-        return call(path, *arguments) if executor is None else executor.ask(call, path, *arguments)
+        return call(path, *arguments) if executor is None else executor.call(call, path, *arguments)
     except ValueError as error:
         # A DAG file can contain a name with a NUL or a lone surrogate; no file can have it.
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
@@ -181,7 +181,7 @@ class FsExecutor:
         self._state = threading.local()
         self._closed = threading.Event()
 
-    def ask(self, call: Callable[..., T], path: Path, *arguments: Any) -> T:
+    def call(self, call: Callable[..., T], path: Path, *arguments: Any) -> T:
         """Implement :func:`call_with_timeout`."""
         checked: _CheckedFiles | None = getattr(self._state, "checked", None)
         if checked is not None and call is os.stat:
@@ -201,7 +201,7 @@ class FsExecutor:
         return [each.result for each in calls]
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
+    def prefetched(self) -> Iterator[None]:
         """Context of one check of many files.
 
         One thread first calls ``stat`` for all files of the previous check, because handing over
@@ -218,14 +218,14 @@ class FsExecutor:
             self._state.checked = None
             self._state.before = checked.paths
 
-    def silent(self) -> list[FsTimeout]:
+    def hung_calls(self) -> list[FsTimeout]:
         """Return the calls pending for at least SPEAK_AFTER, the oldest first."""
         now = time.time()
         pending = (each for each in self._pending_calls() if abs(now - each.since) >= SPEAK_AFTER)
         return [FsTimeout(each.path, each.since) for each in pending]
 
     @property
-    def stuck(self) -> bool:
+    def has_hung_calls(self) -> bool:
         """Whether any call is pending."""
         return bool(self._pending_calls())
 

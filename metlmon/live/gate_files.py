@@ -28,8 +28,8 @@ from metlmon.jobfiles.gate_files import (
 )
 from metlmon.live.follower import DirectoryMtimes
 from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
-from metlmon.live.safe_glob import content_of, end_of
-from metlmon.live.tail import NotRead
+from metlmon.live.safe_glob import read_file, read_file_end
+from metlmon.live.tail import UnreadableFile
 from metlmon.model.ensemble import Changes, Ensemble
 from metlmon.model.gates import gate_name
 from metlmon.model.job_events import NodeKey
@@ -57,7 +57,7 @@ Seen = tuple[int, int, int]
 """Inode, size and mtime of a file; of one of many its inode alone."""
 
 
-class GateFolder(Generic[T]):
+class GateDirectory(Generic[T]):
     """The files of one folder, each as ``read`` makes it of its bytes, as far as ``wanted``."""
 
     def __init__(
@@ -66,45 +66,45 @@ class GateFolder(Generic[T]):
         self.path = path
         self.files: dict[str, tuple[Seen, T]] = {}
         self._wanted, self._read = wanted, read
-        self._watch = DirectoryMtimes()
-        self._looked = float("-inf")
+        self._directory_mtimes = DirectoryMtimes()
+        self._checked_at = float("-inf")
 
-    def look(self, now: float) -> bool:
+    def check(self, now: float) -> bool:
         """See what is new; whether anything is."""
         due = self.files and len(self.files) <= FEW
-        due = due and time.monotonic() - self._looked >= ANEW_SECONDS
-        if not self._watch.changed([self.path], now) and not due:
+        due = due and time.monotonic() - self._checked_at >= ANEW_SECONDS
+        if not self._directory_mtimes.changed([self.path], now) and not due:
             return False
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
         try:
-            listed = call_with_timeout(_listed, self.path, self._wanted)
+            listed = call_with_timeout(_file_states, self.path, self._wanted)
         except OSError:
             listed = {}
         try:
-            return self._take(listed)
+            return self._update(listed)
         except FsTimeout:
-            self._watch = DirectoryMtimes()
+            self._directory_mtimes = DirectoryMtimes()
             raise
 
-    def _take(self, listed: dict[str, Seen]) -> bool:
-        new = [name for name, seen in listed.items() if self._seen(name) != seen]
+    def _update(self, listed: dict[str, Seen]) -> bool:
+        new = [name for name, seen in listed.items() if self._known_state(name) != seen]
         found = {name: self.files[name] for name in listed if name not in set(new)}
         for start in range(0, len(new), AT_ONCE):
             names = new[start : start + AT_ONCE]
-            read = call_with_timeout(self._read_all, self.path, tuple(names))
+            read = call_with_timeout(self._read_files, self.path, tuple(names))
             found |= {name: (listed[name], each) for name, each in zip(names, read, strict=True)}
         changed = bool(new) or len(found) != len(self.files)
         self.files = found
         return changed
 
-    def _read_all(self, path: Path, names: tuple[str, ...]) -> list[T]:
+    def _read_files(self, path: Path, names: tuple[str, ...]) -> list[T]:
         return [self._read(path, name) for name in names]
 
-    def _seen(self, name: str) -> Seen | None:
+    def _known_state(self, name: str) -> Seen | None:
         return self.files[name][0] if name in self.files else None
 
 
-def _listed(path: Path, wanted: Callable[[str], bool]) -> dict[str, Seen]:
+def _file_states(path: Path, wanted: Callable[[str], bool]) -> dict[str, Seen]:
     with os.scandir(path) as entries:
         # The gate follows no link either; whether it is one comes with its name.
         named = (each for each in islice(entries, MOST) if wanted(each.name))
@@ -125,7 +125,7 @@ def _listed(path: Path, wanted: Callable[[str], bool]) -> dict[str, Seen]:
 # --- gate/<name>/ ---------------------------------------------------------------------------
 
 
-def _of_gate(name: str) -> bool:
+def _is_gate_file(name: str) -> bool:
     return name == GATE_LOG or name.rpartition(".")[2] in _KINDS
 
 
@@ -137,27 +137,27 @@ def _read_state(folder: Path, name: str) -> tuple[RunGate, str | None]:
     path, kind = str(folder / name), name.rpartition(".")[2]
     try:
         if name == GATE_LOG:
-            count, last = read_log(end_of(path, LONGEST).encode())
+            count, last = read_log(read_file_end(path, LONGEST).encode())
             more = f" ({count} lines in all)" if count > 1 else ""
             return RunGate(), f"a gate could not decide, and let the epoch train: {last}{more}"
         if kind in ("stop", "pause"):
-            when = _asked_at(path)
+            when = _request_time(path)
             return (RunGate(stop=when) if kind == "stop" else RunGate(pause=when)), None
-        return _said(content_of(path, LONGEST), kind)
-    except (NotRead, OSError) as error:
+        return _parse_gate_file(read_file(path, LONGEST), kind)
+    except (UnreadableFile, OSError) as error:
         return RunGate(), f"it cannot be read: {error}"
 
 
-def _asked_at(path: str) -> float:
+def _request_time(path: str) -> float:
     """It asks whatever it says, and whoever may read it."""
     try:
-        said = read_request(content_of(path, LONGEST))
-    except NotRead:
+        said = read_request(read_file(path, LONGEST))
+    except UnreadableFile:
         said = None
     return os.lstat(path).st_mtime if said is None else said
 
 
-def _said(data: bytes, kind: str) -> tuple[RunGate, str | None]:
+def _parse_gate_file(data: bytes, kind: str) -> tuple[RunGate, str | None]:
     if kind == "target":
         site = read_target(data)
         wrong = None if site else "it names no site: one line without quotes is expected"
@@ -170,7 +170,7 @@ def _said(data: bytes, kind: str) -> tuple[RunGate, str | None]:
     return RunGate(stopped=stopped), None if stopped else wrong
 
 
-def _together(files: Iterable[tuple[str, RunGate]]) -> dict[str, RunGate]:
+def _merge_by_run(files: Iterable[tuple[str, RunGate]]) -> dict[str, RunGate]:
     """What all files tell, by run."""
     runs: dict[str, RunGate] = {}
     for name, each in files:
@@ -200,8 +200,8 @@ def _is_placement(name: str) -> bool:
 
 def _read_placement(folder: Path, name: str) -> str | None:
     try:
-        return read_placement(content_of(str(folder / name), LONGEST))
-    except NotRead:
+        return read_placement(read_file(str(folder / name), LONGEST))
+    except UnreadableFile:
         return None
 
 
@@ -213,23 +213,23 @@ class GateFiles:
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._gated: dict[str, tuple[Workflow, frozenset[str]]] = {}
-        self._states: dict[Path, GateFolder[tuple[RunGate, str | None]]] = {}
-        self._sites: dict[Path, GateFolder[str | None]] = {}
-        self._all_is_new = False
+        self._gates_by_dag: dict[str, tuple[Workflow, frozenset[str]]] = {}
+        self._states: dict[Path, GateDirectory[tuple[RunGate, str | None]]] = {}
+        self._placement_directories: dict[Path, GateDirectory[str | None]] = {}
+        self._all_changed = False
 
-    def look(self, ensemble: Ensemble) -> Changes:
+    def check(self, ensemble: Ensemble) -> Changes:
         """Tell the ensemble what is new."""
-        self._all_is_new |= self._see_gates(ensemble)
+        self._all_changed |= self._find_gates(ensemble)
         try:
-            changes = self._look_states(ensemble, self._all_is_new)
-            if self._look_sites() or self._all_is_new:
+            changes = self._check_states(ensemble, self._all_changed)
+            if self._check_placements() or self._all_changed:
                 changes |= ensemble.set_placements(self._placements(ensemble))
         except FsTimeout:
             # What was known stays; some of what is new may have been seen and not been told.
-            self._all_is_new = True
+            self._all_changed = True
             return Changes()
-        self._all_is_new = False
+        self._all_changed = False
         return changes
 
     def notices(self) -> list[Notice]:
@@ -241,72 +241,75 @@ class GateFiles:
             if wrong is not None
         ]
 
-    def _see_gates(self, ensemble: Ensemble) -> bool:
+    def _find_gates(self, ensemble: Ensemble) -> bool:
         """Find the gates of DAG files that were read anew; whether there were any."""
-        before = self._gated
-        self._gated = {}
+        before = self._gates_by_dag
+        self._gates_by_dag = {}
         for key, dag in ensemble.dags.items():
             known = before.get(key)
             if known is None or known[0] is not dag.workflow:
                 names = map(gate_name, dag.workflow.nodes.values())
                 known = dag.workflow, frozenset(name for name in names if name is not None)
-            self._gated[key] = known
+            self._gates_by_dag[key] = known
         anew = any(
             before.get(key, (None,))[0] is not workflow
-            for key, (workflow, _) in self._gated.items()
+            for key, (workflow, _) in self._gates_by_dag.items()
         )
-        if anew or len(before) != len(self._gated):
-            folders = {path for key in self._gated for path in self._folders_of(key)}
+        if anew or len(before) != len(self._gates_by_dag):
+            folders = {path for key in self._gates_by_dag for path in self._folders_of(key)}
             self._states = {
-                path: self._states.get(path) or GateFolder(path, _of_gate, _read_state)
+                path: self._states.get(path) or GateDirectory(path, _is_gate_file, _read_state)
                 for path in sorted(folders)
             }
             places = map(_placements_of, folders)
-            self._sites = {
-                path: self._sites.get(path) or GateFolder(path, _is_placement, _read_placement)
+            self._placement_directories = {
+                path: self._placement_directories.get(path)
+                or GateDirectory(path, _is_placement, _read_placement)
                 for path in sorted(places)
             }
         return anew
 
     def _folders_of(self, dag: str) -> list[Path]:
-        workflow, names = self._gated[dag]
+        workflow, names = self._gates_by_dag[dag]
         return [workflow.path.parent / "gate" / name for name in sorted(names)]
 
-    def _look_states(self, ensemble: Ensemble, anew: bool) -> Changes:
+    def _check_states(self, ensemble: Ensemble, anew: bool) -> Changes:
         now, changes = self._now(), Changes()
-        changed = {path for path, folder in self._states.items() if folder.look(now)}
+        changed = {path for path, folder in self._states.items() if folder.check(now)}
         # Sub-DAGs of one ensemble have one folder.
         known: dict[tuple[Path, ...], dict[str, RunGate]] = {}
-        for key in self._gated:
+        for key in self._gates_by_dag:
             paths = tuple(self._folders_of(key))
             if not paths or not (anew or changed.intersection(paths)):
                 continue
             if paths not in known:
-                known[paths] = self._told_in(paths)
+                known[paths] = self._gates_in(paths)
             changes |= ensemble.set_gates(key, known[paths])
         return changes
 
-    def _told_in(self, paths: Iterable[Path]) -> dict[str, RunGate]:
-        return _together(
+    def _gates_in(self, paths: Iterable[Path]) -> dict[str, RunGate]:
+        return _merge_by_run(
             (name, said)
             for path in paths
             for name, (_, (said, _)) in self._states[path].files.items()
             if name != GATE_LOG
         )
 
-    def _look_sites(self) -> bool:
+    def _check_placements(self) -> bool:
         now, changed = self._now(), False
-        for folder in self._sites.values():
-            changed |= folder.look(now)
+        for folder in self._placement_directories.values():
+            changed |= folder.check(now)
         return changed
 
     def _placements(self, ensemble: Ensemble) -> Mapping[NodeKey, str]:
         """The site of every node that was given one, and stands behind a gate: another DAG's
         nodes may have the same names."""
         found: dict[NodeKey, str] = {}
-        for key, (workflow, _) in self._gated.items():
+        for key, (workflow, _) in self._gates_by_dag.items():
             for states in self._folders_of(key):
-                for name, (_, site) in self._sites[_placements_of(states)].files.items():
+                for name, (_, site) in self._placement_directories[
+                    _placements_of(states)
+                ].files.items():
                     node = workflow.nodes.get(name.removesuffix(".inc"))
                     if site is not None and node is not None and gate_name(node) == states.name:
                         found[key, node.name] = site

@@ -19,7 +19,7 @@ class HistoricalSession(Session):
     Its thread ends when everything up to that time is read; nothing is polled.
     """
 
-    FAILED = "reading what was then failed"
+    FAILURE_TEXT = "reading what was then failed"
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
         """Start the reader thread.
@@ -31,7 +31,7 @@ class HistoricalSession(Session):
         )
         self._thread.start()
 
-    def streams(self) -> Mapping[JobId, Streamed]:
+    def progress_lines(self) -> Mapping[JobId, Streamed]:
         """Return nothing: a progress line has no time, and the newest one is of today."""
         return {}
 
@@ -45,9 +45,9 @@ class HistoricalSession(Session):
     def _read(self, notify: Callable[[Snapshot], None]) -> None:
         published_at, more = time.monotonic(), True
         while more and not self._stop.is_set():
-            with self._lock.still, self._lock.working():
+            with self._lock.exclusive, self._lock.background():
                 more = self._reader.step(TURN_SECONDS).more
-            pause = max(LOADING_PICTURE_SECONDS, SHARE_MOVING * self._cost)
+            pause = max(LOADING_PICTURE_SECONDS, SHARE_MOVING * self._snapshot_seconds)
             if not more or time.monotonic() - published_at >= pause:
                 self._publish(notify)
                 published_at = time.monotonic()

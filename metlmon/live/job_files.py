@@ -20,8 +20,8 @@ from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
 from metlmon.jobfiles.metrics_csv import MetricsTable, read_metrics_csv
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.jobfiles.stdout import matched_values, newest_progress, printed_values
-from metlmon.live.safe_glob import SafeGlob, Seen, end_of, opened, seen
-from metlmon.live.tail import NotRead, output_file
+from metlmon.live.safe_glob import SafeGlob, Seen, file_state, open_text, read_file_end
+from metlmon.live.tail import UnreadableFile, output_file
 from metlmon.model.job_events import JobId
 from metlmon.model.settings import MetricPattern, Settings
 from metlmon.model.states import State
@@ -79,7 +79,7 @@ class _Version:
     path: str
 
 
-class _Read(Generic[T]):
+class _FileCache(Generic[T]):
     """What was read from files, by file: one that did not change is not read again."""
 
     def __init__(self, read: Callable[[str], T]) -> None:
@@ -87,9 +87,9 @@ class _Read(Generic[T]):
         self._known: dict[str, tuple[Seen, T]] = {}
         self._used: set[str] = set()
 
-    def of(self, path: str) -> tuple[Seen, T] | None:
+    def read(self, path: str) -> tuple[Seen, T] | None:
         """The file's state and content; None where there is no such file."""
-        now = seen(path)
+        now = file_state(path)
         if now is None:
             return None
         self._used.add(path)
@@ -106,20 +106,20 @@ class _Read(Generic[T]):
 
 
 @dataclass(slots=True)
-class _Gathered:
-    """One run's files while they are put together. ``signs`` tell whether anything changed."""
+class _RunFiles:
+    """One run's files while they are put together. ``signature`` tell whether anything changed."""
 
     values: dict[str, dict[int, Point]] = field(default_factory=dict)
     summary: Mapping[str, float] = field(default_factory=dict)
     arguments: dict[int, Mapping[str, str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    signs: list[tuple[str, Seen]] = field(default_factory=list)
+    signature: list[tuple[str, Seen]] = field(default_factory=list)
 
-    def take(self, metric: str, point: Point) -> None:
+    def add(self, metric: str, point: Point) -> None:
         """Take a value; it goes before the one that there is for its epoch."""
         self.values.setdefault(metric, {})[point.epoch] = point
 
-    def take_missing(self, metric: str, points: Mapping[int, Point]) -> None:
+    def add_missing(self, metric: str, points: Mapping[int, Point]) -> None:
         """Take the values of epochs that have none."""
         self.values[metric] = {**points, **self.values.get(metric, {})}
 
@@ -141,18 +141,20 @@ class TrainingFiles:
         self._dagdir = dagdir
         self._settings = settings
         self._lock = threading.Lock()
-        self._csv = _Read(_read_csv)
-        self._summaries = _Read(_reader_of_text(read_metrics_txt))
-        self._arguments = _Read(_reader_of_text(read_args_txt))
-        self._ends = _Read(self._read_end)
-        patience = _Patience()
-        self._matched = {p: _Read(_reader_of(p, patience)) for p in settings.metrics.patterns}
-        self._progress = _Read(_read_progress)
-        self._made: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
+        self._csv = _FileCache(_read_csv)
+        self._summaries = _FileCache(_reader_of_text(read_metrics_txt))
+        self._arguments = _FileCache(_reader_of_text(read_args_txt))
+        self._output_ends = _FileCache(self._read_end)
+        patience = _TimeBudget()
+        self._matched = {p: _FileCache(_reader_of(p, patience)) for p in settings.metrics.patterns}
+        self._progress = _FileCache(_read_progress)
+        self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
 
     # --- trainings ------------------------------------------------------------------------
 
-    def trainings(self, ledger: Ledger, painter: SnapshotBuilder) -> Mapping[str, TrainingOutput]:
+    def training_outputs(
+        self, ledger: Ledger, builder: SnapshotBuilder
+    ) -> Mapping[str, TrainingOutput]:
         """What each run's training wrote, by run key; runs of which there is nothing are left
         out. The same object comes again as long as nothing has changed."""
         with self._lock:
@@ -161,10 +163,10 @@ class TrainingFiles:
             for job in ledger.jobs:
                 if job.run is not None and job.training:
                     jobs.setdefault(job.run, []).append(job)
-            by_then = _completed(ledger) if painter.ensemble.cut is not None else None
+            by_then = _completed_epochs(ledger) if builder.ensemble.cut is not None else None
             made = {}
             for run in ledger.runs:
-                gathered = self._gathered(run, jobs.get(run.run, ()), places, painter)
+                gathered = self._collect(run, jobs.get(run.run, ()), places, builder)
                 epochs = None if by_then is None else frozenset(by_then.get(run.run, ()))
                 training = self._training(run.run, gathered, epochs)
                 if training is not None:
@@ -173,22 +175,27 @@ class TrainingFiles:
             return made
 
     def _forget(self, made: Mapping[str, TrainingOutput]) -> None:
-        self._made = {run: known for run, known in self._made.items() if run in made}
-        every: list[_Read[Any]] = [self._csv, self._summaries, self._arguments, self._ends]
+        self._outputs = {run: known for run, known in self._outputs.items() if run in made}
+        every: list[_FileCache[Any]] = [
+            self._csv,
+            self._summaries,
+            self._arguments,
+            self._output_ends,
+        ]
         for read in (*every, *self._matched.values()):
             read.forget_unused()
 
     def _training(
-        self, run: str, gathered: _Gathered, epochs: frozenset[int | None] | None
+        self, run: str, gathered: _RunFiles, epochs: frozenset[int | None] | None
     ) -> TrainingOutput | None:
-        signs = (tuple(gathered.signs), epochs, tuple(gathered.problems))
-        known = self._made.get(run)
+        signs = (tuple(gathered.signature), epochs, tuple(gathered.problems))
+        known = self._outputs.get(run)
         if known is not None and known[0] == signs:
             return known[1]
-        if not gathered.signs and not gathered.problems:
+        if not gathered.signature and not gathered.problems:
             return None
         if epochs is not None:
-            _cut(gathered, epochs)
+            _restrict_to_epochs(gathered, epochs)
         training = TrainingOutput(
             run,
             {
@@ -200,48 +207,48 @@ class TrainingFiles:
             dict(gathered.arguments),
             tuple(gathered.problems[:_PROBLEMS]),
         )
-        self._made[run] = (signs, training)
+        self._outputs[run] = (signs, training)
         return training
 
-    def _gathered(
-        self, run: RunEntry, jobs: Sequence[JobEntry], places: SafeGlob, painter: SnapshotBuilder
-    ) -> _Gathered:
-        gathered = _Gathered()
+    def _collect(
+        self, run: RunEntry, jobs: Sequence[JobEntry], places: SafeGlob, builder: SnapshotBuilder
+    ) -> _RunFiles:
+        gathered = _RunFiles()
         filled = {"uuid": run.uuid, "run": run.run_name}
         for version in _versions(places, self._settings.metrics.files, filled):
             self._add_version(gathered, version, places)
         for pattern in self._settings.metrics.patterns:
             if pattern.file == "out":
-                self._add_matches_of_jobs(gathered, pattern, jobs, painter)
+                self._add_matches_of_jobs(gathered, pattern, jobs, builder)
             else:
                 self._add_matches_of_files(gathered, pattern, places, filled)
-        self._add_printed(gathered, jobs, painter)
+        self._add_printed(gathered, jobs, builder)
         return gathered
 
-    def _add_version(self, gathered: _Gathered, version: _Version, places: SafeGlob) -> None:
+    def _add_version(self, gathered: _RunFiles, version: _Version, places: SafeGlob) -> None:
         path = f"{version.path}/metrics.csv"
-        table = self._csv.of(path)
+        table = self._csv.read(path)
         if table is not None:
-            gathered.signs.append((path, table[0]))
-            file = places.below(path)
+            gathered.signature.append((path, table[0]))
+            file = places.relative(path)
             gathered.problems += [f"{file} {problem}" for problem in table[1].problems]
             for metric, values in table[1].values.items():
                 for epoch, value in values.items():
-                    gathered.take(metric, Point(epoch, value, version.number, file))
+                    gathered.add(metric, Point(epoch, value, version.number, file))
         path = f"{version.path}/metrics.txt"
-        summary = self._summaries.of(path)
+        summary = self._summaries.read(path)
         if summary is not None:
-            gathered.signs.append((path, summary[0]))
+            gathered.signature.append((path, summary[0]))
             gathered.summary = summary[1]
         path = f"{version.path}/args.txt"
-        arguments = self._arguments.of(path)
+        arguments = self._arguments.read(path)
         if arguments is not None:
-            gathered.signs.append((path, arguments[0]))
+            gathered.signature.append((path, arguments[0]))
             gathered.arguments[version.number or 0] = arguments[1]
 
     def _add_matches_of_files(
         self,
-        gathered: _Gathered,
+        gathered: _RunFiles,
         pattern: MetricPattern,
         places: SafeGlob,
         filled: Mapping[str, str | None],
@@ -249,80 +256,80 @@ class TrainingFiles:
         """Values without an epoch are those of epochs 0, 1, 2 … in order of their lines."""
         new: dict[int, Point] = {}
         for path in map(str, places.matching(pattern.file, filled)):
-            found = self._matched[pattern].of(path)
+            found = self._matched[pattern].read(path)
             if found is None:
                 continue
-            gathered.signs.append((path, found[0]))
-            file = places.below(path)
+            gathered.signature.append((path, found[0]))
+            file = places.relative(path)
             for place, (said, value) in enumerate(found[1]):
                 epoch = place if said is None else said
                 new[epoch] = Point(epoch, value, None, file)
-        gathered.take_missing(pattern.metric, new)
+        gathered.add_missing(pattern.metric, new)
 
     def _add_matches_of_jobs(
         self,
-        gathered: _Gathered,
+        gathered: _RunFiles,
         pattern: MetricPattern,
         jobs: Sequence[JobEntry],
-        painter: SnapshotBuilder,
+        builder: SnapshotBuilder,
     ) -> None:
         """Values without an epoch are of the epoch of their job's node."""
         new: dict[int, Point] = {}
         for job in jobs:
-            path, name = self._output(job.job, painter)
-            found = self._matched[pattern].of(path) if path is not None else None
+            path, name = self._output(job.job, builder)
+            found = self._matched[pattern].read(path) if path is not None else None
             if path is None or found is None:
                 continue
-            gathered.signs.append((path, found[0]))
+            gathered.signature.append((path, found[0]))
             for said, value in found[1]:
                 epoch = job.epoch if said is None else said
                 if epoch is not None:
                     new[epoch] = Point(epoch, value, None, name)
-        gathered.take_missing(pattern.metric, new)
+        gathered.add_missing(pattern.metric, new)
 
     def _add_printed(
-        self, gathered: _Gathered, jobs: Sequence[JobEntry], painter: SnapshotBuilder
+        self, gathered: _RunFiles, jobs: Sequence[JobEntry], builder: SnapshotBuilder
     ) -> None:
         metric = self._settings.metrics.primary
         new: dict[int, Point] = {}
         for job in jobs:
             if gathered.has(metric, job.epoch):
                 continue
-            path, name = self._output(job.job, painter)
-            found = self._ends.of(path) if path is not None else None
+            path, name = self._output(job.job, builder)
+            found = self._output_ends.read(path) if path is not None else None
             if path is None or found is None:
                 continue
             if found[1]:
-                gathered.signs.append((path, found[0]))
+                gathered.signature.append((path, found[0]))
             # What names its epoch goes before what does not.
             for said in sorted(found[1], key=lambda epoch: epoch is not None):
                 epoch = job.epoch if said is None else said
                 if epoch is not None:
                     new[epoch] = Point(epoch, found[1][said], None, name)
-        gathered.take_missing(metric, new)
+        gathered.add_missing(metric, new)
 
-    def _output(self, job: JobId, painter: SnapshotBuilder) -> tuple[str | None, str]:
-        name = painter.output(*job)
+    def _output(self, job: JobId, builder: SnapshotBuilder) -> tuple[str | None, str]:
+        name = builder.output_file(*job)
         if name is None:
             return None, ""
         try:
             return str(output_file(self._dagdir, name)), name
-        except NotRead:
+        except UnreadableFile:
             return None, name
 
     def _read_end(self, path: str) -> dict[int | None, float]:
         try:
-            text = end_of(path, VALUES_TAIL)
-        except NotRead:
+            text = read_file_end(path, VALUES_TAIL)
+        except UnreadableFile:
             return {}
         return printed_values(_LINES.split(text), self._settings.metrics.primary)
 
     # --- progress -------------------------------------------------------------------------
 
-    def streams(self, ledger: Ledger, painter: SnapshotBuilder) -> Mapping[JobId, Streamed]:
+    def progress_lines(self, ledger: Ledger, builder: SnapshotBuilder) -> Mapping[JobId, Streamed]:
         """The newest progress line of every running job. None of an ensemble as it was at a
         moment: what a job printed then is not known any more."""
-        if painter.ensemble.cut is not None:
+        if builder.ensemble.cut is not None:
             return {}
         with self._lock:
             lasts = {e.job: e.seconds for e in ledger.executions if e.end is None}
@@ -330,25 +337,25 @@ class TrainingFiles:
             for job in ledger.jobs:
                 if job.state not in AT_WORK or job.dagman:
                     continue
-                path, _ = self._output(job.job, painter)
-                streamed = self._progress.of(path) if path is not None else None
+                path, _ = self._output(job.job, builder)
+                streamed = self._progress.read(path) if path is not None else None
                 if streamed is None or streamed[1] is None:
                     continue
-                if not (ledger.live and _stale(streamed[0], lasts.get(job.job))):
+                if not (ledger.live and _is_stale(streamed[0], lasts.get(job.job))):
                     found[job.job] = streamed[1]
             self._progress.forget_unused()
             return found
 
 
-def _stale(file: Seen, seconds: float | None) -> bool:
+def _is_stale(file: Seen, seconds: float | None) -> bool:
     """Was it written before the execution began that has lasted so long?"""
     return seconds is not None and time.time() - file[2] / 1e9 > seconds + STALE_SECONDS
 
 
 def _read_progress(path: str) -> Streamed | None:
     try:
-        return newest_progress(end_of(path, PROGRESS_TAIL))
-    except NotRead:
+        return newest_progress(read_file_end(path, PROGRESS_TAIL))
+    except UnreadableFile:
         return None
 
 
@@ -357,24 +364,24 @@ def _read_progress(path: str) -> Streamed | None:
 
 def _read_csv(path: str) -> MetricsTable:
     try:
-        with opened(path, LARGEST_CSV) as lines:
+        with open_text(path, LARGEST_CSV) as lines:
             return read_metrics_csv(lines)
-    except (NotRead, OSError) as problem:
+    except (UnreadableFile, OSError) as problem:
         return MetricsTable({}, (f"is not read: {problem}",))
 
 
 def _reader_of_text(take: Callable[[str], dict[str, T]]) -> Callable[[str], dict[str, T]]:
     def read(path: str) -> dict[str, T]:
         try:
-            with opened(path, LARGEST_TEXT) as file:
+            with open_text(path, LARGEST_TEXT) as file:
                 return take(file.read())
-        except (NotRead, OSError):
+        except (UnreadableFile, OSError):
             return {}
 
     return read
 
 
-class _Patience:
+class _TimeBudget:
     """How long all patterns of the settings together may try."""
 
     def __init__(self) -> None:
@@ -391,26 +398,26 @@ class _Patience:
 
 
 def _reader_of(
-    pattern: MetricPattern, patience: _Patience
+    pattern: MetricPattern, patience: _TimeBudget
 ) -> Callable[[str], list[tuple[int | None, float]]]:
     def read(path: str) -> list[tuple[int | None, float]]:
         limit = VALUES_TAIL if pattern.file == "out" else LARGEST_CSV
         try:
             lines: Iterable[str]
             if pattern.file == "out":
-                lines = _LINES.split(end_of(path, limit))
+                lines = _LINES.split(read_file_end(path, limit))
                 return matched_values(_for_pattern(lines, patience), pattern.pattern)
-            with opened(path, limit) as file:
+            with open_text(path, limit) as file:
                 return matched_values(
                     _for_pattern(islice(file, MOST_LINES), patience), pattern.pattern
                 )
-        except (NotRead, OSError):
+        except (UnreadableFile, OSError):
             return []
 
     return read
 
 
-def _for_pattern(lines: Iterable[str], patience: _Patience) -> Iterator[str]:
+def _for_pattern(lines: Iterable[str], patience: _TimeBudget) -> Iterator[str]:
     """Of each line as much as patterns are judged by, for as long as it takes."""
     begun = time.thread_time()
     deadline = begun + patience.seconds()
@@ -433,7 +440,7 @@ def _versions(
     found: dict[str, _Version] = {}
     for pattern in patterns:
         for folder in places.matching(pattern, filled):
-            names, path = places.folder(folder), str(folder)
+            names, path = places.list_directory(folder), str(folder)
             for name, is_folder in names.items():
                 number = _VERSION.fullmatch(name)
                 if number and is_folder:
@@ -445,13 +452,13 @@ def _versions(
     times = Counter(version.number for version in found.values())
 
     def place(version: _Version) -> tuple[int, tuple[float, str]]:
-        told = _age(version) if times[version.number] > 1 else (0.0, "")
+        told = _version_time(version) if times[version.number] > 1 else (0.0, "")
         return -1 if version.number is None else version.number, told
 
     return sorted(found.values(), key=place)[-MOST_VERSIONS:]
 
 
-def _age(version: _Version) -> tuple[float, str]:
+def _version_time(version: _Version) -> tuple[float, str]:
     """Two folders with the same number: the one that was written to last is the later one."""
     try:
         return os.stat(version.path).st_mtime, version.path
@@ -459,7 +466,7 @@ def _age(version: _Version) -> tuple[float, str]:
         return 0.0, version.path
 
 
-def _completed(ledger: Ledger) -> dict[str, set[int | None]]:
+def _completed_epochs(ledger: Ledger) -> dict[str, set[int | None]]:
     """The numbers of each run's completed epochs."""
     done: dict[str, set[int | None]] = {}
     for epoch in ledger.epochs:
@@ -468,7 +475,7 @@ def _completed(ledger: Ledger) -> dict[str, set[int | None]]:
     return done
 
 
-def _cut(gathered: _Gathered, epochs: frozenset[int | None]) -> None:
+def _restrict_to_epochs(gathered: _RunFiles, epochs: frozenset[int | None]) -> None:
     """Leave out what came after these epochs, and versions that have none of them."""
     before = sum(len(points) for points in gathered.values.values())
     gathered.values = {

@@ -86,7 +86,7 @@ class NullFeed:
     def problems(self) -> tuple[ProblemGroup, ...]:
         return ()
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
         return ()
 
     @property
@@ -96,20 +96,20 @@ class NullFeed:
     def ledger(self) -> Ledger:
         return Ledger(str(self._dagdir), None, False)
 
-    def described(self) -> DagDescription:
+    def dag_description(self) -> DagDescription:
         return DagDescription()
 
-    def trainings(self) -> Mapping[str, TrainingOutput]:
+    def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return {}
 
-    def streams(self) -> Mapping[JobId, Streamed]:
+    def progress_lines(self) -> Mapping[JobId, Streamed]:
         return {}
 
-    def past(self, moment: datetime) -> Feed:
+    def historical(self, moment: datetime) -> Feed:
         return self
 
-    def in_queue(self, there: bool) -> None:
+    def set_in_queue(self, present: bool) -> None:
         """Do nothing: there are no jobs."""
 
-    def rest(self, resting: bool) -> None:
+    def set_unattended(self, unattended: bool) -> None:
         """Do nothing: there are no further snapshots."""

@@ -20,17 +20,17 @@ class PriorityLock:
         self._foreground_count = 0
         self._no_foreground = threading.Event()
         self._no_foreground.set()
-        self.still = threading.RLock()
+        self.exclusive = threading.RLock()
         """Held by threads that change the model, and by threads that need it unchanged across
         several background slices."""
 
     @property
-    def asked(self) -> bool:
+    def foreground_waiting(self) -> bool:
         """Whether a foreground user is waiting."""
         return self._foreground_count > 0
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def foreground(self) -> Iterator[None]:
         """Acquire for the UI; waits for the current background slice only."""
         with self._count_lock:
             self._foreground_count += 1
@@ -46,7 +46,7 @@ class PriorityLock:
             self._lock.release()
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def background(self) -> Iterator[None]:
         """Acquire for one background slice, some milliseconds long."""
         self._no_foreground.wait()
         with self._lock:

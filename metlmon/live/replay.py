@@ -43,7 +43,7 @@ class ReplayPiece:
     data: bytes
 
 
-def storyboard(recording: Path) -> list[ReplayPiece]:
+def replay_pieces(recording: Path) -> list[ReplayPiece]:
     """Return all pieces of a recorded dagdir in the order they were written.
 
     Event logs are split into events, ``.dagman.out`` and the jobstate log into lines (the latter
@@ -56,7 +56,7 @@ def storyboard(recording: Path) -> list[ReplayPiece]:
     reader.open()
     reader.read_all()
     ensemble = reader.ensemble
-    first_time = min(b.first for b in ensemble.books.values() if b.first is not None)
+    first_time = min(b.first for b in ensemble.log_stats.values() if b.first is not None)
     last_time = ensemble.newest or first_time
     outputs = _outputs(ensemble.jobs.values(), reader)
     training_log_times = _training_log_times(recording, reader)
@@ -75,11 +75,11 @@ def storyboard(recording: Path) -> list[ReplayPiece]:
         elif name.endswith(".dagman.out"):
             cuts += [(when, name, part) for when, part in _lines(data, first_time)]
         elif name in jobstate:
-            cuts += [(w, name, p) for w, p in _jobstate(data, ensemble.clock.local, first_time)]
+            cuts += [(w, name, p) for w, p in _jobstate(data, ensemble.clock.to_local, first_time)]
         elif name in outputs:
             cuts += [(when, name, part) for when, part in _spread_over(data, *outputs[name])]
         elif re.search(r"\.rescue\d+$", name):
-            cuts.append((_created(path, data, ensemble.clock.local) or last_time, name, data))
+            cuts.append((_created(path, data, ensemble.clock.to_local) or last_time, name, data))
         elif re.search(r"\.(metrics|status)$", name):
             cuts.append((last_time, name, data))
         else:
@@ -135,7 +135,7 @@ def _training_log_times(recording: Path, reader: DagdirReader) -> dict[Path, dat
     starts without a directory came before it.
     """
     jobs: dict[tuple[str, str], list[datetime]] = {}
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     for run in painter.status().runs:
         view = painter.run_view(run.key)
         for epoch in view.epochs if view is not None and run.uuid else ():
@@ -163,10 +163,10 @@ def _training_log_times(recording: Path, reader: DagdirReader) -> dict[Path, dat
 
 def _outputs(jobs: Iterable[Job], reader: DagdirReader) -> dict[str, tuple[datetime, datetime]]:
     """Return the time span of each job's output and error files: its last execution."""
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     spans: dict[str, tuple[datetime, datetime]] = {}
     for job in jobs:
-        executions = job.life().executions
+        executions = job.history().executions
         view = painter.job_view(*job.id)
         if not executions or view is None or executions[-1].end is None:
             continue
@@ -191,12 +191,12 @@ class Replay:
     """
 
     def __init__(self, recording: Path, directory: Path, speed: float) -> None:
-        self._pieces = storyboard(recording)
+        self._pieces = replay_pieces(recording)
         self._directory = directory
         self._speed = speed
         self._stop = threading.Event()
         self._pieces_written = 0
-        self.failed: str | None = None
+        self.error: str | None = None
         """The error that stopped the replay before its end."""
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="metlmon-replay", daemon=True)
@@ -240,7 +240,7 @@ class Replay:
         try:
             self._write_in_steps()
         except Exception as error:
-            self.failed = describe_error("the replay stopped", error)
+            self.error = describe_error("the replay stopped", error)
 
     def _write_in_steps(self) -> None:
         more = True

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from metlmon.live.tail import NotRead
+from metlmon.live.tail import UnreadableFile
 
 MOST_ENTRIES: Final = 100_000
 """Maximum number of names read in one directory, three times those of 10,000 jobs."""
@@ -54,7 +54,7 @@ class SafeGlob:
             paths = paths[:MAX_MATCHES]
         return paths if parts else []
 
-    def folder(self, path: Path) -> Mapping[str, bool]:
+    def list_directory(self, path: Path) -> Mapping[str, bool]:
         """Return the sorted names in a directory, and whether each is a directory.
 
         Empty if it is unreadable. Links that leave the dagdir are excluded.
@@ -65,18 +65,19 @@ class SafeGlob:
                     names_and_kinds = [
                         (entry.name, entry.is_dir())
                         for entry in islice(entries, MOST_ENTRIES)
-                        if not entry.is_symlink() or self.inside(path / entry.name) is not None
+                        if not entry.is_symlink()
+                        or self.resolve_inside(path / entry.name) is not None
                     ]
             except OSError:
                 names_and_kinds = []
             self._listings[path] = dict(sorted(names_and_kinds))
         return self._listings[path]
 
-    def below(self, path: str) -> str:
+    def relative(self, path: str) -> str:
         """Return a path relative to the dagdir."""
         return path.removeprefix(f"{self.base}/")
 
-    def inside(self, path: Path) -> Path | None:
+    def resolve_inside(self, path: Path) -> Path | None:
         """Return the resolved path if it is below the dagdir.
 
         For a name in a resolved directory, one ``lstat`` suffices unless it is a link.
@@ -94,12 +95,12 @@ class SafeGlob:
             # As in a shell, hidden names match only a pattern that begins with a dot.
             names = [
                 name
-                for name, is_folder in self.folder(folder).items()
+                for name, is_folder in self.list_directory(folder).items()
                 if (last or is_folder)
                 and fnmatchcase(name, name_pattern)
                 and (name_pattern[0] == "." or name[0] != ".")
             ]
-        resolved_paths = (self.inside(folder / name) for name in names)
+        resolved_paths = (self.resolve_inside(folder / name) for name in names)
         return [path for path in resolved_paths if path is not None]
 
 
@@ -119,7 +120,7 @@ Seen = tuple[int, int, int]
 """Identifies an unchanged file: inode, size and mtime in nanoseconds."""
 
 
-def seen(path: str) -> Seen | None:
+def file_state(path: str) -> Seen | None:
     """Return the current state of a regular file; None if there is none."""
     try:
         status = os.lstat(path)
@@ -130,7 +131,7 @@ def seen(path: str) -> Seen | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def opened(path: str, limit: int) -> TextIOWrapper:
+def open_text(path: str, limit: int) -> TextIOWrapper:
     """Open a regular file as text, without translating line ends.
 
     Raises NotRead for anything else, and if it is unreadable or larger than ``limit`` bytes.
@@ -138,11 +139,11 @@ def opened(path: str, limit: int) -> TextIOWrapper:
     descriptor = _handle(path)
     if os.fstat(descriptor).st_size > limit:
         os.close(descriptor)
-        raise NotRead(f"it is larger than {limit // 1_000_000} MB")
+        raise UnreadableFile(f"it is larger than {limit // 1_000_000} MB")
     return open(descriptor, encoding="utf-8", errors="replace", newline="")
 
 
-def content_of(path: str, limit: int) -> bytes:
+def read_file(path: str, limit: int) -> bytes:
     """Read a whole regular file.
 
     Raises NotRead for anything else, and if it is unreadable or larger than ``limit`` bytes.
@@ -154,20 +155,20 @@ def content_of(path: str, limit: int) -> bytes:
             size = os.fstat(descriptor).st_size
             content = file.read(min(limit, size) + 1) if size else b""
         except OSError as error:
-            raise NotRead(f"it cannot be read: {error.strerror}") from error
+            raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
     if len(content) > limit:
-        raise NotRead(f"it is larger than {limit:,} bytes")
+        raise UnreadableFile(f"it is larger than {limit:,} bytes")
     return content
 
 
-def end_of(path: str, limit: int) -> str:
+def read_file_end(path: str, limit: int) -> str:
     """Read the last ``limit`` bytes of a regular file as text. Raises NotRead."""
     descriptor = _handle(path)
     try:
         size = os.fstat(descriptor).st_size
         content = os.pread(descriptor, min(limit, size), max(0, size - limit))
     except OSError as error:
-        raise NotRead(f"it cannot be read: {error.strerror}") from error
+        raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
     finally:
         os.close(descriptor)
     return content.decode("utf-8", "replace")
@@ -178,8 +179,8 @@ def _handle(path: str) -> int:
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
-        raise NotRead(f"it cannot be read: {error.strerror}") from error
+        raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotRead("it is not a regular file")
+        raise UnreadableFile("it is not a regular file")
     return descriptor

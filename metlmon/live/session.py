@@ -24,7 +24,7 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.run import Runs
 from metlmon.model.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.dag_description import DagDescription, Nodes, described
+from metlmon.snapshot.dag_description import DagDescription, Nodes, describe_dags
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import JobRow, JobView, NodeRow, Notice, ProblemGroup, RunView
 
@@ -75,7 +75,7 @@ NOT_KEPT: Final = "what was read could not be kept for the next time"
 class Session:
     """Implements :class:`metlmon.live.feed.Feed` over a :class:`DagdirReader`."""
 
-    FAILED = "reading failed and is tried again"
+    FAILURE_TEXT = "reading failed and is tried again"
 
     def __init__(self, reader: DagdirReader) -> None:
         self._reader = reader
@@ -89,8 +89,8 @@ class Session:
         self._latest: Snapshot | None = None
         self._builder: SnapshotBuilder | None = None
         self._dag_description: tuple[Runs, Nodes] | None = None
-        self._cost = self._tick_cost = 0.0
-        self._told = False
+        self._snapshot_seconds = self._tick_seconds = 0.0
+        self._notice_added = False
         self._cached_at = -KEEP_SECONDS
         self._cache_thread: threading.Thread | None = None
         self._files = FsExecutor(self._wake.set)
@@ -125,7 +125,7 @@ class Session:
     def _watch(self, directory_watcher: DirectoryWatcher) -> None:
         try:
             with calls_through(self._files):
-                folders = self._reader.watched()
+                folders = self._reader.watched_directories()
             directory_watcher.run(folders, self._wake.set)
         except Exception as error:
             self._add_notice(
@@ -134,8 +134,10 @@ class Session:
 
     def _add_notice(self, message: str, error: Exception) -> None:
         """Add a notice on an exception that only costs time; for any thread."""
-        self._reader.remarks[message] = Notice("mishap", None, None, describe_error(message, error))
-        self._told = True
+        self._reader.extra_notices[message] = Notice(
+            "mishap", None, None, describe_error(message, error)
+        )
+        self._notice_added = True
         self._wake.set()
 
     def stop(self) -> None:
@@ -147,7 +149,7 @@ class Session:
         self._wake.set()
         self._files.close()
         if self._directory_watcher is not None:
-            self._directory_watcher.end()
+            self._directory_watcher.stop()
         deadline = time.monotonic() + STOP_SECONDS
         self._join(self._thread, deadline)
         # Read the attribute only now: the reader thread may have started a last cache write.
@@ -157,32 +159,32 @@ class Session:
     def _join(self, thread: threading.Thread | None, deadline: float) -> None:
         """Join another thread until the deadline; only briefly if a call is pending."""
         if thread is not None and thread is not threading.current_thread():
-            timeout = 0.0 if self._files.stuck else deadline - time.monotonic()
+            timeout = 0.0 if self._files.has_hung_calls else deadline - time.monotonic()
             thread.join(timeout=max(PICTURE_SECONDS, timeout))
 
     def run_view(self, key: str) -> RunView | None:
-        with self._lock.asking():
+        with self._lock.foreground():
             return self._current_builder().run_view(key)
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
-        with self._lock.asking():
+        with self._lock.foreground():
             return self._current_builder().job_view(cluster, proc)
 
     def nodes(self) -> tuple[DagNodes, ...]:
-        with self._lock.asking():
-            return self._current_builder().nodes_now()
+        with self._lock.foreground():
+            return self._current_builder().dag_nodes()
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
-        with self._lock.asking():
+        with self._lock.foreground():
             return self._current_builder().node_row(key)
 
     def problems(self) -> tuple[ProblemGroup, ...]:
-        with self._lock.asking():
+        with self._lock.foreground():
             return self._current_builder().problems()
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
-        with self._lock.asking():
-            return self._current_builder().queued(run)
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+        with self._lock.foreground():
+            return self._current_builder().queued_rows(run)
 
     @property
     def settings(self) -> Settings:
@@ -191,40 +193,40 @@ class Session:
     def ledger(self) -> Ledger:
         return self._builder_and_ledger()[1]
 
-    def described(self) -> DagDescription:
-        with self._lock.asking():
+    def dag_description(self) -> DagDescription:
+        with self._lock.foreground():
             builder, known = self._current_builder(), self._dag_description
             same = known is not None and known[0] is builder.runs
-            description = described(builder, known[1] if known is not None and same else None)
+            description = describe_dags(builder, known[1] if known is not None and same else None)
             self._dag_description = builder.runs, description.nodes
             return description
 
-    def trainings(self) -> Mapping[str, TrainingOutput]:
+    def training_outputs(self) -> Mapping[str, TrainingOutput]:
         builder, ledger = self._builder_and_ledger()
-        return self._training_files.trainings(ledger, builder)
+        return self._training_files.training_outputs(ledger, builder)
 
-    def streams(self) -> Mapping[JobId, Streamed]:
+    def progress_lines(self) -> Mapping[JobId, Streamed]:
         builder, ledger = self._builder_and_ledger()
-        return self._training_files.streams(ledger, builder)
+        return self._training_files.progress_lines(ledger, builder)
 
     def _builder_and_ledger(self) -> tuple[SnapshotBuilder, Ledger]:
         """Return the ledger of the current snapshot.
 
         Built in slices, between which the UI may use the model; nothing is read meanwhile.
         """
-        with self._lock.still:
-            with self._lock.working():
+        with self._lock.exclusive:
+            with self._lock.background():
                 builder = self._current_builder()
             done = False
             while not done:
-                with self._lock.working():
-                    done = builder.book(TURN_SECONDS)
+                with self._lock.background():
+                    done = builder.update_ledger(TURN_SECONDS)
             return builder, builder.ledger()
 
-    def past(self, moment: datetime) -> Feed:
+    def historical(self, moment: datetime) -> Feed:
         from metlmon.live.historical import HistoricalSession  # It imports this module.
 
-        reader = DagdirReader(Path(self._reader.given), self.settings, as_of=moment)
+        reader = DagdirReader(Path(self._reader.path_given), self.settings, as_of=moment)
         try:
             with calls_through(self._files):
                 reader.open()
@@ -232,16 +234,16 @@ class Session:
             raise InputError(f"{error.path}: {error}") from None
         return HistoricalSession(reader)
 
-    def in_queue(self, there: bool) -> None:
-        with self._lock.asking():
-            if self._reader.in_queue != there:
-                self._reader.in_queue = there
-                self._told = True
+    def set_in_queue(self, present: bool) -> None:
+        with self._lock.foreground():
+            if self._reader.in_queue != present:
+                self._reader.in_queue = present
+                self._notice_added = True
                 self._wake.set()
 
-    def rest(self, resting: bool) -> None:
-        self._unattended = resting
-        if not resting:
+    def set_unattended(self, unattended: bool) -> None:
+        self._unattended = unattended
+        if not unattended:
             self._wake.set()
 
     def take(self) -> Snapshot:
@@ -253,7 +255,7 @@ class Session:
     def _current_builder(self) -> SnapshotBuilder:
         """Return the builder of the current snapshot, created if there is none."""
         if self._builder is None:
-            self._builder = self._reader.painter()
+            self._builder = self._reader.snapshot_builder()
         return self._builder
 
     # --- the reading thread -------------------------------------------------------------
@@ -279,7 +281,7 @@ class Session:
             with suppress(Exception):
                 self._publish(lambda snapshot: None)
         if self._latest is not None:
-            self._latest = replace(self._latest, error=describe_error(self.FAILED, error))
+            self._latest = replace(self._latest, error=describe_error(self.FAILURE_TEXT, error))
             # It may be notify that failed.
             with suppress(Exception):
                 notify(self._latest)
@@ -293,18 +295,18 @@ class Session:
             if first or now - checked_at >= POLL_SECONDS or self._wake.is_set():
                 self._wake.clear()
                 # looking() calls stat before working() makes the UI wait.
-                with self._lock.still, self._files.looking(), self._lock.working():
-                    dirty |= bool(self._reader.look())
+                with self._lock.exclusive, self._files.prefetched(), self._lock.background():
+                    dirty |= bool(self._reader.check())
                 checked_at = now
-            with self._lock.still, self._lock.working():
+            with self._lock.exclusive, self._lock.background():
                 step = self._reader.step(TURN_SECONDS)
-                dirty |= bool(step.changes) or self._told
-                self._told = False
+                dirty |= bool(step.changes) or self._notice_added
+                self._notice_added = False
             pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
-            pause = max(pause, self._cost * SHARE_MOVING)
+            pause = max(pause, self._snapshot_seconds * SHARE_MOVING)
             live = self._latest is not None and self._latest.status.live
             tick = REST_SECONDS if self._unattended else CLOCK_SECONDS
-            tick = max(tick, self._tick_cost * SHARE_IDLE)
+            tick = max(tick, self._tick_seconds * SHARE_IDLE)
             due = dirty or (live and time.monotonic() - published_at >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error
             # A recent clock tick must not delay a real change.
@@ -326,11 +328,13 @@ class Session:
     def _write_cache(self) -> None:
         """Start writing the cache if enough has been read."""
         # It only reads the model, so the UI may use it at the same time.
-        if self._files.stuck or (self._cache_thread is not None and self._cache_thread.is_alive()):
+        if self._files.has_hung_calls or (
+            self._cache_thread is not None and self._cache_thread.is_alive()
+        ):
             return
         self._cached_at, before = time.monotonic(), self._cached_at
         try:
-            with self._lock.still:
+            with self._lock.exclusive:
                 entries = self._reader.keep()
         except Exception as error:
             self._add_notice(NOT_KEPT, error)
@@ -348,35 +352,35 @@ class Session:
         try:
             for entry in entries:
                 entry.write()
-            self._reader.remarks.pop(NOT_KEPT, None)
+            self._reader.extra_notices.pop(NOT_KEPT, None)
         except Exception as error:
             self._add_notice(NOT_KEPT, error)
 
     def _publish(self, notify: Callable[[Snapshot], None]) -> None:
         started = time.thread_time()
-        with self._lock.still:
-            self._add_up()
-            with self._lock.working():
-                self._builder = self._reader.painter()
+        with self._lock.exclusive:
+            self._update_totals()
+            with self._lock.background():
+                self._builder = self._reader.snapshot_builder()
                 built = time.thread_time()
                 status = self._builder.status()
                 # The cost of a snapshot for the clock alone.
-                self._tick_cost = time.thread_time() - built
+                self._tick_seconds = time.thread_time() - built
                 progress = self._reader.progress()
-        self._cost = time.thread_time() - started
+        self._snapshot_seconds = time.thread_time() - started
         before = {r.key: r for r in self._latest.status.runs} if self._latest else {}
         changed_runs = frozenset(r.key for r in status.runs if before.get(r.key) != r)
         snapshot = Snapshot(status, changed_runs, progress, self._reader.error)
         self._latest = snapshot
         notify(snapshot)
 
-    def _add_up(self) -> None:
+    def _update_totals(self) -> None:
         """Update the totals and the node states, in slices."""
-        summary, done = self._reader.ensemble.summary, False
+        summary, done = self._reader.ensemble.aggregates, False
         while not done:
-            with self._lock.working():
+            with self._lock.background():
                 done = summary.add_up(TURN_SECONDS)
         done = False
         while not done:
-            with self._lock.working():
+            with self._lock.background():
                 done = summary.settle(self._reader.live(), TURN_SECONDS)

@@ -26,7 +26,7 @@ _SEQUENCES: Final = re.compile(
 """Terminal escape sequences: CSI, OSC, and two-character ones."""
 
 
-class NotRead(Exception):
+class UnreadableFile(Exception):
     """A file was not read; ``str()`` is the reason."""
 
 
@@ -37,24 +37,24 @@ def output_file(dagdir: Path, name: str) -> Path:
     file is elsewhere, missing, or not a regular file.
     """
     if "\0" in name or not name.strip():
-        raise NotRead("its name is empty or has a NUL")
+        raise UnreadableFile("its name is empty or has a NUL")
     if os.path.isabs(name):
-        raise NotRead("it is outside this directory")
+        raise UnreadableFile("it is outside this directory")
     try:
         base = dagdir.resolve()
         path = (base / name).resolve()
     except (OSError, RuntimeError) as error:
-        raise NotRead(f"its name leads nowhere ({type(error).__name__})") from error
+        raise UnreadableFile(f"its name leads nowhere ({type(error).__name__})") from error
     if not path.is_relative_to(base):
-        raise NotRead("it is outside this directory")
+        raise UnreadableFile("it is outside this directory")
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError as error:
-        raise NotRead("there is no such file yet") from error
+        raise UnreadableFile("there is no such file yet") from error
     except OSError as error:
-        raise NotRead(f"it cannot be read: {error.strerror}") from error
+        raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(mode):
-        raise NotRead("it is not a regular file")
+        raise UnreadableFile("it is not a regular file")
     return path
 
 
@@ -68,16 +68,16 @@ def read_tail(path: Path, limit: int = TAIL_BYTES) -> list[str]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise NotRead(f"it cannot be read: {error.strerror}") from error
+        raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise NotRead("it is not a regular file")
+            raise UnreadableFile("it is not a regular file")
         start = max(0, status.st_size - limit)
         # One more byte, to see whether the tail begins at the start of a line.
         content = os.pread(descriptor, min(limit, status.st_size) + (start > 0), max(0, start - 1))
     except OSError as error:
-        raise NotRead(f"it cannot be read: {error.strerror}") from error
+        raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
     finally:
         os.close(descriptor)
     if start > 0:

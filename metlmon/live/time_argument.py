@@ -7,15 +7,19 @@ from datetime import datetime, tzinfo
 from metlmon.live.errors import InputError
 
 
-def asked_moment(name: str, value: str | datetime | None, zone: tzinfo | None) -> datetime | None:
+def parse_time_argument(
+    argument_name: str, value: str | datetime | None, zone: tzinfo | None
+) -> datetime | None:
     """Parse a time argument as naive local time of the logs.
 
-    ``name``: of the option (``--as-of``) or argument (``as_of=``); ``zone``: of the logs, if
-    known. Raises InputError.
+    ``argument_name``: of the option (``--as-of``) or argument (``as_of=``); ``zone``: of the logs,
+    if known. Raises InputError.
     """
     if value is None:
         return None
-    argument = f"{name}{value!r}" if name.endswith("=") else f"{name} {value!r}"
+    argument = (
+        f"{argument_name}{value!r}" if argument_name.endswith("=") else f"{argument_name} {value!r}"
+    )
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(value.strip())
     except ValueError:
@@ -24,7 +28,7 @@ def asked_moment(name: str, value: str | datetime | None, zone: tzinfo | None) -
         ) from None
     if moment.tzinfo is not None:
         if zone is None:
-            option = "tz=" if name.endswith("=") else "--tz"
+            option = "tz=" if argument_name.endswith("=") else "--tz"
             raise InputError(
                 f"{argument} names a zone, but the logs' own is not known: add {option}, or give "
                 "the logs' local time"

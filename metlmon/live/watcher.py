@@ -36,20 +36,20 @@ class DirectoryWatcher:
         self._stopped = threading.Event()
         self._stop_reader, self._stop_writer = os.pipe()
 
-    def run(self, folders: Iterable[Path], notify: Callable[[], None]) -> None:
-        """Call ``notify`` after each change directly in one of ``folders``.
+    def run(self, directories: Iterable[Path], notify: Callable[[], None]) -> None:
+        """Call ``notify`` after each change directly in one of ``directories``.
 
         Returns after :meth:`end`, or if no means of watching is available.
         """
         try:
-            with _inotify(folders) as descriptor:
+            with _inotify(directories) as descriptor:
                 self._read_events(descriptor, notify)
         except (OSError, AttributeError):
-            self._poll(folders, notify)
+            self._poll(directories, notify)
         finally:
             os.close(self._stop_reader)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Make :meth:`run` return, also if it is called later."""
         if not self._stopped.is_set():
             self._stopped.set()

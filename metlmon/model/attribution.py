@@ -15,7 +15,7 @@ from typing import Final
 
 from metlmon.eventlog import current_name
 from metlmon.frozen import frozen
-from metlmon.model.dag import SETTLED, Dag
+from metlmon.model.dag import WRITE_DELAY, Dag
 from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.job_events import Job
 
@@ -38,7 +38,7 @@ class Attribution:
     """The DAG and node that a job belongs to.
 
     ``dag`` and ``node``: None for a job of no DAG here. ``candidates``: keys of possible DAGs,
-    if ambiguous. ``weighed``: provisional, by evidence that grows as DAGMan continues to write.
+    if ambiguous. ``provisional``: provisional, by evidence that grows as DAGMan continues to write.
     ``proven``: a file of DAGMan, or the job, names the DAG's DAGMan as its submitter.
     ``foreign``: submitted by a DAG that is not in this directory.
     """
@@ -46,14 +46,14 @@ class Attribution:
     dag: str | None = None
     node: str | None = None
     candidates: tuple[str, ...] = ()
-    weighed: bool = False
+    provisional: bool = False
     proven: bool = False
     foreign: bool = False
 
     @property
     def candidate(self) -> str | None:
         """The only possible DAG here, if that is neither proven nor refuted."""
-        if self.proven or self.weighed:
+        if self.proven or self.provisional:
             return None
         return self.dag or (self.candidates[0] if len(self.candidates) == 1 else None)
 
@@ -127,11 +127,11 @@ def _refutes(dag: Dag, job: Job) -> bool:
 
     The absence of the job in a file counts only if the file covers the time around it.
     """
-    submitted = job.told_submitted
+    submitted = job.first_submitted
     if submitted is None:
         return False
     in_out, in_jobstate, in_nodes_log = (
-        until is not None and submitted <= until for until in dag.covered_until()
+        until is not None and submitted <= until for until in dag.coverage_ends()
     )
     return (
         (in_out and dag.out_is_complete_at(submitted))
@@ -139,7 +139,7 @@ def _refutes(dag: Dag, job: Job) -> bool:
         or (in_jobstate and dag.jobstate_covers(submitted))
         or _names_other_dagman(dag, job, submitted)
         # The schedd also writes all events of a DAG's jobs to its nodes.log.
-        or (in_nodes_log and dag.nodes_log is not None and dag.nodes_log[0] <= submitted)
+        or (in_nodes_log and dag.nodes_log_span is not None and dag.nodes_log_span[0] <= submitted)
         or _was_between_runs(dag, submitted)
         or _predates_dagman(dag, job, submitted)
     )
@@ -149,7 +149,7 @@ def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
     """Had the node no job yet, by a node status file of the run of the submission?"""
     status = dag.status
     written = status.local if status is not None else None
-    run_start = dag.last_start()
+    run_start = dag.last_fresh_start()
     node_status = status.nodes.get(node) if status is not None and node is not None else None
     return (
         node_status is not None
@@ -157,7 +157,7 @@ def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
         and run_start is not None
         and run_start <= submitted
         and written is not None
-        and written - submitted >= SETTLED
+        and written - submitted >= WRITE_DELAY
     )
 
 
@@ -175,9 +175,9 @@ def _names_other_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
         if run.cluster is None or run.start is None or run.start > submitted:
             continue
         # A run without a known end may have a successor, but not one with a lower cluster.
-        until = run.over
+        until = run.ended_by
         if until is None and named > run.cluster:
-            until = dag.out_until
+            until = dag.out_last_time
         if (until is None and named < run.cluster) or (until is not None and submitted <= until):
             return True
     return False
@@ -186,11 +186,13 @@ def _names_other_dagman(dag: Dag, job: Job, submitted: datetime) -> bool:
 def _was_between_runs(dag: Dag, submitted: datetime) -> bool:
     """Was the job submitted between two DAGMan runs of this DAG?"""
     starts = [run.start for run in _accepted_runs(dag) if run.start is not None]
-    ends = [run.over for run in _accepted_runs(dag) if run.start is None or run.start <= submitted]
+    ends = [
+        run.ended_by for run in _accepted_runs(dag) if run.start is None or run.start <= submitted
+    ]
     return (
         min(starts, default=submitted) < submitted
-        and any(start - submitted >= SETTLED for start in starts)
-        and all(end is not None and submitted - end >= SETTLED for end in ends)
+        and any(start - submitted >= WRITE_DELAY for start in starts)
+        and all(end is not None and submitted - end >= WRITE_DELAY for end in ends)
     )
 
 
@@ -212,7 +214,7 @@ def _is_outside(log: str) -> bool:
 
 def _accepted_runs(dag: Dag) -> list[DagmanRun]:
     """The DAGMan runs that acquired the lock file: only these submit jobs."""
-    return [run for run in dag.lives() if not run.refused]
+    return [run for run in dag.dagman_runs() if not run.refused]
 
 
 # --- choice among several DAGs -----------------------------------------------------------

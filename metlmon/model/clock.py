@@ -57,12 +57,12 @@ class Clock:
         return self._saw_utc and not self._saw_local
 
     @property
-    def known(self) -> bool:
+    def has_offset(self) -> bool:
         """Can local time be converted to UTC?"""
         return self.zone is not None or bool(self._seen)
 
     def observe(self, local: datetime, epoch: float) -> bool:
-        """Add a moment that is ``local`` (naive) and ``epoch`` (seconds since 1970).
+        """Add a moment that is ``to_local`` (naive) and ``to_epoch`` (seconds since 1970).
 
         Returns whether the conversion of any time changes.
         """
@@ -78,7 +78,7 @@ class Clock:
         return changed
 
     def hint(self, local: datetime, epoch: float) -> bool:
-        """Add an event at ``local`` with the end of its job at ``epoch``.
+        """Add an event at ``to_local`` with the end of its job at ``to_epoch``.
 
         Both are in the same minute, apart from the output transfer. Observed only when two
         such hints in a row agree; returns the result of :meth:`observe`.
@@ -89,7 +89,7 @@ class Clock:
         agrees, self._hinted = offset == self._hinted, offset
         return agrees and self.observe(local, local.replace(tzinfo=UTC).timestamp() - offset)
 
-    def contradicted(self) -> tuple[datetime, timedelta] | None:
+    def contradiction(self) -> tuple[datetime, timedelta] | None:
         """The last observation, if the zone that was set does not have its offset.
 
         Returns its local time and offset; None if they agree.
@@ -111,7 +111,7 @@ class Clock:
         neighbours = self._seen[max(0, i - 1) : i + 1]
         return min(neighbours, key=lambda seen: abs(seen[0] - local))[1]
 
-    def epoch(self, stamp: datetime) -> float | None:
+    def to_epoch(self, stamp: datetime) -> float | None:
         """A timestamp in seconds since 1970; None without a known offset."""
         moment = self._utc(stamp)
         return None if moment is None else moment.timestamp()
@@ -131,7 +131,7 @@ class Clock:
         offset = self._nearest(stamp)
         return None if offset is None else stamp.replace(tzinfo=UTC) - timedelta(seconds=offset)
 
-    def local(self, epoch: float) -> datetime | None:
+    def to_local(self, epoch: float) -> datetime | None:
         """The access point's local time, naive, of a moment in seconds since 1970.
 
         None without a known offset, and for a number outside the calendar.
@@ -141,12 +141,12 @@ class Clock:
         except (OverflowError, ValueError, OSError):
             return None
 
-    def after(self, epoch: float, stamp: datetime) -> bool | None:
+    def is_after(self, epoch: float, stamp: datetime) -> bool | None:
         """Is a moment later than a naive timestamp?
 
         None if no offset is known and the result depends on it.
         """
-        local = self.local(epoch)
+        local = self.to_local(epoch)
         if local is not None:
             return local > stamp
         try:
@@ -176,7 +176,7 @@ class Clock:
                 return stamp.astimezone(self.zone).replace(tzinfo=None)
         return stamp.replace(tzinfo=None)
 
-    def stated(self, stamp: datetime) -> datetime:
+    def with_offset(self, stamp: datetime) -> datetime:
         """A timestamp for output: with its offset if a zone was set or logged."""
         if stamp.tzinfo is not None:
             return stamp
@@ -224,7 +224,7 @@ class Clock:
             return None
         return offsets.pop() if len(offsets) == 1 else None
 
-    def ambiguous(self, stamp: datetime) -> bool:
+    def is_ambiguous(self, stamp: datetime) -> bool:
         """Is the timestamp in a repeated hour?"""
         if self.zone is None or stamp.tzinfo is not None:
             return False
@@ -236,12 +236,12 @@ class Clock:
         first = stamp.replace(tzinfo=self.zone, fold=0).utcoffset()
         return first != stamp.replace(tzinfo=self.zone, fold=1).utcoffset()
 
-    def steady(self, first: datetime, last: datetime) -> bool:
+    def is_steady(self, first: datetime, last: datetime) -> bool:
         """Is the zone that was set without clock changes between these timestamps?"""
         if self.zone is None:
             return True
         first, last = self.naive(first), self.naive(last)
-        if last - first > ONE_MONTH or self.ambiguous(first) or self.ambiguous(last):
+        if last - first > ONE_MONTH or self.is_ambiguous(first) or self.is_ambiguous(last):
             return False
         start, end = first.replace(tzinfo=self.zone), last.replace(tzinfo=self.zone)
         if start.utcoffset() != end.utcoffset():
@@ -254,9 +254,11 @@ class Clock:
 
         ``previous``: the previous timestamp in the same log.
         """
-        if previous is None or not self.ambiguous(stamp):
+        if previous is None or not self.is_ambiguous(stamp):
             return stamp
-        second = previous - stamp > FOLD_STEP or (previous.fold == 1 and self.ambiguous(previous))
+        second = previous - stamp > FOLD_STEP or (
+            previous.fold == 1 and self.is_ambiguous(previous)
+        )
         return stamp.replace(fold=1) if second else stamp
 
 

@@ -25,7 +25,7 @@ ClockObservation: TypeAlias = tuple[datetime, float]
 DST_STEP: Final = 3600.0
 """Seconds by which daylight saving time changes clocks."""
 
-MOST_SUBMISSIONS: Final = 500
+MAX_SUBMISSIONS: Final = 500
 """Submissions whose local times are stored until another file gives them in UTC."""
 
 
@@ -49,7 +49,7 @@ class SubmissionTimes:
     def add(self, cluster: int, time: datetime) -> None:
         """Store a submission; the oldest one is dropped beyond a bound."""
         self._times[cluster] = time
-        if len(self._times) > MOST_SUBMISSIONS:
+        if len(self._times) > MAX_SUBMISSIONS:
             del self._times[next(iter(self._times))]
 
     def get(self, cluster: int) -> datetime | None:

@@ -43,7 +43,7 @@ from metlmon.model.dagman_runs import (
     Process,
     build_runs,
     current_run,
-    restarts,
+    is_restart_status,
 )
 from metlmon.model.node_reports import (
     JOBSTATE_REPORT_KINDS,
@@ -56,10 +56,10 @@ from metlmon.model.states import DagState
 DAG_ABORTED: Final = 3
 """``DagStatus`` of ``.metrics`` after ABORT-DAG-ON."""
 
-MOST_STRANGERS: Final = 1000
+MAX_UNKNOWN_NODES: Final = 1000
 """Stored names of nodes that the DAG file does not have: enough for a warning."""
 
-SETTLED: Final = timedelta(seconds=10)
+WRITE_DELAY: Final = timedelta(seconds=10)
 """DAGMan writes a submission to its files within this time, before anything later."""
 
 ONE_SECOND: Final = timedelta(seconds=1)
@@ -77,8 +77,9 @@ class Dag:
 
     ``key`` is unique in the ensemble, ``file`` the DAG file's name relative to the dagdir,
     ``top`` the key of the top-level DAG it belongs to (its own for a top-level one).
-    ``nodes_log``: times of the first and the newest event in its nodes.log. ``out_until`` and
-    ``jobstate_until`` (seconds since 1970): the newest times in ``.dagman.out`` and in the
+    ``nodes_log_span``: times of the first and the newest event in its nodes.log. ``out_last_time``
+    and
+    ``jobstate_last_epoch`` (seconds since 1970): the newest times in ``.dagman.out`` and in the
     jobstate log.
     """
 
@@ -92,19 +93,19 @@ class Dag:
         self.cut: datetime | None = None
         self.status_file: StatusFile | None = None
         self.metrics_file: DagMetrics | None = None
-        self.command_line: CondorSub | None = None
+        self.condor_sub: CondorSub | None = None
         self.processes: list[Process] = []
         self.dagman_jobs: list[DagmanJob] = []
-        self.words: dict[str, list[NodeReport]] = {}
+        self.node_reports: dict[str, list[NodeReport]] = {}
         self.submit_epochs: dict[int, float] = {}
         self.jobstate_started: list[tuple[float, int | None]] = []
         self.jobstate_finished: list[tuple[float, int | None, int]] = []
         """Ends in the jobstate log: seconds since 1970, return value, number of starts before."""
         self.halted = False
-        self.out_until: datetime | None = None
-        self.jobstate_until: float | None = None
-        self.nodes_log: tuple[datetime, datetime] | None = None
-        self.strangers: dict[str, datetime | None] = {}
+        self.out_last_time: datetime | None = None
+        self.jobstate_last_epoch: float | None = None
+        self.nodes_log_span: tuple[datetime, datetime] | None = None
+        self.unknown_nodes: dict[str, datetime | None] = {}
         """Nodes in ``.dagman.out`` that the DAG file does not have, with the last time."""
         self._out_submitted: dict[int, str] = {}
         self._jobstate_submitted: dict[int, str] = {}
@@ -121,7 +122,7 @@ class Dag:
         self._done: tuple[Rescue | None, frozenset[str]] | None = None
         self._done_counts: dict[int, tuple[Rescue, int]] = {}
         self._runs: list[DagmanRun] | None = None
-        self._unknown_names: (
+        self._unknown_names_cache: (
             tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None
         ) = None
 
@@ -131,7 +132,7 @@ class Dag:
         return self.top == self.key
 
     @property
-    def counted(self) -> int:
+    def node_count(self) -> int:
         """Number of nodes as DAGMan counts them: without SERVICE nodes."""
         return sum(n.kind is not NodeKind.SERVICE for n in self.workflow.nodes.values())
 
@@ -143,7 +144,7 @@ class Dag:
         Messages after the cut are evidence for the UTC offset alone.
         """
         touched: set[str] = set()
-        until, cut = self.out_until, self.cut
+        until, cut = self.out_last_time, self.cut
         for line in messages:
             time = line.time
             self._note_time(line)
@@ -155,7 +156,7 @@ class Dag:
                 self._apply_dag_message(line)
             else:
                 touched.add(self._apply_node_message(line.node, line))
-        self.out_until = until
+        self.out_last_time = until
         return touched
 
     def _note_time(self, line: DagmanMessage) -> None:
@@ -220,8 +221,8 @@ class Dag:
         node, message_kind, kind = self.workflow.nodes.get(name), line.word, None
         if node is not None:
             name = node.name
-        elif len(self.strangers) < MOST_STRANGERS:
-            self.strangers[name] = line.time
+        elif len(self.unknown_nodes) < MAX_UNKNOWN_NODES:
+            self.unknown_nodes[name] = line.time
         if message_kind is DagmanMessageKind.SUBMITTED:
             kind = NodeReportKind.SUBMITTED
             if line.cluster is not None:
@@ -246,41 +247,41 @@ class Dag:
             self._add_report(name, report)
         return name
 
-    def forget_out(self) -> None:
+    def reset_out(self) -> None:
         """Reset what was read from ``.dagman.out``, which was replaced."""
         self.processes = []
         self._runs = None
-        self.strangers = {}
-        self.out_until = None
+        self.unknown_nodes = {}
+        self.out_last_time = None
         self.out_times = OutTimes()
         self._out_submitted = {}
         self._last_clusters = {}
         for cluster, node in self._jobstate_submitted.items():
             self._note_cluster(node, cluster)
-        for node, reports in self.words.items():
-            self.words[node] = [report for report in reports if report.time is None]
+        for node, reports in self.node_reports.items():
+            self.node_reports[node] = [report for report in reports if report.time is None]
 
-    def forget_jobstate(self) -> None:
+    def reset_jobstate(self) -> None:
         """Reset what was read from the jobstate log, which was replaced."""
         self.jobstate_started, self.jobstate_finished = [], []
-        self.jobstate_until = None
+        self.jobstate_last_epoch = None
         self.submit_epochs = {}
         self._jobstate_submitted = {}
         self._last_clusters = {}
         for cluster, node in self._out_submitted.items():
             self._note_cluster(node, cluster)
-        for node, reports in self.words.items():
-            self.words[node] = [report for report in reports if report.epoch is None]
+        for node, reports in self.node_reports.items():
+            self.node_reports[node] = [report for report in reports if report.epoch is None]
 
-    def read_jobstate(self, entries: Iterable[JobstateLine]) -> set[str]:
+    def apply_jobstate(self, entries: Iterable[JobstateLine]) -> set[str]:
         """Apply lines of the jobstate log; return the names of their nodes."""
         touched: set[str] = set()
         for entry in entries:
-            self.jobstate_until = max(self.jobstate_until or 0.0, entry.epoch)
+            self.jobstate_last_epoch = max(self.jobstate_last_epoch or 0.0, entry.epoch)
             if entry.node is None:
                 if entry.event == "DAGMAN_STARTED":
                     self.jobstate_started.append((entry.epoch, entry.cluster))
-                elif entry.event == "DAGMAN_FINISHED" and not restarts(entry.value):
+                elif entry.event == "DAGMAN_FINISHED" and not is_restart_status(entry.value):
                     starts = len(self.jobstate_started)
                     self.jobstate_finished.append((entry.epoch, entry.value, starts))
                 continue
@@ -323,7 +324,7 @@ class Dag:
         }.get(entry.event)
 
     def _add_report(self, node: str, report: NodeReport) -> None:
-        self.words.setdefault(node, []).append(report)
+        self.node_reports.setdefault(node, []).append(report)
 
     # --- queries ------------------------------------------------------------------------
 
@@ -346,9 +347,9 @@ class Dag:
         DAGMan always appends to it, so it is complete from its first process to its last line.
         """
         first = self.processes[0].start if self.processes else None
-        if first is None or self.out_until is None or not self._out_submitted:
+        if first is None or self.out_last_time is None or not self._out_submitted:
             return False
-        return first <= moment <= self.out_until
+        return first <= moment <= self.out_last_time
 
     @property
     def metrics(self) -> DagMetrics | None:
@@ -369,24 +370,26 @@ class Dag:
 
     def jobstate_covers(self, moment: datetime) -> bool:
         """Did the jobstate log start by then, and does it contain submissions?"""
-        epoch = self.clock.epoch(moment)
+        epoch = self.clock.to_epoch(moment)
         start = self.jobstate_started[0][0] if self.jobstate_started else None
         return bool(self.submit_epochs) and start is not None and (epoch or 0.0) >= start
 
-    def covered_until(self) -> tuple[datetime | None, datetime | None, datetime | None]:
+    def coverage_ends(self) -> tuple[datetime | None, datetime | None, datetime | None]:
         """Times up to which DAGMan's files list all jobs that it submitted.
 
         In order: ``.dagman.out``, the jobstate log, and nodes.log.
         """
-        jobstate = self.clock.local(self.jobstate_until) if self.jobstate_until else None
-        nodes_log = self.nodes_log[1] if self.nodes_log is not None else None
+        jobstate = (
+            self.clock.to_local(self.jobstate_last_epoch) if self.jobstate_last_epoch else None
+        )
+        nodes_log = self.nodes_log_span[1] if self.nodes_log_span is not None else None
         return (
-            _subtract(self.out_until, SETTLED),
-            _subtract(jobstate, SETTLED),
+            _subtract(self.out_last_time, WRITE_DELAY),
+            _subtract(jobstate, WRITE_DELAY),
             _subtract(nodes_log, ONE_SECOND),
         )
 
-    def rescues(self) -> dict[int, Rescue]:
+    def rescue_files_at_cut(self) -> dict[int, Rescue]:
         """The rescue files that certainly existed at the cut, by number."""
         if self.cut is None:
             return self.rescue_files
@@ -402,9 +405,9 @@ class Dag:
         """Is a moment after the cut? None if unknown."""
         if self.cut is None:
             return False
-        return None if epoch is None else self.clock.after(epoch, self.cut)
+        return None if epoch is None else self.clock.is_after(epoch, self.cut)
 
-    def undated(self) -> list[str]:
+    def undated_files(self) -> list[str]:
         """Names of files that are ignored because they may not have existed at the cut."""
         if self.cut is None:
             return []
@@ -425,14 +428,14 @@ class Dag:
             names.append(PurePath(self.workflow.jobstate_log).name)
         return names
 
-    def rescue(self) -> Rescue | None:
+    def current_rescue(self) -> Rescue | None:
         """The rescue file in force: the highest number wins."""
-        rescues = self.rescues()
+        rescues = self.rescue_files_at_cut()
         return rescues[max(rescues)] if rescues else None
 
     def done_nodes(self) -> frozenset[str]:
         """Nodes that the DAG file or the rescue file marks ``DONE``."""
-        rescue = self.rescue()
+        rescue = self.current_rescue()
         if self._done is None or self._done[0] is not rescue:
             self._done = rescue, self._done_with(rescue)
         return self._done[1]
@@ -444,13 +447,13 @@ class Dag:
         own = self._done_in_dag_file
         return own | rescue.done if rescue is not None else own
 
-    def strange_names(self) -> list[tuple[Path, frozenset[str]]]:
+    def unknown_names(self) -> list[tuple[Path, frozenset[str]]]:
         """Node names that the DAG file does not have, by file.
 
         The files are the node status file and the rescue file, where present.
         """
-        files = (self.status, self.rescue())
-        cached = self._unknown_names
+        files = (self.status, self.current_rescue())
+        cached = self._unknown_names_cache
         if cached is None or cached[0] is not files[0] or cached[1] is not files[1]:
             status, rescue = files
             nodes = self.workflow.nodes.keys()
@@ -459,7 +462,7 @@ class Dag:
                 unknown.append((status.path, frozenset(status.nodes.keys() - nodes)))
             if rescue is not None:
                 unknown.append((rescue.path, frozenset(rescue.done - nodes)))
-            cached = self._unknown_names = (*files, unknown)
+            cached = self._unknown_names_cache = (*files, unknown)
         return cached[2]
 
     def fresh_start(self) -> datetime | None:
@@ -474,7 +477,7 @@ class Dag:
         if newest.start is None or newest.pre_completed is None:
             return None
         counts = {len(self._done_with(None))}
-        counts.update(self._done_count(rescue) for rescue in self.rescues().values())
+        counts.update(self._done_count(rescue) for rescue in self.rescue_files_at_cut().values())
         return newest.start if newest.pre_completed in counts else None
 
     def _done_count(self, rescue: Rescue) -> int:
@@ -483,16 +486,18 @@ class Dag:
             cached = self._done_counts[rescue.number] = rescue, len(self._done_with(rescue))
         return cached[1]
 
-    def last_start(self) -> datetime | None:
+    def last_fresh_start(self) -> datetime | None:
         """Start of the newest process that is not a recovery; None if unknown."""
         return next((p.start for p in self._accepted_processes() if not p.recovery), None)
 
     def _accepted_processes(self) -> Iterator[Process]:
         """The processes of all runs except refused ones, the newest first."""
-        refused = {id(process) for run in self.lives() if run.refused for process in run.processes}
+        refused = {
+            id(process) for run in self.dagman_runs() if run.refused for process in run.processes
+        }
         return (process for process in reversed(self.processes) if id(process) not in refused)
 
-    def recoveries(self) -> int:
+    def recovery_count(self) -> int:
         """Number of processes that recovered an interrupted one."""
         return sum(process.recovery for process in self._accepted_processes())
 
@@ -510,7 +515,7 @@ class Dag:
             self._has_final = any(kind is NodeKind.FINAL for kind in kinds)
         return self._has_final
 
-    def submissions_of(self, node: str, clock: Clock) -> int:
+    def submission_count(self, node: str, clock: Clock) -> int:
         """Number of reported submissions of a node, up to the cut."""
         sizes = len(self._out_submitted), len(self._jobstate_submitted)
         if self._submissions is None or self._submissions[0] != sizes:
@@ -520,9 +525,9 @@ class Dag:
         if self.cut is None or not count:
             return count
         times = [
-            report.time or clock.local(report.epoch or 0)
-            for report in self.words.get(node, ())
-            if report.claim is NodeReportKind.SUBMITTED
+            report.time or clock.to_local(report.epoch or 0)
+            for report in self.node_reports.get(node, ())
+            if report.kind is NodeReportKind.SUBMITTED
         ]
         return min(count, len({t for t in times if t is not None and t <= self.cut}))
 
@@ -548,12 +553,12 @@ class Dag:
         """Replace the workflow after a change of the DAG file."""
         self.workflow = workflow
         self._order = self._done_in_dag_file = self._done = None
-        self._has_final = self._unknown_names = None
+        self._has_final = self._unknown_names_cache = None
         self._done_counts = {}
 
     # --- DAGMan runs --------------------------------------------------------------------
 
-    def lives(self) -> list[DagmanRun]:
+    def dagman_runs(self) -> list[DagmanRun]:
         """All DAGMan runs, including refused submissions, in the order of their starts."""
         if self._runs is None:
             self._runs = build_runs(self.dagman_jobs, self.processes)
@@ -563,16 +568,16 @@ class Dag:
         """Drop the cached runs after a change of ``dagman_jobs``."""
         self._runs = None
 
-    def life(self) -> DagmanRun | None:
+    def current_run(self) -> DagmanRun | None:
         """The current DAGMan run: the live one, else the one that ended last."""
-        return current_run(self.lives())
+        return current_run(self.dagman_runs())
 
-    def starts(self, clock: Clock) -> tuple[datetime, ...]:
+    def run_starts(self, clock: Clock) -> tuple[datetime, ...]:
         """Starts of its DAGMan runs, oldest first, without refused submissions."""
-        if runs := self.lives():
+        if runs := self.dagman_runs():
             return tuple(run.start for run in runs if run.start and not run.refused)
         starts = {cluster or epoch: epoch for epoch, cluster in reversed(self._jobstate_starts())}
-        local = map(clock.local, sorted(starts.values()))
+        local = map(clock.to_local, sorted(starts.values()))
         return tuple(time for time in local if time is not None)
 
     def _jobstate_starts(self) -> list[tuple[float, int | None]]:
@@ -582,35 +587,39 @@ class Dag:
         """
         return [start for start in self.jobstate_started if self._is_after_cut(start[0]) is False]
 
-    def dagmans(self) -> int | None:
+    def dagman_run_count(self) -> int | None:
         """Number of DAGMan runs shown by the files; None if unknown."""
-        if runs := self.lives():
+        if runs := self.dagman_runs():
             return sum(not run.refused for run in runs)
         return len({cluster or epoch for epoch, cluster in self._jobstate_starts()}) or None
 
-    def refused(self) -> int:
+    def refused_count(self) -> int:
         """Number of submissions that ended at once because another DAGMan runs."""
-        return sum(run.refused for run in self.lives())
+        return sum(run.refused for run in self.dagman_runs())
 
     def live_state(self) -> DagState:
         """The DAG's state while its DAGMan has not ended."""
-        run = self.life()
+        run = self.current_run()
         return DagState.RUNNING if run is None else run.live_state()
 
-    def hold(self) -> Hold | None:
+    def current_hold(self) -> Hold | None:
         """The hold of DAGMan's own job, while it is on hold."""
-        run = self.life()
+        run = self.current_run()
         return None if run is None or run.ended else run.hold
 
-    def ending(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
+    def end_state(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
         """State and time of its DAGMan's end; None if no file has it."""
-        run = self.life()
+        run = self.current_run()
         if run is None:
             # Only refused submissions: the other files are not of the DAGMan that runs.
-            return None if self.lives() else self._ended_by_epoch(clock) or self._ended_by_status()
+            return (
+                None
+                if self.dagman_runs()
+                else self._ended_by_epoch(clock) or self._ended_by_status()
+            )
         metrics = self.metrics if self.wrote_metrics(run, clock) else None
         removed = metrics is not None and metrics.dag_status == DAG_REMOVED
-        ended = run.ending(removed) or self._ended_by_epoch(clock)
+        ended = run.end_state(removed) or self._ended_by_epoch(clock)
         if (
             ended is not None
             and ended[0] is DagState.DONE
@@ -636,7 +645,7 @@ class Dag:
             previous = metrics.rescue_number
         reported = metrics is not None and metrics.dag_status == DAG_ABORTED
         aborted = reported or (last is not None and last.aborted)
-        return aborted and max(self.rescues(), default=0) > (previous or 0)
+        return aborted and max(self.rescue_files_at_cut(), default=0) > (previous or 0)
 
     def wrote_metrics(self, run: DagmanRun | None, clock: Clock) -> bool:
         """Did this run write the metrics file? Without a run: does the file exist?"""
@@ -658,7 +667,7 @@ class Dag:
             return False
         earliest = max((epoch for epoch, _ in self._jobstate_starts()), default=0.0)
         if run is not None and run.start is not None:
-            started = clock.epoch(run.start)
+            started = clock.to_epoch(run.start)
             if started is None:
                 return run.ended or not self.processes
             earliest = max(earliest, started)
@@ -666,15 +675,15 @@ class Dag:
 
     def _ended_by_epoch(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
         """The end by files with seconds since 1970, if they are of the newest run."""
-        run, metrics = self.life(), self.metrics
+        run, metrics = self.current_run(), self.metrics
         if metrics is not None and metrics.end is not None and self.wrote_metrics(run, clock):
-            time = clock.local(metrics.end)
+            time = clock.to_local(metrics.end)
             if metrics.dag_status == DAG_REMOVED:
                 return DagState.REMOVED, time
             return (DagState.DONE if metrics.exitcode == 0 else DagState.FAILED), time
         if (finished := self.jobstate_end()) is not None:
             epoch, value = finished
-            refused = {other.cluster for other in self.lives() if other.refused}
+            refused = {other.cluster for other in self.dagman_runs() if other.refused}
             started = [cluster for _, cluster in self._jobstate_starts()]
             ends = sum(starts == len(started) for _, _, starts in self.jobstate_finished)
             # A refused DAGMan ends before those that were already running.
@@ -682,7 +691,7 @@ class Dag:
                 return None
             clusters = (cluster for cluster in reversed(started) if cluster not in refused)
             if self._matches_run(run, next(clusters, None), epoch, clock):
-                return (DagState.DONE if value == 0 else DagState.FAILED), clock.local(epoch)
+                return (DagState.DONE if value == 0 else DagState.FAILED), clock.to_local(epoch)
         return None
 
     def jobstate_end(self) -> tuple[float, int | None] | None:
@@ -708,7 +717,7 @@ class Dag:
 
     def has_run(self) -> bool:
         """Does any file show that a DAGMan of this DAG ever ran (up to the cut)?"""
-        if self.lives() or self._jobstate_starts():
+        if self.dagman_runs() or self._jobstate_starts():
             return True
         metrics, status = self.metrics_file, self.status_file
         if metrics is not None and self._is_after_cut(metrics.start) is False:
@@ -720,20 +729,20 @@ class Dag:
 
     def dagman_in_queue_at(self, moment: datetime) -> bool | None:
         """Was a DAGMan of this DAG in the queue then? None if unknown."""
-        runs = self.lives()
+        runs = self.dagman_runs()
         if not runs:
             return None
         return any(
             run.start is not None
             and run.start <= moment
-            and (run.over is None or moment <= run.over)
+            and (run.ended_by is None or moment <= run.ended_by)
             for run in runs
             if not run.refused
         )
 
     def is_dagman(self, cluster: int) -> bool:
         """Is this the cluster of a DAGMan job of this DAG?"""
-        return any(run.cluster == cluster for run in self.lives())
+        return any(run.cluster == cluster for run in self.dagman_runs())
 
 
 def _cluster_of(metrics: DagMetrics) -> int | None:

@@ -18,10 +18,10 @@ from typing import Final
 
 from metlmon.eventlog import Event, Held, Terminated
 from metlmon.frozen import frozen
-from metlmon.model.event_store import kept
+from metlmon.model.event_store import redact_and_truncate
 from metlmon.model.states import DagState
 
-LAST_STATUS: Final = 2
+MAX_FINAL_STATUS: Final = 2
 """Exit statuses of DAGMan from 0 to this remove its job from the queue; after any other, or
 after an EXCEPT, which has none, the schedd starts it again."""
 
@@ -29,9 +29,9 @@ LOCK_CHECK_LIMIT: Final = timedelta(seconds=60)
 """A DAGMan that finds another one's lock file ends within this: it only reads its DAG."""
 
 
-def restarts(status: int | None) -> bool:
+def is_restart_status(status: int | None) -> bool:
     """Does the schedd start DAGMan again after this exit status? None: an EXCEPT."""
-    return status is None or not 0 <= status <= LAST_STATUS
+    return status is None or not 0 <= status <= MAX_FINAL_STATUS
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Process:
     @property
     def restarts(self) -> bool:
         """Will the schedd start another process after its exit?"""
-        return self.ended and restarts(self.status)
+        return self.ended and is_restart_status(self.status)
 
 
 @frozen
@@ -76,13 +76,13 @@ class Hold:
 class DagmanJob:
     """DAGMan's own job, as logged in ``.dagman.log``.
 
-    ``executing``: its newest 001. ``stopped``: the first 004, 012 or 013 after that.
+    ``last_execute``: its newest 001. ``stopped_at``: the first 004, 012 or 013 after that.
     """
 
     cluster: int
     start: datetime | None
-    executing: datetime | None = None
-    stopped: datetime | None = None
+    last_execute: datetime | None = None
+    stopped_at: datetime | None = None
     hold: Hold | None = None
     end: datetime | None = None
     removed: bool = False
@@ -92,9 +92,9 @@ class DagmanJob:
         """Apply an event of the job; a restart of the schedd repeats the 001."""
         match event.number:
             case 1:
-                self.executing, self.stopped, self.hold = event.time, None, None
+                self.last_execute, self.stopped_at, self.hold = event.time, None, None
             case 4:
-                self.stopped = self.stopped or event.time
+                self.stopped_at = self.stopped_at or event.time
             case 5:
                 self.end = event.time
                 if isinstance(event.detail, Terminated):
@@ -102,17 +102,17 @@ class DagmanJob:
             case 9:
                 self.end, self.removed = event.time, True
             case 12:
-                self.stopped = self.stopped or event.time
+                self.stopped_at = self.stopped_at or event.time
                 held = event.detail if isinstance(event.detail, Held) else None
                 self.hold = Hold(
                     event.time,
-                    kept(held.reason) if held and held.reason else None,
+                    redact_and_truncate(held.reason) if held and held.reason else None,
                     held.code if held else None,
                     held.subcode if held else None,
                 )
             case 13 if self.hold is not None:
                 # The schedd may log the 001 of a released job first: then it is running.
-                self.stopped, self.hold = self.stopped or event.time, None
+                self.stopped_at, self.hold = self.stopped_at or event.time, None
 
 
 def add_dagman_event(jobs: list[DagmanJob], event: Event) -> None:
@@ -137,7 +137,7 @@ class DagmanRun:
     job: DagmanJob | None = None
     processes: list[Process] = field(default_factory=list)
     refused: bool = False
-    superseded: datetime | None = None
+    next_start: datetime | None = None
     """Start of the next run that acquired the lock file: this one had ended by then."""
 
     @property
@@ -147,9 +147,9 @@ class DagmanRun:
         return next(starts, self.job.start if self.job is not None else None)
 
     @property
-    def ran(self) -> bool:
+    def was_started(self) -> bool:
         """Was any of its processes started?"""
-        return bool(self.processes) or (self.job is not None and self.job.executing is not None)
+        return bool(self.processes) or (self.job is not None and self.job.last_execute is not None)
 
     @property
     def removed(self) -> bool:
@@ -169,9 +169,9 @@ class DagmanRun:
         return self.processes[-1].end if self._last_exited else None
 
     @property
-    def over(self) -> datetime | None:
+    def ended_by(self) -> datetime | None:
         """Latest time at which it had ended: its end, else the start of its successor."""
-        return self.end or self.superseded
+        return self.end or self.next_start
 
     @property
     def _job_ended(self) -> bool:
@@ -189,10 +189,10 @@ class DagmanRun:
 
     def _restarted_after(self, process: Process) -> bool:
         """Was another process, without any output so far, started after ``process``?"""
-        executing = self.job.executing if self.job is not None else None
+        executing = self.job.last_execute if self.job is not None else None
         return executing is not None and process.end is not None and executing > process.end
 
-    def ending(self, removed: bool = False) -> tuple[DagState, datetime | None] | None:
+    def end_state(self, removed: bool = False) -> tuple[DagState, datetime | None] | None:
         """State and time of its end; None if neither log nor output has it.
 
         ``removed``: another file reports its removal.
@@ -215,7 +215,7 @@ class DagmanRun:
         """State before its end: RUNNING, HELD or RESTARTING."""
         if self.hold is not None:
             return DagState.HELD
-        stopped = self.job.stopped if self.job is not None else None
+        stopped = self.job.stopped_at if self.job is not None else None
         if stopped is not None and not self._started_after(stopped):
             return DagState.RESTARTING
         last = self.processes[-1] if self.processes else None
@@ -271,10 +271,10 @@ def _mark_refused(runs: Sequence[DagmanRun]) -> None:
         run.refused = any(process.refused for process in run.processes) or (
             previous is not None and _ended_at_once(run) and _outlasts(previous, run)
         )
-        if run.refused or not run.ran:
+        if run.refused or not run.was_started:
             continue
         if previous is not None:
-            previous.superseded = run.start
+            previous.next_start = run.start
         previous = run
 
 
@@ -292,20 +292,20 @@ def _ended_at_once(run: DagmanRun) -> bool:
 
 def _outlasts(run: DagmanRun, other: DagmanRun) -> bool:
     """Was it in the queue when the other one ended, by its log where that has the end?"""
-    run_end, other_end = run.over, other.end
+    run_end, other_end = run.ended_by, other.end
     return run_end is None or (other_end is not None and run_end > other_end)
 
 
 def current_run(runs: Sequence[DagmanRun]) -> DagmanRun | None:
     """The run that determines the DAG's state: the live one, else the last to end."""
     accepted = [run for run in runs if not run.refused]
-    started = [run for run in accepted if run.ran]
+    started = [run for run in accepted if run.was_started]
     if not started:
         return accepted[-1] if accepted else None
     if not started[-1].ended:
         return started[-1]
     # Resubmitted, without a process so far.
-    waiting = [run for run in accepted if not run.ran and not run.ended]
+    waiting = [run for run in accepted if not run.was_started and not run.ended]
     if waiting and accepted.index(waiting[-1]) > accepted.index(started[-1]):
         return waiting[-1]
     ended = [run for run in started if run.ended]

@@ -37,15 +37,15 @@ def dump_dag(dag: Dag) -> Iterator[Any]:
         "submit_epochs": dict(dag.submit_epochs),
         "jobstate_started": list(dag.jobstate_started),
         "jobstate_finished": list(dag.jobstate_finished),
-        "heard_until": dag.out_until,
-        "jobstate_until": dag.jobstate_until,
-        "strangers": dict(dag.strangers),
+        "heard_until": dag.out_last_time,
+        "jobstate_until": dag.jobstate_last_epoch,
+        "strangers": dict(dag.unknown_nodes),
         "out_submitted": dict(dag._out_submitted),
         "jobstate_submitted": dict(dag._jobstate_submitted),
         "last_clusters": dict(dag._last_clusters),
         "out_times": dag.out_times.dump(),
     }
-    reports = [(name, tuple(node_reports)) for name, node_reports in dag.words.items()]
+    reports = [(name, tuple(node_reports)) for name, node_reports in dag.node_reports.items()]
     return _records(facts, reports)
 
 
@@ -58,7 +58,7 @@ def _records(
         flat = [report for _, node_reports in chunk for report in node_reports]
         yield (
             [(name, len(node_reports)) for name, node_reports in chunk],
-            bytes(_KIND_NUMBERS[report.claim] for report in flat),
+            bytes(_KIND_NUMBERS[report.kind] for report in flat),
             [report.time for report in flat],
             [report.epoch for report in flat],
             [report.value for report in flat],
@@ -77,9 +77,9 @@ def load_dag(dag: Dag, records: Iterable[Any]) -> None:
     dag.submit_epochs = facts["submit_epochs"]
     dag.jobstate_started = facts["jobstate_started"]
     dag.jobstate_finished = facts["jobstate_finished"]
-    dag.out_until = facts["heard_until"]
-    dag.jobstate_until = facts["jobstate_until"]
-    dag.strangers = facts["strangers"]
+    dag.out_last_time = facts["heard_until"]
+    dag.jobstate_last_epoch = facts["jobstate_until"]
+    dag.unknown_nodes = facts["strangers"]
     dag._out_submitted = facts["out_submitted"]
     dag._jobstate_submitted = facts["jobstate_submitted"]
     dag._last_clusters = facts["last_clusters"]
@@ -89,5 +89,5 @@ def load_dag(dag: Dag, records: Iterable[Any]) -> None:
         reports = [NodeReport(*row) for row in rows]
         start = 0
         for name, count in names:
-            dag.words[name] = reports[start : start + count]
+            dag.node_reports[name] = reports[start : start + count]
             start += count

@@ -40,7 +40,7 @@ def dump_jobs(ensemble: Ensemble) -> Iterator[Any]:
                 log.previous,
                 dict(log.notices),
             )
-            for log in ensemble.books.values()
+            for log in ensemble.log_stats.values()
         ],
         "notices": [
             (notice.kind, notice.file, notice.line, notice.text) for notice in ensemble.notices
@@ -83,7 +83,7 @@ def load_jobs(ensemble: Ensemble, records: Iterable[Any]) -> None:
     clock = ensemble.clock
     clock._seen, clock._saw_utc, clock._saw_local, clock._hinted = header["clock"]
     for file, role, *stats in header["books"]:
-        ensemble.books[file] = LogStats(file, LogRole(role), *stats)
+        ensemble.log_stats[file] = LogStats(file, LogRole(role), *stats)
     ensemble.notices = [Notice(*notice) for notice in header["notices"]]
     for key, dagman_jobs in header["dagman_jobs"].items():
         ensemble._dagman_jobs[key] = [_dagman_job(**job) for job in dagman_jobs]
@@ -104,7 +104,7 @@ def load_jobs(ensemble: Ensemble, records: Iterable[Any]) -> None:
             ensemble.jobs[key] = job
             ensemble.note_proc(key)
             if key[2]:
-                ensemble.lives.restore(key, job)
+                ensemble.reused_ids.restore(key, job)
     if len(ensemble.jobs) != header["jobs"]:
         raise ValueError("jobs are missing")
 
@@ -121,14 +121,14 @@ def _job_record(job: Job) -> tuple[Any, ...]:
         job.node_name,
         job.batch_name,
         job.aborted_by,
-        job.swept,
+        job.removed_with_dag,
         tuple(job.nodes_logs),
         tuple(job.user_logs),
         job.memory_max,
         job.memory_updates,
-        job.last_image,
-        job.newest_sign,
-        job.first_submit,
+        job.last_image_size,
+        job.newest_time,
+        job.logged_submit,
         job.packed(),
     )
 
@@ -157,7 +157,7 @@ def _load_job(
     job.node_name = node
     job.batch_name = batch and ensemble.event_store.strings.shared(batch)
     job.aborted_by = aborted_by
-    job.swept = swept
+    job.removed_with_dag = swept
     # Share one set among all jobs in the same logs.
     if nodes_logs:
         job.nodes_logs = log_sets.get(nodes_logs) or log_sets.setdefault(
@@ -169,8 +169,8 @@ def _load_job(
         )
     job.memory_max = memory_max
     job.memory_updates = memory_updates
-    job.newest_sign = newest
-    job.last_image = last
-    job.first_submit = first_submit
+    job.newest_time = newest
+    job.last_image_size = last
+    job.logged_submit = first_submit
     job.set_packed(packed)
     return (cluster, proc, subproc), job

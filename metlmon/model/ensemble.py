@@ -56,7 +56,7 @@ from metlmon.model.job_events import (
 )
 from metlmon.model.lost_holds import lost_holds, with_holds
 from metlmon.model.node import NodeState, SubmissionResult
-from metlmon.model.node_neighbours import parents_of
+from metlmon.model.node_neighbours import effective_parents
 from metlmon.model.node_states import NodeStates, NodeStateTable
 from metlmon.model.reused_ids import (
     LATEST,
@@ -175,7 +175,7 @@ def _log_identity(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
     return batch.file, attrgetter("user_logs")
 
 
-AFTER_THE_END: Final = timedelta(seconds=1)
+END_TOLERANCE: Final = timedelta(seconds=1)
 """DAGMan submits nothing after its end; timestamps of two logs may differ by this."""
 
 _NODE_EVENTS: Final = frozenset({16, 34})
@@ -198,14 +198,14 @@ class Ensemble:
         self.dags: dict[str, Dag] = {}
         self.jobs: dict[JobKey, Job] = {}
         self.nodes: dict[NodeKey, NodeRecord] = {}
-        self.members: dict[JobKey, Attribution] = {}
+        self.attributions: dict[JobKey, Attribution] = {}
         self.unproven = UnprovenJobs()
         self.event_store = EventStore(self.settings.checkpoint_codes)
-        self.lives = ReusedJobIds()
+        self.reused_ids = ReusedJobIds()
         """Submissions of job ids (cluster and proc) that the schedd used more than once."""
-        self.books: dict[str, LogStats] = {}
+        self.log_stats: dict[str, LogStats] = {}
         self.notices: list[Notice] = []
-        self.conditions: list[Notice] = []
+        self.lasting_notices: list[Notice] = []
         self.newest: datetime | None = None
         self._newest_of_replaced: datetime | None = None
         """Time of the newest event in logs that have been replaced."""
@@ -223,15 +223,15 @@ class Ensemble:
         self._nodes_logs: dict[str, tuple[datetime, datetime]] = {}
         self._states = NodeStates(self.clock, cut)
         self.offsets = UtcOffsets(self.clock, self._offset_changed)
-        self.stale_jobs: set[JobKey] = set()
+        self.changed_jobs: set[JobKey] = set()
         """Jobs whose events or attribution changed; the aggregates clear it."""
-        self.all_stale = True
+        self.all_changed = True
         """The aggregates must be rebuilt: the DAGs or the clock changed."""
         self.gates: dict[str, Mapping[str, RunGate]] = {}
         """Contents of the gate directories, by DAG and run uuid."""
         self.placements: Mapping[NodeKey, str] = {}
         """Sites of nodes that override the site in their VARS."""
-        self.summary = Aggregates(self)
+        self.aggregates = Aggregates(self)
 
     # --- the workflow -------------------------------------------------------------------
 
@@ -250,17 +250,17 @@ class Ensemble:
             dag.dagman_jobs = self._dagman_jobs.setdefault(dag.key, dag.dagman_jobs)
             dag.dagman_intervals = self._dagman_intervals.setdefault(dag.key, dag.dagman_intervals)
             dag.reset_runs()
-            dag.nodes_log = self._nodes_logs.get(dag.key)
+            dag.nodes_log_span = self._nodes_logs.get(dag.key)
             for name, node in dag.workflow.nodes.items():
                 key = (dag.key, name)
                 self._dags_by_node.setdefault(name, []).append(dag.key)
                 self.nodes[key] = NodeRecord(key, node)
         self._index_submitting_dags()
-        self.members = {}
+        self.attributions = {}
         self.unproven = UnprovenJobs()
         self._provisional = set()
         self._states.reset(self.nodes)
-        self.all_stale = True
+        self.all_changed = True
         if attributions is not None:
             self._restore_attributions(attributions)
         else:
@@ -280,11 +280,11 @@ class Ensemble:
         ):
             # A new dict makes the aggregates find the runs again: they are named after DAGs.
             self.dags = dict(self.dags)
-            self.all_stale = True
+            self.all_changed = True
 
     def _submitting_dag_key(self, cluster: int) -> str | None:
         """The DAG that submitted a cluster, by DAGMan's files or by the job's attribution."""
-        attribution = self.members.get((cluster, 0, 0))
+        attribution = self.attributions.get((cluster, 0, 0))
         return self._submitting_dags.get(cluster) or (
             attribution.dag if attribution is not None else None
         )
@@ -293,7 +293,7 @@ class Ensemble:
 
     def apply(self, batch: Batch) -> Changes:
         """Apply a batch of events; return the keys of everything that may have changed."""
-        stats = self.books.setdefault(batch.file, LogStats(batch.file, batch.role))
+        stats = self.log_stats.setdefault(batch.file, LogStats(batch.file, batch.role))
         events = self._localize(batch, stats)
         removals = [event for event in batch.events if event[0] == 9]
         if removals and batch.role is not LogRole.DAGMAN:
@@ -309,13 +309,13 @@ class Ensemble:
             dags.add(batch.dag)
         if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
             self.offsets.read_files(self.dags[batch.dag])
-        self.stale_jobs |= affected.touched
+        self.changed_jobs |= affected.touched
         nodes = affected.nodes
         for key in affected.touched:
             if key in affected.to_attribute or key in self._provisional:
                 nodes.update(self._attribute(key))
             else:
-                attribution = self.members[key]
+                attribution = self.attributions[key]
                 node = (attribution.dag, attribution.node)
                 if node in self.nodes:
                     nodes.add(node)
@@ -410,18 +410,18 @@ class Ensemble:
         if stats.role is LogRole.NODES and dag_key and stats.first and stats.last:
             self._nodes_logs[dag_key] = stats.first, stats.last
             if dag_key in self.dags:
-                self.dags[dag_key].nodes_log = stats.first, stats.last
+                self.dags[dag_key].nodes_log_span = stats.first, stats.last
 
     def _add_images(self, batch: Batch, affected: _Affected) -> None:
         jobs, naive = self.jobs, self.clock.naive
         log, in_log = _log_identity(batch)
-        has_reused_ids = bool(self.lives)
+        has_reused_ids = bool(self.reused_ids)
         for cluster, proc, subproc, updates, _, last, memory_mb in batch.images:
             if proc < 0:
                 continue
             key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
             if has_reused_ids:
-                key = self.lives.key_at(key, naive(last))
+                key = self.reused_ids.key_at(key, naive(last))
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, affected)
@@ -452,7 +452,7 @@ class Ensemble:
 
     def _apply_job_events(self, batch: Batch, events: Sequence[Event], affected: _Affected) -> None:
         stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, affected.touched
-        reused_ids, has_reused_ids = self.lives, bool(self.lives)
+        reused_ids, has_reused_ids = self.reused_ids, bool(self.reused_ids)
         log, in_log = _log_identity(batch)
         for event in events:
             number, cluster, proc, subproc, time, _, _, detail, _, _ = event
@@ -499,7 +499,7 @@ class Ensemble:
             match = DAGMAN_IN_REMOVAL.search(detail.reason)
             if match:
                 job.aborted_by = int(match.group(1))
-            job.swept |= bool(match) or detail.reason.startswith(REMOVAL_OF_ALL_JOBS)
+            job.removed_with_dag |= bool(match) or detail.reason.startswith(REMOVAL_OF_ALL_JOBS)
             affected.to_attribute.add(key)
         ad_text = "\n".join(detail.notes) if isinstance(detail, Submit) else event.body
         if job.aborted_by is None and (match := DAGMAN_IN_AD.search(ad_text)):
@@ -529,11 +529,11 @@ class Ensemble:
 
         The result does not depend on the order in which the events were read.
         """
-        merged_jobs = [self.jobs.pop(key) for key in self.lives.keys(known.id)]
+        merged_jobs = [self.jobs.pop(key) for key in self.reused_ids.keys(known.id)]
         for job in merged_jobs:
             self._remove_attribution(job, affected)
-        self.lives.add(merged_jobs[0], time)
-        keys = self.lives.keys(known.id)
+        self.reused_ids.add(merged_jobs[0], time)
+        keys = self.reused_ids.keys(known.id)
         for key in keys:
             self.jobs[key] = Job(*key, self.event_store)
             affected.touched.add(key)
@@ -544,10 +544,10 @@ class Ensemble:
         if known.cluster in self._factories:
             for key in keys:
                 self.jobs[key].node_name = self.jobs[key].node_name or self._factories[key[0]]
-        return self.jobs[self.lives.key_at(keys[0], time)]
+        return self.jobs[self.reused_ids.key_at(keys[0], time)]
 
     def _remove_attribution(self, job: Job, affected: _Affected) -> None:
-        record = self._record_of(self.members.pop(job.key, None))
+        record = self._record_of(self.attributions.pop(job.key, None))
         if record is not None:
             record.jobs.remove(job)
             affected.nodes.add(record.key)
@@ -563,16 +563,18 @@ class Ensemble:
                 None,
             )
             for event in events:
-                job = self.jobs[self.lives.key_at(merged_job.key, event.time)]
+                job = self.jobs[self.reused_ids.key_at(merged_job.key, event.time)]
                 if stream.rank == LogRole.NODES.value and nodes_log_dag is not None:
                     job.nodes_logs = self.event_store.with_log(job.nodes_logs, nodes_log_dag)
                 else:
                     job.user_logs = self.event_store.with_log(job.user_logs, stream.file)
                 if job.add(event, stream) and event.number in _ATTRIBUTION_EVENTS:
                     self._apply_attribution_event(job.key, job, event, affected)
-        if merged_job.last_image is not None:
-            job = self.jobs[self.lives.key_at(merged_job.key, merged_job.last_image)]
-            job.note_memory(merged_job.last_image, merged_job.memory_max, merged_job.memory_updates)
+        if merged_job.last_image_size is not None:
+            job = self.jobs[self.reused_ids.key_at(merged_job.key, merged_job.last_image_size)]
+            job.note_memory(
+                merged_job.last_image_size, merged_job.memory_max, merged_job.memory_updates
+            )
 
     def note_proc(self, key: JobKey) -> None:
         """Index a new job by its cluster."""
@@ -594,25 +596,25 @@ class Ensemble:
         affected.touched.add(job.key)
         affected.to_attribute.add(job.key)
 
-    def forget_log(self, file: str, dag_key: str | None) -> Changes:
+    def reset_log(self, file: str, dag_key: str | None) -> Changes:
         """Reset the statistics of a replaced log, and the events of DAGMan's own job.
 
         Jobs stay: DAGMan truncates its nodes.log whenever it starts, while the jobs go on.
         """
-        stats = self.books.get(file)
+        stats = self.log_stats.get(file)
         if stats is None:
             return Changes()
-        self.books[file] = LogStats(file, stats.role)
+        self.log_stats[file] = LogStats(file, stats.role)
         self.notices = [notice for notice in self.notices if notice.file != file]
         if stats.role is LogRole.NODES and dag_key is not None:
             self._nodes_logs.pop(dag_key, None)
             if dag_key in self.dags:
-                self.dags[dag_key].nodes_log = None
+                self.dags[dag_key].nodes_log_span = None
         if stats.role is not LogRole.DAGMAN:
             self._newest_of_replaced = _latest(self._newest_of_replaced, stats.last)
         elif stats.last is not None:
             # The replaced log may have had wrong times.
-            lasts = (log.last for log in self.books.values())
+            lasts = (log.last for log in self.log_stats.values())
             self.newest = _latest(self._newest_of_replaced, *lasts)
         if stats.role is LogRole.DAGMAN and dag_key in self._dagman_jobs:
             self._dagman_jobs[dag_key].clear()
@@ -667,41 +669,41 @@ class Ensemble:
 
     def _find_node(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
         if dag_key is None:
-            attribution = self.members.get(self._job_key_at(event))
+            attribution = self.attributions.get(self._job_key_at(event))
             if attribution is not None and (attribution.foreign or attribution.candidates):
                 return None
             dag_key = attribution.dag if attribution else None
             if dag_key is None and node is not None and len(self._dags_by_node.get(node, ())) == 1:
                 dag_key = self._dags_by_node[node][0]
         if node is None and dag_key is not None:
-            attribution = self.members.get(self._job_key_at(event))
+            attribution = self.attributions.get(self._job_key_at(event))
             node = attribution.node if attribution else None
         if dag_key is None or node is None:
             return None
         return self.nodes.get((dag_key, node))
 
     def _job_key_at(self, event: Event) -> JobKey:
-        return self.lives.key_at((event.cluster, max(event.proc, 0), 0), event.time)
+        return self.reused_ids.key_at((event.cluster, max(event.proc, 0), 0), event.time)
 
     # --- DAGMan's files -----------------------------------------------------------------
 
-    def hear(self, dag_key: str, messages: Sequence[DagmanMessage]) -> Changes:
+    def apply_dagman_messages(self, dag_key: str, messages: Sequence[DagmanMessage]) -> Changes:
         """Apply messages of a ``.dagman.out``."""
         names = self.dags[dag_key].apply_messages(messages)
         self._note_submitting_dag(dag_key, (line.cluster for line in messages))
         self.offsets.read_files(self.dags[dag_key])
         return self._changes_of(dag_key, names, {line.cluster for line in messages})
 
-    def read_jobstate(self, dag_key: str, entries: Sequence[JobstateLine]) -> Changes:
+    def apply_jobstate(self, dag_key: str, entries: Sequence[JobstateLine]) -> Changes:
         """Apply lines of a jobstate log."""
         dag = self.dags[dag_key]
-        names = dag.read_jobstate(entries)
+        names = dag.apply_jobstate(entries)
         self._note_submitting_dag(dag_key, (entry.cluster for entry in entries))
         self.offsets.read_files(dag)
         self.offsets.read_jobstate(dag, entries, self._logged_submit_time)
         return self._changes_of(dag_key, names, {entry.cluster for entry in entries})
 
-    def facts_changed(self, dag_key: str) -> Changes:
+    def dag_facts_changed(self, dag_key: str) -> Changes:
         """Apply a changed rescue, node status, metrics or halt file of this DAG."""
         dag = self.dags[dag_key]
         self.offsets.read_files(dag)
@@ -709,7 +711,7 @@ class Ensemble:
         self._states.mark_changed(nodes)
         return self._changes_of(dag_key) | Changes(nodes=frozenset(nodes))
 
-    def words_forgotten(self, dag_key: str) -> Changes:
+    def reset_dagman_messages(self, dag_key: str) -> Changes:
         """Update the model after a growing file of this DAG's DAGMan was replaced.
 
         The DAG has reset what it read (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`).
@@ -723,13 +725,13 @@ class Ensemble:
         return self.dags.get(self._submitting_dags.get(cluster, ""))
 
     def _logged_submit_time(self, cluster: int) -> datetime | None:
-        job = self.jobs.get(self.lives.newest((cluster, 0)))
-        return job.told_submitted if job is not None else None
+        job = self.jobs.get(self.reused_ids.newest((cluster, 0)))
+        return job.first_submitted if job is not None else None
 
     def _offset_changed(self) -> None:
         """Resolve again: reports in seconds since 1970 have another local time now."""
         self._states.invalidate()
-        self.all_stale = True
+        self.all_changed = True
 
     def _changes_of(
         self, dag_key: str, names: Iterable[str] = (), clusters: Iterable[int | None] = ()
@@ -748,7 +750,7 @@ class Ensemble:
         if self.gates.get(dag_key, {}) == runs:
             return Changes()
         self.gates[dag_key] = runs
-        self.summary.note_gates()
+        self.aggregates.note_gates()
         return Changes(dags=frozenset({dag_key}))
 
     def set_placements(self, sites: Mapping[NodeKey, str]) -> Changes:
@@ -759,8 +761,8 @@ class Ensemble:
             for key in previous.keys() | sites.keys()
             if previous.get(key) != sites.get(key) and key in self.nodes
         }
-        self.stale_jobs |= {job.key for key in nodes for job in self.nodes[key].jobs}
-        self.summary.note_targets(nodes)
+        self.changed_jobs |= {job.key for key in nodes for job in self.nodes[key].jobs}
+        self.aggregates.note_targets(nodes)
         return Changes(nodes=frozenset(nodes), dags=frozenset(key[0] for key in nodes))
 
     def target(self, key: NodeKey | None) -> str | None:
@@ -792,9 +794,9 @@ class Ensemble:
         """Attribute these jobs again; return the nodes that gained or lost one."""
         changed: set[NodeKey] = set()
         for key in jobs:
-            previous = self.members.get(key)
+            previous = self.attributions.get(key)
             affected = self._attribute(key)
-            if self.members[key] != previous:
+            if self.attributions[key] != previous:
                 changed.update(affected)
         return changed
 
@@ -818,13 +820,13 @@ class Ensemble:
     def _attribute(self, key: JobKey) -> list[NodeKey]:
         """Attribute a job again; return the nodes that gained, lost or have it."""
         job = self.jobs[key]
-        previous = self.members.get(key)
+        previous = self.attributions.get(key)
         dag_keys = self._dags_by_node.get(job.node_name or "")
         if previous is None and dag_keys:
             # Share one string object for equal names.
             job.node_name = self.nodes[dag_keys[0], job.node_name or ""].node.name
         # Which submission of a reused id DAGMan's files mean is not known.
-        reused = key[:2] in self.lives
+        reused = key[:2] in self.reused_ids
         submitting_dag = self._submitting_dags.get(key[0]) if not reused else None
         shared_logs = self.unproven.shared_logs
         attribution = attribute_job(
@@ -840,9 +842,9 @@ class Ensemble:
         if attribution == previous:
             record = self._record_of(previous)
             return [record.key] if record is not None else []
-        self.members[key] = attribution
-        self.stale_jobs.add(key)
-        if attribution.weighed:
+        self.attributions[key] = attribution
+        self.changed_jobs.add(key)
+        if attribution.provisional:
             self._provisional.add(key)
         else:
             self._provisional.discard(key)
@@ -864,7 +866,7 @@ class Ensemble:
         and none before those of the node's parents have left the queue.
         """
         name = job.node_name
-        if name is None or job.told_submitted is None:
+        if name is None or job.first_submitted is None:
             return False
         submitted, ended = self._queue_span(job)
         if dag.processes and dag.processes[0].start and submitted < dag.processes[0].start:
@@ -876,7 +878,7 @@ class Ensemble:
                 return True
         return any(
             begin < submitted < end
-            for parent in parents_of(dag.workflow.nodes, name)
+            for parent in effective_parents(dag.workflow.nodes, name)
             for begin, end in map(self._queue_span, self._proven_jobs(dag, parent))
         )
 
@@ -887,7 +889,7 @@ class Ensemble:
         """
         begin, end = job.queue_span()
         if end == datetime.max:
-            known = (self.books[log].last for log in job.user_logs if log in self.books)
+            known = (self.log_stats[log].last for log in job.user_logs if log in self.log_stats)
             end = max((last for last in known if last is not None), default=begin)
             end = min(end, LATEST) + ONE_SECOND
         return begin, end
@@ -905,7 +907,7 @@ class Ensemble:
         """The node's jobs with a proven attribution to this DAG."""
         record = self.nodes.get((dag.key, node))
         jobs = record.jobs if record is not None else []
-        return [job for job in jobs if self.members[job.key].proven]
+        return [job for job in jobs if self.attributions[job.key].proven]
 
     def _restore_attributions(self, attributions: Iterable[Place]) -> None:
         """Restore the attributions of all jobs, in the jobs' order."""
@@ -920,9 +922,9 @@ class Ensemble:
                     attribution = Attribution(attribution.dag, record.node.name, *plain[2:])
                 entry = known[plain] = attribution, record
             attribution, record = entry
-            self.members[key] = attribution
+            self.attributions[key] = attribution
             self.unproven.update(job, attribution, self.dags)
-            if attribution.weighed:
+            if attribution.provisional:
                 self._provisional.add(key)
             if record is not None:
                 record.jobs.append(job)
@@ -947,19 +949,21 @@ class Ensemble:
     def reckon_anew(self) -> None:
         """Reset all derived state: node states and aggregates."""
         self._states.reset(self.nodes)
-        self.summary = Aggregates(self)
-        self.all_stale = True
+        self.aggregates = Aggregates(self)
+        self.all_changed = True
 
     # --- queries ------------------------------------------------------------------------
 
     def node_states(self, dag_key: str, live: bool = False) -> dict[str, NodeState]:
         """The states of all nodes of one DAG, by name; updated incrementally."""
-        return self.weighed(dag_key, live).states
+        return self.node_state_table(dag_key, live).states
 
-    def weighed(self, dag_key: str, live: bool = False, limit: int | None = None) -> NodeStateTable:
+    def node_state_table(
+        self, dag_key: str, live: bool = False, limit: int | None = None
+    ) -> NodeStateTable:
         """The table of a DAG's node states; resolves at most ``limit`` changed nodes."""
         dag = self.dags[dag_key]
-        evidence = unrecorded_evidence(dag, self.ending(dag))
+        evidence = unrecorded_evidence(dag, self.end_state(dag))
         return self._states.resolve(dag, self._is_alive(dag, live), limit, evidence)
 
     def unrecorded(self, dag_key: str) -> UnrecordedNodes | None:
@@ -970,25 +974,25 @@ class Ensemble:
         table = self._states.newest_table(dag_key)
         return table.unrecorded if table is not None else None
 
-    def made(self, key: NodeKey) -> SubmissionResult | None:
+    def submission_result(self, key: NodeKey) -> SubmissionResult | None:
         """The result of a node's submissions."""
         return self._states.submission_result(key)
 
     def _is_alive(self, dag: Dag, live: bool) -> bool:
         # A DAGMan that is being removed removes its jobs first: they are not retried.
-        run = dag.life()
-        if self.ending(dag) is not None or (run is not None and run.removed):
+        run = dag.current_run()
+        if self.end_state(dag) is not None or (run is not None and run.removed):
             return False
         return dag.has_run() or live
 
-    def ending(self, dag: Dag) -> tuple[DagState, datetime | None] | None:
+    def end_state(self, dag: Dag) -> tuple[DagState, datetime | None] | None:
         """State and time of the newest DAGMan's end; None if it has not ended by the cut."""
-        ended = dag.ending(self.clock)
+        ended = dag.end_state(self.clock)
         if ended is not None and self.cut is not None and ended[1] and ended[1] > self.cut:
             return None
         return ended
 
-    def went_on(self, dag_key: str, moment: datetime | None) -> bool:
+    def was_active_after(self, dag_key: str, moment: datetime | None) -> bool:
         """Was a node submitted, or the node status file written, after this moment?
 
         Then a DAGMan that ended at that moment is not the newest one. Uses the node states
@@ -999,25 +1003,25 @@ class Ensemble:
             table.last_submitted if table is not None else None,
             status.local if status is not None else None,
         )
-        return moment is not None and last is not None and last - moment > AFTER_THE_END
+        return moment is not None and last is not None and last - moment > END_TOLERANCE
 
     def dag_state(self, dag_key: str) -> tuple[DagState, datetime | None]:
         """The DAG's state and the time of its end, if it has ended."""
         dag = self.dags[dag_key]
-        ended = self.ending(dag)
-        if ended is not None and not self.went_on(dag_key, ended[1]):
+        ended = self.end_state(dag)
+        if ended is not None and not self.was_active_after(dag_key, ended[1]):
             return ended
         if ended is None and dag.has_run():
             return dag.live_state(), None
         states = self.node_states(dag_key).values()
         if not any(self.nodes[(dag_key, name)].jobs for name in dag.workflow.nodes):
             # A rescue file shows that a DAGMan ran and ended; a new one may have started.
-            return (DagState.UNKNOWN if dag.rescues() else DagState.NOT_SUBMITTED), None
+            return (DagState.UNKNOWN if dag.rescue_files_at_cut() else DagState.NOT_SUBMITTED), None
         if all(state.state in DONE for state in states):
             return DagState.DONE, None
         return DagState.UNKNOWN, None
 
-    def unfinished(self) -> bool:
+    def is_unfinished(self) -> bool:
         """True while anything may still be running.
 
         This is a DAGMan whose end no file reports or, if no DAG was ever submitted, jobs of
@@ -1029,8 +1033,8 @@ class Ensemble:
             return True
         if any(state is not DagState.NOT_SUBMITTED for state in states):
             return False
-        self.summary.add_up()
-        return bool(self.summary.sums.queued)
+        self.aggregates.add_up()
+        return bool(self.aggregates.sums.queued)
 
 
 def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:

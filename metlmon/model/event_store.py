@@ -31,10 +31,10 @@ SHARED_LENGTH: Final = 400
 """Maximum length of shared texts: an address with all its parameters. Longer texts are reasons,
 few of which are equal."""
 
-SEEN_ONCE: Final = 5000
+MAX_SEEN_ONCE: Final = 5000
 """Texts remembered after their first use: the second use makes them shared."""
 
-SHORTHAND: Final = (
+ABBREVIATIONS: Final = (
     ("\x01", "\tPartitionable Resources :"),
     ("\x02", " Request Allocated Assigned"),
     ("\x03", "\n\t   "),
@@ -44,7 +44,7 @@ SHORTHAND: Final = (
 """Abbreviations of frequent parts of a usage table, whose spaces determine the column of a
 number. More of them would save less memory than they cost time."""
 
-MOST_CACHED_DETAILS: Final = 5000
+MAX_CACHED_DETAILS: Final = 5000
 """Cached details of machines and transfers: more than a pool has at a time."""
 
 BODY_LIMIT: Final = 500
@@ -62,7 +62,7 @@ cost of processing grows with the length."""
 VERSION: Final = 4
 """Version of marshal's format, with compact short texts and tuples."""
 
-Plain: TypeAlias = Any
+PlainData: TypeAlias = Any
 """Tuples of numbers, texts, bytes, None, True and False, as supported by marshal."""
 
 Identity: TypeAlias = tuple[int, int, str]
@@ -72,7 +72,7 @@ _EPOCH: Final = datetime(2000, 1, 1)
 _make: Final = cast("Callable[[type[Event], tuple[Any, ...]], Event]", tuple.__new__)
 
 
-def kept(text: str) -> str:
+def redact_and_truncate(text: str) -> str:
     """Truncate a text of an event to the stored length, and redact secrets."""
     if len(text) <= TEXT_LIMIT:
         return redact_secrets(text)
@@ -87,7 +87,7 @@ class StringTable:
         self.by_number = list(strings)
         self.numbers = {word: number for number, word in enumerate(self.by_number)}
         self._seen_once: set[str] = set()
-        self.details: dict[Plain, Detail] = {}
+        self.details: dict[PlainData, Detail] = {}
 
     def number_if_shared(self, text: str) -> int | str:
         """The number of ``text`` if shared, else the text, redacted.
@@ -100,12 +100,12 @@ class StringTable:
         if text in self._seen_once:
             self._seen_once.discard(text)
             return self.number(text)
-        redacted = kept(text)
+        redacted = redact_and_truncate(text)
         if redacted != text:
             return self.numbers.get(redacted, redacted)
         if len(text) > SHARED_LENGTH:
             return text
-        if len(self._seen_once) >= SEEN_ONCE:
+        if len(self._seen_once) >= MAX_SEEN_ONCE:
             self._seen_once.clear()
         self._seen_once.add(text)
         return text
@@ -122,7 +122,7 @@ class StringTable:
         return self.by_number[self.number(text)]
 
 
-def pack(streams: Mapping[Any, Sequence[Plain]], strings: StringTable) -> bytes:
+def pack(streams: Mapping[Any, Sequence[PlainData]], strings: StringTable) -> bytes:
     """Pack the plain events of one job, by log (rank and file)."""
     parts = [
         (rank, strings.number(file), *filter(None, events))
@@ -131,14 +131,14 @@ def pack(streams: Mapping[Any, Sequence[Plain]], strings: StringTable) -> bytes:
     return marshal.dumps(tuple([part for part in parts if len(part) > 2]), VERSION)
 
 
-def unpack(packed: bytes, strings: StringTable) -> list[tuple[int, str, list[Plain]]]:
+def unpack(packed: bytes, strings: StringTable) -> list[tuple[int, str, list[PlainData]]]:
     """Unpack the result of :func:`pack`: rank, file and plain events of each log."""
     return [
         (rank, strings.by_number[file], events) for rank, file, *events in marshal.loads(packed)
     ]
 
 
-def plain_time(time: datetime) -> Plain:
+def pack_time(time: datetime) -> PlainData:
     """A time without zone as plain data: seconds, or (seconds, microseconds, fold)."""
     elapsed = time - _EPOCH
     seconds = elapsed.days * 86400 + elapsed.seconds
@@ -153,7 +153,7 @@ def whole_seconds(time: datetime) -> int:
     return elapsed.days * 86400 + elapsed.seconds
 
 
-def time_of(plain: Plain) -> datetime:
+def unpack_time(plain: PlainData) -> datetime:
     """The inverse of :func:`plain_time`."""
     if plain.__class__ is int:
         return _EPOCH + timedelta(0, plain)
@@ -161,11 +161,11 @@ def time_of(plain: Plain) -> datetime:
     return (_EPOCH + timedelta(0, seconds, microseconds)).replace(fold=fold)
 
 
-def pack_event(event: Event, strings: StringTable) -> Plain:
+def pack_event(event: Event, strings: StringTable) -> PlainData:
     """One event as plain data, without its job and a body covered by the detail."""
     number, _, _, _, time, text, body, detail, line, damaged = event
     elapsed = time - _EPOCH
-    packed_time: Plain = elapsed.days * 86400 + elapsed.seconds
+    packed_time: PlainData = elapsed.days * 86400 + elapsed.seconds
     if elapsed.microseconds or time.fold:
         packed_time = (packed_time, elapsed.microseconds, time.fold)
     number_of, number_if_shared = strings.numbers.get, strings.number_if_shared
@@ -200,11 +200,11 @@ def pack_event(event: Event, strings: StringTable) -> Plain:
 
 
 def unpack_event(
-    plain: Plain, cluster: int, proc: int, subproc: int, strings: StringTable
+    plain: PlainData, cluster: int, proc: int, subproc: int, strings: StringTable
 ) -> Event:
     """The inverse of :func:`pack_event`."""
     number, packed_time, line, kind, text, *values = plain
-    time = time_of(packed_time)
+    time = unpack_time(packed_time)
     by_number = strings.by_number
     if text.__class__ is int:
         text = by_number[text]
@@ -221,21 +221,23 @@ def unpack_event(
     return _make(Event, (number, cluster, proc, subproc, time, text, body, detail, line, damaged))
 
 
-def unpack_for_fold(plain: Plain, strings: StringTable) -> Event:
+def unpack_for_fold(plain: PlainData, strings: StringTable) -> Event:
     """The parts of an event that the fold uses: number, time, detail and line.
 
     Frequent details are shared objects.
     """
     number, packed_time, line, kind = plain[:4]
     time = (
-        _EPOCH + timedelta(0, packed_time) if packed_time.__class__ is int else time_of(packed_time)
+        _EPOCH + timedelta(0, packed_time)
+        if packed_time.__class__ is int
+        else unpack_time(packed_time)
     )
     if kind in _CACHED_KINDS:
         cache_key = plain[3:]
         detail = strings.details.get(cache_key)
         if detail is None:
             detail = unpack_detail(kind, plain[5:], strings)
-            if len(strings.details) >= MOST_CACHED_DETAILS:
+            if len(strings.details) >= MAX_CACHED_DETAILS:
                 strings.details.clear()
             strings.details[cache_key] = detail
     elif kind > 0:
@@ -247,7 +249,7 @@ def unpack_for_fold(plain: Plain, strings: StringTable) -> Event:
     return _make(Event, (number, 0, 0, 0, time, "", "", detail, line, False))
 
 
-def unpack_detail(kind: int, values: tuple[Plain, ...], strings: StringTable) -> Detail:
+def unpack_detail(kind: int, values: tuple[PlainData, ...], strings: StringTable) -> Detail:
     """Unpack an event's typed detail."""
     type_, _, texts, converted = _PACKERS[kind]
     by_number, fields = strings.by_number, list(values)
@@ -260,7 +262,7 @@ def unpack_detail(kind: int, values: tuple[Plain, ...], strings: StringTable) ->
     return type_(*fields)
 
 
-def identity(plain: Plain, strings: StringTable) -> Identity:
+def identity(plain: PlainData, strings: StringTable) -> Identity:
     """The identity of a plain event among those of its job."""
     number, packed_time, _, kind, text = plain[:5]
     if text is None:
@@ -277,7 +279,7 @@ def identity(plain: Plain, strings: StringTable) -> Identity:
     )
 
 
-def damaged(plain: Plain) -> bool:
+def is_damaged(plain: PlainData) -> bool:
     """Was the event truncated in the log?"""
     return plain[3] < 0 and bool(plain[6])
 
@@ -295,7 +297,7 @@ class EventPacker(NamedTuple):
     type: Callable[..., Detail]
     values: Callable[[Any], Iterable[Any]]
     texts: tuple[int, ...]
-    converted: tuple[tuple[int, Callable[[Any], Plain], Callable[[Plain], Any]], ...]
+    converted: tuple[tuple[int, Callable[[Any], PlainData], Callable[[PlainData], Any]], ...]
 
 
 def _fields(type_: Any) -> tuple[str, ...]:
@@ -314,18 +316,18 @@ def _values_of(type_: Any) -> Callable[[Any], Iterable[Any]]:
 _ROW: Final = _values_of(UsageRow)
 
 
-def _pack_usage(usage: Sequence[UsageRow]) -> Plain:
+def _pack_usage(usage: Sequence[UsageRow]) -> PlainData:
     if not isinstance(usage, Usage):
         return tuple(tuple(_ROW(row)) for row in usage)
     text = usage.text
-    if "\0" in text or any(char in text for char, _ in SHORTHAND):
+    if "\0" in text or any(char in text for char, _ in ABBREVIATIONS):
         return "\0" + text
-    for char, sequence in SHORTHAND:
+    for char, sequence in ABBREVIATIONS:
         text = text.replace(sequence, char)
     return text
 
 
-def _unpack_usage(plain: Plain) -> Sequence[UsageRow]:
+def _unpack_usage(plain: PlainData) -> Sequence[UsageRow]:
     if not isinstance(plain, str):
         return tuple(UsageRow(*row) for row in plain)
     return Usage(plain[1:]) if plain.startswith("\0") else _LazyUsage(plain)
@@ -343,27 +345,27 @@ class _LazyUsage(Usage):
         if name != "text":
             raise AttributeError(name)
         text = self._short
-        for char, sequence in SHORTHAND:
+        for char, sequence in ABBREVIATIONS:
             text = text.replace(char, sequence)
         self.text = text
         return text
 
 
-def _pack_moment(moment: datetime) -> Plain:
+def _pack_moment(moment: datetime) -> PlainData:
     return moment.timestamp()
 
 
-def _unpack_moment(seconds: Plain) -> datetime:
+def _unpack_moment(seconds: PlainData) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _pack_texts(texts: tuple[str, ...]) -> Plain:
-    return tuple(map(kept, texts)) if texts else texts
+def _pack_texts(texts: tuple[str, ...]) -> PlainData:
+    return tuple(map(redact_and_truncate, texts)) if texts else texts
 
 
 _TRANSFERS: Final = tuple(Transfer)
 
-_CONVERTERS: Final[dict[str, tuple[Callable[[Any], Plain], Callable[[Plain], Any]]]] = {
+_CONVERTERS: Final[dict[str, tuple[Callable[[Any], PlainData], Callable[[PlainData], Any]]]] = {
     "Sequence[UsageRow]": (_pack_usage, _unpack_usage),
     "Transfer | None": (_TRANSFERS.index, _TRANSFERS.__getitem__),
     "datetime | None": (_pack_moment, _unpack_moment),

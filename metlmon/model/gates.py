@@ -15,7 +15,7 @@ from metlmon.jobfiles.gate_files import RunGate
 from metlmon.model.clock import Clock
 from metlmon.snapshot.types import GateStatus, Stopped
 
-LONGEST_COMMAND: Final = 4000
+MAX_COMMAND_LENGTH: Final = 4000
 """Characters of a script's command line that are searched for a gate."""
 
 _GATE: Final = re.compile(r"(?:^|[\s/'\"])([^\s/'\"]{1,200})\.gate\.json(?=$|[\s'\"])")
@@ -23,20 +23,22 @@ _GATE: Final = re.compile(r"(?:^|[\s/'\"])([^\s/'\"]{1,200})\.gate\.json(?=$|[\s
 
 def gate_name(node: Node) -> str | None:
     """The ``<name>`` of the node's gate, None without one."""
-    gate = gate_called(node)
+    gate = gate_command(node)
     return gate[1] if gate is not None else None
 
 
-def gate_called(node: Node) -> tuple[str, str] | None:
+def gate_command(node: Node) -> tuple[str, str] | None:
     """The command of the node's gate up to its file, and the file's ``<name>``."""
     if node.pre is None or ".gate.json" not in node.pre.command:
         return None
-    command = node.pre.command[:LONGEST_COMMAND]
+    command = node.pre.command[:MAX_COMMAND_LENGTH]
     match = _GATE.search(command)
     return (command[: match.start(1)], match.group(1)) if match is not None else None
 
 
-def gate_of(files: RunGate | None, clock: Clock, cut: datetime | None, alive: bool) -> GateStatus:
+def gate_status(
+    files: RunGate | None, clock: Clock, cut: datetime | None, alive: bool
+) -> GateStatus:
     """The status of a run's gate at ``cut``; later requests are ignored.
 
     ``alive``: its DAGMan is running; otherwise no node waits.
@@ -74,7 +76,7 @@ def _earlier_request(requested: datetime | None, executed: datetime | None) -> d
 def _local(epoch: float | None, clock: Clock) -> datetime | None:
     if epoch is None:
         return None
-    local = clock.local(epoch)
+    local = clock.to_local(epoch)
     if local is None:
         try:
             local = datetime.fromtimestamp(epoch)

@@ -33,7 +33,7 @@ class HourUnit(StrEnum):
         return cpus if self is HourUnit.CPU else 1
 
 
-def measure_of(executions: int, with_gpus: int, with_cpus: int) -> HourUnit:
+def hour_unit_of(executions: int, with_gpus: int, with_cpus: int) -> HourUnit:
     """The unit for a set of executions.
 
     ``with_gpus``: number of executions with a GPU. ``with_cpus``: number of executions with a

@@ -16,13 +16,13 @@ from metlmon.eventlog import Event, Submit
 from metlmon.frozen import frozen
 from metlmon.model.event_store import (
     Identity,
-    Plain,
+    PlainData,
     StringTable,
-    damaged,
     identity,
-    kept,
+    is_damaged,
     pack,
     pack_event,
+    redact_and_truncate,
     unpack,
     unpack_event,
     unpack_for_fold,
@@ -36,11 +36,11 @@ NOOP_PROC: Final = 2147483647
 """Proc of the events that DAGMan writes for a NOOP node, which has no job; its own counter is
 the subproc (``dagman_main.cpp``)."""
 
-MOST_LOOSE: Final = 2000
+MAX_UNPACKED_JOBS: Final = 2000
 """Jobs with unpacked events (about 5 kB each): more than are active in most ensembles, and few
 enough that packing half of them takes ten milliseconds."""
 
-MOST_FOLDED: Final = 1000
+MAX_CACHED_HISTORIES: Final = 1000
 """Packed jobs whose histories stay cached after a look-up, about 2 kB each."""
 
 NO_EVENTS: Final = pack({}, StringTable())
@@ -81,8 +81,8 @@ class EventStore:
 
     def tidy(self) -> None:
         """Pack the jobs that were unpacked first, when there are too many."""
-        if len(self.unpacked) > MOST_LOOSE:
-            for job in list(self.unpacked)[: len(self.unpacked) - MOST_LOOSE // 2]:
+        if len(self.unpacked) > MAX_UNPACKED_JOBS:
+            for job in list(self.unpacked)[: len(self.unpacked) - MAX_UNPACKED_JOBS // 2]:
                 job.pack()
 
     def with_log(self, logs: frozenset[str], log: str) -> frozenset[str]:
@@ -93,8 +93,8 @@ class EventStore:
     def note_cached_history(self, job: Job) -> None:
         """Note that a packed job has a cached history; drop the oldest of too many."""
         self._cached[job] = None
-        if len(self._cached) > MOST_FOLDED:
-            for other in list(self._cached)[: MOST_FOLDED // 2]:
+        if len(self._cached) > MAX_CACHED_HISTORIES:
+            for other in list(self._cached)[: MAX_CACHED_HISTORIES // 2]:
                 self._cached.pop(other, None)
                 other.drop_history()
 
@@ -104,7 +104,7 @@ class Job:
 
     An event in two logs counts once: identity is its number, its time to the second and its
     first line (cluster and proc are those of the job). The result does not depend on the
-    order in which logs are read. ``swept``: removed because its whole DAG ended;
+    order in which logs are read. ``removed_with_dag``: removed because its whole DAG ended;
     ``aborted_by``: the cluster of that DAG's DAGMan, where the log names it.
 
     Events that have not been used recently are packed with the string table of ``store``;
@@ -119,16 +119,16 @@ class Job:
         "aborted_by",
         "batch_name",
         "cluster",
-        "first_submit",
-        "last_image",
+        "last_image_size",
+        "logged_submit",
         "memory_max",
         "memory_updates",
-        "newest_sign",
+        "newest_time",
         "node_name",
         "nodes_logs",
         "proc",
+        "removed_with_dag",
         "subproc",
-        "swept",
         "user_logs",
     )
 
@@ -139,18 +139,18 @@ class Job:
         self.node_name: str | None = None
         self.batch_name: str | None = None
         self.aborted_by: int | None = None
-        self.swept = False
+        self.removed_with_dag = False
         self.nodes_logs = NO_LOGS
         self.user_logs = NO_LOGS
         self.memory_max: int | None = None
         self.memory_updates = 0
-        self.last_image: datetime | None = None
-        self.newest_sign: datetime | None = None
+        self.last_image_size: datetime | None = None
+        self.newest_time: datetime | None = None
         self._store = store or EventStore()
         self._events: EventBuffer | bytes = NO_EVENTS
         self._history: JobHistory | None = None
         self._submission: tuple[datetime | None] | None = None
-        self.first_submit: datetime | None = None
+        self.logged_submit: datetime | None = None
 
     @property
     def id(self) -> JobId:
@@ -173,10 +173,10 @@ class Job:
         Nine in ten events of a real log are 006: only the largest value is stored.
         """
         self.memory_updates += updates
-        if self.newest_sign is None or last > self.newest_sign:
-            self.newest_sign = last
-        if self.last_image is None or last > self.last_image:
-            self.last_image = last
+        if self.newest_time is None or last > self.newest_time:
+            self.newest_time = last
+        if self.last_image_size is None or last > self.last_image_size:
+            self.last_image_size = last
             # Refold only where the fold depends on it: a 006 ends DISCONNECTED.
             history = self._history
             if history is not None and any(
@@ -190,10 +190,10 @@ class Job:
         """Add an event; return False for a copy that adds nothing."""
         number, time, detail = event[0], event[4], event[7]
         # An event in a later second than all others cannot be a copy: no look-up is needed.
-        newest = self.newest_sign
+        newest = self.newest_time
         is_latest = newest is None or time > newest
         if is_latest:
-            self.newest_sign = time
+            self.newest_time = time
             is_latest = not time.microsecond
         if number in AD_ATTRIBUTE_EVENTS:
             event = _without_environment(event)
@@ -208,13 +208,13 @@ class Job:
         self._history = self._submission = None
         if number == 0 and isinstance(detail, Submit):
             self._read_submit(detail)
-            self.first_submit = self.first_submit or time
+            self.logged_submit = self.logged_submit or time
         return True
 
     def _read_submit(self, detail: Submit) -> None:
         self.node_name = self.node_name or detail.node
         if self.batch_name is None and detail.batch_name is not None:
-            self.batch_name = self._store.strings.shared(kept(detail.batch_name))
+            self.batch_name = self._store.strings.shared(redact_and_truncate(detail.batch_name))
 
     def events(self) -> list[Event]:
         """The events without 006, each once, in order.
@@ -240,24 +240,24 @@ class Job:
             )
         return merged
 
-    def _ordered_streams(self) -> list[list[Plain]]:
+    def _ordered_streams(self) -> list[list[PlainData]]:
         """The plain events by log, in the logs' order."""
         parts = list(self._streams())
         if len(parts) > 1:
             parts.sort(key=itemgetter(0, 1))
         return [events for _, _, events in parts]
 
-    def _streams(self) -> Iterable[tuple[int, str, list[Plain]]]:
+    def _streams(self) -> Iterable[tuple[int, str, list[PlainData]]]:
         events = self._events
         if isinstance(events, bytes):
             return unpack(events, self._store.strings)
         return [(rank, file, plain_events) for (rank, file), plain_events in events.streams.items()]
 
-    def life(self) -> JobHistory:
+    def history(self) -> JobHistory:
         """The job's history, folded from its events and cached."""
         history = self._history
         if history is None:
-            history = fold(self._fold_events(), self._store.checkpoint_codes, self.last_image)
+            history = fold(self._fold_events(), self._store.checkpoint_codes, self.last_image_size)
             self._history = history
             if self._events.__class__ is bytes:
                 self._store.note_cached_history(self)
@@ -270,20 +270,20 @@ class Job:
         Cached apart from it: every attribution of the job to a DAG reads it.
         """
         if self._submission is None:
-            self._submission = (self.life().submitted,)
+            self._submission = (self.history().submitted,)
         return self._submission[0]
 
     @property
-    def told_submitted(self) -> datetime | None:
+    def first_submitted(self) -> datetime | None:
         """Time of the first 000 that was read, else the submission time from the history.
 
         For most jobs it is available without folding the history.
         """
-        return self.first_submit or self.submitted
+        return self.logged_submit or self.submitted
 
     def queue_span(self) -> tuple[datetime, datetime]:
         """Times at which it was submitted and left the queue, as far as known."""
-        history = self.life()
+        history = self.history()
         ended = history.since if history.state in TERMINAL else None
         return history.submitted or datetime.min, ended or datetime.max
 
@@ -336,12 +336,12 @@ class EventBuffer:
 
     __slots__ = ("_index", "streams")
 
-    def __init__(self, streams: dict[Stream, list[Plain]]) -> None:
+    def __init__(self, streams: dict[Stream, list[PlainData]]) -> None:
         self.streams = streams
         # Built on demand: most jobs are in one log, with few events in the same second.
         self._index: dict[Identity, tuple[Stream, int]] | None = None
 
-    def append(self, stream: Stream, plain: Plain, strings: StringTable) -> None:
+    def append(self, stream: Stream, plain: PlainData, strings: StringTable) -> None:
         """Append an event that is not in the buffer."""
         events = self.streams.get(stream)
         if events is None:
@@ -363,10 +363,12 @@ class EventBuffer:
                 for index, plain in enumerate(events)
                 if plain
             }
-        position = self._index.get((event.number, whole_seconds(event.time), kept(event.text)))
+        position = self._index.get(
+            (event.number, whole_seconds(event.time), redact_and_truncate(event.text))
+        )
         if position is not None:
             known_stream, index = position
-            if not event.damaged and damaged(self.streams[known_stream][index]):
+            if not event.damaged and is_damaged(self.streams[known_stream][index]):
                 if known_stream <= stream:
                     self.streams[known_stream][index] = pack_event(event, strings)
                     return True

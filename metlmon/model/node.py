@@ -33,10 +33,10 @@ WORST_FIRST: Final = (
 """Order in which a proc determines the node's state, if a submission has several."""
 
 
-NEXT_TRY: Final = (NodeReportKind.PRE, NodeReportKind.PRE_FAILED, NodeReportKind.RETRYING)
+RETRY_REPORTS: Final = (NodeReportKind.PRE, NodeReportKind.PRE_FAILED, NodeReportKind.RETRYING)
 """Reports on a node that DAGMan retries after its POST script."""
 
-BEFORE_JOB_END: Final = (
+REPORTS_BEFORE_JOB_END: Final = (
     NodeReportKind.PRE,
     NodeReportKind.PRE_OK,
     NodeReportKind.SUBMITTED,
@@ -44,7 +44,7 @@ BEFORE_JOB_END: Final = (
 )
 """Reports on a node before DAGMan has seen the end of its job."""
 
-HAS_JOB: Final = (
+REPORTS_WITH_JOB: Final = (
     NodeReportKind.SUBMITTED,
     NodeReportKind.JOB_DONE,
     NodeReportKind.JOB_FAILED,
@@ -52,7 +52,7 @@ HAS_JOB: Final = (
 )
 """Reports on a node that has a job."""
 
-NO_RETRY: Final = (NodeReportKind.SUBMIT_FAILED, NodeReportKind.GAVE_UP)
+FINAL_FAILURE_REPORTS: Final = (NodeReportKind.SUBMIT_FAILED, NodeReportKind.GAVE_UP)
 """Reports on a node that DAGMan does not retry, whatever its RETRY is."""
 
 FAILED_PARTS: Final = {
@@ -63,7 +63,7 @@ FAILED_PARTS: Final = {
 }
 """The part of a node that failed, by the kind of DAGMan's report."""
 
-AFTER_FAILURE: Final = (NodeReportKind.GAVE_UP, NodeReportKind.RETRYING)
+REPORTS_AFTER_FAILURE: Final = (NodeReportKind.GAVE_UP, NodeReportKind.RETRYING)
 """Reports that DAGMan writes after the report of a failure."""
 
 REMOVAL_DETAILS: Final = "Was STATUS_"
@@ -75,11 +75,11 @@ It is ignored: the job may even have succeeded."""
 class NodeFailure:
     """Why a node failed, by DAGMan's reports alone.
 
-    ``what``: pre (PRE script), submit (submission), post (POST script) or job. ``text``: as
+    ``part``: pre (PRE script), submit (submission), post (POST script) or job. ``text``: as
     in StatusDetails of the node status file. ``value``: return value, or minus the signal.
     """
 
-    what: str
+    part: str
     text: str
     value: int | None = None
 
@@ -90,8 +90,8 @@ class NodeState:
 
     ``job``: the job that determines it. ``inferred``: done because a descendant was submitted.
     ``superseded``: invalidated by a later submission of an ancestor. ``submitted``: time of the
-    last submission. ``failure``: why it failed, unless job events show it. ``behind``: the
-    failed ancestor of a futile node. ``again``: failed with retries left, which its DAGMan, if
+    last submission. ``failure``: why it failed, unless job events show it. ``failed_ancestor``: the
+    failed ancestor of a futile node. ``can_retry``: failed with retries left, which its DAGMan, if
     it has ended, did not use.
     """
 
@@ -102,8 +102,8 @@ class NodeState:
     superseded: bool = False
     submitted: datetime | None = None
     failure: NodeFailure | None = None
-    behind: str | None = None
-    again: bool = False
+    failed_ancestor: str | None = None
+    can_retry: bool = False
 
 
 @frozen
@@ -115,7 +115,7 @@ class NodeSubmission:
     submitted: datetime | None
 
 
-def rounds(record: NodeRecord) -> list[NodeSubmission]:
+def node_submissions(record: NodeRecord) -> list[NodeSubmission]:
     """The node's submissions in chronological order."""
     by_cluster: dict[tuple[int, int], list[Job]] = {}
     for job in record.jobs:
@@ -132,11 +132,11 @@ def rounds(record: NodeRecord) -> list[NodeSubmission]:
 
 
 def _first_sign(job: Job) -> datetime | None:
-    history = job.life()
+    history = job.history()
     if history.submitted is not None:
         return history.submitted
     events = job.events()
-    return events[0].time if events else job.newest_sign
+    return events[0].time if events else job.newest_time
 
 
 def submission_state(submission: NodeSubmission) -> tuple[State, datetime | None, Job]:
@@ -144,7 +144,7 @@ def submission_state(submission: NodeSubmission) -> tuple[State, datetime | None
 
     That is the worst proc in the queue, else the worst that has left it.
     """
-    histories = [(job, job.life()) for job in submission.jobs]
+    histories = [(job, job.history()) for job in submission.jobs]
     still_open = [(job, history) for job, history in histories if history.state in ACTIVE]
     if still_open:
         job, history = min(
@@ -161,24 +161,24 @@ def submission_state(submission: NodeSubmission) -> tuple[State, datetime | None
         job, history = max(done, key=lambda pair: pair[1].since or datetime.min)
         return State.COMPLETED, history.since, job
     job, history = histories[0]
-    return history.state or State.IDLE, history.since or job.newest_sign, job
+    return history.state or State.IDLE, history.since or job.newest_time, job
 
 
 @frozen
 class SubmissionResult:
     """Result of a node's submissions.
 
-    ``state``, ``since``, ``job``: of the last submission. ``begun``: the times of all
-    submissions. ``success``: a tuple with the machine of the last good execution of the last
-    good job, else empty.
+    ``state``, ``since``, ``job``: of the last submission. ``submit_times``: the times of all
+    submissions. ``success_machine``: a tuple with the machine of the last good execution of the
+    last good job, else empty.
     """
 
     last: NodeSubmission
     state: State
     since: datetime | None
     job: Job
-    begun: tuple[datetime | None, ...]
-    success: tuple[Execute | None, ...]
+    submit_times: tuple[datetime | None, ...]
+    success_machine: tuple[Execute | None, ...]
 
     @property
     def submitted(self) -> datetime | None:
@@ -186,22 +186,22 @@ class SubmissionResult:
         return self.last.submitted
 
 
-def made_of(record: NodeRecord) -> SubmissionResult | None:
+def submission_result(record: NodeRecord) -> SubmissionResult | None:
     """The result of the node's submissions, None without any."""
-    submissions = rounds(record)
+    submissions = node_submissions(record)
     if not submissions:
         return None
     times = tuple(submission.submitted for submission in submissions)
-    success = last_success(submissions)
+    success = last_good_execution(submissions)
     machines = (success.machine,) if success is not None else ()
     return SubmissionResult(submissions[-1], *submission_state(submissions[-1]), times, machines)
 
 
-def last_success(submissions: Iterable[NodeSubmission]) -> Execution | None:
+def last_good_execution(submissions: Iterable[NodeSubmission]) -> Execution | None:
     """The execution that completed a node: the last good one of its last good job."""
     for submission in reversed(list(submissions)):
         for job in submission.jobs:
-            for execution in reversed(job.life().executions):
+            for execution in reversed(job.history().executions):
                 if execution.outcome is Outcome.GOOD:
                     return execution
     return None
@@ -214,9 +214,11 @@ SERVICE_REMOVAL_REASON: Final = "Removed by DAGMan"
 
 def _removed_at_dag_end(job: Job) -> bool:
     """Was the job removed because its DAG ended?"""
-    executions = job.life().executions
+    executions = job.history().executions
     reason = executions[-1].reason if executions else None
-    return job.swept or (reason is not None and reason.startswith(SERVICE_REMOVAL_REASON))
+    return job.removed_with_dag or (
+        reason is not None and reason.startswith(SERVICE_REMOVAL_REASON)
+    )
 
 
 class NodeStateResolver:
@@ -284,18 +286,18 @@ class NodeStateResolver:
         A rescue file then marks it ``DONE``; earlier, interrupted jobs do not matter.
         """
         reports = self._reports(record.node.name)
-        skips = [report for report in reports if report.claim is NodeReportKind.SKIPPED]
+        skips = [report for report in reports if report.kind is NodeReportKind.SKIPPED]
         skips += [NodeReport(NodeReportKind.SKIPPED, time) for time in record.skips]
         if not skips:
             return None
         last = max(skips, key=_time_of)
         if last.time is None:
-            return last if reports[-1].claim is NodeReportKind.SKIPPED else None
+            return last if reports[-1].kind is NodeReportKind.SKIPPED else None
         done = record.node.name in self._done
         later_reports = [
             report
             for report in reports
-            if _time_of(report) > last.time and (report.claim in HAS_JOB or not done)
+            if _time_of(report) > last.time and (report.kind in REPORTS_WITH_JOB or not done)
         ]
         submitted = result.submitted if result is not None else None
         return None if later_reports or (submitted and submitted > last.time) else last
@@ -317,14 +319,14 @@ class NodeStateResolver:
         # Within one second reports of the jobstate log come last, as the newest: DAGMan may
         # buffer lines of its .out, but never of the jobstate log.
         for report in sorted(
-            self._dag.words.get(name, ()), key=lambda report: report.epoch is not None
+            self._dag.node_reports.get(name, ()), key=lambda report: report.epoch is not None
         ):
             time = report.time
             if time is None and report.epoch is not None:
-                if self._cut and self._clock.after(report.epoch, self._cut) is not False:
+                if self._cut and self._clock.is_after(report.epoch, self._cut) is not False:
                     continue
-                time = self._clock.local(report.epoch)
-            reports.append(NodeReport(report.claim, time, value=report.value, text=report.text))
+                time = self._clock.to_local(report.epoch)
+            reports.append(NodeReport(report.kind, time, value=report.value, text=report.text))
         reports.sort(key=_time_of)
         return reports
 
@@ -334,7 +336,7 @@ class NodeStateResolver:
             return None
         local = status.local
         if local is None and status.epoch is not None:
-            local = self._clock.local(status.epoch)
+            local = self._clock.to_local(status.epoch)
         node_status = status.nodes[name]
         if node_status.details.startswith(REMOVAL_DETAILS):
             return None
@@ -361,12 +363,12 @@ class NodeStateResolver:
             state, since = (State.COMPLETED if post.ok else State.FAILED), post.time
             if (
                 report is not None
-                and report.claim in NEXT_TRY
+                and report.kind in RETRY_REPORTS
                 and self._is_newer(report, since, state)
             ):
                 state, since = self._state_by_newer_report(report, state, since)
         elif report is not None and self._is_newer(report, since, state):
-            is_of_one_proc = report.claim in (NodeReportKind.JOB_DONE, NodeReportKind.JOB_FAILED)
+            is_of_one_proc = report.kind in (NodeReportKind.JOB_DONE, NodeReportKind.JOB_FAILED)
             if len(last.jobs) == 1 or not is_of_one_proc:
                 state, since = self._state_by_newer_report(report, state, since)
         elif self._awaits_post_script(record, report, state):
@@ -388,14 +390,14 @@ class NodeStateResolver:
             # A SERVICE node runs until its DAG ends: removal is success.
             state = State.COMPLETED
         submitted = last.submitted
-        return NodeState(state, since, job, submitted=submitted, failure=failure, again=again)
+        return NodeState(state, since, job, submitted=submitted, failure=failure, can_retry=again)
 
     def _is_resubmitted(self, report: NodeReport, since: datetime | None, state: State) -> bool:
         """Has DAGMan submitted the node again, before the job logs show it?
 
         DAGMan reports the time of the submission, not of reading its event.
         """
-        if report.claim is not NodeReportKind.SUBMITTED or not self._alive or state in ACTIVE:
+        if report.kind is not NodeReportKind.SUBMITTED or not self._alive or state in ACTIVE:
             return False
         return since is not None and report.time is not None and report.time > since
 
@@ -413,7 +415,7 @@ class NodeStateResolver:
             if again and self._alive:
                 state = State.RETRYING
         submitted = self._reported_submit_time(record.node.name)
-        return NodeState(state, since, submitted=submitted, failure=failure, again=again)
+        return NodeState(state, since, submitted=submitted, failure=failure, can_retry=again)
 
     def _state_without_job(
         self, post: PostResult | None, report: NodeReport | None
@@ -422,10 +424,10 @@ class NodeStateResolver:
             return State.COMPLETED if post.ok else State.FAILED, post.time
         if report is None:
             return State.WAITING, None
-        match report.claim:
+        match report.kind:
             case NodeReportKind.PRE | NodeReportKind.PRE_OK:
                 return (State.PRE if self._alive else State.WAITING), report.time
-            case claim if claim in FAILED_PARTS or claim in NO_RETRY:
+            case claim if claim in FAILED_PARTS or claim in FINAL_FAILURE_REPORTS:
                 return State.FAILED, report.time
             case NodeReportKind.RETRYING:
                 return (State.RETRYING if self._alive else State.FAILED), report.time
@@ -443,7 +445,7 @@ class NodeStateResolver:
         times = (
             report.time
             for report in self._reports(name)
-            if report.claim is NodeReportKind.SUBMITTED and report.time is not None
+            if report.kind is NodeReportKind.SUBMITTED and report.time is not None
         )
         return max(times, default=None)
 
@@ -466,7 +468,7 @@ class NodeStateResolver:
         """
         if record.node.post is None or not self._alive or state in ACTIVE:
             return False
-        return report is not None and report.claim in BEFORE_JOB_END
+        return report is not None and report.kind in REPORTS_BEFORE_JOB_END
 
     def _is_newer(self, report: NodeReport, since: datetime | None, state: State) -> bool:
         if report.time is None:
@@ -474,13 +476,13 @@ class NodeStateResolver:
         if since is None:
             return True
         # A POST script starts in the same second in which its job ended.
-        return report.time >= since if report.claim is NodeReportKind.POST else report.time > since
+        return report.time >= since if report.kind is NodeReportKind.POST else report.time > since
 
     def _state_by_newer_report(
         self, report: NodeReport, state: State, since: datetime | None
     ) -> tuple[State, datetime | None]:
         # The job may be open in a log that lost its end or lags behind DAGMan's.
-        match report.claim:
+        match report.kind:
             case NodeReportKind.PRE:
                 return (State.PRE if self._alive else state), report.time
             case NodeReportKind.POST if self._alive:
@@ -508,11 +510,13 @@ class NodeStateResolver:
         """When and why a node failed, unless its job's events or 016 show it."""
         if report is None:
             return None, None
-        reports = [r for r in self._reports(record.node.name) if r.claim not in AFTER_FAILURE]
+        reports = [
+            r for r in self._reports(record.node.name) if r.kind not in REPORTS_AFTER_FAILURE
+        ]
         last = reports[-1] if reports else None
-        details = report.text if report.claim is NodeReportKind.GAVE_UP else None
-        if last is not None and last.claim in FAILED_PARTS:
-            part, time, value = FAILED_PARTS[last.claim], last.time, last.value
+        details = report.text if report.kind is NodeReportKind.GAVE_UP else None
+        if last is not None and last.kind in FAILED_PARTS:
+            part, time, value = FAILED_PARTS[last.kind], last.time, last.value
         elif details is not None:
             part, time, value = _failed_part(details), report.time, None
         else:
@@ -533,7 +537,7 @@ class NodeStateResolver:
         if post is not None:
             return (post.value,)
         jobs = result.last.jobs if result is not None else ()
-        return tuple(code for job in jobs if (code := job.life().return_value))
+        return tuple(code for job in jobs if (code := job.history().return_value))
 
     def _retries_left(
         self,
@@ -547,7 +551,7 @@ class NodeStateResolver:
             return False
         if self._dag.aborted or self._gave_up(result, report):
             return False
-        if result is not None and any(job.swept for job in result.last.jobs):
+        if result is not None and any(job.removed_with_dag for job in result.last.jobs):
             return False
         if any(code is not None and code in (node.unless_exit, node.abort_on) for code in codes):
             return False
@@ -555,7 +559,7 @@ class NodeStateResolver:
 
     def _gave_up(self, result: SubmissionResult | None, report: NodeReport | None) -> bool:
         """Did DAGMan report that it gave up after the last submission?"""
-        if report is None or report.claim not in NO_RETRY:
+        if report is None or report.kind not in FINAL_FAILURE_REPORTS:
             return False
         submitted = result.submitted if result is not None else None
         return submitted is None or report.time is None or report.time >= submitted
@@ -587,20 +591,22 @@ def _failure_text(part: str, value: int | None) -> str:
 
 def retries_left(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
     """Number of retries that the current DAGMan run has left for the node."""
-    run_start = dag.last_start()
+    run_start = dag.last_fresh_start()
 
     def in_this_run(time: datetime | None) -> bool:
         return run_start is None or time is None or time >= run_start
 
-    submissions = sum(map(in_this_run, result.begun if result is not None else ()))
-    reports = [report for report in dag.words.get(record.node.name, ()) if report.epoch is None]
+    submissions = sum(map(in_this_run, result.submit_times if result is not None else ()))
+    reports = [
+        report for report in dag.node_reports.get(record.node.name, ()) if report.epoch is None
+    ]
     reports = [report for report in reports if in_this_run(report.time)]
     retry = max(
-        (report.value or 0 for report in reports if report.claim is NodeReportKind.RETRYING),
+        (report.value or 0 for report in reports if report.kind is NodeReportKind.RETRYING),
         default=0,
     )
     # A retry that has started, but whose submission was not read yet, still counts.
     retry_started = (
-        bool(reports) and reports[-1].claim is NodeReportKind.RETRYING and retry >= submissions
+        bool(reports) and reports[-1].kind is NodeReportKind.RETRYING and retry >= submissions
     )
     return max(0, record.node.retries + 1 - max(submissions, retry + 1), int(retry_started))

@@ -65,7 +65,7 @@ def has_failed(state: NodeState, aborted: bool = False) -> bool:
     DAGMan keeps reading logs.
     """
     if state.state is State.REMOVED:
-        return aborted or state.job is None or not state.job.swept
+        return aborted or state.job is None or not state.job.removed_with_dag
     return state.state is State.FAILED
 
 
@@ -73,12 +73,12 @@ def mark_futile(
     node: Node,
     state: NodeState,
     states: Mapping[str, NodeState],
-    blocks: Callable[[NodeState], bool],
+    has_failed_for_good: Callable[[NodeState], bool],
 ) -> NodeState:
     """Mark a waiting descendant of a node that failed for good as futile.
 
-    A child over a weak edge is not futile: its parent only has to end. ``blocks``: has a node
-    failed for good? Source: ``Node::SetDescendantsToFutile`` in ``node.cpp``.
+    A child over a weak edge is not futile: its parent only has to end. ``has_failed_for_good``:
+    has a node failed for good? Source: ``Node::SetDescendantsToFutile`` in ``node.cpp``.
     """
     if state.state is not State.WAITING:
         return state
@@ -88,8 +88,8 @@ def mark_futile(
         if parent is None:
             continue
         if parent.state is State.FUTILE:
-            failed = parent.behind or name
-        elif name not in node.weak_parents and blocks(parent):
+            failed = parent.failed_ancestor or name
+        elif name not in node.weak_parents and has_failed_for_good(parent):
             failed = name
         else:
             continue
@@ -98,10 +98,10 @@ def mark_futile(
     if first is None:
         return state
     since = None if first[0] == datetime.min else first[0]
-    return NodeState(State.FUTILE, since, superseded=state.superseded, behind=first[1])
+    return NodeState(State.FUTILE, since, superseded=state.superseded, failed_ancestor=first[1])
 
 
-def parents_of(nodes: Mapping[str, Node], name: str) -> list[str]:
+def effective_parents(nodes: Mapping[str, Node], name: str) -> list[str]:
     """The parents of a node in the DAG's order, with joins replaced by their parents."""
     parents: set[str] = set()
     pending = list(nodes[name].parents) if name in nodes else []

@@ -37,7 +37,7 @@ class NodeReport:
     failure of the node.
     """
 
-    claim: NodeReportKind
+    kind: NodeReportKind
     time: datetime | None
     epoch: float | None = None
     value: int | None = None

@@ -16,7 +16,7 @@ from metlmon.dagman import NodeKind, StatusFile
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import NodeKey, NodeRecord
-from metlmon.model.node import NodeState, NodeStateResolver, SubmissionResult, made_of
+from metlmon.model.node import NodeState, NodeStateResolver, SubmissionResult, submission_result
 from metlmon.model.node_neighbours import (
     complete_join,
     has_failed,
@@ -69,7 +69,7 @@ class NodeStates:
             for alive in (False, True):
                 table = self._tables.get((key[0], alive))
                 if table is not None:
-                    table.touched.add(key[1])
+                    table.pending.add(key[1])
 
     def invalidate(self, dag_key: str | None = None) -> None:
         """Resolve all nodes of one DAG, or of all DAGs, again.
@@ -109,12 +109,12 @@ class NodeStates:
         if table is None:
             table = self._tables[dag.key, alive] = NodeStateTable(dag, alive)
         self._newest_tables[dag.key] = table
-        run_facts = dag.fresh_start(), dag.last_start(), dag.aborted
+        run_facts = dag.fresh_start(), dag.last_fresh_start(), dag.aborted
         inputs = (dag.done_nodes(), *run_facts, dag.status, evidence)
         if table.inputs is None or not _same(table.inputs, inputs):
             table.set_inputs(inputs)
-            table.touched.update(dag.workflow.nodes)
-        if table.touched:
+            table.pending.update(dag.workflow.nodes)
+        if table.pending:
             resolver = NodeStateResolver(dag, self._clock, alive, self._cut)
             nodes, result_of, key = self._nodes, self.submission_result, dag.key
             table.resolve(
@@ -125,7 +125,7 @@ class NodeStates:
     def submission_result(self, key: NodeKey) -> SubmissionResult | None:
         """The cached result of a node's submissions."""
         if key not in self._results:
-            self._results[key] = made_of(self._nodes[key])
+            self._results[key] = submission_result(self._nodes[key])
         return self._results[key]
 
 
@@ -142,7 +142,7 @@ class NodeStateTable:
     (``inferred``). A join node is done with its parents. A waiting descendant of a node that
     failed for good is futile.
 
-    ``touched``: names to resolve again. ``news``: names whose state or input changed; the
+    ``pending``: names to resolve again. ``changed``: names whose state or input changed; the
     consumer clears it. ``version`` increases with every change. ``alive``: the DAGMan has not
     ended.
     """
@@ -151,8 +151,8 @@ class NodeStateTable:
         self.alive = alive
         self.inputs: Inputs | None = None
         self.nodes = dag.workflow.nodes
-        self.touched: set[str] = set()
-        self.news: set[str] = set()
+        self.pending: set[str] = set()
+        self.changed: set[str] = set()
         self.version = 0
         self._dag = dag
         self._order: list[str] = []
@@ -180,8 +180,8 @@ class NodeStateTable:
         """
         unrecorded = self.unrecorded.kept() if self.unrecorded is not None else None
         if self.inputs is None or self.inputs[4] is not None:
-            return None, list(self.touched), unrecorded
-        return (tuple(self.inputs[0]), *self.inputs[1:4]), list(self.touched), unrecorded
+            return None, list(self.pending), unrecorded
+        return (tuple(self.inputs[0]), *self.inputs[1:4]), list(self.pending), unrecorded
 
     def judged(self) -> list[Judged]:
         """The resolved states of all nodes, in the DAG's order."""
@@ -209,7 +209,7 @@ class NodeStateTable:
         if inputs is not None:
             done, *run_facts = inputs
             self.inputs = frozenset(done), *run_facts, None, evidence
-        self.touched = set(touched)
+        self.pending = set(touched)
         self.version = 1
 
     def resolve(self, resolve_own: Callable[[str], NodeState], limit: int | None = None) -> None:
@@ -220,8 +220,8 @@ class NodeStateTable:
         if not self._order:
             self._order = self._dag.topological_order()
             self._index = {name: index for index, name in enumerate(self._order)}
-        touched = set(islice(self.touched, limit))
-        self.touched -= touched
+        touched = set(islice(self.pending, limit))
+        self.pending -= touched
         resubmitted: set[str] = set()
         for name in touched:
             old, new = self._own.get(name), resolve_own(name)
@@ -234,7 +234,7 @@ class NodeStateTable:
         changed = self._update_states(touched | self._infer_states(affected))
         if self.unrecorded is not None:
             changed |= self._update_states(self.unrecorded.update_verdict())
-        self.news |= touched | changed
+        self.changed |= touched | changed
         self.version += 1
 
     def _note_submission(self, time: datetime | None) -> None:
@@ -344,7 +344,7 @@ class NodeStateTable:
         run_start, aborted = self.inputs[2:4] if self.inputs is not None else (None, False)
         if run_start is not None and state.since is not None and state.since < run_start:
             return False
-        return has_failed(state, aborted and self._dag.has_final) and not state.again
+        return has_failed(state, aborted and self._dag.has_final) and not state.can_retry
 
     def _blocks_descendants(self, state: NodeState | None) -> bool:
         """Does a node in this state prevent its descendants from running?"""

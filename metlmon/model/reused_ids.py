@@ -72,31 +72,31 @@ class ReusedJobIds:
 
     def add(self, job: Job, time: datetime) -> None:
         """Add another submission of the job's id."""
-        first = job.told_submitted or datetime.min
+        first = job.first_submitted or datetime.min
         insort(self._submit_times.setdefault(job.id, [first]), time)
 
     def times(self, job: Job) -> list[datetime]:
         """The known submission times of the job's id."""
-        first = job.told_submitted
+        first = job.first_submitted
         return self._submit_times.get(job.id) or ([first] if first is not None else [])
 
     def restore(self, key: JobKey, job: Job) -> None:
         """Restore a submission; jobs must come in the order of their keys."""
         if key[1] != NOOP_PROC:
             self._submit_times.setdefault(key[:2], [datetime.min])
-            self._submit_times[key[:2]].append(job.told_submitted or datetime.max)
+            self._submit_times[key[:2]].append(job.first_submitted or datetime.max)
 
 
 def find_resubmission(job: Job, event: Event, reused_ids: ReusedJobIds) -> bool:
     """Is this 000 of another job than the known ones with the same id?"""
     detail, time = event.detail, event.time
-    known_time = job.told_submitted
+    known_time = job.first_submitted
     if known_time is not None and abs(time - known_time) <= ONE_SECOND:
         return False
     if not isinstance(detail, Submit) or job.noop:
         return False
     if known_time is None:
-        return job.newest_sign is not None and time - job.newest_sign > ONE_DAY
+        return job.newest_time is not None and time - job.newest_time > ONE_DAY
     if detail.node and job.node_name and detail.node != job.node_name:
         return True
     return not any(_may_be_same(time, other) for other in reused_ids.times(job))
@@ -104,7 +104,7 @@ def find_resubmission(job: Job, event: Event, reused_ids: ReusedJobIds) -> bool:
 
 def submit_time_difference(job: Job, event: Event) -> timedelta | None:
     """The difference of this 000 from that of the same job, if suspiciously large."""
-    known = job.told_submitted
+    known = job.first_submitted
     difference = abs(event.time - known) if known is not None and not job.noop else timedelta()
     return difference if difference > ONE_HOUR - QUARTER_HOUR else None
 

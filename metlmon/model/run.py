@@ -18,10 +18,10 @@ from metlmon.model.node import NodeState
 from metlmon.model.settings import Settings
 from metlmon.model.states import ACTIVE, DONE, State
 
-LONGEST_NAME: Final = 2000
+MAX_NAME_LENGTH: Final = 2000
 """Maximum length of a node name that is matched for a run and an epoch."""
 
-MOST_DIGITS: Final = 9
+MAX_EPOCH_DIGITS: Final = 9
 """Digits of an epoch number: more are an identifier, or a date with time."""
 
 
@@ -38,7 +38,9 @@ CAN_RUN: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
 CAN_RUN_IF_ALIVE: Final = frozenset({State.WAITING, State.UNKNOWN})
 """States of a node that can still run while its DAGMan is alive."""
 
-SET_BY_PRE: Final = frozenset({State.PRE, State.SKIPPED, State.FAILED, State.RETRYING})
+STATES_WITHOUT_SUBMISSION: Final = frozenset(
+    {State.PRE, State.SKIPPED, State.FAILED, State.RETRYING}
+)
 """States of a node that DAGMan reached without submitting a job."""
 
 
@@ -68,7 +70,9 @@ def variable(node: Node, name: str) -> str | None:
     return value or None
 
 
-def part_of_run(node: Node, settings: Settings, subdag_node: str | None = None) -> RunPart | None:
+def parse_run_part(
+    node: Node, settings: Settings, subdag_node: str | None = None
+) -> RunPart | None:
     """The run and part of ``node``, None for a node of no run.
 
     ``subdag_node``: the name of the SUBDAG node that contains it, which names the run if its
@@ -80,7 +84,7 @@ def part_of_run(node: Node, settings: Settings, subdag_node: str | None = None) 
     var = variable(node, "epoch")
     epoch_var = _epoch_number(var)
     # Patterns of the settings are checked for their run time on texts of bounded length.
-    name = node.name if len(node.name) <= LONGEST_NAME else ""
+    name = node.name if len(node.name) <= MAX_NAME_LENGTH else ""
     for training, pattern in ((True, settings.train_node), (False, settings.side_node)):
         match = pattern.match(name)
         epoch = _epoch_number(match.group("epoch")) if match else None
@@ -94,33 +98,33 @@ def part_of_run(node: Node, settings: Settings, subdag_node: str | None = None) 
 
 def is_epoch(name: str, settings: Settings) -> bool:
     """Does a node of this name train an epoch?"""
-    return len(name) <= LONGEST_NAME and settings.train_node.match(name) is not None
+    return len(name) <= MAX_NAME_LENGTH and settings.train_node.match(name) is not None
 
 
 def _epoch_number(text: str | None) -> int | None:
     """An epoch number; a pattern of the settings may match any text in its place."""
     digits = text.strip() if text is not None else ""
-    return int(digits) if digits.isdecimal() and len(digits) <= MOST_DIGITS else None
+    return int(digits) if digits.isdecimal() and len(digits) <= MAX_EPOCH_DIGITS else None
 
 
 @dataclass(slots=True)
 class Run:
     """A run with its nodes.
 
-    ``epochs``: nodes by epoch number, one per DAG that has the epoch. ``side``: nodes that do
-    not train. ``gated``: DAGs in which its nodes have a gate.
+    ``epochs``: nodes by epoch number, one per DAG that has the epoch. ``side_nodes``: nodes that do
+    not train. ``gated_dags``: DAGs in which its nodes have a gate.
     """
 
     key: str
     uuid: str | None
     names: dict[NodeKey, str] = field(default_factory=dict)
     epochs: dict[int, list[NodeKey]] = field(default_factory=dict)
-    side: list[NodeKey] = field(default_factory=list)
-    gated: list[str] = field(default_factory=list)
+    side_nodes: list[NodeKey] = field(default_factory=list)
+    gated_dags: list[str] = field(default_factory=list)
 
     def nodes(self) -> list[NodeKey]:
         """The nodes of all epochs and the side nodes."""
-        return [key for keys in self.epochs.values() for key in keys] + self.side
+        return [key for keys in self.epochs.values() for key in keys] + self.side_nodes
 
 
 class Runs:
@@ -129,8 +133,8 @@ class Runs:
     def __init__(self, dags: Mapping[str, Dag], settings: Settings) -> None:
         self.by_key: dict[str, Run] = {}
         self.parts: dict[NodeKey, RunPart] = {}
-        self.of_node: dict[NodeKey, Run] = {}
-        self.again: dict[str, set[str]] = {}
+        self.by_node: dict[NodeKey, Run] = {}
+        self.shared_epochs: dict[str, set[str]] = {}
         """By DAG, the keys of runs with epochs that are also in another DAG."""
         subdag_nodes = {
             (subdag.path, dag.top): node.name
@@ -145,13 +149,13 @@ class Runs:
             for keys in run.epochs.values():
                 if len(keys) > 1:
                     for dag_key, _ in keys:
-                        self.again.setdefault(dag_key, set()).add(run.key)
+                        self.shared_epochs.setdefault(dag_key, set()).add(run.key)
 
     def _add_dag(self, dag: Dag, settings: Settings, subdag_node: str | None) -> None:
         parts = [
             (name, part)
             for name, node in dag.workflow.nodes.items()
-            if (part := part_of_run(node, settings, subdag_node)) is not None
+            if (part := parse_run_part(node, settings, subdag_node)) is not None
         ]
         uuids: dict[str, set[str]] = {}
         for _, part in parts:
@@ -162,16 +166,19 @@ class Runs:
             if uuid is None and len(uuids.get(part.run, ())) == 1:
                 uuid = next(iter(uuids[part.run]))
             run = self._add_node((dag.key, name), part, uuid)
-            if dag.key not in run.gated[-1:] and gate_name(dag.workflow.nodes[name]) is not None:
-                run.gated.append(dag.key)
+            if (
+                dag.key not in run.gated_dags[-1:]
+                and gate_name(dag.workflow.nodes[name]) is not None
+            ):
+                run.gated_dags.append(dag.key)
 
     def _drop_runs_without_epochs(self) -> None:
         """Drop runs without training nodes, with their side nodes."""
         for key, run in list(self.by_key.items()):
             if not run.epochs:
                 del self.by_key[key]
-                for node in run.side:
-                    del self.parts[node], self.of_node[node]
+                for node in run.side_nodes:
+                    del self.parts[node], self.by_node[node]
 
     def _add_node(self, key: NodeKey, part: RunPart, uuid: str | None) -> Run:
         run_key = uuid if uuid is not None else f"{key[0]}:{part.run}"
@@ -180,9 +187,9 @@ class Runs:
         if part.training and part.epoch is not None:
             run.epochs.setdefault(part.epoch, []).append(key)
         else:
-            run.side.append(key)
+            run.side_nodes.append(key)
         self.parts[key] = part
-        self.of_node[key] = run
+        self.by_node[key] = run
         return run
 
 
@@ -205,25 +212,25 @@ class RunState:
 
 
 @frozen
-class SubmittedEpoch:
+class DagSubmission:
     """Start of the last DAGMan run of a DAG, and whether it is alive."""
 
     since: datetime
-    runs: bool
+    alive: bool
 
 
-def standing(
+def resolve_run(
     run: Run,
     states: Mapping[NodeKey, NodeState],
     dag_order: Mapping[str, int],
-    begun: Mapping[str, SubmittedEpoch] = MappingProxyType({}),
+    submitted_dags: Mapping[str, DagSubmission] = MappingProxyType({}),
     alive: Container[str] = (),
 ) -> RunState:
     """The effective node of each epoch, the latest epoch, and the run's state.
 
     If several DAGs have an epoch, the DAG in which this run was submitted last is effective:
     it continues the run or starts it again. For nodes that it did not complete, a DAG started
-    later is effective. ``dag_order``: index of each DAG, breaks ties. ``begun``: starts of
+    later is effective. ``dag_order``: index of each DAG, breaks ties. ``submitted_dags``: starts of
     DAGs that share epochs with others. ``alive``: DAGs whose DAGMan has not ended.
     """
     ranks = _dag_ranks(run, states, dag_order)
@@ -237,7 +244,9 @@ def standing(
         later = [
             (start.since, dag_order[key[0]], key)
             for key in keys
-            if (start := begun.get(key[0])) and start.since > since and (start.runs or skipped)
+            if (start := submitted_dags.get(key[0]))
+            and start.since > since
+            and (start.alive or skipped)
         ]
         return max(later)[2] if later else newest
 
@@ -263,7 +272,7 @@ def standing(
     failed = None
     if finished:
         state = State.COMPLETED if done else State.SKIPPED
-    elif failed_epochs and not _can_continue([*epochs.values(), *run.side], states, alive):
+    elif failed_epochs and not _can_continue([*epochs.values(), *run.side_nodes], states, alive):
         failed = epochs[max(failed_epochs)]
         state = states[failed].state
     else:
@@ -301,7 +310,7 @@ def _dag_ranks(
     for key in run.nodes():
         state = states[key]
         # A node that its PRE script skips or fails has no submission: use DAGMan's report.
-        reached = state.since if state.state in SET_BY_PRE else None
+        reached = state.since if state.state in STATES_WITHOUT_SUBMISSION else None
         time = state.submitted or reached or datetime.min
         is_done = int(state.state in DONE)
         rank = (time, is_done, dag_order[key[0]])

@@ -9,11 +9,11 @@ import fnmatch
 
 from metlmon.snapshot.types import RunRow
 
-MOST_LISTED = 8
+MAX_LISTED_RUNS = 8
 """Maximum number of runs listed in a message."""
 
 
-def is_named(only: str, uuid: str | None, *names: str | None) -> bool:
+def matches_name(only: str, uuid: str | None, *names: str | None) -> bool:
     """Does ``only`` match this uuid or any of these names?"""
     for pattern in filter(None, (pattern.strip() for pattern in only.split(","))):
         values = [name for name in (uuid, *names) if name]
@@ -24,13 +24,13 @@ def is_named(only: str, uuid: str | None, *names: str | None) -> bool:
     return False
 
 
-def run_named(run: RunRow, only: str) -> bool:
+def matches_run(run: RunRow, only: str) -> bool:
     """Does ``only`` match this run?"""
-    return is_named(only, run.uuid, run.run, run.key)
+    return matches_name(only, run.uuid, run.run, run.key)
 
 
-def listed_runs(runs: tuple[RunRow, ...]) -> str:
+def format_run_list(runs: tuple[RunRow, ...]) -> str:
     """A list of runs for messages: ``there are run0 (aaaa1111), run1 (…), …``."""
-    known = [f"{r.run} ({r.uuid[:8]})" if r.uuid else r.run for r in runs[: MOST_LISTED + 1]]
-    some = ", ".join(known[:MOST_LISTED]) + (", …" if len(known) > MOST_LISTED else "")
+    known = [f"{r.run} ({r.uuid[:8]})" if r.uuid else r.run for r in runs[: MAX_LISTED_RUNS + 1]]
+    some = ", ".join(known[:MAX_LISTED_RUNS]) + (", …" if len(known) > MAX_LISTED_RUNS else "")
     return f"there are {some}" if known else "this dagdir has no runs"

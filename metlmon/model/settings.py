@@ -26,7 +26,7 @@ class Label:
     name: str
     runs: tuple[str, ...]
 
-    def has(self, run: str, uuid: str | None) -> bool:
+    def matches(self, run: str, uuid: str | None) -> bool:
         """Does the cohort contain the run with this name and uuid?"""
         return any(
             fnmatchcase(run, pattern)

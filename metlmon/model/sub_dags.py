@@ -47,7 +47,7 @@ def settle_tops(
 
 def _parent(subdag: Dag, candidates: list[Dag], submitter: Submitter) -> str:
     """The DAG that submitted it last, else the first that ran, else the first."""
-    for run in reversed(subdag.lives()):
+    for run in reversed(subdag.dagman_runs()):
         dag_key = submitter(run.cluster) if run.cluster is not None else None
         if any(dag_key == dag.key for dag in candidates):
             return dag_key or ""

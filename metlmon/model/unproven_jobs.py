@@ -96,10 +96,10 @@ class UnprovenJobs:
         self._candidate_dag[job.key] = candidate
         self._jobs_by_dag.setdefault(candidate, {})[job.key] = job
         self._jobs_by_node.setdefault((candidate, job.node_name), set()).add(job.key)
-        submitted = job.told_submitted
+        submitted = job.first_submitted
         if submitted is None:
             return
-        for file, until in enumerate(dags[candidate].covered_until()):
+        for file, until in enumerate(dags[candidate].coverage_ends()):
             if until is None or until < submitted:
                 heappush(self._pending.setdefault((candidate, file), []), (submitted, job.key))
 
@@ -110,7 +110,7 @@ class UnprovenJobs:
         """
         due = []
         for (dag, file), pending in self._pending.items():
-            until = dags[dag].covered_until()[file] if pending else None
+            until = dags[dag].coverage_ends()[file] if pending else None
             while pending and until is not None and pending[0][0] <= until:
                 due.append(heappop(pending)[1])
         return [key for key in due if key in self._candidate_dag]

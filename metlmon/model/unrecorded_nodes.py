@@ -48,7 +48,7 @@ class UnrecordedEvidence:
     ``done``: DAGMan ended, at ``ended``, with all nodes done. ``started``: start of the newest
     DAGMan run that started from its DONE nodes, ``pre_completed`` of them. ``rescue_missing``:
     the rescue file that it used is missing. ``recorded``: a file has its submissions.
-    ``unthrottled``: it submitted all ready nodes. ``over``: its files prove that it ran, and
+    ``unthrottled``: it submitted all ready nodes. ``has_ended``: its files prove that it ran, and
     none that it is still running.
     """
 
@@ -59,7 +59,7 @@ class UnrecordedEvidence:
     rescue_missing: bool = False
     recorded: bool = True
     unthrottled: bool = False
-    over: bool = False
+    has_ended: bool = False
 
     def verdict(self, before: int, unrecorded: int, lost: int, recorded: bool) -> State:
         """The common state of the ``unrecorded`` nodes.
@@ -73,7 +73,7 @@ class UnrecordedEvidence:
             if missing <= 0:
                 return State.WAITING
             return State.COMPLETED if missing == unrecorded else State.UNKNOWN
-        if self.over and not (self.recorded or recorded):
+        if self.has_ended and not (self.recorded or recorded):
             return State.UNKNOWN
         if self.rescue_missing or lost:
             return State.COMPLETED if self.unthrottled else State.UNKNOWN
@@ -81,17 +81,17 @@ class UnrecordedEvidence:
 
 
 @dataclass(slots=True)
-class NodeCounts:
+class UnrecordedCounts:
     """Node counts of one DAG that determine the state of its unrecorded nodes.
 
-    ``submitted``: nodes submitted. ``before``: nodes done before the newest DAGMan run.
-    ``taken``, ``unknown``: nodes without a log that are assumed done, or unknown.
+    ``submitted``: nodes submitted. ``done_before_run``: nodes done before the newest DAGMan run.
+    ``inferred``, ``unknown``: nodes without a log that are assumed done, or unknown.
     ``verdict``: the state of the unrecorded nodes.
     """
 
     submitted: int = 0
-    before: int = 0
-    taken: int = 0
+    done_before_run: int = 0
+    inferred: int = 0
     unknown: int = 0
     verdict: State = State.WAITING
 
@@ -106,19 +106,19 @@ class UnrecordedNodes:
 
     def __init__(self, evidence: UnrecordedEvidence, nodes: Mapping[str, Node]) -> None:
         self.evidence = evidence
-        self.tally = NodeCounts()
+        self.counts = UnrecordedCounts()
         self._nodes = nodes
         self._names: set[str] = set()
         self._lost_records: set[str] = set()
 
     @property
-    def began_in_mid_chain(self) -> bool:
+    def has_lost_records(self) -> bool:
         """Were nodes submitted although their ancestors have no record?"""
         return bool(self._lost_records)
 
     def kept(self) -> tuple[Any, ...]:
         """The state as plain data."""
-        *counts, verdict = astuple(self.tally)
+        *counts, verdict = astuple(self.counts)
         tally = (*counts, verdict.value)
         return astuple(self.evidence), list(self._names), list(self._lost_records), tally
 
@@ -128,8 +128,8 @@ class UnrecordedNodes:
         evidence, names, lost, tally = kept
         restored = cls(UnrecordedEvidence(*evidence), nodes)
         restored._names, restored._lost_records = set(names), set(lost)
-        restored.tally = NodeCounts(*tally[:-1])
-        restored.tally.verdict = State(tally[-1])
+        restored.counts = UnrecordedCounts(*tally[:-1])
+        restored.counts.verdict = State(tally[-1])
         return restored
 
     def add_all(self, states: Mapping[str, NodeState]) -> None:
@@ -154,9 +154,9 @@ class UnrecordedNodes:
 
     def update_verdict(self) -> set[str]:
         """Update the verdict; return the nodes to resolve again if it changed."""
-        tally = self.tally
+        tally = self.counts
         verdict = self.evidence.verdict(
-            tally.before, len(self._names), len(self._lost_records), tally.submitted > 0
+            tally.done_before_run, len(self._names), len(self._lost_records), tally.submitted > 0
         )
         if verdict is tally.verdict:
             return set()
@@ -164,7 +164,7 @@ class UnrecordedNodes:
         return set(self._names)
 
     def _resolve(self, name: str, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
-        node, evidence, verdict = self._nodes[name], self.evidence, self.tally.verdict
+        node, evidence, verdict = self._nodes[name], self.evidence, self.counts.verdict
         is_unsubmitted = state.job is None and state.submitted is None
         # Only these nodes have a job in a log if submitted: no NOOP, no sub-DAG, no join.
         is_lost = state.inferred and is_unsubmitted and node.kind is NodeKind.JOB and not node.noop
@@ -212,14 +212,14 @@ class UnrecordedNodes:
 
     def _count(self, name: str, state: NodeState, delta: int) -> None:
         """Add ``delta`` (1 or -1) nodes in this state to the counts."""
-        tally = self.tally
+        tally = self.counts
         tally.submitted += delta if state.submitted is not None else 0
         if name not in self._names and self._nodes[name].kind is not NodeKind.SERVICE:
-            tally.before += (
+            tally.done_before_run += (
                 delta if state.state in DONE and not self._is_of_current_run(state) else 0
             )
         if state.job is None and state.submitted is None:
-            tally.taken += delta if state.inferred else 0
+            tally.inferred += delta if state.inferred else 0
             tally.unknown += delta if state.state is State.UNKNOWN else 0
 
 
@@ -237,16 +237,18 @@ def unrecorded_evidence(
 
     ``ending``: as returned by :meth:`Dag.ending`.
     """
-    nodes_log = dag.nodes_log
-    process = process_from_done(dag)
+    nodes_log = dag.nodes_log_span
+    process = last_fresh_process(dag)
     pre_completed = process.pre_completed if process is not None else None
     rescue_missing = missing_rescue(dag) is not None
-    over = ending is not None or bool(dag.rescues()) or dag.metrics is not None
+    over = ending is not None or bool(dag.rescue_files_at_cut()) or dag.metrics is not None
     done = ending is not None and ended_with_all_done(dag, ending[0])
     has_reports = bool(dag.processes) or bool(dag.jobstate_started) or dag.status is not None
     if pre_completed is not None and not rescue_missing and not done:
         done_counts = {len(dag._done_with(None))}
-        done_counts.update(len(dag._done_with(rescue)) for rescue in dag.rescues().values())
+        done_counts.update(
+            len(dag._done_with(rescue)) for rescue in dag.rescue_files_at_cut().values()
+        )
         if pre_completed in done_counts:
             return None
     return UnrecordedEvidence(
@@ -257,11 +259,11 @@ def unrecorded_evidence(
         rescue_missing=rescue_missing,
         recorded=has_reports or nodes_log is not None,
         unthrottled=nodes_log is not None and _submitted_all_ready(dag, nodes_log),
-        over=over,
+        has_ended=over,
     )
 
 
-def process_from_done(dag: Dag) -> Process | None:
+def last_fresh_process(dag: Dag) -> Process | None:
     """The newest process that started from its DONE nodes and reported their number."""
     for process in reversed(dag.processes):
         if not process.recovery and not process.refused and process.pre_completed is not None:
@@ -269,10 +271,10 @@ def process_from_done(dag: Dag) -> Process | None:
     return None
 
 
-def metrics_in_force(dag: Dag) -> DagMetrics | None:
+def current_metrics(dag: Dag) -> DagMetrics | None:
     """The metrics file, if it is of the newest DAGMan run, and that has ended."""
-    run = dag.life()
-    if run is None and dag.lives():
+    run = dag.current_run()
+    if run is None and dag.dagman_runs():
         return None
     return dag.metrics if dag.wrote_metrics(run, dag.clock) else None
 
@@ -280,15 +282,15 @@ def metrics_in_force(dag: Dag) -> DagMetrics | None:
 def missing_rescue(dag: Dag) -> str | None:
     """The name of the rescue file that the newest DAGMan run used, if it is missing."""
     rescues = dag.rescue_files
-    process = process_from_done(dag)
+    process = last_fresh_process(dag)
     if process is not None:
         name = PurePath(process.rescue).name if process.rescue else None
         number = rescue_number(name, PurePath(dag.file).name) if name else None
         return name if number is not None and number not in rescues else None
-    metrics = metrics_in_force(dag)
+    metrics = current_metrics(dag)
     number = metrics.rescue_number if metrics is not None else None
-    if not number and dag.command_line is not None:
-        number = dag.command_line.rescue_from
+    if not number and dag.condor_sub is not None:
+        number = dag.condor_sub.rescue_from
     if not number or number in rescues:
         return None
     return f"{PurePath(dag.file).name}.rescue{number:03d}"
@@ -300,24 +302,24 @@ def ended_with_all_done(dag: Dag, state: DagState) -> bool:
     Its exit status alone does not show that: it can be that of a FINAL node, or be set by
     ABORT-DAG-ON.
     """
-    metrics = metrics_in_force(dag)
+    metrics = current_metrics(dag)
     if metrics is not None and metrics.total_nodes is not None:
-        if not is_total(dag, metrics.total_nodes):
+        if not matches_node_count(dag, metrics.total_nodes):
             return False
         return metrics.succeeded == metrics.total_nodes and not metrics.failed
-    totals = told_totals(dag)
-    if state is not DagState.DONE or any(not is_total(dag, total) for _, total in totals):
+    totals = reported_totals(dag)
+    if state is not DagState.DONE or any(not matches_node_count(dag, total) for _, total in totals):
         return False
     nodes = dag.workflow.nodes.values()
     return not any(node.kind is NodeKind.FINAL or node.abort_return == 0 for node in nodes)
 
 
-def told_totals(dag: Dag) -> list[tuple[str, int]]:
+def reported_totals(dag: Dag) -> list[tuple[str, int]]:
     """File names of the newest DAGMan run with the reported number of nodes."""
     totals: list[tuple[str, int | None]] = []
     if dag.processes:
         totals.append((f"{dag.file}.dagman.out", dag.processes[-1].total))
-    metrics = metrics_in_force(dag)
+    metrics = current_metrics(dag)
     if metrics is not None:
         totals.append((metrics.path.name, metrics.total_nodes))
     if dag.status is not None:
@@ -325,17 +327,19 @@ def told_totals(dag: Dag) -> list[tuple[str, int]]:
     return [(name, total) for name, total in totals if total]
 
 
-def is_total(dag: Dag, total: int) -> bool:
+def matches_node_count(dag: Dag, total: int) -> bool:
     """Is this the DAG file's number of nodes, with or without SERVICE nodes?"""
-    return dag.counted <= total <= len(dag.workflow.nodes)
+    return dag.node_count <= total <= len(dag.workflow.nodes)
 
 
-def counts_of(dag: Dag, total: int, done: int, failed: int, unknown: int) -> tuple[int, int, int]:
+def effective_counts(
+    dag: Dag, total: int, done: int, failed: int, unknown: int
+) -> tuple[int, int, int]:
     """Numbers of all, done and failed nodes of a DAG.
 
     If the state of some is ``unknown``, DAGMan's own numbers from its metrics, if available.
     """
-    metrics = metrics_in_force(dag) if unknown else None
+    metrics = current_metrics(dag) if unknown else None
     if metrics is None or metrics.total_nodes is None or metrics.succeeded is None:
         return total, done, failed
     return metrics.total_nodes, metrics.succeeded, metrics.failed or 0
@@ -343,7 +347,7 @@ def counts_of(dag: Dag, total: int, done: int, failed: int, unknown: int) -> tup
 
 def end_in_utc(dag: Dag) -> datetime | None:
     """End of the newest DAGMan run (aware), if a file has it in seconds since 1970."""
-    metrics = metrics_in_force(dag)
+    metrics = current_metrics(dag)
     epoch = metrics.end if metrics is not None else None
     if epoch is None and (finished := dag.jobstate_end()) is not None:
         epoch = finished[0]
@@ -356,7 +360,7 @@ def _submitted_all_ready(dag: Dag, nodes_log: tuple[datetime, datetime]) -> bool
     Unknown, and False, without its command line.
     """
     nodes = dag.workflow.nodes.values()
-    if dag.command_line is None or dag.command_line.configured:
+    if dag.condor_sub is None or dag.condor_sub.configured:
         return False
     jobs = 0
     roots = 0
@@ -365,7 +369,7 @@ def _submitted_all_ready(dag: Dag, nodes_log: tuple[datetime, datetime]) -> bool
             return False
         jobs += node.queue_count
         roots += not node.parents
-    words = [word.lower() for word in dag.command_line.words]
+    words = [word.lower() for word in dag.condor_sub.words]
     for option, value in pairwise(words):
         if option in THROTTLES and (not value.isdecimal() or 0 < int(value) < jobs):
             return False

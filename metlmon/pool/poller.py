@@ -200,7 +200,7 @@ class QueuePoller:
 
     def _wanted_ids(self, latest: Snapshot) -> frozenset[JobId]:
         """Ids of the jobs queued according to the logs, and of the running DAGMans."""
-        ids = {(row.cluster, row.proc) for row in self._feed.queued()}
+        ids = {(row.cluster, row.proc) for row in self._feed.queued_jobs()}
         ids |= {(dag.cluster or 0, 0) for dag in latest.status.dags if dag.state in ALIVE}
         return frozenset(ids)
 
@@ -209,7 +209,7 @@ class QueuePoller:
     def ask(self) -> QueueSnapshot:
         """Query now and wait for the result, which may be a snapshot with an error."""
         with self._query_lock:
-            rows = {(row.cluster, row.proc): row for row in self._feed.queued()}
+            rows = {(row.cluster, row.proc): row for row in self._feed.queued_jobs()}
             latest = self._feed.latest
             dags = list(latest.status.dags) if latest is not None else []
             logs = [log.file for log in latest.status.logs] if latest is not None else []
@@ -278,7 +278,7 @@ class QueuePoller:
         self._has_live_jobs = bool(rows) or any(dag.state in ALIVE for dag in dags)
         self._next_query = self._now() + self._pace.after(has_jobs or not rows)
         self._snapshot = snapshot
-        self._feed.in_queue(has_jobs)
+        self._feed.set_in_queue(has_jobs)
 
 
 def _count_events(latest: Snapshot) -> int:
@@ -396,8 +396,8 @@ class QueueFeed:
     def problems(self) -> tuple[ProblemGroup, ...]:
         return self._feed.problems()
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
-        return self._feed.queued(run)
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+        return self._feed.queued_jobs(run)
 
     @property
     def settings(self) -> Settings:
@@ -406,24 +406,24 @@ class QueueFeed:
     def ledger(self) -> Ledger:
         return self._feed.ledger()
 
-    def described(self) -> DagDescription:
-        return self._feed.described()
+    def dag_description(self) -> DagDescription:
+        return self._feed.dag_description()
 
-    def trainings(self) -> Mapping[str, TrainingOutput]:
-        return self._feed.trainings()
+    def training_outputs(self) -> Mapping[str, TrainingOutput]:
+        return self._feed.training_outputs()
 
-    def streams(self) -> Mapping[JobId, Streamed]:
-        return self._feed.streams()
+    def progress_lines(self) -> Mapping[JobId, Streamed]:
+        return self._feed.progress_lines()
 
-    def past(self, moment: datetime) -> Feed:
+    def historical(self, moment: datetime) -> Feed:
         """The historical feed, without queue data: the queue has no history."""
-        return self._feed.past(moment)
+        return self._feed.historical(moment)
 
-    def in_queue(self, has_jobs: bool) -> None:
-        self._feed.in_queue(has_jobs)
+    def set_in_queue(self, present: bool) -> None:
+        self._feed.set_in_queue(present)
 
-    def rest(self, resting: bool) -> None:
-        self._feed.rest(resting)
+    def set_unattended(self, unattended: bool) -> None:
+        self._feed.set_unattended(unattended)
 
     def _with_warnings(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the queue's warnings added."""
@@ -452,7 +452,7 @@ def queue_row(
         if queue_state is None:
             return None
         return QueueRow(
-            asked=snapshot.asked,
+            queried_at=snapshot.asked,
             priority=0,
             matches=0,
             position=None,
@@ -462,7 +462,7 @@ def queue_row(
             differs=queue_state,
         )
     return QueueRow(
-        asked=snapshot.asked,
+        queried_at=snapshot.asked,
         priority=job.priority,
         matches=job.matches,
         position=job.position,

@@ -226,13 +226,13 @@ def _request_conflict(act: PoolAction, row: RunRow, gate: GateStatus) -> str | N
     """Why an earlier request, or the lack of a next epoch, rules the action out."""
     match act:
         case PoolAction.RESUME_RUN:
-            requested = gate.pause_asked or gate.paused or gate.stop_asked
+            requested = gate.pause_requested or gate.paused or gate.stop_requested
             return None if requested is not None else NOT_ASKED
-        case PoolAction.STOP if gate.stop_asked is not None:
+        case PoolAction.STOP if gate.stop_requested is not None:
             return STOP_ASKED
-        case PoolAction.PAUSE if gate.pause_asked is not None:
+        case PoolAction.PAUSE if gate.pause_requested is not None:
             return PAUSED if gate.paused is not None else PAUSE_ASKED
-        case PoolAction.PAUSE | PoolAction.SEND if gate.stop_asked is not None:
+        case PoolAction.PAUSE | PoolAction.SEND if gate.stop_requested is not None:
             return "its stop is asked for: resume-run takes that back"
         case PoolAction.STOP | PoolAction.PAUSE | PoolAction.SEND if _is_last_epoch(row):
             return LAST + (", and stop-now ends it" if act is PoolAction.STOP else "")
@@ -273,7 +273,7 @@ def _target(act: PoolAction, row: RunRow, jobs: tuple[Target, ...]) -> RunTarget
     epoch = row.latest.epoch if row.latest is not None else None
     files = request_files(act, row.dag, row.uuid) if row.uuid is not None else ()
     if act is PoolAction.RESUME_RUN and row.gate is not None:
-        requests = {"pause": row.gate.pause_asked, "stop": row.gate.stop_asked}
+        requests = {"pause": row.gate.pause_requested, "stop": row.gate.stop_requested}
         files = (
             tuple(file for file in files if requests[file.rpartition(".")[2]] is not None)
             or files[:1]

@@ -18,7 +18,7 @@ from typing import Final
 
 from metlmon.dagman import CondorSub, read_condor_sub, rescue_number
 from metlmon.frozen import frozen
-from metlmon.live.discovery import read_regular
+from metlmon.live.discovery import read_regular_file
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.types import PoolError, SubmitResult
 from metlmon.text.formatting import plain
@@ -148,7 +148,7 @@ def former(dag_file: Path, confirmed: Collection[str] = ()) -> PreviousSubmissio
     """
     sub = dag_file.with_name(f"{dag_file.name}.condor.sub")
     try:
-        data = read_regular(sub, MAX_SUB_BYTES)
+        data = read_regular_file(sub, MAX_SUB_BYTES)
     except OSError:
         data = b""
     condor_sub = read_condor_sub(data)

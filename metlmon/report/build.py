@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from metlmon.live.discovery import directory_name, directory_shown
+from metlmon.live.discovery import directory_label, directory_name
 from metlmon.model.hour_unit import HourUnit
 from metlmon.model.states import State
 from metlmon.report.definitions import definition
@@ -14,7 +14,7 @@ from metlmon.report.document import (
     Block,
     Fact,
     Facts,
-    Note,
+    Footnote,
     Raw,
     Report,
     ReportColumn,
@@ -23,24 +23,24 @@ from metlmon.report.document import (
     ReportTable,
     Section,
     ValueKind,
-    referred,
+    footnote_keys,
 )
 from metlmon.report.figures import figures
-from metlmon.report.hour_names import in_measure
+from metlmon.report.hour_names import with_hour_unit
 from metlmon.report.values import hours, hours_digits, percent
-from metlmon.snapshot.ledger import HOUR, Ledger, measured
+from metlmon.snapshot.ledger import HOUR, Ledger, in_hour_unit
 from metlmon.snapshot.types import Status
 from metlmon.stats.report_usage import (
+    GroupUsage,
     ReportUsage,
-    UsageShare,
-    accounts,
     epoch_boxes,
     gpu_model,
     jobs_in,
     quantile,
+    report_usage,
 )
-from metlmon.stats.totals import UsageTotals, tally
-from metlmon.stats.windows import ALL, TimeWindow, Unit, told_window
+from metlmon.stats.totals import UsageTotals, sum_executions
+from metlmon.stats.windows import ALL, TimeWindow, Unit, window_text
 from metlmon.text.formatting import count, dag_sign, moment, nothing_logged, number, plain
 
 NO_EXECUTION: Final = "no successful execution"
@@ -69,27 +69,27 @@ def build_report(
     ``ledger``: the whole one; ``zone``: name of the logs' time zone, if known; ``measure``: unit
     of hours, that of the ledger.
     """
-    usage = accounts(measured(ledger) if measure is not HourUnit.GPU else ledger, window)
-    digits = hours_digits(usage.total.spent.total / HOUR)
+    usage = report_usage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
+    digits = hours_digits(usage.total.totals.total / HOUR)
     figures_by_key = figures(usage)
     sections = tuple(_sections(status, usage, figures_by_key))
-    notes = referred(block for section in sections for block in section.blocks)
+    notes = footnote_keys(block for section in sections for block in section.blocks)
     report = Report(
         title=plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
         dagdir=status.dagdir,
-        window=told_window(window),
+        window=window_text(window),
         since=window.since,
         until=window.until,
         as_of=status.as_of,
         live=status.live,
         headline=_headline(usage, digits),
-        lead=tuple(_lead(status, window, zone)),
+        metadata=tuple(_lead(status, window, zone)),
         sections=sections,
-        unknown=tuple(_limitations(status, usage, zone)),
-        notes=tuple(Note(key, definition(key, usage, digits)) for key in notes),
+        limitations=tuple(_limitations(status, usage, zone)),
+        footnotes=tuple(Footnote(key, definition(key, usage, digits)) for key in notes),
         hours_digits=digits,
     )
-    return in_measure(report, measure)
+    return with_hour_unit(report, measure)
 
 
 def _name(status: Status) -> str:
@@ -97,20 +97,20 @@ def _name(status: Status) -> str:
 
 
 def _headline(usage: ReportUsage, digits: int) -> str:
-    spent = usage.total.spent
-    wanted = sum(run.epochs_total for run in usage.whole.runs)
-    runs = count(len(usage.whole.runs), "run")
+    spent = usage.total.totals
+    wanted = sum(run.epochs_total for run in usage.ledger.runs)
+    runs = count(len(usage.ledger.runs), "run")
     epochs = count(usage.epochs, "epoch")
-    if usage.window.whole:
+    if usage.window.unbounded:
         progress = f"{number(usage.epochs)} of {count(wanted, 'epoch')} of {runs} completed"
-        skipped = sum(run.epochs_skipped for run in usage.whole.runs)
-        stopped = sum(run.stopped for run in usage.whole.runs)
+        skipped = sum(run.epochs_skipped for run in usage.ledger.runs)
+        stopped = sum(run.stopped for run in usage.ledger.runs)
         if skipped:
             progress += f", {number(skipped)} skipped"
             progress += f" ({count(stopped, 'run')} stopped)" if stopped else ""
     else:
         progress = f"{epochs} of {runs} completed in the window"
-    least = "at least " if usage.whole.nodes_unlogged else ""
+    least = "at least " if usage.ledger.nodes_unlogged else ""
     bad_share = (
         f" ({percent(_ratio(spent.bad, spent.good + spent.bad))} of what has ended)"
         if spent.bad
@@ -128,13 +128,13 @@ FAILED_TOLD: Final = 5
 
 
 def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tuple[str, str]]:
-    yield "Directory", plain(directory_shown(status.dagdir), TITLE_LIMIT)
+    yield "Directory", plain(directory_label(status.dagdir), TITLE_LIMIT)
     dags = [f"{plain(d.file, 80)} ({dag_sign(d.state, d.nodes_failed).word})" for d in status.dags]
     yield "DAG" if len(dags) == 1 else "DAGs", ", ".join(dags) or "none"
     live = ", live: it goes on" if status.live else ""
     nothing = nothing_logged(dag.ended for dag in status.dags)
     yield "As of", f"{moment(status.as_of)}{live}" if status.as_of else nothing
-    yield "Window", told_window(window)
+    yield "Window", window_text(window)
     yield "Times", f"{plain(zone, 60)}" if zone else "the access point's local time"
     first, last = _logged_period(status)
     if first and last:
@@ -144,7 +144,7 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
     failed = [
         run.failed
         for run in status.runs
-        if run.failed is not None and run.failed.what in ("pre", "submit")
+        if run.failed is not None and run.failed.part in ("pre", "submit")
     ]
     nodes = [f"{plain(failure.node, 60)}: {plain(failure.reason or '', 200)}" for failure in failed]
     more = f"; and {len(nodes) - FAILED_TOLD} more" if len(nodes) > FAILED_TOLD else ""
@@ -171,19 +171,20 @@ def _limitations(status: Status, usage: ReportUsage, zone: str | None) -> Iterab
         yield f"The end of {which} was not logged: it is taken from the event that proves it over."
     for kind, shares in (("site", usage.sites), ("GPU model", usage.gpus)):
         unknown = shares.get(None)
-        if unknown is not None and unknown.spent.executions:
-            yield f"Of {count(unknown.spent.executions, 'execution')} the {kind} is not known."
-    if usage.unplaced:
+        if unknown is not None and unknown.totals.executions:
+            yield f"Of {count(unknown.totals.executions, 'execution')} the {kind} is not known."
+    if usage.unlocated:
         yield (
-            f"Of {count(usage.unplaced, 'completed epoch')} no successful execution is in the logs."
+            f"Of {count(usage.unlocated, 'completed epoch')} "
+            "no successful execution is in the logs."
         )
-    if usage.whole.nodes_unlogged:
-        which = count(usage.whole.nodes_unlogged, "node")
+    if usage.ledger.nodes_unlogged:
+        which = count(usage.ledger.nodes_unlogged, "node")
         yield f"Of {which} that ran the logs have no execution: all GPU-hours are without theirs."
-    if usage.unmoored:
-        which = count(usage.unmoored, "completed epoch")
+    if usage.undated:
+        which = count(usage.undated, "completed epoch")
         yield f"When {which} ended is not known: no window of time has them."
-    if zone is None and usage.part.executions:
+    if zone is None and usage.clipped.executions:
         yield (
             "The logs' time zone was not given: over the two hours a year at which clocks change, "
             "durations are as exact as the logs tell (--tz)."
@@ -224,8 +225,8 @@ def _sections(
 
 
 def _totals(usage: ReportUsage) -> Facts:
-    total, spent = usage.total, usage.total.spent
-    runs = usage.whole.runs
+    total, spent = usage.total, usage.total.totals
+    runs = usage.ledger.runs
     stopped, skipped = sum(run.stopped for run in runs), sum(run.epochs_skipped for run in runs)
     over = sum(run.state is State.COMPLETED and not run.stopped for run in runs)
     # Unknown for a window: runs have no completion time.
@@ -238,14 +239,14 @@ def _totals(usage: ReportUsage) -> Facts:
         finished += (Fact("runs_stopped", "– stopped before their end", ValueKind.COUNT, stopped),)
     if skipped:
         left_out = (Fact("epochs_skipped", "– skipped", ValueKind.COUNT, skipped),)
-    if not usage.window.whole:
+    if not usage.window.unbounded:
         finished = left_out = ()
     wanted = sum(run.epochs_total for run in runs)
-    inputs = [move for move in usage.moves if move.direction == "input"]
+    inputs = [move for move in usage.transfer_groups if move.direction == "input"]
     settled = spent.good + spent.bad
     times, waits = usage.epoch_times, usage.waits
     of_wanted = f"of {number(wanted)}" if wanted else None
-    missing = usage.whole.nodes_unlogged
+    missing = usage.ledger.nodes_unlogged
     least = f"at least: {number(missing)} nodes are not in the logs" if missing else None
     return Facts(
         "totals",
@@ -302,7 +303,7 @@ def _totals(usage: ReportUsage) -> Facts:
                 "input_transfers",
                 "Input transfers",
                 ValueKind.COUNT,
-                sum(move.n for move in inputs),
+                sum(move.count for move in inputs),
                 "transfers",
             ),
             Fact(
@@ -312,12 +313,18 @@ def _totals(usage: ReportUsage) -> Facts:
                 sum(move.seconds for move in inputs) / HOUR,
                 "transfers",
             ),
-            Fact("bytes_to_jobs", "Moved to jobs", ValueKind.BYTES, total.moved.to_jobs, "bytes"),
+            Fact(
+                "bytes_to_jobs",
+                "Moved to jobs",
+                ValueKind.BYTES,
+                total.transferred.received,
+                "bytes",
+            ),
             Fact(
                 "bytes_from_jobs",
                 "Moved from jobs",
                 ValueKind.BYTES,
-                total.moved.from_jobs,
+                total.transferred.sent,
                 "bytes",
             ),
         ),
@@ -355,8 +362,8 @@ def _usage_cells(spent: UsageTotals) -> tuple[Raw, ...]:
     )
 
 
-def _epoch_cells(part: UsageShare, epochs: int) -> tuple[Raw, ...]:
-    return part.spent.completed, _ratio(part.spent.completed, epochs), part.by_longest
+def _epoch_cells(part: GroupUsage, epochs: int) -> tuple[Raw, ...]:
+    return part.totals.completed, _ratio(part.totals.completed, epochs), part.by_longest
 
 
 def _ratio(part: float, whole: float) -> float | None:
@@ -365,27 +372,27 @@ def _ratio(part: float, whole: float) -> float | None:
 
 def _epoch_sum(usage: ReportUsage) -> int:
     """Return the sum of a column of epochs, including those without a GPU or site."""
-    return usage.total.spent.completed + usage.unplaced
+    return usage.total.totals.completed + usage.unlocated
 
 
 def _unplaced_row(usage: ReportUsage, cells: int) -> tuple[ReportRow, ...]:
     """Return the row of completed epochs without a known successful execution."""
-    if not usage.unplaced:
+    if not usage.unlocated:
         return ()
-    share = _ratio(usage.unplaced, _epoch_sum(usage))
-    return (ReportRow((NO_EXECUTION, usage.unplaced, share, usage.unlogged, *[""] * (cells - 1))),)
+    share = _ratio(usage.unlocated, _epoch_sum(usage))
+    return (ReportRow((NO_EXECUTION, usage.unlocated, share, usage.unlogged, *[""] * (cells - 1))),)
 
 
 def _total_cells(usage: ReportUsage) -> tuple[Raw, ...]:
     epochs = _epoch_sum(usage)
-    return epochs, _ratio(epochs, epochs), usage.total.by_longest, *_usage_cells(usage.total.spent)
+    return epochs, _ratio(epochs, epochs), usage.total.by_longest, *_usage_cells(usage.total.totals)
 
 
 def _repeated_note(usage: ReportUsage) -> str | None:
-    if not usage.again:
+    if not usage.repeated:
         return None
     return (
-        f"{count(usage.again, 'epoch')} here were trained again by another DAG, or begun again: "
+        f"{count(usage.repeated, 'epoch')} here were trained again by another DAG, or begun again: "
         f"{number(usage.epochs)} are completed, each counted once."
     )
 
@@ -395,7 +402,7 @@ def _gpus(usage: ReportUsage) -> ReportTable:
     epochs = _epoch_sum(usage)
     rows = [
         ReportRow(
-            (name, *_epoch_cells(part, epochs), *_usage_cells(part.spent), part.longest / HOUR)
+            (name, *_epoch_cells(part, epochs), *_usage_cells(part.totals), part.longest / HOUR)
         )
         for name, part in usage.gpus.items()
     ]
@@ -422,14 +429,14 @@ def _sites(usage: ReportUsage) -> ReportTable:
     )
     epochs, total = _epoch_sum(usage), usage.total
 
-    def row(name: str | None, part: UsageShare, epochs: tuple[Raw, ...]) -> ReportRow:
-        of_all = _ratio(part.spent.total, total.spent.total)
-        return ReportRow((name, *epochs, *_usage_cells(part.spent), of_all, part.longest / HOUR))
+    def row(name: str | None, part: GroupUsage, epochs: tuple[Raw, ...]) -> ReportRow:
+        of_all = _ratio(part.totals.total, total.totals.total)
+        return ReportRow((name, *epochs, *_usage_cells(part.totals), of_all, part.longest / HOUR))
 
-    ran = [(name, part) for name, part in usage.sites.items() if part.spent.executions]
-    also = [(name, part) for name, part in usage.sites.items() if not part.spent.executions]
+    ran = [(name, part) for name, part in usage.sites.items() if part.totals.executions]
+    also = [(name, part) for name, part in usage.sites.items() if not part.totals.executions]
     # A transfer alone is no contribution; the GPU-hours of a later execution are.
-    ran += [(name, part) for name, part in also if part.spent.total or part.by_longest]
+    ran += [(name, part) for name, part in also if part.totals.total or part.by_longest]
     rows = [row(name, part, _epoch_cells(part, epochs)) for name, part in ran]
     return ReportTable(
         "sites",
@@ -451,13 +458,13 @@ def _bytes_moved(usage: ReportUsage) -> ReportTable:
         ReportColumn("bytes_from_jobs", "from jobs", ValueKind.BYTES, "bytes", group="Bytes"),
         ReportColumn("bytes_share", "share", ValueKind.SHARE, drop=1, group="Bytes"),
     )
-    whole = usage.total.moved.to_jobs + usage.total.moved.from_jobs
+    whole = usage.total.transferred.received + usage.total.transferred.sent
 
-    def row(name: str | None, part: UsageShare) -> ReportRow:
-        moved = part.moved
-        of_all = _ratio(moved.to_jobs + moved.from_jobs, whole)
-        ran = part.spent.executions
-        return ReportRow((name, ran, part.transfers, moved.to_jobs, moved.from_jobs, of_all))
+    def row(name: str | None, part: GroupUsage) -> ReportRow:
+        moved = part.transferred
+        of_all = _ratio(moved.received + moved.sent, whole)
+        ran = part.totals.executions
+        return ReportRow((name, ran, part.transfers, moved.received, moved.sent, of_all))
 
     return ReportTable(
         "moved",
@@ -471,7 +478,7 @@ def _bytes_moved(usage: ReportUsage) -> ReportTable:
 
 def _sites_by_gpu(usage: ReportUsage) -> ReportTable | None:
     """Tabulate epochs by resource and GPU model, if there are several of each."""
-    done = {key: spent.completed for key, spent in usage.places.items() if spent.completed}
+    done = {key: spent.completed for key, spent in usage.by_site_and_gpu.items() if spent.completed}
     sites = [site for site in usage.sites if any(key[0] == site for key in done)]
     gpus = [gpu for gpu in usage.gpus if any(key[1] == gpu for key in done)]
     if len(sites) < 2 or len(gpus) < 2:
@@ -512,7 +519,7 @@ def _sites_by_gpu(usage: ReportUsage) -> ReportTable | None:
 def _periods(usage: ReportUsage) -> ReportTable:
     head = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}[usage.period]
     columns = (
-        ReportColumn("period", head, note="period"),
+        ReportColumn("period", head, footnote="period"),
         ReportColumn("epochs", "Epochs", ValueKind.COUNT, "epochs"),
         ReportColumn("cumulated", "cumulated", ValueKind.COUNT, drop=5),
         *SPENT_COLUMNS,
@@ -522,26 +529,26 @@ def _periods(usage: ReportUsage) -> ReportTable:
         ),
     )
 
-    def row(name: str, part: UsageShare, epochs: int, so_far: Raw) -> ReportRow:
-        moved = part.moved
+    def row(name: str, part: GroupUsage, epochs: int, so_far: Raw) -> ReportRow:
+        moved = part.transferred
         return ReportRow(
-            (name, epochs, so_far, *_usage_cells(part.spent), moved.to_jobs, moved.from_jobs)
+            (name, epochs, so_far, *_usage_cells(part.totals), moved.received, moved.sent)
         )
 
     rows, so_far = [], 0
     for window, part in usage.periods:
         so_far += part.by_longest
-        rows.append(row(told_window(window), part, part.by_longest, so_far))
-    if usage.unmoored and usage.window.whole:
+        rows.append(row(window_text(window), part, part.by_longest, so_far))
+    if usage.undated and usage.window.unbounded:
         rest = ("", "") + ("",) * len(SPENT_COLUMNS)
-        rows.append(ReportRow(("at no known time", usage.unmoored, *rest[1:], "", "")))
+        rows.append(ReportRow(("at no known time", usage.undated, *rest[1:], "", "")))
     return ReportTable(
         "periods",
         f"By {usage.period}",
         columns,
         tuple(rows),
         row("Total", usage.total, usage.epochs, ""),
-        DAMAGED if usage.part.jobs else "Nothing happened: the logs have no job in this window.",
+        DAMAGED if usage.clipped.jobs else "Nothing happened: the logs have no job in this window.",
     )
 
 
@@ -562,16 +569,30 @@ def _times(usage: ReportUsage) -> ReportTable:
         ("resource", epoch_boxes(usage, lambda e: e.site)),
     ):
         for name, box in boxes.items():
-            least, most = min(box.low, *box.beyond, box.low), max(box.high, *box.beyond, box.high)
+            least, most = (
+                min(box.lower_whisker, *box.outliers, box.lower_whisker),
+                max(box.upper_whisker, *box.outliers, box.upper_whisker),
+            )
             rows.append(
-                ReportRow((name, kind, box.n, least, box.first, box.median, box.third, most))
+                ReportRow(
+                    (
+                        name,
+                        kind,
+                        box.n,
+                        least,
+                        box.lower_quartile,
+                        box.median,
+                        box.upper_quartile,
+                        most,
+                    )
+                )
             )
     return ReportTable(
         "times",
         "Time of the successful execution of completed epochs",
         columns,
         tuple(rows),
-        empty="No epoch was completed by an execution in the logs.",
+        empty_text="No epoch was completed by an execution in the logs.",
     )
 
 
@@ -580,16 +601,16 @@ def _times(usage: ReportUsage) -> ReportTable:
 
 def _causes(usage: ReportUsage) -> ReportTable:
     columns = (
-        ReportColumn("code", "Code", note="cause"),
+        ReportColumn("code", "Code", footnote="cause"),
         ReportColumn("reason", "Reason"),
         ReportColumn("executions", "Executions", ValueKind.COUNT, "executions", drop=1),
         ReportColumn("gpu_hours", "GPU-hours", ValueKind.HOURS, "bad"),
         ReportColumn("share", "Share", ValueKind.SHARE, "lost_share"),
     )
-    bad = usage.total.spent.bad
+    bad = usage.total.totals.bad
     rows: list[ReportRow] = []
     for loss in usage.losses:
-        code = loss.word or f"{loss.code}/{loss.subcode if loss.subcode is not None else '–'}"
+        code = loss.label or f"{loss.code}/{loss.subcode if loss.subcode is not None else '–'}"
         several = len(loss.reasons) > 1
         reason = f"{len(loss.reasons)} different" if several else loss.reasons[0][0]
         rows.append(
@@ -604,7 +625,7 @@ def _causes(usage: ReportUsage) -> ReportTable:
         "Bad GPU-hours by cause",
         columns,
         tuple(rows),
-        ReportRow(("Total", "", usage.total.spent.bad_executions, bad / HOUR, _ratio(bad, bad))),
+        ReportRow(("Total", "", usage.total.totals.bad_executions, bad / HOUR, _ratio(bad, bad))),
         "No execution ended badly.",
     )
 
@@ -616,7 +637,7 @@ def _reasons(reasons: Sequence[tuple[str, int, float]], bad: float) -> Iterable[
         executions, seconds = sum(n for _, n, _ in rest), sum(s for _, _, s in rest)
         shown.append((f"{len(rest)} others", executions, seconds))
     for reason, n, seconds in shown:
-        yield ReportRow(("", reason, n, seconds / HOUR, _ratio(seconds, bad)), part=True)
+        yield ReportRow(("", reason, n, seconds / HOUR, _ratio(seconds, bad)), is_detail=True)
 
 
 def _transfers(usage: ReportUsage) -> ReportTable:
@@ -629,28 +650,28 @@ def _transfers(usage: ReportUsage) -> ReportTable:
         ReportColumn("longest", "longest", ValueKind.SECONDS, drop=2),
         ReportColumn("queued_hours", "of it queued, h", ValueKind.HOURS, drop=1),
     )
-    moves = usage.moves
+    moves = usage.transfer_groups
     rows = tuple(
         ReportRow(
             (
                 move.direction,
                 move.outcome.replace("-", " "),
-                move.n,
+                move.count,
                 move.seconds / HOUR,
                 move.median,
                 move.longest,
-                move.queued / HOUR,
+                move.queued_seconds / HOUR,
             )
         )
         for move in moves
     )
-    untimed = sum(move.n - move.timed for move in moves)
+    untimed = sum(move.count - move.timed for move in moves)
     totals = (
-        sum(move.n for move in moves),
+        sum(move.count for move in moves),
         sum(move.seconds for move in moves) / HOUR,
         "",
         "",
-        sum(move.queued for move in moves) / HOUR,
+        sum(move.queued_seconds for move in moves) / HOUR,
     )
     return ReportTable(
         "transfers",
@@ -666,7 +687,7 @@ def _transfers(usage: ReportUsage) -> ReportTable:
 def _runs(usage: ReportUsage) -> ReportTable:
     labelled = any(run.label for run, _ in usage.runs)
     # Unknown for a window, as in the totals.
-    skipped = usage.window.whole and any(run.epochs_skipped for run, _ in usage.runs)
+    skipped = usage.window.unbounded and any(run.epochs_skipped for run, _ in usage.runs)
     columns = (
         ReportColumn("run", "Run"),
         ReportColumn("uuid", "Id", drop=6),
@@ -686,7 +707,7 @@ def _runs(usage: ReportUsage) -> ReportTable:
                 part.by_longest,
                 run.epochs_total,
                 *((run.epochs_skipped,) if skipped else ()),
-                *_usage_cells(part.spent),
+                *_usage_cells(part.totals),
                 part.longest / HOUR,
             )
         )
@@ -712,7 +733,7 @@ def _runs(usage: ReportUsage) -> ReportTable:
                 usage.epochs,
                 wanted,
                 *((not_trained,) if skipped else ()),
-                *_usage_cells(total.spent),
+                *_usage_cells(total.totals),
                 total.longest / HOUR,
             )
         ),
@@ -721,8 +742,8 @@ def _runs(usage: ReportUsage) -> ReportTable:
 
 
 def _without_run(usage: ReportUsage) -> UsageTotals | None:
-    others = [e for e in usage.part.executions if e.run is None and not e.dagman]
-    return tally(others) if others else None
+    others = [e for e in usage.clipped.executions if e.run is None and not e.dagman]
+    return sum_executions(others) if others else None
 
 
 def _labels(usage: ReportUsage) -> ReportTable | None:
@@ -741,7 +762,7 @@ def _labels(usage: ReportUsage) -> ReportTable | None:
             (
                 name or "none",
                 *_epoch_cells(part, epochs),
-                *_usage_cells(part.spent),
+                *_usage_cells(part.totals),
                 part.longest / HOUR,
             )
         )

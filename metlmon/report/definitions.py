@@ -13,7 +13,7 @@ from metlmon.model.hour_unit import HourUnit
 from metlmon.model.states import State
 from metlmon.report.values import hours, percent
 from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS
-from metlmon.stats.report_usage import WHISKER, ReportUsage, box, jobs_in, quantile
+from metlmon.stats.report_usage import WHISKER, ReportUsage, jobs_in, make_box_plot, quantile
 from metlmon.stats.windows import Unit
 from metlmon.text.formatting import count, duration, number
 
@@ -28,7 +28,7 @@ def _share(part: float, whole: float) -> str:
 
 
 def _epochs(usage: ReportUsage, digits: int) -> str:
-    inferred = sum(e.inferred for e in usage.part.epochs if e.counts)
+    inferred = sum(e.inferred for e in usage.clipped.epochs if e.counts)
     text = (
         "An epoch is one training node of a run. It is completed when that node succeeded, and is "
         "counted once, for the GPU and the site of the execution that completed it."
@@ -38,19 +38,19 @@ def _epochs(usage: ReportUsage, digits: int) -> str:
             f" {count(inferred, 'epoch')} of {number(usage.epochs)} left no word of their end, and "
             "count because the node after them was submitted."
         )
-    if usage.unplaced:
+    if usage.unlocated:
         text += (
-            f" For {number(usage.unplaced)} of {number(usage.epochs)} the logs have no successful "
+            f" For {number(usage.unlocated)} of {number(usage.epochs)} the logs have no successful "
             "execution (they are marked done, inferred, or saved by a POST script): no GPU and no "
             "site has them."
         )
-    if usage.again:
+    if usage.repeated:
         text += (
-            f" {count(usage.again, 'successful execution')} of epochs that another DAG trained or "
-            "began again are in the rows of GPUs and sites, and not in the number of "
+            f" {count(usage.repeated, 'successful execution')} of epochs that another DAG trained "
+            "or began again are in the rows of GPUs and sites, and not in the number of "
             f"{number(usage.epochs)} epochs."
         )
-    if usage.window.whole and any(run.epochs_skipped for run in usage.whole.runs):
+    if usage.window.unbounded and any(run.epochs_skipped for run in usage.ledger.runs):
         text += (
             " Skipped ones trained nothing and are not completed: PRE_SKIP ended their nodes, as "
             "when a run is stopped before its end."
@@ -64,7 +64,7 @@ def _by_longest(usage: ReportUsage, digits: int) -> str:
         and e.longest_seconds is not None
         and (e.site, e.gpu) != (e.longest_site, e.longest_gpu)
         and e.seconds is not None
-        for e in usage.part.epochs
+        for e in usage.clipped.epochs
         if e.state is State.COMPLETED
     )
     return (
@@ -79,9 +79,9 @@ def _by_longest(usage: ReportUsage, digits: int) -> str:
 
 def _executions(usage: ReportUsage, digits: int) -> str:
     jobs = len(jobs_in(usage))
-    spent = usage.total.spent
-    scope = "" if usage.window.whole else " in this window"
-    ran = len({e.job for e in usage.part.executions if not e.dagman})
+    spent = usage.total.totals
+    scope = "" if usage.window.unbounded else " in this window"
+    ran = len({e.job for e in usage.clipped.executions if not e.dagman})
     return (
         "An execution is the time from a job's start on a machine (event 001) to the first event "
         "that ends it; a job that is evicted and starts again has several. It is counted where "
@@ -93,8 +93,8 @@ def _executions(usage: ReportUsage, digits: int) -> str:
 
 def _gpu_hours(usage: ReportUsage, digits: int) -> str:
     total = usage.total
-    wall = sum(e.seconds for e in usage.part.executions if not e.dagman) / HOUR
-    measure = next((e.measure for e in usage.part.executions), HourUnit.GPU)
+    wall = sum(e.seconds for e in usage.clipped.executions if not e.dagman) / HOUR
+    measure = next((e.measure for e in usage.clipped.executions), HourUnit.GPU)
     formula = (
         "(end − start) of every execution, whatever came of it: no execution had a GPU, and not "
         "every one says how many CPUs it had"
@@ -105,7 +105,7 @@ def _gpu_hours(usage: ReportUsage, digits: int) -> str:
     return (
         f"{formula}. Transfers of input are not in it; time suspended is. Sums are made "
         "of seconds, and each number is rounded for itself. "
-        f"Here: {hours(total.spent.total / HOUR, digits)} GPU-hours, in "
+        f"Here: {hours(total.totals.total / HOUR, digits)} GPU-hours, in "
         f"{hours(wall, digits)} hours by the clock. Other reports count only the hours of the "
         f"longest attempt of each completed epoch: {hours(total.longest / HOUR, digits)} hours, or "
         f"{hours(total.longest_gpu / HOUR, digits)} GPU-hours."
@@ -113,7 +113,7 @@ def _gpu_hours(usage: ReportUsage, digits: int) -> str:
 
 
 def _good(usage: ReportUsage, digits: int) -> str:
-    finals = sum(e.gpu_seconds or 0.0 for e in usage.part.executions if e.final) / HOUR
+    finals = sum(e.gpu_seconds or 0.0 for e in usage.clipped.executions if e.final) / HOUR
     return (
         "GPU-hours of executions that ended with return value 0 (or the return value that is set "
         "as “checkpointed, run me again”). Of the executions that completed an epoch alone: "
@@ -122,7 +122,7 @@ def _good(usage: ReportUsage, digits: int) -> str:
 
 
 def _bad(usage: ReportUsage, digits: int) -> str:
-    spent = usage.total.spent
+    spent = usage.total.totals
     settled = spent.good + spent.bad
     return (
         "GPU-hours of executions that ended in any other way: failed, evicted, held, removed, "
@@ -136,7 +136,7 @@ def _in_flight(usage: ReportUsage, digits: int) -> str:
     return (
         "GPU-hours of executions whose end is not in the logs, up to as-of. They are neither good "
         "nor bad. Reports that leave them out have a total of "
-        f"{hours((usage.total.spent.good + usage.total.spent.bad) / HOUR, digits)} GPU-hours."
+        f"{hours((usage.total.totals.good + usage.total.totals.bad) / HOUR, digits)} GPU-hours."
     )
 
 
@@ -146,12 +146,12 @@ def _longest(usage: ReportUsage, digits: int) -> str:
         "it, for the GPU and site that it ran on: what the training of an epoch takes. All "
         f"{number(usage.epochs)} together: {hours(usage.total.longest / HOUR, digits)} hours "
         f"({hours(usage.total.longest_gpu / HOUR, digits)} GPU-hours), against "
-        f"{hours(usage.total.spent.total / HOUR, digits)} GPU-hours of all executions."
+        f"{hours(usage.total.totals.total / HOUR, digits)} GPU-hours of all executions."
     )
 
 
 def _success(usage: ReportUsage, digits: int) -> str:
-    spent = usage.total.spent
+    spent = usage.total.totals
     ended = spent.good_executions + spent.bad_executions
     hours_share = _share(spent.good, spent.good + spent.bad)
     return (
@@ -162,7 +162,7 @@ def _success(usage: ReportUsage, digits: int) -> str:
 
 
 def _per_epoch(usage: ReportUsage, digits: int) -> str:
-    spent = usage.total.spent
+    spent = usage.total.totals
     text = (
         "GPU-hours of the runs' executions that have ended (good and bad), for each epoch that an "
         "execution in the logs completed"
@@ -173,13 +173,13 @@ def _per_epoch(usage: ReportUsage, digits: int) -> str:
     return (
         f"{text}: {hours(spent.per_epoch / HOUR, digits)}, of {count(spent.completed, 'epoch')}. "
         f"Of good executions alone: {hours(good, digits)}. Executions in flight, and jobs of no "
-        "run, are not in it." + _beside(usage, digits)
+        "run, are not in it." + _side_node_usage(usage, digits)
     )
 
 
-def _beside(usage: ReportUsage, digits: int) -> str:
+def _side_node_usage(usage: ReportUsage, digits: int) -> str:
     """Return a sentence on the usage of side nodes of runs."""
-    side = [e for e in usage.part.executions if e.run is not None and not e.training]
+    side = [e for e in usage.clipped.executions if e.run is not None and not e.training]
     if not side:
         return ""
     spent = sum(e.gpu_seconds or 0.0 for e in side) / HOUR
@@ -189,11 +189,13 @@ def _beside(usage: ReportUsage, digits: int) -> str:
 
 def _epoch_time(usage: ReportUsage, digits: int) -> str:
     clear = sorted(
-        e.seconds for e in usage.part.epochs if e.counts and e.seconds is not None and not e.hidden
+        e.seconds
+        for e in usage.clipped.epochs
+        if e.counts and e.seconds is not None and not e.hidden
     )
     longest = sorted(
         e.longest_seconds
-        for e in usage.part.epochs
+        for e in usage.clipped.epochs
         if e.counts and e.state is State.COMPLETED and e.longest_seconds is not None
     )
     medians = [
@@ -221,10 +223,12 @@ def _box(usage: ReportUsage, digits: int) -> str:
 
 def _wait(usage: ReportUsage, digits: int) -> str:
     n = len(usage.waits)
-    spread = box(usage.waits)
+    spread = make_box_plot(usage.waits)
     mean = f"; mean {duration(sum(usage.waits) / n)}" if n else ""
     ends = f"; longest {duration(max(usage.waits))}" if spread else ""
-    scope = "" if usage.window.whole else " that ended in the window or are in flight at its end"
+    scope = (
+        "" if usage.window.unbounded else " that ended in the window or are in flight at its end"
+    )
     return (
         "Time that a job was idle before an execution: from its submission, or from the end of its "
         "execution before. Input transfer, holds and suspension are not in it. Of "
@@ -247,7 +251,7 @@ WHOLE_TRANSFERS: Final = (
 
 
 def _transfers(usage: ReportUsage, digits: int) -> str:
-    scope = "" if usage.window.whole else WHOLE_TRANSFERS
+    scope = "" if usage.window.unbounded else WHOLE_TRANSFERS
     return (
         "Transfers of files, as the access point logged their start and end. Input: ok when the "
         "job then ran; aborted when the transfer ended and it did not; unfinished when its end "
@@ -280,20 +284,20 @@ def _period(usage: ReportUsage, digits: int) -> str:
         "border; executions, epochs and bytes are counted where they ended. The rows add up to "
         "the total."
     )
-    if usage.unmoored and usage.window.whole:
+    if usage.undated and usage.window.unbounded:
         text += (
-            f" No event says when {count(usage.unmoored, 'completed epoch')} ended: no {name} "
+            f" No event says when {count(usage.undated, 'completed epoch')} ended: no {name} "
             "has them."
         )
     return text
 
 
-def _share_of(usage: ReportUsage, digits: int) -> str:
+def _epoch_share(usage: ReportUsage, digits: int) -> str:
     return "Of all completed epochs, by the execution that completed them."
 
 
 def _lost_share(usage: ReportUsage, digits: int) -> str:
-    spent = usage.total.spent
+    spent = usage.total.totals
     return (
         f"Of all {hours(spent.bad / HOUR, digits)} bad GPU-hours. Of all GPU-hours that have "
         f"ended, bad ones are {_share(spent.bad, spent.good + spent.bad)}."
@@ -326,7 +330,7 @@ DEFINITIONS: Final[Mapping[str, Callable[[ReportUsage, int], str]]] = {
     "moved": _moved,
     "cause": _cause,
     "period": _period,
-    "share": _share_of,
+    "share": _epoch_share,
     "lost_share": _lost_share,
     "cumulated": _cumulated,
 }

@@ -33,14 +33,14 @@ class ValueKind(StrEnum):
 class ReportColumn:
     """A column of a table.
 
-    ``key``: its name in JSON; ``note``: the key of its definition; ``drop``: order in which a
+    ``key``: its name in JSON; ``footnote``: the key of its definition; ``drop``: order in which a
     narrow terminal omits it (highest first; 0 last); ``group``: a heading over several columns.
     """
 
     key: str
-    head: str
+    heading: str
     kind: ValueKind = ValueKind.TEXT
-    note: str | None = None
+    footnote: str | None = None
     drop: int = 0
     group: str | None = None
 
@@ -49,19 +49,19 @@ class ReportColumn:
 class ReportRow:
     """A row of a table.
 
-    ``part``: it details the last row that is no part, and is not counted in totals.
+    ``is_detail``: it details the last row that is no part, and is not counted in totals.
     """
 
     cells: tuple[Raw, ...]
-    part: bool = False
+    is_detail: bool = False
 
 
 @frozen
 class ReportTable:
     """A table.
 
-    ``total``: the sum of the rows, if meaningful; ``empty``: a sentence that replaces a table
-    without rows; ``remark``: a sentence below the table.
+    ``total``: the sum of the rows, if meaningful; ``empty_text``: a sentence that replaces a table
+    without rows; ``comment``: a sentence below the table.
     """
 
     key: str
@@ -69,8 +69,8 @@ class ReportTable:
     columns: tuple[ReportColumn, ...]
     rows: tuple[ReportRow, ...]
     total: ReportRow | None = None
-    empty: str = "Nothing to tell."
-    remark: str | None = None
+    empty_text: str = "Nothing to tell."
+    comment: str | None = None
 
 
 @frozen
@@ -78,11 +78,11 @@ class Fact:
     """One line of the totals."""
 
     key: str
-    head: str
+    heading: str
     kind: ValueKind
     value: Raw
-    note: str | None = None
-    remark: str | None = None
+    footnote: str | None = None
+    comment: str | None = None
 
 
 @frozen
@@ -155,7 +155,7 @@ class ReportFigure:
     caption: str
     chart: Chart
     summary: str
-    note: str | None = None
+    footnote: str | None = None
 
 
 Block = ReportTable | Facts | ReportFigure
@@ -165,12 +165,12 @@ Block = ReportTable | Facts | ReportFigure
 class Section:
     """A section with its heading."""
 
-    head: str
+    heading: str
     blocks: tuple[Block, ...]
 
 
 @frozen
-class Note:
+class Footnote:
     """A definition, as plain text."""
 
     key: str
@@ -181,8 +181,8 @@ class Note:
 class Report:
     """A report.
 
-    ``lead``: subject and time; ``headline``: the totals in one sentence; ``unknown``: limitations
-    of the numbers; ``hours_digits``: decimals of all hours in it.
+    ``metadata``: subject and time; ``headline``: the totals in one sentence; ``limitations``:
+    limitations of the numbers; ``hours_digits``: decimals of all hours in it.
     """
 
     title: str
@@ -193,10 +193,10 @@ class Report:
     as_of: datetime | None
     live: bool
     headline: str
-    lead: tuple[tuple[str, str], ...]
+    metadata: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]
-    unknown: tuple[str, ...]
-    notes: tuple[Note, ...]
+    limitations: tuple[str, ...]
+    footnotes: tuple[Footnote, ...]
     hours_digits: int
 
     def blocks(self) -> Iterable[Block]:
@@ -204,20 +204,20 @@ class Report:
         for section in self.sections:
             yield from section.blocks
 
-    def number(self, key: str | None) -> int | None:
+    def footnote_number(self, key: str | None) -> int | None:
         """Return the number of a note, from 1."""
-        keys = [note.key for note in self.notes]
+        keys = [note.key for note in self.footnotes]
         return keys.index(key) + 1 if key in keys else None
 
 
-def referred(blocks: Iterable[Block]) -> list[str]:
+def footnote_keys(blocks: Iterable[Block]) -> list[str]:
     """Return the keys of the notes to which blocks refer, once each and in order."""
     keys: list[str | None] = []
     for block in blocks:
         if isinstance(block, ReportTable):
-            keys += [column.note for column in block.columns]
+            keys += [column.footnote for column in block.columns]
         elif isinstance(block, Facts):
-            keys += [fact.note for fact in block.facts]
+            keys += [fact.footnote for fact in block.facts]
         else:
-            keys.append(block.note)
+            keys.append(block.footnote)
     return list(dict.fromkeys(key for key in keys if key is not None))

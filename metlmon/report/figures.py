@@ -18,7 +18,7 @@ from metlmon.report.document import (
 )
 from metlmon.report.values import NOT_KNOWN, hours, hours_digits
 from metlmon.snapshot.ledger import HOUR
-from metlmon.stats.report_usage import BoxPlot, ReportUsage, Series, epoch_boxes, gpu_model
+from metlmon.stats.report_usage import BoxPlot, ReportUsage, UsageSeries, epoch_boxes, gpu_model
 from metlmon.stats.windows import TimeWindow, Unit
 from metlmon.text.formatting import count, duration
 
@@ -66,22 +66,22 @@ def _all_figures(usage: ReportUsage) -> Iterable[ReportFigure]:
         yield _causes(usage)
 
 
-def _edges(series: Series) -> tuple[datetime, ...]:
+def _edges(series: UsageSeries) -> tuple[datetime, ...]:
     starts = [window.since for window in series.windows if window.since is not None]
     last = series.windows[-1].until
     return (*starts, *([last] if last is not None else []))
 
 
-def _time_range(usage: ReportUsage, series: Series) -> tuple[datetime, datetime]:
+def _time_range(usage: ReportUsage, series: UsageSeries) -> tuple[datetime, datetime]:
     """Return first and last time of lines: the first event, and the end of the data."""
     edges = _edges(series)
-    first, last = usage.whole.first or edges[0], usage.whole.as_of or edges[-1]
+    first, last = usage.ledger.first_time or edges[0], usage.ledger.as_of or edges[-1]
     return max(edges[0], first), min(edges[-1], last)
 
 
-def _epochs(usage: ReportUsage, series: Series) -> ReportFigure:
+def _epochs(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
     first, last = _time_range(usage, series)
-    done = sorted(e.completed for e in usage.part.epochs if e.counts and e.completed is not None)
+    done = sorted(e.completed for e in usage.clipped.epochs if e.counts and e.completed is not None)
     moments = (first, *done, max(last, done[-1]))
     values = (0.0, *(float(n) for n in range(1, len(done) + 1)), float(len(done)))
     return ReportFigure(
@@ -94,7 +94,7 @@ def _epochs(usage: ReportUsage, series: Series) -> ReportFigure:
     )
 
 
-def _hours(usage: ReportUsage, series: Series) -> ReportFigure:
+def _hours(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
     def band(name: str, values: tuple[float, ...], colour: int) -> BandSeries:
         return BandSeries(name, (0.0, *accumulate(value / HOUR for value in values)), colour)
 
@@ -116,7 +116,7 @@ def _hours(usage: ReportUsage, series: Series) -> ReportFigure:
     )
 
 
-def _per_period(series: Series) -> ReportFigure:
+def _per_period(series: UsageSeries) -> ReportFigure:
     per = PER[series.unit]
     highest = max(series.epochs)
     values = tuple(float(n) for n in series.epochs)
@@ -130,7 +130,7 @@ def _per_period(series: Series) -> ReportFigure:
     )
 
 
-def _contributions(series: Series) -> ReportFigure:
+def _contributions(series: UsageSeries) -> ReportFigure:
     series = _by_week_if_long(series)
     per = PER[series.unit]
     sites = list(series.sites.items())
@@ -154,7 +154,7 @@ def _contributions(series: Series) -> ReportFigure:
     )
 
 
-def _contributions_in_total(series: Series) -> ReportFigure:
+def _contributions_in_total(series: UsageSeries) -> ReportFigure:
     sums = [(name or NOT_KNOWN, sum(values) / HOUR) for name, values in series.sites.items()]
     first, highest = sums[0]
     digits = hours_digits(sum(value for _, value in sums))
@@ -167,7 +167,7 @@ def _contributions_in_total(series: Series) -> ReportFigure:
     )
 
 
-def _by_week_if_long(series: Series) -> Series:
+def _by_week_if_long(series: UsageSeries) -> UsageSeries:
     """Sum days by week if there are too many for legible bars."""
     if series.unit is not Unit.DAY or len(series.windows) <= MAX_DAYS_STACKED:
         return series
@@ -210,12 +210,12 @@ def _causes(usage: ReportUsage) -> ReportFigure:
         return word or f"{code}/{subcode if subcode is not None else '–'} {reason}"
 
     bars = tuple(
-        (name(loss.code, loss.subcode, loss.word, loss.reasons[0][0]), loss.seconds / HOUR)
+        (name(loss.code, loss.subcode, loss.label, loss.reasons[0][0]), loss.seconds / HOUR)
         for loss in usage.losses
         if loss.seconds
     )
     first, highest = bars[0]
-    digits = hours_digits(usage.total.spent.total / HOUR)
+    digits = hours_digits(usage.total.totals.total / HOUR)
     return ReportFigure(
         "causes",
         "Bad GPU-hours by cause; where a code has several reasons, the most expensive is named.",

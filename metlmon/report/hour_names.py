@@ -9,7 +9,7 @@ from metlmon.model.hour_unit import HourUnit
 from metlmon.report.document import Report, ReportRow
 
 
-def in_measure(report: Report, measure: HourUnit) -> Report:
+def with_hour_unit(report: Report, measure: HourUnit) -> Report:
     """Replace GPU-hours by the unit ``measure`` in all headings and sentences.
 
     Table cells, which quote the logs, stay unchanged.

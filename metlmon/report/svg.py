@@ -23,7 +23,7 @@ from metlmon.report.document import (
     LineChart,
     ReportFigure,
 )
-from metlmon.report.values import hours, visible
+from metlmon.report.values import hours, sanitize
 from metlmon.stats.windows import MONTHS
 from metlmon.text.formatting import THIN, clip, plain
 
@@ -58,7 +58,7 @@ MIN_LABEL_GAP: Final = 15
 """Minimum distance of the base lines of two labels at the ends of lines."""
 
 
-def drawing(figure: ReportFigure) -> str:
+def render_svg(figure: ReportFigure) -> str:
     """Return the ``<svg>`` of one figure; its ids begin with the figure's key."""
     canvas = _Canvas(figure.key)
     height = _draw(canvas, figure.chart)
@@ -83,7 +83,7 @@ def _draw(canvas: _Canvas, chart: Chart) -> float:
 
 
 def _text(text: str) -> str:
-    return escape(visible(text))
+    return escape(sanitize(text))
 
 
 def _width(text: str) -> float:
@@ -440,8 +440,12 @@ def _duration_unit(highest: float) -> tuple[float, str]:
 def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
     boxes = [box for _, group in chart.groups for _, box in group]
     names = [clip(plain(name), MAX_NAME_LENGTH) for _, group in chart.groups for name, _ in group]
-    seconds, unit = _duration_unit(max(max(box.high, *box.beyond, box.high) for box in boxes))
-    highest = max(max(box.high, *box.beyond, box.high) for box in boxes) / seconds
+    seconds, unit = _duration_unit(
+        max(max(box.upper_whisker, *box.outliers, box.upper_whisker) for box in boxes)
+    )
+    highest = (
+        max(max(box.upper_whisker, *box.outliers, box.upper_whisker) for box in boxes) / seconds
+    )
     ticks = nice_ticks(highest, 6)
     heads = [head for head, _ in chart.groups]
     left = 16 + max(map(_width, (*names, *heads)))
@@ -465,9 +469,15 @@ def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
         for name, box in group:
             middle = y + BOX_ROW_HEIGHT / 2 - 4
             canvas.text(left - 8, middle + 4, clip(plain(name), MAX_NAME_LENGTH), "end")
-            ends = (x(box.low), x(box.first), x(box.median), x(box.third), x(box.high))
+            ends = (
+                x(box.lower_whisker),
+                x(box.lower_quartile),
+                x(box.median),
+                x(box.upper_quartile),
+                x(box.upper_whisker),
+            )
             _box(canvas, middle, ends, 0 if number == 0 else 1)
-            for value in box.beyond:
+            for value in box.outliers:
                 canvas.parts.append(
                     f'<circle cx="{_n(x(value))}" cy="{_n(middle)}" r="2.6" class="beyond"/>'
                 )

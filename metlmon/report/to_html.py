@@ -24,8 +24,8 @@ from metlmon.report.document import (
     Section,
     ValueKind,
 )
-from metlmon.report.svg import drawing
-from metlmon.report.values import format_value, visible
+from metlmon.report.svg import render_svg
+from metlmon.report.values import format_value, sanitize
 
 SHORT: Final = 25
 """Maximum rows of a table that is not split between two pages."""
@@ -39,11 +39,12 @@ MARK: Final = '<meta name="generator" content="metlmon '
 """Identifies a file as a report, within its first lines."""
 
 
-def page(report: Report) -> str:
+def render_html(report: Report) -> str:
     """Return the HTML file."""
     body = "".join(_Writer(report).sections())
     lead = "".join(
-        f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in report.lead
+        f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
+        for name, value in report.metadata
     )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -61,20 +62,20 @@ def page(report: Report) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(visible(text))
+    return escape(sanitize(text))
 
 
 def _unknown(report: Report) -> str:
-    if not report.unknown:
+    if not report.limitations:
         return ""
-    items = "".join(f"<li>{_text(sentence)}</li>" for sentence in report.unknown)
+    items = "".join(f"<li>{_text(sentence)}</li>" for sentence in report.limitations)
     return f"<section><h2>What is not known</h2>\n<ul>{items}</ul></section>\n"
 
 
 def _notes(report: Report) -> str:
     items = "".join(
         f'<li id="note-{number}">{_text(note.text)}</li>'
-        for number, note in enumerate(report.notes, start=1)
+        for number, note in enumerate(report.footnotes, start=1)
     )
     return f'<section class="notes"><h2>Definitions</h2>\n<ol>{items}</ol></section>\n'
 
@@ -92,7 +93,7 @@ class _Writer:
 
     def _section(self, section: Section) -> str:
         blocks = "".join(self._block(block) for block in section.blocks)
-        return f"<section><h2>{_text(section.head)}</h2>\n{blocks}</section>\n"
+        return f"<section><h2>{_text(section.heading)}</h2>\n{blocks}</section>\n"
 
     def _block(self, block: Block) -> str:
         if isinstance(block, ReportTable):
@@ -100,7 +101,7 @@ class _Writer:
         return self._facts(block) if isinstance(block, Facts) else self._figure(block)
 
     def _ref(self, key: str | None) -> str:
-        number = self.report.number(key)
+        number = self.report.footnote_number(key)
         return f'<sup><a href="#note-{number}">{number}</a></sup>' if number else ""
 
     def _value(self, kind: ValueKind, value: Raw) -> str:
@@ -114,10 +115,10 @@ class _Writer:
 
     def _table(self, table: ReportTable) -> str:
         if not table.rows:
-            return f'<p class="empty">{_text(table.empty)}</p>\n'
+            return f'<p class="empty">{_text(table.empty_text)}</p>\n'
         rows = "".join(self._row(table.columns, row) for row in table.rows)
         total = f"<tfoot>{self._row(table.columns, table.total)}</tfoot>" if table.total else ""
-        remark = f'<p class="remark">{_text(table.remark)}</p>' if table.remark else ""
+        remark = f'<p class="remark">{_text(table.comment)}</p>' if table.comment else ""
         key = escape(table.key, quote=True)
         short = " short" if len(table.rows) <= SHORT else ""
         return (
@@ -145,9 +146,11 @@ class _Writer:
     def _heading(self, column: ReportColumn, span: str = "") -> str:
         # Neither is wrapped if there is room for both words.
         head = (
-            _text(column.head).replace("GPU-", "GPU\u2011").replace("in flight", "in&nbsp;flight")
+            _text(column.heading)
+            .replace("GPU-", "GPU\u2011")
+            .replace("in flight", "in&nbsp;flight")
         )
-        head += self._ref(column.note)
+        head += self._ref(column.footnote)
         if column.kind is ValueKind.TEXT:
             return f'<th scope="col"{span}>{head}</th>'
         return f'<th scope="col"{span} class="n"><span>{head}</span></th>'
@@ -161,7 +164,7 @@ class _Writer:
             if not kind and len(text) <= MAX_UNBROKEN_LENGTH:
                 kind = ' class="whole"'
             cells.append(f"<{tag}{kind}>{text}</{tag.split()[0]}>")
-        part = ' class="part"' if row.part else ""
+        part = ' class="part"' if row.is_detail else ""
         return f"<tr{part}>{''.join(cells)}</tr>"
 
     # --- facts and figures --------------------------------------------------------------
@@ -170,19 +173,19 @@ class _Writer:
         return f'<dl class="facts">{"".join(map(self._fact, facts.facts))}</dl>\n'
 
     def _fact(self, fact: Fact) -> str:
-        remark = f" <span>{_text(fact.remark)}</span>" if fact.remark else ""
-        part = ' class="part"' if fact.head.startswith("– ") else ""
+        remark = f" <span>{_text(fact.comment)}</span>" if fact.comment else ""
+        part = ' class="part"' if fact.heading.startswith("– ") else ""
         return (
-            f"<div{part}><dt>{_text(fact.head)}{self._ref(fact.note)}</dt>"
+            f"<div{part}><dt>{_text(fact.heading)}{self._ref(fact.footnote)}</dt>"
             f"<dd>{self._value(fact.kind, fact.value)}{remark}</dd></div>"
         )
 
     def _figure(self, figure: ReportFigure) -> str:
         self.figures += 1
         return (
-            f'<figure id="figure-{escape(figure.key, quote=True)}"><div>{drawing(figure)}</div>'
+            f'<figure id="figure-{escape(figure.key, quote=True)}"><div>{render_svg(figure)}</div>'
             f"<figcaption><b>Figure {self.figures}.</b> {_text(figure.caption)}"
-            f"{self._ref(figure.note)}</figcaption></figure>\n"
+            f"{self._ref(figure.footnote)}</figcaption></figure>\n"
         )
 
 

@@ -19,7 +19,7 @@ DIGITS: Final = {ValueKind.HOURS: 6, ValueKind.SHARE: 6, ValueKind.SECONDS: 3}
 """Decimals: a millionth of an hour is below the resolution of time stamps, a second."""
 
 
-def tables(report: Report) -> dict[str, Any]:
+def tables_json(report: Report) -> dict[str, Any]:
     """Return rows and ``total`` of each table by its key; facts as one object."""
     result: dict[str, Any] = {}
     for block in report.blocks():
@@ -37,7 +37,7 @@ def _rows(table: ReportTable) -> list[dict[str, Any]]:
     """Return the rows, with part rows as ``parts`` of the row above them."""
     rows: list[dict[str, Any]] = []
     for row in table.rows:
-        if row.part:
+        if row.is_detail:
             rows[-1].setdefault("parts", []).append(_row(table.columns, row))
         else:
             rows.append(_row(table.columns, row))

@@ -20,7 +20,7 @@ from metlmon.report.document import (
     ReportTable,
     ValueKind,
 )
-from metlmon.report.values import format_value, visible
+from metlmon.report.values import format_value, sanitize
 
 _MARKUP: Final = re.compile(
     r"([\\`*_{}\[\]<>#|~&$]|(?<=[A-Za-z]):(?=\S)|(?<=\bwww)\.)", re.IGNORECASE
@@ -36,16 +36,16 @@ MARK: Final = "[//]: # (metlmon report)"
 """The first line, an invisible link definition that identifies the file as a report."""
 
 
-def document(report: Report) -> str:
+def render_markdown(report: Report) -> str:
     """Return the Markdown document."""
     return "\n".join(_document(report)).rstrip() + "\n"
 
 
 def _document(report: Report) -> Iterable[str]:
     yield from (MARK, "", f"# {_text(report.title)}", "", f"**{_text(report.headline)}**", "")
-    yield from (f"- {_text(name)}: {_text(value)}" for name, value in report.lead)
+    yield from (f"- {_text(name)}: {_text(value)}" for name, value in report.metadata)
     for section in report.sections:
-        yield from ("", f"## {_text(section.head)}", "")
+        yield from ("", f"## {_text(section.heading)}", "")
         for block in section.blocks:
             if isinstance(block, ReportTable):
                 yield from _table(report, block)
@@ -53,32 +53,32 @@ def _document(report: Report) -> Iterable[str]:
                 yield from _facts(report, block)
             else:
                 yield from _figure(report, block)
-    if report.unknown:
+    if report.limitations:
         yield from ("", "## What is not known", "")
-        yield from (f"- {_text(sentence)}" for sentence in report.unknown)
+        yield from (f"- {_text(sentence)}" for sentence in report.limitations)
     yield from ("", "## Definitions", "")
     yield from (
-        f"[^{number}]: {_text(note.text)}" for number, note in enumerate(report.notes, start=1)
+        f"[^{number}]: {_text(note.text)}" for number, note in enumerate(report.footnotes, start=1)
     )
 
 
 def _text(text: str) -> str:
     """Escape untrusted text for Markdown and HTML."""
-    return _MARKUP.sub(r"\\\1", visible(text))
+    return _MARKUP.sub(r"\\\1", sanitize(text))
 
 
 def _ref(report: Report, key: str | None) -> str:
-    number = report.number(key)
+    number = report.footnote_number(key)
     return f"[^{number}]" if number else ""
 
 
 def _table(report: Report, table: ReportTable) -> Iterable[str]:
     yield from (f"**{_text(table.caption)}**", "")
     if not table.rows:
-        yield from (_text(table.empty), "")
+        yield from (_text(table.empty_text), "")
         return
     columns = table.columns
-    heads = [_text(_head(column)) + _ref(report, column.note) for column in columns]
+    heads = [_text(_head(column)) + _ref(report, column.footnote) for column in columns]
     lines = [_cells(report, columns, row) for row in table.rows]
     if table.total is not None:
         lines.append([f"**{cell}**" if cell else "" for cell in _total(report, columns, table)])
@@ -86,12 +86,12 @@ def _table(report: Report, table: ReportTable) -> Iterable[str]:
     yield _line(["---" if column.kind is ValueKind.TEXT else "---:" for column in columns])
     yield from (_line(cells) for cells in lines)
     yield ""
-    if table.remark:
-        yield from (_text(table.remark), "")
+    if table.comment:
+        yield from (_text(table.comment), "")
 
 
 def _head(column: ReportColumn) -> str:
-    return f"{column.group}, {column.head}" if column.group else column.head
+    return f"{column.group}, {column.heading}" if column.group else column.heading
 
 
 def _cells(report: Report, columns: Sequence[ReportColumn], row: ReportRow) -> list[str]:
@@ -99,7 +99,7 @@ def _cells(report: Report, columns: Sequence[ReportColumn], row: ReportRow) -> l
         _text(format_value(column.kind, value, report.hours_digits))
         for column, value in zip(columns, row.cells, strict=True)
     ]
-    if row.part:
+    if row.is_detail:
         cells[1] = f"– {cells[1]}"
     return cells
 
@@ -116,8 +116,8 @@ def _facts(report: Report, facts: Facts) -> Iterable[str]:
     yield from ("| | |", "|---|---:|")
     for fact in facts.facts:
         value = _text(format_value(fact.kind, fact.value, report.hours_digits))
-        remark = f" {_text(fact.remark)}" if fact.remark else ""
-        yield _line([_text(fact.head) + _ref(report, fact.note), value + remark])
+        remark = f" {_text(fact.comment)}" if fact.comment else ""
+        yield _line([_text(fact.heading) + _ref(report, fact.footnote), value + remark])
     yield ""
 
 
@@ -127,7 +127,7 @@ def _figure(report: Report, figure: ReportFigure) -> Iterable[str]:
     The data of box plots and causes are in the tables.
     """
     caption = _text(figure.caption).rstrip(".")
-    text = f"**{caption}.**{_ref(report, figure.note)} {_text(figure.summary)}"
+    text = f"**{caption}.**{_ref(report, figure.footnote)} {_text(figure.summary)}"
     yield from (text, "")
     if isinstance(figure.chart, BarChart):
         moments = figure.chart.edges
@@ -139,14 +139,14 @@ def _figure(report: Report, figure: ReportFigure) -> Iterable[str]:
         return
     # A bar ends where the next one would begin.
     last = moments[-1] - timedelta(microseconds=1)
-    yield from (f"`{sparks(values)}` {moments[0]:%Y-%m-%d} to {last:%Y-%m-%d}", "")
+    yield from (f"`{sparkline(values)}` {moments[0]:%Y-%m-%d} to {last:%Y-%m-%d}", "")
 
 
 def _summed(bands: Sequence[BandSeries]) -> list[float]:
     return [sum(values) for values in zip(*(band.values for band in bands), strict=True)]
 
 
-def sparks(values: Sequence[float]) -> str:
+def sparkline(values: Sequence[float]) -> str:
     """Format values as a sparkline; a long series by the maxima of its parts."""
     steps = min(SPARKS, len(values))
     cuts = [step * len(values) // steps for step in range(steps + 1)]

@@ -16,7 +16,7 @@ from metlmon.report.document import (
     ReportTable,
     ValueKind,
 )
-from metlmon.report.values import format_value, visible
+from metlmon.report.values import format_value, sanitize
 from metlmon.text.formatting import clip
 
 COLUMN_GAP: Final = 2
@@ -31,11 +31,11 @@ PROSE_WIDTH: Final = 100
 """Maximum width of sentences, even on a wider terminal."""
 
 
-def lines(report: Report, width: int) -> Iterable[str]:
+def text_lines(report: Report, width: int) -> Iterable[str]:
     """Yield the lines of a report without its figures and definitions."""
     yield from _prose(report.title, width)
     yield from _prose(report.headline, width)
-    for name, value in report.lead:
+    for name, value in report.metadata:
         yield clip(f"{_plain(name)}: {_plain(value)}", width)
     for block in report.blocks():
         if isinstance(block, ReportFigure):
@@ -46,16 +46,16 @@ def lines(report: Report, width: int) -> Iterable[str]:
             yield from _facts(report, block, width)
         else:
             yield from _table(report, block, width)
-    if report.unknown:
+    if report.limitations:
         yield from ("", "What is not known")
-        for sentence in report.unknown:
+        for sentence in report.limitations:
             yield from _prose(sentence, width)
     yield ""
     yield from _prose("What each number means, and the figures: --html FILE or --md FILE.", width)
 
 
 def _plain(text: str) -> str:
-    return visible(text)
+    return sanitize(text)
 
 
 def _prose(text: str, width: int) -> Iterable[str]:
@@ -65,9 +65,9 @@ def _prose(text: str, width: int) -> Iterable[str]:
 def _facts(report: Report, facts: Facts, width: int) -> Iterable[str]:
     cells = [
         (
-            _plain(fact.head),
+            _plain(fact.heading),
             format_value(fact.kind, fact.value, report.hours_digits),
-            f"  {_plain(fact.remark)}" if fact.remark else "",
+            f"  {_plain(fact.comment)}" if fact.comment else "",
         )
         for fact in facts.facts
     ]
@@ -79,13 +79,13 @@ def _facts(report: Report, facts: Facts, width: int) -> Iterable[str]:
 
 def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
     if not table.rows:
-        yield from _prose(table.empty, width)
+        yield from _prose(table.empty_text, width)
         return
     rows = [*table.rows, *([table.total] if table.total is not None else [])]
     heads = [_head(column) for column in table.columns]
     cells = [
         [
-            _cell(report, column, value, row.part and index == 1)
+            _cell(report, column, value, row.is_detail and index == 1)
             for index, (column, value) in enumerate(zip(table.columns, row.cells, strict=True))
         ]
         for row in rows
@@ -105,12 +105,12 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
             heads[index] for index in range(len(heads)) if index not in visible_columns
         )
         yield from _prose(f"No room for: {left_out}.", width)
-    if table.remark:
-        yield from _prose(table.remark, width)
+    if table.comment:
+        yield from _prose(table.comment, width)
 
 
 def _head(column: ReportColumn) -> str:
-    head = _plain(column.head)
+    head = _plain(column.heading)
     short = {**{m.hours: m.short for m in HourUnit}, "Bytes": "bytes"}.get(column.group or "")
     return f"{short} {head}" if short else head
 

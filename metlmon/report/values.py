@@ -38,7 +38,7 @@ def format_value(kind: ValueKind, value: Raw, digits: int = 2) -> str:
     return duration(value)
 
 
-def visible(text: str) -> str:
+def sanitize(text: str) -> str:
     """Return a sentence on one line, without invisible characters.
 
     As :func:`~metlmon.text.formatting.plain`, but thin spaces within numbers are preserved.

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.dagman import NodeKind
 from metlmon.model.attribution import Attribution
-from metlmon.model.dag import MOST_STRANGERS, Dag
+from metlmon.model.dag import MAX_UNKNOWN_NODES, Dag
 from metlmon.model.job_events import NodeKey, NodeRecord
 from metlmon.model.node import NodeFailure, NodeState
 from metlmon.model.node_neighbours import has_failed
 from metlmon.model.node_states import NodeStateTable
-from metlmon.model.run import Run, Runs, RunState, SubmittedEpoch, is_epoch, standing
+from metlmon.model.run import DagSubmission, Run, Runs, RunState, is_epoch, resolve_run
 from metlmon.model.states import ACTIVE, DONE, State
 from metlmon.snapshot.problems import ProblemIndex
 from metlmon.snapshot.running_totals import (
@@ -105,14 +105,14 @@ class Aggregates:
         self.runs = Runs(ensemble.dags, ensemble.settings)
         self.states: dict[NodeKey, NodeState] = {}
         self.standings: dict[str, RunState] = {}
-        self._submitted: dict[str, SubmittedEpoch] = {}
+        self._submitted: dict[str, DagSubmission] = {}
         self.rows: dict[str, RunRow] = {}
         self.node_states: Counter[State] = Counter()
         self.epoch_states: Counter[State] = Counter()
         """States of the nodes that count for an epoch."""
         self.other_states: Counter[State] = Counter()
         """Nodes that train nothing."""
-        self.counts = {key: DagNodeCounts(dag.counted) for key, dag in ensemble.dags.items()}
+        self.counts = {key: DagNodeCounts(dag.node_count) for key, dag in ensemble.dags.items()}
         self.targets = self._targets_by_dag()
         self._dag_order = {key: position for position, key in enumerate(ensemble.dags)}
         self._failed: set[NodeKey] = set()
@@ -140,8 +140,8 @@ class Aggregates:
         self.unknown_nodes: dict[str, set[str]] = {}
         """By DAG, node names in its nodes.log that are not in its file; under the empty key, epochs
         in a user log that are in no DAG file."""
-        self._ensemble.stale_jobs = set(self._ensemble.jobs)
-        self._ensemble.all_stale = False
+        self._ensemble.changed_jobs = set(self._ensemble.jobs)
+        self._ensemble.all_changed = False
         for site_and_gpu in self._completion_sites.values():
             self.sums.count_completion(site_and_gpu, 1)
 
@@ -169,7 +169,7 @@ class Aggregates:
         self.targets = self._targets_by_dag()
         for key in nodes:
             self._owners.pop(key, None)
-            run = self.runs.of_node.get(key)
+            run = self.runs.by_node.get(key)
             if run is not None and run.key in self.standings:
                 self._changed_runs.add(run.key)
         if self.ledger_builder is not None:
@@ -184,7 +184,7 @@ class Aggregates:
         Liveness: whether its DAGMan was taken to be alive. None where the counts are out of date.
         """
         ensemble = self._ensemble
-        if ensemble.dags is not self._dags or ensemble.all_stale:
+        if ensemble.dags is not self._dags or ensemble.all_changed:
             return None
         tables = [
             (dag, alive, table)
@@ -193,7 +193,7 @@ class Aggregates:
             if ensemble.weighed_is(dag, alive, table)
         ]
         complete = all(
-            not table.news and len(table.states) == len(table.nodes) for _, _, table in tables
+            not table.changed and len(table.states) == len(table.nodes) for _, _, table in tables
         )
         return tables if complete and len(tables) == len(ensemble.dags) else None
 
@@ -263,11 +263,11 @@ class Aggregates:
         ensemble = self._ensemble
         if ensemble.dags is not self._dags:
             self._reset_nodes()
-            ensemble.all_stale = True
-        if ensemble.all_stale:
+            ensemble.all_changed = True
+        if ensemble.all_changed:
             self._reset_jobs()
         deadline = None if seconds is None else time.monotonic() + seconds
-        stale = ensemble.stale_jobs
+        stale = ensemble.changed_jobs
         if stale:
             self.version += 1
         while stale:
@@ -285,7 +285,7 @@ class Aggregates:
         They are handled together because the node's result depends on all of them.
         """
         key = stale.pop()
-        attribution = self._ensemble.members.get(key)
+        attribution = self._ensemble.attributions.get(key)
         record = None
         if attribution is not None and attribution.dag is not None and attribution.node is not None:
             record = self._ensemble.nodes.get((attribution.dag, attribution.node))
@@ -305,7 +305,7 @@ class Aggregates:
             if other_key in stale:
                 stale.discard(other_key)
                 self._update_job(other_key, owner)
-        self._ensemble.made(record.key)
+        self._ensemble.submission_result(record.key)
 
     def _note_unknown_node(self, key: JobKey, attribution: Attribution | None) -> None:
         """Store the node name of a job that is in no DAG file here.
@@ -318,14 +318,14 @@ class Aggregates:
         if attribution.dag is None and not is_epoch(name, self._ensemble.settings):
             return
         names = self.unknown_nodes.setdefault(attribution.dag or "", set())
-        if len(names) < MOST_STRANGERS:
+        if len(names) < MAX_UNKNOWN_NODES:
             names.add(name)
 
     def _update_job(self, key: JobKey, owner: Owner) -> None:
         job = self._ensemble.jobs.get(key)
         if job is None or job.noop:
             return
-        attribution = self._ensemble.members.get(key)
+        attribution = self._ensemble.attributions.get(key)
         if attribution is not None and attribution.candidates:
             self.ambiguous.add(key)
         else:
@@ -342,7 +342,7 @@ class Aggregates:
     def _owner(self, record: NodeRecord) -> Owner:
         owner = self._owners.get(record.key)
         if owner is None:
-            run = self.runs.of_node.get(record.key)
+            run = self.runs.by_node.get(record.key)
             owner = self._owners[record.key] = Owner(
                 run.key if run is not None else None,
                 self._ensemble.target(record.key),
@@ -360,7 +360,7 @@ class Aggregates:
         deadline = None if seconds is None else time.monotonic() + seconds
         limit = None if seconds is None else NODES_PER_CHECK
         for key in self._ensemble.dags:
-            while self._apply_node_table(key, self._ensemble.weighed(key, live, limit)):
+            while self._apply_node_table(key, self._ensemble.node_state_table(key, live, limit)):
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
         self._update_submitted(live)
@@ -375,13 +375,13 @@ class Aggregates:
 
         The epochs that a later DAG has not reached yet count for it from then on.
         """
-        for key, runs in self.runs.again.items():
+        for key, runs in self.runs.shared_epochs.items():
             dag = self._ensemble.dags[key]
-            starts = dag.starts(self._ensemble.clock)
+            starts = dag.run_starts(self._ensemble.clock)
             if not starts:
                 self._submitted.pop(key, None)
                 continue
-            submitted = SubmittedEpoch(starts[-1], live and self._ensemble.ending(dag) is None)
+            submitted = DagSubmission(starts[-1], live and self._ensemble.end_state(dag) is None)
             if self._submitted.get(key) != submitted:
                 self._submitted[key] = submitted
                 self._changed_runs.update(runs)
@@ -396,7 +396,7 @@ class Aggregates:
         if before is not None:
             self.epoch_states.subtract(before.states)
         context = self.states, self._dag_order, self._submitted, self._alive
-        after = self.standings[run.key] = standing(run, *context)
+        after = self.standings[run.key] = resolve_run(run, *context)
         self.epoch_states.update(after.states)
         self.rows.pop(run.key, None)
 
@@ -404,19 +404,19 @@ class Aggregates:
         """Apply the changes of a node table; returns whether nodes are left to resolve."""
         if self._node_tables.get(dag) is not table:
             self._set_node_table(dag, table)
-            table.news.update(table.states)
-        changed = [(dag, name) for name in table.news]
-        table.news.clear()
+            table.changed.update(table.states)
+        changed = [(dag, name) for name in table.changed]
+        table.changed.clear()
         for key in changed:
             self._count_node(key, table.states[key[1]])
-            run = self.runs.of_node.get(key)
+            run = self.runs.by_node.get(key)
             if run is not None:
                 self._changed_runs.add(run.key)
         if changed:
             self.version += 1
         if self.ledger_builder is not None:
             self.ledger_builder.nodes.update(changed)
-        return bool(table.touched)
+        return bool(table.pending)
 
     def _count_node(self, key: NodeKey, state: NodeState) -> None:
         """Count a node's new state in place of its old one."""
@@ -475,7 +475,7 @@ class Aggregates:
             and not record.node.noop
             and not record.node.done
         )
-        if ran and has_own_job and not any(job.life().executions for job in record.jobs):
+        if ran and has_own_job and not any(job.history().executions for job in record.jobs):
             self.unlogged.add(key)
         else:
             self.unlogged.discard(key)
@@ -483,7 +483,7 @@ class Aggregates:
     def _note_overruled(self, key: NodeKey, state: NodeState) -> None:
         completed_by_post = state.state is State.COMPLETED and state.job is not None
         if completed_by_post and self._ensemble.nodes[key].node.post is not None:
-            result = self._ensemble.made(key)
+            result = self._ensemble.submission_result(key)
             if result is not None and result.state in FAILED_JOB:
                 self.overruled.add(key)
                 return
@@ -494,7 +494,7 @@ class Aggregates:
         return self._special
 
     def _special_nodes(self) -> list[NodeKey]:
-        nodes, of_node = self._ensemble.nodes, self.runs.of_node
+        nodes, of_node = self._ensemble.nodes, self.runs.by_node
         keys = [key for key, record in nodes.items() if record.node.kind in SPECIAL_KINDS]
         if self.runs.by_key:
             plain_kinds = (NodeKind.JOB, NodeKind.SUBDAG)
@@ -527,9 +527,11 @@ class Aggregates:
     def _count_completion(self, key: NodeKey, state: NodeState) -> None:
         if key in self._completion_sites:
             self.sums.count_completion(self._completion_sites.pop(key), -1)
-        result = self._ensemble.made(key) if state.state is State.COMPLETED else None
-        if result is not None and result.success:
-            site_and_gpu = self._completion_sites[key] = self.names.site_and_gpu(result.success[0])
+        result = self._ensemble.submission_result(key) if state.state is State.COMPLETED else None
+        if result is not None and result.success_machine:
+            site_and_gpu = self._completion_sites[key] = self.names.site_and_gpu(
+                result.success_machine[0]
+            )
             self.sums.count_completion(site_and_gpu, 1)
 
 

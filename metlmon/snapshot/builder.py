@@ -27,23 +27,23 @@ from metlmon.eventlog import (
     RemoteError,
 )
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.gates import gate_of
+from metlmon.model.gates import gate_status
 from metlmon.model.hour_unit import HourUnit
 from metlmon.model.job import Execution, JobHistory, TransferSpan
 from metlmon.model.job_events import Job, NodeKey
 from metlmon.model.node import (
     NodeState,
     SubmissionResult,
-    last_success,
-    made_of,
+    last_good_execution,
+    node_submissions,
     retries_left,
-    rounds,
+    submission_result,
 )
-from metlmon.model.node_neighbours import parents_of
+from metlmon.model.node_neighbours import effective_parents
 from metlmon.model.run import Run, variable
 from metlmon.model.sites import host_of
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, DagState, Outcome, State
-from metlmon.model.unrecorded_nodes import counts_of, end_in_utc
+from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.snapshot.aggregates import normalize_name
 from metlmon.snapshot.file_conflicts import file_conflicts
 from metlmon.snapshot.ledger import Ledger
@@ -95,10 +95,10 @@ GAVE_UP_SUFFIX: Final = " Aborting."
 MAX_WAITS_FOR: Final = 8
 """Unfinished parents that are listed by name: more do not fit on a line."""
 
-ANYWHERE: Final = frozenset({"any", "anywhere", "all"})
+ANY_SITE_TARGETS: Final = frozenset({"any", "anywhere", "all"})
 """Targets that every site matches."""
 
-POOLS: Final = frozenset({"osg", "ospool"})
+POOL_TARGETS: Final = frozenset({"osg", "ospool"})
 """Targets that name a pool of sites: only another target's own site is off target."""
 
 
@@ -114,17 +114,21 @@ class SnapshotBuilder:
         self.ensemble = ensemble
         # Hold the present mappings: DAG files that are re-read while this snapshot is shown make
         # the ensemble replace them.
-        self.dags, self.nodes, self.members = ensemble.dags, ensemble.nodes, ensemble.members
+        self.dags, self.nodes, self.attributions = (
+            ensemble.dags,
+            ensemble.nodes,
+            ensemble.attributions,
+        )
         self.dagdir = dagdir
         self.as_of = as_of or ensemble.newest
         self.live = live
         self.clock = ensemble.clock
-        self.aggregates = ensemble.summary
+        self.aggregates = ensemble.aggregates
         self.aggregates.add_up()
         self.aggregates.settle(live)
         self.runs, self.states = self.aggregates.runs, self.aggregates.states
-        self.standings, self.targets = self.aggregates.standings, self.aggregates.targets
-        self.sums, self._rows = self.aggregates.sums, self.aggregates.rows
+        self.run_states, self.targets = self.aggregates.standings, self.aggregates.targets
+        self.totals, self._rows = self.aggregates.sums, self.aggregates.rows
         self._ledger: Ledger | None = None
         self._ledger_builder: LedgerBuilder | None = None
         self._running: dict[str, bool] = {}
@@ -162,11 +166,11 @@ class SnapshotBuilder:
         if key is None or not target or not site:
             return False
         wanted, actual = normalize_name(target), normalize_name(site)
-        if wanted in ANYWHERE or wanted in actual or actual in wanted:
+        if wanted in ANY_SITE_TARGETS or wanted in actual or actual in wanted:
             return False
-        if wanted in POOLS:
+        if wanted in POOL_TARGETS:
             other_targets = self.targets.get(self.dags[key[0]].top, frozenset())
-            return any(name in actual for name in other_targets - ANYWHERE - POOLS)
+            return any(name in actual for name in other_targets - ANY_SITE_TARGETS - POOL_TARGETS)
         return True
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
@@ -178,7 +182,7 @@ class SnapshotBuilder:
 
     def history(self, job: Job) -> JobHistory:
         """The history of a job, from its events."""
-        return job.life()
+        return job.history()
 
     def gpu_hours(self, execution: Execution) -> float | None:
         """GPU-hours of one execution; None when its number of GPUs is not known."""
@@ -196,7 +200,7 @@ class SnapshotBuilder:
 
     def node_of(self, job: Job) -> NodeKey | None:
         """The node of a job; None where it is not known."""
-        attribution = self.members.get((job.cluster, job.proc, job.subproc))
+        attribution = self.attributions.get((job.cluster, job.proc, job.subproc))
         if attribution is None or attribution.dag is None or attribution.node is None:
             return None
         return (attribution.dag, attribution.node)
@@ -219,7 +223,7 @@ class SnapshotBuilder:
     def status(self) -> Status:
         """The status of the whole ensemble."""
         in_flight = self.in_flight()
-        sums, aggregates = self.sums, self.aggregates
+        sums, aggregates = self.totals, self.aggregates
         return Status(
             dagdir=self.dagdir,
             as_of=self.as_of,
@@ -252,8 +256,8 @@ class SnapshotBuilder:
         totals = InFlight()
         if self.as_of is None:
             return totals
-        measure = self.sums.measure
-        for execution in self.sums.open.values():
+        measure = self.totals.measure
+        for execution in self.totals.open.values():
             weight = 0 if execution.dagman else measure.weight(execution.gpus, execution.cpus) or 0
             micros = round(self.clock.seconds(execution.start, self.as_of) * SECOND) * weight
             totals.total += micros
@@ -270,12 +274,12 @@ class SnapshotBuilder:
         Built once; later calls return the same object.
         """
         if self._ledger is None:
-            self.book()
+            self.update_ledger()
             assert self._ledger_builder is not None
             self._ledger, self._ledger_builder = self._ledger_builder.ledger(), None
         return self._ledger
 
-    def book(self, seconds: float | None = None) -> bool:
+    def update_ledger(self, seconds: float | None = None) -> bool:
         """Build the entries of the ledger for about ``seconds``.
 
         Returns whether all of them are built. The ensemble must not change until they are and
@@ -296,19 +300,19 @@ class SnapshotBuilder:
     def submission_result(self, key: NodeKey) -> SubmissionResult | None:
         """The combined result of the submissions of a node."""
         if self.nodes is self.ensemble.nodes:
-            return self.ensemble.made(key)
-        return made_of(self.nodes[key])
+            return self.ensemble.submission_result(key)
+        return submission_result(self.nodes[key])
 
     def final_execution(self, key: NodeKey) -> Execution | None:
         """The execution that completed the node.
 
         That is the last good execution of its last good job.
         """
-        return last_success(rounds(self.nodes[key]))
+        return last_good_execution(node_submissions(self.nodes[key]))
 
     def notices(self) -> Iterable[Notice]:
         """All warnings about the input."""
-        yield from self.ensemble.conditions
+        yield from self.ensemble.lasting_notices
         yield from self.ensemble.notices
         yield from self._dagman_errors()
         yield from file_conflicts(self.ensemble)
@@ -331,7 +335,7 @@ class SnapshotBuilder:
         """Jobs that may belong to more than one DAG."""
         groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
         for key in sorted(self.aggregates.ambiguous):
-            attribution = self.members.get(key)
+            attribution = self.attributions.get(key)
             if attribution is not None and attribution.candidates:
                 groups[attribution.candidates].append(self.ensemble.jobs[key])
         for candidates, jobs in groups.items():
@@ -353,7 +357,7 @@ class SnapshotBuilder:
     def _dagman_errors(self) -> Iterable[Notice]:
         """Errors with which DAGMan gave up, which no failed node explains."""
         for dag in self.ensemble.dags.values():
-            last_run = dag.life()
+            last_run = dag.current_run()
             error = (
                 last_run.processes[-1].error
                 if last_run is not None and last_run.processes
@@ -377,8 +381,8 @@ class SnapshotBuilder:
             return
         first_cluster: dict[NodeKey, int] = {}
         duplicated: set[NodeKey] = set()
-        for key in self.sums.queued:
-            attribution = self.members.get(key)
+        for key in self.totals.queued:
+            attribution = self.attributions.get(key)
             if attribution is None or attribution.dag is None or attribution.node is None:
                 continue
             node = (attribution.dag, attribution.node)
@@ -387,11 +391,11 @@ class SnapshotBuilder:
         if not duplicated:
             return
         (dag, name), number = min(duplicated), len(duplicated)
-        jobs = [k for k in self.sums.queued if self._is_job_of(k, (dag, name))]
+        jobs = [k for k in self.totals.queued if self._is_job_of(k, (dag, name))]
         clusters = sorted({k[0] for k in jobs})
         more = f" (and so have {number - 1} more nodes)" if number > 1 else ""
         text = f"{name} has jobs of {len(clusters)} submissions in the queue by their logs"
-        if all(self.members[k].proven for k in jobs):
+        if all(self.attributions[k].proven for k in jobs):
             text += (
                 f", {', '.join(map(str, clusters))}{more}: DAGMan heeds the newest alone, the "
                 "others take slots and may write the same files; condor_rm them if condor_q has "
@@ -405,15 +409,15 @@ class SnapshotBuilder:
         yield Notice("doubled-node", self.dag_file(dag), None, text)
 
     def _is_job_of(self, key: JobKey, node: NodeKey) -> bool:
-        attribution = self.members.get(key)
+        attribution = self.attributions.get(key)
         return attribution is not None and (attribution.dag, attribution.node) == node
 
     def _log_gaps(self) -> Iterable[Notice]:
         """Events that are missing in the logs."""
-        for key in sorted(self.sums.gaps):
+        for key in sorted(self.totals.gaps):
             job = self.ensemble.jobs[key]
             file = min(job.user_logs or job.nodes_logs, default=None)
-            for line, text in self.sums.gaps[key]:
+            for line, text in self.totals.gaps[key]:
                 where = line if job.user_logs else None
                 yield Notice("log-gap", file, where, f"job {job.cluster}.{job.proc}: {text}")
 
@@ -422,34 +426,34 @@ class SnapshotBuilder:
             if not dag.is_top:
                 continue
             state, ended = self.ensemble.dag_state(dag.key)
-            dagman_run = dag.life()
+            dagman_run = dag.current_run()
             if state in ENDED:
                 ended = ended or end_in_utc(dag)
             counts = self.aggregates.counts[dag.key]
-            nodes_total, nodes_done, nodes_failed = counts_of(
+            nodes_total, nodes_done, nodes_failed = effective_counts(
                 dag, counts.total, counts.done, counts.failed, counts.unknown
             )
-            rescue = dag.rescue()
+            rescue = dag.current_rescue()
             yield DagRow(
                 file=dag.file,
                 state=state,
-                dagmans=dag.dagmans(),
+                dagmans=dag.dagman_run_count(),
                 nodes_total=nodes_total,
                 nodes_done=nodes_done,
                 nodes_failed=nodes_failed,
                 rescue=rescue.number if rescue else None,
-                submissions=dag.starts(self.clock),
+                submissions=dag.run_starts(self.clock),
                 halted=dag.halted,
                 ended=ended,
-                recoveries=dag.recoveries(),
+                recoveries=dag.recovery_count(),
                 cluster=dagman_run.cluster if dagman_run is not None else None,
-                refused=dag.refused(),
-                hold=dag.hold() if state is DagState.HELD else None,
+                refused=dag.refused_count(),
+                hold=dag.current_hold() if state is DagState.HELD else None,
                 nodes_unknown=counts.unknown,
             )
 
     def _log_rows(self) -> Iterable[LogRow]:
-        for stats in self.ensemble.books.values():
+        for stats in self.ensemble.log_stats.values():
             yield LogRow(
                 file=stats.file,
                 bytes=stats.bytes,
@@ -470,7 +474,7 @@ class SnapshotBuilder:
                 example=self._example((text, code, subcode, end_unknown)),
                 end_unknown=end_unknown,
             )
-            for (text, code, subcode, end_unknown), losses in self.sums.causes.items()
+            for (text, code, subcode, end_unknown), losses in self.totals.causes.items()
         ]
 
         def order(row: CauseRow) -> tuple[object, ...]:
@@ -481,9 +485,9 @@ class SnapshotBuilder:
 
     def _example(self, cause: Cause) -> str | None:
         """The logged reason of the last execution that ended for this cause."""
-        losses = self.sums.causes[cause]
+        losses = self.totals.causes[cause]
         if losses.example is None:
-            executions = self.ensemble.jobs[losses.last_job()].life().executions
+            executions = self.ensemble.jobs[losses.last_job()].history().executions
             reasons = (
                 execution.reason
                 for execution in reversed(executions)
@@ -509,7 +513,7 @@ class SnapshotBuilder:
         if failed is not None and failed.since is not None:
             failed = replace(failed, seconds=self.seconds(failed.since, None))
         hours = self._run_hours(run, in_flight)
-        gate = self.gate(run)
+        gate = self.gate_status(run)
         now = (latest, hours, gate, failed)
         if now == (row.latest, row.gpu_hours, row.gate, row.failed):
             return row
@@ -518,9 +522,9 @@ class SnapshotBuilder:
         return row
 
     def _new_run_row(self, run: Run) -> RunRow:
-        run_state = self.standings[run.key]
+        run_state = self.run_states[run.key]
         latest = self.latest_epoch(run_state.latest) if run_state.latest else None
-        home_node = self.home(run)
+        home_node = self.naming_node(run)
         return RunRow(
             key=run.key,
             run=run.names[home_node],
@@ -532,7 +536,7 @@ class SnapshotBuilder:
             epochs_skipped=run_state.skipped,
             state=run_state.state,
             latest=latest,
-            gpu_hours=GpuHours(measure=self.sums.measure),
+            gpu_hours=GpuHours(measure=self.totals.measure),
             epochs_unknown=run_state.states.get(State.UNKNOWN, 0),
             failed=self._failed_epoch(run_state.failed) if run_state.failed else None,
             epochs_overruled=sum(
@@ -548,25 +552,25 @@ class SnapshotBuilder:
             state=state.state,
             since=state.since,
             seconds=self.seconds(state.since, None) if state.since else None,
-            what=state.failure.what if state.failure else None,
+            part=state.failure.part if state.failure else None,
             reason=state.failure.text if state.failure else None,
         )
 
-    def gate(self, run: Run) -> GateStatus | None:
+    def gate_status(self, run: Run) -> GateStatus | None:
         """The gate status of a run; None where it has no gate.
 
         Of several DAGs the running one counts, else the one that has the run's last epoch.
         """
-        gated = [dag for dag in run.gated if dag in self.dags]
+        gated = [dag for dag in run.gated_dags if dag in self.dags]
         if not gated:
             return None
         running = [dag for dag in gated if self._is_running(dag)]
         # Not the latest submitted epoch: a run stopped before it trained has none in its DAG.
-        epochs = self.standings[run.key].epochs
+        epochs = self.run_states[run.key].epochs
         last = epochs[max(epochs)][0] if epochs else None
         dag = running[-1] if running else last if last in gated else gated[-1]
         reports = self.ensemble.gates.get(dag, {}).get(run.uuid or "")
-        return gate_of(reports, self.clock, self.ensemble.cut, bool(running))
+        return gate_status(reports, self.clock, self.ensemble.cut, bool(running))
 
     def _is_running(self, dag: str) -> bool:
         if dag not in self._running:
@@ -574,13 +578,13 @@ class SnapshotBuilder:
             self._running[dag] = known and self.ensemble.dag_state(dag)[0] in ALIVE
         return self._running[dag]
 
-    def home(self, run: Run) -> NodeKey:
+    def naming_node(self, run: Run) -> NodeKey:
         """The node that gives a run its name and its DAG: that of its latest epoch.
 
         All nodes of the run go by that name, also those that another DAG or splice names
         differently.
         """
-        run_state = self.standings[run.key]
+        run_state = self.run_states[run.key]
         return run_state.latest or next(iter(run_state.epochs.values()), None) or run.nodes()[0]
 
     def latest_epoch(self, key: NodeKey) -> Latest:
@@ -627,10 +631,10 @@ class SnapshotBuilder:
         jobs = self.nodes[key].jobs
         if jobs:
             return len({job.cluster for job in jobs})
-        return self.dags[key[0]].submissions_of(key[1], self.clock)
+        return self.dags[key[0]].submission_count(key[1], self.clock)
 
     def _executions(self, job: Job) -> int:
-        number = self.sums.execution_count(job.key)
+        number = self.totals.execution_count(job.key)
         return len(self.history(job).executions) if number is None else number
 
     def find_runs(self, wanted: str) -> list[RunRow]:
@@ -652,18 +656,18 @@ class SnapshotBuilder:
         ]
 
     def _run_hours(self, run: Run, in_flight: Mapping[str, int]) -> GpuHours:
-        gpu_seconds = self.sums.runs.get(run.key) or GpuSeconds()
-        return gpu_seconds.hours(self.sums.measure, in_flight.get(run.key, 0))
+        gpu_seconds = self.totals.runs.get(run.key) or GpuSeconds()
+        return gpu_seconds.hours(self.totals.measure, in_flight.get(run.key, 0))
 
     def run_seconds(self, run: Run, in_flight: Mapping[str, int]) -> tuple[float, float, float]:
         """GPU-seconds of a run: good, bad, in flight."""
-        gpu_seconds = self.sums.runs.get(run.key) or GpuSeconds()
-        on_gpus = in_flight.get(run.key, 0) if self.sums.measure is HourUnit.GPU else 0
+        gpu_seconds = self.totals.runs.get(run.key) or GpuSeconds()
+        on_gpus = in_flight.get(run.key, 0) if self.totals.measure is HourUnit.GPU else 0
         return gpu_seconds.good / SECOND, gpu_seconds.bad / SECOND, on_gpus / SECOND
 
     def _node_hours(self, key: NodeKey) -> GpuHours:
         good = bad = in_flight = 0
-        measure = self.sums.measure
+        measure = self.totals.measure
         for job in self.nodes[key].jobs:
             for execution in self.history(job).executions:
                 weight = (
@@ -687,7 +691,7 @@ class SnapshotBuilder:
         run = self.runs.by_key.get(key)
         if run is None:
             return None
-        run_state = self.standings[key]
+        run_state = self.run_states[key]
         counted = set(run_state.epochs.values())
         others = [node for nodes in run.epochs.values() for node in nodes if node not in counted]
         others = [node for node in others if self.nodes[node].jobs]
@@ -698,7 +702,7 @@ class SnapshotBuilder:
                 self.states[node].submitted is None,
             ),
         )
-        side = {node: self.epoch_row(node) for node in run.side}
+        side = {node: self.epoch_row(node) for node in run.side_nodes}
         side_rows: dict[NodeKey, list[EpochRow]] = {}
         for node, row in side.items():
             epoch = self._epoch_before(node, run)
@@ -716,9 +720,9 @@ class SnapshotBuilder:
         Only the edges count, since the numbers in the names differ (the evaluation of train_epoch0
         is eval_epoch1).
         """
-        dag, parts, of_node = key[0], self.runs.parts, self.runs.of_node
+        dag, parts, of_node = key[0], self.runs.parts, self.runs.by_node
         nodes = self.dags[dag].workflow.nodes
-        parents = [(dag, name) for name in parents_of(nodes, key[1])]
+        parents = [(dag, name) for name in effective_parents(nodes, key[1])]
         epochs = [k for k in parents if of_node.get(k) is run and parts[k].training]
         return max(epochs, key=lambda k: parts[k].epoch or 0, default=None)
 
@@ -743,7 +747,10 @@ class SnapshotBuilder:
             since=state.since,
             seconds=self.seconds(state.since, None) if state.since else None,
             jobs=tuple(
-                job.id for submission in rounds(record) for job in submission.jobs if not job.noop
+                job.id
+                for submission in node_submissions(record)
+                for job in submission.jobs
+                if not job.noop
             ),
             target=target,
             site=site,
@@ -768,7 +775,7 @@ class SnapshotBuilder:
 
     # --- nodes --------------------------------------------------------------------------
 
-    def nodes_now(self) -> tuple[DagNodes, ...]:
+    def dag_nodes(self) -> tuple[DagNodes, ...]:
         """All DAGs with the states of their nodes, as input of a node tree."""
         from metlmon.snapshot.node_tree import DagNodes
 
@@ -794,7 +801,7 @@ class SnapshotBuilder:
                     file=dag.file,
                     nodes=dag.workflow.nodes,
                     states=states[key],
-                    inside=subdags,
+                    subdags=subdags,
                     overruled=dag_overruled,
                 )
             )
@@ -815,10 +822,10 @@ class SnapshotBuilder:
             nodes = self.dags[dag].workflow.nodes
             waits_for = [
                 name
-                for name in parents_of(nodes, key[1])
+                for name in effective_parents(nodes, key[1])
                 if (dag, name) not in states or states[dag, name].state not in DONE
             ]
-        run = self.runs.of_node.get(key)
+        run = self.runs.by_node.get(key)
         retries_left = self._retries_left(key) if node.retries else None
         skipped = run is not None and state.state is State.SKIPPED
         stopped_by = self._stopped_by(run) if run is not None and skipped else None
@@ -832,7 +839,10 @@ class SnapshotBuilder:
             since=state.since,
             seconds=self.seconds(state.since, None) if state.since else None,
             jobs=tuple(
-                job.id for submission in rounds(record) for job in submission.jobs if not job.noop
+                job.id
+                for submission in node_submissions(record)
+                for job in submission.jobs
+                if not job.noop
             ),
             job_state=job_state,
             job_return=job_return,
@@ -845,7 +855,7 @@ class SnapshotBuilder:
             retries=node.retries,
             retries_left=retries_left,
             parents=len(node.parents),
-            waiting=len(waits_for),
+            unfinished_parents=len(waits_for),
             waits_for=tuple(waits_for[:MAX_WAITS_FOR]),
             children=len(node.children),
             run=run.key if run is not None else None,
@@ -854,20 +864,20 @@ class SnapshotBuilder:
             hold_code=hold_code,
             stopped_by=stopped_by,
             reason=state.failure.text if state.failure else None,
-            behind=state.behind,
+            failed_ancestor=state.failed_ancestor,
             submissions=self._submissions(key),
         )
 
     def _retries_left(self, key: NodeKey) -> int:
         """Retries that DAGMan has left for a node; 0 where it let the node fail."""
         state = self.states[key]
-        if state.state is State.FAILED and not state.again:
+        if state.state is State.FAILED and not state.can_retry:
             return 0
         return retries_left(self.dags[key[0]], self.nodes[key], self.submission_result(key))
 
     def _stopped_by(self, run: Run) -> str | None:
         """The rule by which a run's gate stopped it; None where it did not."""
-        gate = self.gate(run)
+        gate = self.gate_status(run)
         return gate.stopped.rule if gate is not None and gate.stopped is not None else None
 
     def _placement(
@@ -958,9 +968,9 @@ class SnapshotBuilder:
         """
         return [self.job_row(job) for job in self.real_jobs()]
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_rows(self, run: str | None = None) -> tuple[JobRow, ...]:
         """Jobs in the queue by their logs; with ``run`` only those of that run key."""
-        rows = (self.job_row(self.ensemble.jobs[key]) for key in sorted(self.sums.queued))
+        rows = (self.job_row(self.ensemble.jobs[key]) for key in sorted(self.totals.queued))
         if run is None:
             return tuple(rows)
         view = self.run_view(run)
@@ -972,9 +982,9 @@ class SnapshotBuilder:
         """The row of one job."""
         history = self.history(job)
         key = self.node_of(job)
-        run = self.runs.of_node.get(key) if key else None
+        run = self.runs.by_node.get(key) if key else None
         part = self.runs.parts.get(key) if key else None
-        attribution = self.members.get((job.cluster, job.proc, job.subproc))
+        attribution = self.attributions.get((job.cluster, job.proc, job.subproc))
         machine = _machine(history)
         hold = history.hold if history.state is State.HELD else None
         request = next((usage.request for usage in history.usage if usage.name == "Memory"), None)
@@ -984,7 +994,7 @@ class SnapshotBuilder:
             dag=self.dag_file(key[0]) if key else None,
             in_dag=key[0] if key else None,
             node=key[1] if key else None,
-            run=run.names[self.home(run)] if run else None,
+            run=run.names[self.naming_node(run)] if run else None,
             uuid=run.uuid if run else None,
             epoch=part.epoch if part else None,
             cluster=job.cluster,
@@ -1048,7 +1058,7 @@ class SnapshotBuilder:
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         """The details of one job; None when there is no such job."""
-        job = self.ensemble.jobs.get(self.ensemble.lives.newest((cluster, proc)))
+        job = self.ensemble.jobs.get(self.ensemble.reused_ids.newest((cluster, proc)))
         if job is None or job.key in self.ensemble.unproven.foreign:
             return None
         key = self.node_of(job)
@@ -1056,7 +1066,7 @@ class SnapshotBuilder:
         siblings = (
             tuple(
                 sibling.id
-                for submission in rounds(record)
+                for submission in node_submissions(record)
                 for sibling in submission.jobs
                 if not sibling.noop
             )
@@ -1093,12 +1103,12 @@ class SnapshotBuilder:
             or (event.time, event.detail) in holds
         )
 
-    def output(self, cluster: int, proc: int) -> str | None:
+    def output_file(self, cluster: int, proc: int) -> str | None:
         """The output file of a job, from its submit description.
 
         None where that is not known.
         """
-        job = self.ensemble.jobs.get(self.ensemble.lives.newest((cluster, proc)))
+        job = self.ensemble.jobs.get(self.ensemble.reused_ids.newest((cluster, proc)))
         key = self.node_of(job) if job is not None else None
         record = self.nodes.get(key) if key else None
         return _expand_macros(record.node.output, job) if record and job else None
@@ -1124,7 +1134,7 @@ class SnapshotBuilder:
             causes[failure.text].append(key)
         for cause, keys in causes.items():
             since = [when for key in keys if (when := self.states[key].since) is not None]
-            of_runs = {key: self.runs.of_node[key] for key in keys if key in self.runs.of_node}
+            of_runs = {key: self.runs.by_node[key] for key in keys if key in self.runs.by_node}
             runs = {run.key: run for run in of_runs.values()}
             yield ProblemGroup(
                 key=f"node:{cause}",
@@ -1136,7 +1146,7 @@ class SnapshotBuilder:
                 times=len(keys),
                 lost=0.0,
                 runs=tuple(runs),
-                run_names=tuple(run.names[self.home(run)] for run in runs.values()),
+                run_names=tuple(run.names[self.naming_node(run)] for run in runs.values()),
                 jobs=(),
                 last=max(since, default=None),
                 example=None,
@@ -1155,9 +1165,9 @@ class SnapshotBuilder:
             subcode=totals.subcode,
             now=len(totals.now),
             times=totals.times,
-            lost=totals.lost,
+            lost=totals.lost_hours,
             runs=tuple(runs),
-            run_names=tuple(run.names[self.home(run)] for run in runs.values()),
+            run_names=tuple(run.names[self.naming_node(run)] for run in runs.values()),
             jobs=totals.latest,
             last=totals.jobs[totals.latest[0]] if totals.latest else None,
             example=totals.example,

@@ -40,7 +40,7 @@ class Nodes:
     """
 
     def __init__(self, every: tuple[DescribedNode, ...] = ()) -> None:
-        self.every = every
+        self.all = every
 
 
 NO_NODES: Final = Nodes()
@@ -58,13 +58,13 @@ class DagDescription:
     completed: Mapping[NodeKey, datetime] = field(default_factory=dict)
 
 
-def described(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDescription:
+def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDescription:
     """The description of the DAGs of a snapshot.
 
     ``previous``: the nodes of the last description, if the DAG files have not changed since.
     """
     nodes = previous or Nodes(tuple(_describe_node(builder, key) for key in builder.nodes))
-    states = {node.key: builder.states[node.key] for node in nodes.every if node.run is None}
+    states = {node.key: builder.states[node.key] for node in nodes.all if node.run is None}
     completed = {
         key: node.since
         for key, node in states.items()
@@ -74,7 +74,7 @@ def described(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDes
 
 
 def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
-    run, part = builder.runs.of_node.get(key), builder.runs.parts.get(key)
+    run, part = builder.runs.by_node.get(key), builder.runs.parts.get(key)
     return DescribedNode(
         key=key,
         dag=builder.dag_file(key[0]),

@@ -35,13 +35,13 @@ def dump_totals(ensemble: Ensemble, workflows: bytes) -> Iterator[Any] | None:
     Returns records of plain data, or None while an update is in progress. ``workflows`` identifies
     the DAG files.
     """
-    aggregates = ensemble.summary
+    aggregates = ensemble.aggregates
     tables = aggregates.node_tables()
     if tables is None:
         return None
     facts = {
         "basis": _basis(ensemble, ensemble.dags.values(), workflows),
-        "stale": list(ensemble.stale_jobs),
+        "stale": list(ensemble.changed_jobs),
         "placements": dict(ensemble.placements),
         "sums": aggregates.sums.dump(),
         "moving": aggregates.problems.dump(),
@@ -49,7 +49,7 @@ def dump_totals(ensemble: Ensemble, workflows: bytes) -> Iterator[Any] | None:
         "weighed": [(dag, alive, table.kept()) for dag, alive, table in tables],
     }
     share_of, occurrences = aggregates.sums.job_share, aggregates.problems.dump_job
-    members = ensemble.members
+    members = ensemble.attributions
     jobs = [
         (share_of(key), *occurrences(key), _plain_attribution(members[key]))
         for key in ensemble.jobs
@@ -81,8 +81,8 @@ def _are_same(state: NodeState, *others: NodeState) -> bool:
 def _plain_node(state: NodeState) -> Any:
     job = state.job.key if state.job is not None else None
     flags = (state.inferred, state.superseded)
-    failure = state.failure and (state.failure.what, state.failure.text, state.failure.value)
-    rest = (state.submitted, failure, state.behind, state.again)
+    failure = state.failure and (state.failure.part, state.failure.text, state.failure.value)
+    rest = (state.submitted, failure, state.failed_ancestor, state.can_retry)
     return _NUMBERS[state.state], state.since, job, *flags, *rest
 
 
@@ -91,7 +91,7 @@ def _plain_attribution(member: Attribution) -> Place:
         member.dag,
         member.node,
         member.candidates,
-        member.weighed,
+        member.provisional,
         member.proven,
         member.foreign,
     )
@@ -147,7 +147,7 @@ def load_totals(ensemble: Ensemble, records: Iterable[Any]) -> None:
     """
     rest = iter(records)
     facts = next(rest)
-    aggregates = ensemble.summary
+    aggregates = ensemble.aggregates
     # The totals are based on these placements; changes since then are applied later.
     ensemble.placements = facts["placements"]
     aggregates.load(facts["summary"])
@@ -170,8 +170,8 @@ def load_totals(ensemble: Ensemble, records: Iterable[Any]) -> None:
         aggregates.load_node_table(dag, table)
     if next(keys, None) is not None or next(nodes, None) is not None:
         raise ValueError("it is of other jobs or nodes")
-    ensemble.stale_jobs = set(facts["stale"])
-    ensemble.all_stale = False
+    ensemble.changed_jobs = set(facts["stale"])
+    ensemble.all_changed = False
 
 
 def _load_nodes(nodes: Iterable[Any], jobs: Mapping[JobKey, Job]) -> Iterator[Judged]:

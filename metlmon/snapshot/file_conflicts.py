@@ -7,7 +7,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from metlmon.model.dag import Dag
-from metlmon.model.unrecorded_nodes import is_total, metrics_in_force, missing_rescue, told_totals
+from metlmon.model.unrecorded_nodes import (
+    current_metrics,
+    matches_node_count,
+    missing_rescue,
+    reported_totals,
+)
 from metlmon.snapshot.aggregates import SPECIAL_KINDS
 from metlmon.snapshot.types import Notice
 from metlmon.text.formatting import moment, plain
@@ -26,7 +31,7 @@ def file_conflicts(ensemble: Ensemble) -> Iterator[Notice]:
         yield from _changed_dag_file(ensemble, dag)
         yield from _different_counts(ensemble, dag)
         yield from _outdated_files(ensemble, dag)
-    if names := ensemble.summary.unknown_nodes.get("", ()):
+    if names := ensemble.aggregates.unknown_nodes.get("", ()):
         text = (
             f"epochs that no DAG file here has are in the logs: {_first_name(names)}; they are in "
             "no run: the DAG file was changed since, or is not here"
@@ -39,7 +44,7 @@ def _missing_files(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
     without = ensemble.unrecorded(dag.key)
     if without is None:
         return
-    inferred, unknown = without.tally.taken, without.tally.unknown
+    inferred, unknown = without.counts.inferred, without.counts.unknown
     if not inferred and not unknown:
         return
     name = missing_rescue(dag)
@@ -51,7 +56,7 @@ def _missing_files(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
     counted = " and ".join(states)
     if name is not None:
         text = f"the rescue file with which DAGMan began is not here: {counted}"
-    elif without.began_in_mid_chain:
+    elif without.has_lost_records:
         text = f"a rescue file was in force that is not here, or an earlier log: {counted}"
     elif unknown:
         text = (
@@ -70,16 +75,16 @@ def _nodes(number: int) -> str:
 
 def _changed_dag_file(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
     """The DAG file is not the one that ran: its node names or numbers differ."""
-    start = dag.last_start()
+    start = dag.last_fresh_start()
     in_dagman_out = [
         name
-        for name, time in dag.strangers.items()
+        for name, time in dag.unknown_nodes.items()
         if name not in dag.workflow.nodes and (start is None or time is None or time >= start)
     ]
     sources: list[tuple[str, Collection[str]]] = [
-        (f"{dag.file}.nodes.log", ensemble.summary.unknown_nodes.get(dag.key, ())),
+        (f"{dag.file}.nodes.log", ensemble.aggregates.unknown_nodes.get(dag.key, ())),
         (f"{dag.file}.dagman.out", in_dagman_out),
-        *((file.name, names) for file, names in dag.strange_names()),
+        *((file.name, names) for file, names in dag.unknown_names()),
     ]
     for file, names in sources:
         if names:
@@ -87,9 +92,9 @@ def _changed_dag_file(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
                 dag, f"{file} has nodes that are not in it: {_first_name(names)}"
             )
             return
-    for file, total in told_totals(dag):
-        if not is_total(dag, total):
-            yield _other_dag_notice(dag, f"{file} counts {_nodes(total)}, it has {dag.counted}")
+    for file, total in reported_totals(dag):
+        if not matches_node_count(dag, total):
+            yield _other_dag_notice(dag, f"{file} counts {_nodes(total)}, it has {dag.node_count}")
             return
 
 
@@ -100,14 +105,14 @@ def _first_name(names: Collection[str]) -> str:
 
 def _outdated_files(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
     """A DAGMan was active after the end that its files report."""
-    ending = ensemble.ending(dag)
+    ending = ensemble.end_state(dag)
     if ending is not None and ending[1] is None and _has_queued(ensemble, dag):
         text = (
             "its DAGMan ended by its files, at a moment that cannot be told without --tz, and jobs "
             "of it are in the queue by the logs: one of them is older than the others"
         )
         yield Notice("log-behind", dag.file, None, text)
-    if ending is not None and ensemble.went_on(dag.key, ending[1]):
+    if ending is not None and ensemble.was_active_after(dag.key, ending[1]):
         text = (
             f"its DAGMan ended at {moment(ending[1])} by its files, and something was done since: "
             "files of a later DAGMan are not here, or older than the others"
@@ -116,7 +121,7 @@ def _outdated_files(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
 
 
 def _has_queued(ensemble: Ensemble, dag: Dag) -> bool:
-    attributions = map(ensemble.members.get, ensemble.summary.sums.queued)
+    attributions = map(ensemble.attributions.get, ensemble.aggregates.sums.queued)
     return any(
         attribution is not None and attribution.dag == dag.key for attribution in attributions
     )
@@ -129,14 +134,18 @@ def _other_dag_notice(dag: Dag, text: str) -> Notice:
 
 def _different_counts(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
     """DAGMan's final node counts differ from those of the logs."""
-    metrics = metrics_in_force(dag)
+    metrics = current_metrics(dag)
     if metrics is None or metrics.succeeded is None or metrics.total_nodes is None:
         return
     if any(node.kind in SPECIAL_KINDS for node in dag.workflow.nodes.values()):
         # DAGMan counts some of these twice.
         return
-    counts = ensemble.summary.counts[dag.key]
-    if counts.unknown or counts.done == metrics.succeeded or not is_total(dag, metrics.total_nodes):
+    counts = ensemble.aggregates.counts[dag.key]
+    if (
+        counts.unknown
+        or counts.done == metrics.succeeded
+        or not matches_node_count(dag, metrics.total_nodes)
+    ):
         return
     text = (
         f"{_nodes(metrics.succeeded)} done by it, {counts.done} by the other files: one of them is "

@@ -18,7 +18,7 @@ STOPPED: Final = Symbol("□", "stopped", Colour.ORANGE)
 PAUSED: Final = Symbol("◧", "paused", Colour.YELLOW)
 """Its next epoch waits at the gate until the pause is removed."""
 
-ASKED: Final = Symbol("◇", "asked", Colour.YELLOW)
+REQUESTED: Final = Symbol("◇", "asked", Colour.YELLOW)
 """Beside its state: a request that its gate has not acted on yet."""
 
 MAX_REASON: Final = 1000
@@ -31,7 +31,7 @@ _RULE_TEXT: Final = {
 }
 
 
-def gate_sign(row: RunRow) -> Symbol | None:
+def gate_symbol(row: RunRow) -> Symbol | None:
     """The symbol of the gate, where it replaces that of the run's state; else None.
 
     An epoch in progress keeps its own symbol, whatever was requested.
@@ -46,13 +46,13 @@ def gate_sign(row: RunRow) -> Symbol | None:
 def is_waiting_at(row: RunRow, epoch: EpochRow) -> bool:
     """Whether it is this epoch that the gate of its run holds back."""
     paused = row.gate is not None and row.gate.paused is not None
-    return paused and epoch.state is State.PRE and gate_sign(row) is PAUSED
+    return paused and epoch.state is State.PRE and gate_symbol(row) is PAUSED
 
 
 def paused_epochs(status: Status) -> int:
     """The number of epochs whose PRE script is a gate that holds them back."""
     waiting = status.epoch_states.get(State.PRE, 0)
-    return min(waiting, sum(gate_sign(row) is PAUSED for row in status.runs)) if waiting else 0
+    return min(waiting, sum(gate_symbol(row) is PAUSED for row in status.runs)) if waiting else 0
 
 
 def waits_since(gate: GateStatus) -> str:
@@ -60,7 +60,7 @@ def waits_since(gate: GateStatus) -> str:
     return f"waits at the gate since {moment(gate.paused)}"
 
 
-def target_of(row: RunRow, epoch: EpochRow) -> str | None:
+def epoch_target(row: RunRow, epoch: EpochRow) -> str | None:
     """The target of an epoch.
 
     One that its gate has not let through yet goes to the target set at the gate.
@@ -71,16 +71,16 @@ def target_of(row: RunRow, epoch: EpochRow) -> str | None:
     return epoch.target if epoch.jobs else gate.target
 
 
-def is_asked(row: RunRow) -> bool:
+def has_open_request(row: RunRow) -> bool:
     """Whether a request is pending that the symbol of the gate does not show."""
     gate = row.gate
     if gate is None or gate.stopped is not None or _is_complete(row):
         return False
-    requests = (gate.stop_asked, gate.pause_asked, gate.target)
-    return gate_sign(row) is None and any(request is not None for request in requests)
+    requests = (gate.stop_requested, gate.pause_requested, gate.target)
+    return gate_symbol(row) is None and any(request is not None for request in requests)
 
 
-def gate_told(row: RunRow) -> list[str]:
+def gate_sentences(row: RunRow) -> list[str]:
     """Sentences about a run's gate, the most important one first."""
     gate = row.gate
     if gate is None:
@@ -90,11 +90,11 @@ def gate_told(row: RunRow) -> list[str]:
     if _is_complete(row):
         return []
     sentences = []
-    if gate.stop_asked is not None:
+    if gate.stop_requested is not None:
         sentences.append(_request_text("stops", row))
     elif gate.paused is not None:
         sentences.append(_paused(gate, row))
-    elif gate.pause_asked is not None:
+    elif gate.pause_requested is not None:
         sentences.append(_request_text("pauses", row))
     if gate.target is not None:
         sentences.append(f"sends its next epochs to {plain(gate.target, MAX_SITE)}")
@@ -110,7 +110,7 @@ def ends_before(row: RunRow) -> int | None:
         return None
     if row.gate.stopped is not None:
         return row.gate.stopped.epoch
-    return _next_epoch(row) if row.gate.stop_asked is not None else None
+    return _next_epoch(row) if row.gate.stop_requested is not None else None
 
 
 def _is_complete(row: RunRow) -> bool:
@@ -130,7 +130,7 @@ def _paused(gate: GateStatus, row: RunRow) -> str:
     since = f" since {moment(gate.paused)}"
     number = _next_epoch(row)
     before = f" before epoch {number}" if number is not None else ""
-    if gate.pause_asked is None:
+    if gate.pause_requested is None:
         return f"paused{before}{since}; goes on when its gate is asked next"
     return f"paused{before}{since}"
 

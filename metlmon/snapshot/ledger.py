@@ -154,7 +154,7 @@ StateChange = tuple[datetime, State]
 """A state, and the time it was entered."""
 
 
-class LazyConcat(Sequence[StateChange]):
+class StateChanges(Sequence[StateChange]):
     """The states that a job entered, as a sequence of (time, state) pairs.
 
     It takes a third of the memory of a tuple: thousands of jobs share one ``kinds`` tuple, each
@@ -182,7 +182,7 @@ class LazyConcat(Sequence[StateChange]):
         return zip(self._times, self._kinds, strict=True)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, LazyConcat):
+        if isinstance(other, StateChanges):
             return self._times == other._times and self._kinds == other._kinds
         return isinstance(other, tuple) and tuple(self) == other
 
@@ -322,7 +322,7 @@ class RunEntry:
     failed: FailedEpoch | None = None
 
 
-def measured(ledger: Ledger) -> Ledger:
+def in_hour_unit(ledger: Ledger) -> Ledger:
     """The ledger with its GPU-seconds in the hour unit of the ensemble.
 
     Where no execution has a GPU they are seconds of CPUs, or wall-clock seconds.
@@ -350,12 +350,12 @@ def plain_seconds(start: datetime, end: datetime) -> float:
 class Ledger:
     """All entries of the ensemble at ``as_of``.
 
-    ``between`` returns the seconds between two times, with the two changes of daylight saving time
-    taken into account; it is additive. Jobs, executions and transfers of sub-DAGs' DAGMans are
-    included (``dagman``), those of DAGs' own DAGMans are not. ``nodes_unlogged``: nodes that ran,
-    or were submitted, but have no execution in it. ``measure``: the hour unit of the ensemble;
-    entries are in GPU-seconds all the same, unless :func:`measured`. Executions are ordered by job,
-    then by start.
+    ``seconds_between`` returns the seconds between two times, with the two changes of daylight
+    saving time taken into account; it is additive. Jobs, executions and transfers of sub-DAGs'
+    DAGMans are included (``dagman``), those of DAGs' own DAGMans are not. ``nodes_unlogged``:
+    nodes that ran, or were submitted, but have no execution in it. ``measure``: the hour unit of
+    the ensemble; entries are in GPU-seconds all the same, unless :func:`measured`. Executions are
+    ordered by job, then by start.
     """
 
     dagdir: str
@@ -366,12 +366,14 @@ class Ledger:
     jobs: tuple[JobEntry, ...] = ()
     executions: tuple[ExecutionEntry, ...] = ()
     transfers: tuple[TransferEntry, ...] = ()
-    between: Callable[[datetime, datetime], float] = field(default=plain_seconds, compare=False)
+    seconds_between: Callable[[datetime, datetime], float] = field(
+        default=plain_seconds, compare=False
+    )
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
 
     @property
-    def first(self) -> datetime | None:
+    def first_time(self) -> datetime | None:
         """The first time in the ledger."""
         times = [entry.submitted for entry in self.jobs if entry.submitted is not None]
         times += [entry.states[0][0] for entry in self.jobs if entry.states]

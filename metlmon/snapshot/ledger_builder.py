@@ -18,21 +18,21 @@ from metlmon.frozen import frozen
 from metlmon.model.job import Execution, JobHistory, TransferSpan
 from metlmon.model.job_events import Job, JobId, NodeKey
 from metlmon.model.job_times import IdleTimes, InputTransfers, StartTimes, latest_by
-from metlmon.model.node import NodeState, NodeSubmission, rounds
+from metlmon.model.node import NodeState, NodeSubmission, node_submissions
 from metlmon.model.node_reports import NodeReportKind
 from metlmon.model.reasons import cause_of
 from metlmon.model.run import Run
 from metlmon.model.sites import alias_of, host_of
 from metlmon.model.states import TERMINAL, Outcome, State
-from metlmon.snapshot.gate_text import PAUSED, STOPPED, ends_before, gate_sign
+from metlmon.snapshot.gate_text import PAUSED, STOPPED, ends_before, gate_symbol
 from metlmon.snapshot.ledger import (
     EpochEntry,
     ExecutionEntry,
     HoldEntry,
     JobEntry,
-    LazyConcat,
     Ledger,
     RunEntry,
+    StateChanges,
     TransferEntry,
 )
 
@@ -153,7 +153,7 @@ class LedgerBuilder:
         for changed_key in self._unfinished:
             self._mark_changed(changed_key)
         self._unfinished = set()
-        changed = {run.key: run for node in self.nodes if (run := builder.runs.of_node.get(node))}
+        changed = {run.key: run for node in self.nodes if (run := builder.runs.by_node.get(node))}
         for run_key, run in changed.items():
             self._first_submissions.pop(run_key, None)
             names = self._names_of(run)
@@ -162,7 +162,7 @@ class LedgerBuilder:
                 for node in run.nodes():
                     self._owners.pop(node, None)
             self._run_names[run_key] = names
-            counted = builder.standings[run_key].epochs
+            counted = builder.run_states[run_key].epochs
             if self._counted_nodes.get(run_key, counted) != counted:
                 self.nodes.update(run.nodes())
             self._counted_nodes[run_key] = counted
@@ -190,9 +190,9 @@ class LedgerBuilder:
             executions=tuple(chain.from_iterable(block.executions for block in blocks)),
             transfers=tuple(chain.from_iterable(block.transfers for block in blocks)),
             # A copy, since the reader still refines the offset from UTC.
-            between=deepcopy(builder.clock).seconds,
+            seconds_between=deepcopy(builder.clock).seconds,
             nodes_unlogged=len(builder.aggregates.unlogged),
-            measure=builder.sums.measure,
+            measure=builder.totals.measure,
         )
 
     def _store(self, key: JobEntriesKey, entries: JobEntries) -> None:
@@ -229,7 +229,7 @@ class LedgerBuilder:
 
     def _owner_of(self, key: NodeKey) -> _JobOwner:
         builder = self._builder
-        run = builder.runs.of_node.get(key)
+        run = builder.runs.by_node.get(key)
         part = builder.runs.parts.get(key)
         name, label = self._run_names[run.key] if run else (None, None)
         return _JobOwner(
@@ -248,10 +248,10 @@ class LedgerBuilder:
 
     def _names_of(self, run: Run) -> tuple[str, str | None]:
         """The name of a run, and its label."""
-        name = run.names[self._builder.home(run)]
+        name = run.names[self._builder.naming_node(run)]
         labels = self._builder.ensemble.settings.labels
         label = next(
-            (label_rule.name for label_rule in labels if label_rule.has(name, run.uuid)), None
+            (label_rule.name for label_rule in labels if label_rule.matches(name, run.uuid)), None
         )
         return name, label
 
@@ -260,13 +260,13 @@ class LedgerBuilder:
     def _build_node(self, key: NodeKey) -> None:
         builder, self._current = self._builder, key
         record = builder.nodes[key]
-        submissions = rounds(record)
-        histories = {_job_key(job): (job, job.life()) for job in record.jobs if not job.noop}
+        submissions = node_submissions(record)
+        histories = {_job_key(job): (job, job.history()) for job in record.jobs if not job.noop}
         state, part = builder.states[key].state, builder.runs.parts.get(key)
         training = part is not None and part.training
         final = _final(submissions, histories) if training and state is State.COMPLETED else None
         executions = self._build_jobs(histories, self._owner(key), final)
-        run = builder.runs.of_node.get(key)
+        run = builder.runs.by_node.get(key)
         if run is not None and part is not None and training and part.epoch is not None:
             self._epochs[key] = self._epoch(run, key, submissions, executions, final)
             self._run_epochs.pop(run.key, None)
@@ -286,7 +286,7 @@ class LedgerBuilder:
             self.nodes.add(node)
         elif not job.noop:
             self._current = key
-            self._build_jobs({key: (job, job.life())}, NO_OWNER, None)
+            self._build_jobs({key: (job, job.history())}, NO_OWNER, None)
 
     def _build_jobs(
         self, histories: _Histories, owner: _JobOwner, final: Execution | None
@@ -489,10 +489,10 @@ class LedgerBuilder:
             return seconds
         return self._seconds.setdefault(seconds, seconds)
 
-    def _state_changes(self, history: JobHistory) -> LazyConcat:
+    def _state_changes(self, history: JobHistory) -> StateChanges:
         states = tuple([state for _, state in history.states])
         times = tuple([when for when, _ in history.states])
-        return LazyConcat(self._state_tuples.setdefault(states, states), times)
+        return StateChanges(self._state_tuples.setdefault(states, states), times)
 
     def _job(
         self,
@@ -576,7 +576,7 @@ class LedgerBuilder:
     ) -> EpochEntry:
         builder = self._builder
         part, state = builder.runs.parts[key], builder.states[key]
-        counts = key in builder.standings[run.key].epochs.values()
+        counts = key in builder.run_states[run.key].epochs.values()
         done = state.state is State.COMPLETED
         success = next((entry for entry in executions if entry.final), None)
         # The first of several of equal length.
@@ -632,17 +632,17 @@ class LedgerBuilder:
         builder = self._builder
         times = [post.time for post in builder.nodes[key].posts if post.ok]
         if state.job is not None:
-            history = state.job.life()
+            history = state.job.history()
             times += [history.since] if history.state is State.COMPLETED and history.since else []
-        for report in builder.dags[key[0]].words.get(key[1], ()):
-            if report.claim in (NodeReportKind.DONE, NodeReportKind.JOB_DONE):
-                local = builder.clock.local(report.epoch) if report.epoch is not None else None
+        for report in builder.dags[key[0]].node_reports.get(key[1], ()):
+            if report.kind in (NodeReportKind.DONE, NodeReportKind.JOB_DONE):
+                local = builder.clock.to_local(report.epoch) if report.epoch is not None else None
                 times += [time for time in (report.time, local) if time is not None]
         return state.since if state.since in times else None
 
     def _run(self, run: Run, in_flight: Mapping[str, int]) -> RunEntry:
         builder = self._builder
-        run_state, home_node = builder.standings[run.key], builder.home(run)
+        run_state, home_node = builder.run_states[run.key], builder.naming_node(run)
         name, label = self._run_names[run.key]
         row = builder.run_row(run, in_flight)
         good, bad, seconds_in_flight = builder.run_seconds(run, in_flight)
@@ -665,15 +665,16 @@ class LedgerBuilder:
             bad=bad,
             in_flight=seconds_in_flight,
             ends_before=ends_before(row),
-            paused=gate_sign(row) is PAUSED,
-            stopped=gate_sign(row) is STOPPED,
+            paused=gate_symbol(row) is PAUSED,
+            stopped=gate_symbol(row) is STOPPED,
             failed=row.failed,
         )
 
     def _first_submission(self, run: Run) -> datetime | None:
         results = filter(None, map(self._builder.submission_result, run.nodes()))
         return min(
-            (when for result in results for when in result.begun if when is not None), default=None
+            (when for result in results for when in result.submit_times if when is not None),
+            default=None,
         )
 
 
@@ -747,7 +748,7 @@ def _gpu_seconds(executions: Iterable[ExecutionEntry]) -> tuple[float, float, fl
 
 def _bytes_at(job: Job) -> datetime | None:
     """When the bytes of a job were last reported: they are counted at that time."""
-    history = job.life()
+    history = job.history()
     if history.bytes_sent is None and history.bytes_received is None:
         return None
     ends = [

@@ -28,7 +28,7 @@ MIN_COMMON_PREFIX: Final = 4
 """Length of a common prefix from which the second name omits it."""
 
 
-def from_to(first: str, last: str) -> str:
+def name_range(first: str, last: str) -> str:
     """``run0-train_epoch0 … 4``: two names, with their common prefix once."""
     first, last = plain(first, MAX_NAME), plain(last, MAX_NAME)
     if first == last:
@@ -40,7 +40,7 @@ def from_to(first: str, last: str) -> str:
     return f"{first} … {rest or last}"
 
 
-def ended_with(row: NodeRow | EpochRow) -> str:
+def job_result_text(row: NodeRow | EpochRow) -> str:
     """``return value 3``, of a node whose job failed."""
     if row.job_return is not None:
         return f"return value {row.job_return}"
@@ -61,11 +61,11 @@ def failed_evaluations(side: SideCounts) -> tuple[str, str]:
     return text, f"{number(failed)} for good" if overruled else ""
 
 
-AT_REST: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
+INACTIVE: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
 """States of a node that has ended, or has not begun."""
 
 
-def others_astir(status: Status) -> Mapping[State, int]:
+def active_other_nodes(status: Status) -> Mapping[State, int]:
     """The number of active or failed nodes that are no epochs, by state.
 
     No epoch may make progress while there is one. Nodes listed by name (``special_nodes``), and
@@ -77,7 +77,7 @@ def others_astir(status: Status) -> Mapping[State, int]:
     counts = {
         state: status.other_states.get(state, 0) - named[state]
         for state in State
-        if state not in AT_REST
+        if state not in INACTIVE
     }
     return {state: number for state, number in counts.items() if number > 0}
 
@@ -93,7 +93,7 @@ def counted_states(status: Status) -> Mapping[State, int]:
     return {state: number - services[state] for state, number in status.node_states.items()}
 
 
-def why(row: NodeRow) -> str:
+def state_reason(row: NodeRow) -> str:
     """The reason of the state of a node; empty where the state says it all."""
     match row.state:
         case State.HELD:
@@ -101,7 +101,9 @@ def why(row: NodeRow) -> str:
         case State.WAITING:
             return _waiting(row)
         case State.FUTILE:
-            return f"cannot run: {plain(row.behind or 'a node before it', MAX_NAME)} failed"
+            return (
+                f"cannot run: {plain(row.failed_ancestor or 'a node before it', MAX_NAME)} failed"
+            )
         case State.FAILED | State.REMOVED | State.RETRYING:
             return _failed(row)
         case State.SKIPPED if row.stopped_by is not None:
@@ -112,7 +114,7 @@ def why(row: NodeRow) -> str:
         case State.COMPLETED if row.ended_with_dag:
             return "ended with its DAG"
         case State.COMPLETED if row.overruled:
-            return f"{ended_with(row)}: its POST script let it pass"
+            return f"{job_result_text(row)}: its POST script let it pass"
         case State.COMPLETED if row.inferred:
             return "inferred: a node after it was submitted"
         case _:
@@ -121,7 +123,7 @@ def why(row: NodeRow) -> str:
 
 def _waiting(row: NodeRow) -> str:
     if row.waits_for:
-        return f"{WAITS}{some(row.waits_for, row.waiting)}"
+        return f"{WAITS}{name_list(row.waits_for, row.unfinished_parents)}"
     if row.kind == "final":
         return "waits for the end of all others"
     if row.parents:
@@ -129,7 +131,7 @@ def _waiting(row: NodeRow) -> str:
     return "not submitted yet"
 
 
-def some(names: Sequence[str], total: int, limit: int = 3) -> str:
+def name_list(names: Sequence[str], total: int, limit: int = 3) -> str:
     """``a, b, c and 9 more``."""
     shown = ", ".join(plain(name, MAX_NAME) for name in names[:limit])
     more = total - min(limit, len(names))
@@ -144,7 +146,7 @@ def _failed(row: NodeRow) -> str:
     elif row.job_state is None:
         text = "DAGMan says that it failed, and not why"
     elif row.job_state in FAILED_JOB:
-        text = ended_with(row)
+        text = job_result_text(row)
     else:
         text = "its POST script failed"
     if not row.retries:

@@ -79,28 +79,29 @@ Line: TypeAlias = list[str]
 class TreePositions:
     """The positions of the nodes of one DAG.
 
-    ``top``: its lines. ``branches``: by item, the lines that branch off after it. ``within``: by
-    splice, the lines in it. ``order``: every item once, after the item it is placed below or after.
+    ``top``: its lines. ``branches``: by item, the lines that branch off after it.
+    ``splice_lines``: by splice, the lines in it. ``order``: every item once, after the item it is
+    placed below or after.
     ``rank``: an item's position in the DAG file. ``pattern``: its name without numbers.
     """
 
-    __slots__ = ("branches", "order", "pattern", "rank", "top", "within")
+    __slots__ = ("branches", "order", "pattern", "rank", "splice_lines", "top")
 
     def __init__(self) -> None:
         self.top: list[Line] = []
         self.branches: dict[str, list[Line]] = {}
-        self.within: dict[str, list[Line]] = {}
+        self.splice_lines: dict[str, list[Line]] = {}
         self.order: list[str] = []
         self.rank: dict[str, int] = {}
         self.pattern: dict[str, str] = {}
 
 
-def places(nodes: Mapping[str, Node]) -> TreePositions:
+def tree_positions(nodes: Mapping[str, Node]) -> TreePositions:
     """The positions of the nodes of one DAG; names of ``nodes`` as DAGMan logs them."""
     positions = TreePositions()
     members, parents = _splice_members(nodes, positions.rank)
     for scope, items in members.items():
-        lines = positions.top if not scope else positions.within.setdefault(scope, [])
+        lines = positions.top if not scope else positions.splice_lines.setdefault(scope, [])
         _build_lines(items, parents, positions, lines)
     _set_order(positions)
     positions.pattern = {item: _NUMBERS.sub("#", item) for item in positions.order}
@@ -291,7 +292,7 @@ def _set_order(positions: TreePositions) -> None:
     while pending:
         item = pending.pop()
         positions.order.append(item)
-        for lines in (positions.branches.get(item, ()), positions.within.get(item, ())):
+        for lines in (positions.branches.get(item, ()), positions.splice_lines.get(item, ())):
             pending += [branch_item for line in reversed(lines) for branch_item in reversed(line)]
 
 
@@ -302,7 +303,7 @@ def _set_order(positions: TreePositions) -> None:
 class DagNodes:
     """One DAG: its nodes, and their states at one moment.
 
-    ``inside``: by the name of a SUBDAG node, the key of the DAG that it runs. ``overruled``: names
+    ``subdags``: by the name of a SUBDAG node, the key of the DAG that it runs. ``overruled``: names
     of completed nodes whose job failed, but whose POST script succeeded.
     """
 
@@ -310,7 +311,7 @@ class DagNodes:
     file: str
     nodes: Mapping[str, Node]
     states: Mapping[str, NodeState]
-    inside: Mapping[str, str]
+    subdags: Mapping[str, str]
     overruled: frozenset[str] = frozenset()
 
     def state(self, name: str) -> State:
@@ -368,7 +369,7 @@ class NodeTree:
     ) -> None:
         self.dags = {dag.key: dag for dag in dags}
         known = known or {}
-        self.places = {dag.key: known.get(dag.key) or places(dag.nodes) for dag in dags}
+        self.positions = {dag.key: known.get(dag.key) or tree_positions(dag.nodes) for dag in dags}
         self._host = self._hosts()
         self.total = sum(
             node.kind is not NodeKind.JOIN for dag in dags for node in dag.nodes.values()
@@ -383,7 +384,7 @@ class NodeTree:
         """By sub-DAG the node below which it is shown: the first that runs it."""
         hosts: dict[str, NodeKey] = {}
         for dag in self.dags.values():
-            for name, inner in dag.inside.items():
+            for name, inner in dag.subdags.items():
                 if inner in self.dags and inner != dag.key:
                     hosts.setdefault(inner, (dag.key, name))
         # Break cycles: sub-DAGs that run each other would not be shown at all.
@@ -410,12 +411,12 @@ class NodeTree:
 
     def _subdag_below(self, dag: str, item: str) -> str | None:
         """The DAG that is shown below an item."""
-        subdag = self.dags[dag].inside.get(item)
+        subdag = self.dags[dag].subdags.get(item)
         return subdag if subdag is not None and self._host.get(subdag) == (dag, item) else None
 
     def _count_and_shape(self, dag: str) -> None:
         """Count the nodes in each item, and number its shape, innermost first."""
-        dag_nodes, positions = self.dags[dag], self.places[dag]
+        dag_nodes, positions = self.dags[dag], self.positions[dag]
         counts, shape = self._counts, self._shape_of
         for item in reversed(positions.order):
             node = dag_nodes.nodes.get(item)
@@ -426,10 +427,10 @@ class NodeTree:
             subdag = self._subdag_below(dag, item)
             contents = [
                 (dag, positions.branches.get(item, ())),
-                (dag, positions.within.get(item, ())),
+                (dag, positions.splice_lines.get(item, ())),
             ]
             if subdag is not None:
-                contents.append((subdag, self.places[subdag].top))
+                contents.append((subdag, self.positions[subdag].top))
             for key, lines in contents:
                 shapes.append(tuple(sorted(self.shape(key, line) for line in lines)))
                 for line in lines:
@@ -471,10 +472,10 @@ class NodeTree:
         tops = [key for key in self.dags if key not in self._host]
         pending: list[_PendingRows] = []
         if len(tops) == 1:
-            pending.append((tops[0], self.places[tops[0]].top, 0, False))
+            pending.append((tops[0], self.positions[tops[0]].top, 0, False))
         else:
             for key in reversed(tops):
-                top = self.places[key].top
+                top = self.positions[key].top
                 counts = self.counts(key, [item for line in top for item in line])
                 is_open = opened.get(f"dag{SCOPE}{key}", unfold_all)
                 if is_open:
@@ -608,19 +609,19 @@ class NodeTree:
 
     def _item_rows(self, dag: str, item: str, depth: int, opened: FoldState) -> list[_PendingRows]:
         """The rows of a node or a splice, and of its contents."""
-        positions = self.places[dag]
+        positions = self.positions[dag]
         subdag = self._subdag_below(dag, item)
         below: list[_PendingRows] = []
-        if item in positions.within:
-            below.append((dag, positions.within[item], depth + 1, False))
+        if item in positions.splice_lines:
+            below.append((dag, positions.splice_lines[item], depth + 1, False))
         if subdag is not None:
-            below.append((subdag, self.places[subdag].top, depth + 1, False))
+            below.append((subdag, self.positions[subdag].top, depth + 1, False))
         if item in positions.branches:
             below.append((dag, positions.branches[item], depth + 1, False))
         if self._is_join(dag, item):
             return below
         key = SCOPE.join((dag, item))
-        holds = item in positions.within or subdag is not None
+        holds = item in positions.splice_lines or subdag is not None
         open_by_default = self.total <= MAX_UNFOLDED_NODES or not holds
         is_open = opened.get(key, open_by_default) if below else None
         counts = sorted_counts(self._counts[dag, item])
@@ -647,14 +648,14 @@ class NodeTree:
         )
         return [row, *below] if is_open else [row]
 
-    def standing(self) -> dict[NodeKey, tuple[str | None, str | None]]:
+    def node_positions(self) -> dict[NodeKey, tuple[str | None, str | None]]:
         """The position of every node: the node it is placed after, and its container.
 
         The container is a splice or a SUBDAG node. Names are those of the DAG files.
         """
         after: dict[NodeKey, str | None] = {}
         below: dict[NodeKey, str | None] = {}
-        for dag, positions in self.places.items():
+        for dag, positions in self.positions.items():
             host = self._host.get(dag)
             outer = None if host is None else host[1]
             pending: list[tuple[str | None, str | None, Line]] = [
@@ -670,7 +671,9 @@ class NodeTree:
                         for branch in positions.branches.get(item, ())
                     ]
                     splice = item.removesuffix(SCOPE)
-                    pending += [(None, splice, branch) for branch in positions.within.get(item, ())]
+                    pending += [
+                        (None, splice, branch) for branch in positions.splice_lines.get(item, ())
+                    ]
         return {
             (dag.key, name): (
                 (after[dag.key, name] or "").removesuffix(SCOPE) or None,
@@ -683,7 +686,7 @@ class NodeTree:
 
     # --- without the tree -----------------------------------------------------------------
 
-    def flat(self, wanted: Callable[[DagNodes, str], bool]) -> list[TreeRow]:
+    def flat_rows(self, wanted: Callable[[DagNodes, str], bool]) -> list[TreeRow]:
         """A row for every wanted node, the most urgent first."""
         keys = [
             (URGENCY[dag.state(name)], dag_position, rank, dag.key, name)
@@ -714,15 +717,15 @@ def urgency(tree: NodeTree, dag: str, line: Line) -> tuple[object, ...]:
     """Sort key: the most urgent first, then in order of the DAG file."""
     counts = tree.counts(dag, line)
     worst = min((URGENCY[state] for state in counts), default=len(URGENCY))
-    return worst, tree.places[dag].rank[line[0]]
+    return worst, tree.positions[dag].rank[line[0]]
 
 
-def by_file(tree: NodeTree, dag: str, line: Line) -> tuple[object, ...]:
+def file_order(tree: NodeTree, dag: str, line: Line) -> tuple[object, ...]:
     """Sort key: in order of the DAG file."""
-    return (tree.places[dag].rank[line[0]],)
+    return (tree.positions[dag].rank[line[0]],)
 
 
-def unfolded(tree: NodeTree, is_open: bool) -> dict[str, bool]:
+def fold_state(tree: NodeTree, is_open: bool) -> dict[str, bool]:
     """A fold state with all rows open, or all closed."""
     opened: dict[str, bool] = {}
     previous_size = -1

@@ -19,14 +19,14 @@ from metlmon.model.reasons import cause_of
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.running_totals import AN_HOUR, SECOND, JobKey
 
-STALLED_TRANSFER: Final = timedelta(minutes=30)
+TRANSFER_LIMIT: Final = timedelta(minutes=30)
 """Length of an input transfer from which it counts as stalled.
 
 Input transfers of tens of GB take minutes; one still in progress after this long has in every
 real log ended in an eviction, not in an execution.
 """
 
-STALLED_DISCONNECT: Final = timedelta(minutes=10)
+DISCONNECT_LIMIT: Final = timedelta(minutes=10)
 """Length of a disconnect from which it counts as a problem.
 
 24 of 26 real disconnects reconnected; the others failed within the lease of 40 minutes.
@@ -86,7 +86,7 @@ class ProblemTotals:
     example: str | None = None
 
     @property
-    def lost(self) -> float:
+    def lost_hours(self) -> float:
         """GPU-hours."""
         return self.micros / AN_HOUR
 
@@ -122,7 +122,7 @@ class ProblemIndex:
 
     def add_job(self, key: JobKey, job: Job, run: str | None) -> None:
         """Replace the occurrences of a job; ``run``: the key of its run."""
-        history = job.life()
+        history = job.history()
         occurrences = tuple(self._occurrences_of(job, history))
         previous = self._occurrences.get(key, ())
         if occurrences != previous or (occurrences and run != self._runs.get(key)):
@@ -188,7 +188,7 @@ class ProblemIndex:
         """All problems up to ``as_of``."""
         current: dict[Cause, dict[JobKey, list[Occurrence]]] = {}
         for key, job in self._in_progress.items():
-            for occurrence in self._current(job, job.life(), as_of):
+            for occurrence in self._current(job, job.history(), as_of):
                 current.setdefault(occurrence.cause, {}).setdefault(key, []).append(occurrence)
         totals: dict[Cause, ProblemTotals] = {}
         for cause in {**self._by_cause, **current}:
@@ -269,7 +269,7 @@ class ProblemIndex:
     def _is_stalled(self, span: TransferSpan, end: datetime) -> bool:
         if span.direction != "input" or span.outcome not in ("unfinished", "in-flight"):
             return False
-        return span.start is not None and self._lasted(span.start, end, STALLED_TRANSFER)
+        return span.start is not None and self._lasted(span.start, end, TRANSFER_LIMIT)
 
     def _lasted(self, start: datetime, end: datetime, limit: timedelta) -> bool:
         return self._clock.seconds(start, end) >= limit.total_seconds()
@@ -286,7 +286,7 @@ class ProblemIndex:
                 if history.state is State.TRANSFERRING_INPUT:
                     yield Occurrence(STALLED_INPUT, OccurrenceKind.NOW)
         lost = history.since if history.state is State.DISCONNECTED else None
-        if lost is not None and self._lasted(lost, as_of, STALLED_DISCONNECT):
+        if lost is not None and self._lasted(lost, as_of, DISCONNECT_LIMIT):
             yield Occurrence(LOST_CONTACT, OccurrenceKind.OCCURRED, lost)
             yield Occurrence(LOST_CONTACT, OccurrenceKind.NOW)
 

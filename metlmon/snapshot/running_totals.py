@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from metlmon.eventlog import Execute
 from metlmon.model.clock import Clock
-from metlmon.model.hour_unit import HourUnit, measure_of
+from metlmon.model.hour_unit import HourUnit, hour_unit_of
 from metlmon.model.job import Execution, JobHistory, TransferSpan
 from metlmon.model.job_events import Job
 from metlmon.model.settings import Settings
@@ -293,7 +293,7 @@ class RunningTotals:
     def add_job(self, key: JobKey, job: Job, owner: Owner) -> None:
         """Add the present share of a job in place of its previous one."""
         before = self._shares.get(key)
-        history = job.life()
+        history = job.history()
         share: _JobShare = (
             self._owners.number(owner),
             history.bytes_sent or 0,
@@ -325,7 +325,7 @@ class RunningTotals:
     @property
     def measure(self) -> HourUnit:
         """The unit of the hours."""
-        return measure_of(self.executions, self.with_gpus, self.with_cpus)
+        return hour_unit_of(self.executions, self.with_gpus, self.with_cpus)
 
     def count_completion(self, site_and_gpu: SiteAndGpu, delta: int) -> None:
         """Add an epoch completed at a site and GPU model (1), or remove one (-1)."""

@@ -79,7 +79,7 @@ class DagRow:
     nodes_unknown: int = 0
 
     @property
-    def at_least(self) -> bool:
+    def is_lower_bound(self) -> bool:
         """Whether ``nodes_done`` is a lower bound: unknown nodes may be done as well.
 
         Where DAGMan's own counts are used the unknown nodes are among those counted.
@@ -140,12 +140,12 @@ class Stopped:
 class GateStatus:
     """Requests to the gate of a running DAG, and what the gate did.
 
-    ``stop_asked``, ``pause_asked``: time of the request file. ``paused``: since when a node waits
-    for that reason. ``target``: the target of the next epochs; None: as in the DAG file.
+    ``stop_requested``, ``pause_requested``: time of the request file. ``paused``: since when a
+    node waits for that reason. ``target``: the target of the next epochs; None: as in the DAG file.
     """
 
-    stop_asked: datetime | None = None
-    pause_asked: datetime | None = None
+    stop_requested: datetime | None = None
+    pause_requested: datetime | None = None
     paused: datetime | None = None
     target: str | None = None
     stopped: Stopped | None = None
@@ -155,7 +155,7 @@ class GateStatus:
 class FailedEpoch:
     """The epoch that a run failed at, or that was removed.
 
-    ``what`` failed of it (pre, submit, post or job) and DAGMan's ``reason``, where the job's events
+    ``part`` failed of it (pre, submit, post or job) and DAGMan's ``reason``, where the job's events
     do not show it; else None.
     """
 
@@ -164,7 +164,7 @@ class FailedEpoch:
     state: State
     since: datetime | None
     seconds: float | None
-    what: str | None
+    part: str | None
     reason: str | None
 
 
@@ -196,7 +196,7 @@ class RunRow:
     epochs_overruled: int = 0
 
     @property
-    def shown(self) -> Latest | None:
+    def shown_epoch(self) -> Latest | None:
         """The latest epoch; None if the run failed at another one."""
         elsewhere = self.failed is not None and (
             self.latest is None or self.latest.node != self.failed.node
@@ -454,7 +454,7 @@ class RunView:
     side: tuple[EpochRow, ...]
 
     @property
-    def unpaired(self) -> tuple[EpochRow, ...]:
+    def other_side_nodes(self) -> tuple[EpochRow, ...]:
         """The side nodes that belong to no epoch."""
         paired = {(row.in_dag, row.node) for epoch in self.epochs for row in epoch.evaluations}
         return tuple(row for row in self.side if (row.in_dag, row.node) not in paired)
@@ -473,11 +473,11 @@ class NodeRow:
     ``dag_key`` and ``node`` identify it; ``kind`` is job, subdag, final, provisioner, service or
     join. ``job_state``, ``job_return`` and ``jobs`` are as in :class:`EpochRow`. ``retries``: the
     node's RETRY count, ``retries_left`` of it (None: it has none). ``parents``: number of parents,
-    ``waiting`` of which are not done; ``waits_for`` names the first of these. ``run``: the key of
-    its run. ``stopped_by``: the rule by which the gate of its run skipped it. ``reason``: DAGMan's
-    reason of a failure that the job's events do not show. ``behind``: of a futile node, the failed
-    ancestor. ``submissions``: by its jobs' logs or, where none has a job of it, by DAGMan's;
-    ``attempts`` are executions.
+    ``unfinished_parents`` of which are not done; ``waits_for`` names the first of these. ``run``:
+    the key of its run. ``stopped_by``: the rule by which the gate of its run skipped it.
+    ``reason``: DAGMan's reason of a failure that the job's events do not show.
+    ``failed_ancestor``: of a futile node, the failed ancestor. ``submissions``: by its jobs' logs
+    or, where none has a job of it, by DAGMan's; ``attempts`` are executions.
     """
 
     dag_key: str
@@ -500,7 +500,7 @@ class NodeRow:
     retries: int
     retries_left: int | None
     parents: int
-    waiting: int
+    unfinished_parents: int
     waits_for: tuple[str, ...]
     children: int
     run: str | None
@@ -509,7 +509,7 @@ class NodeRow:
     hold_code: int | None
     stopped_by: str | None = None
     reason: str | None = None
-    behind: str | None = None
+    failed_ancestor: str | None = None
     submissions: int = 0
 
     @property
@@ -545,13 +545,13 @@ class EventLine:
 class QueueRow:
     """What the job queue adds to a job's log.
 
-    ``asked``: time of the query (seconds since the epoch). ``position`` of ``waiting``: its place
-    among this ensemble's idle jobs, from 1. ``matches``: number of matches with a machine.
+    ``queried_at``: time of the query (seconds since the epoch). ``position`` of ``waiting``: its
+    place among this ensemble's idle jobs, from 1. ``matches``: number of matches with a machine.
     ``rejection``: reason of the last rejected match. ``differs``: the queue's state, as text, where
     it persistently differs from the log's.
     """
 
-    asked: float
+    queried_at: float
     priority: int
     matches: int
     position: int | None

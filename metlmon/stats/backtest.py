@@ -21,78 +21,82 @@ from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.downtime import Downtime
 from metlmon.stats.epoch_times import (
     DowntimeFunction,
-    counted,
+    counted_epochs,
     elapsed,
     epoch_durations,
     naive_time,
 )
-from metlmon.stats.estimates import Forecast, expected
+from metlmon.stats.estimates import Forecast, forecast_to_goals
 from metlmon.stats.worker import StatsInput
 
 SHARES: Final = (0.25, 0.5, 0.75)
 
 
 @frozen
-class Trial:
-    """One prediction, in seconds from ``at``.
+class Prediction:
+    """One prediction, in seconds from ``moment``.
 
-    ``run`` None: the ensemble (its active runs). ``paused``: seconds of downtime, not included
-    in ``truth``. ``naive``: the naive prediction, None if there was no cycle.
+    ``run`` None: the ensemble (its active runs). ``downtime``: seconds of downtime, not included
+    in ``actual``. ``naive_prediction``: the naive prediction, None if there was no cycle.
     """
 
     share: float
-    at: datetime
+    moment: datetime
     run: str | None
     run_name: str | None
     low: float
     predicted: float
     high: float
-    truth: float
-    naive: float | None
-    paused: float = 0.0
+    actual: float
+    naive_prediction: float | None
+    downtime: float = 0.0
 
     @property
     def error(self) -> float:
         """The signed relative error: 0.5 is 50 % too late."""
-        return (self.predicted - self.truth) / self.truth
+        return (self.predicted - self.actual) / self.actual
 
     @property
     def naive_error(self) -> float | None:
-        return None if self.naive is None else (self.naive - self.truth) / self.truth
+        return (
+            None
+            if self.naive_prediction is None
+            else (self.naive_prediction - self.actual) / self.actual
+        )
 
     @property
-    def inside(self) -> bool:
+    def covered(self) -> bool:
         """Was the actual time in the interval?"""
-        return self.low <= self.truth <= self.high
+        return self.low <= self.actual <= self.high
 
 
 @frozen
 class Backtest:
     """The result of a backtest over ``epochs`` completed epochs.
 
-    ``trials``: of the ensemble and of its runs, in order of time. ``unsaid``: the shares at
-    which there was no prediction.
+    ``predictions``: of the ensemble and of its runs, in order of time. ``skipped_shares``: the
+    shares at which there was no prediction.
     """
 
     epochs: int
-    trials: tuple[Trial, ...]
-    unsaid: tuple[float, ...]
+    predictions: tuple[Prediction, ...]
+    skipped_shares: tuple[float, ...]
 
-    def of_ensemble(self) -> list[Trial]:
-        return [trial for trial in self.trials if trial.run is None]
+    def ensemble_predictions(self) -> list[Prediction]:
+        return [trial for trial in self.predictions if trial.run is None]
 
-    def of_runs(self, share: float | None = None) -> list[Trial]:
+    def run_predictions(self, share: float | None = None) -> list[Prediction]:
         """The trials of single runs (at one share of the epochs)."""
-        trials = [trial for trial in self.trials if trial.run is not None]
+        trials = [trial for trial in self.predictions if trial.run is not None]
         return [t for t in trials if share is None or t.share == share]
 
 
-def usual_error(trials: Iterable[Trial]) -> float | None:
+def median_error(trials: Iterable[Prediction]) -> float | None:
     """The median absolute relative error."""
     return median(errors) if (errors := [abs(trial.error) for trial in trials]) else None
 
 
-def usual_naive_error(trials: Iterable[Trial]) -> float | None:
+def median_naive_error(trials: Iterable[Prediction]) -> float | None:
     """The median absolute relative error of the naive prediction."""
     errors = [abs(t.naive_error) for t in trials if t.naive_error is not None]
     return median(errors) if errors else None
@@ -103,13 +107,13 @@ def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> B
     completions = _completion_times(final.ledger)
     moments = sorted((time for times in completions.values() for time in times), key=naive_time)
     goals = {run: len(times) for run, times in completions.items()}
-    downtime_between = Downtime(final.ledger, final.status.dags).within
-    trials: list[Trial] = []
+    downtime_between = Downtime(final.ledger, final.status.dags).seconds_between
+    trials: list[Prediction] = []
     skipped: list[float] = []
     for share in SHARES if len(moments) > 1 else ():
         moment = moments[ceil(share * len(moments)) - 1]
-        outlook = expected(stats_input := input_at(moment), goals)
-        predictions = _trials(
+        outlook = forecast_to_goals(stats_input := input_at(moment), goals)
+        predictions = _predictions(
             share=share,
             moment=moment,
             outlook=outlook,
@@ -120,72 +124,76 @@ def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> B
         trials += predictions
         if not predictions:
             skipped.append(share)
-    return Backtest(epochs=len(moments), trials=tuple(trials), unsaid=tuple(skipped))
+    return Backtest(epochs=len(moments), predictions=tuple(trials), skipped_shares=tuple(skipped))
 
 
-def _trials(
+def _predictions(
     share: float,
     moment: datetime,
     outlook: Forecast,
     ledger: Ledger,
     completions: dict[str, list[datetime]],
     downtime_between: DowntimeFunction,
-) -> list[Trial]:
-    trials: list[Trial] = []
-    naive_predictions = naive(ledger)
+) -> list[Prediction]:
+    trials: list[Prediction] = []
+    naive_predictions = predict_naively(ledger)
     for run in outlook.runs:
         if not completions.get(run.run):
             continue
         end = completions[run.run][-1]
         downtime = downtime_between(run.run, moment, end)
         truth = elapsed(ledger, moment, end) - downtime
-        if run.span is None or truth <= 0:
+        if run.remaining is None or truth <= 0:
             continue
         predict = naive_predictions.get(run.run)
-        naive_seconds = predict(run.left) if predict is not None else None
-        span = run.span
+        naive_seconds = predict(run.epochs_left) if predict is not None else None
+        span = run.remaining
         trials.append(
-            Trial(
+            Prediction(
                 share=share,
-                at=moment,
+                moment=moment,
                 run=run.run,
                 run_name=run.run_name,
                 low=span.low,
-                predicted=span.middle,
+                predicted=span.median,
                 high=span.high,
-                truth=truth,
-                naive=naive_seconds,
-                paused=downtime,
+                actual=truth,
+                naive_prediction=naive_seconds,
+                downtime=downtime,
             )
         )
-    if outlook.span is None or not trials:
+    if outlook.remaining is None or not trials:
         return trials
-    naive_values = [trial.naive for trial in trials if trial.naive is not None]
-    last = max(trials, key=lambda trial: trial.truth)
-    ensemble_trial = Trial(
+    naive_values = [
+        trial.naive_prediction for trial in trials if trial.naive_prediction is not None
+    ]
+    last = max(trials, key=lambda trial: trial.actual)
+    ensemble_trial = Prediction(
         share=share,
-        at=moment,
+        moment=moment,
         run=None,
         run_name=None,
-        low=outlook.span.low,
-        predicted=outlook.span.middle,
-        high=outlook.span.high,
-        truth=last.truth,
-        naive=max(naive_values, default=None),
-        paused=last.paused,
+        low=outlook.remaining.low,
+        predicted=outlook.remaining.median,
+        high=outlook.remaining.high,
+        actual=last.actual,
+        naive_prediction=max(naive_values, default=None),
+        downtime=last.downtime,
     )
     return [ensemble_trial, *trials]
 
 
-def naive(ledger: Ledger) -> dict[str, Callable[[int], float]]:
+def predict_naively(ledger: Ledger) -> dict[str, Callable[[int], float]]:
     """For each run, a function from a number of epochs to the naive prediction.
 
     It is based on the run's last cycle (or else the newest of all runs) alone, less the time
     since the start of the current one.
     """
-    cycles = {run: epoch_durations(ledger, epochs) for run, epochs in counted(ledger).items()}
+    cycles = {
+        run: epoch_durations(ledger, epochs) for run, epochs in counted_epochs(ledger).items()
+    }
     ended = [cycle for run_cycles in cycles.values() for cycle in run_cycles if cycle.ended]
-    newest = max(ended, key=lambda cycle: naive_time(cycle.at), default=None)
+    newest = max(ended, key=lambda cycle: naive_time(cycle.end), default=None)
     naive_predictions: dict[str, Callable[[int], float]] = {}
     for run, run_cycles in cycles.items():
         own = [cycle for cycle in run_cycles if cycle.ended]
@@ -203,7 +211,7 @@ def _naive_prediction(cycle: float, elapsed_seconds: float) -> Callable[[int], f
 def _completion_times(ledger: Ledger) -> dict[str, list[datetime]]:
     """The sorted completion times of each run's epochs."""
     completions: dict[str, list[datetime]] = {}
-    for run, epochs in counted(ledger).items():
+    for run, epochs in counted_epochs(ledger).items():
         times = [e.completed for e in epochs if e.state in DONE and e.completed is not None]
         completions[run] = sorted(times, key=naive_time)
     return completions

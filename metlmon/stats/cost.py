@@ -17,7 +17,7 @@ from typing import Final
 from metlmon.frozen import frozen
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import HOUR, EpochEntry
-from metlmon.stats.epoch_times import counted, epoch_durations
+from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import HIGH
 from metlmon.stats.quantiles import gamma, normal
 from metlmon.stats.worker import StatsInput
@@ -36,11 +36,11 @@ recorded round of 21 runs."""
 class CostHistory:
     """The cost of the completed ``epochs`` of an ensemble with this many ``runs``.
 
-    ``hours``: mean GPU-hours per epoch, ``lower``, ``upper``: quartiles; ``between``, ``within``:
-    standard deviations in hours of the runs' means, and of epochs within a run; ``lost``: the
-    share of these hours in bad executions (0–1); ``cycle``: median seconds since the completion
-    of the previous epoch, None if there are too few. ``gpus``: minimum and maximum GPUs of an
-    epoch on all its machines, None if not logged.
+    ``hours``: mean GPU-hours per epoch, ``lower``, ``upper``: quartiles; ``sigma_between_runs``,
+    ``sigma_within_run``: standard deviations in hours of the runs' means, and of epochs within a
+    run; ``lost_share``: the share of these hours in bad executions (0–1); ``cycle_seconds``:
+    median seconds since the completion of the previous epoch, None if there are too few. ``gpus``:
+    minimum and maximum GPUs of an epoch on all its machines, None if not logged.
     """
 
     epochs: int
@@ -48,14 +48,14 @@ class CostHistory:
     hours: float
     lower: float
     upper: float
-    between: float
-    within: float
-    lost: float
-    cycle: float | None
+    sigma_between_runs: float
+    sigma_within_run: float
+    lost_share: float
+    cycle_seconds: float | None
     gpus: tuple[int, int] | None
 
     @staticmethod
-    def of(
+    def from_runs(
         run_hours: Sequence[Sequence[float]],
         bad: float = 0.0,
         cycle: float | None = None,
@@ -75,18 +75,20 @@ class CostHistory:
             hours=fmean(epoch_hours),
             lower=lower,
             upper=upper,
-            between=stdev(means) if len(means) > 1 else PRIOR_RUN_SIGMA * means[0],
-            within=sqrt(sum(deviation**2 for deviation in deviations) / degrees_of_freedom)
+            sigma_between_runs=stdev(means) if len(means) > 1 else PRIOR_RUN_SIGMA * means[0],
+            sigma_within_run=sqrt(
+                sum(deviation**2 for deviation in deviations) / degrees_of_freedom
+            )
             if degrees_of_freedom
             else 0.0,
-            lost=bad / sum(epoch_hours),
-            cycle=cycle,
+            lost_share=bad / sum(epoch_hours),
+            cycle_seconds=cycle,
             gpus=gpus,
         )
 
 
 @frozen
-class Cost:
+class CostEstimate:
     """The estimated cost of ``epochs`` epochs.
 
     ``hours``: GPU-hours in total, with the 80 % interval ``lower`` to ``upper``, if they resemble
@@ -99,18 +101,18 @@ class Cost:
     lower: float
     upper: float
     seconds: float | None
-    past: CostHistory
+    history: CostHistory
     gpus: int | None
     evaluations: bool
 
 
-def past(stats_input: StatsInput) -> CostHistory | None:
+def cost_history(stats_input: StatsInput) -> CostHistory | None:
     """The cost history of this ensemble; None if too few epochs are completed."""
     run_hours: list[list[float]] = []
     gpus: list[int] = []
     bad = 0.0
     cycles: list[float] = []
-    for epochs in counted(stats_input.ledger).values():
+    for epochs in counted_epochs(stats_input.ledger).values():
         # The hours of an epoch whose completion is only inferred are unknown.
         completed = [
             e for e in epochs if e.state is State.COMPLETED and not e.inferred and e.good > 0
@@ -126,7 +128,7 @@ def past(stats_input: StatsInput) -> CostHistory | None:
         return None
     median_cycle = median(cycles) if len(cycles) >= MIN_EPOCHS else None
     gpu_range = (min(gpus), max(gpus)) if gpus else None
-    return CostHistory.of(run_hours, bad, median_cycle, gpu_range)
+    return CostHistory.from_runs(run_hours, bad, median_cycle, gpu_range)
 
 
 def _gpus(epoch: EpochEntry) -> int | None:
@@ -135,13 +137,13 @@ def _gpus(epoch: EpochEntry) -> int | None:
     return epoch.gpus * machines if epoch.gpus is not None else None
 
 
-def cost(
+def estimate_cost(
     history: CostHistory | None,
     epochs: int,
     chain: int,
     gpus: int | None = None,
     evaluations: bool = False,
-) -> Cost | None:
+) -> CostEstimate | None:
     """Estimate the cost of ``epochs`` epochs, ``chain`` of them in each run.
 
     None without a history or without epochs. ``gpus``, ``evaluations``: as in :class:`Cost`.
@@ -150,14 +152,14 @@ def cost(
         return None
     total = epochs * history.hours
     low, high = _interval(history, epochs, max(1.0, epochs / max(1, chain)))
-    seconds = None if history.cycle is None else chain * history.cycle
-    return Cost(
+    seconds = None if history.cycle_seconds is None else chain * history.cycle_seconds
+    return CostEstimate(
         epochs=epochs,
         hours=total,
         lower=low * total,
         upper=high * total,
         seconds=seconds,
-        past=history,
+        history=history,
         gpus=gpus,
         evaluations=evaluations,
     )
@@ -165,8 +167,8 @@ def cost(
 
 def _interval(history: CostHistory, epochs: int, runs: float) -> tuple[float, float]:
     """The 80 % interval of the total cost relative to its mean."""
-    between = (history.between / history.hours) ** 2 * (1 / history.runs + 1 / runs)
-    within = (history.within / history.hours) ** 2 * (1 / history.epochs + 1 / epochs)
+    between = (history.sigma_between_runs / history.hours) ** 2 * (1 / history.runs + 1 / runs)
+    within = (history.sigma_within_run / history.hours) ** 2 * (1 / history.epochs + 1 / epochs)
     variance = between + within
     if variance <= 0:
         return 1.0, 1.0
@@ -177,18 +179,18 @@ def _interval(history: CostHistory, epochs: int, runs: float) -> tuple[float, fl
     return min(1.0, gamma(1 / variance, -z)), max(1.0, gamma(1 / variance, z))
 
 
-def told(estimate: Cost, of: str) -> Iterable[str]:
-    """The estimate as text lines; ``of`` names the ensemble of the history."""
+def cost_estimate_lines(estimate: CostEstimate, source: str) -> Iterable[str]:
+    """The estimate as text lines; ``source`` names the ensemble of the history."""
     dash = "–"
     interval = f"{_hours(estimate.lower)}{dash}{_hours(estimate.upper)}"
     suffix = ", evaluations not in it" if estimate.evaluations else ""
     yield f"about {_hours(estimate.hours)} GPU-hours ({interval}){suffix}"
     if estimate.seconds is not None:
         yield f"a run takes about {duration(estimate.seconds)}, waiting included"
-    history = estimate.past
-    lost = f", {history.lost:.0%} of it lost" if history.lost >= 0.005 else ""
+    history = estimate.history
+    lost = f", {history.lost_share:.0%} of it lost" if history.lost_share >= 0.005 else ""
     yield (
-        f"as {count(history.epochs, 'epoch')} of {of} took: "
+        f"as {count(history.epochs, 'epoch')} of {source} took: "
         f"{history.hours:.3g} GPU-hours each{_gpu_text(history, dash)}{lost}"
     )
     if (

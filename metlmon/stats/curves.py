@@ -72,8 +72,8 @@ class MetricCurve:
 
     ``course``: NONE without values or for a metric without a goal, EARLY with one value.
     ``since``: the epoch in which it diverged or became NaN, or of its best value if it is flat.
-    ``odd``: epochs with a non-finite value. ``trend``: the change per epoch. ``streamed``: the
-    progress line of the running epoch, ``running``: its number.
+    ``nonfinite_epochs``: epochs with a non-finite value. ``trend``: the change per epoch.
+    ``streamed``: the progress line of the running epoch, ``running``: its number.
     """
 
     run: str
@@ -87,33 +87,33 @@ class MetricCurve:
     trend: float | None
     course: Course
     since: int | None
-    odd: tuple[int, ...]
+    nonfinite_epochs: tuple[int, ...]
     goal: Goal | None
     running: int | None = None
     streamed: Streamed | None = None
 
     @property
-    def lost(self) -> bool:
+    def diverged(self) -> bool:
         """Did the curve diverge or become NaN?"""
         return self.course in (Course.DIVERGED, Course.NAN)
 
 
 @frozen
-class CohortLevel:
+class BandLevel:
     """The distribution of the ``n`` values of several curves at one epoch.
 
-    Values of diverged runs count up to the epoch before the divergence; ``lost``: the number of
+    Values of diverged runs count up to the epoch before the divergence; ``excluded``: the number of
     excluded values.
     """
 
     epoch: int
     n: int
-    least: float
+    minimum: float
     lower: float
     median: float
     upper: float
-    most: float
-    lost: int = 0
+    maximum: float
+    excluded: int = 0
 
 
 @frozen
@@ -122,7 +122,7 @@ class MetricBand:
 
     label: str | None
     runs: int
-    levels: tuple[CohortLevel, ...]
+    levels: tuple[BandLevel, ...]
 
 
 @frozen
@@ -141,10 +141,10 @@ class Curves:
     band: MetricBand
     bands: tuple[MetricBand, ...]
     problems: tuple[str, ...] = ()
-    written: bool = True
+    files_read: bool = True
 
     @property
-    def with_values(self) -> tuple[MetricCurve, ...]:
+    def curves_with_values(self) -> tuple[MetricCurve, ...]:
         return tuple(curve for curve in self.curves if curve.points)
 
     @property
@@ -167,16 +167,16 @@ COURSES: Final[Mapping[Course, Symbol]] = {
 _INFINITE: Final = replace(COURSES[Course.NAN], word="inf")
 
 
-def course_sign(course: Course, last: float | None) -> Symbol:
+def course_symbol(course: Course, last: float | None) -> Symbol:
     """The symbol of a course; ``last`` distinguishes an infinity from NaN."""
     if course is Course.NAN and last is not None and math.isinf(last):
         return _INFINITE
     return COURSES[course]
 
 
-def sign_of(curve: MetricCurve) -> Symbol:
+def curve_symbol(curve: MetricCurve) -> Symbol:
     """The symbol of a curve's course."""
-    return course_sign(curve.course, curve.last.value if curve.last is not None else None)
+    return course_symbol(curve.course, curve.last.value if curve.last is not None else None)
 
 
 MAX_NAMED_RUNS: Final = 2
@@ -186,25 +186,25 @@ NAME_LIMIT: Final = 40
 
 
 @frozen
-class CurveVerdict:
+class CurvesSummary:
     """The summary of the curves in parts; a part that does not apply is "".
 
     ``5 of 6 runs improve``, ``best 0.2308 run1 epoch 4``, ``run4 diverged in epoch 3``
-    (``lost_short``: ``1 run diverged``), ``1 run no better``. ``well``: all runs with enough
-    epochs improve.
+    (``diverged_short``: ``1 run diverged``), ``1 run no better``. ``all_improve``: all runs with
+    enough epochs improve.
     """
 
     runs: str
     best: str
-    lost: str
-    lost_short: str
+    diverged: str
+    diverged_short: str
     flat: str
-    well: bool
+    all_improve: bool
 
 
-def answer(metric_curves: Curves, live: bool) -> CurveVerdict:
+def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     """The summary of one metric, in the present (``live``) or the past tense."""
-    known = metric_curves.with_values
+    known = metric_curves.curves_with_values
 
     def count_runs(course: Course) -> int:
         return sum(curve.course is course for curve in known)
@@ -220,23 +220,27 @@ def answer(metric_curves: Curves, live: bool) -> CurveVerdict:
         verb = "still improved" if not live else "improves" if len(known) == 1 else "improve"
         runs_text = f"{number(improving)} of {total} {verb}"
         runs_text += f", {number(early)} too early to say" if early else ""
-    lost = [curve for curve in known if curve.lost]
+    lost = [curve for curve in known if curve.diverged]
     short = f"{count(len(lost), 'run')} diverged" if lost else ""
     run_texts = ", ".join(
-        f"{plain(curve.run_name, NAME_LIMIT)} "
-        f"{f'is {sign_of(curve).word} since' if curve.course is Course.NAN else 'diverged in'} "
-        f"epoch {curve.since}"
+        f"{plain(curve.run_name, NAME_LIMIT)} {_since_text(curve)} epoch {curve.since}"
         for curve in lost[:MAX_NAMED_RUNS]
     )
     flat = count_runs(Course.FLAT)
-    return CurveVerdict(
+    return CurvesSummary(
         runs=runs_text,
         best=_best_text(metric_curves),
-        lost=run_texts if len(lost) <= MAX_NAMED_RUNS else short,
-        lost_short=short,
+        diverged=run_texts if len(lost) <= MAX_NAMED_RUNS else short,
+        diverged_short=short,
         flat=f"{count(flat, 'run')} no better" if flat else "",
-        well=0 < improving == len(known) - early,
+        all_improve=0 < improving == len(known) - early,
     )
+
+
+def _since_text(curve: MetricCurve) -> str:
+    if curve.course is Course.NAN:
+        return f"is {curve_symbol(curve).word} since"
+    return "diverged in"
 
 
 def _best_text(metric_curves: Curves) -> str:
@@ -247,17 +251,17 @@ def _best_text(metric_curves: Curves) -> str:
     return f"best {format_metric(curve.best.value)} {name} epoch {curve.best.epoch}"
 
 
-def told_course(curve: MetricCurve) -> str:
+def course_text(curve: MetricCurve) -> str:
     """``diverged in 3``, ``no better since 12``, ``improves, NaN in 2``."""
     if curve.course is Course.NONE and curve.points:
         return "no goal"
-    text = sign_of(curve).word
+    text = curve_symbol(curve).word
     if curve.since is not None:
         text += f" {'in' if curve.course is Course.DIVERGED else 'since'} {curve.since}"
     odd = next((p for p in reversed(curve.points) if not math.isfinite(p.value)), None)
-    if odd is None or curve.lost:
+    if odd is None or curve.diverged:
         return text
-    return f"{text}, {course_sign(Course.NAN, odd.value).word} in {odd.epoch}"
+    return f"{text}, {course_symbol(Course.NAN, odd.value).word} in {odd.epoch}"
 
 
 class CurveStat(Protocol):
@@ -267,7 +271,7 @@ class CurveStat(Protocol):
 
 
 @cache
-def curves_of(metric: str | None) -> CurveStat:
+def curves_stat(metric: str | None) -> CurveStat:
     """The statistic of one metric (None: the default one), as one function per metric."""
 
     def statistic(stats_input: StatsInput, /) -> Curves:
@@ -321,10 +325,12 @@ def curves(stats_input: StatsInput, metric: str | None = None) -> Curves:
         goal=goal,
         metrics=names,
         curves=run_curves,
-        band=band(None, run_curves),
-        bands=tuple(band(label, [c for c in run_curves if c.label == label]) for label in cohorts),
+        band=metric_band(None, run_curves),
+        bands=tuple(
+            metric_band(label, [c for c in run_curves if c.label == label]) for label in cohorts
+        ),
         problems=tuple(p for training in stats_input.trainings.values() for p in training.problems),
-        written=stats_input.written,
+        files_read=stats_input.files_read,
     )
 
 
@@ -352,7 +358,7 @@ def _curve(run: RunEntry, metric: str, goal: Goal | None, stats_input: StatsInpu
         trend=trend_of(finite),
         course=course,
         since=since,
-        odd=tuple(point.epoch for point in points if not math.isfinite(point.value)),
+        nonfinite_epochs=tuple(point.epoch for point in points if not math.isfinite(point.value)),
         goal=goal,
         running=running,
         streamed=streamed,
@@ -425,7 +431,7 @@ def _divergence(costs: Sequence[float]) -> int | None:
     return start if start < len(costs) and (far(costs[-1]) or rising) else None
 
 
-def band(label: str | None, metric_curves: Iterable[MetricCurve]) -> MetricBand:
+def metric_band(label: str | None, metric_curves: Iterable[MetricCurve]) -> MetricBand:
     """Median, quartiles and extremes of several curves by epoch.
 
     Quartiles use the inclusive method; those of one value are that value. Values of a run from
@@ -436,7 +442,7 @@ def band(label: str | None, metric_curves: Iterable[MetricCurve]) -> MetricBand:
     runs = 0
     for curve in metric_curves:
         runs += bool(curve.points)
-        diverged_at = curve.since if curve.lost else None
+        diverged_at = curve.since if curve.diverged else None
         for point in curve.points:
             if diverged_at is not None and point.epoch >= diverged_at:
                 lost[point.epoch] = lost.get(point.epoch, 0) + 1
@@ -446,17 +452,17 @@ def band(label: str | None, metric_curves: Iterable[MetricCurve]) -> MetricBand:
     return MetricBand(label, runs, tuple(levels))
 
 
-def _level(epoch: int, values: list[float], lost: int) -> CohortLevel:
+def _level(epoch: int, values: list[float], lost: int) -> BandLevel:
     lower, middle, upper = (
         quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
     )
-    return CohortLevel(
+    return BandLevel(
         epoch=epoch,
         n=len(values),
-        least=min(values),
+        minimum=min(values),
         lower=lower,
         median=middle,
         upper=upper,
-        most=max(values),
-        lost=lost,
+        maximum=max(values),
+        excluded=lost,
     )

@@ -55,7 +55,7 @@ class Downtime:
             if run is not None:
                 self._add(run, jobs)
 
-    def within(self, run: str, start: datetime, end: datetime) -> float:
+    def seconds_between(self, run: str, start: datetime, end: datetime) -> float:
         """Seconds of the run's downtime between two times."""
         intervals = self._run_intervals.get(run)
         if not intervals:
@@ -68,7 +68,7 @@ class Downtime:
             for down, up in intervals[first:last]
         )
 
-    def broken(self, run: str) -> list[Cycle]:
+    def interrupted_cycles(self, run: str) -> list[Cycle]:
         """The epochs of the run that were interrupted by a removal of its DAG."""
         return [
             Cycle(
@@ -77,8 +77,8 @@ class Downtime:
                 target=job.target,
                 seconds=elapsed(self._ledger, *lost),
                 ended=False,
-                at=lost[1],
-                broken=True,
+                end=lost[1],
+                interrupted=True,
             )
             for lost, job in self._lost_work.get(run, ())
             if job.training

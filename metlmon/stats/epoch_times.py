@@ -61,8 +61,8 @@ backtest: with it the intervals hold in four of five cases."""
 class Cycle:
     """The duration of one epoch; unless ``ended`` it is censored.
 
-    A censored cycle is in progress (``lasts``) or was interrupted (``broken``). ``at``: the time
-    of completion or interruption.
+    A censored cycle is in progress (``in_progress``) or was interrupted (``interrupted``).
+    ``end``: the time of completion or interruption.
     """
 
     run: str
@@ -70,15 +70,15 @@ class Cycle:
     target: str | None
     seconds: float
     ended: bool
-    at: datetime
-    broken: bool = False
+    end: datetime
+    interrupted: bool = False
 
     @property
-    def lasts(self) -> bool:
-        return not self.ended and not self.broken
+    def in_progress(self) -> bool:
+        return not self.ended and not self.interrupted
 
 
-def counted(ledger: Ledger) -> dict[str, list[EpochEntry]]:
+def counted_epochs(ledger: Ledger) -> dict[str, list[EpochEntry]]:
     """The epochs of each run that count, in order."""
     runs: dict[str, list[EpochEntry]] = {run.run: [] for run in ledger.runs}
     for epoch in ledger.epochs:
@@ -93,7 +93,7 @@ def elapsed(ledger: Ledger, start: datetime, end: datetime) -> float:
     """Seconds between two times, never negative; 0 if only one has a time zone."""
     if (start.tzinfo is None) != (end.tzinfo is None):
         return 0.0
-    return max(0.0, ledger.between(start, end))
+    return max(0.0, ledger.seconds_between(start, end))
 
 
 def naive_time(when: datetime) -> datetime:
@@ -145,7 +145,7 @@ def epoch_durations(
                         target=epoch.target,
                         seconds=age,
                         ended=False,
-                        at=now,
+                        end=now,
                     )
                 )
             break
@@ -163,7 +163,7 @@ def epoch_durations(
                     target=epoch.target,
                     seconds=took,
                     ended=True,
-                    at=epoch.completed,
+                    end=epoch.completed,
                 )
             )
     return cycles
@@ -180,10 +180,10 @@ class DurationModel:
     def __init__(self, cycles: Iterable[Cycle]) -> None:
         self.cycles = list(cycles)
         finished = sorted(
-            (c for c in self.cycles if not c.lasts), key=lambda cycle: naive_time(cycle.at)
+            (c for c in self.cycles if not c.in_progress), key=lambda cycle: naive_time(cycle.end)
         )
         ended = [cycle for cycle in finished if cycle.ended]
-        self.ended = len(ended)
+        self.ended_count = len(ended)
         self.round_size = max(1, len({cycle.run for cycle in ended}))
         self._weights: Mapping[int, float] = {
             id(cycle): 0.5 ** ((len(finished) - 1 - i) / self.round_size / HALF_LIFE)
@@ -193,12 +193,12 @@ class DurationModel:
         self._cap = OUTLIER_FACTOR * _weighted_median(
             [(c.seconds, self._weights[id(c)]) for c in ended]
         )
-        ended_curve = KaplanMeier.of(self._samples(ended))
+        ended_curve = KaplanMeier.fit(self._samples(ended))
         self.ended_curve = ended_curve
         self.ended_mean, self._ended_sigma = (
             (ended_curve.mean, ended_curve.sigma) if ended_curve is not None else (0.0, 0.0)
         )
-        self.curve = KaplanMeier.of(self._samples(self.cycles))
+        self.curve = KaplanMeier.fit(self._samples(self.cycles))
         self._run_means: dict[str, float] = {}
         self._target_factors: dict[str | None, float] = {}
         self._by_run = _grouped(self.cycles, lambda cycle: cycle.run)
@@ -219,7 +219,7 @@ class DurationModel:
         """The expected duration of a cycle in seconds."""
         return self.curve.mean if self.curve is not None else 0.0
 
-    def expected(self, run: str, target: str | None) -> float:
+    def expected_seconds(self, run: str, target: str | None) -> float:
         """The expected duration of a cycle of this run at this target, in seconds."""
         return self._run_mean(run) * self._target_factor(target)
 
@@ -251,14 +251,14 @@ class DurationModel:
                 total += self._weights[id(cycle)] * self._capped(cycle)
                 weight += self._weights[id(cycle)]
         for cycle in cycles:
-            if cycle.lasts and self._capped(cycle) > total / weight:
+            if cycle.in_progress and self._capped(cycle) > total / weight:
                 total, weight = total + self._capped(cycle), weight + 1
         return total / weight
 
     @cached_property
     def rounds(self) -> int:
         """The number of rounds so far."""
-        return -(-self.ended // self.round_size)
+        return -(-self.ended_count // self.round_size)
 
     def mean_log_sigma(self, epochs: int) -> float:
         """The log-scale standard deviation of the mean of the next ``epochs`` epochs.
@@ -277,7 +277,7 @@ class DurationModel:
             sum(self._capped(cycle) for cycle in cycles) / len(cycles)
             for cycles in (
                 self._ended_cycles[i : i + self.round_size]
-                for i in range(0, self.ended, self.round_size)
+                for i in range(0, self.ended_count, self.round_size)
             )
         ]
         if not means:
@@ -325,7 +325,7 @@ GROUPINGS: Final[Mapping[str, Callable[[ExecutionEntry], tuple[object, ...]]]] =
 """Groupings of similar executions, the most specific first."""
 
 
-class Executions:
+class ExecutionDurations:
     """Durations of single training executions, grouped by where they ran."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -365,7 +365,7 @@ class Executions:
             else:
                 continue
             if (label, key) not in self._curves:
-                self._curves[label, key] = KaplanMeier.of(
+                self._curves[label, key] = KaplanMeier.fit(
                     self._samples_by_group(label).get(key, ())
                 )
             curve = self._curves[label, key]
@@ -383,7 +383,7 @@ class Executions:
             self._groups[label] = groups
         return groups
 
-    def risk(self, age: float) -> float:
+    def loss_probability(self, age: float) -> float:
         """The probability that an execution of this age is lost; 0.1 without samples."""
         good = len(self._good) - bisect_right(self._good, age)
         lost = len(self._lost) - bisect_right(self._lost, age)

@@ -27,27 +27,27 @@ def _in_unit(seconds: float) -> tuple[int, str]:
     return max(0, round(seconds)), "s"
 
 
-def about(seconds: float) -> str:
+def approximate_text(seconds: float) -> str:
     """``6 d``, ``36 h``, ``50 min``."""
     amount, unit = _in_unit(seconds)
     return f"{number(amount)} {unit}"
 
 
-def between(low: float, high: float) -> str:
+def range_text(low: float, high: float) -> str:
     """``4–9 d``, ``20 h – 3 d``."""
     dash = "–"
     (first, unit), (second, other) = _in_unit(low), _in_unit(high)
     if unit == other:
         same = first == second
-        return about(high) if same else f"{number(first)}{dash}{about(high)}"
-    return f"{about(low)} {dash} {about(high)}"
+        return approximate_text(high) if same else f"{number(first)}{dash}{approximate_text(high)}"
+    return f"{approximate_text(low)} {dash} {approximate_text(high)}"
 
 
-def span(value: Interval | None) -> str:
+def interval_text(value: Interval | None) -> str:
     """``6 d (4–9 d)``."""
     if value is None:
         return ""
-    return _with_interval(about(value.middle), between(value.low, value.high))
+    return _with_interval(approximate_text(value.median), range_text(value.low, value.high))
 
 
 def _with_interval(middle: str, ends: str) -> str:
@@ -55,59 +55,59 @@ def _with_interval(middle: str, ends: str) -> str:
     return middle if middle == ends else f"{middle} ({ends})"
 
 
-def sureness(value: Interval) -> str:
+def quality(value: Interval) -> str:
     """``good``, ``fair`` or ``rough``, by interval width and number of samples."""
     if value.samples < MIN_SAMPLES or value.high > ROUGH_RATIO * max(1.0, value.low):
         return "rough"
     return "good" if value.high < GOOD_RATIO * max(1.0, value.low) else "fair"
 
 
-def rate(value: Rate | None) -> str:
+def rate_text(value: Rate | None) -> str:
     """``17 epochs/day``; for less than a day ``12 epochs in 5 h``; "" without epochs."""
     if value is None or not value.epochs:
         return ""
     if value.seconds < DAY:
-        return f"{count(value.epochs, 'epoch')} in {about(value.seconds)}"
+        return f"{count(value.epochs, 'epoch')} in {approximate_text(value.seconds)}"
     per_day = value.per_day
     per_day_text = f"{per_day:.1f}" if per_day < 9.95 else number(round(per_day))
     return f"{per_day_text} epochs/day"
 
 
-def pace(value: EpochDurations | None) -> str:
+def durations_text(value: EpochDurations | None) -> str:
     """``6 h (5–18 h)``: the median and the quartiles of the epoch durations."""
     if value is None:
         return ""
-    text = about(value.median)
+    text = approximate_text(value.median)
     if value.lower is None or value.upper is None:
         return text
-    return _with_interval(text, between(value.lower, value.upper))
+    return _with_interval(text, range_text(value.lower, value.upper))
 
 
-def epochs(outlook: Forecast) -> str:
+def epochs_text(forecast: Forecast) -> str:
     """``14 of 30 epochs done, 16 skipped``."""
-    done = f"{number(outlook.done)} of "
-    done += f"{count(outlook.total, 'epoch')} done"
-    return done + (f", {number(outlook.skipped)} skipped" if outlook.skipped else "")
+    done = f"{number(forecast.done)} of "
+    done += f"{count(forecast.total, 'epoch')} done"
+    return done + (f", {number(forecast.skipped)} skipped" if forecast.skipped else "")
 
 
-def done_in(outlook: Forecast, brief: bool = False) -> str:
+def remaining_text(forecast: Forecast, brief: bool = False) -> str:
     """``done in 6 d (4–9 d) without run4, which is held``, the date, or why not.
 
     For an ensemble that is not live the time counts from as-of.
     """
-    if outlook.ended is not None:
-        return f"done since {minute(outlook.ended)}"
-    if outlook.span is None:
-        why = plain(outlook.why_not or "")
+    if forecast.completed_at is not None:
+        return f"done since {minute_text(forecast.completed_at)}"
+    if forecast.remaining is None:
+        why = plain(forecast.missing_reason or "")
         if why.startswith("not before"):
             return f"no estimate {why.removeprefix('not ')}"
         return f"end {why}" if why.startswith("unknown") else why
-    text = span(outlook.span)
-    text = f"done in {text}" if outlook.live else f"{text} to go then"
-    return text + without(outlook.without, brief)
+    text = interval_text(forecast.remaining)
+    text = f"done in {text}" if forecast.live else f"{text} to go then"
+    return text + excluded_text(forecast.excluded, brief)
 
 
-def without(excluded: Sequence[tuple[str, str]], brief: bool = False) -> str:
+def excluded_text(excluded: Sequence[tuple[str, str]], brief: bool = False) -> str:
     """`` without run4, which is held``; `` without 3 runs, which are held``."""
     if not excluded:
         return ""
@@ -129,14 +129,14 @@ def without(excluded: Sequence[tuple[str, str]], brief: bool = False) -> str:
     return f"{text}, which {plural.get(why, why)}"
 
 
-def minute(when: datetime | None) -> str:
+def minute_text(when: datetime | None) -> str:
     """``2025-11-14 08:14``; "" for None."""
     return "" if when is None else f"{when:%Y-%m-%d %H:%M}"
 
 
-def run_left(run: RunForecast) -> str:
+def run_remaining_text(run: RunForecast) -> str:
     """``6 d (4–9 d)`` for a run, the date of its end, or why there is no estimate."""
-    if not run.left:
+    if not run.epochs_left:
         word = "stopped" if run.stopped else "done"
-        return f"{word} {minute(run.ended)}" if run.ended is not None else word
-    return span(run.span) if run.span is not None else run.why_not or ""
+        return f"{word} {minute_text(run.completed_at)}" if run.completed_at is not None else word
+    return interval_text(run.remaining) if run.remaining is not None else run.missing_reason or ""

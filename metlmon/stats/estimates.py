@@ -35,8 +35,8 @@ from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, RunEntry
 from metlmon.stats.downtime import Downtime
 from metlmon.stats.epoch_times import (
     DurationModel,
-    Executions,
-    counted,
+    ExecutionDurations,
+    counted_epochs,
     elapsed,
     epoch_durations,
     naive_time,
@@ -74,7 +74,7 @@ class Interval:
     """
 
     low: float
-    middle: float
+    median: float
     high: float
     samples: int
     source: str
@@ -94,9 +94,10 @@ class EpochDurations:
 class RunForecast:
     """The forecast for one run.
 
-    Exactly one of ``span`` (the remaining time), ``ended`` (the time of completion) and
-    ``why_not`` (the reason why there is no estimate) is set. ``epoch``: the remaining time of
-    the current epoch, ``number``: its number. ``at``: the date at the span's median.
+    Exactly one of ``remaining`` (the remaining time), ``completed_at`` (the time of completion) and
+    ``missing_reason`` (the reason why there is no estimate) is set. ``epoch_remaining``: the
+    remaining time of the current epoch, ``epoch_number``: its number. ``expected_end``: the date
+    at the span's median.
     ``stopped``: its gate ended it before its last epoch.
     """
 
@@ -105,14 +106,14 @@ class RunForecast:
     state: State
     done: int
     total: int
-    left: int
-    number: int | None
-    pace: EpochDurations | None
-    span: Interval | None
-    epoch: Interval | None
-    at: datetime | None
-    ended: datetime | None
-    why_not: str | None
+    epochs_left: int
+    epoch_number: int | None
+    durations: EpochDurations | None
+    remaining: Interval | None
+    epoch_remaining: Interval | None
+    expected_end: datetime | None
+    completed_at: datetime | None
+    missing_reason: str | None
     stopped: bool = False
 
 
@@ -132,8 +133,8 @@ class Rate:
 class Forecast:
     """The forecast for the ensemble, which is done when its slowest run is.
 
-    Attributes as for a run. ``without``: the runs excluded from the span, as (name, "is held"
-    or similar). ``slowest``: key of the run with the latest median. ``skipped``: skipped epochs
+    Attributes as for a run. ``excluded``: the runs excluded from the span, as (name, "is held"
+    or similar). ``slowest_run``: key of the run with the latest median. ``skipped``: skipped epochs
     among ``total``.
     """
 
@@ -142,27 +143,27 @@ class Forecast:
     done: int
     total: int
     rate: Rate | None
-    span: Interval | None
-    at: datetime | None
-    ended: datetime | None
-    why_not: str | None
-    without: tuple[tuple[str, str], ...]
-    slowest: str | None
+    remaining: Interval | None
+    expected_end: datetime | None
+    completed_at: datetime | None
+    missing_reason: str | None
+    excluded: tuple[tuple[str, str], ...]
+    slowest_run: str | None
     runs: tuple[RunForecast, ...]
     skipped: int = 0
 
 
-def outlook(stats_input: StatsInput) -> Forecast:
+def make_forecast(stats_input: StatsInput) -> Forecast:
     """The forecast for the ensemble as of the snapshot."""
-    return expected(stats_input)
+    return forecast_to_goals(stats_input)
 
 
-def expected(stats_input: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
+def forecast_to_goals(stats_input: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
     """The forecast with ``goals``: numbers of epochs at which runs count as done.
 
     A backtest sets them to the epochs that an unfinished ensemble has completed.
     """
-    return _Estimator(stats_input, goals).outlook()
+    return _Estimator(stats_input, goals).make_forecast()
 
 
 class _Estimator:
@@ -172,7 +173,7 @@ class _Estimator:
         self.stats_input, self.ledger = stats_input, stats_input.ledger
         self.goals = goals
         self.dags = {dag.file: dag.state for dag in stats_input.status.dags}
-        self.epochs = counted(self.ledger)
+        self.epochs = counted_epochs(self.ledger)
         for run in self.ledger.runs:
             if run.ends_before is not None:
                 self.epochs[run.run] = list(_before_gate_end(self.epochs[run.run], run.ends_before))
@@ -183,7 +184,7 @@ class _Estimator:
         }
         downtime = Downtime(self.ledger, stats_input.status.dags)
         self.cycles = {
-            run.run: epoch_durations(self.ledger, self.epochs[run.run], downtime.within)
+            run.run: epoch_durations(self.ledger, self.epochs[run.run], downtime.seconds_between)
             for run in self.ledger.runs
         }
         times = [c.seconds for cycles in self.cycles.values() for c in cycles if c.ended]
@@ -194,25 +195,27 @@ class _Estimator:
                 # A stopped run's open cycle says nothing about the durations of the others.
                 self.cycles[key] = [cycle for cycle in self.cycles[key] if cycle.ended]
         cycles = [cycle for cycles in self.cycles.values() for cycle in cycles]
-        interrupted = [cycle for run in self.ledger.runs for cycle in downtime.broken(run.run)]
+        interrupted = [
+            cycle for run in self.ledger.runs for cycle in downtime.interrupted_cycles(run.run)
+        ]
         self.model = DurationModel([*cycles, *interrupted])
-        self.executions = Executions(self.ledger)
+        self.executions = ExecutionDurations(self.ledger)
 
     # --- the ensemble ---------------------------------------------------------------------
 
-    def outlook(self) -> Forecast:
+    def make_forecast(self) -> Forecast:
         ledger = self.ledger
         simulated = {run.run: self._simulate(run) for run in ledger.runs}
         runs = tuple(self._run(run, simulated[run.run]) for run in ledger.runs)
         trials = {key: total for key, (total, _) in simulated.items() if total}
-        excluded = tuple((r.run_name, _exclusion_text(r)) for r in runs if r.why_not)
+        excluded = tuple((r.run_name, _exclusion_text(r)) for r in runs if r.missing_reason)
         span, slowest = None, None
         if trials:
             latest = [max(column) for column in zip(*trials.values(), strict=True)]
-            span = self._interval(latest, f"{self.model.ended} epochs of all runs")
+            span = self._interval(latest, f"{self.model.ended_count} epochs of all runs")
             middles = {key: sorted(total)[TRIALS // 2] for key, total in trials.items()}
             slowest = max(middles, key=lambda key: middles[key])
-        ends = [run.ended for run in runs if run.ended is not None]
+        ends = [run.completed_at for run in runs if run.completed_at is not None]
         complete = bool(runs) and span is None and not excluded
         return Forecast(
             as_of=ledger.as_of,
@@ -220,24 +223,26 @@ class _Estimator:
             done=sum(run.done for run in runs),
             total=sum(run.total for run in runs),
             rate=None if complete else self._rate(),
-            span=span,
-            at=self._date(span),
-            ended=_latest(ends) if complete else None,
-            why_not=self._missing_reason(runs) if span is None and not complete else None,
-            without=excluded if span is not None else (),
-            slowest=slowest,
+            remaining=span,
+            expected_end=self._date(span),
+            completed_at=_latest(ends) if complete else None,
+            missing_reason=self._missing_reason(runs) if span is None and not complete else None,
+            excluded=excluded if span is not None else (),
+            slowest_run=slowest,
             runs=runs,
             skipped=sum(run.epochs_skipped for run in ledger.runs),
         )
 
     def _missing_reason(self, runs: Sequence[RunForecast]) -> str:
-        reasons = [run.why_not for run in runs if run.why_not is not None]
+        reasons = [run.missing_reason for run in runs if run.missing_reason is not None]
         if not reasons:
             return "there is no run"
         if self._unknown_reason() in reasons:
             return self._unknown_reason()
-        stopped = [run for run in runs if run.why_not is not None and run.state in _EXCLUSION_TEXTS]
-        paused = [run for run in runs if run.why_not == _PAUSED_REASON]
+        stopped = [
+            run for run in runs if run.missing_reason is not None and run.state in _EXCLUSION_TEXTS
+        ]
+        paused = [run for run in runs if run.missing_reason == _PAUSED_REASON]
         if not stopped and paused:
             subject = f"{paused[0].run_name} is" if len(paused) == 1 else f"{len(paused)} runs are"
             return f"no end in sight: {subject} paused"
@@ -262,7 +267,7 @@ class _Estimator:
             return None
         window = min(RATE_SECONDS, max(elapsed(ledger, start, now) for start in starts))
         since = naive_time(now) - timedelta(seconds=window)
-        ends = [c.at for cycles in self.cycles.values() for c in cycles if c.ended]
+        ends = [c.end for cycles in self.cycles.values() for c in cycles if c.ended]
         # DAGMan's files can be ahead of the log that as-of comes from.
         recent = sum(since <= naive_time(end) <= naive_time(now) for end in ends)
         return Rate(recent, window) if window > 0 else None
@@ -274,13 +279,15 @@ class _Estimator:
         low, middle, high = (
             ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
         )
-        return Interval(low, middle, high, self.model.ended if samples is None else samples, source)
+        return Interval(
+            low, middle, high, self.model.ended_count if samples is None else samples, source
+        )
 
     def _date(self, span: Interval | None) -> datetime | None:
         if span is None or self.ledger.as_of is None:
             return None
         try:
-            return self.ledger.as_of + timedelta(seconds=round(span.middle))
+            return self.ledger.as_of + timedelta(seconds=round(span.median))
         except OverflowError:
             return None
 
@@ -334,12 +341,12 @@ class _Estimator:
         own_seconds = [cycle.seconds for cycle in self.cycles[run.run] if cycle.ended]
         span = None
         if trials:
-            others = self.model.ended - len(own_seconds)
+            others = self.model.ended_count - len(own_seconds)
             source = f"{_epochs(len(own_seconds))} of its own"
             source += f", {others} of other runs" if others else ""
             span = self._interval(trials, source)
         reason = self.stop_reasons[run.run] or (
-            self._unknown_reason() if not self.model.ended else None
+            self._unknown_reason() if not self.model.ended_count else None
         )
         epoch = None
         if current is not None:
@@ -350,14 +357,14 @@ class _Estimator:
             state=run.state,
             done=run.epochs_done,
             total=run.epochs_total,
-            left=left,
-            number=current.epoch.epoch if current is not None else None,
-            pace=_summary(own_seconds),
-            span=span,
-            epoch=epoch,
-            at=self._date(span),
-            ended=ended if not left else None,
-            why_not=reason if left and span is None else None,
+            epochs_left=left,
+            epoch_number=current.epoch.epoch if current is not None else None,
+            durations=_summary(own_seconds),
+            remaining=span,
+            epoch_remaining=epoch,
+            expected_end=self._date(span),
+            completed_at=ended if not left else None,
+            missing_reason=reason if left and span is None else None,
             stopped=run.stopped,
         )
 
@@ -378,7 +385,9 @@ class _Estimator:
         if model.curve is None:
             return [], current_epoch
         # Epochs after an abandoned one never run, but are counted as left.
-        later_cycles = [model.expected(run.run, epoch.target) for epoch in unfinished[1:left]]
+        later_cycles = [
+            model.expected_seconds(run.run, epoch.target) for epoch in unfinished[1:left]
+        ]
         total = sum(later_cycles)
         shape = (
             1 / (model.relative_sigma**2 * sum(seconds**2 for seconds in later_cycles) / total**2)
@@ -414,10 +423,12 @@ class _Estimator:
         if curve is None or not unfinished:
             return [0.0] * TRIALS
         age = next((c.seconds for c in self.cycles[run.run] if not c.ended), 0.0)
-        ratio = self.model.expected(run.run, unfinished[0].target) / self.model.ended_mean
+        ratio = self.model.expected_seconds(run.run, unfinished[0].target) / self.model.ended_mean
         training, _ = self.executions.curve(None, run.run)
-        floor = training.remaining(LOW) if training is not None else 0.0
-        return [max(floor, ratio * curve.remaining(_U[i], age)) for i in permutations.first]
+        floor = training.conditional_quantile(LOW) if training is not None else 0.0
+        return [
+            max(floor, ratio * curve.conditional_quantile(_U[i], age)) for i in permutations.first
+        ]
 
     def _current_epoch(
         self, run: RunEntry, epoch: EpochEntry, permutations: _CommonRandomNumbers
@@ -432,13 +443,13 @@ class _Estimator:
             return _CurrentEpoch(
                 epoch=epoch,
                 trials=trials,
-                source=f"{self.model.ended} epochs of all runs",
+                source=f"{self.model.ended_count} epochs of all runs",
                 samples=None,
                 executing=False,
             )
         entry = running[-1]
-        another_cycle = self.model.expected(run.run, epoch.target)
-        loss_risk = self.executions.risk(entry.seconds)
+        another_cycle = self.model.expected_seconds(run.run, epoch.target)
+        loss_risk = self.executions.loss_probability(entry.seconds)
         streamed = self.stats_input.streams.get(entry.job)
         seconds_left = _streamed_seconds(streamed, entry)
         if seconds_left is not None:
@@ -448,7 +459,7 @@ class _Estimator:
             curve, label = self.executions.curve(entry, run.run)
             if curve is None:
                 return None
-            trials = [curve.remaining(_U[i], entry.seconds) for i in permutations.first]
+            trials = [curve.conditional_quantile(_U[i], entry.seconds) for i in permutations.first]
             source, samples = f"{curve.events} executions on {label}", curve.events
             if label in ("its run", "all"):
                 source = f"{curve.events} executions of {label}"
@@ -521,7 +532,7 @@ _DAG_STATE_TEXTS: Final = {
 
 
 def _exclusion_text(run: RunForecast) -> str:
-    if run.why_not == _PAUSED_REASON:
+    if run.missing_reason == _PAUSED_REASON:
         return "is paused"
     return _EXCLUSION_TEXTS.get(run.state, "does not go on")
 

@@ -29,7 +29,7 @@ class EvaluationResult:
     by_version: Mapping[int, float]
     by_epoch: Mapping[int, float]
 
-    def of(self, evaluation: EpochRow, epoch: EpochRow) -> float | None:
+    def value(self, evaluation: EpochRow, epoch: EpochRow) -> float | None:
         """The result of the evaluation of an epoch; None if it has written none."""
         if self.by_version:
             return self.by_version.get(-1 if evaluation.epoch_var is None else evaluation.epoch_var)

@@ -32,16 +32,16 @@ TIMES_UNIT: Final = "local time"
 class FrameColumn:
     """One column of a frame.
 
-    ``unit``: of its numbers, or ""; ``of``: returns its value for an entry of the ledger;
-    ``words``: the categories of a :data:`WORD` column.
+    ``unit``: of its numbers, or ""; ``value``: returns its value for an entry of the ledger;
+    ``categories``: the categories of a :data:`WORD` column.
     """
 
     name: str
     dtype: str
     unit: str
     meaning: str
-    of: Callable[[Any], object]
-    words: tuple[str, ...] = ()
+    value: Callable[[Any], object]
+    categories: tuple[str, ...] = ()
 
 
 @frozen
@@ -59,29 +59,29 @@ class EventRecord:
 Of = Callable[[Any], object] | None
 
 
-def _text(name: str, meaning: str, of: Of = None) -> FrameColumn:
-    return FrameColumn(name, TEXT, "", meaning, of or attrgetter(name))
+def _text(name: str, meaning: str, value: Of = None) -> FrameColumn:
+    return FrameColumn(name, TEXT, "", meaning, value or attrgetter(name))
 
 
-def _count(name: str, meaning: str, of: Of = None, unit: str = "") -> FrameColumn:
-    return FrameColumn(name, COUNT, unit, meaning, of or attrgetter(name))
+def _count(name: str, meaning: str, value: Of = None, unit: str = "") -> FrameColumn:
+    return FrameColumn(name, COUNT, unit, meaning, value or attrgetter(name))
 
 
-def _number(name: str, unit: str, meaning: str, of: Of = None) -> FrameColumn:
-    return FrameColumn(name, NUMBER, unit, meaning, of or attrgetter(name))
+def _number(name: str, unit: str, meaning: str, value: Of = None) -> FrameColumn:
+    return FrameColumn(name, NUMBER, unit, meaning, value or attrgetter(name))
 
 
 def _boolean(name: str, meaning: str) -> FrameColumn:
     return FrameColumn(name, TRUTH, "", meaning, attrgetter(name))
 
 
-def _time(name: str, meaning: str, of: Of = None) -> FrameColumn:
-    return FrameColumn(name, TIME, TIMES_UNIT, meaning, of or attrgetter(name))
+def _time(name: str, meaning: str, value: Of = None) -> FrameColumn:
+    return FrameColumn(name, TIME, TIMES_UNIT, meaning, value or attrgetter(name))
 
 
-def _category(name: str, words: Iterable[str], meaning: str, of: Of = None) -> FrameColumn:
+def _category(name: str, words: Iterable[str], meaning: str, value: Of = None) -> FrameColumn:
     listed = tuple(str(word) for word in words)
-    return FrameColumn(name, WORD, "", meaning, of or attrgetter(name), listed)
+    return FrameColumn(name, WORD, "", meaning, value or attrgetter(name), listed)
 
 
 def _gpu_hours(subject: str) -> tuple[FrameColumn, ...]:
@@ -379,6 +379,6 @@ def _kind(column: FrameColumn) -> str:
 
 def _meaning_text(column: FrameColumn) -> str:
     """The meaning of a column, with its categories if these are few."""
-    if not column.words or column.words == tuple(State):
+    if not column.categories or column.categories == tuple(State):
         return column.meaning
-    return f"{column.meaning}; one of {', '.join(column.words)}"
+    return f"{column.meaning}; one of {', '.join(column.categories)}"

@@ -14,11 +14,11 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from metlmon.config.files import load_settings, zone
+from metlmon.config.files import load_settings, time_zone
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.time_argument import asked_moment
+from metlmon.live.time_argument import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Status
@@ -34,7 +34,7 @@ from metlmon.stats.frame_columns import (
     FrameColumn,
     FrameTable,
 )
-from metlmon.stats.windows import ALL, TimeWindow, clipped, told_window
+from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, window_text
 from metlmon.text.formatting import count, plain
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ def load(
     path = Path(dagdir).expanduser()
     settings = load_settings(path.parent if path.is_file() else path)
     if tz is not None:
-        settings = replace(settings, zone=zone(tz))
-    moment = asked_moment("as_of=", as_of, settings.zone)
+        settings = replace(settings, zone=time_zone(tz))
+    moment = parse_time_argument("as_of=", as_of, settings.zone)
     reader = DagdirReader(path, settings, as_of=moment, live=live, cache=user_cache())
     reader.open()
     reader.read_all()
-    return Frames(reader.painter())
+    return Frames(reader.snapshot_builder())
 
 
 class Frames:
@@ -163,8 +163,8 @@ class Frames:
         """
         settings = self._builder.ensemble.settings
         window = TimeWindow(
-            asked_moment("since=", since, settings.zone),
-            asked_moment("until=", until, settings.zone),
+            parse_time_argument("since=", since, settings.zone),
+            parse_time_argument("until=", until, settings.zone),
         )
         if window.since is not None and window.until is not None and window.since >= window.until:
             raise InputError(f"since={since!r} is not before until={until!r}: nothing is between")
@@ -177,7 +177,7 @@ class Frames:
         table = _table(name)
         entries = list(self._entries(name))
         return {
-            column.name: [_clean(column, column.of(entry)) for entry in entries]
+            column.name: [_clean(column, column.value(entry)) for entry in entries]
             for column in table.columns
         }
 
@@ -196,9 +196,9 @@ class Frames:
                         job.id, line.time, line.number, line.name, line.text, line.damaged
                     )
 
-    def stated(self, when: datetime) -> str:
+    def local_time_text(self, when: datetime) -> str:
         """The time in ISO 8601, with the UTC offset if the zone is known."""
-        return self._builder.clock.stated(when).isoformat()
+        return self._builder.clock.with_offset(when).isoformat()
 
     # --- source --------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Frames:
     def ledger(self) -> Ledger:
         """The entries that the frames are built from."""
         if self._ledger is None:
-            self._ledger = clipped(self._builder.ledger(), self._window)
+            self._ledger = clip_ledger(self._builder.ledger(), self._window)
         return self._ledger
 
     @property
@@ -234,7 +234,7 @@ class Frames:
 
     def __repr__(self) -> str:
         as_of = f" as of {self.as_of}" if self.as_of is not None else ""
-        window = "" if self._window.whole else f", {told_window(self._window)}"
+        window = "" if self._window.unbounded else f", {window_text(self._window)}"
         lines = [f"metlmon: {plain(self.dagdir, 200)}{as_of}{window}"]
         for table in TABLES.values():
             rows = sum(1 for _ in self._entries(table.name))
@@ -273,7 +273,7 @@ def _series(column: FrameColumn, values: list[Value], zone: tzinfo | None) -> pd
     import pandas as pd
 
     if column.dtype == WORD:
-        return pd.Series(pd.Categorical(values, categories=list(column.words)))
+        return pd.Series(pd.Categorical(values, categories=list(column.categories)))
     if column.dtype == TIME and zone is not None:
         moments = [_utc(value, zone) if isinstance(value, datetime) else None for value in values]
         return pd.Series(moments, dtype="datetime64[us, UTC]").dt.tz_convert(zone)

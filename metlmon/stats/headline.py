@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from metlmon.frozen import frozen
-from metlmon.stats.estimates import Forecast, outlook
-from metlmon.stats.incidents import Incident, incidents, pressing
+from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.incidents import Incident, incidents, urgent_incidents
 from metlmon.stats.worker import StatsInput
 
 
@@ -12,16 +12,18 @@ from metlmon.stats.worker import StatsInput
 class Headline:
     """The statistics of the header.
 
-    ``worst``: the incident that the header shows, None if there is none; ``more``: the number of
-    further incidents.
+    ``worst_incident``: the incident that the header shows, None if there is none;
+    ``other_incidents``: the number of further incidents.
     """
 
-    outlook: Forecast
-    worst: Incident | None
-    more: int
+    forecast: Forecast
+    worst_incident: Incident | None
+    other_incidents: int
 
 
 def headline(stats_input: StatsInput) -> Headline:
     """Compute the header's statistics: tens of milliseconds for a thousand epochs."""
-    urgent = pressing(stats_input, incidents(stats_input))
-    return Headline(outlook(stats_input), urgent[0] if urgent else None, max(0, len(urgent) - 1))
+    urgent = urgent_incidents(stats_input, incidents(stats_input))
+    return Headline(
+        make_forecast(stats_input), urgent[0] if urgent else None, max(0, len(urgent) - 1)
+    )

@@ -20,7 +20,7 @@ from metlmon.frozen import frozen
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import fold_reason
 from metlmon.model.states import DagState, Outcome, State
-from metlmon.snapshot.builder import ANYWHERE, POOLS
+from metlmon.snapshot.builder import ANY_SITE_TARGETS, POOL_TARGETS
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, RunEntry, TransferEntry
 from metlmon.snapshot.types import FailedEpoch
 from metlmon.stats.epoch_times import USER_VACATE_CODES, elapsed, naive_time
@@ -75,9 +75,9 @@ class IncidentSeverity(IntEnum):
 class Incident:
     """One incident.
 
-    ``until`` is None if it is ongoing (``still``). ``text``: what happened, in one sentence;
+    ``until`` is None if it is ongoing (``ongoing``). ``text``: what happened, in one sentence;
     ``advice``: the next step. ``runs``: run keys; ``site``: the site, if there is only one.
-    ``brief``: the text without the runs' names. Names are as logged: screens sanitise them.
+    ``short_text``: the text without the runs' names. Names are as logged: screens sanitise them.
     """
 
     key: str
@@ -85,28 +85,28 @@ class Incident:
     severity: IncidentSeverity
     since: datetime | None
     until: datetime | None
-    still: bool
+    ongoing: bool
     text: str
     advice: str
     runs: tuple[str, ...] = ()
     jobs: tuple[JobId, ...] = ()
     site: str | None = None
-    brief: str = ""
+    short_text: str = ""
 
     @property
     def headline(self) -> str:
         """The text for the header, which shows the runs' names itself."""
-        return self.brief or self.text
+        return self.short_text or self.text
 
 
 def incidents(stats_input: StatsInput) -> tuple[Incident, ...]:
     """All incidents: the ongoing ones first, then the newest first."""
     matches = [incident for rule in RULES for incident in rule(stats_input)]
-    matches.sort(key=lambda match: (match.still, _sort_time(match), match.severity), reverse=True)
+    matches.sort(key=lambda match: (match.ongoing, _sort_time(match), match.severity), reverse=True)
     return tuple(matches)
 
 
-def pressing(stats_input: StatsInput, all_incidents: Sequence[Incident]) -> list[Incident]:
+def urgent_incidents(stats_input: StatsInput, all_incidents: Sequence[Incident]) -> list[Incident]:
     """The incidents for the header, most severe first: ongoing or recent, no notes.
 
     Past incidents of completed runs only are excluded.
@@ -117,34 +117,35 @@ def pressing(stats_input: StatsInput, all_incidents: Sequence[Incident]) -> list
         incident
         for incident in all_incidents
         if incident.severity > IncidentSeverity.NOTE
-        and (incident.still or not incident.runs or not done.issuperset(incident.runs))
+        and (incident.ongoing or not incident.runs or not done.issuperset(incident.runs))
         and (
-            incident.still
+            incident.ongoing
             or now is None
             or incident.until is None
             or elapsed(stats_input.ledger, incident.until, now) <= RECENT_SECONDS
         )
     ]
     selected.sort(
-        key=lambda incident: (incident.severity, incident.still, _sort_time(incident)), reverse=True
+        key=lambda incident: (incident.severity, incident.ongoing, _sort_time(incident)),
+        reverse=True,
     )
     return selected
 
 
 @frozen
 class IncidentList:
-    """All incidents, with those for the header, the most severe first (``pressing``).
+    """All incidents, with those for the header, the most severe first (``urgent``).
 
     ``seconds``: durations by key, where both ends are known; ``names``: run names by run key.
     """
 
     incidents: tuple[Incident, ...]
-    pressing: tuple[Incident, ...]
+    urgent: tuple[Incident, ...]
     seconds: Mapping[str, float]
     names: Mapping[str, str]
 
 
-def found(stats_input: StatsInput) -> IncidentList:
+def incident_list(stats_input: StatsInput) -> IncidentList:
     """The statistic of the incidents screen."""
     all_incidents = incidents(stats_input)
     durations = {
@@ -155,13 +156,13 @@ def found(stats_input: StatsInput) -> IncidentList:
     names = {run.run: run.run_name for run in stats_input.ledger.runs}
     return IncidentList(
         incidents=all_incidents,
-        pressing=tuple(pressing(stats_input, all_incidents)),
+        urgent=tuple(urgent_incidents(stats_input, all_incidents)),
         seconds=durations,
         names=names,
     )
 
 
-def names_of(incident: Incident, incident_list: IncidentList) -> tuple[str, ...]:
+def run_names(incident: Incident, incident_list: IncidentList) -> tuple[str, ...]:
     """The names of the runs of an incident."""
     return tuple(incident_list.names.get(run, run) for run in incident.runs)
 
@@ -242,7 +243,7 @@ def log_gaps(stats_input: StatsInput) -> Iterator[Incident]:
             severity=IncidentSeverity.WARNING,
             since=gap.since,
             until=gap.until,
-            still=False,
+            ongoing=False,
             text=text,
             advice=advice,
             executions=gap.lost,
@@ -256,7 +257,7 @@ def log_gaps(stats_input: StatsInput) -> Iterator[Incident]:
             severity=IncidentSeverity.NOTE,
             since=None,
             until=None,
-            still=False,
+            ongoing=False,
             text=text,
             advice=advice,
         )
@@ -272,7 +273,7 @@ def _missing_ends(group: Sequence[ExecutionEntry], since: datetime, until: datet
         severity=IncidentSeverity.NOTE,
         since=since,
         until=until,
-        still=False,
+        ongoing=False,
         text=text,
         advice=advice,
         executions=group,
@@ -305,7 +306,7 @@ def _silent_logs(stats_input: StatsInput) -> Iterator[Incident]:
         severity=IncidentSeverity.ALARM,
         since=newest.last,
         until=None,
-        still=True,
+        ongoing=True,
         text=text,
         advice=advice,
         executions=running,
@@ -344,7 +345,7 @@ def full_disk(stats_input: StatsInput) -> Iterator[Incident]:
             severity=severity,
             since=first,
             until=until,
-            still=still,
+            ongoing=still,
             text=text,
             advice=advice,
             executions=group,
@@ -414,7 +415,7 @@ def mass_evictions(stats_input: StatsInput) -> Iterator[Incident]:
                 severity=IncidentSeverity.WARNING,
                 since=first,
                 until=last,
-                still=False,
+                ongoing=False,
                 text=text,
                 advice=advice,
                 executions=group,
@@ -447,7 +448,7 @@ def removals(stats_input: StatsInput) -> Iterator[Incident]:
             severity=IncidentSeverity.NOTE,
             since=first,
             until=last,
-            still=False,
+            ongoing=False,
             text=text,
             advice=advice,
             executions=group,
@@ -515,7 +516,7 @@ def stalled_transfers(stats_input: StatsInput) -> Iterator[Incident]:
                 severity=IncidentSeverity.WARNING,
                 since=min(starts, key=naive_time),
                 until=None if still else max(ends, key=naive_time, default=None),
-                still=still,
+                ongoing=still,
                 text=text,
                 advice=advice,
                 runs=_unique(transfer.run for transfer in group),
@@ -570,12 +571,12 @@ def held_runs(stats_input: StatsInput) -> Iterator[Incident]:
             severity=IncidentSeverity.ALARM,
             since=since,
             until=None,
-            still=True,
+            ongoing=True,
             text=text,
             advice=advice,
             runs=tuple(run.run for run in runs),
             jobs=tuple((row.cluster, row.proc or 0) for row in latest if row.cluster is not None),
-            brief=f"{'a run' if one else count(len(runs), 'run')} {held}",
+            short_text=f"{'a run' if one else count(len(runs), 'run')} {held}",
         )
 
 
@@ -585,7 +586,7 @@ def exhausted_retries(stats_input: StatsInput) -> Iterator[Incident]:
     for run in stats_input.ledger.runs:
         if run.state is not State.FAILED or dags.get(run.dag) is DagState.REMOVED:
             continue
-        if run.failed is not None and run.failed.what in WITHOUT_JOB:
+        if run.failed is not None and run.failed.part in WITHOUT_JOB:
             yield _without_job(run, run.failed)
             continue
         latest = run.latest
@@ -606,12 +607,12 @@ def exhausted_retries(stats_input: StatsInput) -> Iterator[Incident]:
             severity=IncidentSeverity.ALARM,
             since=latest.since,
             until=None,
-            still=True,
+            ongoing=True,
             text=f"{run.run_name} {text}",
             advice=advice,
             runs=(run.run,),
             jobs=() if latest.cluster is None else ((latest.cluster, latest.proc or 0),),
-            brief=f"a run {text}",
+            short_text=f"a run {text}",
         )
 
 
@@ -631,7 +632,7 @@ WITHOUT_JOB: Final = {
 
 
 def _without_job(run: RunEntry, failed: FailedEpoch) -> Incident:
-    kind, advice = WITHOUT_JOB[failed.what or "pre"]
+    kind, advice = WITHOUT_JOB[failed.part or "pre"]
     epoch = f"epoch {failed.epoch}" if failed.epoch is not None else failed.node
     text = f"stands still: {epoch} failed without a job: {failed.reason}"
     return Incident(
@@ -640,12 +641,12 @@ def _without_job(run: RunEntry, failed: FailedEpoch) -> Incident:
         severity=IncidentSeverity.ALARM,
         since=failed.since,
         until=None,
-        still=True,
+        ongoing=True,
         text=f"{run.run_name} {text}",
         advice=advice,
         runs=(run.run,),
         jobs=(),
-        brief=f"a run {text}",
+        short_text=f"a run {text}",
     )
 
 
@@ -688,7 +689,7 @@ def misdirected_targets(stats_input: StatsInput) -> Iterator[Incident]:
                 severity=IncidentSeverity.WARNING,
                 since=first,
                 until=None if still else last,
-                still=still,
+                ongoing=still,
                 text=text,
                 advice=advice,
                 executions=missed,
@@ -722,7 +723,7 @@ def _unserved_targets(
             severity=IncidentSeverity.WARNING,
             since=since,
             until=None,
-            still=True,
+            ongoing=True,
             text=f"{count(len(jobs), 'job')} for {target} waited {age(waited)}, and none of its "
             "jobs ever started, while other targets' did",
             advice="See whether the name is the site's, and what it offers; or give the epochs "
@@ -740,7 +741,10 @@ def _normalized(name: str) -> str:
 def _names_other_target(target: str, site: str | None, known: frozenset[str]) -> bool:
     """Does the site's name contain the name of another target?"""
     site_name = _normalized(site or "")
-    return any(name in site_name for name in known - ANYWHERE - POOLS - {_normalized(target)})
+    return any(
+        name in site_name
+        for name in known - ANY_SITE_TARGETS - POOL_TARGETS - {_normalized(target)}
+    )
 
 
 def _misses_target(target: str, site: str | None, known: frozenset[str]) -> bool:
@@ -751,9 +755,9 @@ def _misses_target(target: str, site: str | None, known: frozenset[str]) -> bool
     if not site:
         return False
     wanted, site_name = _normalized(target), _normalized(site)
-    if wanted in ANYWHERE or wanted in site_name or site_name in wanted:
+    if wanted in ANY_SITE_TARGETS or wanted in site_name or site_name in wanted:
         return False
-    return wanted not in POOLS or _names_other_target(target, site, known)
+    return wanted not in POOL_TARGETS or _names_other_target(target, site, known)
 
 
 # --- configuration --------------------------------------------------------------------------
@@ -788,7 +792,7 @@ def configuration_changes(stats_input: StatsInput) -> Iterator[Incident]:
             severity=IncidentSeverity.WARNING,
             since=None,
             until=None,
-            still=state not in (State.COMPLETED, State.FAILED, State.REMOVED),
+            ongoing=state not in (State.COMPLETED, State.FAILED, State.REMOVED),
             text=f"{name} changed {listed}{more}",
             advice="If that was not meant, compare the args.txt of these versions: epochs trained "
             "otherwise are not of the same model",
@@ -850,7 +854,7 @@ def _incident(
     severity: IncidentSeverity,
     since: datetime | None,
     until: datetime | None,
-    still: bool,
+    ongoing: bool,
     text: str,
     advice: str,
     executions: Sequence[ExecutionEntry],
@@ -864,7 +868,7 @@ def _incident(
         severity=severity,
         since=since,
         until=until,
-        still=still,
+        ongoing=ongoing,
         text=text,
         advice=advice,
         runs=_unique(e.run for e in executions),

@@ -33,7 +33,7 @@ _ENDED: Final = attrgetter("ended")
 
 @frozen
 class KaplanMeier:
-    """A survival curve: ``left`` is the share that survives each of ``times``.
+    """A survival curve: ``survivals`` is the share that survives each of ``times``.
 
     Beyond ``longest``, the longest duration, survival decays exponentially with the time constant
     ``sigma``, the standard deviation of the ended durations (or the time since ``longest``, if
@@ -42,14 +42,14 @@ class KaplanMeier:
     """
 
     times: tuple[float, ...]
-    left: tuple[float, ...]
+    survivals: tuple[float, ...]
     longest: float
     mean: float
     sigma: float
     events: int
 
     @staticmethod
-    def of(samples: Iterable[Lifetime]) -> KaplanMeier | None:
+    def fit(samples: Iterable[Lifetime]) -> KaplanMeier | None:
         """Fit a curve to the samples; None if all of them are censored."""
         # In ascending order; among equal durations the ended ones come first.
         ordered = sorted(samples, key=_ENDED, reverse=True)
@@ -77,32 +77,32 @@ class KaplanMeier:
         mean = observed_mean + survival * (longest + sigma)
         return KaplanMeier(
             times=tuple(times),
-            left=tuple(survivals),
+            survivals=tuple(survivals),
             longest=longest,
             mean=mean,
             sigma=sigma,
             events=len(ended),
         )
 
-    def lasting(self, age: float) -> float:
+    def survival(self, age: float) -> float:
         """The survival at ``age``: the share that lasts longer, 0–1."""
         index = bisect_right(self.times, age)
-        return self.left[index - 1] if index else 1.0
+        return self.survivals[index - 1] if index else 1.0
 
-    def remaining(self, share: float, age: float = 0.0) -> float:
+    def conditional_quantile(self, share: float, age: float = 0.0) -> float:
         """The quantile at ``share`` (0–1, not 1) of the seconds left at ``age``."""
-        target_survival = self.lasting(age) * (1 - share)
-        low, high = bisect_right(self.times, age), len(self.left)
+        target_survival = self.survival(age) * (1 - share)
+        low, high = bisect_right(self.times, age), len(self.survivals)
         while low < high:
             middle = (low + high) // 2
-            if self.left[middle] <= target_survival:
+            if self.survivals[middle] <= target_survival:
                 high = middle
             else:
                 low = middle + 1
-        if low < len(self.left) and target_survival > 0:
+        if low < len(self.survivals) and target_survival > 0:
             return self.times[low] - age
         tail_start = max(self.longest, age)
-        tail_survival = max(self.lasting(tail_start), 0.0)
+        tail_survival = max(self.survival(tail_start), 0.0)
         time_constant = max(self.sigma, age - self.longest)
         multiples = (
             log(tail_survival / target_survival)

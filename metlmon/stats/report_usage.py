@@ -17,8 +17,16 @@ from metlmon.frozen import frozen
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry, TransferEntry
-from metlmon.stats.totals import UsageTotals, grouped, tallied, tally
-from metlmon.stats.windows import ALL, TimeWindow, Unit, clipped, cut, spread, whole_seconds
+from metlmon.stats.totals import UsageTotals, group_by, sum_by, sum_executions
+from metlmon.stats.windows import (
+    ALL,
+    TimeWindow,
+    Unit,
+    clip_ledger,
+    distribute_seconds,
+    full_seconds,
+    partition,
+)
 
 K = TypeVar("K")
 
@@ -42,31 +50,31 @@ def gpu_model(name: str | None) -> str | None:
 
 
 @frozen
-class Bytes:
+class TransferredBytes:
     """Bytes to the jobs (their input) and from them (their output)."""
 
-    to_jobs: int = 0
-    from_jobs: int = 0
+    received: int = 0
+    sent: int = 0
 
-    def __add__(self, other: Bytes) -> Bytes:
-        return Bytes(self.to_jobs + other.to_jobs, self.from_jobs + other.from_jobs)
+    def __add__(self, other: TransferredBytes) -> TransferredBytes:
+        return TransferredBytes(self.received + other.received, self.sent + other.sent)
 
 
 @frozen
-class UsageShare:
+class GroupUsage:
     """The usage of one GPU model, site, run or period.
 
-    ``spent``: totals of its executions, where ``completed`` counts epochs by their successful
+    ``totals``: totals of its executions, where ``completed`` counts epochs by their successful
     execution. ``by_longest``: completed epochs whose longest execution was here; ``longest``:
     seconds of these executions, ``longest_gpu``: the same in GPU-seconds. ``targets``: requested
     targets of the executions.
     """
 
-    spent: UsageTotals = field(default_factory=UsageTotals)
+    totals: UsageTotals = field(default_factory=UsageTotals)
     by_longest: int = 0
     longest: float = 0.0
     longest_gpu: float = 0.0
-    moved: Bytes = field(default_factory=Bytes)
+    transferred: TransferredBytes = field(default_factory=TransferredBytes)
     transfers: int = 0
     targets: tuple[str, ...] = ()
 
@@ -76,12 +84,12 @@ class BoxPlot:
     """A box plot of durations in seconds: interpolated quartiles, whiskers, outliers."""
 
     n: int
-    low: float
-    first: float
+    lower_whisker: float
+    lower_quartile: float
     median: float
-    third: float
-    high: float
-    beyond: tuple[float, ...] = ()
+    upper_quartile: float
+    upper_whisker: float
+    outliers: tuple[float, ...] = ()
 
 
 @frozen
@@ -94,32 +102,32 @@ class TransferGroup:
 
     direction: str
     outcome: str
-    n: int
+    count: int
     timed: int
     seconds: float
     median: float | None
     longest: float | None
-    queued: float
+    queued_seconds: float
 
 
 @frozen
 class LossByCause:
     """Bad GPU-seconds of one cause.
 
-    ``code``, ``subcode``: those of the event; ``word``: the label without a code
+    ``code``, ``subcode``: those of the event; ``label``: the label without a code
     (``return value 1``). ``reasons``: the folded reasons, the most expensive first.
     """
 
     code: int | None
     subcode: int | None
-    word: str | None
+    label: str | None
     executions: int
     seconds: float
     reasons: tuple[tuple[str, int, float], ...]
 
 
 @frozen
-class Series:
+class UsageSeries:
     """Epochs completed, and GPU-seconds by outcome and by site, in adjacent windows."""
 
     unit: Unit
@@ -133,37 +141,38 @@ class Series:
 
 @frozen
 class ReportUsage:
-    """Usage of a window. ``whole``: the complete ledger; ``part``: the clipped one.
+    """Usage of a window. ``ledger``: the complete ledger; ``clipped``: the clipped one.
 
-    ``epochs``: distinct completed epochs. ``unplaced``: those without a successful execution in
-    the logs (marked done, or inferred); ``unlogged``: those without any execution. ``unmoored``:
-    completed epochs of the complete ledger without a known end, which are in no window. ``again``:
-    successful executions that do not count for an epoch, since another DAG trained it too, or it
-    was repeated. ``hidden``: epochs whose successful execution is shorter than half of their
-    longest one. ``finals``: the executions that completed an epoch, with their full durations.
+    ``epochs``: distinct completed epochs. ``unlocated``: those without a successful execution in
+    the logs (marked done, or inferred); ``unlogged``: those without any execution. ``undated``:
+    completed epochs of the complete ledger without a known end, which are in no window.
+    ``repeated``: successful executions that do not count for an epoch, since another DAG trained
+    it too, or it was repeated. ``hidden``: epochs whose successful execution is shorter than half
+    of their longest one. ``completing_executions``: the executions that completed an epoch, with
+    their full durations.
     """
 
     window: TimeWindow
-    whole: Ledger
-    part: Ledger
-    total: UsageShare
+    ledger: Ledger
+    clipped: Ledger
+    total: GroupUsage
     epochs: int
-    unplaced: int
+    unlocated: int
     unlogged: int
-    unmoored: int
-    again: int
+    undated: int
+    repeated: int
     hidden: int
-    gpus: Mapping[str | None, UsageShare]
-    sites: Mapping[str | None, UsageShare]
-    places: Mapping[tuple[str | None, str | None], UsageTotals]
-    runs: tuple[tuple[RunEntry, UsageShare], ...]
-    labels: Mapping[str | None, UsageShare]
-    periods: tuple[tuple[TimeWindow, UsageShare], ...]
+    gpus: Mapping[str | None, GroupUsage]
+    sites: Mapping[str | None, GroupUsage]
+    by_site_and_gpu: Mapping[tuple[str | None, str | None], UsageTotals]
+    runs: tuple[tuple[RunEntry, GroupUsage], ...]
+    labels: Mapping[str | None, GroupUsage]
+    periods: tuple[tuple[TimeWindow, GroupUsage], ...]
     period: Unit
-    moves: tuple[TransferGroup, ...]
+    transfer_groups: tuple[TransferGroup, ...]
     losses: tuple[LossByCause, ...]
-    series: Series | None
-    finals: tuple[tuple[ExecutionEntry, float], ...]
+    series: UsageSeries | None
+    completing_executions: tuple[tuple[ExecutionEntry, float], ...]
     waits: tuple[float, ...]
     uncounted_gpus: int
     uncertain: int
@@ -171,12 +180,12 @@ class ReportUsage:
     @property
     def epoch_times(self) -> tuple[float, ...]:
         """The sorted durations of the executions that completed an epoch."""
-        return tuple(sorted(seconds for _, seconds in self.finals))
+        return tuple(sorted(seconds for _, seconds in self.completing_executions))
 
 
-def accounts(ledger: Ledger, window: TimeWindow = ALL) -> ReportUsage:
+def report_usage(ledger: Ledger, window: TimeWindow = ALL) -> ReportUsage:
     """The usage of a complete ``ledger`` within ``window``."""
-    return _ReportBuilder(ledger, window).accounts()
+    return _ReportBuilder(ledger, window).report_usage()
 
 
 # --- totals -----------------------------------------------------------------------------------
@@ -188,7 +197,7 @@ class _ReportBuilder:
     def __init__(self, ledger: Ledger, window: TimeWindow) -> None:
         self.window = window
         self.whole = ledger
-        self.part = clipped(ledger, window)
+        self.part = clip_ledger(ledger, window)
         # A sub-DAG's DAGMan runs at no site and on no GPU.
         self.executions = [entry for entry in self.part.executions if not entry.dagman]
         self.epochs = [e for e in self.part.epochs if e.counts and e.state is State.COMPLETED]
@@ -197,14 +206,14 @@ class _ReportBuilder:
         ran = {entry.job for entry in ledger.executions if not entry.dagman}
         self.idle_bytes = sum(
             (
-                Bytes(job.bytes_received or 0, job.bytes_sent or 0)
+                TransferredBytes(job.bytes_received or 0, job.bytes_sent or 0)
                 for job in self.part.jobs
                 if job.job not in ran
             ),
-            Bytes(),
+            TransferredBytes(),
         )
 
-    def accounts(self) -> ReportUsage:
+    def report_usage(self) -> ReportUsage:
         placed = _epochs_of(e for e in self.executions if e.final and e.counted)
         done = {(epoch.run, epoch.epoch) for epoch in self.epochs}
         finals = sum(e.final and e.counted for e in self.executions)
@@ -212,53 +221,55 @@ class _ReportBuilder:
         waits = [e.wait for e in self.executions if e.counted and e.wait is not None]
         return ReportUsage(
             window=self.window,
-            whole=self.whole,
-            part=self.part,
+            ledger=self.whole,
+            clipped=self.part,
             total=self._total(),
             epochs=len(self.epochs),
-            unplaced=len(done - placed),
+            unlocated=len(done - placed),
             unlogged=sum(not e.attempts for e in self.epochs),
-            unmoored=sum(e.counts and _has_unknown_end(e) for e in self.whole.epochs),
-            again=finals - len(done & placed),
+            undated=sum(e.counts and _has_unknown_end(e) for e in self.whole.epochs),
+            repeated=finals - len(done & placed),
             hidden=sum(epoch.hidden for epoch in self.epochs),
             gpus=self._usage_by(lambda e: gpu_model(e.gpu), lambda e: gpu_model(e.longest_gpu)),
             sites=self._sites(),
-            places=tallied(self.executions, lambda e: (e.site, gpu_model(e.gpu))),
+            by_site_and_gpu=sum_by(self.executions, lambda e: (e.site, gpu_model(e.gpu))),
             runs=self._runs(),
             labels=self._usage_by(lambda e: e.label, lambda e: e.label),
             periods=periods,
             period=unit,
-            moves=tuple(_transfer_groups(self.part.transfers, self._full_seconds)),
+            transfer_groups=tuple(_transfer_groups(self.part.transfers, self._full_seconds)),
             losses=tuple(_losses(self.executions)),
             series=self._series(),
-            finals=tuple((e, self._full_seconds(e) or 0.0) for e in self.executions if e.final),
+            completing_executions=tuple(
+                (e, self._full_seconds(e) or 0.0) for e in self.executions if e.final
+            ),
             waits=tuple(sorted(waits)),
             uncounted_gpus=sum(e.weight is None and e.counted for e in self.executions),
             uncertain=sum(e.uncertain and e.counted for e in self.executions),
         )
 
     def _full_seconds(self, entry: ExecutionEntry | TransferEntry) -> float | None:
-        return whole_seconds(self.whole, self.window, entry)
+        return full_seconds(self.whole, self.window, entry)
 
-    def _total(self) -> UsageShare:
+    def _total(self) -> GroupUsage:
         moved = sum((_bytes(e) for e in self.executions), self.idle_bytes)
         return replace(
             self._share(self.executions, self.epochs),
-            moved=moved,
+            transferred=moved,
             transfers=sum(t.counted for t in self.part.transfers),
         )
 
     def _share(
         self, executions: Iterable[ExecutionEntry], epochs: Iterable[EpochEntry]
-    ) -> UsageShare:
+    ) -> GroupUsage:
         executions, epochs = list(executions), list(epochs)
         longest = [self.longest[e.key] for e in epochs if e.key in self.longest]
-        return UsageShare(
-            spent=tally(executions),
+        return GroupUsage(
+            totals=sum_executions(executions),
             by_longest=len(epochs),
             longest=sum(e.longest_seconds or 0.0 for e in epochs),
             longest_gpu=sum(entry.gpu_seconds or 0.0 for entry in longest),
-            moved=sum((_bytes(e) for e in executions), Bytes()),
+            transferred=sum((_bytes(e) for e in executions), TransferredBytes()),
             transfers=0,
             targets=tuple(sorted({e.target for e in executions if e.target})),
         )
@@ -267,37 +278,39 @@ class _ReportBuilder:
         self,
         key: Callable[[ExecutionEntry], K],
         longest: Callable[[EpochEntry], K],
-    ) -> dict[K, UsageShare]:
+    ) -> dict[K, GroupUsage]:
         """The usage for each value of ``key``, by descending GPU-seconds."""
-        executions = grouped(self.executions, key)
-        epochs = grouped((e for e in self.epochs if e.attempts), longest)
-        order = [*tallied(self.executions, key), *epochs]
+        executions = group_by(self.executions, key)
+        epochs = group_by((e for e in self.epochs if e.attempts), longest)
+        order = [*sum_by(self.executions, key), *epochs]
         return {
             name: self._share(executions.get(name, ()), epochs.get(name, ()))
             for name in dict.fromkeys(order)
         }
 
-    def _sites(self) -> dict[str | None, UsageShare]:
-        shares: dict[str | None, UsageShare] = self._usage_by(
+    def _sites(self) -> dict[str | None, GroupUsage]:
+        shares: dict[str | None, GroupUsage] = self._usage_by(
             lambda e: e.site, lambda e: e.longest_site
         )
-        moves = grouped((t for t in self.part.transfers if t.counted), lambda t: t.site)
+        moves = group_by((t for t in self.part.transfers if t.counted), lambda t: t.site)
         for name in sorted(moves.keys() - shares.keys(), key=str):
-            shares[name] = UsageShare()
-        if self.idle_bytes != Bytes() and None not in shares:
-            shares[None] = UsageShare()
+            shares[name] = GroupUsage()
+        if self.idle_bytes != TransferredBytes() and None not in shares:
+            shares[None] = GroupUsage()
         return {
             name: replace(
                 share,
                 transfers=len(moves.get(name, ())),
-                moved=share.moved + self.idle_bytes if name is None else share.moved,
+                transferred=share.transferred + self.idle_bytes
+                if name is None
+                else share.transferred,
             )
             for name, share in shares.items()
         }
 
-    def _runs(self) -> tuple[tuple[RunEntry, UsageShare], ...]:
-        executions = grouped(self.executions, lambda e: e.run)
-        epochs = grouped(self.epochs, lambda e: e.run)
+    def _runs(self) -> tuple[tuple[RunEntry, GroupUsage], ...]:
+        executions = group_by(self.executions, lambda e: e.run)
+        epochs = group_by(self.epochs, lambda e: e.run)
         return tuple(
             (run, self._share(executions.get(run.run, ()), epochs.get(run.run, ())))
             for run in self.part.runs
@@ -307,7 +320,7 @@ class _ReportBuilder:
 
     def _span(self) -> tuple[datetime, datetime] | None:
         """The first and the last logged time of any activity in the window."""
-        first, last = self.whole.first, self.whole.as_of
+        first, last = self.whole.first_time, self.whole.as_of
         if first is None or last is None:
             return None
         # DAGMan's files may report epochs before the start and after the end of the job log.
@@ -326,7 +339,7 @@ class _ReportBuilder:
         span = self._span()
         if span is None:
             return ()
-        windows = list(cut(*span, unit))
+        windows = list(partition(*span, unit))
         since, until = self.window.since, self.window.until
         if until is not None and windows[-1].since == until:
             # It starts at the exclusive end of the window.
@@ -337,7 +350,7 @@ class _ReportBuilder:
             windows[-1] = replace(windows[-1], until=min(until, windows[-1].until or until))
         return tuple(windows)
 
-    def _periods(self) -> tuple[Unit, tuple[tuple[TimeWindow, UsageShare], ...]]:
+    def _periods(self) -> tuple[Unit, tuple[tuple[TimeWindow, GroupUsage], ...]]:
         span = self._span()
         days = (span[1] - span[0]).days if span else 0
         unit = Unit.DAY if days < 10 else Unit.WEEK if days < 60 else Unit.MONTH
@@ -346,7 +359,7 @@ class _ReportBuilder:
             (window, _ReportBuilder(self.whole, window)._total()) for window in windows
         )
 
-    def _series(self) -> Series | None:
+    def _series(self) -> UsageSeries | None:
         span = self._span()
         if span is None:
             return None
@@ -366,11 +379,13 @@ class _ReportBuilder:
             weight = entry.weight
             if entry.dagman or not weight:
                 continue
-            for index, seconds in spread(self.whole, entry.start, entry.seconds, windows):
+            for index, seconds in distribute_seconds(
+                self.whole, entry.start, entry.seconds, windows
+            ):
                 by_kind[entry.kind][index] += seconds * weight
                 by_site.setdefault(entry.site, [0.0] * len(windows))[index] += seconds * weight
         largest = sorted(by_site.items(), key=lambda item: (-sum(item[1]), str(item[0])))
-        return Series(
+        return UsageSeries(
             unit=unit,
             windows=windows,
             epochs=tuple(epochs),
@@ -385,8 +400,8 @@ def _has_unknown_end(epoch: EpochEntry) -> bool:
     return epoch.state is State.COMPLETED and epoch.completed is None
 
 
-def _bytes(entry: ExecutionEntry) -> Bytes:
-    return Bytes(entry.bytes_received or 0, entry.bytes_sent or 0)
+def _bytes(entry: ExecutionEntry) -> TransferredBytes:
+    return TransferredBytes(entry.bytes_received or 0, entry.bytes_sent or 0)
 
 
 def _epochs_of(executions: Iterable[ExecutionEntry]) -> set[tuple[str, int | None]]:
@@ -414,7 +429,7 @@ _OUTCOME_ORDER: Final = ("ok", "aborted", "unfinished", "in-flight")
 def _transfer_groups(
     transfers: Iterable[TransferEntry], length: Callable[[TransferEntry], float | None]
 ) -> Iterable[TransferGroup]:
-    groups = grouped(transfers, lambda t: (t.direction, t.outcome))
+    groups = group_by(transfers, lambda t: (t.direction, t.outcome))
 
     def sort_key(key: tuple[str, str]) -> tuple[str, int]:
         return key[0], _OUTCOME_ORDER.index(key[1]) if key[1] in _OUTCOME_ORDER else len(
@@ -427,24 +442,24 @@ def _transfer_groups(
         lengths = sorted(s for t in counted if (s := length(t)) is not None)
         yield TransferGroup(
             *key,
-            n=len(counted),
+            count=len(counted),
             timed=len(lengths),
             seconds=sum(t.seconds or 0.0 for t in group),
             median=quantile(lengths, 0.5) if lengths else None,
             longest=lengths[-1] if lengths else None,
-            queued=sum(t.queue_seconds or 0 for t in counted),
+            queued_seconds=sum(t.queue_seconds or 0 for t in counted),
         )
 
 
 def _losses(executions: Iterable[ExecutionEntry]) -> Iterable[LossByCause]:
     bad = [entry for entry in executions if entry.kind == "bad"]
-    for (code, subcode, word), spent in tallied(bad, _cause_key).items():
+    for (code, subcode, word), spent in sum_by(bad, _cause_key).items():
         matching = (entry for entry in bad if _cause_key(entry) == (code, subcode, word))
-        reasons = tallied(matching, lambda entry: entry.cause or "")
+        reasons = sum_by(matching, lambda entry: entry.cause or "")
         yield LossByCause(
             code=code,
             subcode=subcode,
-            word=word,
+            label=word,
             executions=spent.executions,
             seconds=spent.bad,
             reasons=tuple((reason, sums.executions, sums.bad) for reason, sums in reasons.items()),
@@ -474,7 +489,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[lower] + (position - lower) * (ordered[upper] - ordered[lower])
 
 
-def box(values: Iterable[float]) -> BoxPlot | None:
+def make_box_plot(values: Iterable[float]) -> BoxPlot | None:
     """The box plot of the values; None if there are none."""
     ordered = sorted(values)
     if not ordered:
@@ -485,26 +500,26 @@ def box(values: Iterable[float]) -> BoxPlot | None:
     outliers = [value for value in ordered if not first - reach <= value <= third + reach]
     return BoxPlot(
         n=len(ordered),
-        low=inside[0],
-        first=first,
+        lower_whisker=inside[0],
+        lower_quartile=first,
         median=median,
-        third=third,
-        high=inside[-1],
-        beyond=tuple(outliers),
+        upper_quartile=third,
+        upper_whisker=inside[-1],
+        outliers=tuple(outliers),
     )
 
 
 def epoch_boxes(usage: ReportUsage, key: Callable[[ExecutionEntry], K]) -> dict[K, BoxPlot]:
     """Box plots of the durations of completed epochs by ``key``, most epochs first."""
-    groups = grouped(usage.finals, lambda pair: key(pair[0]))
+    groups = group_by(usage.completing_executions, lambda pair: key(pair[0]))
     boxes = {
         name: box_plot
         for name, group in groups.items()
-        if (box_plot := box(seconds for _, seconds in group)) is not None
+        if (box_plot := make_box_plot(seconds for _, seconds in group)) is not None
     }
     return dict(sorted(boxes.items(), key=lambda item: (-item[1].n, str(item[0]))))
 
 
 def jobs_in(usage: ReportUsage) -> set[JobId]:
     """The jobs that were in the queue in the window."""
-    return {job.job for job in usage.part.jobs if not job.dagman}
+    return {job.job for job in usage.clipped.jobs if not job.dagman}

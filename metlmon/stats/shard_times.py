@@ -21,7 +21,7 @@ from metlmon.frozen import frozen
 from metlmon.model.states import ACTIVE, Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger
 from metlmon.stats.epoch_times import elapsed
-from metlmon.stats.totals import grouped
+from metlmon.stats.totals import group_by
 
 RUNNING: Final = frozenset(
     {
@@ -41,29 +41,30 @@ class WorkSpan:
 
 
 @frozen
-class Work:
+class ShardWork:
     """The work on one shard, in seconds.
 
     ``seconds``: the duration of a completed shard; None if it is not completed, or not logged.
-    ``so_far``: the work that counts of an uncompleted one (checkpointed, and in progress).
-    ``in_progress``: a machine works on it. ``lost``: work that does not count. ``interrupted``:
-    the progress of each interrupted attempt. ``spans``: when machines worked on it, in order.
+    ``progress``: the work that counts of an uncompleted one (checkpointed, and in progress).
+    ``in_progress``: a machine works on it. ``lost``: work that does not count.
+    ``interrupted_progress``: the progress of each interrupted attempt. ``spans``: when machines
+    worked on it, in order.
     ``representative``: the execution that completed it or is in progress, else the last one.
     ``attempts``: the number of executions; ``newest``: its newest job, None before the first.
     """
 
     seconds: float | None = None
-    so_far: float = 0.0
+    progress: float = 0.0
     in_progress: bool = False
     lost: float = 0.0
-    interrupted: tuple[float, ...] = ()
+    interrupted_progress: tuple[float, ...] = ()
     spans: tuple[WorkSpan, ...] = ()
     representative: ExecutionEntry | None = None
     attempts: int = 0
     newest: JobEntry | None = None
 
 
-class Moments:
+class TimeAxis:
     """Converts times to seconds since the first of some times, with a cache."""
 
     def __init__(self, ledger: Ledger, times: Iterable[datetime]) -> None:
@@ -73,9 +74,9 @@ class Moments:
         for when in times:
             if self.first is None or elapsed(ledger, when, self.first) > 0:
                 self.first = when
-        self.now = 0.0 if ledger.as_of is None else self.at(ledger.as_of)
+        self.now = 0.0 if ledger.as_of is None else self.position(ledger.as_of)
 
-    def at(self, when: datetime) -> float:
+    def position(self, when: datetime) -> float:
         """Seconds since the first time."""
         key = (when, when.fold)
         if key not in self._cache:
@@ -85,24 +86,26 @@ class Moments:
 
     def span_of(self, entry: ExecutionEntry) -> WorkSpan:
         """The interval of an execution; without an end it extends to as-of."""
-        begin = self.at(entry.start)
-        return WorkSpan(begin, max(begin, self.now if entry.end is None else self.at(entry.end)))
+        begin = self.position(entry.start)
+        return WorkSpan(
+            begin, max(begin, self.now if entry.end is None else self.position(entry.end))
+        )
 
 
-def work_on(
+def shard_work(
     state: State,
     has_post_script: bool,
     jobs: Sequence[JobEntry],
     executions: Sequence[ExecutionEntry],
-    moments: Moments,
-) -> Work:
+    moments: TimeAxis,
+) -> ShardWork:
     """The work on a shard.
 
     ``state``: that of its node; ``has_post_script``: a POST script can make the node succeed
     whatever its job returned; ``jobs``, ``executions``: the node's, in the ledger's order.
     """
     if not jobs:
-        return Work()
+        return ShardWork()
     return _ShardWorkBuilder(state, has_post_script, jobs, executions, moments).work()
 
 
@@ -115,7 +118,7 @@ class _ShardWorkBuilder:
         has_post_script: bool,
         jobs: Sequence[JobEntry],
         executions: Sequence[ExecutionEntry],
-        moments: Moments,
+        moments: TimeAxis,
     ) -> None:
         self.state, self.has_post_script, self.jobs, self.moments = (
             state,
@@ -132,7 +135,7 @@ class _ShardWorkBuilder:
     def _is_in_progress(self, entry: ExecutionEntry) -> bool:
         return entry.job[0] == self.newest and self.state in ACTIVE
 
-    def work(self) -> Work:
+    def work(self) -> ShardWork:
         complete = self.state in (State.COMPLETED, State.POST)
         counted = self._counted_executions(complete)
         done = complete and bool(counted)
@@ -145,12 +148,12 @@ class _ShardWorkBuilder:
         all_spans = _merge_spans(own_spans + [self.moments.span_of(e) for e in self.executions])
         seconds = _total_seconds(own_spans) if self.procs > 1 else sum(e.seconds for e in counted)
         in_progress = self.state in RUNNING and any(e.end is None for e in counted)
-        return Work(
+        return ShardWork(
             seconds=seconds if done else None,
-            so_far=0.0 if done else seconds,
+            progress=0.0 if done else seconds,
             in_progress=in_progress,
             lost=_total_seconds(all_spans) - _total_seconds(own_spans),
-            interrupted=tuple(self._interrupted(counted)),
+            interrupted_progress=tuple(self._interrupted(counted)),
             spans=tuple(all_spans),
             representative=self._representative(
                 counted if done or in_progress else self.executions
@@ -168,7 +171,7 @@ class _ShardWorkBuilder:
             if not complete and self.state not in ACTIVE:
                 return []
             newest_executions = [e for e in self.executions if e.job[0] == self.newest]
-            procs = grouped(newest_executions, attrgetter("job")).values()
+            procs = group_by(newest_executions, attrgetter("job")).values()
             return [e for proc in procs for e in self._checkpoint_chain(proc, complete)]
         chain = self._checkpoint_chain(self.executions, complete)
         discarded = (

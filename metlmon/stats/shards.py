@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 from metlmon.dagman import NodeKind
 from metlmon.frozen import frozen
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.run import LONGEST_NAME
+from metlmon.model.run import MAX_NAME_LENGTH
 from metlmon.model.states import DONE, DagState, State
 from metlmon.snapshot.dag_description import DagDescription, DescribedNode, Nodes
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
@@ -34,9 +34,9 @@ from metlmon.stats.epoch_times import time_after_as_of
 from metlmon.stats.estimates import HIGH, LOW, TRIALS, Interval
 from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
 from metlmon.stats.quantiles import quarters
-from metlmon.stats.shard_times import RUNNING, Moments, Work, work_on
+from metlmon.stats.shard_times import RUNNING, ShardWork, TimeAxis, shard_work
 from metlmon.stats.simulation import RemainingShards, simulate_makespan
-from metlmon.stats.totals import grouped
+from metlmon.stats.totals import group_by
 from metlmon.stats.worker import StatsInput
 
 MIN_NODES: Final = 4
@@ -65,17 +65,17 @@ FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
 
 @frozen
-class Shards:
+class BagNodes:
     """The nodes of a bag.
 
     ``dag``: the file of the top-level DAG; ``in_dag``: that of the DAG with the nodes, which may
-    be a sub-DAG; ``stem``: the common part of their names, with ``*`` for the number; ``submit``:
-    their submit description; ``nodes``: in order of the number.
+    be a sub-DAG; ``name_pattern``: the common part of their names, with ``*`` for the number;
+    ``submit``: their submit description; ``nodes``: in order of the number.
     """
 
     dag: str
     in_dag: str
-    stem: str
+    name_pattern: str
     submit: str
     nodes: tuple[DescribedNode, ...]
 
@@ -84,25 +84,25 @@ class Shards:
 class ShardTimes:
     """The distribution of the durations of completed shards, in seconds."""
 
-    least: float
+    minimum: float
     lower: float
     median: float
     upper: float
-    ninetieth: float
-    most: float
+    percentile_90: float
+    maximum: float
     shards: int
 
 
 @frozen
 class Straggler:
-    """A shard in progress for too long: ``seconds`` so far, ``times`` the median."""
+    """A shard in progress for too long: ``seconds`` so far, ``times_median`` the median."""
 
     node: str
     job: JobId
     site: str | None
     host: str | None
     seconds: float
-    times: float
+    times_median: float
 
 
 @frozen
@@ -122,7 +122,7 @@ class Shard:
     seconds: float | None
     since: datetime | None
     attempts: int
-    straggles: bool
+    is_straggler: bool
 
 
 @frozen
@@ -141,59 +141,62 @@ class ShardRate:
 class Bag:
     """The state of one bag as of the snapshot.
 
-    ``states``: numbers of shards, without states that do not occur. ``overall``: the rate since
-    ``began``, the first submission, until the last completion if all are done; ``lately``: the
-    recent rate, None once all are done. ``machines``: recent mean of shards in progress. One of
-    ``span``, ``ended`` and ``why_not`` is set, as in :mod:`metlmon.stats.estimates`; ``without``:
-    failed and held shards, which the span does not include.
+    ``states``: numbers of shards, without states that do not occur. ``overall_rate``: the rate
+    since
+    ``first_submitted``, the first submission, until the last completion if all are done;
+    ``recent_rate``: the recent rate, None once all are done. ``machines``: recent mean of shards
+    in progress. One of
+    ``remaining``, ``completed_at`` and ``missing_reason`` is set, as in
+    :mod:`metlmon.stats.estimates`; ``excluded``: failed and held shards, which the span does not
+    include.
     """
 
     dag: str
     in_dag: str
-    stem: str
+    name_pattern: str
     submit: str
     total: int
     states: Mapping[State, int]
     shards: tuple[Shard, ...]
-    began: datetime | None
-    overall: ShardRate | None
-    lately: ShardRate | None
-    times: ShardTimes | None
+    first_submitted: datetime | None
+    overall_rate: ShardRate | None
+    recent_rate: ShardRate | None
+    durations: ShardTimes | None
     stragglers: tuple[Straggler, ...]
     machines: float
-    span: Interval | None
-    at: datetime | None
-    ended: datetime | None
-    why_not: str | None
-    without: int
+    remaining: Interval | None
+    expected_end: datetime | None
+    completed_at: datetime | None
+    missing_reason: str | None
+    excluded: int
     gpu_hours: GpuHours
     executions: int
-    lost: int
+    lost_executions: int
 
     @property
     def key(self) -> str:
-        return f"{self.in_dag}:{self.stem}:{self.submit}"
+        return f"{self.in_dag}:{self.name_pattern}:{self.submit}"
 
-    def counted(self, *kinds: State) -> int:
+    def count_in(self, *kinds: State) -> int:
         """The number of shards in one of these states."""
         return sum(self.states.get(state, 0) for state in kinds)
 
     @property
     def done(self) -> int:
-        return self.counted(State.COMPLETED)
+        return self.count_in(State.COMPLETED)
 
     @property
-    def over(self) -> bool:
+    def is_complete(self) -> bool:
         """Are all shards completed or skipped?"""
-        return self.counted(*DONE) == self.total
+        return self.count_in(*DONE) == self.total
 
     @property
     def running(self) -> int:
-        return self.counted(*RUNNING)
+        return self.count_in(*RUNNING)
 
     @property
     def failed(self) -> int:
-        return self.counted(*FAILED)
+        return self.count_in(*FAILED)
 
 
 # --- detection of bags --------------------------------------------------------------------------
@@ -208,11 +211,11 @@ Family: TypeAlias = tuple[str, str, str, str]
 
 
 @lru_cache(4)
-def bags_in(nodes: Nodes) -> tuple[Shards, ...]:
+def find_bags(nodes: Nodes) -> tuple[BagNodes, ...]:
     """Find the bags among the nodes, in the order of their first nodes."""
     families: dict[Family, list[tuple[int, DescribedNode]]] = {}
     candidates: list[tuple[DescribedNode, list[tuple[Family, int]]]] = []
-    for node in nodes.every:
+    for node in nodes.all:
         if _is_candidate(node):
             choices = list(_family_choices(node))
             candidates.append((node, choices))
@@ -226,13 +229,13 @@ def bags_in(nodes: Nodes) -> tuple[Shards, ...]:
             family, number = max(reversed(choices), key=lambda choice: len(families[choice[0]]))
             members_by_family.setdefault(family, []).append((number, node))
     shards = []
-    graph = {node.key: node for node in nodes.every}
+    graph = {node.key: node for node in nodes.all}
     for (in_dag, submit, prefix, suffix), group in members_by_family.items():
         if len(group) >= MIN_NODES and _independent([node for _, node in group], graph):
             group.sort(key=lambda pair: pair[0])
             members = tuple(node for _, node in group)
             stem = f"{prefix}*{suffix}"
-            shards.append(Shards(members[0].dag, in_dag, stem, submit, members))
+            shards.append(BagNodes(members[0].dag, in_dag, stem, submit, members))
     return tuple(shards)
 
 
@@ -243,7 +246,7 @@ def _is_candidate(node: DescribedNode) -> bool:
         and dag_node.kind is NodeKind.JOB
         and not dag_node.noop
         and dag_node.submit is not None
-        and len(dag_node.name) <= LONGEST_NAME
+        and len(dag_node.name) <= MAX_NAME_LENGTH
     )
 
 
@@ -276,15 +279,17 @@ def _independent(members: Sequence[DescribedNode], graph: Mapping[NodeKey, Descr
 
 def bags(stats_input: StatsInput) -> tuple[Bag, ...]:
     """The statistic of the shards screen: all bags of the ensemble."""
-    description = stats_input.described()
-    bag_shards = bags_in(description.nodes)
+    description = stats_input.load_description()
+    bag_shards = find_bags(description.nodes)
     if not bag_shards:
         return ()
     wanted = {node.key for shards in bag_shards for node in shards.nodes}
-    executions = grouped(
+    executions = group_by(
         (e for e in stats_input.ledger.executions if e.key in wanted), attrgetter("key")
     )
-    jobs = grouped((job for job in stats_input.ledger.jobs if job.key in wanted), attrgetter("key"))
+    jobs = group_by(
+        (job for job in stats_input.ledger.jobs if job.key in wanted), attrgetter("key")
+    )
     dags = {dag.file: dag.state for dag in stats_input.status.dags}
     return tuple(
         _BagBuilder(
@@ -306,7 +311,7 @@ class _BagBuilder:
         self,
         ledger: Ledger,
         description: DagDescription,
-        shards: Shards,
+        shards: BagNodes,
         executions: Mapping[NodeKey, Sequence[ExecutionEntry]],
         jobs: Mapping[NodeKey, Sequence[JobEntry]],
         dags: Mapping[str, DagState],
@@ -318,12 +323,12 @@ class _BagBuilder:
         self.executions = [entry for key in keys for entry in executions.get(key, ())]
         bag_jobs = [job for key in keys for job in jobs.get(key, ())]
         submitted = [job.submitted for job in bag_jobs if job.submitted is not None]
-        self.moments = Moments(ledger, [*submitted, *(e.start for e in self.executions)])
+        self.moments = TimeAxis(ledger, [*submitted, *(e.start for e in self.executions)])
         self.now = self.moments.now
-        self.began = min(submitted, key=self.moments.at, default=None)
-        self.first_position = self.moments.at(self.began) if self.began is not None else 0.0
+        self.began = min(submitted, key=self.moments.position, default=None)
+        self.first_position = self.moments.position(self.began) if self.began is not None else 0.0
         self.work = {
-            node.key: work_on(
+            node.key: shard_work(
                 state=self.state[node.key],
                 has_post_script=node.node.post is not None,
                 jobs=jobs.get(node.key, ()),
@@ -337,7 +342,7 @@ class _BagBuilder:
             for key, when in description.completed.items()
             if self.state.get(key) is State.COMPLETED and (self.work[key].newest is not None)
         ]
-        self.ends = sorted(ends, key=self.moments.at)
+        self.ends = sorted(ends, key=self.moments.position)
         durations = [self.work[key].seconds for key in keys if self.state[key] is State.COMPLETED]
         self.times = _shard_times([seconds for seconds in durations if seconds is not None])
         self.left = [key for key in keys if self.state[key] not in DONE]
@@ -360,43 +365,43 @@ class _BagBuilder:
         return Bag(
             dag=shards.dag,
             in_dag=shards.in_dag,
-            stem=shards.stem,
+            name_pattern=shards.name_pattern,
             submit=shards.submit,
             total=len(shards.nodes),
             states={state: counts[state] for state in State if state in counts},
             shards=tuple(self._shard(node, lagging) for node in shards.nodes),
-            began=self.began,
-            overall=self._overall_rate(over),
-            lately=None if over else self._recent_rate(),
-            times=self.times,
+            first_submitted=self.began,
+            overall_rate=self._overall_rate(over),
+            recent_rate=None if over else self._recent_rate(),
+            durations=self.times,
             stragglers=stragglers,
             machines=machines,
-            span=span,
-            at=time_after_as_of(self.ledger, span.middle) if span is not None else None,
-            ended=self.ends[-1] if over and self.ends else None,
-            why_not=reason,
-            without=excluded if span is not None else 0,
+            remaining=span,
+            expected_end=time_after_as_of(self.ledger, span.median) if span is not None else None,
+            completed_at=self.ends[-1] if over and self.ends else None,
+            missing_reason=reason,
+            excluded=excluded if span is not None else 0,
             gpu_hours=GpuHours(
                 hours["good"] / HOUR, hours["bad"] / HOUR, hours["in_flight"] / HOUR
             ),
             executions=len(self.executions),
-            lost=sum(entry.kind == "bad" for entry in self.executions),
+            lost_executions=sum(entry.kind == "bad" for entry in self.executions),
         )
 
     def _shard(self, node: DescribedNode, lagging: set[str]) -> Shard:
         name, work = node.key[1], self.work[node.key]
         job, entry = work.newest, work.representative
-        prefix, _, suffix = self.shards.stem.partition("*")
+        prefix, _, suffix = self.shards.name_pattern.partition("*")
         return Shard(
             node=name,
             number=int(name[len(prefix) : len(name) - len(suffix)]),
             state=self.state[node.key],
             job=job.job if job is not None else None,
             site=entry.site if entry is not None else None,
-            seconds=work.so_far if work.in_progress else work.seconds,
+            seconds=work.progress if work.in_progress else work.seconds,
             since=job.states[-1][0] if job is not None and job.states else None,
             attempts=work.attempts,
-            straggles=name in lagging,
+            is_straggler=name in lagging,
         )
 
     # --- rates --------------------------------------------------------------------------
@@ -404,7 +409,7 @@ class _BagBuilder:
     def _overall_rate(self, over: bool) -> ShardRate | None:
         if self.began is None:
             return None
-        until = self.moments.at(self.ends[-1]) if over and self.ends else self.now
+        until = self.moments.position(self.ends[-1]) if over and self.ends else self.now
         return (
             ShardRate(len(self.ends), until - self.first_position)
             if until > self.first_position
@@ -420,7 +425,9 @@ class _BagBuilder:
         window = self._window_seconds()
         if self.began is None or window <= 0:
             return None
-        recent = sum(self.now - window < self.moments.at(end) <= self.now for end in self.ends)
+        recent = sum(
+            self.now - window < self.moments.position(end) <= self.now for end in self.ends
+        )
         return ShardRate(recent, window)
 
     def _machine_count(self) -> tuple[float, float]:
@@ -451,26 +458,26 @@ class _BagBuilder:
         times = self.times
         if times is None or times.shards < MIN_COMPLETED or times.median <= 0:
             return ()
-        limit = STRAGGLER_FACTOR * times.ninetieth
+        limit = STRAGGLER_FACTOR * times.percentile_90
         stragglers = []
         for (_, name), work in self.work.items():
             entry = work.representative
-            if entry is not None and work.in_progress and work.so_far > limit:
+            if entry is not None and work.in_progress and work.progress > limit:
                 stragglers.append(
                     Straggler(
                         node=name,
                         job=entry.job,
                         site=entry.site,
                         host=entry.host,
-                        seconds=work.so_far,
-                        times=work.so_far / times.median,
+                        seconds=work.progress,
+                        times_median=work.progress / times.median,
                     )
                 )
         return tuple(sorted(stragglers, key=lambda straggler: -straggler.seconds))
 
     # --- what is left -------------------------------------------------------------------
 
-    def _unfinished_work(self) -> list[Work]:
+    def _unfinished_work(self) -> list[ShardWork]:
         """The work on the shards that still need a machine."""
         inactive_states = (*FAILED, State.HELD, State.POST)
         return [self.work[key] for key in self.left if self.state[key] not in inactive_states]
@@ -495,13 +502,13 @@ class _BagBuilder:
         unfinished = self._unfinished_work()
         if not unfinished or self.dag not in (DagState.RUNNING, DagState.UNKNOWN):
             return None
-        running = [work.so_far for work in unfinished if work.in_progress]
-        queued = [work.so_far for work in unfinished if not work.in_progress]
-        curve = KaplanMeier.of(self._samples())
+        running = [work.progress for work in unfinished if work.in_progress]
+        queued = [work.progress for work in unfinished if not work.in_progress]
+        curve = KaplanMeier.fit(self._samples())
         parallelism = min(float(len(unfinished)), max(machines, float(len(running))))
         if curve is None or parallelism < 0.5:
             return None
-        interrupted = sum(len(work.interrupted) for work in self.work.values())
+        interrupted = sum(len(work.interrupted_progress) for work in self.work.values())
         lost = sum(work.lost for work in self.work.values())
         remaining = RemainingShards(
             running=running,
@@ -527,9 +534,9 @@ class _BagBuilder:
         for work in self.work.values():
             if work.seconds is not None:
                 yield Lifetime(work.seconds)
-            elif work.so_far:
-                yield Lifetime(work.so_far, False)
-            for seconds in work.interrupted:
+            elif work.progress:
+                yield Lifetime(work.progress, False)
+            for seconds in work.interrupted_progress:
                 yield Lifetime(seconds, False)
 
 
@@ -539,12 +546,12 @@ def _shard_times(seconds: Sequence[float]) -> ShardTimes | None:
     ordered = sorted(seconds)
     lower, middle, upper = quarters(ordered) if len(ordered) > 1 else ordered * 3
     return ShardTimes(
-        least=ordered[0],
+        minimum=ordered[0],
         lower=lower,
         median=middle,
         upper=upper,
-        ninetieth=percentile(ordered, 0.9),
-        most=ordered[-1],
+        percentile_90=percentile(ordered, 0.9),
+        maximum=ordered[-1],
         shards=len(ordered),
     )
 

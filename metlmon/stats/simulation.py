@@ -84,7 +84,7 @@ class _ShardDurationModel:
     def survival(self, age: float) -> float:
         """The survival at ``age``, 0–1, also beyond the longest duration."""
         beyond, sigma = max(0.0, age - self.curve.longest), max(1.0, self.curve.sigma)
-        return self.curve.lasting(age) * exp(-beyond / sigma)
+        return self.curve.survival(age) * exp(-beyond / sigma)
 
     def slow_share(self, z: float) -> float:
         """The share of slow shards, 0–1, at the standard score ``z``."""
@@ -105,7 +105,7 @@ class _ShardDurationModel:
             left = self.survival(age)
             share_ordinary = (left - self.share) / left if left > self.share else 0.0
             self._ordinary[age] = [
-                self.curve.remaining(share_ordinary * quantile, age) for quantile in _U
+                self.curve.conditional_quantile(share_ordinary * quantile, age) for quantile in _U
             ]
         return self._ordinary[age][int(u * TRIALS)]
 
@@ -117,7 +117,7 @@ class _ShardDurationModel:
         """
         base = max(self.slow, age)
         if selector * (self.slow_count + PSEUDOCOUNT) < self.slow_count:
-            return base - age + self.curve.remaining(u, base)
+            return base - age + self.curve.conditional_quantile(u, base)
         factor: float = min(PARETO_LIMIT, (1 - u) ** (-1 / PARETO_EXPONENT))
         return base * factor - age
 

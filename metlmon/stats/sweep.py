@@ -77,18 +77,18 @@ class SweepVariables:
         known = [variable.name for variable in self.variables]
         return [known.index(name) for name in names]
 
-    def named(self, name: str) -> str | None:
+    def find_name(self, name: str) -> str | None:
         """A variable's name in the spelling of the DAG; None if it is not swept."""
         wanted = name.lower()
         return next((v.name for v in self.variables if v.name.lower() == wanted), None)
 
 
 @lru_cache(4)
-def swept(nodes: Nodes) -> SweepVariables:
+def find_sweep(nodes: Nodes) -> SweepVariables:
     """Find the variables in which the runs of the nodes differ."""
     runs: dict[str, list[DescribedNode]] = {}
     names: dict[str, str] = {}
-    for node in nodes.every:
+    for node in nodes.all:
         if node.run is not None and node.training:
             runs.setdefault(node.run, []).append(node)
             for name in node.node.vars:

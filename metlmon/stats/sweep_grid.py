@@ -21,7 +21,7 @@ from metlmon.snapshot.ledger import RunEntry
 from metlmon.snapshot.types import RunRow
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
-from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, choices, swept
+from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, choices, find_sweep
 from metlmon.stats.worker import StatsInput
 
 STATE_PRIORITY: Final = (
@@ -63,8 +63,8 @@ class CellRun:
 
     ``value``: its best value, or its last one for a metric without a goal. ``last``: its last
     value, which may be NaN or infinite. ``course``: that of its curve. ``stopped``: why its gate
-    ended it, None if it did not; ``paused``: its next epoch waits at the gate. ``over``: no epoch
-    is left.
+    ended it, None if it did not; ``paused``: its next epoch waits at the gate. ``is_finished``: no
+    epoch is left.
     """
 
     key: str
@@ -78,10 +78,10 @@ class CellRun:
     total: int
     stopped: str | None
     paused: bool
-    over: bool
+    is_finished: bool
 
     @property
-    def lost(self) -> bool:
+    def diverged(self) -> bool:
         """Did the curve diverge or become NaN?"""
         return self.course in (Course.DIVERGED, Course.NAN)
 
@@ -107,15 +107,15 @@ class GridCell:
         return first if first.value is not None else None
 
     @property
-    def astray(self) -> CellRun | None:
+    def diverged_run(self) -> CellRun | None:
         """The best run if its curve diverged; without any value, any diverged run."""
         candidates = self.runs[:1] if self.best is not None else self.runs
-        return next((run for run in candidates if run.lost), None)
+        return next((run for run in candidates if run.diverged), None)
 
     @property
-    def lost(self) -> Course | None:
+    def diverged_course(self) -> Course | None:
         """The course of that run's curve."""
-        return self.astray.course if self.astray is not None else None
+        return self.diverged_run.course if self.diverged_run is not None else None
 
     @property
     def stopped(self) -> bool:
@@ -136,16 +136,16 @@ class GridCell:
         return sum(run.total for run in self.runs)
 
     @property
-    def over(self) -> bool:
-        return all(run.over for run in self.runs)
+    def is_finished(self) -> bool:
+        return all(run.is_finished for run in self.runs)
 
 
 @frozen
-class Folded:
-    """An axis that is neither rows nor columns; ``most``: its values per cell."""
+class FoldedAxis:
+    """An axis that is neither rows nor columns; ``max_values``: its values per cell."""
 
     axis: Axis
-    most: int
+    max_values: int
 
 
 @frozen
@@ -153,13 +153,13 @@ class Grid:
     """A sweep grid; with ``columns`` None it is a list.
 
     ``cells``: by (row, column) in order, without combinations that no run has. ``row_best``,
-    ``column_best``: the best cell of each. ``others``: runs excluded by the fixed variables.
+    ``column_best``: the best cell of each. ``excluded_runs``: runs excluded by the fixed variables.
     """
 
     sweep: SweepVariables
     rows: Axis | None
     columns: Axis | None
-    folded: tuple[Folded, ...]
+    folded: tuple[FoldedAxis, ...]
     fixed: tuple[tuple[str, Value], ...]
     metric: str
     metrics: tuple[str, ...]
@@ -168,16 +168,16 @@ class Grid:
     best: GridCell | None
     row_best: Mapping[Point, GridCell]
     column_best: Mapping[Point, GridCell]
-    others: int
-    written: bool
+    excluded_runs: int
+    files_read: bool
 
     @property
-    def swept(self) -> bool:
+    def has_sweep(self) -> bool:
         """Are there any swept variables?"""
         return self.rows is not None
 
     @property
-    def ranks(self) -> int:
+    def ranked_cells(self) -> int:
         """The number of cells with a rank."""
         return sum(cell.rank is not None for cell in self.cells.values())
 
@@ -189,7 +189,7 @@ class GridStat(Protocol):
 
 
 @cache
-def grid_of(choice: GridChoice) -> GridStat:
+def grid_stat(choice: GridChoice) -> GridStat:
     """The statistic of one choice, as one function per choice."""
 
     def statistic(stats_input: StatsInput, /) -> Grid:
@@ -200,7 +200,7 @@ def grid_of(choice: GridChoice) -> GridStat:
 
 def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
     """The sweep grid for ``choice``; axes that no longer exist are chosen anew."""
-    sweep = swept(stats_input.described().nodes)
+    sweep = find_sweep(stats_input.load_description().nodes)
     metric_curves = curves_in(stats_input, choice.metric)
     rows, columns = _axes(sweep, choice)
     fixed = tuple(pair for pair in choice.fixed if _can_be_fixed(sweep, rows, columns, *pair))
@@ -227,8 +227,8 @@ def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
         best=_best(cells.values()),
         row_best=_best_by(cells.values(), 0),
         column_best=_best_by(cells.values(), 1),
-        others=len(runs) - len(shown_runs),
-        written=stats_input.written,
+        excluded_runs=len(runs) - len(shown_runs),
+        files_read=stats_input.files_read,
     )
 
 
@@ -237,11 +237,11 @@ def _axes(sweep: SweepVariables, choice: GridChoice) -> tuple[Axis | None, Axis 
     if choice.rows and names.issuperset(choice.rows + choice.columns):
         columns = sweep.axis(choice.columns) if choice.columns else None
         return sweep.axis(choice.rows), columns
-    unfixed_sweep = unfixed(sweep, (name for name, _ in choice.fixed))
+    unfixed_sweep = without_fixed_axes(sweep, (name for name, _ in choice.fixed))
     return next(iter(choices(unfixed_sweep if unfixed_sweep.axes else sweep)), (None, None))
 
 
-def unfixed(sweep: SweepVariables, names: Iterable[str]) -> SweepVariables:
+def without_fixed_axes(sweep: SweepVariables, names: Iterable[str]) -> SweepVariables:
     """The sweep without the axes of the fixed variables."""
     fixed = set(names)
     return replace(sweep, axes=tuple(a for a in sweep.axes if not fixed.intersection(a.names)))
@@ -275,7 +275,7 @@ def _run(entry: RunEntry, curve: MetricCurve, row: RunRow | None) -> CellRun:
         total=entry.epochs_total,
         stopped=(stopped.reason or stopped.rule) if stopped is not None else None,
         paused=gate is not None and gate.paused is not None,
-        over=over,
+        is_finished=over,
     )
 
 
@@ -340,7 +340,7 @@ def _folded(
     columns: Axis | None,
     runs: Sequence[CellRun],
     fixed: tuple[str, ...],
-) -> tuple[Folded, ...]:
+) -> tuple[FoldedAxis, ...]:
     if rows is None:
         return ()
     used = {*rows.names, *(columns.names if columns is not None else ()), *fixed}
@@ -354,7 +354,7 @@ def _folded(
             values.setdefault(sweep.values(run.key, shown), set()).add(
                 sweep.values(run.key, axis.names)
             )
-        folded.append(Folded(axis, max(map(len, values.values()), default=0)))
+        folded.append(FoldedAxis(axis, max(map(len, values.values()), default=0)))
     return tuple(folded)
 
 
@@ -370,7 +370,7 @@ def next_pair(current: Grid, choice: GridChoice) -> GridChoice:
     return GridChoice(rows.names, columns.names if columns is not None else (), (), choice.metric)
 
 
-def swapped(current: Grid, choice: GridChoice) -> GridChoice:
+def swap_axes(current: Grid, choice: GridChoice) -> GridChoice:
     """Rows as columns, columns as rows; a list stays one."""
     if current.rows is None or current.columns is None:
         return choice
@@ -400,40 +400,40 @@ def next_fixed(current: Grid, choice: GridChoice) -> GridChoice:
 
 
 @frozen
-class CellState:
+class SweepProgress:
     """Numbers of cells (the shown points) by progress, and of their epochs.
 
     ``stopped``: finished cells that a gate ended; ``paused``: waiting cells that wait at a gate.
     """
 
     points: int
-    over: int
+    finished: int
     stopped: int
-    moving: int
+    active: int
     idle: int
-    need: int
+    needs_action: int
     waiting: int
     paused: int
     done: int
     total: int
 
 
-def standing(current: Grid) -> CellState:
+def sweep_progress(current: Grid) -> SweepProgress:
     """The progress of the sweep."""
     cells = list(current.cells.values())
     need = [cell for cell in cells if cell.state in NEEDS]
     others = [cell for cell in cells if cell.state not in NEEDS]
-    over = [cell for cell in others if cell.over]
-    moving = [cell for cell in others if not cell.over and cell.state in ACTIVE_STATES]
-    inactive = [cell for cell in others if not cell.over and cell.state not in ACTIVE_STATES]
+    over = [cell for cell in others if cell.is_finished]
+    moving = [cell for cell in others if not cell.is_finished and cell.state in ACTIVE_STATES]
+    inactive = [cell for cell in others if not cell.is_finished and cell.state not in ACTIVE_STATES]
     waiting = [cell for cell in inactive if cell.state not in (State.IDLE, State.RETRYING)]
-    return CellState(
+    return SweepProgress(
         points=len(cells),
-        over=len(over),
+        finished=len(over),
         stopped=sum(cell.stopped for cell in over),
-        moving=len(moving),
+        active=len(moving),
         idle=len(inactive) - len(waiting),
-        need=len(need),
+        needs_action=len(need),
         waiting=len(waiting),
         paused=sum(cell.paused for cell in waiting),
         done=sum(cell.done for cell in cells),

@@ -7,9 +7,9 @@ from typing import Final
 
 from metlmon.frozen import frozen
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
-from metlmon.stats.curves import Course, course_sign
+from metlmon.stats.curves import Course, course_symbol
 from metlmon.stats.sweep import Axis, Point, Value
-from metlmon.stats.sweep_grid import NEEDS, Grid, GridCell, standing
+from metlmon.stats.sweep_grid import NEEDS, Grid, GridCell, sweep_progress
 from metlmon.text.formatting import STATES, UNKNOWN, Symbol, clip_middle, count, number, plain
 from metlmon.text.formatting import metric as format_metric
 
@@ -42,17 +42,17 @@ class SweepHeadline:
     """
 
     best: str
-    where: str
+    run: str
     points: str
     points_short: str
-    moving: str
-    need: str
+    active: str
+    needs_action: str
     epochs: str
 
 
-def value(of: Value) -> str:
+def value_text(value: Value) -> str:
     """The full text of a value; a dash if it is not set."""
-    return UNKNOWN if of is None else plain(of, FULL_VALUE_LIMIT) or '""'
+    return UNKNOWN if value is None else plain(value, FULL_VALUE_LIMIT) or '""'
 
 
 def labels(axis: Axis) -> dict[Point, str]:
@@ -74,7 +74,7 @@ def _short_values(values: Iterable[Value]) -> dict[Value, str]:
 
     Long values lose their common prefix, up to a separator, and then their middle.
     """
-    texts = {item: value(item) for item in values}
+    texts = {item: value_text(item) for item in values}
     long = {text for text in texts.values() if len(text) > VALUE_LIMIT}
     skip = _common_prefix(long)
     dots = "…"
@@ -107,10 +107,10 @@ def axis_name(axis: Axis) -> str:
     return " + ".join(plain(name, NAME_LIMIT) for name in axis.names)
 
 
-def named(axis: Axis, values: Point, whole: bool = False) -> str:
-    """``lr 0.1, width 64``; long values are shortened unless ``whole``."""
-    texts = [value(item) for item in values]
-    if not whole:
+def point_text(axis: Axis, values: Point, full: bool = False) -> str:
+    """``lr 0.1, width 64``; long values are shortened unless ``full``."""
+    texts = [value_text(item) for item in values]
+    if not full:
         texts = [
             _short_values(point[i] for point in axis.points)[item] for i, item in enumerate(values)
         ]
@@ -119,42 +119,46 @@ def named(axis: Axis, values: Point, whole: bool = False) -> str:
     )
 
 
-def place(grid: Grid, cell: GridCell, whole: bool = False) -> str:
-    """The point of a cell: ``lr 0.1, width 64``, shortened unless ``whole``."""
-    parts = [named(grid.rows, cell.row, whole)] if grid.rows is not None else []
-    parts += [named(grid.columns, cell.column, whole)] if grid.columns is not None else []
+def cell_point_text(grid: Grid, cell: GridCell, full: bool = False) -> str:
+    """The point of a cell: ``lr 0.1, width 64``, shortened unless ``full``."""
+    parts = [point_text(grid.rows, cell.row, full)] if grid.rows is not None else []
+    parts += [point_text(grid.columns, cell.column, full)] if grid.columns is not None else []
     return ", ".join(parts)
 
 
-def reached(cell: GridCell) -> str:
+def cell_value_text(cell: GridCell) -> str:
     """The value of a cell; ``NaN`` or ``inf`` if none is finite, a dash without any."""
     if cell.best is not None and cell.best.value is not None:
         return format_metric(cell.best.value.value)
-    last_value = cell.astray.last if cell.lost is Course.NAN and cell.astray is not None else None
+    last_value = (
+        cell.diverged_run.last
+        if cell.diverged_course is Course.NAN and cell.diverged_run is not None
+        else None
+    )
     return format_metric(last_value)
 
 
-def sign(cell: GridCell) -> Symbol:
+def cell_symbol(cell: GridCell) -> Symbol:
     """The symbol of a cell: needs a person, diverged, stopped, paused, or state."""
     if cell.state in NEEDS:
         return STATES[cell.state]
-    if cell.astray is not None:
-        return course_sign(cell.astray.course, cell.astray.last)
+    if cell.diverged_run is not None:
+        return course_symbol(cell.diverged_run.course, cell.diverged_run.last)
     if cell.stopped:
         return STOPPED
     return PAUSED if cell.paused else STATES[cell.state]
 
 
-def state(cell: GridCell) -> str:
+def cell_state_text(cell: GridCell) -> str:
     """``▶ running``, ``✓ completed, diverged``, ``✓ completed, stopped``."""
     text = STATES[cell.state].text()
-    run = cell.astray
-    text += f", {course_sign(run.course, run.last).word}" if run is not None else ""
+    run = cell.diverged_run
+    text += f", {course_symbol(run.course, run.last).word}" if run is not None else ""
     text += f", {STOPPED.word}" if cell.stopped else ""
     return text + (f", {PAUSED.word}" if cell.paused else "")
 
 
-def no_sweep() -> list[str]:
+def no_sweep_lines() -> list[str]:
     """The text shown without a sweep: what a sweep is, and how to create one."""
     return [
         "No sweep here: no variable (VARS) of the DAG is the same all through each run and "
@@ -165,47 +169,49 @@ def no_sweep() -> list[str]:
     ]
 
 
-def answer(grid: Grid, whole: bool = False) -> SweepHeadline:
-    """The headline of a sweep; long values are shortened unless ``whole``."""
-    progress = standing(grid)
+def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
+    """The headline of a sweep; long values are shortened unless ``full``."""
+    progress = sweep_progress(grid)
     best, where = "", ""
     run = grid.best.best if grid.best is not None else None
     if grid.best is not None and run is not None and run.value is not None:
-        best = f"best {reached(grid.best)} at {place(grid, grid.best, whole)}"
+        best = f"best {cell_value_text(grid.best)} at {cell_point_text(grid, grid.best, full)}"
         where = f"{plain(run.name, NAME_LIMIT)} epoch {run.value.epoch}"
-    moving = [f"{number(progress.moving)} running"] * (progress.moving > 0)
+    moving = [f"{number(progress.active)} running"] * (progress.active > 0)
     moving += [f"{number(progress.idle)} idle"] * (progress.idle > 0)
     moving += [f"{number(progress.paused)} {PAUSED.word}"] * (progress.paused > 0)
     waiting = progress.waiting - progress.paused
     moving += [f"{number(waiting)} waiting"] * (waiting > 0)
     stopped = f", {number(progress.stopped)} {STOPPED.word}" if progress.stopped else ""
-    verb = "needs" if progress.need == 1 else "need"
+    verb = "needs" if progress.needs_action == 1 else "need"
     points = count(progress.points, "point")
     return SweepHeadline(
         best=best,
-        where=where,
-        points=f"{number(progress.over)} of {points} done{stopped}",
-        points_short=f"{number(progress.over)} of {number(progress.points)} done",
-        moving=", ".join(moving),
-        need=f"{number(progress.need)} {verb} a person" if progress.need else "",
+        run=where,
+        points=f"{number(progress.finished)} of {points} done{stopped}",
+        points_short=f"{number(progress.finished)} of {number(progress.points)} done",
+        active=", ".join(moving),
+        needs_action=f"{number(progress.needs_action)} {verb} a person"
+        if progress.needs_action
+        else "",
         epochs=f"{number(progress.done)} of {count(progress.total, 'epoch')}",
     )
 
 
-def folding(grid: Grid) -> list[str]:
+def folding_texts(grid: Grid) -> list[str]:
     """Text on other variables: ``best over up to 3 of seed``, ``width fixed at 64``."""
     fixed = [
-        (plain(name, NAME_LIMIT), clip_middle(value(entry), FIXED_VALUE_LIMIT))
+        (plain(name, NAME_LIMIT), clip_middle(value_text(entry), FIXED_VALUE_LIMIT))
         for name, entry in grid.fixed
     ]
     texts = [f"{name} fixed at {entry}" for name, entry in fixed]
     texts += [
-        f"best over up to {entry.most} of {axis_name(entry.axis)}"
+        f"best over up to {entry.max_values} of {axis_name(entry.axis)}"
         for entry in grid.folded
-        if entry.most > 1
+        if entry.max_values > 1
     ]
     most = max((len(cell.runs) for cell in grid.cells.values()), default=0)
-    values = max((entry.most for entry in grid.folded), default=0)
+    values = max((entry.max_values for entry in grid.folded), default=0)
     if most > max(values, 1):
         texts.append(f"best of up to {most} runs a point")
     return texts

@@ -36,13 +36,13 @@ WAITING: Final = frozenset({State.IDLE, State.HELD})
 class TimelineSpan:
     """The time that a job spent in one state.
 
-    ``start``, ``end``: as logged (``end`` None: ongoing); ``at``, ``until``: seconds since the
-    start of the timeline. ``execution``: the job's execution at that time. ``why``: the folded
-    reason of a hold.
+    ``start``, ``end``: as logged (``end`` None: ongoing); ``start_position``, ``end_position``:
+    seconds since the start of the timeline. ``execution``: the job's execution at that time.
+    ``hold_reason``: the folded reason of a hold.
     """
 
-    at: float
-    until: float
+    start_position: float
+    end_position: float
     start: datetime
     end: datetime | None
     state: State
@@ -51,11 +51,11 @@ class TimelineSpan:
     node: str | None
     training: bool
     execution: ExecutionEntry | None = None
-    why: str | None = None
+    hold_reason: str | None = None
 
     @property
     def seconds(self) -> float:
-        return self.until - self.at
+        return self.end_position - self.start_position
 
 
 @frozen
@@ -63,7 +63,7 @@ class Lane:
     """The spans of one run in order of their start; two jobs of a run can overlap.
 
     ``key`` is :data:`NO_RUN` for jobs without a run. ``changes``: all starts and ends, in order.
-    ``ends``: the running maximum of the spans' ends. ``sign``: a symbol more specific than
+    ``ends``: the running maximum of the spans' ends. ``symbol``: a symbol more specific than
     ``state``: the gate stopped the run, or pauses it.
     """
 
@@ -75,76 +75,79 @@ class Lane:
     spans: tuple[TimelineSpan, ...]
     changes: tuple[float, ...]
     ends: tuple[float, ...]
-    sign: Symbol | None = None
+    symbol: Symbol | None = None
 
-    def between(self, low: float, high: float) -> Sequence[TimelineSpan]:
+    def spans_between(self, low: float, high: float) -> Sequence[TimelineSpan]:
         """The spans that overlap ``low`` … ``high``, and possibly some earlier ones."""
         first = bisect_left(self.ends, low)
         last = bisect_left(self.spans, high, key=_start_position)
         return self.spans[first:last]
 
-    def then(self, at: float) -> tuple[TimelineSpan, ...]:
+    def spans_at(self, at: float) -> tuple[TimelineSpan, ...]:
         """The spans at this position: trainings first, then executions."""
         started = bisect_right(self.spans, at, key=_start_position)
         spans = [
             span
             for span in self.spans[bisect_left(self.ends, at) : started]
-            if at < span.until or span.end is None
+            if at < span.end_position or span.end is None
         ]
-        return tuple(sorted(spans, key=lambda s: (not s.training, s.execution is None, -s.at)))
+        return tuple(
+            sorted(spans, key=lambda s: (not s.training, s.execution is None, -s.start_position))
+        )
 
-    def before(self, at: float) -> TimelineSpan | None:
+    def span_before(self, at: float) -> TimelineSpan | None:
         """The last span that started before this position, by its end."""
         started = self.spans[: bisect_right(self.spans, at, key=_start_position)]
-        return max(started, key=lambda span: span.until, default=None)
+        return max(started, key=lambda span: span.end_position, default=None)
 
-    def after(self, at: float) -> TimelineSpan | None:
+    def span_after(self, at: float) -> TimelineSpan | None:
         """The first span that starts after this position."""
         first = bisect_right(self.spans, at, key=_start_position)
         return self.spans[first] if first < len(self.spans) else None
 
 
 def _start_position(span: TimelineSpan) -> float:
-    return span.at
+    return span.start_position
 
 
 @frozen
 class CountStep:
-    """The number of executions and their GPUs from ``at`` (``time``) to the next step.
+    """The number of executions and their GPUs from ``position`` (``time``) to the next step.
 
-    The last step extends to the end of the timeline. ``jobs_by``, ``gpus_by``: the same by site.
+    The last step extends to the end of the timeline. ``jobs_by_site``, ``gpus_by_site``: the same
+    by site.
     """
 
-    at: float
+    position: float
     time: datetime
     jobs: int
     gpus: int
-    jobs_by: Mapping[str | None, int]
-    gpus_by: Mapping[str | None, int]
+    jobs_by_site: Mapping[str | None, int]
+    gpus_by_site: Mapping[str | None, int]
 
 
 @frozen
-class Ran:
+class ExecutionSpan:
     """An execution with its start and end in seconds since the start of the timeline."""
 
-    at: float
-    until: float
+    start_position: float
+    end_position: float
     entry: ExecutionEntry
 
 
 @frozen
-class Stall:
-    """An interval without executions. ``lasts``: up to the end of the timeline."""
+class ExecutionGap:
+    """An interval without executions. ``ongoing``: up to the end of the timeline."""
 
-    at: float
-    until: float
+    start_position: float
+    end_position: float
     start: datetime
     end: datetime
-    lasts: bool
+    ongoing: bool
 
     @property
     def seconds(self) -> float:
-        return self.until - self.at
+        return self.end_position - self.start_position
 
 
 @frozen
@@ -173,9 +176,9 @@ class Timeline:
     length: float
     lanes: tuple[Lane, ...]
     sites: tuple[str | None, ...]
-    ran: tuple[Ran, ...]
+    executions: tuple[ExecutionSpan, ...]
     steps: tuple[CountStep, ...]
-    stalls: tuple[Stall, ...]
+    gaps: tuple[ExecutionGap, ...]
     waits: tuple[Wait, ...]
     longest_wait: Wait | None
     max_jobs: int
@@ -184,7 +187,7 @@ class Timeline:
     gpu_seconds: float
     between: Callable[[datetime, datetime], float] = field(default=plain_seconds, compare=False)
 
-    def seconds(self, when: datetime) -> float:
+    def position_of(self, when: datetime) -> float:
         """Seconds since the start of the timeline, negative before it."""
         if self.first is None:
             return 0.0
@@ -194,20 +197,20 @@ class Timeline:
             else -self.between(when, self.first)
         )
 
-    def moment(self, at: float) -> datetime | None:
+    def time_at(self, at: float) -> datetime | None:
         """The local time at a position; None if the timeline is empty or out of range."""
         if self.first is None:
             return None
         try:
             guess = self.first + timedelta(seconds=at)
             # Correct for a change of the UTC offset in between.
-            return guess + timedelta(seconds=at - self.seconds(guess))
+            return guess + timedelta(seconds=at - self.position_of(guess))
         except OverflowError:
             return None
 
-    def step(self, at: float) -> CountStep | None:
+    def step_at(self, at: float) -> CountStep | None:
         """The step at this position; None before the first execution."""
-        index = bisect_right(self.steps, at, key=lambda step: step.at)
+        index = bisect_right(self.steps, at, key=lambda step: step.position)
         return self.steps[index - 1] if index else None
 
 
@@ -218,9 +221,9 @@ EMPTY: Final = Timeline(
     length=0.0,
     lanes=(),
     sites=(),
-    ran=(),
+    executions=(),
     steps=(),
-    stalls=(),
+    gaps=(),
     waits=(),
     longest_wait=None,
     max_jobs=0,
@@ -232,12 +235,12 @@ EMPTY: Final = Timeline(
 
 def timeline(stats_input: StatsInput) -> Timeline:
     """The statistic of the timeline screen."""
-    return drawn_up(stats_input.ledger)
+    return build_timeline(stats_input.ledger)
 
 
-def drawn_up(ledger: Ledger) -> Timeline:
+def build_timeline(ledger: Ledger) -> Timeline:
     """Build the timeline of a ledger, without the DAGMan jobs of sub-DAGs."""
-    first = ledger.first
+    first = ledger.first_time
     if first is None:
         return EMPTY
     jobs = [job for job in ledger.jobs if not job.dagman]
@@ -245,8 +248,8 @@ def drawn_up(ledger: Ledger) -> Timeline:
     last = _end_time(ledger, jobs)
     clock = _Clock(ledger, first, last)
     lanes = _lanes(ledger, jobs, executions, clock)
-    length = clock.at(last)
-    steps = concurrency(executions, clock.at)
+    length = clock.position(last)
+    steps = concurrency(executions, clock.position)
     stalls = _stalls(steps, length, last)
     waiting = [Wait(lane, span) for lane in lanes for span in lane.spans if span.state in WAITING]
     waits = sorted((w for w in waiting if w.span.end is None), key=lambda w: -w.span.seconds)
@@ -257,16 +260,19 @@ def drawn_up(ledger: Ledger) -> Timeline:
         length=length,
         lanes=lanes,
         sites=_sites(executions),
-        ran=tuple(Ran(clock.at(e.start), clock.at(e.end or last), e) for e in executions),
+        executions=tuple(
+            ExecutionSpan(clock.position(e.start), clock.position(e.end or last), e)
+            for e in executions
+        ),
         steps=steps,
-        stalls=stalls,
+        gaps=stalls,
         waits=tuple(waits),
         longest_wait=max(waiting, key=lambda wait: wait.span.seconds, default=None),
         max_jobs=max((step.jobs for step in steps), default=0),
         max_gpus=max((step.gpus for step in steps), default=0),
         job_seconds=sum(entry.seconds for entry in executions),
         gpu_seconds=sum(entry.gpu_seconds or 0.0 for entry in executions),
-        between=ledger.between,
+        between=ledger.seconds_between,
     )
 
 
@@ -284,12 +290,12 @@ class _Clock:
     """Converts times to seconds since the start, with a cache."""
 
     def __init__(self, ledger: Ledger, first: datetime, last: datetime) -> None:
-        self._between = ledger.between
+        self._between = ledger.seconds_between
         self._first = first
         self._cache: dict[tuple[datetime, int], float] = {}
         self.last = last
 
-    def at(self, when: datetime) -> float:
+    def position(self, when: datetime) -> float:
         key = (when, when.fold)
         if key not in self._cache:
             self._cache[key] = self._between(self._first, when)
@@ -319,7 +325,7 @@ def _lanes(
                 state=run.state,
                 spans=by_run[run.run],
             ),
-            sign=STOPPED if run.stopped else PAUSED if run.paused else None,
+            symbol=STOPPED if run.stopped else PAUSED if run.paused else None,
         )
         for run in ledger.runs
     ]
@@ -338,9 +344,11 @@ def _lane(
     state: State | None,
     spans: Iterable[TimelineSpan],
 ) -> Lane:
-    ordered = tuple(sorted(spans, key=lambda span: (span.at, span.until)))
-    changes = sorted({edge for span in ordered for edge in (span.at, span.until)})
-    ends = tuple(accumulate((span.until for span in ordered), max))
+    ordered = tuple(sorted(spans, key=lambda span: (span.start_position, span.end_position)))
+    changes = sorted(
+        {edge for span in ordered for edge in (span.start_position, span.end_position)}
+    )
+    ends = tuple(accumulate((span.end_position for span in ordered), max))
     return Lane(
         key=key,
         name=name,
@@ -369,14 +377,14 @@ def _spans(
         open_end = index == len(entered) - 1
         if open_end and not in_queue_at_end:
             return
-        begin, end = clock.at(since[0]), clock.at(when)
+        begin, end = clock.position(since[0]), clock.position(when)
         if end <= begin and not open_end:
             # The state took no time; the next one starts at the later of the two times.
-            since = (max(since[0], when, key=clock.at), state)
+            since = (max(since[0], when, key=clock.position), state)
             continue
         yield TimelineSpan(
-            at=begin,
-            until=max(begin, end),
+            start_position=begin,
+            end_position=max(begin, end),
             start=since[0],
             end=None if open_end else when,
             state=since[1],
@@ -385,7 +393,7 @@ def _spans(
             node=job.node,
             training=job.training,
             execution=running.at(begin),
-            why=_hold_reason(job, find_hold(since[0])) if since[1] is State.HELD else None,
+            hold_reason=_hold_reason(job, find_hold(since[0])) if since[1] is State.HELD else None,
         )
         since = (when, state)
 
@@ -398,7 +406,7 @@ class _Running:
     """Finds the execution of a job at a position, for ascending positions."""
 
     def __init__(self, executions: Sequence[ExecutionEntry], clock: _Clock) -> None:
-        starts = [(clock.at(entry.start), index) for index, entry in enumerate(executions)]
+        starts = [(clock.position(entry.start), index) for index, entry in enumerate(executions)]
         self._pending = sorted(starts, reverse=True)
         self._started: list[tuple[int, float]] = []
         self._executions, self._clock = executions, clock
@@ -408,7 +416,7 @@ class _Running:
         while self._pending and self._pending[-1][0] <= moment:
             index = self._pending.pop()[1]
             end = self._executions[index].end
-            heappush(self._started, (index, inf if end is None else self._clock.at(end)))
+            heappush(self._started, (index, inf if end is None else self._clock.position(end)))
         while self._started and self._started[0][1] <= moment:
             heappop(self._started)
         return self._executions[self._started[0][0]] if self._started else None
@@ -440,29 +448,29 @@ def concurrency(
         jobs_by_site = {**jobs_by_site, site: jobs_by_site.get(site, 0) + delta}
         gpus_by_site = {**gpus_by_site, site: gpus_by_site.get(site, 0) + gpus}
         step = CountStep(
-            at=position,
+            position=position,
             time=when,
             jobs=sum(jobs_by_site.values()),
             gpus=sum(gpus_by_site.values()),
-            jobs_by=jobs_by_site,
-            gpus_by=gpus_by_site,
+            jobs_by_site=jobs_by_site,
+            gpus_by_site=gpus_by_site,
         )
-        if steps and steps[-1].at == position:
+        if steps and steps[-1].position == position:
             steps[-1] = step
         else:
             steps.append(step)
     return tuple(steps)
 
 
-def _stalls(steps: Sequence[CountStep], length: float, last: datetime) -> tuple[Stall, ...]:
+def _stalls(steps: Sequence[CountStep], length: float, last: datetime) -> tuple[ExecutionGap, ...]:
     """The intervals without executions, from the first execution to the end."""
     stalls = [
-        Stall(step.at, after.at, step.time, after.time, False)
+        ExecutionGap(step.position, after.position, step.time, after.time, False)
         for step, after in pairwise(steps)
         if step.jobs == 0
     ]
-    if steps and steps[-1].jobs == 0 and steps[-1].at < length:
-        stalls.append(Stall(steps[-1].at, length, steps[-1].time, last, True))
+    if steps and steps[-1].jobs == 0 and steps[-1].position < length:
+        stalls.append(ExecutionGap(steps[-1].position, length, steps[-1].time, last, True))
     return tuple(stalls)
 
 
@@ -473,11 +481,11 @@ def _sites(executions: Iterable[ExecutionEntry]) -> tuple[str | None, ...]:
     return tuple(sorted(seconds, key=lambda site: (-seconds[site], site or "")))
 
 
-def in_queue(timeline: Timeline, at: float) -> Mapping[State, int]:
+def job_states_at(timeline: Timeline, at: float) -> Mapping[State, int]:
     """The number of jobs in each state at a position."""
     counts: dict[State, int] = {}
     for lane in timeline.lanes:
-        for span in lane.then(at):
+        for span in lane.spans_at(at):
             if span.state in ACTIVE:
                 counts[span.state] = counts.get(span.state, 0) + 1
     return counts

@@ -87,7 +87,7 @@ def kind_of(span: TimelineSpan) -> CellKind:
     return _KINDS.get(span.state, _IDLE_CELL)
 
 
-def kinds_beside(timeline: Timeline) -> frozenset[CellKind]:
+def non_execution_kinds(timeline: Timeline) -> frozenset[CellKind]:
     """The cell kinds of the lanes other than executions."""
     states = {span.state for lane in timeline.lanes for span in lane.spans}
     return frozenset(_KINDS.get(state, _IDLE_CELL) for state in states - {_RUNNING})
@@ -111,7 +111,7 @@ _LETTERS: Final = "ABCDEFGIJKLMNOPQRSTUVWXYZ0123456789"
 """Without H, which looks like a hold."""
 
 
-def site_signs(sites: Sequence[str | None]) -> dict[str | None, Symbol]:
+def site_symbols(sites: Sequence[str | None]) -> dict[str | None, Symbol]:
     """A symbol for each site; its letter is the first free one of its name."""
     signs: dict[str | None, Symbol] = {}
     taken: set[str] = set()
@@ -129,12 +129,12 @@ def site_signs(sites: Sequence[str | None]) -> dict[str | None, Symbol]:
 SignOf = Callable[[ExecutionEntry], Symbol]
 
 
-def by_outcome(entry: ExecutionEntry) -> Symbol:
+def outcome_symbol(entry: ExecutionEntry) -> Symbol:
     """The symbol of an execution by outcome."""
     return SIGNS[outcome_kind(entry)]
 
 
-def by_site(signs: Mapping[str | None, Symbol]) -> SignOf:
+def site_symbol(signs: Mapping[str | None, Symbol]) -> SignOf:
     """The symbol of an execution by site."""
     return lambda entry: signs[entry.site]
 
@@ -144,31 +144,31 @@ def by_site(signs: Mapping[str | None, Symbol]) -> SignOf:
 
 @frozen
 class VisibleWindow:
-    """The visible part of the timeline: ``cells`` of ``each`` seconds, from ``start``."""
+    """The visible part of the timeline: ``cells`` of ``cell_seconds`` seconds, from ``start``."""
 
     start: float
-    each: float
+    cell_seconds: float
     cells: int
 
     @property
     def end(self) -> float:
-        return self.start + self.each * self.cells
+        return self.start + self.cell_seconds * self.cells
 
     def cell(self, at: float) -> int:
         """The cell of a position; outside 0 … cells-1 if it is not visible."""
-        return math.floor((at - self.start) / self.each)
+        return math.floor((at - self.start) / self.cell_seconds)
 
 
 MIN_SECONDS: Final = 10.0
 """Minimum length of the window of a whole timeline: a single event has no length."""
 
 
-def whole(timeline: Timeline, cells: int) -> VisibleWindow:
+def full_window(timeline: Timeline, cells: int) -> VisibleWindow:
     """The window of the whole timeline."""
     return VisibleWindow(0.0, max(timeline.length, MIN_SECONDS) / max(1, cells), max(1, cells))
 
 
-def lane_cells(lane: Lane, window: VisibleWindow, sign_of: SignOf) -> list[Symbol | None]:
+def lane_cells(lane: Lane, window: VisibleWindow, symbol_of: SignOf) -> list[Symbol | None]:
     """The symbol of each cell of a lane; None where no job was in the queue.
 
     A cell with several spans shows the kind of the highest priority: holds, suspension and lost
@@ -179,16 +179,16 @@ def lane_cells(lane: Lane, window: VisibleWindow, sign_of: SignOf) -> list[Symbo
     numbers: dict[Symbol, int] = {}
     ranks: list[int] = []
     best: list[dict[int, float]] = [{} for _ in range(window.cells)]
-    for span in lane.between(window.start, window.end):
+    for span in lane.spans_between(window.start, window.end):
         kind = kind_of(span)
         sign = SIGNS[kind]
         if span.execution is not None and span.state is _RUNNING:
-            sign = sign_of(span.execution)
+            sign = symbol_of(span.execution)
         # Integers stand for symbols, since hashing a symbol would dominate the run time.
         number = numbers.setdefault(sign, len(ranks))
         if number == len(ranks):
             ranks.append(_PRIORITY[kind])
-        for cell, seconds in _cell_overlaps(span.at, span.until, window):
+        for cell, seconds in _cell_overlaps(span.start_position, span.end_position, window):
             weights = best[cell]
             weights[number] = weights.get(number, 0.0) + seconds
     signs = list(numbers)
@@ -207,7 +207,7 @@ def _cell_overlaps(at: float, until: float, window: VisibleWindow) -> list[tuple
 
     An interval without length (it has just begun) yields its cell with 0 seconds.
     """
-    start, each = window.start, window.each
+    start, each = window.start, window.cell_seconds
     low, high = max(at, start), min(until, window.end)
     if high < low or (high == low and at != until):
         return []
@@ -225,7 +225,7 @@ def _cell_overlaps(at: float, until: float, window: VisibleWindow) -> list[tuple
 Cell = tuple[str, Symbol | None]
 
 
-def lettered(cells: Sequence[Symbol | None], sites: Iterable[Symbol] = ()) -> list[Cell]:
+def cell_characters(cells: Sequence[Symbol | None], sites: Iterable[Symbol] = ()) -> list[Cell]:
     """One character per cell; a site's letter marks its start."""
     letters = frozenset(sites)
     out: list[Cell] = []
@@ -244,13 +244,13 @@ def epoch_labels(lane: Lane, window: VisibleWindow) -> str:
     """The epoch numbers at the start of each epoch, where there is room."""
     seen: set[int] = set()
     out = ""
-    for span in lane.between(window.start, window.end):
+    for span in lane.spans_between(window.start, window.end):
         if span.epoch is None or not span.training or span.epoch in seen:
             continue
-        if span.until <= window.start:
+        if span.end_position <= window.start:
             continue
         seen.add(span.epoch)
-        at, label = max(0, window.cell(span.at)), str(span.epoch)
+        at, label = max(0, window.cell(span.start_position)), str(span.epoch)
         if at >= len(out) + (1 if out else 0) and at + len(label) <= window.cells:
             out = out.ljust(at) + label
     return out
@@ -283,7 +283,7 @@ def axis(timeline: Timeline, window: VisibleWindow) -> str:
     bar = "│"
     out = ""
     for when, label in _ticks(timeline, window):
-        at = window.cell(timeline.seconds(when))
+        at = window.cell(timeline.position_of(when))
         text = bar + label
         if 0 <= at < window.cells and at >= len(out) + (1 if out else 0):
             out = out.ljust(at) + (text if at + len(text) <= window.cells else bar)
@@ -295,9 +295,9 @@ def nice_step(seconds: float) -> int:
     return max((step for step in _STEPS if step <= min(seconds, DAY)), default=1)
 
 
-def snapped(timeline: Timeline, at: float, step: int) -> float:
+def snap_to_step(timeline: Timeline, at: float, step: int) -> float:
     """The position nearest to ``at`` whose local time is a multiple of ``step``."""
-    when = timeline.moment(at)
+    when = timeline.time_at(at)
     if when is None:
         return at
     since = when - datetime.combine(when.date(), datetime.min.time())
@@ -307,23 +307,23 @@ def snapped(timeline: Timeline, at: float, step: int) -> float:
         if excess * 2 < step
         else when + timedelta(seconds=step - excess)
     )
-    return timeline.seconds(nearest)
+    return timeline.position_of(nearest)
 
 
 def _ticks(timeline: Timeline, window: VisibleWindow) -> Iterable[tuple[datetime, str]]:
-    first, last = timeline.moment(window.start), timeline.moment(window.end)
+    first, last = timeline.time_at(window.start), timeline.time_at(window.end)
     if first is None or last is None:
         return
     for step in _STEPS:
-        label = _label_of(step, step / window.each)
-        if step / window.each >= len(label(first)) + 1 + _GAP:
+        label = _label_of(step, step / window.cell_seconds)
+        if step / window.cell_seconds >= len(label(first)) + 1 + _GAP:
             at = _aligned(first, step)
             while at <= last:
                 yield at, label(at)
                 at += timedelta(seconds=step)
             return
     for months in _MONTH_STEPS:
-        if months * 30 * DAY / window.each >= len("Nov 2025") + 1 + _GAP:
+        if months * 30 * DAY / window.cell_seconds >= len("Nov 2025") + 1 + _GAP:
             break
     count = (first.year * 12 + first.month - 1) // months * months
     while datetime.min.year * 12 <= count < datetime.max.year * 12:
@@ -368,7 +368,11 @@ class Stack:
 
 
 def stacks(
-    timeline: Timeline, window: VisibleWindow, sign_of: SignOf, order: Sequence[Symbol], gpus: bool
+    timeline: Timeline,
+    window: VisibleWindow,
+    symbol_of: SignOf,
+    order: Sequence[Symbol],
+    gpus: bool,
 ) -> list[Stack]:
     """The mean concurrency in each cell, so that the area is the GPU-seconds used.
 
@@ -376,13 +380,13 @@ def stacks(
     """
     numbers: dict[Symbol, int] = {}
     sums: list[dict[int, float]] = [{} for _ in range(window.cells)]
-    start, end, each = window.start, window.end, window.each
-    for ran in timeline.ran:
-        if ran.until <= start or ran.at >= end:
+    start, end, each = window.start, window.end, window.cell_seconds
+    for ran in timeline.executions:
+        if ran.end_position <= start or ran.start_position >= end:
             continue
         weight = (ran.entry.gpus or 0) if gpus else 1
-        number = numbers.setdefault(sign_of(ran.entry), len(numbers))
-        for cell, seconds in _cell_overlaps(ran.at, ran.until, window):
+        number = numbers.setdefault(symbol_of(ran.entry), len(numbers))
+        for cell, seconds in _cell_overlaps(ran.start_position, ran.end_position, window):
             weights = sums[cell]
             weights[number] = weights.get(number, 0.0) + weight * seconds / each
     signs = list(numbers)
@@ -398,7 +402,7 @@ def stacks(
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 
 
-def stacked_rows(columns: Sequence[Stack], top: int, height: int) -> list[list[Cell]]:
+def stack_rows(columns: Sequence[Stack], top: int, height: int) -> list[list[Cell]]:
     """``height`` rows of cells from the top; ``top``: the value of the full height."""
     return [
         [_stack_cell(column, top, level, height) for column in columns]
@@ -425,6 +429,6 @@ def _stack_cell(column: Stack, top: int, level: int, height: int) -> Cell:
     return (sign.glyph if filled == 8 else _EIGHTHS[filled]), sign
 
 
-def ceiling(columns: Iterable[Stack]) -> int:
+def chart_maximum(columns: Iterable[Stack]) -> int:
     """The value of the full height of a chart: an integer, at least 1."""
     return max(1, math.ceil(round(max((column.total for column in columns), default=0.0), 6)))

@@ -62,7 +62,7 @@ class UsageTotals:
         return self.good_executions / ended if ended else None
 
 
-def tally(entries: Iterable[ExecutionEntry]) -> UsageTotals:
+def sum_executions(entries: Iterable[ExecutionEntry]) -> UsageTotals:
     """The totals of the executions."""
     executions = good_n = bad_n = completed = 0
     seconds = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
@@ -88,7 +88,7 @@ def tally(entries: Iterable[ExecutionEntry]) -> UsageTotals:
     )
 
 
-def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Group items by key, in their original order."""
     groups: dict[K, list[T]] = {}
     for item in items:
@@ -96,11 +96,11 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-def tallied(
+def sum_by(
     entries: Iterable[ExecutionEntry], key: Callable[[ExecutionEntry], K]
 ) -> dict[K, UsageTotals]:
     """The totals for each value of ``key``, by descending GPU-seconds."""
-    sums = {name: tally(group) for name, group in grouped(entries, key).items()}
+    sums = {name: sum_executions(group) for name, group in group_by(entries, key).items()}
     return dict(
         sorted(sums.items(), key=lambda item: (-item[1].total, -item[1].executions, str(item[0])))
     )

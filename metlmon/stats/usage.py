@@ -26,11 +26,11 @@ from metlmon.snapshot.ledger import (
     JobEntry,
     Ledger,
     TransferEntry,
-    measured,
+    in_hour_unit,
 )
-from metlmon.snapshot.problems import STALLED_TRANSFER
-from metlmon.stats.totals import UsageTotals, grouped, tally
-from metlmon.stats.windows import ALL, TimeWindow, clipped, whole_seconds
+from metlmon.snapshot.problems import TRANSFER_LIMIT
+from metlmon.stats.totals import UsageTotals, group_by, sum_executions
+from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
 from metlmon.stats.worker import StatsInput
 
 K = TypeVar("K", bound=Hashable)
@@ -49,7 +49,7 @@ WORTH_LEAST: Final = 3
 STALL_TIMES: Final = 3.0
 """A failed input transfer stalled if it exceeded this multiple of the site's upper quartile."""
 
-STALL_LEAST: Final = STALLED_TRANSFER.total_seconds()
+STALL_LEAST: Final = TRANSFER_LIMIT.total_seconds()
 """Minimum seconds of a stalled transfer, as for problems."""
 
 STALL_MIN_TRANSFERS: Final = 4
@@ -68,10 +68,10 @@ class Distribution:
 
     n: int = 0
     median: float | None = None
-    low: float | None = None
-    high: float | None = None
-    least: float | None = None
-    most: float | None = None
+    lower_quartile: float | None = None
+    upper_quartile: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 @frozen
@@ -80,7 +80,7 @@ class TransferStats:
 
     ``ok``: seconds of the transfers that an execution followed. ``failed``: the number of aborted
     and unfinished ones; ``stalls``: the number of these, and of those in flight, that exceeded
-    ``limit`` seconds; ``stalled``: their total seconds. ``sent``, ``received``: bytes.
+    ``limit`` seconds; ``stalled_seconds``: their total seconds. ``sent``, ``received``: bytes.
     """
 
     ok: Distribution
@@ -88,7 +88,7 @@ class TransferStats:
     unfinished: int
     in_flight: int
     stalls: int
-    stalled: float
+    stalled_seconds: float
     limit: float
     sent: int
     received: int
@@ -99,7 +99,7 @@ class TransferStats:
 
 
 @frozen
-class Reason:
+class CauseReason:
     """One folded text of a cause, with the outcome and the lost GPU-seconds (``bad``)."""
 
     text: str
@@ -112,9 +112,9 @@ class Reason:
 class Cause:
     """A cause of loss: executions and holds with the same code, or else reason.
 
-    ``executions``: the number it ended; ``holds``: the number of holds; ``both``: the holds that
-    ended one of these executions. ``bad``: lost GPU-seconds. ``reasons``: the texts, the most
-    expensive first; ``example``: one of them as logged. ``end_unknown``: the ends of its
+    ``executions``: the number it ended; ``holds``: the number of holds; ``ended_by_hold``: the
+    holds that ended one of these executions. ``bad``: lost GPU-seconds. ``reasons``: the texts,
+    the most expensive first; ``example``: one of them as logged. ``end_unknown``: the ends of its
     executions were not logged.
     """
 
@@ -124,17 +124,17 @@ class Cause:
     subcode: int | None
     executions: int
     holds: int
-    both: int
+    ended_by_hold: int
     bad: float
     outcomes: tuple[Outcome, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[CauseReason, ...]
     example: str | None
     end_unknown: bool
 
     @property
-    def times(self) -> int:
+    def occurrences(self) -> int:
         """The number of occurrences; a hold and the eviction it caused count once."""
-        return self.executions + self.holds - self.both
+        return self.executions + self.holds - self.ended_by_hold
 
 
 @frozen
@@ -153,7 +153,7 @@ class SiteUsage:
     targets: tuple[str, ...]
     machines: tuple[tuple[str | None, int | None], ...]
     sites: tuple[str | None, ...]
-    sum: UsageTotals
+    totals: UsageTotals
     epoch: Distribution
     hidden: int
     wait: Distribution
@@ -163,32 +163,33 @@ class SiteUsage:
     causes: tuple[Cause, ...]
 
     @property
-    def cost(self) -> float | None:
+    def gpu_seconds_per_epoch(self) -> float | None:
         """GPU-seconds per epoch (:attr:`metlmon.stats.totals.UsageTotals.per_epoch`)."""
-        return self.sum.per_epoch
+        return self.totals.per_epoch
 
 
 @frozen
 class SiteGpuUsage:
     """Usage of one GPU model and count at one site.
 
-    ``times``: its median epoch relative to that of ``fastest``, the fastest site with the same
-    model and count, where both have enough epochs. ``slow``: slower than :data:`SLOW_TIMES`.
+    ``relative_time``: its median epoch relative to that of ``fastest_site``, the fastest site with
+    the same model and count, where both have enough epochs. ``slow``: slower than
+    :data:`SLOW_TIMES`.
     """
 
     gpu: str | None
     gpus: int | None
     site: str | None
-    sum: UsageTotals
+    totals: UsageTotals
     epoch: Distribution
     hidden: int
-    times: float | None = None
-    fastest: str | None = None
+    relative_time: float | None = None
+    fastest_site: str | None = None
     slow: bool = False
 
 
 @frozen
-class Waiting:
+class TargetWaits:
     """Waits without an execution, of one target's jobs; they are in no median.
 
     ``waiting``: jobs idle at as-of; ``removed``: jobs removed while idle; with the longest wait
@@ -215,34 +216,34 @@ class Usage:
     total: SiteUsage
     sites: tuple[SiteUsage, ...]
     gpus: tuple[SiteUsage, ...]
-    cells: tuple[SiteGpuUsage, ...]
+    site_gpus: tuple[SiteGpuUsage, ...]
     causes: tuple[Cause, ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[TargetWaits, ...]
     hidden: tuple[EpochEntry, ...]
     executions: tuple[ExecutionEntry, ...]
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
 
     @property
-    def ranked(self) -> tuple[SiteUsage, ...]:
+    def ranked_sites(self) -> tuple[SiteUsage, ...]:
         """Known sites with enough epochs, by ascending GPU-hours per epoch."""
         known = [
-            (usage.cost, usage)
+            (usage.gpu_seconds_per_epoch, usage)
             for usage in self.sites
-            if usage.name is not None and usage.sum.completed >= WORTH_LEAST
+            if usage.name is not None and usage.totals.completed >= WORTH_LEAST
         ]
         by_cost = [(cost, usage) for cost, usage in known if cost is not None]
         return tuple(usage for _, usage in sorted(by_cost, key=lambda pair: pair[0]))
 
 
-def sites(stats_input: StatsInput) -> Usage:
+def site_usage(stats_input: StatsInput) -> Usage:
     """The statistic of the Sites screen: usage up to as-of."""
-    return places_in(measured(stats_input.ledger))
+    return usage_in_window(in_hour_unit(stats_input.ledger))
 
 
-def places_in(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
+def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
     """The usage within ``window``, without the executions of sub-DAGs' DAGMan jobs."""
-    window_ledger = clipped(ledger, window)
+    window_ledger = clip_ledger(ledger, window)
     builder = _UsageBuilder(
         window_ledger, window, {e.job for e in ledger.executions if not e.dagman}
     )
@@ -255,7 +256,7 @@ def places_in(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
         sites=builder.usages(lambda e: e.site, lambda t: t.site, lambda h: h.site),
         # A transfer without an execution has no GPU.
         gpus=builder.usages(lambda e: e.gpu, builder.gpu_of, lambda h: h.gpu),
-        cells=_compare(builder.cells()),
+        site_gpus=_compare(builder.cells()),
         causes=causes_of(builder.executions, builder.holds),
         waiting=tuple(_waits(ledger, window)),
         hidden=tuple(builder.epochs[e.job] for e in builder.finals if builder.is_hidden(e)),
@@ -268,7 +269,7 @@ def places_in(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
 # --- distributions ----------------------------------------------------------------------------
 
 
-def spread(values: Iterable[float | None]) -> Distribution:
+def distribution(values: Iterable[float | None]) -> Distribution:
     """The distribution of the values that are not None."""
     known = sorted(value for value in values if value is not None)
     if not known:
@@ -277,9 +278,9 @@ def spread(values: Iterable[float | None]) -> Distribution:
     return Distribution(len(known), median(known), low, high, known[0], known[-1])
 
 
-def habit(seconds: Distribution) -> float:
+def stall_limit(seconds: Distribution) -> float:
     """Seconds beyond which a transfer counts as stalled, given the successful ones."""
-    upper_quartile = seconds.high if seconds.n >= STALL_MIN_TRANSFERS else None
+    upper_quartile = seconds.upper_quartile if seconds.n >= STALL_MIN_TRANSFERS else None
     return max(STALL_LEAST, STALL_TIMES * (upper_quartile or 0.0))
 
 
@@ -314,7 +315,7 @@ class _UsageBuilder:
         self._gpus = _gpus_by_start(self.executions)
         # Each is used four times: in total, by site, by GPU model, and by both.
         timed: tuple[ExecutionEntry | TransferEntry, ...] = (*self.finals, *self.inputs)
-        self._durations = {id(e): whole_seconds(ledger, window, e) for e in timed}
+        self._durations = {id(e): full_seconds(ledger, window, e) for e in timed}
 
     def is_hidden(self, final: ExecutionEntry) -> bool:
         epoch = self.epochs.get(final.job)
@@ -333,9 +334,9 @@ class _UsageBuilder:
         of_transfer: Callable[[TransferEntry], str | None],
         of_hold: Callable[[HoldEntry], str | None],
     ) -> tuple[SiteUsage, ...]:
-        executions = grouped(self.executions, of_execution)
-        inputs = grouped(self.inputs, of_transfer)
-        holds = grouped(self.holds, lambda pair: of_hold(pair[0]))
+        executions = group_by(self.executions, of_execution)
+        inputs = group_by(self.inputs, of_transfer)
+        holds = group_by(self.holds, lambda pair: of_hold(pair[0]))
         names: dict[str | None, None] = dict.fromkeys((*executions, *inputs, *holds))
         if any(self.idle_bytes):
             names[None] = None
@@ -367,10 +368,10 @@ class _UsageBuilder:
             targets=tuple(sorted({e.target for e in executions if e.target is not None})),
             machines=_by_frequency((e.gpu, e.gpus) for e in executions),
             sites=_by_frequency(e.site for e in executions),
-            sum=tally(executions),
+            totals=sum_executions(executions),
             epoch=epoch,
             hidden=hidden,
-            wait=spread(e.wait for e in counted),
+            wait=distribution(e.wait for e in counted),
             input=self._transfers(executions, inputs, idle_bytes),
             evictions=sum(is_evicted(e.outcome) and id(e) not in by_hold for e in counted),
             holds=len(holds),
@@ -378,16 +379,18 @@ class _UsageBuilder:
         )
 
     def cells(self) -> list[SiteGpuUsage]:
-        groups = grouped(self.executions, lambda e: (e.gpu, e.gpus, e.site))
+        groups = group_by(self.executions, lambda e: (e.gpu, e.gpus, e.site))
         return [
-            SiteGpuUsage(*group, tally(entries), *self._epochs(entries))
+            SiteGpuUsage(*group, sum_executions(entries), *self._epochs(entries))
             for group, entries in groups.items()
         ]
 
     def _epochs(self, executions: Iterable[ExecutionEntry]) -> tuple[Distribution, int]:
         """Full durations of the completed epochs, also of those partly in the window."""
         finals = [e for e in executions if e.final]
-        return spread(self._durations[id(e)] for e in finals), sum(map(self.is_hidden, finals))
+        return distribution(self._durations[id(e)] for e in finals), sum(
+            map(self.is_hidden, finals)
+        )
 
     def _transfers(
         self,
@@ -395,8 +398,8 @@ class _UsageBuilder:
         inputs: Sequence[TransferEntry],
         idle_bytes: Bytes,
     ) -> TransferStats:
-        ok = spread(self._durations[id(t)] for t in inputs if t.outcome == "ok")
-        limit = habit(ok)
+        ok = distribution(self._durations[id(t)] for t in inputs if t.outcome == "ok")
+        limit = stall_limit(ok)
         lost = [t for t in inputs if t.outcome != "ok"]
         stalls = [s for t in lost if (s := self._durations[id(t)]) is not None and s > limit]
         sent, received = idle_bytes
@@ -410,7 +413,7 @@ class _UsageBuilder:
             unfinished=kinds.count("unfinished"),
             in_flight=kinds.count("in-flight"),
             stalls=len(stalls),
-            stalled=sum(stalls),
+            stalled_seconds=sum(stalls),
             limit=limit,
             sent=sent,
             received=received,
@@ -441,7 +444,7 @@ def _by_frequency(values: Iterable[K]) -> tuple[K, ...]:
 
 
 def _largest_first(usage: SiteUsage) -> tuple[float, int, str]:
-    return -usage.sum.total, -usage.sum.executions, usage.name or ""
+    return -usage.totals.total, -usage.totals.executions, usage.name or ""
 
 
 # --- site and GPU -----------------------------------------------------------------------------
@@ -450,11 +453,11 @@ def _largest_first(usage: SiteUsage) -> tuple[float, int, str]:
 def _compare(cells: Iterable[SiteGpuUsage]) -> tuple[SiteGpuUsage, ...]:
     """The cells with their comparison, GPU models by descending GPU-seconds."""
     models: list[tuple[float, list[SiteGpuUsage]]] = []
-    for group in grouped(cells, lambda cell: (cell.gpu, cell.gpus)).values():
+    for group in group_by(cells, lambda cell: (cell.gpu, cell.gpus)).values():
         fastest = _fastest(group)
         ordered = sorted(group, key=lambda c: (c.epoch.median or float("inf"), c.site or ""))
         models.append(
-            (sum(cell.sum.total for cell in group), [_compare_with(fastest, c) for c in ordered])
+            (sum(cell.totals.total for cell in group), [_compare_with(fastest, c) for c in ordered])
         )
     models.sort(key=lambda pair: -pair[0])
     return tuple(cell for _, group in models for cell in group)
@@ -477,9 +480,9 @@ def _compare_with(fastest: SiteGpuUsage | None, cell: SiteGpuUsage) -> SiteGpuUs
     if fastest is None or not fastest.epoch.median or not _comparable(cell):
         return cell
     times = (cell.epoch.median or 0.0) / fastest.epoch.median
-    beyond_quartiles = (cell.epoch.low or 0.0) > (fastest.epoch.high or 0.0)
+    beyond_quartiles = (cell.epoch.lower_quartile or 0.0) > (fastest.epoch.upper_quartile or 0.0)
     slow = times > SLOW_TIMES and beyond_quartiles
-    return replace(cell, times=times, fastest=fastest.site, slow=slow)
+    return replace(cell, relative_time=times, fastest_site=fastest.site, slow=slow)
 
 
 # --- causes -----------------------------------------------------------------------------------
@@ -507,8 +510,8 @@ def causes_of(
 
     A hold that ended an execution has the cause of that execution.
     """
-    by_executions = grouped((e for e in executions if e.kind == "bad"), cause_of_execution)
-    by_holds = grouped(
+    by_executions = group_by((e for e in executions if e.kind == "bad"), cause_of_execution)
+    by_holds = group_by(
         holds,
         lambda pair: (
             cause_key(pair[0].code, pair[0].subcode, pair[0].cause)
@@ -520,12 +523,12 @@ def causes_of(
         _build_cause(key, by_executions.get(key, []), by_holds.get(key, []))
         for key in by_executions | by_holds
     ]
-    return tuple(sorted(causes, key=lambda c: (-c.bad, -c.times, c.key)))
+    return tuple(sorted(causes, key=lambda c: (-c.bad, -c.occurrences, c.key)))
 
 
 def _match_holds(jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]) -> list[Held]:
     """Every hold with the execution it ended, which is logged seconds before it."""
-    ended = grouped((e for e in executions if e.kind == "bad" and e.counted), lambda e: e.job)
+    ended = group_by((e for e in executions if e.kind == "bad" and e.counted), lambda e: e.job)
     matched: list[Held] = []
     for job in jobs:
         if not job.dagman and job.holds:
@@ -564,15 +567,19 @@ class _Ends:
 
 
 def _build_cause(key: str, executions: Sequence[ExecutionEntry], holds: Sequence[Held]) -> Cause:
-    texts = grouped(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
+    texts = group_by(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
     reasons = [
-        Reason(text, outcome, sum(e.counted for e in es), sum(e.gpu_seconds or 0.0 for e in es))
+        CauseReason(
+            text, outcome, sum(e.counted for e in es), sum(e.gpu_seconds or 0.0 for e in es)
+        )
         for (text, outcome), es in texts.items()
     ]
     execution_texts = {text for text, _ in texts}
     hold_texts = dict.fromkeys(hold.cause for hold, execution in holds if execution is None)
     reasons += [
-        Reason(text, Outcome.HELD, 0, 0.0) for text in hold_texts if text not in execution_texts
+        CauseReason(text, Outcome.HELD, 0, 0.0)
+        for text in hold_texts
+        if text not in execution_texts
     ]
     reasons.sort(key=lambda reason: (-reason.bad, -reason.executions, reason.text))
     first = executions[0] if executions else None
@@ -588,7 +595,7 @@ def _build_cause(key: str, executions: Sequence[ExecutionEntry], holds: Sequence
         subcode=subcode if code else None,
         executions=sum(e.counted for e in executions),
         holds=len(holds),
-        both=sum(execution is not None for _, execution in holds),
+        ended_by_hold=sum(execution is not None for _, execution in holds),
         bad=sum(e.gpu_seconds or 0.0 for e in executions),
         outcomes=tuple(dict.fromkeys(reason.outcome for reason in reasons)),
         reasons=tuple(reasons),
@@ -600,7 +607,7 @@ def _build_cause(key: str, executions: Sequence[ExecutionEntry], holds: Sequence
 # --- waits without an execution ---------------------------------------------------------------
 
 
-def _waits(ledger: Ledger, window: TimeWindow) -> Iterable[Waiting]:
+def _waits(ledger: Ledger, window: TimeWindow) -> Iterable[TargetWaits]:
     """Per target, the jobs that wait at as-of and those removed while waiting.
 
     The former count if as-of is in the window, the latter if the removal is.
@@ -612,16 +619,16 @@ def _waits(ledger: Ledger, window: TimeWindow) -> Iterable[Waiting]:
             continue
         since, state = job.states[-1]
         if state is State.IDLE and ledger.as_of and _in_window(ledger, window, ledger.as_of):
-            waits.setdefault(job.target, []).append(ledger.between(since, ledger.as_of))
+            waits.setdefault(job.target, []).append(ledger.seconds_between(since, ledger.as_of))
         elif state is State.REMOVED and len(job.states) > 1 and _in_window(ledger, window, since):
             idle_since, before = job.states[-2]
-            waited = ledger.between(idle_since, since)
+            waited = ledger.seconds_between(idle_since, since)
             # An eviction directly followed by the removal is no wait.
             if before is State.IDLE and waited > SAME_MOMENT.total_seconds():
                 removed.setdefault(job.target, []).append(waited)
     for target in sorted({*waits, *removed}, key=lambda name: (name is None, name or "")):
         idle, removed_waits = waits.get(target, []), removed.get(target, [])
-        yield Waiting(
+        yield TargetWaits(
             target,
             len(idle),
             max(idle, default=None),
@@ -631,8 +638,8 @@ def _waits(ledger: Ledger, window: TimeWindow) -> Iterable[Waiting]:
 
 
 def _in_window(ledger: Ledger, window: TimeWindow, moment: datetime) -> bool:
-    after = window.since is None or ledger.between(moment, window.since) <= 0
-    return after and (window.until is None or ledger.between(moment, window.until) > 0)
+    after = window.since is None or ledger.seconds_between(moment, window.since) <= 0
+    return after and (window.until is None or ledger.seconds_between(moment, window.until) > 0)
 
 
 # --- executions behind a total ----------------------------------------------------------------
@@ -651,7 +658,7 @@ class UsageFilter:
     gpus: tuple[int | None] | None = None
     cause: str | None = None
 
-    def has(self, entry: ExecutionEntry) -> bool:
+    def matches(self, entry: ExecutionEntry) -> bool:
         """Does the filter match this execution?"""
         return (
             (self.site is None or entry.site == self.site[0])
@@ -664,9 +671,9 @@ class UsageFilter:
         )
 
 
-def chosen(usage: Usage, usage_filter: UsageFilter) -> tuple[ExecutionEntry, ...]:
+def select_executions(usage: Usage, usage_filter: UsageFilter) -> tuple[ExecutionEntry, ...]:
     """The executions that match the filter, in order of their start."""
-    matching = [entry for entry in usage.executions if usage_filter.has(entry)]
+    matching = [entry for entry in usage.executions if usage_filter.matches(entry)]
     return tuple(sorted(matching, key=lambda entry: (entry.start.replace(tzinfo=None), entry.job)))
 
 

@@ -10,16 +10,16 @@ WASTE_MIN_SHARE: Final = 0.1
 """Minimum loss of a site for the header, as a share of the GPU-hours of ended executions."""
 
 
-def wasteful(usage: Usage) -> tuple[SiteUsage, ...]:
+def find_wasteful_sites(usage: Usage) -> tuple[SiteUsage, ...]:
     """Known sites with few epochs that lost many GPU-hours, worst first."""
-    total = usage.total.sum
+    total = usage.total.totals
     threshold = WASTE_MIN_SHARE * (total.good + total.bad)
     selected = [
         site
         for site in usage.sites
         if site.name is not None
-        and site.sum.completed < WORTH_LEAST
-        and site.sum.bad > 0
-        and site.sum.bad >= threshold
+        and site.totals.completed < WORTH_LEAST
+        and site.totals.bad > 0
+        and site.totals.bad >= threshold
     ]
-    return tuple(sorted(selected, key=lambda site: -site.sum.bad))
+    return tuple(sorted(selected, key=lambda site: -site.totals.bad))

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
-from metlmon.live.time_argument import asked_moment
+from metlmon.live.time_argument import parse_time_argument
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import (
     EpochEntry,
@@ -26,7 +26,7 @@ from metlmon.snapshot.ledger import (
     RunEntry,
     TransferEntry,
 )
-from metlmon.stats.totals import tally
+from metlmon.stats.totals import sum_executions
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class TimeWindow:
     until: datetime | None = None
 
     @property
-    def whole(self) -> bool:
+    def unbounded(self) -> bool:
         """Is the window unbounded on both sides?"""
         return self.since is None and self.until is None
 
@@ -70,7 +70,7 @@ SAFE_DISTANCE: Final = timedelta(days=2)
 # --- command-line options -------------------------------------------------------------------
 
 
-def asked_window(
+def parse_window(
     since: str | None, until: str | None, month: str | None, zone: tzinfo | None = None
 ) -> TimeWindow:
     """The window of ``--since``, ``--until`` and ``--month``. Raises InputError.
@@ -81,7 +81,9 @@ def asked_window(
         if since is not None or until is not None:
             raise InputError("--month is a window of its own: leave out --since and --until")
         return _month(month)
-    window = TimeWindow(asked_moment("--since", since, zone), asked_moment("--until", until, zone))
+    window = TimeWindow(
+        parse_time_argument("--since", since, zone), parse_time_argument("--until", until, zone)
+    )
     if window.since is not None and window.until is not None and window.since >= window.until:
         raise InputError(f"--since {since!r} is not before --until {until!r}: nothing is between")
     return window
@@ -98,7 +100,7 @@ def _month(text: str) -> TimeWindow:
 # --- partitions -----------------------------------------------------------------------------
 
 
-def cut(first: datetime, last: datetime, unit: Unit) -> tuple[TimeWindow, ...]:
+def partition(first: datetime, last: datetime, unit: Unit) -> tuple[TimeWindow, ...]:
     """The days, weeks (from Monday) or months from ``first`` to ``last``."""
     since = _period_start(first, unit)
     windows = []
@@ -130,7 +132,7 @@ def _period_end(begin: datetime, unit: Unit) -> datetime:
         return datetime.max
 
 
-def told_window(window: TimeWindow) -> str:
+def window_text(window: TimeWindow) -> str:
     """``November 2025``, ``2025-11-01 to 2025-11-30``, ``since 2025-11-01 08:00``.
 
     Dates stand for whole days.
@@ -162,7 +164,7 @@ def _format_moment(moment: datetime) -> str:
 # --- clipping -------------------------------------------------------------------------------
 
 
-def clipped(ledger: Ledger, window: TimeWindow) -> Ledger:
+def clip_ledger(ledger: Ledger, window: TimeWindow) -> Ledger:
     """Clip a complete ledger to ``window``.
 
     Executions and transfers: those that overlap the window, with the seconds (and GPU-seconds)
@@ -173,7 +175,7 @@ def clipped(ledger: Ledger, window: TimeWindow) -> Ledger:
     completed in it, unclipped; an epoch without a known end is in no window. Runs: all, with the
     GPU-seconds inside. Other entries without a time are in the window without a start.
     """
-    if window.whole:
+    if window.unbounded:
         return ledger
     clipper = _WindowClipper(ledger, window)
     executions = tuple(_not_none(map(clipper.execution, ledger.executions)))
@@ -187,14 +189,14 @@ def clipped(ledger: Ledger, window: TimeWindow) -> Ledger:
     )
 
 
-def whole_seconds(
+def full_seconds(
     ledger: Ledger, window: TimeWindow, entry: ExecutionEntry | TransferEntry
 ) -> float | None:
     """The full duration of an entry of a clipped ledger, also outside the window."""
     end = entry.end or ledger.as_of
-    if window.whole or entry.start is None or end is None:
+    if window.unbounded or entry.start is None or end is None:
         return entry.seconds
-    return ledger.between(entry.start, end)
+    return ledger.seconds_between(entry.start, end)
 
 
 def _not_none(entries: Iterable[T | None]) -> Iterable[T]:
@@ -210,7 +212,7 @@ class _WindowClipper:
     """
 
     def __init__(self, ledger: Ledger, window: TimeWindow) -> None:
-        self.between = ledger.between
+        self.between = ledger.seconds_between
         self.as_of = ledger.as_of
         self.since, self.until = window.since, window.until
 
@@ -308,11 +310,11 @@ def _runs(runs: Iterable[RunEntry], executions: Iterable[ExecutionEntry]) -> Ite
         if entry.run is not None:
             run_executions.setdefault(entry.run, []).append(entry)
     for run in runs:
-        totals = tally(run_executions.get(run.run, ()))
+        totals = sum_executions(run_executions.get(run.run, ()))
         yield replace(run, good=totals.good, bad=totals.bad, in_flight=totals.in_flight)
 
 
-def spread(
+def distribute_seconds(
     ledger: Ledger, start: datetime, seconds: float, windows: Sequence[TimeWindow]
 ) -> Iterable[tuple[int, float]]:
     """Distribute ``seconds`` from ``start`` over windows: (index, seconds) pairs."""
@@ -324,5 +326,5 @@ def spread(
         if seconds_inside:
             yield index, seconds_inside
         until = windows[index].until
-        if until is not None and ledger.between(start, until) >= seconds:
+        if until is not None and ledger.seconds_between(start, until) >= seconds:
             return

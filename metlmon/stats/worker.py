@@ -50,8 +50,8 @@ class StatsInput:
     """The input of every statistic.
 
     ``trainings`` (by run key) and ``streams`` (by job) hold the content of the job files; both
-    are empty until the first read (``written`` is False). ``described`` loads the description of
-    the DAG files' nodes, which few statistics need.
+    are empty until the first read (``files_read`` is False). ``load_description`` loads the
+    description of the DAG files' nodes, which few statistics need.
     """
 
     status: Status
@@ -59,8 +59,8 @@ class StatsInput:
     settings: Settings = field(default_factory=Settings)
     trainings: Mapping[str, TrainingOutput] = field(default_factory=dict)
     streams: Mapping[JobId, Streamed] = field(default_factory=dict)
-    written: bool = False
-    described: Callable[[], DagDescription] = DagDescription
+    files_read: bool = False
+    load_description: Callable[[], DagDescription] = DagDescription
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class _CachedStat:
     """The last value of a statistic, its input, and the time of the last request."""
 
     value: Any = None
-    basis: StatsInput | None = None
+    stats_input: StatsInput | None = None
     requested: float = 0.0
 
 
@@ -78,9 +78,9 @@ class StatsWorker:
     ``tell`` is called in the worker thread when a value has changed since it was requested.
     """
 
-    def __init__(self, feed: Feed, tell: Callable[[], None]) -> None:
+    def __init__(self, feed: Feed, on_change: Callable[[], None]) -> None:
         self._feed = feed
-        self._on_change = tell
+        self._on_change = on_change
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._skip_pause = threading.Event()
@@ -103,7 +103,7 @@ class StatsWorker:
         """The message of a statistic whose last evaluation failed; None if none did."""
         return next(iter(self._errors.values()), None)
 
-    def of(self, statistic: Callable[[StatsInput], T]) -> T | None:
+    def value(self, statistic: Callable[[StatsInput], T]) -> T | None:
         """The newest value of ``statistic``; None until its first evaluation has finished.
 
         Never blocks: a slow evaluation runs in the thread and ends with the callback.
@@ -115,14 +115,14 @@ class StatsWorker:
             if snapshot is None:
                 return cast(T | None, cached.value)
             nodes = sum(snapshot.status.node_states.values())
-            if nodes <= (FIRST_AT_ONCE if cached.basis is None else AT_ONCE):
+            if nodes <= (FIRST_AT_ONCE if cached.stats_input is None else AT_ONCE):
                 started = time.thread_time()
                 try:
                     self._refresh(cached, statistic, self._current_input(snapshot))
                 except Exception as error:
                     self._record_error(statistic, error)
                 self._add_cost(time.thread_time() - started)
-            elif cached.basis is None:
+            elif cached.stats_input is None:
                 # The screen is empty until then: skip the pause of the thread.
                 self._skip_pause.set()
                 self._wake_thread()
@@ -130,7 +130,7 @@ class StatsWorker:
                 self._wake_thread()
             return cast(T | None, cached.value)
 
-    def foresee(self, *statistics: Callable[[StatsInput], Any]) -> None:
+    def precompute(self, *statistics: Callable[[StatsInput], Any]) -> None:
         """Evaluate in the thread before a screen needs it, if the ensemble is large."""
         snapshot = self._feed.latest
         if snapshot is None or sum(snapshot.status.node_states.values()) <= AT_ONCE:
@@ -140,7 +140,7 @@ class StatsWorker:
                 self._figures.setdefault(statistic, _CachedStat()).requested = time.monotonic()
         self._wake_thread()
 
-    def want_written(self) -> None:
+    def watch_job_files(self) -> None:
         """Read the job files every few seconds, until this was not called for a while."""
         now = time.monotonic()
         # After a while without requests the thread waits until it is woken.
@@ -175,8 +175,8 @@ class StatsWorker:
             settings=settings,
             trainings=trainings,
             streams=streams,
-            written=files_read,
-            described=lambda: self._feed.described(),
+            files_read=files_read,
+            load_description=lambda: self._feed.dag_description(),
         )
         with self._lock:
             if job_files == (self._trainings, self._streams, self._files_read):
@@ -196,12 +196,12 @@ class StatsWorker:
         self, cached: _CachedStat, statistic: Callable[[StatsInput], Any], stats_input: StatsInput
     ) -> bool:
         """Evaluate one statistic if the input is new; return whether its value changed."""
-        if cached.basis is stats_input:
+        if cached.stats_input is stats_input:
             return False
         value = statistic(stats_input)
         recovered = self._errors.pop(statistic, None) is not None
         changed = recovered or bool(value != cached.value)
-        cached.value, cached.basis = value, stats_input
+        cached.value, cached.stats_input = value, stats_input
         return changed
 
     def _wake_thread(self) -> None:
@@ -258,7 +258,7 @@ class StatsWorker:
         snapshot = self._feed.latest
         if snapshot is None or snapshot.progress.fraction < 1:
             return False
-        trainings, streams = self._feed.trainings(), self._feed.streams()
+        trainings, streams = self._feed.training_outputs(), self._feed.progress_lines()
         with self._lock:
             same = self._files_read and (trainings, streams) == (self._trainings, self._streams)
             self._trainings, self._streams, self._files_read = trainings, streams, True

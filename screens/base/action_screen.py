@@ -15,33 +15,37 @@ from screens.pool_actions.confirm import ConfirmScreen
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import (
-    ActKeys,
+    PoolActionKeys,
     Selection,
     action_of,
-    one_of_halt_and_resume,
-    possible,
-    refused,
+    is_possible,
+    refused_previews,
+    without_ruled_out,
 )
 from screens.widgets.spans import Line
 from screens.widgets.table import Table
 
-ACTING: Final = ("marking", "acting")
+ACTION_SCOPES: Final = ("marking", "acting")
 """Scopes of a table whose rows can be marked and acted on."""
 
 
-class ActionScreen(ActKeys, SnapshotScreen):
+class ActionScreen(PoolActionKeys, SnapshotScreen):
     """A screen with the keys of the pool actions. Subclasses define the selection."""
 
     def selection(self) -> Selection:
         """The marked rows, or else the row under the cursor."""
         raise NotImplementedError
 
-    def offers(self) -> list[ActionPreview]:
+    def previews(self) -> list[ActionPreview]:
         """Previews of all pool actions on the selection; DAG actions once per DAG."""
-        selection, snapshot, pool = self.selection(), self.monitor.picture, self.monitor.desk
-        refusal = self.monitor.why_nothing_can_be_done()
+        selection, snapshot, pool = (
+            self.selection(),
+            self.context.snapshot,
+            self.context.pool_actions,
+        )
+        refusal = self.context.action_refusal()
         if refusal is not None or snapshot is None or pool is None:
-            return one_of_halt_and_resume(refused(refusal or "nothing was read yet", selection))
+            return without_ruled_out(refused_previews(refusal or "nothing was read yet", selection))
         previews = pool.offers(snapshot.status, selection.jobs, selection.dags, selection.runs)
         if len(selection.dags) > 1:
             previews = tuple(preview for preview in previews if preview.act not in DAG_ACTS)
@@ -53,44 +57,46 @@ class ActionScreen(ActKeys, SnapshotScreen):
             previews = tuple(
                 sorted(previews, key=lambda preview: list(PoolAction).index(preview.act))
             )
-        return one_of_halt_and_resume(previews)
+        return without_ruled_out(previews)
 
     def refusals(self) -> Mapping[str, str]:
         """Reasons, by action name, of actions of which every preview is refused."""
-        if self.monitor.options.read_only:
+        if self.context.options.read_only:
             return {}
-        previews = self.offers()
-        possible_names = {action_of(preview.act).name for preview in previews if possible(preview)}
+        previews = self.previews()
+        possible_names = {
+            action_of(preview.act).name for preview in previews if is_possible(preview)
+        }
         reasons = {
             action_of(preview.act).name: preview.refused or "nothing is selected"
             for preview in previews
         }
         refused_names = {name: why for name, why in reasons.items() if name not in possible_names}
-        if self.monitor.deed is None:
+        if self.context.running_action is None:
             refused_names["answers"] = "nothing was asked yet"
         return refused_names
 
-    def act(self, *actions: PoolAction) -> None:
+    def request_action(self, *actions: PoolAction) -> None:
         """Open the confirmation of one of these actions.
 
         Where several are possible, or it is refused, open the menu with the reason instead.
         """
-        previews = [preview for preview in self.offers() if preview.act in actions]
-        possible_previews = [preview for preview in previews if possible(preview)]
+        previews = [preview for preview in self.previews() if preview.act in actions]
+        possible_previews = [preview for preview in previews if is_possible(preview)]
         if len(previews) == 1 and possible_previews:
-            self.ask(possible_previews[0])
+            self.open_confirmation(possible_previews[0])
         else:
-            self.monitor.push_screen(
+            self.context.push_screen(
                 MenuScreen(self, (possible_previews or previews)[0] if previews else None)
             )
 
-    def ask(self, preview: ActionPreview) -> None:
+    def open_confirmation(self, preview: ActionPreview) -> None:
         """Open the confirmation, with all queued jobs that the action also removes."""
         also_removed: tuple[JobRow, ...] = ()
         if preview.act is PoolAction.REMOVE_DAG and preview.order is not None:
-            queued = self.monitor.feed.queued()
+            queued = self.context.feed.queued_jobs()
             also_removed = tuple(job for job in queued if job.dag == preview.order.dag)
-        self.monitor.push_screen(ConfirmScreen(preview, also_removed, self.clear_all_marks))
+        self.context.push_screen(ConfirmScreen(preview, also_removed, self.clear_all_marks))
 
     def clear_all_marks(self) -> None:
         """Clear the marks after a confirmed action, so that the next one starts afresh."""
@@ -98,39 +104,39 @@ class ActionScreen(ActKeys, SnapshotScreen):
             table.clear_marks()
 
     def action_acts(self) -> None:
-        self.monitor.push_screen(MenuScreen(self))
+        self.context.push_screen(MenuScreen(self))
 
     def action_answers(self) -> None:
-        if self.monitor.deed is None:
-            self.say("nothing was asked of the schedd yet")
+        if self.context.running_action is None:
+            self.show_message("nothing was asked of the schedd yet")
         else:
-            self.monitor.push_screen(ResultsScreen(self.monitor.deed))
+            self.context.push_screen(ResultsScreen(self.context.running_action))
 
-    def remarks(self) -> list[Line]:
+    def messages(self) -> list[Line]:
         """Progress of the latest pool action until its end was seen, and other notes."""
-        action = self.monitor.deed
-        lines = [action.told()] if action is not None and not action.seen else []
-        return [*lines, *super().remarks()]
+        action = self.context.running_action
+        lines = [action.status_line()] if action is not None and not action.end_shown else []
+        return [*lines, *super().messages()]
 
-    @on(Table.Moved)
+    @on(Table.RowHighlighted)
     def _mark_action_seen(self) -> None:
-        if self.monitor.deed is not None and self.monitor.deed.over:
-            self.monitor.deed.seen = True
+        if self.context.running_action is not None and self.context.running_action.ended:
+            self.context.running_action.end_shown = True
 
     # --- parts of selections --------------------------------------------------------------
 
     def dags_of(self, files: Iterable[str | None]) -> tuple[DagRow, ...]:
         """The DAGs with these files, in the snapshot's order."""
-        wanted, snapshot = frozenset(files), self.monitor.picture
+        wanted, snapshot = frozenset(files), self.context.snapshot
         dags = () if snapshot is None else snapshot.status.dags
         return tuple(dag for dag in dags if dag.file in wanted)
 
     def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[JobRow, ...]:
         """The jobs with these ids, whatever their state."""
-        views = (self.monitor.feed.job_view(*job) for job in jobs)
+        views = (self.context.feed.job_view(*job) for job in jobs)
         return tuple(view.row for view in views if view is not None)
 
-    def named(self, names: list[str], noun: str) -> str:
+    def name_or_count(self, names: list[str], noun: str) -> str:
         """The one name, or the number of names: ``run4``, ``3 runs``."""
         if len(names) == 1:
             return plain(names[0], 40)

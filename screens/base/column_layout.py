@@ -19,8 +19,8 @@ class ColumnSpec(Generic[T]):
     """The definition of a column, before its width is known.
 
     ``cell`` renders the value for a width (None: unlimited). ``drop``: 0 is never dropped,
-    else the largest is dropped first. ``least`` and ``most`` bound the width in cells;
-    ``soft`` is a width down to which the column shrinks before any column is dropped, and
+    else the largest is dropped first. ``minimum`` and ``maximum`` bound the width in cells;
+    ``comfortable`` is a width down to which the column shrinks before any column is dropped, and
     ``grow`` one up to which it takes spare room.
     """
 
@@ -29,9 +29,9 @@ class ColumnSpec(Generic[T]):
     cell: Callable[[T, int | None], Line]
     align: Align = "left"
     drop: int = 0
-    least: int = 1
-    most: int = 200
-    soft: int | None = None
+    minimum: int = 1
+    maximum: int = 200
+    comfortable: int | None = None
     grow: int = 0
 
 
@@ -45,7 +45,7 @@ def fit_columns(specs: Sequence[ColumnSpec[T]], rows: Sequence[T], width: int) -
     fitting = list(specs)
     room = width - MARGIN - 1
     minimum_widths = {
-        s.name: min(natural_widths[s.name], s.soft or natural_widths[s.name]) for s in specs
+        s.name: min(natural_widths[s.name], s.comfortable or natural_widths[s.name]) for s in specs
     }
     while _total_width(fitting, minimum_widths) > room:
         droppable = [spec for spec in fitting if spec.drop]
@@ -53,8 +53,8 @@ def fit_columns(specs: Sequence[ColumnSpec[T]], rows: Sequence[T], width: int) -
             break
         fitting.remove(max(droppable, key=lambda spec: spec.drop))
     widths = {spec.name: natural_widths[spec.name] for spec in fitting}
-    _shrink(fitting, widths, room, {s.name: s.soft or natural_widths[s.name] for s in specs})
-    _shrink(fitting, widths, room, {s.name: s.least for s in specs})
+    _shrink(fitting, widths, room, {s.name: s.comfortable or natural_widths[s.name] for s in specs})
+    _shrink(fitting, widths, room, {s.name: s.minimum for s in specs})
     spare = room - _total_width(fitting, widths)
     for spec in fitting:
         if spec.grow > widths[spec.name] and spare > 0:
@@ -72,7 +72,7 @@ Measuring ten thousand rows takes a second per snapshot."""
 def _natural_width(spec: ColumnSpec[T], rows: Sequence[T]) -> int:
     sample = rows[:: 1 + len(rows) // SAMPLE]
     widest = max((width(spec.cell(row, None)) for row in sample), default=0)
-    return max(spec.least, cell_len(spec.title), min(spec.most, widest))
+    return max(spec.minimum, cell_len(spec.title), min(spec.maximum, widest))
 
 
 def _total_width(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> int:
@@ -93,7 +93,7 @@ def _shrink(
         widths[widest.name] -= 1
 
 
-def columns(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> list[TableColumn]:
+def table_columns(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> list[TableColumn]:
     """The columns that fit, as the table widget takes them."""
     return [
         TableColumn(spec.title, widths[spec.name], spec.align)
@@ -102,7 +102,9 @@ def columns(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> list[T
     ]
 
 
-def cells(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int], row: T) -> tuple[Line, ...]:
+def render_cells(
+    specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int], row: T
+) -> tuple[Line, ...]:
     """The cells of one row for the columns that fit."""
     return tuple(spec.cell(row, widths[spec.name]) for spec in specs if spec.name in widths)
 
@@ -110,13 +112,13 @@ def cells(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int], row: T) -> 
 def render_table(specs: Sequence[ColumnSpec[T]], rows: Sequence[T], width: int) -> list[Line]:
     """A small table as lines: the heading, then one line per row."""
     widths = fit_columns(specs, rows, width)
-    fitting = columns(specs, widths)
+    fitting = table_columns(specs, widths)
     lines = [_render_row([line((column.title, DIM)) for column in fitting], fitting)]
-    return lines + [_render_row(cells(specs, widths, row), fitting) for row in rows]
+    return lines + [_render_row(render_cells(specs, widths, row), fitting) for row in rows]
 
 
 def _render_row(row_cells: Sequence[Line], fitting: Sequence[TableColumn]) -> Line:
     rendered: Line = line(" " * (MARGIN - 1))
     for i, (cell, column) in enumerate(zip(row_cells, fitting, strict=True)):
-        rendered += (line(" " * GAP) if i else ()) + fit(cell, column.cells, column.align)
+        rendered += (line(" " * GAP) if i else ()) + fit(cell, column.width, column.align)
     return rendered

@@ -2,7 +2,7 @@
 
 Pasted text that the terminal does not mark as a paste arrives as single keys: the first may
 open the confirmation, the next confirm it. A key confirms only after the question has been on
-the screen for ``ANSWER_SECONDS`` without any other key.
+the screen for ``CONFIRM_SECONDS`` without any other key.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ class ConfirmationBase(SnapshotScreen):
     """A screen that asks for confirmation before something is changed."""
 
     _painted_at = inf
-    _open_shown = False
+    _shown_can_confirm = False
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.ask()
-        self.set_interval(CHECK_SECONDS, self._update_open)
+        self.start_delay()
+        self.set_interval(CHECK_SECONDS, self._update_can_confirm)
 
-    def ask(self) -> None:
+    def start_delay(self) -> None:
         """Restart the delay for a new question, once that is painted."""
-        self._painted_at, self._open_shown = inf, False
+        self._painted_at, self._shown_can_confirm = inf, False
         self.call_after_refresh(self._question_painted)
 
     def _question_painted(self) -> None:
         self._painted_at = monotonic()
-        self._update_open()
+        self._update_can_confirm()
 
     @property
-    def open(self) -> bool:
+    def can_confirm(self) -> bool:
         """Would a key confirm now?"""
-        last_event = max(self._painted_at, self.monitor.key_at)
-        return monotonic() - last_event >= self.monitor.ANSWER_SECONDS
+        last_event = max(self._painted_at, self.context.last_key_time)
+        return monotonic() - last_event >= self.context.CONFIRM_SECONDS
 
     @property
-    def answered_in_time(self) -> bool:
+    def key_confirms(self) -> bool:
         """May the key that is being handled confirm?"""
-        monitor = self.monitor
-        seconds_shown = monitor.key_at - self._painted_at
-        return min(seconds_shown, monitor.key_pause) >= monitor.ANSWER_SECONDS
+        monitor = self.context
+        seconds_shown = monitor.last_key_time - self._painted_at
+        return min(seconds_shown, monitor.pause_before_key) >= monitor.CONFIRM_SECONDS
 
-    def _update_open(self) -> None:
-        if self.open != self._open_shown:
-            self._open_shown = self.open
-            self._again()
+    def _update_can_confirm(self) -> None:
+        if self.can_confirm != self._shown_can_confirm:
+            self._shown_can_confirm = self.can_confirm
+            self._refresh_if_mounted()

@@ -32,7 +32,7 @@ class ResultModal(FaultTolerant, ModalScreen[T]):
     A second key in the same batch must not dismiss the screen below.
     """
 
-    def answer(self, result: T) -> None:
+    def return_result(self, result: T) -> None:
         """Dismiss with this result, unless already dismissed."""
         if self.is_current:
             self.dismiss(result)

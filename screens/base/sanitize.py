@@ -11,7 +11,7 @@ _BLANKS: Final = re.compile(r"( +)")
 _OTHER_SPACE: Final = re.compile(r"[^\S ]")
 
 
-def exact(text: str) -> str:
+def plain_with_blanks(text: str) -> str:
     """One line of text as :func:`plain` shows it, but with all its blanks.
 
     Tabs are expanded to multiples of eight cells; other white space is shown as ``\\x0d``.

@@ -14,12 +14,12 @@ from textual.widgets import Input
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.text.formatting import plain
-from screens.actions import READ_ONLY_FORBIDS
+from screens.actions import READ_ONLY_REFUSED
 from screens.base.fault_tolerant import FaultTolerant
 from screens.terminal.driver import release_styles
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import ALARM, DIM, NOTE, Line, crop, joined, line, width
+from screens.widgets.spans import ALARM, DIM, NOTE, Line, crop, join, line, width
 from screens.widgets.table import Table
 
 if TYPE_CHECKING:
@@ -28,40 +28,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-NOW: Final = "now"
+BACK_TO_NOW: Final = "now"
 """Footer label of the key that returns to the present."""
 
 
 class SnapshotScreen(FaultTolerant, Screen[None]):
     """A screen that shows the current snapshot.
 
-    ``SCOPES``: the scopes of its actions. ``HELPS``: the scopes that the help lists first, if
-    they differ from those. ``IN_TIME``: it shows the ensemble, present or past; prompts and
+    ``SCOPES``: the scopes of its actions. ``HELP_SCOPES``: the scopes that the help lists first, if
+    they differ from those. ``SHOWS_ENSEMBLE``: it shows the ensemble, present or past; prompts and
     help screens do not. ``HAS_HEADER``: errors of the files are shown in its own header;
     elsewhere they are in the banner.
     """
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
-    HELPS: ClassVar[tuple[str, ...]] = ()
-    IN_TIME: ClassVar[bool] = True
+    HELP_SCOPES: ClassVar[tuple[str, ...]] = ()
+    SHOWS_ENSEMBLE: ClassVar[bool] = True
     HAS_HEADER: ClassVar[bool] = False
     AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
 
     def __init__(self) -> None:
         super().__init__()
         self._ready = False
-        self._said = self._error = ""
+        self._message = self._error = ""
         self._banner: StaticLines | None = None
 
     @property
-    def monitor(self) -> MetlmonApp:
+    def context(self) -> MetlmonApp:
         """The application, typed."""
         return cast("MetlmonApp", self.app)
 
     @property
     def ascii(self) -> bool:
         """Only characters below 0x80 may be drawn."""
-        return self.monitor.options.ascii
+        return self.context.options.ascii
 
     def show(self, snapshot: Snapshot | None) -> None:
         """Show a new snapshot; None before the first."""
@@ -71,31 +71,31 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         # Before the first layout: painting an empty screen first would flicker, and cost
         # its bytes twice.
         self._ready = True
-        self._again()
+        self._refresh_if_mounted()
 
     def on_unmount(self) -> None:
         release_styles()
 
     def on_screen_resume(self) -> None:
-        self._again()
+        self._refresh_if_mounted()
 
     def on_resize(self) -> None:
-        self._again()
+        self._refresh_if_mounted()
 
-    def _again(self) -> None:
+    def _refresh_if_mounted(self) -> None:
         """Refresh, if the screen is mounted."""
         if self._ready and self.is_attached:
-            self.again()
+            self.refresh_view()
 
-    def again(self) -> None:
+    def refresh_view(self) -> None:
         """Refresh the banner, the current snapshot and the footer."""
         self.show_banner()
         try:
-            self.show(self.monitor.picture)
+            self.show(self.context.snapshot)
         except Exception as error:
             # The last content stays, keys work, and the next snapshot is tried again.
             self._error = describe_error("this screen failed and is tried again", error)
-            self.monitor.noticed(error)
+            self.context.record_error(error)
             self.show_banner()
         else:
             if self._error:
@@ -103,16 +103,16 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
                 self.show_banner()
         self.update_footer()
 
-    def labels(self) -> Mapping[str, str]:
+    def footer_labels(self) -> Mapping[str, str]:
         """Footer labels, by action name, that currently differ from the registry."""
-        travel = self.monitor.travel
-        in_past = travel.away or travel.error is not None
-        return {"back": NOW} if self.IN_TIME and in_past else {}
+        travel = self.context.time_travel
+        in_past = travel.active or travel.error is not None
+        return {"back": BACK_TO_NOW} if self.SHOWS_ENSEMBLE and in_past else {}
 
     def update_footer(self) -> None:
         """Update the footer to what the keys currently do."""
         for footer in self.query(KeyFooter):
-            footer.relabel(self.labels())
+            footer.set_labels(self.footer_labels())
 
     def show_banner(self) -> None:
         """Show or hide the first line: an error, or which past moment is shown.
@@ -120,11 +120,11 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         The widget is created when it is first needed.
         """
         width = self.app.size.width
-        returns = self.labels().get("back") == NOW
-        content = self.monitor.travel.banner(width, returns) if self.IN_TIME else ()
-        error = self._error or self.monitor.mishap
-        snapshot = self.monitor.picture
-        if snapshot is not None and not content and self.IN_TIME and not self.HAS_HEADER:
+        returns = self.footer_labels().get("back") == BACK_TO_NOW
+        content = self.context.time_travel.banner(width, returns) if self.SHOWS_ENSEMBLE else ()
+        error = self._error or self.context.error_banner
+        snapshot = self.context.snapshot
+        if snapshot is not None and not content and self.SHOWS_ENSEMBLE and not self.HAS_HEADER:
             error = error or snapshot.error or ""
         if error:
             content = line(" ", (plain(error, max(width - 2, 1)), ALARM))
@@ -137,17 +137,17 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
                 self._banner.show([content])
 
     def on_document_scrolled(self) -> None:
-        self._again()
+        self._refresh_if_mounted()
 
-    def say(self, message: str) -> None:
+    def show_message(self, message: str) -> None:
         """Show a message on the note line, until the cursor moves."""
-        self._said = message
-        self._again()
+        self._message = message
+        self._refresh_if_mounted()
 
-    def remarks(self) -> list[Line]:
+    def messages(self) -> list[Line]:
         """Messages at the start of the note line."""
-        error = self.monitor.study.error
-        messages = [message for message in (self._said, error) if message]
+        error = self.context.stats.error
+        messages = [message for message in (self._message, error) if message]
         return [line(plain(message, 200)) for message in messages]
 
     def refusals(self) -> Mapping[str, str]:
@@ -156,14 +156,14 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action may run: with ``read_only``, none that changes something."""
-        return not (self.monitor.options.read_only and action in READ_ONLY_FORBIDS)
+        return not (self.context.options.read_only and action in READ_ONLY_REFUSED)
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """The footer of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"))
 
     def action_back(self) -> None:
-        self.monitor.go_back()
+        self.context.go_back()
 
 
 class Prompt(FaultTolerant, Input):
@@ -213,17 +213,17 @@ class ListScreen(SnapshotScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wanted = ""
-        self.order = 0
-        self.reversed = False
+        self.filter_text = ""
+        self.sort_index = 0
+        self.sort_reversed = False
 
     # --- parts ----------------------------------------------------------------------------
 
-    def foot(self) -> ComposeResult:
+    def compose_foot(self) -> ComposeResult:
         """The widgets below the table: note line, filter prompt and footer."""
         yield StaticLines(id="note")
         yield FilterPrompt()
-        yield self.keys()
+        yield self.key_footer()
 
     @property
     def table(self) -> Table:
@@ -231,10 +231,10 @@ class ListScreen(SnapshotScreen):
 
     # --- keys -----------------------------------------------------------------------------
 
-    def labels(self) -> Mapping[str, str]:
-        if self.wanted:
+    def footer_labels(self) -> Mapping[str, str]:
+        if self.filter_text:
             return {"back": "clear filter"}
-        return {"back": "clear marks"} if self.table.marks else super().labels()
+        return {"back": "clear marks"} if self.table.marks else super().footer_labels()
 
     def update_footer(self) -> None:
         """While a filter is typed, offer only the keys that end it."""
@@ -242,38 +242,40 @@ class ListScreen(SnapshotScreen):
             super().update_footer()
             return
         for footer in self.query(KeyFooter):
-            footer.relabel({"open": "keep filter", "back": "clear filter"}, alone=True)
+            footer.set_labels({"open": "keep filter", "back": "clear filter"}, alone=True)
 
     # --- filter and order -----------------------------------------------------------------
 
-    def kept(self, rows: Iterable[T], text: Callable[[T], str]) -> list[T]:
+    def filter_rows(self, rows: Iterable[T], text: Callable[[T], str]) -> list[T]:
         """The rows that match the filter, in the chosen order.
 
         ``text`` returns the lower-case text that is searched; a filter that starts with ``!``
         keeps the rows without the text.
         """
-        inverse = self.wanted.startswith("!")
-        needle = self.wanted[inverse:].strip().lower()
+        inverse = self.filter_text.startswith("!")
+        needle = self.filter_text[inverse:].strip().lower()
         matching = [row for row in rows if not needle or (needle in text(row)) is not inverse]
-        key = self.ORDERS[self.order][1] if self.ORDERS else None
+        key = self.ORDERS[self.sort_index][1] if self.ORDERS else None
         if key is not None:
             matching.sort(key=key)
-        if self.reversed:
+        if self.sort_reversed:
             matching.reverse()
         return matching
 
-    def note(self, shown: int, total: int, extra: Sequence[Line] = (), noun: str = "run") -> Line:
+    def note_line(
+        self, shown: int, total: int, extra: Sequence[Line] = (), noun: str = "run"
+    ) -> Line:
         """The rule below the table: filter, order, and rows outside the view."""
         width = self.app.size.width
-        parts = [*self.remarks(), *self._marks_note(), *extra]
-        if self.wanted:
-            parts.append(line(("filter ", DIM), (plain(self.wanted, 30), NOTE)))
+        parts = [*self.messages(), *self._marks_note(), *extra]
+        if self.filter_text:
+            parts.append(line(("filter ", DIM), (plain(self.filter_text, 30), NOTE)))
         if shown != total:
             parts.append(line((f"{shown} of {total} {noun}s", NOTE)))
-        if self.ORDERS and (self.order or self.reversed):
-            order = self.ORDERS[self.order][0]
-            parts.append(line((f"by {order}{', reversed' if self.reversed else ''}", DIM)))
-        rows_above, rows_below = self.table.above, self.table.below
+        if self.ORDERS and (self.sort_index or self.sort_reversed):
+            order = self.ORDERS[self.sort_index][0]
+            parts.append(line((f"by {order}{', reversed' if self.sort_reversed else ''}", DIM)))
+        rows_above, rows_below = self.table.rows_above, self.table.rows_below
         down, up = ("↓", "↑")
         outside = [f"{up} {rows_above}"] * (rows_above > 0) + [f"{down} {rows_below} more"] * (
             rows_below > 0
@@ -297,20 +299,20 @@ class ListScreen(SnapshotScreen):
         return super().check_action(action, parameters)
 
     def action_filter(self) -> None:
-        self.query_one(FilterPrompt).begin(self.wanted)
+        self.query_one(FilterPrompt).begin(self.filter_text)
         self.update_footer()
 
     def set_filter(self, text: str) -> None:
         """Set the filter and return the focus to the table."""
-        self.wanted = text
+        self.filter_text = text
         self.set_focus(self.table)
-        self._again()
+        self._refresh_if_mounted()
 
     @on(Input.Changed, "#prompt")
     def _filter_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self.wanted = event.value
-        self._again()
+        self.filter_text = event.value
+        self._refresh_if_mounted()
 
     @on(Input.Blurred, "#prompt")
     def _prompt_blurred(self, event: Input.Blurred) -> None:
@@ -319,52 +321,52 @@ class ListScreen(SnapshotScreen):
         self.update_footer()
 
     def action_sort(self) -> None:
-        self.order = (self.order + 1) % max(1, len(self.ORDERS))
-        self.reversed = False
-        self._again()
+        self.sort_index = (self.sort_index + 1) % max(1, len(self.ORDERS))
+        self.sort_reversed = False
+        self._refresh_if_mounted()
 
     def action_reverse(self) -> None:
-        self.reversed = not self.reversed
-        self._again()
+        self.sort_reversed = not self.sort_reversed
+        self._refresh_if_mounted()
 
     def action_open(self) -> None:
         if self.table.cursor is not None:
-            self.open(self.table.cursor)
+            self.open_row(self.table.cursor)
 
-    def on_table_opened(self, event: Table.Opened) -> None:
+    def on_table_row_selected(self, event: Table.RowSelected) -> None:
         event.stop()
-        self.open(event.key)
+        self.open_row(event.key)
 
-    def on_table_moved(self, event: Table.Moved) -> None:
+    def on_table_row_highlighted(self, event: Table.RowHighlighted) -> None:
         event.stop()
-        self._said = ""
-        self._again()
+        self._message = ""
+        self._refresh_if_mounted()
 
     def action_mark(self) -> None:
         self.table.toggle_mark()
-        self._again()
+        self._refresh_if_mounted()
 
     def action_mark_all(self) -> None:
         self.table.toggle_all()
-        self._again()
+        self._refresh_if_mounted()
 
-    def clear_first(self) -> bool:
+    def clear_filter_or_marks(self) -> bool:
         """Clear the filter, or else the marks; False if there was neither."""
-        if self.wanted:
-            self.wanted = ""
+        if self.filter_text:
+            self.filter_text = ""
         elif self.table.marks:
             self.table.clear_marks()
         else:
             return False
-        self._again()
+        self._refresh_if_mounted()
         return True
 
-    def open(self, key: str) -> None:
+    def open_row(self, key: str) -> None:
         """Open the screen of this row."""
         raise NotImplementedError
 
     def action_back(self) -> None:
-        if not self.clear_first():
+        if not self.clear_filter_or_marks():
             super().action_back()
 
 
@@ -373,7 +375,7 @@ def rule(parts: Sequence[Line], available: int) -> Line:
     dash = "─"
     if not parts:
         return line((dash * available, DIM))
-    notes = line(" ") + crop(joined(parts, line("   ")), available - 6) + line(" ")
+    notes = line(" ") + crop(join(parts, line("   ")), available - 6) + line(" ")
     return line((dash * (available - width(notes) - 2), DIM)) + notes + line((dash * 2, DIM))
 
 

@@ -11,17 +11,17 @@ from textual.worker import get_current_worker
 
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
-from metlmon.stats.curves import Curves, MetricBand, MetricCurve, curves_of
+from metlmon.stats.curves import Curves, MetricBand, MetricCurve, curves_stat
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from screens.actions import bindings_of
-from screens.base.column_layout import cells, columns, fit_columns
+from screens.base.column_layout import fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
 from screens.curves import table as curves_table
 from screens.widgets import plot
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.plot import Shade, Trace
+from screens.widgets.plot import Area, Trace
 from screens.widgets.spans import (
     BAD,
     BOLD,
@@ -30,9 +30,9 @@ from screens.widgets.spans import (
     PLAIN,
     Line,
     first_that_fits,
-    joined,
+    join,
+    justify,
     line,
-    spread,
     width,
 )
 from screens.widgets.table import Table, TableRow
@@ -65,18 +65,18 @@ class CurvesScreen(ListScreen):
         self.key = key
         self.metric: str | None = None
         self.view = None if key is None else 1
-        self.logarithm = False
+        self.log_scale = False
         self._placed = key is None
         self._no_chart: str | None = None
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), without=("curves",))
+        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("curves",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -85,30 +85,30 @@ class CurvesScreen(ListScreen):
 
     def _load(self) -> None:
         try:
-            problem = plot.load()
+            problem = plot.load_library()
         except Exception as error:
             problem = describe_error("what draws could not be loaded", error)
         if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._have_loaded, problem)
+            self.app.call_from_thread(self._library_loaded, problem)
 
-    def _have_loaded(self, problem: str | None) -> None:
+    def _library_loaded(self, problem: str | None) -> None:
         self._no_chart = problem
-        self._again()
+        self._refresh_if_mounted()
 
     # --- rendering --------------------------------------------------------------------------
 
     def show(self, update: Snapshot | None) -> None:
-        self.monitor.study.want_written()
-        curves = self.monitor.study.of(curves_of(self.metric))
-        if curves is None or not curves.written or not curves.with_values:
+        self.context.stats.watch_job_files()
+        curves = self.context.stats.value(curves_stat(self.metric))
+        if curves is None or not curves.files_read or not curves.curves_with_values:
             self._nothing(curves, update)
             return
-        with_values = curves.with_values
+        with_values = curves.curves_with_values
         if self.view is None:
             self.view = 1 if len(with_values) > MANY else 0
         if not curves.bands and self.view == 2:
             self.view = 0
-        filtered = self.kept(with_values, curves_table.filter_text)
+        filtered = self.filter_rows(with_values, curves_table.filter_text)
         self._fill(curves, filtered)
         if not self._placed and self.key is not None:
             self._placed = True
@@ -120,7 +120,7 @@ class CurvesScreen(ListScreen):
             more.append(line((f"the first {curves_table.MOST_TRACES} are drawn", DIM)))
         more += [line((problem, NOTE)) for problem in self._problems(curves)]
         self.query_one("#note", StaticLines).show(
-            [self.note(len(filtered), len(with_values), more)]
+            [self.note_line(len(filtered), len(with_values), more)]
         )
 
     def _problems(self, curves: Curves) -> list[str]:
@@ -132,13 +132,16 @@ class CurvesScreen(ListScreen):
     def _nothing(self, curves: Curves | None, update: Snapshot | None) -> None:
         """Show why there are no curves, and which files would be read."""
         reading = (
-            update is None or update.progress.fraction < 1 or curves is None or not curves.written
+            update is None
+            or update.progress.fraction < 1
+            or curves is None
+            or not curves.files_read
         )
         dots = "…"
         first = "no values yet" if not reading else f"reading what the trainings wrote{dots}"
         head = line(" ", ("Curves", BOLD), "   ", (first, DIM))
         self.query_one("#head", StaticLines).show([head])
-        feed = self.monitor.feed
+        feed = self.context.feed
         text = [line("  ", (f"Curves appear when the files below {feed.dagdir} are read.", DIM))]
         if not reading and curves is not None:
             example = curves.curves[0] if curves.curves else None
@@ -146,21 +149,23 @@ class CurvesScreen(ListScreen):
             if curves.metrics and self.metric is not None:
                 text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
         self.table.show([], [], text)
-        self.query_one("#note", StaticLines).show([self.note(0, 0)])
+        self.query_one("#note", StaticLines).show([self.note_line(0, 0)])
 
     @property
     def _signs(self) -> bool:
         """Whether curves are drawn with letters, for lack of colours."""
-        colourless = self.monitor.no_color or self.monitor.options.no_color
+        colourless = self.context.no_color or self.context.options.no_color
         return self.ascii or (colourless and self.view == 2)
 
     def _fill(self, curves: Curves, filtered: list[MetricCurve]) -> None:
         room = self.app.size.width
-        specs = curves_table.specs(curves.with_values)
-        widths = fit_columns(specs, curves.with_values, room)
-        rows = [TableRow(curve.run, partial(cells, specs, widths, curve)) for curve in filtered]
+        specs = curves_table.specs(curves.curves_with_values)
+        widths = fit_columns(specs, curves.curves_with_values, room)
+        rows = [
+            TableRow(curve.run, partial(render_cells, specs, widths, curve)) for curve in filtered
+        ]
         empty = [line("  ", "No run has this in any column."), line("  ", ("esc clears", DIM))]
-        self.table.show(columns(specs, widths), rows, empty)
+        self.table.show(table_columns(specs, widths), rows, empty)
 
     def _head(
         self, curves: Curves, filtered: list[MetricCurve], update: Snapshot | None
@@ -168,11 +173,11 @@ class CurvesScreen(ListScreen):
         room = self.app.size.width
         live = update is not None and update.status.live
         title_prefix = line(("Curves", BOLD), "   ")
-        answer = title_prefix + curves_table.answer(curves, live, room - 2 - width(title_prefix))
-        scale = curves_table.scale(curves, self.logarithm)
-        beyond = curves_table.outside(curves, scale) if scale is not None else ()
+        answer = title_prefix + curves_table.headline(curves, live, room - 2 - width(title_prefix))
+        scale = curves_table.scale(curves, self.log_scale)
+        beyond = curves_table.out_of_range(curves, scale) if scale is not None else ()
         title = first_that_fits(self._titles(curves), room - 4 - sum(len(t) for t, _ in beyond))
-        lines = [line(" ") + answer, line(" ") + spread(title, beyond, room - 2)]
+        lines = [line(" ") + answer, line(" ") + justify(title, beyond, room - 2)]
         if scale is None:
             return [
                 *lines,
@@ -184,17 +189,17 @@ class CurvesScreen(ListScreen):
                 *lines,
                 line("   ", (plain(f"no chart: {self._no_chart}", room - 4), NOTE)),
             ]
-        if not plot.loaded():
+        if not plot.is_loaded():
             return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
         free = self.app.size.height - NOT_CHART
-        height = max(free // 2, free - len(curves.with_values))
+        height = max(free // 2, free - len(curves.curves_with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
-        shades, traces = self._drawn(curves, filtered)
+        shades, traces = self._areas_and_traces(curves, filtered)
         return [*lines, *plot.chart(shades, traces, scale, room - 2, height, not self._signs)]
 
-    def _drawn(
+    def _areas_and_traces(
         self, curves: Curves, filtered: list[MetricCurve]
-    ) -> tuple[list[Shade], list[Trace]]:
+    ) -> tuple[list[Area], list[Trace]]:
         selected_run = self.table.cursor
         own_trace = [
             curves_table.trace(c, curves_table.CHOSEN, "*")
@@ -205,12 +210,12 @@ class CurvesScreen(ListScreen):
             return [], curves_table.traces(filtered, selected_run)
         if self.view == 1:
             median = curves_table.median(curves.band, PLAIN, "o")
-            return curves_table.shades(curves.band, DIM), [median, *own_trace]
-        shades: list[Shade] = []
+            return curves_table.areas(curves.band, DIM), [median, *own_trace]
+        shades: list[Area] = []
         middles: list[Trace] = []
         for index, band in enumerate(curves.bands):
             style = curves_table.COHORTS[index % len(curves_table.COHORTS)]
-            shades += curves_table.shades(band, style)[1:]
+            shades += curves_table.areas(band, style)[1:]
             middles.append(curves_table.median(band, style, curves_table.COHORT_SIGNS[index % 5]))
         return shades, [*middles, *own_trace]
 
@@ -221,16 +226,16 @@ class CurvesScreen(ListScreen):
         position = curves.metrics.index(curves.metric) + 1 if curves.metric in curves.metrics else 1
         has_several = len(curves.metrics) > 1
         number = line((f"metric {position} of {len(curves.metrics)}", DIM)) if has_several else ()
-        log = line(("log", NOTE)) if self.logarithm else ()
+        log = line(("log", NOTE)) if self.log_scale else ()
         legend = self._legend(curves)
         gap = line("   ")
         return [
-            joined((name, line((goal, DIM)), number, log, *legend), gap),
-            joined((name, line((goal, DIM)), log, *legend), gap),
-            joined((name, log, *legend), gap),
-            joined((name, log, *self._legend(curves, short=True)), line("  ")),
-            joined((name, log, *legend[:2]), gap),
-            joined((name, log), gap),
+            join((name, line((goal, DIM)), number, log, *legend), gap),
+            join((name, line((goal, DIM)), log, *legend), gap),
+            join((name, log, *legend), gap),
+            join((name, log, *self._legend(curves, short=True)), line("  ")),
+            join((name, log, *legend[:2]), gap),
+            join((name, log), gap),
         ]
 
     def _legend(self, curves: Curves, short: bool = False) -> list[Line]:
@@ -242,7 +247,7 @@ class CurvesScreen(ListScreen):
             chosen_key = [line((f"{sign} {name}", curves_table.CHOSEN))]
         if self.view == 0:
             others = line((". others" if self._signs else "━ others", curves_table.OTHER))
-            lost = any(curve.lost and curve is not selected for curve in curves.curves)
+            lost = any(curve.diverged and curve is not selected for curve in curves.curves)
             diverged = line(("x diverged" if self._signs else "━ diverged", BAD)) if lost else ()
             return [*chosen_key, others, *([diverged] if diverged else [])]
         if self.view == 1:
@@ -262,16 +267,16 @@ class CurvesScreen(ListScreen):
 
     # --- actions ------------------------------------------------------------------------------
 
-    def open(self, key: str) -> None:
-        self.monitor.open_run(key)
+    def open_row(self, key: str) -> None:
+        self.context.open_run(key)
 
     def _step_metric(self, delta: int) -> None:
-        curves = self.monitor.study.of(curves_of(self.metric))
+        curves = self.context.stats.value(curves_stat(self.metric))
         if curves is None or not curves.metrics:
             return
         index = curves.metrics.index(curves.metric) if curves.metric in curves.metrics else 0
         self.metric = curves.metrics[(index + delta) % len(curves.metrics)]
-        self._again()
+        self._refresh_if_mounted()
 
     def action_next_metric(self) -> None:
         self._step_metric(1)
@@ -280,14 +285,14 @@ class CurvesScreen(ListScreen):
         self._step_metric(-1)
 
     def action_view(self) -> None:
-        curves = self.monitor.study.of(curves_of(self.metric))
+        curves = self.context.stats.value(curves_stat(self.metric))
         if curves is None or self.view is None:
             return
         self.view = (self.view + 1) % (3 if curves.bands else 2)
         last = self.view == 0 and not curves.bands
         hint = "; labels for a view by cohort: [[label]] in metlmon.toml" if last else ""
-        self.say(VIEWS[self.view] + hint)
+        self.show_message(VIEWS[self.view] + hint)
 
     def action_log(self) -> None:
-        self.logarithm = not self.logarithm
-        self._again()
+        self.log_scale = not self.log_scale
+        self._refresh_if_mounted()

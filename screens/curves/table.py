@@ -17,14 +17,14 @@ from metlmon.stats.curves import (
     Curves,
     MetricBand,
     MetricCurve,
-    sign_of,
-    told_course,
+    course_text,
+    curve_symbol,
 )
-from metlmon.stats.curves import answer as answer_of
+from metlmon.stats.curves import curves_summary as answer_of
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Weight, plain
 from screens.base.column_layout import ColumnSpec
-from screens.widgets.plot import Scale, Shade, Trace, scale_of
+from screens.widgets.plot import Area, Scale, Trace, scale_of
 from screens.widgets.spans import (
     ALARM,
     BAD,
@@ -36,7 +36,7 @@ from screens.widgets.spans import (
     Line,
     TextStyle,
     first_that_fits,
-    joined,
+    join,
     line,
     style_of,
 )
@@ -60,19 +60,19 @@ MOST_TRACES: Final = 200
 # --- headline and progress ------------------------------------------------------------------
 
 
-def answer(curves: Curves, live: bool, room: int) -> Line:
+def headline(curves: Curves, live: bool, room: int) -> Line:
     """Render ``5 of 6 runs improve · best 0.2308 run1 epoch 4 · run4 diverged in …``."""
     summary = answer_of(curves, live)
     dot = line((" · ", DIM))
-    runs = line((summary.runs, GOOD if summary.well else BOLD))
+    runs = line((summary.runs, GOOD if summary.all_improve else BOLD))
     best, flat = line(summary.best), line((summary.flat, NOTE))
-    diverged, short = line((summary.lost, ALARM)), line((summary.lost_short, ALARM))
+    diverged, short = line((summary.diverged, ALARM)), line((summary.diverged_short, ALARM))
     return first_that_fits(
         (
-            joined((runs, best, diverged, flat), dot),
-            joined((runs, best, diverged), dot),
-            joined((runs, diverged), dot),
-            joined((runs, short), dot),
+            join((runs, best, diverged, flat), dot),
+            join((runs, best, diverged), dot),
+            join((runs, diverged), dot),
+            join((runs, short), dot),
         ),
         room,
     )
@@ -90,7 +90,7 @@ def progress(streamed: Streamed) -> Line:
         number = formatting.metric(1 / rate if slow else rate)
         rate_text = f"{number} s/step" if slow else f"{number} steps/s"
     remaining = streamed.remaining
-    return joined(
+    return join(
         (
             line((percent(streamed), MOVING)),
             line((f"step {formatting.number(streamed.done)}", DIM))
@@ -145,25 +145,25 @@ ORDERS: Final[tuple[tuple[str, Callable[[MetricCurve], tuple[object, ...]] | Non
 
 def filter_text(curve: MetricCurve) -> str:
     """Return the text of a curve that the filter searches, in lower case."""
-    parts = [curve.run_name, curve.uuid, curve.label, sign_of(curve).word]
+    parts = [curve.run_name, curve.uuid, curve.label, curve_symbol(curve).word]
     return "\n".join(part for part in parts if part).lower()
 
 
 def specs(curves: Sequence[MetricCurve]) -> list[ColumnSpec[MetricCurve]]:
     """Return the columns; labels and progress only if there are any."""
     columns: list[ColumnSpec[MetricCurve]] = [
-        ColumnSpec("run", "RUN", _run_name, least=6, most=28),
+        ColumnSpec("run", "RUN", _run_name, minimum=6, maximum=28),
         ColumnSpec("epoch", "EPOCH", _epoch, "right", drop=3),
-        ColumnSpec("last", "LAST", _last, "right", least=6),
-        ColumnSpec("best", "BEST", _best_value, "right", least=6),
+        ColumnSpec("last", "LAST", _last, "right", minimum=6),
+        ColumnSpec("best", "BEST", _best_value, "right", minimum=6),
         ColumnSpec("at", "IN EPOCH", _best_epoch, "right", drop=4),
         ColumnSpec("trend", "TREND/EPOCH", _trend, "right", drop=2),
-        ColumnSpec("course", "HOW IT GOES", _course, least=9),
+        ColumnSpec("course", "HOW IT GOES", _course, minimum=9),
     ]
     if any(curve.label for curve in curves):
-        columns.insert(1, ColumnSpec("label", "LABEL", _label, soft=8, most=20))
+        columns.insert(1, ColumnSpec("label", "LABEL", _label, comfortable=8, maximum=20))
     if any(curve.streamed for curve in curves):
-        columns.append(ColumnSpec("now", "NOW", _now, drop=1, soft=5))
+        columns.append(ColumnSpec("now", "NOW", _now, drop=1, comfortable=5))
     return columns
 
 
@@ -172,7 +172,7 @@ def _dash() -> Line:
 
 
 def _run_name(curve: MetricCurve, max_width: int | None) -> Line:
-    return line((plain(curve.run_name, 80), BOLD if curve.lost else TextStyle()))
+    return line((plain(curve.run_name, 80), BOLD if curve.diverged else TextStyle()))
 
 
 def _label(curve: MetricCurve, max_width: int | None) -> Line:
@@ -191,7 +191,7 @@ def _value(point: Point | None, style: TextStyle) -> Line:
 
 
 def _last(curve: MetricCurve, max_width: int | None) -> Line:
-    return _value(curve.last, BAD if curve.lost else TextStyle())
+    return _value(curve.last, BAD if curve.diverged else TextStyle())
 
 
 def _best_value(curve: MetricCurve, max_width: int | None) -> Line:
@@ -213,8 +213,8 @@ def _trend(curve: MetricCurve, max_width: int | None) -> Line:
 
 
 def _course(curve: MetricCurve, max_width: int | None) -> Line:
-    sign = sign_of(curve)
-    word, comma, odd = told_course(curve).partition(",")
+    sign = curve_symbol(curve)
+    word, comma, odd = course_text(curve).partition(",")
     return line((f"{sign.glyph} {word}", style_of(sign)), (comma + odd, NOTE))
 
 
@@ -239,7 +239,7 @@ def scale(curves: Curves, log: bool) -> Scale | None:
         point.value
         for curve in curves.curves
         for point in curve.points
-        if not (curve.lost and curve.since is not None and point.epoch >= curve.since)
+        if not (curve.diverged and curve.since is not None and point.epoch >= curve.since)
     ]
     points = [point for curve in curves.curves for point in curve.points]
     finite = [value for value in plausible if math.isfinite(value)]
@@ -247,7 +247,7 @@ def scale(curves: Curves, log: bool) -> Scale | None:
     return scale_of(values, [float(point.epoch) for point in points], log)
 
 
-def outside(curves: Curves, chart_scale: Scale) -> Line:
+def out_of_range(curves: Curves, chart_scale: Scale) -> Line:
     """Render the number of values outside the chart, and the extremes."""
     finite = [p.value for c in curves.curves for p in c.points if math.isfinite(p.value)]
     above = [value for value in finite if value > chart_scale.high]
@@ -267,7 +267,7 @@ def outside(curves: Curves, chart_scale: Scale) -> Line:
         )
         if beyond
     ]
-    return joined(notes, line("  "))
+    return join(notes, line("  "))
 
 
 def trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
@@ -278,16 +278,16 @@ def trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
 def traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
     """Return the traces of all runs: diverged ones over others, the selected on top."""
     drawn_curves = [curve for curve in curves if curve.points][:MOST_TRACES]
-    calm = [trace(c, OTHER, ".") for c in drawn_curves if not c.lost and c.run != selected]
-    lost = [trace(c, BAD, "x") for c in drawn_curves if c.lost and c.run != selected]
+    calm = [trace(c, OTHER, ".") for c in drawn_curves if not c.diverged and c.run != selected]
+    lost = [trace(c, BAD, "x") for c in drawn_curves if c.diverged and c.run != selected]
     return [*calm, *lost, *(trace(c, CHOSEN, "*") for c in curves if c.run == selected)]
 
 
-def shades(band: MetricBand, style: TextStyle) -> list[Shade]:
+def areas(band: MetricBand, style: TextStyle) -> list[Area]:
     """Return the areas of a band: extremes light, quartiles dense."""
-    wide = tuple((float(level.epoch), level.least, level.most) for level in band.levels)
+    wide = tuple((float(level.epoch), level.minimum, level.maximum) for level in band.levels)
     narrow = tuple((float(level.epoch), level.lower, level.upper) for level in band.levels)
-    return [Shade(wide, style, False, "."), Shade(narrow, style, True, ":")]
+    return [Area(wide, style, False, "."), Area(narrow, style, True, ":")]
 
 
 def median(band: MetricBand, style: TextStyle, sign: str) -> Trace:

@@ -18,10 +18,10 @@ from screens.widgets.spans import (
     MOVING,
     NOTE,
     Line,
-    joined,
+    join,
     line,
-    packed,
-    wrapped,
+    wrap,
+    wrap_parts,
 )
 
 REASON: Final = 400
@@ -38,22 +38,22 @@ def job_lines(row: QueueRow | None, now: float, room: int) -> list[Line]:
     lines: list[Line] = []
     if row.differs is not None:
         text = f"! {plain(row.differs, REASON)}"
-        lines += wrapped(text, room, ALARM, indent=1)
+        lines += wrap(text, room, ALARM, indent=1)
     parts = [
         line(("in the queue", DIM)),
         _position(row),
         line(("priority ", DIM), str(row.priority)),
         line(formatting.count(row.matches, "match", "matches")),
-        line((f"asked {ago(row.asked, now)}", DIM)),
+        line((f"asked {age_text(row.queried_at, now)}", DIM)),
     ]
     lines += [
         line(" ") + content
-        for content in packed([part for part in parts if part], line("   "), room)
+        for content in wrap_parts([part for part in parts if part], line("   "), room)
     ]
     if row.rejection is not None:
-        time = "" if row.rejected_at is None else f" {ago(row.rejected_at, now)}"
+        time = "" if row.rejected_at is None else f" {age_text(row.rejected_at, now)}"
         text = f"last rejected{time}: {plain(row.rejection, REASON)}"
-        lines += wrapped(text, room, NOTE, indent=1)
+        lines += wrap(text, room, NOTE, indent=1)
     return lines
 
 
@@ -63,10 +63,10 @@ def short_line(row: QueueRow | None, now: float) -> Line:
         return ()
     rejected: Line = ()
     if row.rejection is not None:
-        time = "" if row.rejected_at is None else f" {ago(row.rejected_at, now)}"
+        time = "" if row.rejected_at is None else f" {age_text(row.rejected_at, now)}"
         rejected = line((f"rejected{time}: ", DIM), (plain(row.rejection, REASON), NOTE))
     differs = line((plain(row.differs, REASON), ALARM)) if row.differs else ()
-    return joined((differs, _position(row), rejected), line("   "))
+    return join((differs, _position(row), rejected), line("   "))
 
 
 def _position(row: QueueRow) -> Line:
@@ -76,33 +76,39 @@ def _position(row: QueueRow) -> Line:
     return line(("place ", DIM), (position, BOLD), f" of {idle_jobs} idle")
 
 
-def ago(time: float, now: float) -> str:
+def age_text(time: float, now: float) -> str:
     """The age of a time: ``12 s ago``."""
     return f"{formatting.age(now - time)} ago"
 
 
-def of_the_schedd(word: QueueSnapshot | None, none: str, now: float, room: int) -> list[Line]:
+def schedd_status_lines(
+    queue: QueueSnapshot | None, no_schedd_reason: str, now: float, room: int
+) -> list[Line]:
     """The schedd, its version, our user and the time of the last query, or its error.
 
-    ``none``: why there is no schedd.
+    ``no_schedd_reason``: why there is no schedd.
     """
-    if word is None:
-        return wrapped(f"not asked: {plain(none, REASON)}", room, DIM, indent=1)
-    name = line((plain(word.schedd, 80), BOLD)) if word.schedd else ()
-    version = line((plain(word.version or "", 60), DIM))
-    user = line(("as ", DIM), plain(word.user, 60)) if word.user else ()
+    if queue is None:
+        return wrap(f"not asked: {plain(no_schedd_reason, REASON)}", room, DIM, indent=1)
+    name = line((plain(queue.schedd, 80), BOLD)) if queue.schedd else ()
+    version = line((plain(queue.version or "", 60), DIM))
+    user = line(("as ", DIM), plain(queue.user, 60)) if queue.user else ()
     schedd_lines = [
         line(" ") + content
-        for content in packed([part for part in (name, version, user) if part], line("   "), room)
+        for content in wrap_parts(
+            [part for part in (name, version, user) if part], line("   "), room
+        )
     ]
-    if word.error is not None:
-        error_lines = wrapped(f"no word: {plain(word.error, REASON)}", room, NOTE, indent=1)
-        wait = None if word.next_try is None else max(0.0, word.next_try - now)
+    if queue.error is not None:
+        error_lines = wrap(f"no word: {plain(queue.error, REASON)}", room, NOTE, indent=1)
+        wait = None if queue.next_try is None else max(0.0, queue.next_try - now)
         retry = "" if wait is None else f"asked again in {formatting.age(wait)}; "
         note = f"{retry}all that logs tell is shown"
-        return [*schedd_lines, *error_lines, *wrapped(note, room, DIM, indent=1)]
-    if word.asked is None:
+        return [*schedd_lines, *error_lines, *wrap(note, room, DIM, indent=1)]
+    if queue.asked is None:
         return [*schedd_lines, line(" ", ("asking the schedd" + "…", MOVING))]
-    jobs = formatting.count(len(word.jobs), "job")
-    summary = line(f" {jobs} of this ensemble in the queue", (f"   {ago(word.asked, now)}", DIM))
+    jobs = formatting.count(len(queue.jobs), "job")
+    summary = line(
+        f" {jobs} of this ensemble in the queue", (f"   {age_text(queue.asked, now)}", DIM)
+    )
     return [*schedd_lines, summary]

@@ -14,7 +14,7 @@ from textual.worker import get_current_worker
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.live.fs_timeout import FsExecutor, FsTimeout, call_with_timeout, calls_through
-from metlmon.live.tail import NotRead, output_file, read_tail
+from metlmon.live.tail import UnreadableFile, output_file, read_tail
 from metlmon.model.states import TERMINAL, State
 from metlmon.snapshot.types import JobView
 from metlmon.stats.curves import streams
@@ -37,11 +37,11 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     file_name,
-    joined,
+    join,
+    justify,
     line,
-    packed,
-    spread,
     symbol_span,
+    wrap_parts,
 )
 
 SIDE_BY_SIDE: Final = 150
@@ -49,7 +49,7 @@ SIDE_BY_SIDE: Final = 150
 
 TAIL_LINES: Final = 400
 
-NOT_IN_PAST: Final = "what it had written then is not known: its lines carry no times"
+NO_OUTPUT_IN_PAST: Final = "what it had written then is not known: its lines carry no times"
 
 
 class JobScreen(ActionScreen):
@@ -74,10 +74,10 @@ class JobScreen(ActionScreen):
             yield Document(id="story")
             yield Document(id="output", follow=True)
         yield StaticLines(id="note")
-        yield self.keys()
+        yield self.key_footer()
 
     def show(self, snapshot: Snapshot | None) -> None:
-        view = self.monitor.feed.job_view(*self.job)
+        view = self.context.feed.job_view(*self.job)
         document, output = self.query_one("#story", Document), self.query_one("#output", Document)
         if view is None:
             self.query_one("#head", StaticLines).show(
@@ -88,7 +88,7 @@ class JobScreen(ActionScreen):
             self._update_note()
             return
         self.query_one("#head", StaticLines).show(self._header(view))
-        self.query_one(KeyFooter).leave_out(
+        self.query_one(KeyFooter).hide_actions(
             ("older", "newer") if len(self._node_jobs(view)) < 2 else ()
         )
         self._read_tails(view)
@@ -127,11 +127,11 @@ class JobScreen(ActionScreen):
         if row.state in TERMINAL:
             since = line(" ", duration, (" ago", DIM))
         title = line(("job ", DIM), (formatting.job_id(row.cluster, row.proc), BOLD))
-        left = joined((title, state + (since if row.seconds is not None else ())), line("   "))
-        lines = [line(" ") + spread(left, self._job_label(view), room - 2)]
+        left = join((title, state + (since if row.seconds is not None else ())), line("   "))
+        lines = [line(" ") + justify(left, self._job_label(view), room - 2)]
         node = line(("node ", DIM), plain(row.node or "none: it belongs to no DAG", 60))
         dag = line(("in ", DIM), file_name(row.dag, 40)) if row.dag else ()
-        lines.append(line(" ") + joined((node, dag), line("  ")))
+        lines.append(line(" ") + join((node, dag), line("  ")))
         if row.ambiguous:
             names = ", ".join(plain(name, 40) for name in row.ambiguous)
             prefix = "may belong to any of " if len(row.ambiguous) > 1 else "may belong to "
@@ -139,17 +139,17 @@ class JobScreen(ActionScreen):
             lines.append(line(" ", (prefix, NOTE), (names + suffix, NOTE)))
         facts = job_sections.facts(row)
         if facts:
-            lines += [line(" ") + content for content in packed(facts, line("   "), room - 2)]
+            lines += [line(" ") + content for content in wrap_parts(facts, line("   "), room - 2)]
         lines += self._progress(view)
-        lines += queue_text.job_lines(view.queue, self.monitor.now(), room - 2)
+        lines += queue_text.job_lines(view.queue, self.context.now(), room - 2)
         return [*lines, ()]
 
     def _progress(self, view: JobView) -> list[Line]:
         """Progress of the running epoch, from the last progress line of the job."""
         if view.row.state is not State.RUNNING:
             return []
-        self.monitor.study.want_written()
-        streamed = (self.monitor.study.of(streams) or {}).get(self.job)
+        self.context.stats.watch_job_files()
+        streamed = (self.context.stats.value(streams) or {}).get(self.job)
         if streamed is None:
             return []
         content = line(("it printed last   ", DIM)) + curves_table.progress(streamed)
@@ -161,7 +161,7 @@ class JobScreen(ActionScreen):
         epoch = line(("epoch ", DIM), str(row.epoch)) if row.epoch is not None else ()
         jobs = self._node_jobs(view)
         place = f"job {jobs.index(self.job) + 1} of {len(jobs)}" if len(jobs) > 1 else ""
-        return joined((run, epoch, line((place, NOTE))), line("  "))
+        return join((run, epoch, line((place, NOTE))), line("  "))
 
     def _node_jobs(self, view: JobView) -> list[tuple[int, int]]:
         """The jobs of the node in order of submission, including this one."""
@@ -171,8 +171,10 @@ class JobScreen(ActionScreen):
     def _update_note(self) -> None:
         document = self.query_one("#story", Document)
         arrow = "↓"
-        notes = [line((f"{arrow} {document.below} more", DIM))] if document.below else []
-        notes = [*self.remarks(), *notes]
+        notes = (
+            [line((f"{arrow} {document.lines_below} more", DIM))] if document.lines_below else []
+        )
+        notes = [*self.messages(), *notes]
         self.query_one("#note", StaticLines).show([rule(notes, self.app.size.width)])
 
     # --- output files: read in a thread with a time-out, since a read on NFS can block ---------
@@ -180,16 +182,16 @@ class JobScreen(ActionScreen):
     def _read_tails(self, view: JobView) -> None:
         if self._reading:
             return
-        if self.monitor.travel.then is not None:
+        if self.context.time_travel.past_view is not None:
             files = ((".err", view.error), (".out", view.output))
             self._tails = tuple(
-                OutputTail(title, name, (), NOT_IN_PAST)
+                OutputTail(title, name, (), NO_OUTPUT_IN_PAST)
                 for title, name in files
                 if name is not None
             )
             return
         self._reading = True
-        job, dagdir = self.job, self.monitor.feed.dagdir
+        job, dagdir = self.job, self.context.feed.dagdir
         files = ((".err", view.error), (".out", view.output))
 
         def read() -> None:
@@ -201,7 +203,7 @@ class JobScreen(ActionScreen):
                     with calls_through(self._files):
                         lines = call_with_timeout(_read_tail, dagdir, name)[-TAIL_LINES:]
                     tails.append(OutputTail(title, name, tuple(lines)))
-                except (NotRead, FsTimeout) as reason:
+                except (UnreadableFile, FsTimeout) as reason:
                     tails.append(OutputTail(title, name, (), str(reason)))
                 except Exception as error:
                     tails.append(
@@ -219,11 +221,11 @@ class JobScreen(ActionScreen):
 
     def _set_tails(self, job: tuple[int, int], tails: tuple[OutputTail, ...]) -> None:
         self._reading = False
-        if job != self.job or self.monitor.travel.then is not None:
-            self._again()
+        if job != self.job or self.context.time_travel.past_view is not None:
+            self._refresh_if_mounted()
         elif tails != self._tails:
             self._tails = tails
-            self._again()
+            self._refresh_if_mounted()
 
     # --- acting ---------------------------------------------------------------------------
 
@@ -236,18 +238,18 @@ class JobScreen(ActionScreen):
     # --- moving ---------------------------------------------------------------------------
 
     def _step(self, delta: int) -> None:
-        view = self.monitor.feed.job_view(*self.job)
+        view = self.context.feed.job_view(*self.job)
         if view is None:
             return
         jobs = self._node_jobs(view)
         index = jobs.index(self.job) + delta
         if not 0 <= index < len(jobs):
-            self.say(f"this is the {'newest' if delta > 0 else 'oldest'} job of its node")
+            self.show_message(f"this is the {'newest' if delta > 0 else 'oldest'} job of its node")
         else:
             self.job = jobs[index]
             self._tails = ()
-            self.query_one("#story", Document).go_to(0)
-            self._again()
+            self.query_one("#story", Document).scroll_to_line(0)
+            self._refresh_if_mounted()
 
     def action_older(self) -> None:
         self._step(-1)
@@ -260,9 +262,9 @@ class JobScreen(ActionScreen):
         self._update_note()
 
     def action_owner(self) -> None:
-        view = self.monitor.feed.job_view(*self.job)
+        view = self.context.feed.job_view(*self.job)
         if view is not None:
-            self.monitor.open_run_of(view.row)
+            self.context.open_run_of(view.row)
 
 
 def _read_tail(dagdir: Path, name: str) -> list[str]:

@@ -17,7 +17,7 @@ from screens.base.column_layout import ColumnSpec, render_table
 from screens.base.screens import heading
 from screens.job.state_bar import state_lines
 from screens.overview.header import seconds_ago
-from screens.overview.table import place
+from screens.overview.table import site_and_target
 from screens.widgets.spans import (
     ALARM,
     BAD,
@@ -25,12 +25,12 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     TextStyle,
-    bounded,
+    limit_lines,
     line,
     style_of,
     symbol_span,
     width,
-    wrapped,
+    wrap,
 )
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ def _hold(row: JobRow, room: int) -> list[Line]:
     if row.state is not State.HELD:
         return []
     reason = plain(row.hold_reason or "The log gives no reason.", REASON)
-    lines = wrapped(reason, room - 2, BAD, indent=1)
+    lines = wrap(reason, room - 2, BAD, indent=1)
     codes = _codes(row.hold_code, row.hold_subcode)
     since = f"held for {formatting.duration(row.seconds)}"
     return [*lines, line(" ", (since, ALARM), (f"   {codes}" if codes else "", DIM))]
@@ -147,9 +147,7 @@ def _executions(rows: Sequence[ExecutionRow], room: int) -> list[Line]:
         lines.append(content)
         reason = _outcome_reason(row)
         if reason:
-            lines.extend(
-                wrapped(reason, room - 2, TextStyle(OUTCOMES[row.outcome].colour), indent=6)
-            )
+            lines.extend(wrap(reason, room - 2, TextStyle(OUTCOMES[row.outcome].colour), indent=6))
     return lines
 
 
@@ -181,10 +179,10 @@ def _execution_specs() -> list[ColumnSpec[Numbered]]:
         ColumnSpec("start", "START", cell("start"), drop=1),
         ColumnSpec("seconds", "TIME", cell("seconds"), "right"),
         ColumnSpec("suspended", "SUSPENDED", cell("suspended"), "right", drop=6),
-        ColumnSpec("site", "SITE", cell("site"), drop=2, most=24, least=8),
-        ColumnSpec("gpu", "GPU", cell("gpu"), drop=3, most=20),
+        ColumnSpec("site", "SITE", cell("site"), drop=2, maximum=24, minimum=8),
+        ColumnSpec("gpu", "GPU", cell("gpu"), drop=3, maximum=20),
         ColumnSpec("hours", "GPU-h", cell("hours"), "right", drop=4),
-        ColumnSpec("host", "HOST", cell("host"), drop=5, most=44),
+        ColumnSpec("host", "HOST", cell("host"), drop=5, maximum=44),
     ]
 
 
@@ -250,11 +248,11 @@ def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
         return partial(_usage_cell, name)
 
     specs: list[ColumnSpec[UsageRow]] = [
-        ColumnSpec("name", "RESOURCE", cell("name"), most=28),
+        ColumnSpec("name", "RESOURCE", cell("name"), maximum=28),
         ColumnSpec("usage", "USED", cell("usage"), "right"),
         ColumnSpec("request", "REQUESTED", cell("request"), "right"),
         ColumnSpec("allocated", "ALLOCATED", cell("allocated"), "right"),
-        ColumnSpec("assigned", "ASSIGNED", cell("assigned"), drop=1, most=60),
+        ColumnSpec("assigned", "ASSIGNED", cell("assigned"), drop=1, maximum=60),
     ]
     return render_table(specs, rows, room)
 
@@ -332,7 +330,7 @@ def _events(view: JobView, room: int) -> list[Line]:
         text, indent = plain(event.text, REASON), width(prefix + damaged)
         event_lines: list[Line] = [line((text, DIM))]
         if event.number in REASON_EVENTS:
-            event_lines = bounded(wrapped(text, room, DIM, indent), REASON_LINES, room, indent)
+            event_lines = limit_lines(wrap(text, room, DIM, indent), REASON_LINES, room, indent)
             event_lines[0] = event_lines[0][1:]
         lines += [prefix + damaged + event_lines[0], *event_lines[1:]]
         previous = event
@@ -356,7 +354,7 @@ def facts(row: JobRow) -> list[Line]:
     """Site, GPU, memory and submission time of a job, as parts of one line."""
     parts = []
     if row.site is not None:
-        parts.append(place(row.site, row.target, row.off_target, None, row.state))
+        parts.append(site_and_target(row.site, row.target, row.off_target, None, row.state))
     elif row.target is not None:
         parts.append(line(("wants ", DIM), plain(row.target, 40)))
     if row.gpu is not None or row.gpus is not None:

@@ -12,7 +12,7 @@ from metlmon.snapshot.types import JobView
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from screens.overview.header import seconds_ago
-from screens.widgets.spans import DIM, Line, line, packed, spread, style_of
+from screens.widgets.spans import DIM, Line, justify, line, style_of, wrap_parts
 
 _TEXTURE: Final[Mapping[State, str]] = {
     State.IDLE: "░",
@@ -35,7 +35,7 @@ class StateSpan:
     end: float
 
 
-def stretches(view: JobView, as_of: datetime | None) -> list[StateSpan]:
+def spans_by_state(view: JobView, as_of: datetime | None) -> list[StateSpan]:
     """The states of a job in order, up to its end or ``as_of``."""
     if not view.states:
         return []
@@ -55,7 +55,7 @@ def stretches(view: JobView, as_of: datetime | None) -> list[StateSpan]:
     return spans
 
 
-def life_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
+def state_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
     """The spans as one bar; each cell shows the state that took most of its time."""
     if not state_spans or cells <= 0:
         return ()
@@ -74,7 +74,7 @@ def life_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
 
 def state_lines(view: JobView, as_of: datetime | None, cells: int) -> list[Line]:
     """The bar, its start and end, and the total time in each state."""
-    spans = stretches(view, as_of)
+    spans = spans_by_state(view, as_of)
     if not spans:
         return []
     start = view.states[0][0]
@@ -91,7 +91,7 @@ def state_lines(view: JobView, as_of: datetime | None, cells: int) -> list[Line]
         for state, seconds in totals.items()
         if seconds >= 1
     ]
-    ends = spread(
+    ends = justify(
         line((formatting.moment(start), DIM)), line((formatting.moment(last), DIM)), cells
     )
-    return [life_bar(spans, cells), ends, *packed(parts, line("   "), cells)]
+    return [state_bar(spans, cells), ends, *wrap_parts(parts, line("   "), cells)]

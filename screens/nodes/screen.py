@@ -11,7 +11,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.snapshot.types import JobRow, NodeRow
 from metlmon.text import formatting
 from screens.actions import bindings_of
-from screens.base.action_screen import ACTING, ActionScreen
+from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.screens import ListScreen
 from screens.nodes import table as nodes_table
 from screens.nodes.table import NodeList
@@ -26,29 +26,29 @@ from screens.widgets.table import Table
 class NodesScreen(ListScreen, ActionScreen):
     """All nodes of all DAGs, including nodes that belong to no run."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "tree", "nodes", *ACTING, "below")
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "tree", "nodes", *ACTION_SCOPES, "below")
     BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings_of("list", "tree", "nodes", *ACTING, "below")
+        *bindings_of("list", "tree", "nodes", *ACTION_SCOPES, "below")
     ]
     ORDERS = tuple((name, None) for name, _ in nodes_table.ORDERS)
 
     def __init__(self) -> None:
         super().__init__()
         self.faults_only = False
-        self._forest = NodeList()
+        self._node_list = NodeList()
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), without=("nodes",))
+        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("nodes",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def show(self, update: Snapshot | None) -> None:
         nodes_table.fill(
-            self, self._forest, self.faults_only, update, self.order, self._head(update)
+            self, self._node_list, self.faults_only, update, self.sort_index, self._head(update)
         )
 
     def _head(self, update: Snapshot | None) -> list[Line]:
@@ -56,15 +56,15 @@ class NodesScreen(ListScreen, ActionScreen):
         title = line(("Nodes", BOLD))
         if update is None:
             return [line(" ") + title, ()]
-        title += line(f"  {formatting.number(self._forest.tree.total)}     ")
-        counts = overview_header.counts(update.status.node_states, room - width(title) - 2)
+        title += line(f"  {formatting.number(self._node_list.tree.total)}     ")
+        counts = overview_header.state_counts(update.status.node_states, room - width(title) - 2)
         return [line(" ") + title + counts, ()]
 
     # --- keys -----------------------------------------------------------------------------
 
     def action_faults(self) -> None:
         self.faults_only = not self.faults_only
-        self._again()
+        self._refresh_if_mounted()
 
     def action_unfold(self) -> None:
         self._fold(True)
@@ -73,34 +73,37 @@ class NodesScreen(ListScreen, ActionScreen):
         self._fold(False)
 
     def _fold(self, is_open: bool) -> None:
-        nodes_table.fold_here(self, self._forest, is_open)
+        nodes_table.fold_at_cursor(self, self._node_list, is_open)
 
     def action_unfold_all(self) -> None:
-        self._forest.fold_all(True)
-        self._again()
+        self._node_list.fold_all(True)
+        self._refresh_if_mounted()
 
     def action_fold_all(self) -> None:
-        self._forest.fold_all(False)
-        self._again()
+        self._node_list.fold_all(False)
+        self._refresh_if_mounted()
 
-    def open(self, key: str) -> None:
-        reason = nodes_table.open_row(self, self._forest, key)
+    def open_row(self, key: str) -> None:
+        reason = nodes_table.open_row(self, self._node_list, key)
         if reason:
-            self.say(reason)
+            self.show_message(reason)
 
     def selection(self) -> Selection:
         """Select the jobs of the last submission of the marked or current nodes."""
         keys = self.table.marks or {self.table.cursor}
-        rows = [self._forest.detail(self.monitor.feed, self._forest.at(key)) for key in keys]
+        rows = [
+            self._node_list.detail(self.context.feed, self._node_list.row_with_key(key))
+            for key in keys
+        ]
         nodes = [row for row in rows if row is not None]
         jobs: list[JobRow] = []
         for node in nodes:
             jobs += self.job_rows(last_jobs(node))
         dags = [node.dag for node in nodes]
         if not nodes:
-            snapshot = self.monitor.picture
+            snapshot = self.context.snapshot
             return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
-        names = self.named([node.node for node in nodes], "node")
+        names = self.name_or_count([node.node for node in nodes], "node")
         return Selection(names, tuple(jobs), self.dags_of(dags))
 
 

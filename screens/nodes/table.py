@@ -9,24 +9,24 @@ from typing import Final
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.node_text import KINDS, WAITS, from_to, why
+from metlmon.snapshot.node_text import KINDS, WAITS, name_range, state_reason
 from metlmon.snapshot.node_tree import (
     SCOPE,
     DagNodes,
     NodeTree,
     TreePositions,
     TreeRow,
-    by_file,
-    places,
-    unfolded,
+    file_order,
+    fold_state,
+    tree_positions,
     urgency,
 )
 from metlmon.snapshot.types import NodeRow
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
-from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
-from screens.overview.table import FAULTS, because, place
+from screens.overview.table import FAULTS, hold_reason, site_and_target
 from screens.widgets.lines import StaticLines
 from screens.widgets.spans import (
     BAD,
@@ -35,14 +35,14 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     TextStyle,
-    both_ends,
+    crop_middle,
     file_name,
-    joined,
+    join,
     line,
     style_of,
     symbol_span,
 )
-from screens.widgets.table import Rows, TableColumn, TableRow
+from screens.widgets.table import LazyRows, TableColumn, TableRow
 
 DEEPEST: Final = 10
 """Maximum levels that are indented: a real DAG has three, and rows need space."""
@@ -50,16 +50,16 @@ DEEPEST: Final = 10
 STEP: Final = 2
 """Indentation of a level, in cells."""
 
-ORDERS: Final = (("what needs a person", urgency), ("DAG order", by_file))
+ORDERS: Final = (("what needs a person", urgency), ("DAG order", file_order))
 
-Seen = tuple[TreeRow, NodeRow | None]
+TreeItem = tuple[TreeRow, NodeRow | None]
 
 
 class NodeList:
     """The node tree of a feed, with the state of folding."""
 
     def __init__(self) -> None:
-        self.opened: dict[str, bool] = {}
+        self.expanded: dict[str, bool] = {}
         self._positions: dict[str, tuple[object, TreePositions]] = {}
         self._dags: tuple[DagNodes, ...] = ()
         self._last_snapshot: Snapshot | None = None
@@ -67,7 +67,7 @@ class NodeList:
         self._rows: list[TreeRow] = []
         self._last_request: tuple[object, ...] = ()
         self._details: dict[NodeKey, NodeRow | None] = {}
-        self._visible_rows: Rows | None = None
+        self._visible_rows: LazyRows | None = None
         self._visible_source: list[TreeRow] = []
         self._widths: object = None
 
@@ -76,7 +76,7 @@ class NodeList:
         """The tree of the latest snapshot."""
         return self._tree
 
-    def look(self, feed: Feed, update: Snapshot | None) -> None:
+    def update(self, feed: Feed, update: Snapshot | None) -> None:
         """Update the tree from a snapshot."""
         if update is self._last_snapshot and self._last_snapshot is not None:
             return
@@ -88,22 +88,22 @@ class NodeList:
         for dag in dags:
             cached = self._positions.get(dag.key)
             if cached is None or cached[0] is not dag.nodes:
-                cached = self._positions[dag.key] = dag.nodes, places(dag.nodes)
+                cached = self._positions[dag.key] = dag.nodes, tree_positions(dag.nodes)
             positions[dag.key] = cached[1]
         self._dags, self._tree, self._last_request = dags, NodeTree(dags, positions), ()
 
     def rows(self, filter_text: str, faults: bool, order: int, backwards: bool) -> list[TreeRow]:
         """Return the visible rows: the tree, or a flat list of the filtered nodes."""
-        request = filter_text, faults, order, backwards, tuple(self.opened.items())
+        request = filter_text, faults, order, backwards, tuple(self.expanded.items())
         if request != self._last_request:
             self._last_request, self._visible_rows = request, None
             if faults or filter_text:
-                self._rows = self._tree.flat(
+                self._rows = self._tree.flat_rows(
                     partial(_passes, filter_text=filter_text, faults=faults)
                 )
                 self._rows = self._rows[::-1] if backwards else self._rows
             else:
-                self._rows = self._tree.rows(self.opened, ORDERS[order][1], backwards)
+                self._rows = self._tree.rows(self.expanded, ORDERS[order][1], backwards)
         return self._rows
 
     def detail(self, feed: Feed, row: TreeRow | None) -> NodeRow | None:
@@ -114,7 +114,9 @@ class NodeList:
             self._details[row.node] = feed.node_row(row.node)
         return self._details[row.node]
 
-    def render(self, feed: Feed, rows: list[TreeRow], room: int) -> tuple[list[TableColumn], Rows]:
+    def render(
+        self, feed: Feed, rows: list[TreeRow], room: int
+    ) -> tuple[list[TableColumn], LazyRows]:
         """Return columns and rows for a table; only visible rows are fetched."""
         specs = _specs()
         sample = rows[:: 1 + len(rows) // SAMPLE]
@@ -122,22 +124,24 @@ class NodeList:
 
         def table_row(index: int) -> TableRow:
             row = rows[index]
-            return TableRow(row.key, lambda: cells(specs, widths, (row, self.detail(feed, row))))
+            return TableRow(
+                row.key, lambda: render_cells(specs, widths, (row, self.detail(feed, row)))
+            )
 
         if (
             self._visible_rows is None
             or self._visible_source is not rows
             or self._widths != (widths,)
         ):
-            self._visible_rows = Rows([row.key for row in rows], [1] * len(rows), table_row)
+            self._visible_rows = LazyRows([row.key for row in rows], [1] * len(rows), table_row)
             self._visible_source, self._widths = rows, (widths,)
-        return columns(specs, widths), self._visible_rows
+        return table_columns(specs, widths), self._visible_rows
 
-    def at(self, key: str | None) -> TreeRow | None:
+    def row_with_key(self, key: str | None) -> TreeRow | None:
         """Return the row with this key."""
         return next((row for row in self._rows if row.key == key), None) if key else None
 
-    def keys(self) -> Container[str]:
+    def node_keys(self) -> Container[str]:
         """Return the keys of all nodes."""
         return {
             SCOPE.join((dag.key, name)) for dag in self._tree.dags.values() for name in dag.nodes
@@ -147,11 +151,11 @@ class NodeList:
 
     def fold(self, key: str | None, is_open: bool) -> str | None:
         """Fold or unfold a row; return the parent's key if there is nothing to fold."""
-        row = self.at(key)
+        row = self.row_with_key(key)
         if row is None:
             return None
         if row.open is not None and row.open is not is_open:
-            self.opened[row.key] = is_open
+            self.expanded[row.key] = is_open
             return None
         if is_open:
             return None
@@ -163,7 +167,7 @@ class NodeList:
 
     def fold_all(self, is_open: bool) -> None:
         """Fold or unfold all rows."""
-        self.opened = unfolded(self._tree, is_open)
+        self.expanded = fold_state(self._tree, is_open)
 
 
 SAMPLE: Final = 50
@@ -192,16 +196,16 @@ def _text(dag: DagNodes, name: str, state: State) -> str:
 # --- columns ------------------------------------------------------------------------------------
 
 
-def _specs() -> list[ColumnSpec[Seen]]:
+def _specs() -> list[ColumnSpec[TreeItem]]:
     return [
-        ColumnSpec("node", "NODE", _node, least=18, soft=30, most=60),
-        ColumnSpec("state", "STATE", _state, least=11, soft=16),
-        ColumnSpec("for", "FOR", _for, "right", drop=2, least=7),
-        ColumnSpec("site", "SITE", _site, drop=5, least=6, soft=14, most=28),
+        ColumnSpec("node", "NODE", _node, minimum=18, comfortable=30, maximum=60),
+        ColumnSpec("state", "STATE", _state, minimum=11, comfortable=16),
+        ColumnSpec("for", "FOR", _for, "right", drop=2, minimum=7),
+        ColumnSpec("site", "SITE", _site, drop=5, minimum=6, comfortable=14, maximum=28),
         ColumnSpec("try", "TRIES", _tries, "right", drop=4),
         ColumnSpec("left", "LEFT", _left, "right", drop=6),
         ColumnSpec("job", "JOB", _job, "right", drop=3),
-        ColumnSpec("why", "WHY", _why, least=12, soft=22, most=90, grow=90),
+        ColumnSpec("why", "WHY", _why, minimum=12, comfortable=22, maximum=90, grow=90),
     ]
 
 
@@ -210,7 +214,7 @@ def _mark(row: TreeRow) -> str:
     return "  " * (STEP // 2) * min(row.depth, DEEPEST) + marks[row.open]
 
 
-def _node(item: Seen, max_width: int | None) -> Line:
+def _node(item: TreeItem, max_width: int | None) -> Line:
     row, node = item
     lead = line(_mark(row))
     if row.node is not None:
@@ -219,9 +223,9 @@ def _node(item: Seen, max_width: int | None) -> Line:
     match row.kind:
         case "alike":
             name = line((f"{formatting.number(int(row.title))} {times} ", BOLD))
-            name += line(from_to(row.first, row.last))
+            name += line(name_range(row.first, row.last))
         case "line":
-            name = line(from_to(row.first, row.last))
+            name = line(name_range(row.first, row.last))
         case _:
             name = line((file_name(row.title, 60), BOLD))
     size = "" if row.kind == "alike" and int(row.title) == row.size else f"  ({row.size})"
@@ -240,7 +244,7 @@ def _node_title(row: TreeRow, node: NodeRow | None) -> Line:
     return title
 
 
-def _state(item: Seen, max_width: int | None) -> Line:
+def _state(item: TreeItem, max_width: int | None) -> Line:
     row, node = item
     if node is not None:
         if node.overruled:
@@ -255,23 +259,23 @@ def _state(item: Seen, max_width: int | None) -> Line:
     return line((f"{sign.glyph} {formatting.number(number)} {sign.word}", style_of(sign)))
 
 
-def _for(item: Seen, max_width: int | None) -> Line:
+def _for(item: TreeItem, max_width: int | None) -> Line:
     node = item[1]
     if node is None or node.seconds is None or node.state is State.WAITING:
         return ()
     return line(formatting.duration(node.seconds))
 
 
-def _why(item: Seen, max_width: int | None) -> Line:
+def _why(item: TreeItem, max_width: int | None) -> Line:
     row, node = item
     if node is None:
-        return counted(row) if len(row.counts) > 1 else ()
+        return state_counts(row) if len(row.counts) > 1 else ()
     if node.hold_reason:
-        text = because(node.hold_reason)
+        text = hold_reason(node.hold_reason)
         return line(
-            (text if max_width is None else both_ends(text, max_width), _reason_style(node))
+            (text if max_width is None else crop_middle(text, max_width), _reason_style(node))
         )
-    text = why(node)
+    text = state_reason(node)
     if max_width is not None and len(text) > max_width:
         text = text.replace(WAITS, "after ", 1)
     return line((text, _reason_style(node)))
@@ -283,9 +287,9 @@ def _reason_style(node: NodeRow) -> TextStyle:
     return NOTE if node.overruled or node.state in FAULTS else DIM
 
 
-def counted(row: TreeRow) -> Line:
+def state_counts(row: TreeRow) -> Line:
     """Render the counts by state of a row: ``■ 1  ▶ 2  · 17  ✓ 12``."""
-    return joined(
+    return join(
         (
             line((STATES[s].glyph, style_of(STATES[s])), f" {formatting.number(n)}")
             for s, n in row.counts
@@ -294,32 +298,32 @@ def counted(row: TreeRow) -> Line:
     )
 
 
-def _site(item: Seen, max_width: int | None) -> Line:
+def _site(item: TreeItem, max_width: int | None) -> Line:
     node = item[1]
     if node is None or (node.site is None and (node.target is None or not node.jobs)):
         return ()
-    return place(node.site, node.target, node.off_target, max_width, node.state)
+    return site_and_target(node.site, node.target, node.off_target, max_width, node.state)
 
 
-def _tries(item: Seen, max_width: int | None) -> Line:
+def _tries(item: TreeItem, max_width: int | None) -> Line:
     node = item[1]
     if node is None or not node.tries:
         return ()
     return line((str(node.tries), NOTE if node.tries > 2 else TextStyle()))
 
 
-CALM: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
+SETTLED_STATES: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
 """States in which the number of retries left is irrelevant."""
 
 
-def _left(item: Seen, max_width: int | None) -> Line:
+def _left(item: TreeItem, max_width: int | None) -> Line:
     node = item[1]
-    if node is None or node.state in CALM or node.retries_left is None:
+    if node is None or node.state in SETTLED_STATES or node.retries_left is None:
         return ()
     return line((str(node.retries_left), DIM if node.retries_left else NOTE))
 
 
-def _job(item: Seen, max_width: int | None) -> Line:
+def _job(item: TreeItem, max_width: int | None) -> Line:
     node = item[1]
     if node is None or not node.jobs:
         return ()
@@ -335,7 +339,7 @@ def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int) -> list[
         return [(), ()]
     if node is None:
         key = "enter folds" if row.open else "enter unfolds"
-        return [line(" ") + counted(row), line(" ", (key, DIM))]
+        return [line(" ") + state_counts(row), line(" ", (key, DIM))]
     facts = [(plain(node.submit, 60) if node.submit else "")]
     parents = formatting.count(node.parents, "parent")
     children = formatting.count(node.children, "child", "children")
@@ -347,9 +351,9 @@ def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int) -> list[
         facts.append(formatting.count(len(node.jobs), "job"))
     facts.append(file_name(node.dag_key, 60))
     name = line((plain(node.node, 60), BOLD))
-    first = line(" ") + joined((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
-    reason = why(node)
-    second = line(" ", (both_ends(reason, room - 2), _reason_style(node))) if reason else ()
+    first = line(" ") + join((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
+    reason = state_reason(node)
+    second = line(" ", (crop_middle(reason, room - 2), _reason_style(node))) if reason else ()
     return [first, second]
 
 
@@ -368,21 +372,21 @@ def fill(
 
     ``head`` None: the screen renders its own header.
     """
-    feed, room = screen.monitor.feed, screen.app.size.width
+    feed, room = screen.context.feed, screen.app.size.width
     if update is not None:
-        nodes.look(feed, update)
-    rows = nodes.rows(screen.wanted, faults, order, screen.reversed)
+        nodes.update(feed, update)
+    rows = nodes.rows(screen.filter_text, faults, order, screen.sort_reversed)
     if head is not None:
         screen.query_one("#head", StaticLines).show(head)
     heads, table_rows = nodes.render(feed, rows, room)
     table = screen.table
     if table.marks:
-        table.keep_marks(nodes.keys())
+        table.keep_marks(nodes.node_keys())
     reading = update is None or (update.progress.fraction < 1 and not nodes.tree.total)
-    table.show(heads, table_rows, empty(bool(screen.wanted), faults, reading))
-    selected = nodes.at(table.cursor)
-    filtered = bool(screen.wanted) or faults
-    note = screen.note(
+    table.show(heads, table_rows, empty(bool(screen.filter_text), faults, reading))
+    selected = nodes.row_with_key(table.cursor)
+    filtered = bool(screen.filter_text) or faults
+    note = screen.note_line(
         len(rows) if filtered else nodes.tree.total,
         nodes.tree.total,
         [line(("faults only", NOTE))] if faults else [],
@@ -393,10 +397,10 @@ def fill(
     )
 
 
-def fold_here(screen: ListScreen, nodes: NodeList, is_open: bool) -> None:
+def fold_at_cursor(screen: ListScreen, nodes: NodeList, is_open: bool) -> None:
     """Fold or unfold the current row, or move to its parent."""
     parent = nodes.fold(screen.table.cursor, is_open)
-    screen.again()
+    screen.refresh_view()
     if parent is not None:
         screen.table.select(parent)
 
@@ -406,23 +410,23 @@ def open_row(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
 
     Returns the reason if neither is possible.
     """
-    row = nodes.at(key)
-    node = nodes.detail(screen.monitor.feed, row)
+    row = nodes.row_with_key(key)
+    node = nodes.detail(screen.context.feed, row)
     if row is not None and row.node is None:
         nodes.fold(key, not row.open)
-        screen.again()
+        screen.refresh_view()
         return None
     if node is None:
         return "this node is in no DAG of this directory any more"
     if not node.jobs:
-        return no_job(node)
-    screen.monitor.open_job(*node.jobs[-1])
+        return no_job_text(node)
+    screen.context.open_job(*node.jobs[-1])
     return None
 
 
-def no_job(node: NodeRow) -> str:
+def no_job_text(node: NodeRow) -> str:
     """Return why a node has no job to open."""
-    reason = why(node)
+    reason = state_reason(node)
     return f"it has no job to open: {reason}" if reason else "it has no job to open"
 
 

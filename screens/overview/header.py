@@ -34,9 +34,9 @@ from screens.widgets.spans import (
     crop,
     file_name,
     first_that_fits,
-    joined,
+    join,
+    justify,
     line,
-    spread,
     style_of,
     symbol_span,
     width,
@@ -132,7 +132,7 @@ def header(
     if snapshot is None:
         return [_with_margins(title, (), width), line(" ", ("opening the directory", DIM))]
     status = snapshot.status
-    right = joined(
+    right = join(
         (_live_state(status), _log_ages(snapshot, width), _warnings(status)),
         line("   "),
     )
@@ -144,7 +144,7 @@ def header(
 
 
 def _with_margins(left: Line, right: Line, width: int) -> Line:
-    return line(" ") + spread(left, right, width - 2) + line(" ")
+    return line(" ") + justify(left, right, width - 2) + line(" ")
 
 
 def _live_state(status: Status) -> Line:
@@ -157,7 +157,7 @@ def _live_state(status: Status) -> Line:
 
 def _log_ages(snapshot: Snapshot, width: int) -> Line:
     if snapshot.progress.fraction < 1:
-        return reading(snapshot.progress, 12 if width >= 100 else 0)
+        return reading_progress(snapshot.progress, 12 if width >= 100 else 0)
     status = snapshot.status
     if not status.live:
         return ()
@@ -166,7 +166,7 @@ def _log_ages(snapshot: Snapshot, width: int) -> Line:
     if not known:
         return ()
     if width >= 150 and len(known) <= 3:
-        return joined(
+        return join(
             (
                 line(
                     (plain(PurePath(file).name, 24), DIM),
@@ -191,7 +191,7 @@ def _warnings(status: Status) -> Line:
     return line((text, NOTE), (" !", KEY))
 
 
-def reading(progress: Progress, bar: int) -> Line:
+def reading_progress(progress: Progress, bar: int) -> Line:
     """``reading 31 % of 40.2 MB``, after a bar of ``bar`` cells."""
     done = formatting.share(progress.done, progress.total)
     size = formatting.size(progress.total)
@@ -206,7 +206,7 @@ def _dag_lines(dags: tuple[DagRow, ...], room: int) -> list[Line]:
         longest = max(width(_dag_name(dag)) for dag in dags)
         return [_dag_line(dag, longest, room) for dag in dags]
     counts = {state: sum(dag.state is state for dag in dags) for state in DagState}
-    states = joined(
+    states = join(
         (
             line((f"{DAG_STATES[state].glyph} {n} {DAG_STATES[state].word}", _dag_style(state)))
             for state, n in counts.items()
@@ -216,7 +216,7 @@ def _dag_lines(dags: tuple[DagRow, ...], room: int) -> list[Line]:
     )
     nodes = sum(dag.nodes_done for dag in dags), sum(dag.nodes_total for dag in dags)
     done, all_nodes = (formatting.number(n) for n in nodes)
-    incomplete = any(dag.at_least for dag in dags)
+    incomplete = any(dag.is_lower_bound for dag in dags)
     total = f"   {formatting.at_least(done, incomplete)} of {all_nodes} nodes done"
     return [line(" ", f"{len(dags)} DAGs   ") + states + line((total, DIM))]
 
@@ -235,7 +235,7 @@ def _dag_line(dag: DagRow, longest: int, room: int) -> Line:
     state = symbol_span(dag_sign(dag.state, dag.nodes_failed))
     halted = line(("halted", NOTE)) if dag.halted else ()
     done, total = (formatting.number(n) for n in (dag.nodes_done, dag.nodes_total))
-    done = formatting.at_least(done, dag.at_least)
+    done = formatting.at_least(done, dag.is_lower_bound)
     nodes = line((f"{done} of {total} nodes done", DIM))
     short = line((f"{done} of {total} done", DIM))
     failed = line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else ()
@@ -248,19 +248,19 @@ def _dag_line(dag: DagRow, longest: int, room: int) -> Line:
     start = line(" ") + name + padding
     return first_that_fits(
         (
-            start + joined((state, hold, halted, failed, nodes, submissions, refused, rescue), gap),
-            start + joined((state, hold, halted, failed, nodes, recoveries, refused, rescue), gap),
-            start + joined((state, hold, halted, failed, short, recoveries, refused, rescue), gap),
-            start + joined((state, hold, halted, failed, nodes, refused, rescue), gap),
+            start + join((state, hold, halted, failed, nodes, submissions, refused, rescue), gap),
+            start + join((state, hold, halted, failed, nodes, recoveries, refused, rescue), gap),
+            start + join((state, hold, halted, failed, short, recoveries, refused, rescue), gap),
+            start + join((state, hold, halted, failed, nodes, refused, rescue), gap),
             # The reason of a held DAG matters more than its rescue file.
-            *([start + joined((state, hold, halted, failed, short), gap)] if hold else ()),
-            start + joined((state, halted, failed, nodes, submissions, refused, rescue), gap),
-            start + joined((state, halted, failed, nodes, recoveries, rescue), gap),
-            start + joined((state, halted, failed, short, recoveries, rescue), gap),
-            start + joined((state, halted, failed, nodes, rescue), gap),
-            start + joined((state, halted, failed, short, rescue), gap),
-            start + joined((state, halted, failed, short), gap),
-            start + joined((state, halted, failed), gap),
+            *([start + join((state, hold, halted, failed, short), gap)] if hold else ()),
+            start + join((state, halted, failed, nodes, submissions, refused, rescue), gap),
+            start + join((state, halted, failed, nodes, recoveries, rescue), gap),
+            start + join((state, halted, failed, short, recoveries, rescue), gap),
+            start + join((state, halted, failed, nodes, rescue), gap),
+            start + join((state, halted, failed, short, rescue), gap),
+            start + join((state, halted, failed, short), gap),
+            start + join((state, halted, failed), gap),
         ),
         room - 1,
     )
@@ -279,13 +279,13 @@ def _submitted(dag: DagRow) -> str:
     return f"submitted {dag.submitted}{times}{recovered}{last}"
 
 
-def bar(states: Mapping[State, int], cells: int) -> Line:
+def state_bar(states: Mapping[State, int], cells: int) -> Line:
     """All epochs as one bar; every state that occurs has at least one cell."""
     present = [(state, states.get(state, 0)) for state in BAR_ORDER if states.get(state, 0) > 0]
     total = sum(count for _, count in present)
     if not total:
         return line("─" * cells)
-    shares = apportioned([count for _, count in present], cells)
+    shares = apportion([count for _, count in present], cells)
     return line(
         *(
             (_texture(state) * share, style_of(STATES[state]))
@@ -294,7 +294,7 @@ def bar(states: Mapping[State, int], cells: int) -> Line:
     )
 
 
-def apportioned(amounts: list[int], cells: int) -> list[int]:
+def apportion(amounts: list[int], cells: int) -> list[int]:
     """Cells in proportion to the amounts, with a sum of exactly ``cells``.
 
     Each is at least one, if there are as many cells as amounts.
@@ -319,7 +319,7 @@ def _texture(state: State) -> str:
     return _TEXTURE.get(state, _OTHER_TEXTURE)
 
 
-def counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
+def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
     """``✓ 412 done   ▶ 9 running   …``: states that occur; always done and running.
 
     ``paused``: the number of runs whose next epoch waits in a gate (its PRE script).
@@ -329,18 +329,18 @@ def counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
         paused_text = line((PAUSED.glyph, style_of(PAUSED)), f" {formatting.number(paused_count)}")
         paused_text += line((f" {PAUSED.word}", style_of(PAUSED)))
         others = {**states, State.PRE: states[State.PRE] - paused_count}
-        counted = counts(others, cells - width(paused_text) - 3)
+        counted = state_counts(others, cells - width(paused_text) - 3)
         return counted + line("   ") + paused_text
     present = [s for s in BAR_ORDER if states.get(s, 0) or s in _ALWAYS_SHOWN]
 
     words = {s: "done" if s is State.COMPLETED else STATES[s].word for s in State}
     short = words | _SHORT_WORDS
     gaps = line("   "), line("  ")
-    candidates = [joined((_count(s, states, words) for s in present), gaps[0])]
-    candidates.append(joined((_count(s, states, short) for s in present), gaps[1]))
+    candidates = [join((_count(s, states, words) for s in present), gaps[0])]
+    candidates.append(join((_count(s, states, short) for s in present), gaps[1]))
     for dropped in _DROP_ORDER:
         short[dropped] = ""
-        candidates.append(joined((_count(s, states, short) for s in present), gaps[1]))
+        candidates.append(join((_count(s, states, short) for s in present), gaps[1]))
     return first_that_fits(candidates, cells)
 
 
@@ -351,17 +351,17 @@ def _count(state: State, states: Mapping[State, int], words: Mapping[State, str]
     return line((STATES[state].glyph, style), f" {formatting.number(count)}", (word, style))
 
 
-def others(status: Status) -> Line:
+def other_nodes(status: Status) -> Line:
     """Active or failed nodes that are not epochs, after a count of failed evaluations.
 
     Nodes shown by :func:`special` are not among them.
     """
-    counts = node_text.others_astir(status)
+    counts = node_text.active_other_nodes(status)
     parts = [
         _count(state, counts, {state: STATES[state].word}) for state in BAR_ORDER if state in counts
     ]
-    active = line(("other nodes  ", DIM)) + joined(parts, line("  ")) if parts else ()
-    return joined((failed_evaluations(status.side_nodes), active), line("   "))
+    active = line(("other nodes  ", DIM)) + join(parts, line("  ")) if parts else ()
+    return join((failed_evaluations(status.side_nodes), active), line("   "))
 
 
 def failed_evaluations(side: SideCounts) -> Line:
@@ -371,7 +371,7 @@ def failed_evaluations(side: SideCounts) -> Line:
     return line((text, ALARM if side.failed and not side.overruled else NOTE), detail_span)
 
 
-def special(rows: Sequence[NodeRow], cells: int) -> Line:
+def special_nodes(rows: Sequence[NodeRow], cells: int) -> Line:
     """``PROVISIONER provision ▶ running 0:12:00  ·  SERVICE monitor ▶ running``.
 
     The nodes outside the graph, and those of no run, as far as there is room; nodes in trouble
@@ -379,16 +379,16 @@ def special(rows: Sequence[NodeRow], cells: int) -> Line:
     """
     dot = line(("  ·  ", DIM))
     for short in (False, True):
-        content = joined((_special(row, short) for row in rows), dot)
+        content = join((_special(row, short) for row in rows), dot)
         if width(content) <= cells:
             return content
     shown = list(rows)
     while shown:
         # Drop finished and waiting nodes first, from the end.
-        droppable = [row for row in shown if row.state in node_text.AT_REST] or shown
+        droppable = [row for row in shown if row.state in node_text.INACTIVE] or shown
         shown = [row for row in shown if row is not droppable[-1]]
         more = line((f"{len(rows) - len(shown)} more", DIM), (" d", KEY))
-        content = joined((*(_special(row, True) for row in shown), more), dot)
+        content = join((*(_special(row, True) for row in shown), more), dot)
         if width(content) <= cells:
             return content
     return ()
@@ -407,7 +407,7 @@ def _special(row: NodeRow, short: bool) -> Line:
         content += symbol_span(symbol)
     if row.overruled:
         content += line((" job failed", NOTE))
-    if row.seconds is not None and row.state not in node_text.AT_REST:
+    if row.seconds is not None and row.state not in node_text.INACTIVE:
         content += line(" ", formatting.duration(row.seconds))
     return content
 
@@ -420,7 +420,7 @@ QUIET_SECONDS: Final = 600
 """DAGMan submits what is ready within seconds; a PRE script or a throttle may take minutes."""
 
 
-def standstill(status: Status) -> Line:
+def standstill_warning(status: Status) -> Line:
     """A warning if a DAG runs and has nodes waiting, but nothing is queued or running."""
     ages = [seconds_ago(status.as_of, log.last) for log in status.logs]
     newest = min((age for age in ages if age is not None), default=0.0)
@@ -428,7 +428,7 @@ def standstill(status: Status) -> Line:
     if not (status.live and running and newest > QUIET_SECONDS):
         return ()
     waiting = status.node_states.get(State.WAITING, 0)
-    inactive = node_text.AT_REST | {State.FAILED, State.REMOVED}
+    inactive = node_text.INACTIVE | {State.FAILED, State.REMOVED}
     if not waiting or any(
         count for state, count in status.node_states.items() if state not in inactive
     ):
@@ -460,26 +460,32 @@ def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line
         else (),
     )
     start = line((f"{hours.measure.hours}  ", DIM), ("at least " if least else "", NOTE))
-    return start + joined(parts, dot)
+    return start + join(parts, dot)
 
 
-def prospects(headline: Headline | None, cells: int) -> Line:
+def forecast_line(headline: Headline | None, cells: int) -> Line:
     """``17 epochs/day   done in 6 d (4–9 d)``, as far as there is room.
 
     Empty before it is computed, or if there is no run.
     """
-    if headline is None or not headline.outlook.total:
+    if headline is None or not headline.forecast.total:
         return ()
-    forecast = headline.outlook
-    long, brief = (estimate_text.done_in(forecast, brief=short) for short in (False, True))
-    style = GOOD if forecast.ended is not None else BOLD if forecast.span is not None else NOTE
-    rate = line((estimate_text.rate(forecast.rate), DIM))
+    forecast = headline.forecast
+    long, brief = (estimate_text.remaining_text(forecast, brief=short) for short in (False, True))
+    style = (
+        GOOD
+        if forecast.completed_at is not None
+        else BOLD
+        if forecast.remaining is not None
+        else NOTE
+    )
+    rate = line((estimate_text.rate_text(forecast.rate), DIM))
     gap = line("   ")
-    shortest = line((estimate_text.done_in(replace(forecast, without=())), style))
+    shortest = line((estimate_text.remaining_text(replace(forecast, excluded=())), style))
     return first_that_fits(
         (
-            joined((rate, line((long, style))), gap),
-            joined((rate, line((brief, style))), gap),
+            join((rate, line((long, style))), gap),
+            join((rate, line((brief, style))), gap),
             line((brief, style)),
             shortest,
         ),
@@ -487,26 +493,26 @@ def prospects(headline: Headline | None, cells: int) -> Line:
     )
 
 
-def hours_and_prospects(
+def hours_and_forecast(
     hours: GpuHours, headline: Headline | None, cells: int, least: bool = False
 ) -> list[Line]:
     """GPU-hours and forecast, on one line if there is room."""
     hours_line = gpu_hours(hours, least=least)
     gap = line("     ")
     room = cells - width(hours_line) - width(gap)
-    forecast = prospects(headline, room)
+    forecast = forecast_line(headline, room)
     if width(forecast) <= room:
-        return [joined((hours_line, forecast), gap)]
-    return [hours_line, crop(prospects(headline, cells), cells)]
+        return [join((hours_line, forecast), gap)]
+    return [hours_line, crop(forecast_line(headline, cells), cells)]
 
 
-def incident(headline: Headline | None, cells: int) -> Line:
+def worst_incident(headline: Headline | None, cells: int) -> Line:
     """The worst incident and the number of others; empty if there is none."""
-    if headline is None or headline.worst is None:
+    if headline is None or headline.worst_incident is None:
         return ()
-    worst = headline.worst
+    worst = headline.worst_incident
     style = ALARM if worst.severity is IncidentSeverity.ALARM else NOTE
-    more = f"  and {headline.more} more" if headline.more else ""
+    more = f"  and {headline.other_incidents} more" if headline.other_incidents else ""
     end = line((more, DIM), "  ", ("i", KEY))
     content = line(("▲ " + plain(worst.headline, 400), style))
     return crop(content, cells - width(end)) + end

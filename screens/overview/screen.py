@@ -13,7 +13,7 @@ from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import Snapshot
 from metlmon.live.null_feed import NullFeed
 from metlmon.model.job_events import JobId
-from metlmon.model.run_filter import run_named
+from metlmon.model.run_filter import matches_run
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.gate_text import paused_epochs
@@ -23,8 +23,8 @@ from metlmon.stats.curves import streams
 from metlmon.stats.headline import headline
 from metlmon.text import formatting
 from screens.actions import bindings_of
-from screens.base.action_screen import ACTING, ActionScreen, jobs_of_runs
-from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
+from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.memo import Memo
 from screens.base.screens import ListScreen
 from screens.job import queue_text
@@ -33,8 +33,8 @@ from screens.overview import table as overview_table
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, DIM, NOTE, Line, joined, line, width
-from screens.widgets.table import GAP, MARGIN, Rows, Table, TableColumn, TableRow
+from screens.widgets.spans import BOLD, DIM, NOTE, Line, join, line, width
+from screens.widgets.table import GAP, MARGIN, LazyRows, Table, TableColumn, TableRow
 
 if TYPE_CHECKING:
     from screens.nodes.table import NodeList
@@ -73,15 +73,17 @@ def _fit_columns(
         if name == "state":
             break
         indent += column_width + GAP
-    return specs, widths, columns(specs, widths), indent
+    return specs, widths, table_columns(specs, widths), indent
 
 
 class OverviewScreen(ListScreen, ActionScreen):
     """All runs, one row each."""
 
     HAS_HEADER: ClassVar[bool] = True
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTING)
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "overview", "tree", *ACTING)]
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings_of("list", "overview", "tree", *ACTION_SCOPES)
+    ]
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
         overview_table.ORDERS
     )
@@ -92,7 +94,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._selected_runs: Memo[list[RunRow]] = Memo()
         self._shown_rows: Memo[list[RunRow]] = Memo()
         self._columns: Memo[FittedColumns] = Memo()
-        self._table_rows: Memo[Rows] = Memo()
+        self._table_rows: Memo[LazyRows] = Memo()
         self._width_keys: Memo[list[tuple[object, ...]]] = Memo()
         self._width_key: list[tuple[object, ...]] = []
         self._node_list: NodeList | None = None
@@ -101,7 +103,7 @@ class OverviewScreen(ListScreen, ActionScreen):
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def show(self, snapshot: Snapshot | None) -> None:
         self.query_one("#head", StaticLines).show(self._header(snapshot))
@@ -112,24 +114,24 @@ class OverviewScreen(ListScreen, ActionScreen):
         rows = self._selected_runs(lambda: self._select_runs(runs), runs)
         shown_rows = self._shown_rows(
             lambda: self._filtered(rows),
-            *(rows, self.faults_only, self.wanted, self.order, self.reversed),
+            *(rows, self.faults_only, self.filter_text, self.sort_index, self.sort_reversed),
         )
         is_empty = snapshot is not None and not snapshot.status.dags
-        self.query_one(KeyFooter).leave_out(
+        self.query_one(KeyFooter).hide_actions(
             RUN_ACTIONS | STATS_ACTIONS | TREE_ACTIONS if is_empty else TREE_ACTIONS
         )
         if self.table.marks:
             self.table.keep_marks({row.key for row in rows})
         shown_columns = self._fill_table(shown_rows, rows, snapshot)
-        index = self.table.place_of(self.table.cursor)
+        index = self.table.index_of(self.table.cursor)
         row = None if index is None else shown_rows[index]
-        detail = overview_table.under_the_table(row, shown_columns, self.app.size.width)
+        detail = overview_table.cursor_detail(row, shown_columns, self.app.size.width)
         queue_line = self._queue_text(row)
         faults = [line(("faults only", NOTE))] if self.faults_only else []
-        note = self.note(len(shown_rows), len(rows), faults)
+        note = self.note_line(len(shown_rows), len(rows), faults)
         narrow = self.app.size.width < overview_table.REASON_CELLS
         # Reserve the line if there is room, so that the table keeps its height.
-        roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
+        roomy = self.app.size.height >= ROOMY_LINES and self.context.queue is not None
         queued = [queue_line] if queue_line or roomy else []
         detail_lines = detail if narrow or any(detail) else []
         self.query_one("#note", StaticLines).show([note, *detail_lines, *queued])
@@ -139,11 +141,11 @@ class OverviewScreen(ListScreen, ActionScreen):
         from screens.nodes.table import NodeList, fill
 
         nodes = self._node_list or NodeList()
-        nodes.look(self.monitor.feed, snapshot)
+        nodes.update(self.context.feed, snapshot)
         if not nodes.tree.total:
             return False
         self._node_list = nodes
-        self.query_one(KeyFooter).leave_out(EPOCH_ACTIONS)
+        self.query_one(KeyFooter).hide_actions(EPOCH_ACTIONS)
         fill(self, nodes, self.faults_only, snapshot)
         return True
 
@@ -151,20 +153,20 @@ class OverviewScreen(ListScreen, ActionScreen):
         """The rows that pass the filters, in order."""
         if self.faults_only:
             rows = [row for row in rows if row.state in overview_table.FAULTS]
-        return self.kept(rows, overview_table.seen_by_filter)
+        return self.filter_rows(rows, overview_table.filter_text)
 
     def _queue_text(self, row: RunRow | None) -> Line:
         """The queue's information on the job under the cursor, if that is idle."""
         latest = None if row is None else row.latest
         if row is None or latest is None or latest.state is not State.IDLE:
             return ()
-        view = self.monitor.feed.job_view(latest.cluster or 0, latest.proc or 0)
-        text = queue_text.short_line(view.queue if view else None, self.monitor.now())
+        view = self.context.feed.job_view(latest.cluster or 0, latest.proc or 0)
+        text = queue_text.short_line(view.queue if view else None, self.context.now())
         return line(" ", (formatting.plain(row.run, 24), BOLD), "  ") + text if text else ()
 
     def _header(self, snapshot: Snapshot | None) -> list[Line]:
         width = self.app.size.width
-        dagdir, read_only = str(self.monitor.feed.dagdir), self.monitor.options.read_only
+        dagdir, read_only = str(self.context.feed.dagdir), self.context.options.read_only
         lines = overview_header.header(snapshot, dagdir, width, read_only)
         if snapshot is None or not snapshot.status.dags:
             return lines
@@ -172,12 +174,12 @@ class OverviewScreen(ListScreen, ActionScreen):
         counted = counted_states(status)
         noun = "epoch" if counted is status.epoch_states else "node"
         total = formatting.count(sum(counted.values()), noun)
-        bar = overview_header.bar(counted, width - len(total) - 4)
+        bar = overview_header.state_bar(counted, width - len(total) - 4)
         inset = line(" ")
         # No forecast from a partly read log.
-        forecast = self.monitor.study.of(headline) if snapshot.progress.fraction == 1 else None
-        incident = overview_header.incident(forecast, width - 2)
-        special = overview_header.special(status.special_nodes, width - 2)
+        forecast = self.context.stats.value(headline) if snapshot.progress.fraction == 1 else None
+        incident = overview_header.worst_incident(forecast, width - 2)
+        special = overview_header.special_nodes(status.special_nodes, width - 2)
         head: list[Line] = [
             *lines,
             *roomy,
@@ -186,7 +188,7 @@ class OverviewScreen(ListScreen, ActionScreen):
             *([inset + special] if special else []),
             *(
                 inset + hours_line
-                for hours_line in overview_header.hours_and_prospects(
+                for hours_line in overview_header.hours_and_forecast(
                     status.gpu_hours, forecast, width - 2, status.nodes_unlogged > 0
                 )
             ),
@@ -199,18 +201,18 @@ class OverviewScreen(ListScreen, ActionScreen):
         """Epochs by state, and other active nodes: on one line if there is room."""
         counted = counted_states(status)
         paused = paused_epochs(status)
-        counts = overview_header.counts(counted, available, paused)
-        others = overview_header.others(status) if counted is status.epoch_states else ()
-        others = others or overview_header.standstill(status)
-        both = joined((counts, others), line("     "))
+        counts = overview_header.state_counts(counted, available, paused)
+        others = overview_header.other_nodes(status) if counted is status.epoch_states else ()
+        others = others or overview_header.standstill_warning(status)
+        both = join((counts, others), line("     "))
         lines = [both] if width(both) <= available else [counts, others]
         return [line(" ") + content for content in lines]
 
     def _select_runs(self, rows: Sequence[RunRow]) -> list[RunRow]:
-        only = self.monitor.options.only
+        only = self.context.options.run_filter
         if not only:
             return list(rows)
-        return [row for row in rows if run_named(row, only)]
+        return [row for row in rows if matches_run(row, only)]
 
     def _fill_table(
         self, shown: list[RunRow], all_rows: list[RunRow], snapshot: Snapshot | None
@@ -220,8 +222,8 @@ class OverviewScreen(ListScreen, ActionScreen):
         They are fitted to all rows, so that a filter does not move the columns.
         """
         width = self.app.size.width
-        self.monitor.study.want_written()
-        progress = self.monitor.study.of(streams)
+        self.context.stats.watch_job_files()
+        progress = self.context.stats.value(streams)
         width_keys = self._width_keys(
             lambda: [overview_table.width_key(row) for row in all_rows], all_rows
         )
@@ -237,51 +239,53 @@ class OverviewScreen(ListScreen, ActionScreen):
         )
 
         def build_row(index: int) -> TableRow:
-            detail = overview_table.below(shown[index], width, indent)
+            detail = overview_table.detail_line(shown[index], width, indent)
             return TableRow(
-                shown[index].key, partial(cells, specs, widths, shown[index]), detail, indent
+                shown[index].key, partial(render_cells, specs, widths, shown[index]), detail, indent
             )
 
-        def build_rows() -> Rows:
-            heights = [1 + overview_table.has_below(row, width) for row in shown]
-            return Rows([row.key for row in shown], heights, build_row)
+        def build_rows() -> LazyRows:
+            heights = [1 + overview_table.has_detail_line(row, width) for row in shown]
+            return LazyRows([row.key for row in shown], heights, build_row)
 
         rows = self._table_rows(build_rows, shown, specs)
         self.table.show(heads, rows, self._empty_text(all_rows, snapshot))
         return set(widths)
 
     def _empty_text(self, rows: list[RunRow], snapshot: Snapshot | None) -> list[Line]:
-        if isinstance(self.monitor.feed, NullFeed):
+        if isinstance(self.context.feed, NullFeed):
             return overview_table.no_dagdir_text()
         if snapshot is None or (not rows and snapshot.progress.fraction < 1):
             if snapshot is None:
                 return [line("  ", ("looking for DAG files and logs", DIM))]
-            bar = overview_header.reading(snapshot.progress, 24)
+            bar = overview_header.reading_progress(snapshot.progress, 24)
             return [line("  ") + bar, line("  ", ("runs appear as they are read", DIM))]
-        wanted = formatting.plain(self.wanted, 30)
+        wanted = formatting.plain(self.filter_text, 30)
         return overview_table.empty(
             self.faults_only, wanted, bool(rows), bool(snapshot.status.dags)
         )
 
     def action_faults(self) -> None:
         self.faults_only = not self.faults_only
-        self._again()
+        self._refresh_if_mounted()
 
-    def open(self, key: str) -> None:
+    def open_row(self, key: str) -> None:
         if self._node_list is None:
-            self.monitor.open_run(key)
+            self.context.open_run(key)
             return
         from screens.nodes.table import open_row
 
         refusal = open_row(self, self._node_list, key)
         if refusal:
-            self.say(refusal)
+            self.show_message(refusal)
 
     def action_sort(self) -> None:
         if self._node_list is None:
             super().action_sort()
         else:
-            self.say("d shows the nodes on a screen of their own, where they can be sorted")
+            self.show_message(
+                "d shows the nodes on a screen of their own, where they can be sorted"
+            )
 
     def action_unfold(self) -> None:
         self._fold(True)
@@ -291,9 +295,9 @@ class OverviewScreen(ListScreen, ActionScreen):
 
     def _fold(self, is_open: bool) -> None:
         if self._node_list is not None:
-            from screens.nodes.table import fold_here
+            from screens.nodes.table import fold_at_cursor
 
-            fold_here(self, self._node_list, is_open)
+            fold_at_cursor(self, self._node_list, is_open)
 
     def action_unfold_all(self) -> None:
         self._fold_all(True)
@@ -304,14 +308,14 @@ class OverviewScreen(ListScreen, ActionScreen):
     def _fold_all(self, is_open: bool) -> None:
         if self._node_list is not None:
             self._node_list.fold_all(is_open)
-            self._again()
+            self._refresh_if_mounted()
 
     def action_new(self) -> None:
-        self.monitor.action_new()
+        self.context.action_new()
 
     def refusals(self) -> Mapping[str, str]:
-        pool = self.monitor.options.pool is not None
-        new = {} if pool else {"new": self.monitor.options.no_desk}
+        pool = self.context.options.submission_pool is not None
+        new = {} if pool else {"new": self.context.options.no_pool_reason}
         folds = dict.fromkeys(TREE_ACTIONS, "these are runs; d shows the nodes")
         return {**super().refusals(), **new, **(folds if self._node_list is None else {})}
 
@@ -320,17 +324,17 @@ class OverviewScreen(ListScreen, ActionScreen):
 
         A run without queued jobs has its latest job instead. Without any run: all DAGs.
         """
-        snapshot = self.monitor.picture
+        snapshot = self.context.snapshot
         rows = [] if snapshot is None else self._select_runs(snapshot.status.runs)
         wanted = self.table.marks or {self.table.cursor}
         runs = [row for row in rows if row.key in wanted]
         if not runs:
             return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
         jobs: list[JobRow] = []
-        by_run = jobs_of_runs(runs, self.monitor.feed.queued())
+        by_run = jobs_of_runs(runs, self.context.feed.queued_jobs())
         for key, queued in by_run.items():
             jobs += queued or self._latest_job(next(row for row in runs if row.key == key))
-        text = self.named([row.run for row in runs], "run")
+        text = self.name_or_count([row.run for row in runs], "run")
         selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
 

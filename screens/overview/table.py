@@ -11,7 +11,7 @@ from typing import Final
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import UNPLACED, State
-from metlmon.snapshot.gate_text import ASKED, gate_sign, gate_told, is_asked
+from metlmon.snapshot.gate_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.snapshot.types import RunRow
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
@@ -26,14 +26,14 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     TextStyle,
-    both_ends,
-    bounded,
+    crop_middle,
     file_name,
-    joined,
+    join,
+    limit_lines,
     line,
     style_of,
     symbol_span,
-    wrapped,
+    wrap,
 )
 
 FAULTS: Final = frozenset(
@@ -70,7 +70,7 @@ _URGENCY: Final = (
     State.COMPLETED,
 )
 
-NOTHING: Final[Mapping[JobId, Streamed]] = {}
+NO_STREAMS: Final[Mapping[JobId, Streamed]] = {}
 
 BAR_CELLS: Final = 8
 BAR_GROWN_CELLS: Final = 22
@@ -86,7 +86,11 @@ def _seconds(row: RunRow) -> float:
 
 
 def _site(row: RunRow) -> str:
-    return "\uffff" if row.shown is None or row.shown.site is None else row.shown.site
+    return (
+        "\uffff"
+        if row.shown_epoch is None or row.shown_epoch.site is None
+        else row.shown_epoch.site
+    )
 
 
 ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
@@ -100,12 +104,12 @@ ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
 """Sort orders by name; None is the order of the runs in the DAGs."""
 
 
-def seen_by_filter(row: RunRow) -> str:
+def filter_text(row: RunRow) -> str:
     """The text of a run that a filter searches, in lower case."""
     parts: list[object] = [row.run, row.uuid, row.dag, STATES[row.state].word]
-    parts += [formatting.BETWEEN] * between(row)
-    parts += [sign.word] if (sign := gate_sign(row)) is not None else []
-    parts += gate_told(row)
+    parts += [formatting.BETWEEN] * is_between_epochs(row)
+    parts += [sign.word] if (sign := gate_symbol(row)) is not None else []
+    parts += gate_sentences(row)
     parts += [row.failed.node, row.failed.reason] if row.failed is not None else []
     if (latest := row.latest) is not None:
         job = formatting.job_id(latest.cluster, latest.proc)
@@ -114,7 +118,7 @@ def seen_by_filter(row: RunRow) -> str:
 
 
 def specs(
-    rows: Sequence[RunRow], streams: Mapping[JobId, Streamed] = NOTHING
+    rows: Sequence[RunRow], streams: Mapping[JobId, Streamed] = NO_STREAMS
 ) -> list[ColumnSpec[RunRow]]:
     """The columns of the overview, with a DAG column if there are several DAGs.
 
@@ -122,8 +126,8 @@ def specs(
     """
     ambiguous_names, digits = len({row.run for row in rows}) < len(rows), _digits(rows)
     columns: list[ColumnSpec[RunRow]] = [
-        ColumnSpec("run", "RUN", _run, least=6, most=28),
-        ColumnSpec("uuid", "UUID", _uuid, drop=8, most=8),
+        ColumnSpec("run", "RUN", _run, minimum=6, maximum=28),
+        ColumnSpec("uuid", "UUID", _uuid, drop=8, maximum=8),
         ColumnSpec(
             "progress",
             "PROGRESS",
@@ -137,18 +141,18 @@ def specs(
             "right",
             drop=5 if ambiguous_names else 2,
         ),
-        ColumnSpec("state", "STATE", partial(_state, streams=streams), least=12),
-        ColumnSpec("since", "FOR", _since, "right", drop=1, least=9),
+        ColumnSpec("state", "STATE", partial(_state, streams=streams), minimum=12),
+        ColumnSpec("since", "FOR", _since, "right", drop=1, minimum=9),
         ColumnSpec(
             "site",
             "SITE",
             _site_cell,
             drop=3,
-            least=7,
-            soft=9 if ambiguous_names else 14,
-            most=32,
+            minimum=7,
+            comfortable=9 if ambiguous_names else 14,
+            maximum=32,
         ),
-        ColumnSpec("gpu", "GPU", _gpu, drop=7, most=20),
+        ColumnSpec("gpu", "GPU", _gpu, drop=7, maximum=20),
         ColumnSpec("job", "JOB", _job, "right", drop=9),
         ColumnSpec("try", "TRY", _try, "right", drop=10),
         ColumnSpec("good", "GOOD h", _good, "right", drop=12),
@@ -163,9 +167,9 @@ def specs(
                 _dag,
                 # If runs of several DAGs have the same name, the DAG identifies the run.
                 drop=0 if ambiguous_names else 4,
-                least=5,
-                soft=10 if ambiguous_names else 16,
-                most=28,
+                minimum=5,
+                comfortable=10 if ambiguous_names else 16,
+                maximum=28,
             ),
         )
     return columns
@@ -176,10 +180,16 @@ def width_key(row: RunRow) -> tuple[object, ...]:
 
     Of the time in state, only the number of digits matters.
     """
-    latest, hours, failed = row.shown, row.gpu_hours, row.failed
+    latest, hours, failed = row.shown_epoch, row.gpu_hours, row.failed
     epochs = row.epochs_done, row.epochs_skipped, row.epochs_total, row.epochs_unknown
     identity = row.run, row.uuid, row.dag
-    values: tuple[object, ...] = (*identity, row.state, gate_sign(row), is_asked(row), *epochs)
+    values: tuple[object, ...] = (
+        *identity,
+        row.state,
+        gate_symbol(row),
+        has_open_request(row),
+        *epochs,
+    )
     if failed is not None:
         values += (failed.epoch, failed.state, len(formatting.duration(failed.seconds)))
     if latest is None:
@@ -246,35 +256,39 @@ def _epoch(row: RunRow, cells: int | None) -> Line:
 
 
 def _state(row: RunRow, cells: int | None, streams: Mapping[JobId, Streamed]) -> Line:
-    if (gate := gate_sign(row)) is not None:
+    if (gate := gate_symbol(row)) is not None:
         return symbol_span(gate)
-    failed = line((", job failed", NOTE)) if row.shown and row.shown.overruled else ()
-    if between(row):
+    failed = line((", job failed", NOTE)) if row.shown_epoch and row.shown_epoch.overruled else ()
+    if is_between_epochs(row):
         symbol = STATES[row.state]
         return line((symbol.glyph, style_of(symbol)), " ", (formatting.BETWEEN, DIM)) + failed
     latest = row.latest
     streamed = None
     if latest is not None and latest.cluster is not None and row.state is latest.state:
         streamed = streams.get((latest.cluster, latest.proc or 0))
-    content = symbol_span(STATES[row.state]) + failed + percent_of(row.state, streamed)
-    return content + line((f" {ASKED.glyph}", style_of(ASKED))) if is_asked(row) else content
+    content = symbol_span(STATES[row.state]) + failed + epoch_percent(row.state, streamed)
+    return (
+        content + line((f" {REQUESTED.glyph}", style_of(REQUESTED)))
+        if has_open_request(row)
+        else content
+    )
 
 
-def percent_of(state: State, streamed: Streamed | None) -> Line:
+def epoch_percent(state: State, streamed: Streamed | None) -> Line:
     """`` 64 %`` of a running epoch, from the last progress line of its job."""
     if state is not State.RUNNING or streamed is None or streamed.fraction is None:
         return ()
     return line((f" {math.floor(100 * streamed.fraction):>2} %", MOVING))
 
 
-def between(row: RunRow) -> bool:
+def is_between_epochs(row: RunRow) -> bool:
     """Is its latest epoch over, and the next not submitted yet?"""
     done = row.epochs_done + row.epochs_skipped
     return formatting.between_epochs(row.state, done, row.epochs_total)
 
 
 def _urgency(row: RunRow) -> int:
-    return _URGENCY.index(State.WAITING if between(row) else row.state)
+    return _URGENCY.index(State.WAITING if is_between_epochs(row) else row.state)
 
 
 def _since(row: RunRow, cells: int | None) -> Line:
@@ -285,13 +299,13 @@ def _since(row: RunRow, cells: int | None) -> Line:
 
 
 def _site_cell(row: RunRow, cells: int | None) -> Line:
-    if row.shown is None:
+    if row.shown_epoch is None:
         return line((formatting.UNKNOWN, DIM))
-    job = row.shown
-    return place(job.site, job.target, job.off_target, cells, job.state)
+    job = row.shown_epoch
+    return site_and_target(job.site, job.target, job.off_target, cells, job.state)
 
 
-def place(
+def site_and_target(
     site: str | None,
     target: str | None,
     off_target: bool,
@@ -324,21 +338,23 @@ def _site_with_target(site: str, target: str | None, off_target: bool, cells: in
 
 
 def _gpu(row: RunRow, cells: int | None) -> Line:
-    if row.shown is None:
+    if row.shown_epoch is None:
         return line((formatting.UNKNOWN, DIM))
-    return line(formatting.gpus(row.shown.gpu, row.shown.gpus))
+    return line(formatting.gpus(row.shown_epoch.gpu, row.shown_epoch.gpus))
 
 
 def _job(row: RunRow, cells: int | None) -> Line:
-    if row.shown is None:
+    if row.shown_epoch is None:
         return line((formatting.UNKNOWN, DIM))
-    return line((formatting.job_id(row.shown.cluster, row.shown.proc), DIM))
+    return line((formatting.job_id(row.shown_epoch.cluster, row.shown_epoch.proc), DIM))
 
 
 def _try(row: RunRow, cells: int | None) -> Line:
-    if row.shown is None or row.shown.attempt == 0:
+    if row.shown_epoch is None or row.shown_epoch.attempt == 0:
         return line((formatting.UNKNOWN, DIM))
-    return line((str(row.shown.attempt), NOTE if row.shown.attempt > 2 else TextStyle()))
+    return line(
+        (str(row.shown_epoch.attempt), NOTE if row.shown_epoch.attempt > 2 else TextStyle())
+    )
 
 
 def _good(row: RunRow, cells: int | None) -> Line:
@@ -353,13 +369,13 @@ def reason(row: RunRow) -> str | None:
     """Why a run is held, or failed without a job, in one line; None if not or unknown."""
     latest, failed = row.latest, row.failed
     if failed is not None and failed.reason is not None:
-        return because(f"{failed.node}: {failed.reason}")
+        return hold_reason(f"{failed.node}: {failed.reason}")
     if latest is None or latest.state is not State.HELD or latest.hold_reason is None:
         return None
-    return because(latest.hold_reason)
+    return hold_reason(latest.hold_reason)
 
 
-def because(reason: str) -> str:
+def hold_reason(reason: str) -> str:
     """A hold reason in one line, without the slot that reported it."""
     return _SLOT.sub("", plain(reason, REASON_LIMIT))
 
@@ -368,15 +384,15 @@ _SLOT: Final = re.compile(r"^Error from \S+: (?=.)")
 """The slot that reported a hold: dropped, since the row shows the site."""
 
 
-def below(row: RunRow, cells: int, indent: int) -> Line:
+def detail_line(row: RunRow, cells: int, indent: int) -> Line:
     """The second line of a held or failed run, on a screen ``cells`` wide."""
     explanation = reason(row)
     if not explanation or cells < REASON_CELLS:
         return ()
-    return line((both_ends(explanation, cells - indent - 1), BAD))
+    return line((crop_middle(explanation, cells - indent - 1), BAD))
 
 
-def has_below(row: RunRow, cells: int) -> bool:
+def has_detail_line(row: RunRow, cells: int) -> bool:
     """Does this run have a second line? Cheap, since it is called for all runs."""
     latest, failed = row.latest, row.failed
     held = latest is not None and latest.state is State.HELD and bool(latest.hold_reason)
@@ -391,7 +407,7 @@ REASON_LINES: Final = 3
 """Lines of a hold reason below the table; its end is often what matters."""
 
 
-def under_the_table(row: RunRow | None, shown: set[str], cells: int) -> list[Line]:
+def cursor_detail(row: RunRow | None, shown: set[str], cells: int) -> list[Line]:
     """Details of the run under the cursor, below the table.
 
     On narrow screens why it is held or failed, or else the dropped columns; on wide ones the
@@ -404,8 +420,8 @@ def under_the_table(row: RunRow | None, shown: set[str], cells: int) -> list[Lin
     explanation = reason(row)
     if explanation:
         symbol = STATES[row.state]
-        lines = wrapped(explanation, cells - 2, BAD, indent=3)
-        shown_lines = bounded(lines, REASON_LINES, cells - 2, 3)
+        lines = wrap(explanation, cells - 2, BAD, indent=3)
+        shown_lines = limit_lines(lines, REASON_LINES, cells - 2, 3)
         mark = line(" ", (symbol.glyph, style_of(symbol)), " ")
         return [mark + shown_lines[0][1:], *shown_lines[1:]]
     if details := gate_details(row, cells):
@@ -419,19 +435,19 @@ def under_the_table(row: RunRow | None, shown: set[str], cells: int) -> list[Lin
         if inferred and not unknown:
             outcome = f"{formatting.count(inferred, 'epoch')} done (inferred)"
         facts.append(line((outcome, DIM)))
-        return [line(" ", (plain(row.run, 24), BOLD), "  ") + joined(facts, line("  "))]
+        return [line(" ", (plain(row.run, 24), BOLD), "  ") + join(facts, line("  "))]
     return [_dropped(row, shown)]
 
 
 def gate_details(row: RunRow, cells: int) -> list[Line]:
     """Requests to the gate of a run and their state; no line if there are none."""
-    texts = gate_told(row)
+    texts = gate_sentences(row)
     if not texts:
         return []
-    symbol = gate_sign(row) or ASKED
+    symbol = gate_symbol(row) or REQUESTED
     name = plain(row.run, 24)
-    lines = wrapped(f"{name} {'; '.join(texts)}", cells - 2, style_of(symbol), indent=3)
-    shown = bounded(lines, REASON_LINES, cells - 2, 3)
+    lines = wrap(f"{name} {'; '.join(texts)}", cells - 2, style_of(symbol), indent=3)
+    shown = limit_lines(lines, REASON_LINES, cells - 2, 3)
     return [line(" ", (symbol.glyph, style_of(symbol)), " ") + shown[0][1:], *shown[1:]]
 
 
@@ -448,7 +464,7 @@ def _dropped(row: RunRow, shown: set[str]) -> Line:
         if name not in shown
     ]
     parts = [line((label, DIM)) + content for _, label, content in facts]
-    return line(" ", (plain(row.run, 24), BOLD), "  ") + joined(parts, line("  "))
+    return line(" ", (plain(row.run, 24), BOLD), "  ") + join(parts, line("  "))
 
 
 def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) -> list[Line]:

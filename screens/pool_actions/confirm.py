@@ -48,12 +48,18 @@ from screens.pool_actions.running_action import (
     capitalized,
     common_folder,
     files_title,
-    question,
+    question_text,
     undo_text,
 )
-from screens.pool_actions.site_prompt import BACK, SiteChoice, SitePrompt, known_sites, site_lines
+from screens.pool_actions.site_prompt import (
+    DAG_DEFAULT,
+    SiteChoice,
+    SitePrompt,
+    known_sites,
+    site_lines,
+)
 from screens.widgets.document import Document
-from screens.widgets.footer import ELSEWHERE, KeyFooter
+from screens.widgets.footer import SCREEN_ACTIONS, KeyFooter
 from screens.widgets.lines import StaticLines
 from screens.widgets.spans import (
     ALARM,
@@ -63,18 +69,18 @@ from screens.widgets.spans import (
     KEY,
     NOTE,
     Line,
-    bounded,
     crop,
     file_name,
+    limit_lines,
     line,
     symbol_span,
-    wrapped,
+    wrap,
 )
 
 EFFECT_LINES: Final = 3
 """Maximum lines each for effect and undo; the job table needs the rest."""
 
-LARGEST: Final = 2**31 - 1
+PRIORITY_LIMIT: Final = 2**31 - 1
 """JobPrio is a 32-bit number in the schedd."""
 
 
@@ -88,10 +94,10 @@ class NumberPrompt(Prompt):
         self.restrict = r"-?\d{0,10}"
 
     def action_give_up(self) -> None:
-        self.monitor_screen.action_back()
+        self.snapshot_screen.action_back()
 
     @property
-    def monitor_screen(self) -> SnapshotScreen:
+    def snapshot_screen(self) -> SnapshotScreen:
         screen = self.screen
         assert isinstance(screen, SnapshotScreen)
         return screen
@@ -103,36 +109,36 @@ class ConfirmScreen(ConfirmationBase):
     ``dag_jobs`` are jobs that are removed together with a DAG.
     """
 
-    class SitesCame(Message):
+    class SitesLoaded(Message):
         """The collector query has ended, with or without a result."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("question",)
-    IN_TIME: ClassVar[bool] = False
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("question")]
     AUTO_FOCUS = "Document"
 
     def __init__(
-        self, offer: ActionPreview, dag_jobs: Sequence[JobRow], on_confirmed: Callable[[], None]
+        self, preview: ActionPreview, dag_jobs: Sequence[JobRow], on_confirmed: Callable[[], None]
     ) -> None:
         super().__init__()
-        self._offer = offer
+        self._preview = preview
         self._dag_jobs = dag_jobs
         self._on_confirmed = on_confirmed
         self._entered: int | str | None = None
         self._input_error = ""
         self._pool_sites: tuple[SiteInfo, ...] = ()
-        self._loading_sites = offer.act in SITE_ACTIONS
+        self._loading_sites = preview.act in SITE_ACTIONS
         self._sites_error: str | None = None
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
-        if self._offer.act is PoolAction.PRIORITY:
+        if self._preview.act is PoolAction.PRIORITY:
             yield NumberPrompt()
-        elif self._offer.act in SITE_ACTIONS:
+        elif self._preview.act in SITE_ACTIONS:
             yield SitePrompt()
         yield Document()
         yield StaticLines(id="note")
-        yield self.keys()
+        yield self.key_footer()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -141,68 +147,70 @@ class ConfirmScreen(ConfirmationBase):
         if self._loading_sites:
             # A daemon thread, not a worker: quitting must not wait for the collector.
             threading.Thread(
-                target=self._ask_for_sites,
-                args=(self.monitor.desk,),
+                target=self._load_sites,
+                args=(self.context.pool_actions,),
                 name="metlmon-sites",
                 daemon=True,
             ).start()
 
-    def keys(self) -> KeyFooter:
-        return KeyFooter((*self.SCOPES, "everywhere"), ELSEWHERE)
+    def key_footer(self) -> KeyFooter:
+        return KeyFooter((*self.SCOPES, "everywhere"), SCREEN_ACTIONS)
 
     @property
     def _input_missing(self) -> bool:
         """Whether a required number or site has not been entered yet."""
-        return self._offer.act in (PoolAction.PRIORITY, *SITE_ACTIONS) and self._entered is None
+        return self._preview.act in (PoolAction.PRIORITY, *SITE_ACTIONS) and self._entered is None
 
     @property
-    def _current_offer(self) -> ActionPreview:
+    def _current_preview(self) -> ActionPreview:
         """The action preview, with the entered site applied."""
         entered = self._entered
-        return with_site(self._offer, entered) if isinstance(entered, str) else self._offer
+        return with_site(self._preview, entered) if isinstance(entered, str) else self._preview
 
     def show(self, update: Snapshot | None) -> None:
-        closed = self._input_missing or not self.open
-        self.query_one(KeyFooter).leave_out(ELSEWHERE | ({"confirm"} if closed else set()))
+        closed = self._input_missing or not self.can_confirm
+        self.query_one(KeyFooter).hide_actions(SCREEN_ACTIONS | ({"confirm"} if closed else set()))
         room, document = self.app.size.width, self.query_one(Document)
         self.query_one("#head", StaticLines).show(self._head(room - 2))
         document.show(self._body(room))
         down = "↓"
-        more_below = [line((f"{down} {document.below} more", NOTE))] if document.below else []
+        more_below = (
+            [line((f"{down} {document.lines_below} more", NOTE))] if document.lines_below else []
+        )
         self.query_one("#note", StaticLines).show([rule(more_below, room)])
 
     # --- rendering ------------------------------------------------------------------------
 
     def _head(self, room: int) -> list[Line]:
-        offer = self._current_offer
+        offer = self._current_preview
         style = ALARM if offer.act in IRREVERSIBLE else BOLD
-        title = question(offer, len(self._dag_jobs), self._entered)
-        lines = wrapped(title, room, style, indent=1)[:2]
-        effect = wrapped(capitalized(offer.effect), room, indent=1)
-        lines += bounded(effect, EFFECT_LINES, room, 1)
+        title = question_text(offer, len(self._dag_jobs), self._entered)
+        lines = wrap(title, room, style, indent=1)[:2]
+        effect = wrap(capitalized(offer.effect), room, indent=1)
+        lines += limit_lines(effect, EFFECT_LINES, room, 1)
         if offer.undo:
-            undo = wrapped(undo_text(offer), room, DIM, indent=1)
-            lines += bounded(undo, EFFECT_LINES, room, 1)
+            undo = wrap(undo_text(offer), room, DIM, indent=1)
+            lines += limit_lines(undo, EFFECT_LINES, room, 1)
         if isinstance(self._entered, str):
             known_names = [site.name for site in self.sites]
             warning = unknown_site(self._entered, self._pool_sites, known_names)
-            lines += wrapped(capitalized(warning), room, NOTE, indent=1) if warning else []
+            lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []
         lines.append(crop(self._key_hint(), room))
         return lines
 
     def _key_hint(self) -> Line:
         if not self._input_missing:
-            confirm = line(("y", KEY), " does it, ") if self.open else line(("wait, ", DIM))
+            confirm = line(("y", KEY), " does it, ") if self.can_confirm else line(("wait, ", DIM))
             return line(" ") + confirm + line(("esc", KEY), " or ", ("n", KEY), " touches nothing")
         if self._input_error:
             return line(" ", (self._input_error, BAD))
-        if self._offer.act in SITE_ACTIONS:
+        if self._preview.act in SITE_ACTIONS:
             style = line(" Type a site, or take one with ", ("up", KEY), " and ", ("down", KEY))
             return style + line(", then ", ("enter", KEY), ("; you are asked then", DIM))
         return line(" Type the new priority, then ", ("enter", KEY), ("; you are asked then", DIM))
 
     def _body(self, room: int) -> list[Line]:
-        offer = self._current_offer
+        offer = self._current_preview
         targets = offer.order.targets if offer.order is not None else ()
         runs = offer.order.runs if offer.order is not None else ()
         lines = self._sites(room) if self._input_missing else []
@@ -238,12 +246,12 @@ class ConfirmScreen(ConfirmationBase):
         return lines
 
     def _jobs(self, targets: Sequence[Target], room: int) -> list[Line]:
-        specs, queue = _specs(targets), self.monitor.word
-        if self._offer.act is PoolAction.PRIORITY and queue is not None:
+        specs, queue = _specs(targets), self.context.queue
+        if self._preview.act is PoolAction.PRIORITY and queue is not None:
             # Show the current value: it guides the new one, and is needed to go back.
             specs.insert(3, ColumnSpec("now", "NOW", partial(_priority_now, queue), "right"))
-        if self._offer.act is PoolAction.RETARGET and queue is not None:
-            specs.insert(3, ColumnSpec("now", "NOW FOR", partial(_site_now, queue), most=24))
+        if self._preview.act is PoolAction.RETARGET and queue is not None:
+            specs.insert(3, ColumnSpec("now", "NOW FOR", partial(_site_now, queue), maximum=24))
         return render_table(specs, targets, room)
 
     # --- input of a number ----------------------------------------------------------------
@@ -252,12 +260,15 @@ class ConfirmScreen(ConfirmationBase):
     def _number_changed(self, event: Input.Changed) -> None:
         event.stop()
         self._entered, self._input_error = None, ""
-        self._again()
+        self._refresh_if_mounted()
 
     @on(Input.Submitted, "#number")
     def _number_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self._accept(priority_of(event.value), f"a whole number from {-LARGEST} to {LARGEST}")
+        self._accept(
+            parse_priority(event.value),
+            f"a whole number from {-PRIORITY_LIMIT} to {PRIORITY_LIMIT}",
+        )
 
     def _accept(self, value: int | str | None, expected: str) -> None:
         self._entered = value
@@ -265,15 +276,15 @@ class ConfirmScreen(ConfirmationBase):
             self._input_error = f"{expected} is needed here"
         else:
             self.set_focus(self.query_one(Document))
-            self.ask()
-        self._again()
+            self.start_delay()
+        self._refresh_if_mounted()
 
     # --- input of a site ------------------------------------------------------------------
 
     @property
     def sites(self) -> list[SiteChoice]:
         """The known sites; incomplete until the collector has replied."""
-        order, snapshot, feed = self._offer.order, self.monitor.picture, self.monitor.feed
+        order, snapshot, feed = self._preview.order, self.context.snapshot, self.context.feed
         targets = order.touched[:1] if order is not None else ()
         runs = snapshot.status.runs if snapshot is not None else ()
         keys = [row.key for row in runs for target in targets if row.run == target.run]
@@ -281,7 +292,7 @@ class ConfirmScreen(ConfirmationBase):
         epochs = [row for view in views if view is not None for row in view.epochs]
         status, with_default = (
             snapshot.status if snapshot else None,
-            self._offer.act is PoolAction.SEND,
+            self._preview.act is PoolAction.SEND,
         )
         return known_sites(self._pool_sites, status, epochs, with_default)
 
@@ -294,7 +305,7 @@ class ConfirmScreen(ConfirmationBase):
             lines += [title, *rows, ()]
         return lines
 
-    def _ask_for_sites(self, pool: PoolActions | None) -> None:
+    def _load_sites(self, pool: PoolActions | None) -> None:
         """Fetch the sites from the collector; runs in a thread."""
         try:
             self._pool_sites = pool.sites() if pool is not None else ()
@@ -305,35 +316,35 @@ class ConfirmScreen(ConfirmationBase):
         self._loading_sites = False
         # The screen may be closed when the result arrives.
         with suppress(RuntimeError):
-            self.post_message(self.SitesCame())
+            self.post_message(self.SitesLoaded())
 
-    def on_confirm_screen_sites_came(self) -> None:
-        self._again()
+    def on_confirm_screen_sites_loaded(self) -> None:
+        self._refresh_if_mounted()
 
     @on(Input.Changed, "#site")
     def _site_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self.query_one(SitePrompt).typed(event.value)
+        self.query_one(SitePrompt).set_typed_text(event.value)
         self._entered, self._input_error = None, ""
-        self._again()
+        self._refresh_if_mounted()
 
     @on(Input.Submitted, "#site")
     def _site_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        if self._offer.act is PoolAction.SEND and event.value.strip() == BACK:
+        if self._preview.act is PoolAction.SEND and event.value.strip() == DAG_DEFAULT:
             self._accept(AS_THE_DAG_SAYS, "")
         else:
             self._accept(site_of(event.value), "a site's name, without quotes, $ and backslash,")
 
     def action_confirm(self) -> None:
-        offer, order = self._current_offer, self._current_offer.order
-        if order is None or self.monitor.why_nothing_can_be_done() is not None:
+        offer, order = self._current_preview, self._current_preview.order
+        if order is None or self.context.action_refusal() is not None:
             return
-        if self._input_missing or not self.answered_in_time:
+        if self._input_missing or not self.key_confirms:
             return
         if isinstance(self._entered, int):
             order = replace(order, value=self._entered)
-        monitor = self.monitor
+        monitor = self.context
         running = monitor.perform(offer, order)
         self._on_confirmed()
         while isinstance(monitor.screen, ConfirmScreen | MenuScreen):
@@ -341,13 +352,13 @@ class ConfirmScreen(ConfirmationBase):
         monitor.push_screen(ResultsScreen(running))
 
 
-def priority_of(text: str) -> int | None:
+def parse_priority(text: str) -> int | None:
     """Parse a job priority; None if it is no 32-bit number."""
     try:
         value = int(text)
     except ValueError:
         return None
-    return value if -LARGEST <= value <= LARGEST else None
+    return value if -PRIORITY_LIMIT <= value <= PRIORITY_LIMIT else None
 
 
 def target_of(job: JobRow) -> Target:
@@ -384,7 +395,7 @@ def _run_specs(runs: Sequence[RunTarget]) -> list[ColumnSpec[RunTarget]]:
         return line(plain("  ".join(names), 300))
 
     return [
-        ColumnSpec("run", "RUN", run, least=6, soft=10, most=24),
+        ColumnSpec("run", "RUN", run, minimum=6, comfortable=10, maximum=24),
         ColumnSpec("epoch", "EPOCH", epoch, "right", drop=2),
         ColumnSpec(
             "state",
@@ -392,7 +403,7 @@ def _run_specs(runs: Sequence[RunTarget]) -> list[ColumnSpec[RunTarget]]:
             lambda run_target, _: symbol_span(STATES[run_target.state]),
             drop=1,
         ),
-        ColumnSpec("files", "FILE", files, least=20, soft=40),
+        ColumnSpec("files", "FILE", files, minimum=20, comfortable=40),
     ]
 
 
@@ -411,11 +422,11 @@ def _specs(targets: Sequence[Target]) -> list[ColumnSpec[Target]]:
 
     specs: list[ColumnSpec[Target]] = [
         ColumnSpec("job", "JOB", text_column("id"), "right"),
-        ColumnSpec("run", "RUN", text_column("run"), least=6, soft=10, most=24),
+        ColumnSpec("run", "RUN", text_column("run"), minimum=6, comfortable=10, maximum=24),
         ColumnSpec("epoch", "EPOCH", epoch, "right"),
         ColumnSpec("state", "STATE", lambda target, _: symbol_span(STATES[target.state])),
-        ColumnSpec("node", "NODE", text_column("node"), drop=2, most=40, soft=16),
+        ColumnSpec("node", "NODE", text_column("node"), drop=2, maximum=40, comfortable=16),
     ]
     if len({target.dag for target in targets}) > 1:
-        specs.append(ColumnSpec("dag", "DAG", dag, drop=1, most=30, soft=12))
+        specs.append(ColumnSpec("dag", "DAG", dag, drop=1, maximum=30, comfortable=12))
     return specs

@@ -15,10 +15,10 @@ from screens.base.column_layout import ColumnSpec, render_table
 from screens.base.screens import SnapshotScreen, rule
 from screens.pool_actions.running_action import (
     PROGRESS_LABELS,
-    ResultPart,
     RunningAction,
-    parts,
+    TargetResult,
     summary,
+    target_results,
 )
 from screens.widgets.document import Document
 from screens.widgets.lines import StaticLines
@@ -29,25 +29,25 @@ from screens.widgets.spans import (
     MOVING,
     NOTE,
     Line,
-    bounded,
+    justify,
+    limit_lines,
     line,
-    packed,
-    spread,
     style_of,
     width,
-    wrapped,
+    wrap,
+    wrap_parts,
 )
 
 ERROR_LINES: Final = 4
 
-REMARK: Final = "The screens show what came of it as soon as the log tells."
+NOTE_TEXT: Final = "The screens show what came of it as soon as the log tells."
 
 
 class ResultsScreen(SnapshotScreen):
     """Results of a running action. Leaving the screen does not stop it."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
-    IN_TIME: ClassVar[bool] = False
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
 
     def __init__(self, running: RunningAction) -> None:
@@ -58,44 +58,44 @@ class ResultsScreen(SnapshotScreen):
         yield StaticLines(id="head")
         yield Document()
         yield StaticLines(id="note")
-        yield self.keys()
+        yield self.key_footer()
 
     def show(self, update: Snapshot | None) -> None:
         room, document = self.app.size.width, self.query_one(Document)
         running = self._running_action
         self.query_one("#head", StaticLines).show(self._head(room - 2))
-        result_parts = parts(running)
+        result_parts = target_results(running)
         document.show(_rows(result_parts, room) if result_parts else [])
         down = "↓"
-        more = [line((f"{down} {document.below} more", DIM))] if document.below else []
-        note = [rule(more, room), *wrapped(REMARK, room - 2, DIM, indent=1)]
+        more = [line((f"{down} {document.lines_below} more", DIM))] if document.lines_below else []
+        note = [rule(more, room), *wrap(NOTE_TEXT, room - 2, DIM, indent=1)]
         self.query_one("#note", StaticLines).show(note)
-        running.seen = running.seen or running.over
+        running.end_shown = running.end_shown or running.ended
 
     def _head(self, room: int) -> list[Line]:
         running = self._running_action
-        title = f"{PROGRESS_LABELS[running.order.act]} {plain(running.offer.subject, 120)}"
-        value = running.order.site if running.order.value is None else running.order.value
+        title = f"{PROGRESS_LABELS[running.request.act]} {plain(running.preview.subject, 120)}"
+        value = running.request.site if running.request.value is None else running.request.value
         if value is not None:
             title += " where the DAG says" if value == AS_THE_DAG_SAYS else f" to {value}"
         title = plain(title, 200)
-        done = f"{len(running.answers)} of {running.total} answered"
+        done = f"{len(running.results)} of {running.total} answered"
         right = line(
-            (done, NOTE if running.over and len(running.answers) < running.total else MOVING)
+            (done, NOTE if running.ended and len(running.results) < running.total else MOVING)
         )
-        lines = [line(" ") + spread(line((title, BOLD)), right, room)]
-        counts = summary(running.answers)
+        lines = [line(" ") + justify(line((title, BOLD)), right, room)]
+        counts = summary(running.results)
         if counts:
-            lines += [line(" ") + text for text in packed(counts, line("   "), room)]
-        elif not running.over:
+            lines += [line(" ") + text for text in wrap_parts(counts, line("   "), room)]
+        elif not running.ended:
             lines.append(line(" ", ("waiting for the schedd; esc leaves, it goes on", DIM)))
         if running.error is not None:
-            error = wrapped(plain(running.error, 1000), room, ALARM, indent=1)
-            lines += bounded(error, ERROR_LINES, room, 1)
+            error = wrap(plain(running.error, 1000), room, ALARM, indent=1)
+            lines += limit_lines(error, ERROR_LINES, room, 1)
         return [*lines, ()]
 
 
-def _rows(result_parts: list[ResultPart], room: int) -> list[Line]:
+def _rows(result_parts: list[TargetResult], room: int) -> list[Line]:
     """Return a line per target, with its message behind or, if long, below it."""
     head, *rows = render_table(_specs(result_parts), result_parts, room)
     lines = [head]
@@ -105,33 +105,33 @@ def _rows(result_parts: list[ResultPart], room: int) -> list[Line]:
         if not text or width(short) < room:
             lines.append(short)
         else:
-            lines += [row, *wrapped(text, room - 2, DIM, indent=6)]
+            lines += [row, *wrap(text, room - 2, DIM, indent=6)]
     return lines
 
 
-def _specs(result_parts: list[ResultPart]) -> list[ColumnSpec[ResultPart]]:
-    def is_job(part: ResultPart) -> bool:
+def _specs(result_parts: list[TargetResult]) -> list[ColumnSpec[TargetResult]]:
+    def is_job(part: TargetResult) -> bool:
         return isinstance(part.target, Target)
 
-    def subject(part: ResultPart, _: int | None) -> Line:
+    def subject(part: TargetResult, _: int | None) -> Line:
         # A run is identified by its name, in a column of its own.
         result_parts = part.subject if is_job(part) or part.target is None else ""
         return line(plain(result_parts, 60))
 
-    def run(part: ResultPart, _: int | None) -> Line:
+    def run(part: TargetResult, _: int | None) -> Line:
         return line(plain(part.target.run or "", 24) if part.target else "")
 
-    def epoch(part: ResultPart, _: int | None) -> Line:
+    def epoch(part: TargetResult, _: int | None) -> Line:
         has_epoch = part.target is not None and is_job(part) and part.target.epoch is not None
         return line(str(part.target.epoch) if has_epoch and part.target else "")
 
-    def answer(part: ResultPart, _: int | None) -> Line:
-        return line((part.sign.text(), style_of(part.sign)))
+    def answer(part: TargetResult, _: int | None) -> Line:
+        return line((part.symbol.text(), style_of(part.symbol)))
 
     only_dags = all(part.target is None for part in result_parts)
     specs = [
         ColumnSpec("job", "DAG" if only_dags else "JOB", subject, "left" if only_dags else "right"),
-        ColumnSpec("run", "RUN", run, least=6, soft=10, most=24),
+        ColumnSpec("run", "RUN", run, minimum=6, comfortable=10, maximum=24),
         ColumnSpec("epoch", "EPOCH", epoch, "right"),
         ColumnSpec("answer", "ANSWER", answer),
     ]

@@ -25,9 +25,9 @@ from metlmon.snapshot.types import DagRow, JobRow
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Symbol, Weight, plain
 from screens.actions import ACTIONS, Action
-from screens.widgets.spans import ALARM, DIM, Line, joined, line, style_of
+from screens.widgets.spans import ALARM, DIM, Line, join, line, style_of
 
-QUESTION: Final[Mapping[PoolAction, str]] = {
+QUESTIONS: Final[Mapping[PoolAction, str]] = {
     PoolAction.HOLD: "Hold {}?",
     PoolAction.RELEASE: "Release {}?",
     PoolAction.REMOVE: "Remove {} from the queue?",
@@ -73,7 +73,7 @@ IRREVERSIBLE: Final = frozenset(
 SITE_ACTIONS: Final = (PoolAction.RETARGET, PoolAction.SEND)
 """Actions that need a site."""
 
-REPLIES: Final[Mapping[ResultCode, Symbol]] = {
+RESULT_SYMBOLS: Final[Mapping[ResultCode, Symbol]] = {
     ResultCode.DENIED: Symbol("✗", "permission denied", Colour.VERMILLION, Weight.BOLD),
     ResultCode.FAILED: Symbol("✗", "failed", Colour.VERMILLION, Weight.BOLD),
     ResultCode.NOT_FOUND: Symbol("?", "not found", Colour.ORANGE),
@@ -90,19 +90,20 @@ _NAMES: Final = {
 }
 """Names of actions that differ from the pool action: ``pause`` is ctrl+z."""
 
-NO_ANSWER_YET: Final = Symbol("·", "no answer yet", Colour.GREY, Weight.DIM)
-NOT_ASKED: Final = Symbol("–", "not answered", Colour.ORANGE)
+NO_RESULT_YET: Final = Symbol("·", "no answer yet", Colour.GREY, Weight.DIM)
+NO_RESULT: Final = Symbol("–", "not answered", Colour.ORANGE)
 
 
 @frozen
 class Selection:
     """The marked rows, or the row under the cursor.
 
-    ``words`` describes it; ``jobs`` are its jobs in any state, ``dags`` the DAGs they belong to,
+    ``description`` describes it; ``jobs`` are its jobs in any state, ``dags`` the DAGs they belong
+    to,
     ``runs`` the runs on screens that list runs.
     """
 
-    words: str
+    description: str
     jobs: tuple[JobRow, ...] = ()
     dags: tuple[DagRow, ...] = ()
     runs: tuple[SelectedRun, ...] = ()
@@ -112,32 +113,33 @@ class Selection:
 class RunningAction:
     """A pool action that is running or has ended.
 
-    ``answers`` holds the results so far, ``error`` the message of a failure, ``seen`` whether the
-    end was displayed. The performing thread only appends to ``answers``, then sets ``error`` and
-    ``over``.
+    ``results`` holds the results so far, ``error`` the message of a failure, ``end_shown`` whether
+    the end was displayed. The performing thread only appends to ``results``, then sets ``error``
+    and
+    ``ended``.
     """
 
-    offer: ActionPreview
-    order: ActionRequest
-    answers: list[ActionResult] = field(default_factory=list)
+    preview: ActionPreview
+    request: ActionRequest
+    results: list[ActionResult] = field(default_factory=list)
     error: str | None = None
-    over: bool = False
-    seen: bool = False
+    ended: bool = False
+    end_shown: bool = False
 
     @property
     def total(self) -> int:
         """The expected number of results: one per run and job, or one for the DAG."""
-        return 1 if self.order.act in DAG_ACTS else len(self.order.touched)
+        return 1 if self.request.act in DAG_ACTS else len(self.request.touched)
 
-    def told(self) -> Line:
+    def status_line(self) -> Line:
         """Render the state: ``hold: 3 of 12 answered``, then the outcome."""
-        name = line((f"{name_of(self.order.act)}: ", DIM))
-        if not self.over:
-            return name + line(f"{len(self.answers)} of {self.total} answered")
-        outcome = summary(self.answers)
+        name = line((f"{name_of(self.request.act)}: ", DIM))
+        if not self.ended:
+            return name + line(f"{len(self.results)} of {self.total} answered")
+        outcome = summary(self.results)
         if self.error is not None:
             outcome.append(line((plain(self.error, 200), ALARM)))
-        return name + joined(outcome, line("   ")) + line(("   A: per job", DIM))
+        return name + join(outcome, line("   ")) + line(("   A: per job", DIM))
 
 
 def action_of(act: PoolAction) -> Action:
@@ -153,13 +155,13 @@ def name_of(act: PoolAction) -> str:
     return act.value if act in (PoolAction.HALT, PoolAction.RESUME) else action_of(act).label
 
 
-def question(offer: ActionPreview, job_count: int, value: int | str | None) -> str:
+def question_text(offer: ActionPreview, job_count: int, value: int | str | None) -> str:
     """Return the confirmation question: ``Hold 3 jobs of run4?``.
 
     ``job_count`` is the number of jobs removed with a DAG; ``value`` the new priority or site, None
     until it is entered.
     """
-    text = QUESTION[offer.act].format(plain(offer.subject, 120))
+    text = QUESTIONS[offer.act].format(plain(offer.subject, 120))
     if offer.act is PoolAction.REMOVE_DAG:
         return f"{text} and its {formatting.count(job_count, 'job')} in the queue?"
     if value == AS_THE_DAG_SAYS:
@@ -184,29 +186,29 @@ def common_folder(runs: Sequence[RunTarget]) -> str | None:
     return folders.pop() if len(folders) == 1 else None
 
 
-def refused(reason: str, selection: Selection) -> tuple[ActionPreview, ...]:
+def refused_previews(reason: str, selection: Selection) -> tuple[ActionPreview, ...]:
     """Return every pool action, refused for one reason."""
-    acts = [(act, "" if act in DAG_ACTS else selection.words) for act in PoolAction]
+    acts = [(act, "" if act in DAG_ACTS else selection.description) for act in PoolAction]
     return tuple(ActionPreview(act, subject, None, reason, (), "", "") for act, subject in acts)
 
 
-def one_of_halt_and_resume(offers: Sequence[ActionPreview]) -> list[ActionPreview]:
+def without_ruled_out(offers: Sequence[ActionPreview]) -> list[ActionPreview]:
     """Drop halt or resume of each DAG, whichever its state rules out.
 
     They share a key. Releasing DAGMan is offered only while it is held.
     """
     resumable = {
-        offer.subject for offer in offers if offer.act is PoolAction.RESUME and possible(offer)
+        offer.subject for offer in offers if offer.act is PoolAction.RESUME and is_possible(offer)
     }
     hidden = {
         PoolAction.HALT: lambda offer: offer.subject in resumable,
         PoolAction.RESUME: lambda offer: offer.subject not in resumable,
-        PoolAction.RELEASE_DAG: lambda offer: not possible(offer),
+        PoolAction.RELEASE_DAG: lambda offer: not is_possible(offer),
     }
     return [o for o in offers if not (o.act in hidden and hidden[o.act](o))]
 
 
-def possible(offer: ActionPreview) -> bool:
+def is_possible(offer: ActionPreview) -> bool:
     """Return whether the action can be requested."""
     return offer.refused is None and offer.order is not None
 
@@ -241,93 +243,93 @@ def summary(answers: Sequence[ActionResult]) -> list[Line]:
                 style_of(sign),
             )
         )
-        for reply, sign in REPLIES.items()
+        for reply, sign in RESULT_SYMBOLS.items()
         if counts[reply]
     ]
 
 
 @frozen
-class ResultPart:
+class TargetResult:
     """The result for a job or run; ``target`` None: for the DAG itself."""
 
     subject: str
     target: Target | RunTarget | None
-    sign: Symbol
+    symbol: Symbol
     text: str = ""
 
 
-def parts(running: RunningAction) -> list[ResultPart]:
+def target_results(running: RunningAction) -> list[TargetResult]:
     """Return each target with its result, problems first."""
     # Copied once: the performing thread keeps appending.
-    answers = {answer.subject: answer for answer in tuple(running.answers)}
+    answers = {answer.subject: answer for answer in tuple(running.results)}
     targets: dict[str, Target | RunTarget | None] = {
-        item.id: item for item in running.order.touched
+        item.id: item for item in running.request.touched
     }
-    if running.order.act in DAG_ACTS:
+    if running.request.act in DAG_ACTS:
         # The result concerns the DAG, even if the target is DAGMan's own job.
-        targets = dict.fromkeys(answers or [running.order.dag or running.offer.subject])
-    order = list(REPLIES)
+        targets = dict.fromkeys(answers or [running.request.dag or running.preview.subject])
+    order = list(RESULT_SYMBOLS)
 
     def sort_key_and_part(
         subject: str, target: Target | RunTarget | None
-    ) -> tuple[int, ResultPart]:
+    ) -> tuple[int, TargetResult]:
         answer = answers.get(subject)
         if answer is None:
-            sign = NOT_ASKED if running.over else NO_ANSWER_YET
-            return len(order) - 1, ResultPart(subject, target, sign)
-        return order.index(answer.reply), ResultPart(
-            subject, target, REPLIES[answer.reply], answer.text
+            sign = NO_RESULT if running.ended else NO_RESULT_YET
+            return len(order) - 1, TargetResult(subject, target, sign)
+        return order.index(answer.reply), TargetResult(
+            subject, target, RESULT_SYMBOLS[answer.reply], answer.text
         )
 
     ranked = [sort_key_and_part(subject, target) for subject, target in targets.items()]
     return [part for _, part in sorted(ranked, key=lambda pair: pair[0])]
 
 
-class ActKeys:
+class PoolActionKeys:
     """Key handlers of the pool actions, for a screen with :meth:`act`."""
 
-    def act(self, *acts: PoolAction) -> None:
+    def request_action(self, *acts: PoolAction) -> None:
         """Request the first of these actions that is possible."""
         raise NotImplementedError
 
     def action_hold(self) -> None:
-        self.act(PoolAction.HOLD)
+        self.request_action(PoolAction.HOLD)
 
     def action_release(self) -> None:
-        self.act(PoolAction.RELEASE, PoolAction.RELEASE_DAG)
+        self.request_action(PoolAction.RELEASE, PoolAction.RELEASE_DAG)
 
     def action_remove(self) -> None:
-        self.act(PoolAction.REMOVE)
+        self.request_action(PoolAction.REMOVE)
 
     def action_vacate(self) -> None:
-        self.act(PoolAction.VACATE)
+        self.request_action(PoolAction.VACATE)
 
     def action_priority(self) -> None:
-        self.act(PoolAction.PRIORITY)
+        self.request_action(PoolAction.PRIORITY)
 
     def action_halt(self) -> None:
-        self.act(PoolAction.HALT, PoolAction.RESUME)
+        self.request_action(PoolAction.HALT, PoolAction.RESUME)
 
     def action_remove_dag(self) -> None:
-        self.act(PoolAction.REMOVE_DAG)
+        self.request_action(PoolAction.REMOVE_DAG)
 
     def action_resubmit(self) -> None:
-        self.act(PoolAction.RESUBMIT)
+        self.request_action(PoolAction.RESUBMIT)
 
     def action_retarget(self) -> None:
-        self.act(PoolAction.RETARGET)
+        self.request_action(PoolAction.RETARGET)
 
     def action_stop(self) -> None:
-        self.act(PoolAction.STOP)
+        self.request_action(PoolAction.STOP)
 
     def action_stop_now(self) -> None:
-        self.act(PoolAction.STOP_NOW)
+        self.request_action(PoolAction.STOP_NOW)
 
     def action_pause_run(self) -> None:
-        self.act(PoolAction.PAUSE)
+        self.request_action(PoolAction.PAUSE)
 
     def action_resume_run(self) -> None:
-        self.act(PoolAction.RESUME_RUN)
+        self.request_action(PoolAction.RESUME_RUN)
 
     def action_send(self) -> None:
-        self.act(PoolAction.SEND)
+        self.request_action(PoolAction.SEND)

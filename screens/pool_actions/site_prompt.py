@@ -18,7 +18,7 @@ from screens.widgets.spans import BOLD, DIM, NOTE, PLAIN, Line, fit, line, width
 if TYPE_CHECKING:
     from screens.pool_actions.confirm import ConfirmScreen
 
-BACK: Final = "as the DAG says"
+DAG_DEFAULT: Final = "as the DAG says"
 """Accepted instead of a site name, to undo an earlier choice of site."""
 
 MAX_SITES: Final = 6
@@ -30,11 +30,11 @@ class SiteChoice:
     """A selectable site and a description of it."""
 
     name: str
-    about: str
+    description: str
 
 
 def known_sites(
-    offers: Sequence[SiteInfo],
+    pool_sites: Sequence[SiteInfo],
     status: Status | None,
     epochs: Iterable[EpochRow],
     with_default: bool,
@@ -43,8 +43,8 @@ def known_sites(
 
     ``with_default`` puts the entry :data:`BACK` first.
     """
-    about = {BACK: "no longer elsewhere"} if with_default else {}
-    for offer in offers:
+    about = {DAG_DEFAULT: "no longer elsewhere"} if with_default else {}
+    for offer in pool_sites:
         slots = formatting.count(offer.slots, "slot")
         about[offer.name] = ", ".join([slots, *offer.gpus])
     targets = {target for row in epochs if (target := row.target)}
@@ -91,7 +91,7 @@ class SitePrompt(Prompt):
         self.value = self._chosen_site
         self.cursor_position = len(self.value)
 
-    def typed(self, value: str) -> None:
+    def set_typed_text(self, value: str) -> None:
         """Update the search text, unless the text was inserted by a choice."""
         if value != self._chosen_site:
             self._typed_text, self._chosen_site = value, None
@@ -103,7 +103,7 @@ class SitePrompt(Prompt):
 
 
 def site_lines(
-    sites: Sequence[SiteChoice], chosen: str, asking: bool, error: str | None
+    sites: Sequence[SiteChoice], chosen: str, loading: bool, error: str | None
 ) -> list[Line]:
     """Render the sites around ``chosen``, and the state of the collector query."""
     names = [site.name for site in sites]
@@ -116,12 +116,12 @@ def site_lines(
     lines = [
         line(marker if site.name == chosen else " ")
         + fit(name, name_width, "left")
-        + line((f"  {plain(site.about, 80)}", DIM))
+        + line((f"  {plain(site.description, 80)}", DIM))
         for site, name in zip(visible, names_shown, strict=True)
     ]
     if len(sites) > len(visible):
         lines.append(line((f" {len(sites) - len(visible)} more; what is typed narrows them", DIM)))
-    if asking:
+    if loading:
         lines.append(line((" asking the collector…", DIM)))
     elif error is not None:
         lines.append(line((f" {plain(error, 200)}", NOTE)))

@@ -15,15 +15,15 @@ MAXIMUM_BAR_WIDTH: Final = 3
 
 
 @frozen
-class Bar:
+class ChartBar:
     """A labelled value of the chart (None: not known yet)."""
 
     label: str
     value: float | None
-    ink: TextStyle = PLAIN
+    style: TextStyle = PLAIN
 
 
-def grouped(bars: Sequence[Bar], limit: int) -> list[Bar]:
+def group_bars(bars: Sequence[ChartBar], limit: int) -> list[ChartBar]:
     """At most ``limit`` bars: groups of neighbours are reduced to their largest."""
     group_size = -(-len(bars) // max(1, limit))
     if group_size <= 1:
@@ -34,12 +34,12 @@ def grouped(bars: Sequence[Bar], limit: int) -> list[Bar]:
     ]
 
 
-def seconds_chart(bars: Sequence[Bar], cells: int, height: int) -> list[Line]:
+def seconds_chart(bars: Sequence[ChartBar], cells: int, height: int) -> list[Line]:
     """``height`` lines of bars with a scale of durations, and a line of labels below."""
     top = max((bar.value or 0.0 for bar in bars), default=0.0)
     scale = formatting.duration(top)
     axis = max(len(scale), 4) + 2
-    bars = grouped(bars, cells - axis)
+    bars = group_bars(bars, cells - axis)
     if not bars or top <= 0:
         return []
     bar_width = max(1, min(MAXIMUM_BAR_WIDTH, (cells - axis) // len(bars)))
@@ -50,7 +50,7 @@ def seconds_chart(bars: Sequence[Bar], cells: int, height: int) -> list[Line]:
         spans = [(f"{label:>{axis - 2}} ", DIM), ("│", DIM)]
         for bar in bars:
             block = _block(bar.value, top, level, height)
-            spans.append((block * (bar_width - gap) + " " * gap, bar.ink))
+            spans.append((block * (bar_width - gap) + " " * gap, bar.style))
         lines.append(line(*spans))
     return [*lines, line((" " * axis + _labels(bars, bar_width, cells - axis), DIM))]
 
@@ -63,7 +63,7 @@ def _block(value: float | None, top: float, level: int, height: int) -> str:
     return _EIGHTHS[filled]
 
 
-def _labels(bars: Sequence[Bar], bar_width: int, room: int) -> str:
+def _labels(bars: Sequence[ChartBar], bar_width: int, room: int) -> str:
     labels = ""
     for i, bar in enumerate(bars):
         position = i * bar_width

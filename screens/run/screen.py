@@ -16,24 +16,24 @@ from metlmon.live.feed import Snapshot
 from metlmon.model.job_events import JobId
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
-from metlmon.snapshot.gate_text import gate_sign
+from metlmon.snapshot.gate_text import gate_symbol
 from metlmon.snapshot.types import EpochRow, JobRow, RunRow, RunView, SideCounts
 from metlmon.stats import estimate_text
 from metlmon.stats.curves import streams
-from metlmon.stats.estimates import outlook
+from metlmon.stats.estimates import make_forecast
 from metlmon.stats.evaluations import EvaluationResult, evaluations
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
 from screens.actions import bindings_of
-from screens.base.action_screen import ACTING, ActionScreen
-from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.action_screen import ACTION_SCOPES, ActionScreen
+from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.memo import Memo
 from screens.base.screens import ListScreen
 from screens.job import queue_text
 from screens.overview import header as overview_header
 from screens.overview import table as overview_table
 from screens.overview.header import gpu_hours
-from screens.overview.table import between, place
+from screens.overview.table import is_between_epochs, site_and_target
 from screens.pool_actions.running_action import Selection
 from screens.run import table as run_table
 from screens.run.bar_chart import seconds_chart
@@ -47,13 +47,13 @@ from screens.widgets.spans import (
     Line,
     file_name,
     first_that_fits,
-    joined,
+    join,
+    justify,
     line,
-    spread,
     symbol_span,
     width,
 )
-from screens.widgets.table import GAP, MARGIN, Rows, Table, TableRow
+from screens.widgets.table import GAP, MARGIN, LazyRows, Table, TableRow
 
 EVALUATION_ACTIONS: Final = frozenset({"evaluations", "evaluation"})
 """Actions without effect in a run without evaluations."""
@@ -65,8 +65,8 @@ ROOMY_LINES: Final = 30
 class RunScreen(ListScreen, ActionScreen):
     """The history of one run."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "run", *ACTING, "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "run", *ACTING, "below")]
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "run", *ACTION_SCOPES, "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "run", *ACTION_SCOPES, "below")]
     ORDERS = (
         ("epoch", None),
         ("execution time", lambda row: (-(row.execution or 0.0),)),
@@ -78,41 +78,41 @@ class RunScreen(ListScreen, ActionScreen):
     def __init__(self, key: str) -> None:
         super().__init__()
         self.key = key
-        self.chart = True
-        self.evaluations = False
+        self.show_chart = True
+        self.show_evaluations = False
         self._cursor_placed = False
         self._run_view: Memo[RunView | None] = Memo()
         self._rows_by_key: Memo[dict[str, EpochRow]] = Memo()
         self._header_lines: Memo[list[Line]] = Memo()
         self._shown_rows: Memo[tuple[list[EpochRow], list[EpochRow]]] = Memo()
         self._columns: Memo[tuple[list[ColumnSpec[EpochRow]], dict[str, int]]] = Memo()
-        self._table_rows: Memo[Rows] = Memo()
+        self._table_rows: Memo[LazyRows] = Memo()
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def show(self, snapshot: Snapshot | None) -> None:
-        feed = self.monitor.feed
+        feed = self.context.feed
         view = self._run_view(lambda: feed.run_view(self.key), feed, snapshot)
         head = self.query_one("#head", StaticLines)
         if view is None:
             head.show([line(" ", ("run", DIM))])
             self.table.show([], [], self._missing_text(snapshot))
-            self.query_one("#note", StaticLines).show([self.note(0, 0, noun="epoch")])
+            self.query_one("#note", StaticLines).show([self.note_line(0, 0, noun="epoch")])
             return
         evaluated = any(epoch.evaluations for epoch in view.epochs)
-        self.query_one(KeyFooter).leave_out(() if evaluated else EVALUATION_ACTIONS)
-        size, forecast = self.app.size, self.monitor.study.of(outlook)
-        inputs = view, forecast, self.chart, size.width, size.height
+        self.query_one(KeyFooter).hide_actions(() if evaluated else EVALUATION_ACTIONS)
+        size, forecast = self.app.size, self.context.stats.value(make_forecast)
+        inputs = view, forecast, self.show_chart, size.width, size.height
         head.show(self._header_lines(lambda: self._header(view), *inputs))
         epochs, side = self._shown_rows(
             lambda: (
-                self._with_evaluations(self.kept(view.epochs, run_table.seen_by_filter)),
-                self.kept(view.unpaired, run_table.seen_by_filter),
+                self._with_evaluations(self.filter_rows(view.epochs, run_table.filter_text)),
+                self.filter_rows(view.other_side_nodes, run_table.filter_text),
             ),
-            *(view, self.wanted, self.order, self.reversed, self.evaluations),
+            *(view, self.filter_text, self.sort_index, self.sort_reversed, self.show_evaluations),
         )
         if self.table.marks:
             self.table.keep_marks(self._index(view).keys())
@@ -122,17 +122,17 @@ class RunScreen(ListScreen, ActionScreen):
             latest_rows = [row for row in view.epochs if row.node == view.row.latest.node]
             if latest_rows:
                 self.table.select(run_table.key_of(latest_rows[-1]))
-        total = len(self._with_evaluations(view.epochs)) + len(view.unpaired)
+        total = len(self._with_evaluations(view.epochs)) + len(view.other_side_nodes)
         shown = len(epochs) + len(side)
-        note = [self.note(shown, total, noun="node")]
+        note = [self.note_line(shown, total, noun="node")]
         queue = self._queue_text(view)
         # Reserve the line if there is room, so that the table keeps its height.
-        roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
+        roomy = self.app.size.height >= ROOMY_LINES and self.context.queue is not None
         self.query_one("#note", StaticLines).show([*note, *([queue] if queue or roomy else [])])
 
     def _with_evaluations(self, epochs: Sequence[EpochRow]) -> list[EpochRow]:
         """The epochs, each followed by its evaluations as rows if that is switched on."""
-        if not self.evaluations:
+        if not self.show_evaluations:
             return list(epochs)
         pairs = ((replace(epoch, evaluations=()), epoch.evaluations) for epoch in epochs)
         return [row for epoch, evaluations in pairs for row in (epoch, *evaluations)]
@@ -147,8 +147,8 @@ class RunScreen(ListScreen, ActionScreen):
         epoch = self._index(view).get(self.table.cursor or "")
         if epoch is None or epoch.state is not State.IDLE or not epoch.jobs:
             return ()
-        job = self.monitor.feed.job_view(*epoch.jobs[-1])
-        text = queue_text.short_line(job.queue if job else None, self.monitor.now())
+        job = self.context.feed.job_view(*epoch.jobs[-1])
+        text = queue_text.short_line(job.queue if job else None, self.context.now())
         name = "" if epoch.epoch is None else f"epoch {epoch.epoch}"
         return line(" ", (name, BOLD), "  ") + text if text else ()
 
@@ -169,7 +169,7 @@ class RunScreen(ListScreen, ActionScreen):
             *overview_table.gate_details(view.row, room),
             *self._forecast(room - 2),
         ]
-        if self.chart:
+        if self.show_chart:
             height = run_table.CHART_LINES if roomy else run_table.CHART_LINES_NARROW
             bars = seconds_chart(run_table.bars(view), room - 4, height)
             title = run_table.chart_title(view.epochs)
@@ -179,28 +179,30 @@ class RunScreen(ListScreen, ActionScreen):
 
     def _forecast(self, room: int) -> list[Line]:
         """The forecast of the run and of its current epoch, if there is one."""
-        forecast = self.monitor.study.of(outlook)
+        forecast = self.context.stats.value(make_forecast)
         run = (
             next((run for run in forecast.runs if run.run == self.key), None) if forecast else None
         )
-        if run is None or not run.left:
+        if run is None or not run.epochs_left:
             return []
-        span, epoch = run.span, run.epoch
+        span, epoch = run.remaining, run.epoch_remaining
         if span is None:
-            left = formatting.count(run.left, "epoch")
-            return [line(" ", ("to go  ", DIM), f"{left}, ", (run.why_not or "", NOTE))]
-        rest = line(("to go  ", DIM), (estimate_text.about(span.middle), BOLD))
-        rest += line(f" ({estimate_text.between(span.low, span.high)})")
-        end = line((f", about {estimate_text.minute(run.at)}", DIM))
-        basis = line((f"{estimate_text.sureness(span)}: from {span.source}", DIM))
+            left = formatting.count(run.epochs_left, "epoch")
+            return [line(" ", ("to go  ", DIM), f"{left}, ", (run.missing_reason or "", NOTE))]
+        rest = line(("to go  ", DIM), (estimate_text.approximate_text(span.median), BOLD))
+        rest += line(f" ({estimate_text.range_text(span.low, span.high)})")
+        end = line((f", about {estimate_text.minute_text(run.expected_end)}", DIM))
+        basis = line((f"{estimate_text.quality(span)}: from {span.source}", DIM))
         current_epoch: Line = ()
         if epoch is not None:
-            current_epoch = line((f"in epoch {run.number}  ", DIM), estimate_text.span(epoch))
+            current_epoch = line(
+                (f"in epoch {run.epoch_number}  ", DIM), estimate_text.interval_text(epoch)
+            )
         gap = line("   ")
         candidates = (
-            joined((rest + end, current_epoch, basis), gap),
-            joined((rest + end, current_epoch), gap),
-            joined((rest, current_epoch), gap),
+            join((rest + end, current_epoch, basis), gap),
+            join((rest + end, current_epoch), gap),
+            join((rest, current_epoch), gap),
             rest,
         )
         return [line(" ") + first_that_fits(candidates, room)]
@@ -211,17 +213,16 @@ class RunScreen(ListScreen, ActionScreen):
         dag, gap = line((file_name(row.dag, 40), DIM)), line("   ")
         state = self._current_state(view)
         candidates = [
-            joined((name, line((shown_uuid, DIM)), state), gap)
-            for shown_uuid in (uuid, uuid[:8], "")
+            join((name, line((shown_uuid, DIM)), state), gap) for shown_uuid in (uuid, uuid[:8], "")
         ]
         for candidate in candidates:
             if width(candidate) + width(dag) + 3 <= room:
-                return spread(candidate, dag, room)
+                return justify(candidate, dag, room)
         return first_that_fits(candidates, room)
 
     def _current_state(self, view: RunView) -> Line:
         latest, row = view.row.latest, view.row
-        gate = gate_sign(row)
+        gate = gate_symbol(row)
         state = symbol_span(gate or STATES[row.state])
         ended = row.state in TERMINAL
         if latest is None or row.state is not latest.state or row.epochs_done >= row.epochs_total:
@@ -237,8 +238,8 @@ class RunScreen(ListScreen, ActionScreen):
             on_site = latest.site is not None and latest.state not in UNPLACED
             preposition = line((" at " if on_site else " ", DIM))
             placement = latest.site, latest.target, latest.off_target
-            state += preposition + place(*placement, None, latest.state)
-        if gate is None and between(row):
+            state += preposition + site_and_target(*placement, None, latest.state)
+        if gate is None and is_between_epochs(row):
             state += line(", next waits")
         return state
 
@@ -266,11 +267,11 @@ class RunScreen(ListScreen, ActionScreen):
 
     def _fill_table(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
         room = self.app.size.width
-        self.monitor.study.want_written()
-        progress = self.monitor.study.of(streams)
-        results = self.monitor.study.of(evaluations)
+        self.context.stats.watch_job_files()
+        progress = self.context.stats.value(streams)
+        results = self.context.stats.value(evaluations)
         result = (results or {}).get(self.key)
-        marks = not self.evaluations
+        marks = not self.show_evaluations
         specs, widths = self._columns(
             lambda: _fit_columns(view, progress or {}, room, marks, result),
             *(view, progress, room, marks, results),
@@ -279,19 +280,19 @@ class RunScreen(ListScreen, ActionScreen):
             lambda: _build_rows(view.row, epochs, side, specs, widths, room), epochs, specs
         )
         empty = [line("  ", "No epoch has this in any column."), line("  ", ("esc clears", DIM))]
-        self.table.show(columns(specs, widths), rows, empty)
+        self.table.show(table_columns(specs, widths), rows, empty)
 
     def selection(self) -> Selection:
         """The marked epochs, or the one under the cursor, with their queued jobs.
 
         An epoch without queued jobs has those of its last submission instead.
         """
-        view = self.monitor.feed.run_view(self.key)
+        view = self.context.feed.run_view(self.key)
         wanted = self.table.marks or {self.table.cursor}
         rows = [row for row in _all_rows(view) if run_table.key_of(row) in wanted]
         if view is None:
             return Selection("nothing")
-        queued = self.monitor.feed.queued(self.key)
+        queued = self.context.feed.queued_jobs(self.key)
         run = (SelectedRun(view.row, queued),)
         if not rows:
             return Selection("nothing", (), self.dags_of([view.row.dag]), run)
@@ -303,39 +304,39 @@ class RunScreen(ListScreen, ActionScreen):
             last_jobs = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
             jobs += jobs_of_row or self.job_rows(last_jobs)
         names = [f"epoch {row.epoch}" if row.epoch is not None else row.node for row in rows]
-        text = f"{self.named(names, 'epoch')} of {plain(view.row.run, 40)}"
+        text = f"{self.name_or_count(names, 'epoch')} of {plain(view.row.run, 40)}"
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
-    def open(self, key: str) -> None:
+    def open_row(self, key: str) -> None:
         reason = "was never submitted"
-        for row in _all_rows(self.monitor.feed.run_view(self.key)):
+        for row in _all_rows(self.context.feed.run_view(self.key)):
             if run_table.key_of(row) == key and row.jobs:
-                self.monitor.open_job(*row.jobs[-1])
+                self.context.open_job(*row.jobs[-1])
                 return
             if run_table.key_of(row) == key and row.state is State.COMPLETED:
                 rescue = next((dag.rescue for dag in self.dags_of([row.dag])), None)
                 reason = f"is {formatting.done_without_job(rescue)}"
-        self.say(f"this node {reason}: it has no job to open")
+        self.show_message(f"this node {reason}: it has no job to open")
 
     def action_evaluations(self) -> None:
-        self.evaluations = not self.evaluations
-        self._again()
+        self.show_evaluations = not self.show_evaluations
+        self._refresh_if_mounted()
 
     def action_evaluation(self) -> None:
         """Open the evaluation of the epoch under the cursor; of several, one in trouble."""
-        view = self.monitor.feed.run_view(self.key)
+        view = self.context.feed.run_view(self.key)
         epoch = None if view is None else self._index(view).get(self.table.cursor or "")
         if epoch is None:
             return
         row = run_table.evaluation_to_open(epoch)
         if row is not None:
-            self.open(run_table.key_of(row))
+            self.open_row(run_table.key_of(row))
         else:
-            self.say("no evaluation comes directly after this node")
+            self.show_message("no evaluation comes directly after this node")
 
     def action_chart(self) -> None:
-        self.chart = not self.chart
-        self._again()
+        self.show_chart = not self.show_chart
+        self._refresh_if_mounted()
 
 
 def _fit_columns(
@@ -356,18 +357,20 @@ def _build_rows(
     specs: Sequence[ColumnSpec[EpochRow]],
     widths: Mapping[str, int],
     room: int,
-) -> Rows:
+) -> LazyRows:
     """Rows of the epochs, then of the side nodes under their own heading."""
     indent = MARGIN + widths["epoch"] + GAP
 
     def build_row(row: EpochRow) -> TableRow:
-        detail = run_table.below(row, room - indent - 1, run)
-        return TableRow(run_table.key_of(row), partial(cells, specs, widths, row), detail, indent)
+        detail = run_table.detail_line(row, room - indent - 1, run)
+        return TableRow(
+            run_table.key_of(row), partial(render_cells, specs, widths, row), detail, indent
+        )
 
     title = line(("side nodes", DIM))
     separators = (TableRow(None, lambda: ((),)), TableRow(None, lambda: (title,))) if side else ()
     keys = [run_table.key_of(row) for row in epochs], [run_table.key_of(row) for row in side]
-    heights = [[1 + run_table.has_below(row, run) for row in rows] for rows in (epochs, side)]
+    heights = [[1 + run_table.has_detail_line(row, run) for row in rows] for rows in (epochs, side)]
 
     def row_at(number: int) -> TableRow:
         if number < len(epochs):
@@ -380,7 +383,7 @@ def _build_rows(
         )
 
     blank = [None] * len(separators)
-    return Rows(
+    return LazyRows(
         [*keys[0], *blank, *keys[1]], [*heights[0], *(1 for _ in blank), *heights[1]], row_at
     )
 

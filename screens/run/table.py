@@ -10,16 +10,16 @@ from typing import Final
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
-from metlmon.snapshot.gate_text import PAUSED, is_waiting_at, target_of, waits_since
+from metlmon.snapshot.gate_text import PAUSED, epoch_target, is_waiting_at, waits_since
 from metlmon.snapshot.ledger import SHORT_SUCCESS
-from metlmon.snapshot.node_text import ended_with
+from metlmon.snapshot.node_text import job_result_text
 from metlmon.snapshot.types import FAILED_JOB, EpochRow, RunRow, RunView
 from metlmon.stats.evaluations import EvaluationResult
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
 from screens.base.column_layout import ColumnSpec
-from screens.overview.table import NOTHING, because, percent_of, place
-from screens.run.bar_chart import Bar
+from screens.overview.table import NO_STREAMS, epoch_percent, hold_reason, site_and_target
+from screens.run.bar_chart import ChartBar
 from screens.sites.table import HIDDEN
 from screens.widgets.spans import (
     BAD,
@@ -28,8 +28,8 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     TextStyle,
-    both_ends,
     crop,
+    crop_middle,
     line,
     style_of,
     symbol_span,
@@ -42,14 +42,14 @@ def key_of(row: EpochRow) -> str:
     return f"{row.in_dag}\n{row.node}"
 
 
-def seen_by_filter(row: EpochRow) -> str:
+def filter_text(row: EpochRow) -> str:
     """The text of an epoch that a filter searches, in lower case."""
     jobs = [formatting.job_id(*job) for job in row.jobs]
     parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
     parts += [row.trained_on, row.hold_reason, str(row.epoch), *jobs]
     parts += [HIDDEN.word] if is_hidden(row) else []
     text = "\n".join(part for part in parts if part is not None).lower()
-    return "\n".join((text, *map(seen_by_filter, row.evaluations)))
+    return "\n".join((text, *map(filter_text, row.evaluations)))
 
 
 def is_hidden(row: EpochRow) -> bool:
@@ -64,7 +64,7 @@ def is_hidden(row: EpochRow) -> bool:
 
 def specs(
     view: RunView,
-    streams: Mapping[JobId, Streamed] = NOTHING,
+    streams: Mapping[JobId, Streamed] = NO_STREAMS,
     marks: bool = True,
     result: EvaluationResult | None = None,
 ) -> list[ColumnSpec[EpochRow]]:
@@ -77,14 +77,18 @@ def specs(
     evaluated = marks and any(row.evaluations for row in view.epochs)
     evaluation_cell = partial(_evaluation, result=result)
     title = plain(result.metric, 12).upper() if result else "EVAL"
-    evaluation = ColumnSpec("eval", title, evaluation_cell, least=4, soft=9 if result else 4)
+    evaluation = ColumnSpec(
+        "eval", title, evaluation_cell, minimum=4, comfortable=9 if result else 4
+    )
     return [
-        ColumnSpec("epoch", "EPOCH", partial(_epoch, run=run), "right", soft=12, most=28),
-        ColumnSpec("state", "STATE", partial(_state, run=row, streams=streams), least=11),
+        ColumnSpec("epoch", "EPOCH", partial(_epoch, run=run), "right", comfortable=12, maximum=28),
+        ColumnSpec("state", "STATE", partial(_state, run=row, streams=streams), minimum=11),
         *([evaluation] if evaluated else []),
-        ColumnSpec("site", "SITE", partial(_site, run=row), drop=1, least=7, soft=14, most=32),
-        ColumnSpec("gpu", "GPU", _gpu, drop=8, most=20),
-        ColumnSpec("queued", "QUEUED", _queued, "right", drop=4, least=8),
+        ColumnSpec(
+            "site", "SITE", partial(_site, run=row), drop=1, minimum=7, comfortable=14, maximum=32
+        ),
+        ColumnSpec("gpu", "GPU", _gpu, drop=8, maximum=20),
+        ColumnSpec("queued", "QUEUED", _queued, "right", drop=4, minimum=8),
         ColumnSpec("transfer", "TRANSFER", _transfer, "right", drop=7),
         ColumnSpec("execution", "EXECUTION", _execution, "right", drop=2),
         ColumnSpec("try", "TRIES", _tries, "right", drop=3),
@@ -96,14 +100,14 @@ def specs(
     ]
 
 
-def name_in(run: str, node: str) -> str:
+def name_in_run(run: str, node: str) -> str:
     """The name of a side node without the name of its run."""
     return node.removeprefix(f"{run}-") or node
 
 
 def _epoch(row: EpochRow, cells: int | None, run: str) -> Line:
     if not is_epoch(row):
-        return line(plain(name_in(run, row.node), 40))
+        return line(plain(name_in_run(run, row.node), 40))
     return line((str(row.epoch), _epoch_style(row)))
 
 
@@ -129,7 +133,7 @@ def _state(
     if row.overruled:
         return symbol_span(symbol) + line((", job failed", NOTE))
     streamed = streams.get(row.jobs[-1]) if row.jobs else None
-    return symbol_span(symbol) + percent_of(row.state, streamed)
+    return symbol_span(symbol) + epoch_percent(row.state, streamed)
 
 
 def evaluation_sign(row: EpochRow) -> Line:
@@ -144,7 +148,7 @@ def evaluation_sign(row: EpochRow) -> Line:
 def _evaluation(row: EpochRow, cells: int | None, result: EvaluationResult | None) -> Line:
     """The evaluations of an epoch: state or result of a single one, else marks."""
     contents = [
-        evaluation_sign(evaluation) + _value(result.of(evaluation, row) if result else None)
+        evaluation_sign(evaluation) + _value(result.value(evaluation, row) if result else None)
         for evaluation in row.evaluations
     ]
     if len(contents) == 1 and result and len(contents[0]) > 1:
@@ -165,10 +169,10 @@ def _unknown(row: EpochRow) -> Line:
 
 
 def _site(row: EpochRow, cells: int | None, run: RunRow) -> Line:
-    target = target_of(run, row)
+    target = epoch_target(run, row)
     if row.site is None and (target is None or row.state is State.SKIPPED):
         return _unknown(row)
-    return place(row.site, target, row.off_target, cells, row.state)
+    return site_and_target(row.site, target, row.off_target, cells, row.state)
 
 
 def _gpu(row: EpochRow, cells: int | None) -> Line:
@@ -230,7 +234,7 @@ def _submitted(row: EpochRow, cells: int | None) -> Line:
     return line((formatting.moment(row.submitted), DIM))
 
 
-def below(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:
+def detail_line(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:
     """The second line of an epoch, ``cells`` wide.
 
     Why it is held, that another try did most of the training (marked if it took over twice as
@@ -239,7 +243,7 @@ def below(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:
     if run is not None and run.gate is not None and is_waiting_at(run, row):
         return crop(line((waits_since(run.gate), style_of(PAUSED))), cells)
     if row.state is State.HELD and row.hold_reason:
-        return line((both_ends(because(row.hold_reason), cells), BAD))
+        return line((crop_middle(hold_reason(row.hold_reason), cells), BAD))
     if is_hidden(row):
         elsewhere = row.trained_on is not None and row.trained_on != row.site
         where = f" at {plain(row.trained_on or '', 40)}" if elsewhere else ""
@@ -255,7 +259,7 @@ def below(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:
     return _trouble_line(troubled, cells) if troubled is not None else ()
 
 
-def has_below(row: EpochRow, run: RunRow | None = None) -> bool:
+def has_detail_line(row: EpochRow, run: RunRow | None = None) -> bool:
     """Is :func:`below` not empty? Cheap, since it is called for all epochs."""
     if run is not None and is_waiting_at(run, row):
         return True
@@ -286,9 +290,9 @@ def _trouble_line(row: EpochRow, cells: int) -> Line:
     """Why an evaluation is in trouble, and whether its node failed."""
     name = plain(row.node, 40)
     if row.state is State.HELD:
-        reason = because(row.hold_reason) if row.hold_reason else "the log gives no reason"
-        return line((both_ends(f"{name} is held: {reason}", cells), BAD))
-    ending = ended_with(row) if row.job_state in FAILED_JOB else "its job ended well"
+        reason = hold_reason(row.hold_reason) if row.hold_reason else "the log gives no reason"
+        return line((crop_middle(f"{name} is held: {reason}", cells), BAD))
+    ending = job_result_text(row) if row.job_state in FAILED_JOB else "its job ended well"
     if row.overruled:
         content = line((f"{name}: {ending}", NOTE), ("; its POST script let it pass", DIM))
     else:
@@ -301,10 +305,10 @@ CHART_LINES_NARROW: Final = 3
 """Lines of bars, without the heading above and the labels below."""
 
 
-def bars(view: RunView) -> list[Bar]:
+def bars(view: RunView) -> list[ChartBar]:
     """Execution times of the epochs that have begun, for the chart."""
     rows = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
-    return [Bar(_label(row), row.execution, style_of(STATES[row.state])) for row in rows]
+    return [ChartBar(_label(row), row.execution, style_of(STATES[row.state])) for row in rows]
 
 
 def _label(row: EpochRow) -> str:

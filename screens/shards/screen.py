@@ -12,12 +12,12 @@ from metlmon.live.feed import Snapshot
 from metlmon.stats import shard_text
 from metlmon.stats.shards import Bag, bags
 from screens.actions import bindings_of
-from screens.base.column_layout import cells, columns, fit_columns
+from screens.base.column_layout import fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
 from screens.shards import table as shards_table
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, DIM, Line, line, wrapped
+from screens.widgets.spans import BOLD, DIM, Line, line, wrap
 from screens.widgets.table import Table, TableRow
 
 
@@ -32,22 +32,22 @@ class ShardsScreen(ListScreen):
         super().__init__()
         self.key: str | None = None
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), without=("bag",))
+        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("bag",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     # --- rendering --------------------------------------------------------------------------
 
     def show(self, update: Snapshot | None) -> None:
-        all_bags = self.monitor.study.of(bags)
+        all_bags = self.context.stats.value(bags)
         bag = self._chosen(all_bags)
         has_several = all_bags is not None and len(all_bags) > 1
-        self.query_one(KeyFooter).leave_out(("bag",) if has_several else ("bag", "next_bag"))
+        self.query_one(KeyFooter).hide_actions(("bag",) if has_several else ("bag", "next_bag"))
         if bag is None or all_bags is None:
             self._nothing(all_bags, update)
             return
@@ -58,14 +58,16 @@ class ShardsScreen(ListScreen):
         self.query_one("#head", StaticLines).show(
             [*(line(" ") + header_line for header_line in head), ()]
         )
-        shards = sorted(bag.shards, key=shards_table.urgency) if not self.order else bag.shards
-        filtered = self.kept(shards, shards_table.filter_text)
+        shards = sorted(bag.shards, key=shards_table.urgency) if not self.sort_index else bag.shards
+        filtered = self.filter_rows(shards, shards_table.filter_text)
         specs = shards_table.specs(bag)
         widths = fit_columns(specs, bag.shards, room)
-        rows = [TableRow(shard.node, partial(cells, specs, widths, shard)) for shard in filtered]
+        rows = [
+            TableRow(shard.node, partial(render_cells, specs, widths, shard)) for shard in filtered
+        ]
         empty = [line("  ", "No shard has this in any column."), line("  ", ("esc clears", DIM))]
-        self.table.show(columns(specs, widths), rows, empty)
-        note = self.note(len(filtered), len(shards), noun="shard")
+        self.table.show(table_columns(specs, widths), rows, empty)
+        note = self.note_line(len(filtered), len(shards), noun="shard")
         self.query_one("#note", StaticLines).show([note])
 
     def _chosen(self, all_bags: tuple[Bag, ...] | None) -> Bag | None:
@@ -74,7 +76,7 @@ class ShardsScreen(ListScreen):
             return None
         selected = next((bag for bag in all_bags if bag.key == self.key), None)
         if selected is None:
-            selected = next((bag for bag in all_bags if not bag.over), all_bags[0])
+            selected = next((bag for bag in all_bags if not bag.is_complete), all_bags[0])
             self.key = selected.key
         return selected
 
@@ -88,34 +90,32 @@ class ShardsScreen(ListScreen):
         message: list[Line] = [line("  ", ("Bags appear when their DAG file is read.", DIM))]
         if not reading:
             message = []
-            for index, text in enumerate(shard_text.no_bag()):
-                message += [()] * (index > 0) + wrapped(
-                    text, room - 2, BOLD if not index else DIM, 2
-                )
+            for index, text in enumerate(shard_text.no_bag_lines()):
+                message += [()] * (index > 0) + wrap(text, room - 2, BOLD if not index else DIM, 2)
         self.table.show([], [], message)
-        self.query_one("#note", StaticLines).show([self.note(0, 0, noun="shard")])
+        self.query_one("#note", StaticLines).show([self.note_line(0, 0, noun="shard")])
 
     # --- actions ------------------------------------------------------------------------------
 
-    def open(self, key: str) -> None:
-        bag = self._chosen(self.monitor.study.of(bags))
+    def open_row(self, key: str) -> None:
+        bag = self._chosen(self.context.stats.value(bags))
         shard = next(
             (candidate for candidate in (bag.shards if bag else ()) if candidate.node == key), None
         )
         if shard is None:
             return
         if shard.job is None:
-            self.say("it has no job yet")
+            self.show_message("it has no job yet")
         else:
-            self.monitor.open_job(*shard.job)
+            self.context.open_job(*shard.job)
 
     def action_next_bag(self) -> None:
-        all_bags = self.monitor.study.of(bags)
+        all_bags = self.context.stats.value(bags)
         bag = self._chosen(all_bags)
         if all_bags is None or bag is None:
             return
         if len(all_bags) == 1:
-            self.say("this is the only bag")
+            self.show_message("this is the only bag")
             return
         self.key = all_bags[(all_bags.index(bag) + 1) % len(all_bags)].key
-        self._again()
+        self._refresh_if_mounted()

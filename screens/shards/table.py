@@ -28,9 +28,9 @@ from screens.widgets.spans import (
     TextStyle,
     crop,
     first_that_fits,
-    joined,
+    join,
+    justify,
     line,
-    spread,
     style_of,
     width,
 )
@@ -42,7 +42,7 @@ BAR_MOST: Final = 60
 BAR_MEDIANS: Final = 3.0
 """Maximum of the bar, in medians; one outlier must not flatten the others."""
 
-LOUD: Final = (State.HELD, *sorted(FAILED))
+ALARM_COUNT: Final = (State.HELD, *sorted(FAILED))
 
 STEPS: Final = "▁▂▃▄▅▆▇█"
 BINS: Final = 24
@@ -54,27 +54,27 @@ BINS: Final = 24
 
 def head(bag: Bag, live: bool, position: str, room: int) -> list[Line]:
     """Render progress and remaining time, a bar, throughput and cost."""
-    answer = shard_text.answer(bag, live)
+    answer = shard_text.shard_headline(bag, live)
     dot = line((" · ", DIM))
     title = line(("Shards", BOLD), "   ")
-    done = line((answer.done, GOOD if bag.over else BOLD))
-    style = BOLD if bag.span is not None else NOTE if bag.why_not else GOOD
+    done = line((answer.done, GOOD if bag.is_complete else BOLD))
+    style = BOLD if bag.remaining is not None else NOTE if bag.missing_reason else GOOD
     finish, brief = line((answer.when, style)), line((answer.when_brief, style))
     held, lag = line((answer.held, ALARM)), line((answer.stragglers, NOTE))
     running = line((answer.running, MOVING))
     first = first_that_fits(
         (
-            joined((done, finish, held, lag, running), dot),
-            joined((done, finish, held, lag), dot),
-            joined((done, brief, held, lag), dot),
-            joined((done, brief, held), dot),
-            joined((done, brief), dot),
+            join((done, finish, held, lag, running), dot),
+            join((done, finish, held, lag), dot),
+            join((done, brief, held, lag), dot),
+            join((done, brief, held), dot),
+            join((done, brief), dot),
         ),
         room - width(title),
     )
-    name = joined(
+    name = join(
         (
-            line((shard_text.name(bag), BOLD)),
+            line((shard_text.name_text(bag), BOLD)),
             line((position, NOTE)),
             line((plain(bag.in_dag, 40), DIM)),
         ),
@@ -83,11 +83,11 @@ def head(bag: Bag, live: bool, position: str, room: int) -> list[Line]:
     first_line = title + crop(first, room - width(title))
     lines = [first_line]
     if width(first_line) + width(name) + 3 <= room:
-        lines = [spread(first_line, name, room)]
+        lines = [justify(first_line, name, room)]
         name = ()
-    counts = joined((_count(bag, state) for state in bag.states), line("  "))
+    counts = join((_count(bag, state) for state in bag.states), line("  "))
     if name and width(counts) + width(name) + 3 <= room:
-        counts, name = spread(counts, name, room), ()
+        counts, name = justify(counts, name, room), ()
     lines += [_bar(bag, room), crop(counts, room)]
     return [*lines, *(crop(text, room) for text in _figures(bag, room))]
 
@@ -101,7 +101,7 @@ def _count(bag: Bag, state: State) -> Line:
 _PARTS: Final[tuple[tuple[tuple[State, ...], str, TextStyle], ...]] = (
     ((State.COMPLETED, State.SKIPPED), "█", GOOD),
     (tuple(sorted(RUNNING)), "▓", MOVING),
-    (LOUD, "■", ALARM),
+    (ALARM_COUNT, "■", ALARM),
 )
 
 
@@ -109,11 +109,11 @@ def _bar(bag: Bag, room: int) -> Line:
     """Render the shares done, running and stuck; each has at least one cell."""
     bar: Line = ()
     for states, glyph, style in _PARTS:
-        count = bag.counted(*states)
+        count = bag.count_in(*states)
         cell_count = max(1, count * room // bag.total) if count else 0
         cell_count = min(cell_count, room - width(bar))
         bar += line((glyph * cell_count, style))
-    if not bag.over and width(bar) == room and len(bar) == 1:
+    if not bag.is_complete and width(bar) == room and len(bar) == 1:
         # Only a finished bag has a full bar.
         bar = line((bar[0][0][:-1], bar[0][1]))
     return bar + line(("░" * (room - width(bar)), DIM))
@@ -121,43 +121,45 @@ def _bar(bag: Bag, room: int) -> Line:
 
 def _figures(bag: Bag, room: int) -> list[Line]:
     gap = line("   ")
-    rates = [line((shard_text.rate(bag.overall), PLAIN))] if bag.done else []
-    if bag.lately is not None and bag.done:
-        recent = f"{shard_text.rate(bag.lately)} in {shard_text.window(bag.lately)}"
+    rates = [line((shard_text.rate_text(bag.overall_rate), PLAIN))] if bag.done else []
+    if bag.recent_rate is not None and bag.done:
+        recent = (
+            f"{shard_text.rate_text(bag.recent_rate)} in {shard_text.window_text(bag.recent_rate)}"
+        )
         rates += [line((recent, BOLD)), line((f"{bag.machines:.1f} at a time", DIM))]
-    if bag.span is not None:
-        rates.append(line((f"how sure: {estimate_text.sureness(bag.span)}", DIM)))
+    if bag.remaining is not None:
+        rates.append(line((f"how sure: {estimate_text.quality(bag.remaining)}", DIM)))
     parts, total = formatting.hours_added(
         (bag.gpu_hours.good, bag.gpu_hours.bad, bag.gpu_hours.in_flight)
     )
     hours = line(f"GPU-hours {total} = {parts[0]} good + {parts[1]} lost + {parts[2]} in flight")
     times = line(("no shard has ended yet: nothing to go by", DIM))
-    if bag.times is not None:
-        text = f"each {shard_text.times(bag.times)}"
+    if bag.durations is not None:
+        text = f"each {shard_text.times_text(bag.durations)}"
         times = line(text)
         distribution = histogram(bag)
         if width(times) + width(distribution) + 3 <= room:
             times += line("   ") + distribution
-    if width(joined(rates, gap)) + width(hours) + 3 <= room:
-        return [spread(joined(rates, gap), hours, room), times]
-    return [joined(rates, gap), times, hours]
+    if width(join(rates, gap)) + width(hours) + 3 <= room:
+        return [justify(join(rates, gap), hours, room), times]
+    return [join(rates, gap), times, hours]
 
 
 def histogram(bag: Bag) -> Line:
     """Render the histogram of durations, from shortest to longest."""
     seconds = [s.seconds for s in bag.shards if s.state is State.COMPLETED and s.seconds]
-    if len(seconds) < 2 or bag.times is None or bag.times.most <= bag.times.least:
+    if len(seconds) < 2 or bag.durations is None or bag.durations.maximum <= bag.durations.minimum:
         return ()
-    shortest, longest = bag.times.least, bag.times.most
+    shortest, longest = bag.durations.minimum, bag.durations.maximum
     bins = [0] * BINS
     for duration in seconds:
         bins[max(0, min(BINS - 1, int((duration - shortest) / (longest - shortest) * BINS)))] += 1
     largest = max(bins)
     bars = "".join(" " if not n else STEPS[max(0, -(-n * len(STEPS) // largest) - 1)] for n in bins)
     return line(
-        (f"{estimate_text.about(shortest)} ", DIM),
+        (f"{estimate_text.approximate_text(shortest)} ", DIM),
         (bars, MOVING),
-        (f" {estimate_text.about(longest)}", DIM),
+        (f" {estimate_text.approximate_text(longest)}", DIM),
     )
 
 
@@ -173,9 +175,15 @@ _ORDER: Final = (
 
 def urgency(shard: Shard) -> tuple[object, ...]:
     """Sort key: needs attention, stragglers, running (longest first), rest."""
-    needs_attention = shard.state in LOUD
+    needs_attention = shard.state in ALARM_COUNT
     order = _ORDER.index(shard.state)
-    return (not needs_attention, not shard.straggles, order, -(shard.seconds or 0.0), shard.number)
+    return (
+        not needs_attention,
+        not shard.is_straggler,
+        order,
+        -(shard.seconds or 0.0),
+        shard.number,
+    )
 
 
 ORDERS: Final[tuple[tuple[str, Callable[[Shard], tuple[object, ...]] | None], ...]] = (
@@ -191,28 +199,30 @@ def filter_text(shard: Shard) -> str:
     """Return the text of a shard that the filter searches, in lower case."""
     parts = [shard.node, STATES[shard.state].word, shard.site or ""]
     parts += [formatting.job_id(*shard.job)] if shard.job is not None else []
-    parts += ["straggler"] if shard.straggles else []
+    parts += ["straggler"] if shard.is_straggler else []
     return "\n".join(parts).lower()
 
 
 def specs(bag: Bag) -> Sequence[ColumnSpec[Shard]]:
     """Return the columns of the list."""
     longest = max((shard.seconds or 0.0 for shard in bag.shards), default=0.0)
-    if bag.times is not None and bag.times.median > 0:
-        longest = min(longest, BAR_MEDIANS * bag.times.median)
+    if bag.durations is not None and bag.durations.median > 0:
+        longest = min(longest, BAR_MEDIANS * bag.durations.median)
     return [
-        ColumnSpec("shard", "SHARD", lambda s, _: line(plain(s.node, 40)), least=6, soft=10),
-        ColumnSpec("state", "STATE", _state, least=10),
-        ColumnSpec("time", "TIME", _time, "right", least=7),
+        ColumnSpec(
+            "shard", "SHARD", lambda s, _: line(plain(s.node, 40)), minimum=6, comfortable=10
+        ),
+        ColumnSpec("state", "STATE", _state, minimum=10),
+        ColumnSpec("time", "TIME", _time, "right", minimum=7),
         ColumnSpec(
             "bar",
             "│ median",
             partial(_time_bar, bag=bag, longest=longest),
             drop=2,
-            least=BAR_LEAST,
+            minimum=BAR_LEAST,
             grow=BAR_MOST,
         ),
-        ColumnSpec("site", "SITE", _site, least=8, soft=12, most=40),
+        ColumnSpec("site", "SITE", _site, minimum=8, comfortable=12, maximum=40),
         ColumnSpec("job", "JOB", _job, drop=1),
         ColumnSpec("tries", "TRIES", lambda s, _: line((str(s.attempts), DIM)), "right", drop=3),
     ]
@@ -220,7 +230,7 @@ def specs(bag: Bag) -> Sequence[ColumnSpec[Shard]]:
 
 def _state(shard: Shard, max_width: int | None) -> Line:
     sign = STATES[shard.state]
-    if shard.straggles:
+    if shard.is_straggler:
         return line((f"{sign.glyph} straggles", NOTE))
     return line((sign.text(), style_of(sign)))
 
@@ -228,7 +238,7 @@ def _state(shard: Shard, max_width: int | None) -> Line:
 def _time(shard: Shard, max_width: int | None) -> Line:
     if shard.seconds is None:
         return line((formatting.UNKNOWN, DIM))
-    return line((formatting.duration(shard.seconds), NOTE if shard.straggles else PLAIN))
+    return line((formatting.duration(shard.seconds), NOTE if shard.is_straggler else PLAIN))
 
 
 def _time_bar(shard: Shard, max_width: int | None, bag: Bag, longest: float) -> Line:
@@ -237,13 +247,13 @@ def _time_bar(shard: Shard, max_width: int | None, bag: Bag, longest: float) -> 
         return ()
     room = max_width or BAR_LEAST
     filled = max(1, min(room, round(shard.seconds / longest * room)))
-    style = NOTE if shard.straggles else style_of(STATES[shard.state])
+    style = NOTE if shard.is_straggler else style_of(STATES[shard.state])
     bar = "━" * filled + " " * (room - filled)
     if shard.seconds > longest:
         bar = bar[:-1] + "►"
-    if bag.times is None:
+    if bag.durations is None:
         return line((bar, style))
-    median_cell = min(room - 1, int(bag.times.median / longest * room))
+    median_cell = min(room - 1, int(bag.durations.median / longest * room))
     return line((bar[:median_cell], style), ("│", DIM), (bar[median_cell + 1 :], style))
 
 

@@ -13,14 +13,14 @@ from metlmon.frozen import frozen
 from metlmon.live.feed import Snapshot
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry
-from metlmon.stats.totals import UsageTotals, tally
-from metlmon.stats.usage import Usage, UsageFilter, chosen, hidden_jobs, sites
+from metlmon.stats.totals import UsageTotals, sum_executions
+from metlmon.stats.usage import Usage, UsageFilter, hidden_jobs, select_executions, site_usage
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, plain
 from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
-from screens.sites.table import HIDDEN, NAME_LIMIT, legend, machine, models, named
+from screens.sites.table import HIDDEN, NAME_LIMIT, legend, machine, models, site_name
 from screens.widgets.lines import StaticLines
 from screens.widgets.spans import (
     BAD,
@@ -29,13 +29,13 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     TextStyle,
-    bounded,
     first_that_fits,
-    joined,
+    join,
+    limit_lines,
     line,
     style_of,
     symbol_span,
-    wrapped,
+    wrap,
 )
 from screens.widgets.table import Table, TableRow
 
@@ -52,7 +52,7 @@ REASON_LIMIT: Final = 2000
 
 
 @frozen
-class ExecutionRow:
+class ListedExecution:
     """One execution as a row.
 
     ``hidden`` is the epoch that it completed, if another execution of that epoch was over twice as
@@ -72,17 +72,17 @@ class ExecutionRow:
         return {"bad": "lost", "in_flight": "in flight"}.get(self.entry.kind, self.entry.kind)
 
 
-def rows_of(usage: Usage, usage_filter: UsageFilter) -> list[ExecutionRow]:
+def rows_of(usage: Usage, usage_filter: UsageFilter) -> list[ListedExecution]:
     """Return the executions selected by a filter, with their hidden epochs."""
     epochs: Mapping[JobId, EpochEntry] = hidden_jobs(usage)
     return [
-        ExecutionRow(entry, epochs.get(entry.job) if entry.final else None)
-        for entry in chosen(usage, usage_filter)
+        ListedExecution(entry, epochs.get(entry.job) if entry.final else None)
+        for entry in select_executions(usage, usage_filter)
     ]
 
 
 class ExecutionsScreen(ListScreen):
-    """The executions selected by ``choice``, with their total above them."""
+    """The executions selected by ``usage_filter``, with their total above them."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "executions", "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "executions", "below")]
@@ -96,49 +96,56 @@ class ExecutionsScreen(ListScreen):
 
     def __init__(self, usage_filter: UsageFilter) -> None:
         super().__init__()
-        self.choice = usage_filter
+        self.usage_filter = usage_filter
         self.kind = 0
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def show(self, update: Snapshot | None) -> None:
-        usage = self.monitor.study.of(sites)
+        usage = self.context.stats.value(site_usage)
         room = self.app.size.width
-        executions = [] if usage is None else rows_of(usage, self.choice)
+        executions = [] if usage is None else rows_of(usage, self.usage_filter)
         rows = [row for row in executions if self._is_shown(row)]
-        filtered = self.kept(rows, filter_text)
+        filtered = self.filter_rows(rows, filter_text)
         self.query_one("#head", StaticLines).show(self._head(usage, executions, rows))
-        specs = column_specs(self.choice, executions, self._model_names(usage))
+        specs = column_specs(self.usage_filter, executions, self._model_names(usage))
         widths = fit_columns(specs, executions, room)
-        table_rows = [TableRow(row.key, partial(cells, specs, widths, row)) for row in filtered]
-        self.table.show(columns(specs, widths), table_rows, self._empty(usage, executions))
+        table_rows = [
+            TableRow(row.key, partial(render_cells, specs, widths, row)) for row in filtered
+        ]
+        self.table.show(table_columns(specs, widths), table_rows, self._empty(usage, executions))
         kind = [line((f"only {KINDS[self.kind]}", NOTE))] if self.kind else []
-        note = self.note(len(filtered), len(executions), kind, "execution")
+        note = self.note_line(len(filtered), len(executions), kind, "execution")
         selected = next((row for row in filtered if row.key == self.table.cursor), None)
         self.query_one("#note", StaticLines).show([note, *self._reason_lines(selected)])
 
-    def _is_shown(self, row: ExecutionRow) -> bool:
+    def _is_shown(self, row: ListedExecution) -> bool:
         kind = KINDS[self.kind]
         return kind == "all" or row.kind == kind or (kind == "marked" and row.hidden is not None)
 
     def _head(
-        self, usage: Usage | None, executions: Sequence[ExecutionRow], rows: Sequence[ExecutionRow]
+        self,
+        usage: Usage | None,
+        executions: Sequence[ListedExecution],
+        rows: Sequence[ListedExecution],
     ) -> list[Line]:
         room = self.app.size.width - 2
-        totals: UsageTotals = tally(row.entry for row in executions)
+        totals: UsageTotals = sum_executions(row.entry for row in executions)
         number = formatting.number(totals.executions)
         subject = line(f"{number} ", self._selection_text(usage, room - 14 - len(number)))
-        ended = line((f": {_outcome_counts(totals)}", DIM)) if self.choice.cause is None else ()
+        ended = (
+            line((f": {_outcome_counts(totals)}", DIM)) if self.usage_filter.cause is None else ()
+        )
         title = line(("Executions", BOLD), "   ")
         title += first_that_fits((subject + ended, subject), room - 13) if usage is not None else ()
         epochs = line((f"{formatting.number(totals.completed)} completed an epoch", DIM))
         sums = legend(totals)
         narrow = first_that_fits(
             (
-                joined((sums, epochs), line("   ")),
+                join((sums, epochs), line("   ")),
                 sums,
             ),
             room,
@@ -150,7 +157,7 @@ class ExecutionsScreen(ListScreen):
         return models(place.name for place in places)
 
     def _selection_text(self, usage: Usage | None, room: int) -> str:
-        usage_filter = self.choice
+        usage_filter = self.usage_filter
         parts = []
         if usage_filter.gpu is not None:
             number = usage_filter.gpus[0] if usage_filter.gpus is not None else None
@@ -158,7 +165,7 @@ class ExecutionsScreen(ListScreen):
             model = plain(name, NAME_LIMIT) if name else "GPU unknown"
             parts.append(f"{model} ×{number}" if number else model)
         if usage_filter.site is not None:
-            parts.append(f"at {named(usage_filter.site[0], NAME_LIMIT)}")
+            parts.append(f"at {site_name(usage_filter.site[0], NAME_LIMIT)}")
         if usage_filter.cause is not None:
             causes = () if usage is None else usage.causes
             cause = next((item for item in causes if item.key == usage_filter.cause), None)
@@ -167,7 +174,7 @@ class ExecutionsScreen(ListScreen):
             parts.append(f"lost to {plain(code + text, room)}")
         return formatting.clip(" ".join(parts), room)
 
-    def _empty(self, usage: Usage | None, executions: Sequence[ExecutionRow]) -> list[Line]:
+    def _empty(self, usage: Usage | None, executions: Sequence[ListedExecution]) -> list[Line]:
         if usage is None:
             return [line("  ", ("Executions appear as the logs are read.", DIM))]
         if executions:
@@ -175,51 +182,53 @@ class ExecutionsScreen(ListScreen):
                 line("  ", "No execution here is like that."),
                 line("  ", ("esc clears the filter, f shows the others", DIM)),
             ]
-        if self.choice.cause is not None:
+        if self.usage_filter.cause is not None:
             return [
                 line("  ", "No execution ended by this: jobs were held before they ran."),
                 line("  ", ("p lists them among the problems", DIM)),
             ]
         return [line("  ", "Nothing ran here."), line("  ", ("esc goes back", DIM))]
 
-    def _reason_lines(self, row: ExecutionRow | None) -> list[Line]:
+    def _reason_lines(self, row: ListedExecution | None) -> list[Line]:
         room = self.app.size.width - 2
         lines: list[Line] = []
         if row is not None and row.hidden is not None:
-            lines = wrapped(_longest_note(row.hidden), room, style_of(HIDDEN), 1)
+            lines = wrap(_longest_note(row.hidden), room, style_of(HIDDEN), 1)
         elif row is not None and row.entry.kind == "bad":
             reason = plain(row.entry.reason or row.entry.cause or "", REASON_LIMIT)
             if row.entry.uncertain:
                 reason = f"its end was not logged, so it took at most as long as this: {reason}"
-            lines = wrapped(reason, room, DIM, 1)
-        lines = bounded(lines, REASON_LINES, room, 1)
+            lines = wrap(reason, room, DIM, 1)
+        lines = limit_lines(lines, REASON_LINES, room, 1)
         return [*lines, *[()] * (REASON_LINES - len(lines))]
 
     def action_kind(self) -> None:
         self.kind = (self.kind + 1) % len(KINDS)
-        self._again()
+        self._refresh_if_mounted()
 
-    def labels(self) -> Mapping[str, str]:
-        return {"back": "all kinds"} if self.kind and not self.wanted else super().labels()
+    def footer_labels(self) -> Mapping[str, str]:
+        return (
+            {"back": "all kinds"} if self.kind and not self.filter_text else super().footer_labels()
+        )
 
-    def clear_first(self) -> bool:
-        if self.wanted or not self.kind:
-            return super().clear_first()
+    def clear_filter_or_marks(self) -> bool:
+        if self.filter_text or not self.kind:
+            return super().clear_filter_or_marks()
         self.kind = 0
-        self._again()
+        self._refresh_if_mounted()
         return True
 
-    def open(self, key: str) -> None:
+    def open_row(self, key: str) -> None:
         job, _, _ = key.partition("/")
         cluster, _, proc = job.partition(".")
-        self.monitor.open_job(int(cluster), int(proc))
+        self.context.open_job(int(cluster), int(proc))
 
     def action_owner(self) -> None:
         job, _, _ = (self.table.cursor or "").partition("/")
         cluster, _, proc = job.partition(".")
-        view = self.monitor.feed.job_view(int(cluster), int(proc)) if cluster else None
+        view = self.context.feed.job_view(int(cluster), int(proc)) if cluster else None
         if view is not None:
-            self.monitor.open_run_of(view.row)
+            self.context.open_run_of(view.row)
 
 
 def _outcome_counts(totals: UsageTotals) -> str:
@@ -234,7 +243,7 @@ def _outcome_counts(totals: UsageTotals) -> str:
 
 
 def _longest_note(epoch: EpochEntry) -> str:
-    site = named(epoch.longest_site, NAME_LIMIT)
+    site = site_name(epoch.longest_site, NAME_LIMIT)
     took = formatting.duration(epoch.seconds)
     longest = formatting.duration(epoch.longest_seconds)
     return (
@@ -243,7 +252,7 @@ def _longest_note(epoch: EpochEntry) -> str:
     )
 
 
-def filter_text(row: ExecutionRow) -> str:
+def filter_text(row: ListedExecution) -> str:
     """Return the text of an execution that the filter searches, in lower case."""
     entry = row.entry
     parts = [formatting.job_id(*entry.job), entry.run_name, entry.node, entry.uuid, entry.site]
@@ -253,8 +262,10 @@ def filter_text(row: ExecutionRow) -> str:
 
 
 def column_specs(
-    usage_filter: UsageFilter, rows: Sequence[ExecutionRow], model_names: Mapping[str | None, str]
-) -> list[ColumnSpec[ExecutionRow]]:
+    usage_filter: UsageFilter,
+    rows: Sequence[ListedExecution],
+    model_names: Mapping[str | None, str],
+) -> list[ColumnSpec[ListedExecution]]:
     """Return the columns.
 
     The column of the selected site, GPU or cause is dropped first, and a year common to all rows is
@@ -267,13 +278,13 @@ def column_specs(
     def text(value: str | None) -> Line:
         return line(plain(value, NAME_LIMIT) if value else (formatting.UNKNOWN, DIM))
 
-    def epoch(row: ExecutionRow, max_width: int | None) -> Line:
+    def epoch(row: ListedExecution, max_width: int | None) -> Line:
         entry = row.entry
         if entry.epoch is None:
             return ()
         return line(str(entry.epoch), ("" if entry.training else " side", DIM))
 
-    def outcome(row: ExecutionRow, max_width: int | None) -> Line:
+    def outcome(row: ListedExecution, max_width: int | None) -> Line:
         sign = symbol_span(OUTCOMES[row.entry.outcome])
         if row.entry.uncertain:
             sign += line((" ?", NOTE))
@@ -281,26 +292,31 @@ def column_specs(
             sign += line((f" {HIDDEN.glyph}", style_of(HIDDEN)))
         return sign
 
-    def cause(row: ExecutionRow, max_width: int | None) -> Line:
+    def cause(row: ListedExecution, max_width: int | None) -> Line:
         entry = row.entry
         if entry.cause is None:
             return ()
         code = f"{entry.code}/{entry.subcode or 0} " if entry.code else ""
         return line((plain(code + entry.cause, 400), DIM))
 
-    def hours(row: ExecutionRow, max_width: int | None) -> Line:
+    def hours(row: ListedExecution, max_width: int | None) -> Line:
         gpu_seconds = row.entry.gpu_seconds
         if gpu_seconds is None:
             return line((formatting.UNKNOWN, DIM))
         style = BAD if row.entry.kind == "bad" else TextStyle()
         return line((formatting.hours(gpu_seconds / HOUR), style))
 
-    def where(row: ExecutionRow, max_width: int | None) -> Line:
-        return line((named(row.entry.site, NAME_LIMIT), TextStyle()))
+    def where(row: ListedExecution, max_width: int | None) -> Line:
+        return line((site_name(row.entry.site, NAME_LIMIT), TextStyle()))
 
     return [
         ColumnSpec(
-            "run", "RUN", lambda row, _: text(row.entry.run_name), least=6, soft=10, most=24
+            "run",
+            "RUN",
+            lambda row, _: text(row.entry.run_name),
+            minimum=6,
+            comfortable=10,
+            maximum=24,
         ),
         ColumnSpec("epoch", "EPOCH", epoch, "right"),
         ColumnSpec("try", "TRY", lambda row, _: line(str(row.entry.attempt)), "right", drop=2),
@@ -317,16 +333,21 @@ def column_specs(
             "right",
         ),
         ColumnSpec("hours", "GPU-h", hours, "right"),
-        ColumnSpec("outcome", "OUTCOME", outcome, least=10),
+        ColumnSpec("outcome", "OUTCOME", outcome, minimum=10),
         ColumnSpec(
-            "site", "SITE", where, drop=4 if usage_filter.site is None else 6, soft=10, most=24
+            "site",
+            "SITE",
+            where,
+            drop=4 if usage_filter.site is None else 6,
+            comfortable=10,
+            maximum=24,
         ),
         ColumnSpec(
             "gpu",
             "GPU",
             lambda row, _: line(machine(model_names, row.entry.gpu, row.entry.gpus)),
             drop=5,
-            most=24,
+            maximum=24,
         ),
         ColumnSpec(
             "job",
@@ -339,9 +360,9 @@ def column_specs(
             "cause",
             "CAUSE",
             cause,
-            soft=12,
-            least=8,
+            comfortable=12,
+            minimum=8,
             drop=3 if usage_filter.cause is None else 8,
-            most=400,
+            maximum=400,
         ),
     ]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.usage import WORTH_LEAST, SiteUsage, Usage
-from metlmon.stats.wasteful_sites import wasteful
+from metlmon.stats.wasteful_sites import find_wasteful_sites
 from metlmon.text import formatting
-from screens.sites.table import HIDDEN, NAME_LIMIT, named
+from screens.sites.table import HIDDEN, NAME_LIMIT, site_name
 from screens.widgets.spans import (
     BAD,
     BOLD,
@@ -29,23 +29,23 @@ def answer(usage: Usage, room: int) -> Line:
     losses = _waste(usage)
     if not losses:
         return _worth(usage, room)
-    worth = _worth(usage, room - width(losses[0]) - 2) if usage.ranked else ()
+    worth = _worth(usage, room - width(losses[0]) - 2) if usage.ranked_sites else ()
     combined = losses[0] + line(("; ", DIM)) + worth if worth else losses[0]
     return first_that_fits((combined, *losses), room)
 
 
 def _waste(usage: Usage) -> tuple[Line, ...]:
     """Render the wasteful sites, the longest wording first."""
-    wasteful_sites = wasteful(usage)
+    wasteful_sites = find_wasteful_sites(usage)
     if not wasteful_sites:
         return ()
-    name = named(wasteful_sites[0].name, NAME_LIMIT)
+    name = site_name(wasteful_sites[0].name, NAME_LIMIT)
     more = f" and {len(wasteful_sites) - 1} more" if len(wasteful_sites) > 1 else ""
     hours = usage.measure.hours
-    lost, total = sum(site.sum.bad for site in wasteful_sites), usage.total.sum
+    lost, total = sum(site.totals.bad for site in wasteful_sites), usage.total.totals
     lost_hours = formatting.hours(lost / HOUR)
     share = formatting.share(lost, total.good + total.bad)
-    epochs = sum(site.sum.completed for site in wasteful_sites)
+    epochs = sum(site.totals.completed for site in wasteful_sites)
     completed = f"completed {formatting.count(epochs, 'epoch') if epochs else 'no epoch'}"
     return (
         line((name, BAD), more, f" lost {lost_hours} {hours} ({share}), {completed}"),
@@ -55,18 +55,20 @@ def _waste(usage: Usage) -> tuple[Line, ...]:
 
 def _worth(usage: Usage, room: int) -> Line:
     """Render where a GPU-hour is worth most, within ``room`` cells."""
-    ranked = usage.ranked
+    ranked = usage.ranked_sites
     if not usage.executions:
         return line(("nothing has run yet", DIM))
     if not ranked:
         return line((f"no site has completed {WORTH_LEAST} epochs yet: too few to compare", DIM))
     best, worst = ranked[0], ranked[-1]
-    name, worst_name = (named(site.name, NAME_LIMIT) for site in (best, worst))
-    cost, worst_hours = (formatting.hours((site.cost or 0.0) / HOUR) for site in (best, worst))
+    name, worst_name = (site_name(site.name, NAME_LIMIT) for site in (best, worst))
+    cost, worst_hours = (
+        formatting.hours((site.gpu_seconds_per_epoch or 0.0) / HOUR) for site in (best, worst)
+    )
     if cost == worst_hours and len(ranked) > 1:
         return line("an epoch costs ", (cost, BOLD), f" {usage.measure.hours} at every site")
     if len(ranked) == 1:
-        lost = formatting.hours((best.sum.lost_per_epoch or 0.0) / HOUR)
+        lost = formatting.hours((best.totals.lost_per_epoch or 0.0) / HOUR)
         per_epoch = line(
             "an epoch costs ", (cost, BOLD), f" {usage.measure.hours} at ", (name, GOOD)
         )
@@ -107,7 +109,7 @@ def hidden_note(usage: Usage, room: int) -> Line:
     if not number:
         return ()
     sign = line((f"{HIDDEN.glyph} ", style_of(HIDDEN)))
-    share = f"{number} of {formatting.count(usage.total.sum.completed, 'epoch')}"
+    share = f"{number} of {formatting.count(usage.total.totals.completed, 'epoch')}"
     reason = "had an execution over twice as long as the successful one"
     return first_that_fits(
         (

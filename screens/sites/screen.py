@@ -10,9 +10,9 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats.usage import Usage, sites
+from metlmon.stats.usage import Usage, site_usage
 from screens.actions import bindings_of
-from screens.base.column_layout import cells, columns, fit_columns
+from screens.base.column_layout import fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
 from screens.sites import header as sites_header
 from screens.sites import table as sites_table
@@ -55,44 +55,44 @@ class SitesScreen(ListScreen):
         self.view = 0
         self._cursors: dict[int, str] = {}
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), without=("sites",))
+        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("sites",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
-        yield from self.foot()
+        yield from self.compose_foot()
 
     def show(self, update: Snapshot | None) -> None:
-        usage = self.monitor.study.of(sites)
+        usage = self.context.stats.value(site_usage)
         room = self.app.size.width
         self.query_one("#head", StaticLines).show(self._head(usage))
         if usage is None:
-            self.table.show([], [], [line("  ", (self._awaited(update), DIM))])
+            self.table.show([], [], [line("  ", (self._loading_text(update), DIM))])
             self.query_one("#note", StaticLines).show(
-                [self.note(0, 0, noun="site"), *self._told([])]
+                [self.note_line(0, 0, noun="site"), *self._padded_details([])]
             )
             return
         view = VIEWS[self.view]
         rows = view.rows(usage)
-        filtered = self.kept(rows, sites_table.filter_text)
+        filtered = self.filter_rows(rows, sites_table.filter_text)
         specs = sites_table.specs(self.view, rows, usage.measure)
         widths = fit_columns(specs, rows, room)
         table_rows = [
-            TableRow(sites_table.key_of(row), partial(cells, specs, widths, row))
+            TableRow(sites_table.key_of(row), partial(render_cells, specs, widths, row))
             for row in filtered
         ]
-        self.table.show(columns(specs, widths), table_rows, self._empty(rows))
+        self.table.show(table_columns(specs, widths), table_rows, self._empty(rows))
         stored_cursor = self._cursors.pop(self.view, None)
         if stored_cursor is not None:
             self.table.select(stored_cursor)
-        note = self.note(len(filtered), len(rows), noun=view.noun)
+        note = self.note_line(len(filtered), len(rows), noun=view.noun)
         selected = next((r for r in filtered if sites_table.key_of(r) == self.table.cursor), None)
         details = (
             [] if selected is None else sites_table.details(selected, usage, room - 1, self._lines)
         )
-        self.query_one("#note", StaticLines).show([note, *self._told(details)])
+        self.query_one("#note", StaticLines).show([note, *self._padded_details(details)])
 
     @property
     def _roomy(self) -> bool:
@@ -103,7 +103,7 @@ class SitesScreen(ListScreen):
         height = self.app.size.height
         return DETAILS_TALL if height >= TALL_LINES else max(1, min(DETAILS, height - FIRST_LINES))
 
-    def _told(self, lines: Sequence[Line]) -> list[Line]:
+    def _padded_details(self, lines: Sequence[Line]) -> list[Line]:
         return [*lines, *[()] * (self._lines - len(lines))]
 
     def _head(self, usage: Usage | None) -> list[Line]:
@@ -112,7 +112,9 @@ class SitesScreen(ListScreen):
         if usage is None:
             return [title, ()]
         incomplete, measure = usage.nodes_unlogged > 0, usage.measure
-        legend = sites_table.legend(usage.total.sum, incomplete and room < 100, incomplete, measure)
+        legend = sites_table.legend(
+            usage.total.totals, incomplete and room < 100, incomplete, measure
+        )
         blank = [()] if self._roomy else []
         hidden = sites_header.hidden_note(usage, room)
         return [
@@ -124,7 +126,7 @@ class SitesScreen(ListScreen):
             *blank,
         ]
 
-    def _awaited(self, update: Snapshot | None) -> str:
+    def _loading_text(self, update: Snapshot | None) -> str:
         if update is None or update.progress.fraction < 1:
             return "Sites appear as the logs are read."
         return "Adding up all executions…"
@@ -147,7 +149,7 @@ class SitesScreen(ListScreen):
         if self.table.cursor is not None:
             self._cursors[self.view] = self.table.cursor
         self.view = view % len(VIEWS)
-        self._again()
+        self._refresh_if_mounted()
 
     def action_next_view(self) -> None:
         self._go_to(self.view + 1)
@@ -155,10 +157,10 @@ class SitesScreen(ListScreen):
     def action_previous_view(self) -> None:
         self._go_to(self.view - 1)
 
-    def open(self, key: str) -> None:
-        usage = self.monitor.study.of(sites)
+    def open_row(self, key: str) -> None:
+        usage = self.context.stats.value(site_usage)
         rows = () if usage is None else VIEWS[self.view].rows(usage)
         row = next((row for row in rows if sites_table.key_of(row) == key), None)
         if row is not None:
-            choice = sites_table.choice_of(row, self.view)
-            self.monitor.push_screen(ExecutionsScreen(choice))
+            choice = sites_table.filter_of(row, self.view)
+            self.context.push_screen(ExecutionsScreen(choice))

@@ -17,7 +17,7 @@ from metlmon.stats.usage import Cause, Distribution, SiteGpuUsage, SiteUsage, Us
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, plain
 from screens.base.column_layout import ColumnSpec
-from screens.overview.header import apportioned
+from screens.overview.header import apportion
 from screens.widgets.spans import (
     BAD,
     BOLD,
@@ -27,15 +27,15 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     TextStyle,
-    both_ends,
     crop,
+    crop_middle,
     first_that_fits,
-    joined,
+    join,
     line,
-    packed,
     style_of,
     texture,
     width,
+    wrap_parts,
 )
 
 HIDDEN: Final = Symbol("⇄", "another was over twice as long", Colour.ORANGE)
@@ -66,7 +66,7 @@ class View:
 VIEWS: Final = (
     View("sites", "site", lambda found: found.sites),
     View("GPU models", "GPU model", lambda found: found.gpus),
-    View("site by GPU", "pair", lambda found: found.cells),
+    View("site by GPU", "pair", lambda found: found.site_gpus),
     View("causes", "cause", lambda found: found.causes),
 )
 
@@ -83,7 +83,7 @@ def key_of(row: Row) -> str:
     return row.key if isinstance(row, Cause) else f"{row.name}"
 
 
-def choice_of(row: Row, view: int) -> UsageFilter:
+def filter_of(row: Row, view: int) -> UsageFilter:
     """Return the filter for the executions of a row."""
     if isinstance(row, SiteGpuUsage):
         return UsageFilter(site=(row.site,), gpu=(row.gpu,), gpus=(row.gpus,))
@@ -94,16 +94,16 @@ def choice_of(row: Row, view: int) -> UsageFilter:
 
 def lost_of(row: Row) -> float:
     """Return the GPU-seconds lost."""
-    return row.bad if isinstance(row, Cause) else row.sum.bad
+    return row.bad if isinstance(row, Cause) else row.totals.bad
 
 
 def total_of(row: Row) -> float:
-    return row.bad if isinstance(row, Cause) else row.sum.total
+    return row.bad if isinstance(row, Cause) else row.totals.total
 
 
 def times_of(row: Row) -> int:
     """Return the epochs completed, or the occurrences of a cause."""
-    return row.times if isinstance(row, Cause) else row.sum.completed
+    return row.occurrences if isinstance(row, Cause) else row.totals.completed
 
 
 def median_of(row: Row) -> float:
@@ -125,14 +125,14 @@ def filter_text(row: Row) -> str:
         outcomes = [OUTCOMES[item].word for item in row.outcomes]
         return "\n".join([row.key, *(item.text for item in row.reasons), *outcomes]).lower()
     if isinstance(row, SiteGpuUsage):
-        return "\n".join([row.gpu or "unknown", row.site or "unknown", slow(row)]).lower()
+        return "\n".join([row.gpu or "unknown", row.site or "unknown", slow_sites(row)]).lower()
     machines = [f"{gpu} x{number}" for gpu, number in row.machines]
     causes = [cause.text for cause in row.causes]
     sites = [site or "unknown" for site in row.sites]
     return "\n".join([row.name or "unknown", *row.targets, *machines, *sites, *causes]).lower()
 
 
-def named(name: str | None, limit: int) -> str:
+def site_name(name: str | None, limit: int) -> str:
     return "unknown" if name is None else plain(name, limit)
 
 
@@ -157,7 +157,7 @@ def machine(model_names: Mapping[str | None, str], gpu: str | None, gpus: int | 
 # --- bars -------------------------------------------------------------------------------------
 
 
-def stacked(totals: UsageTotals, largest: float, width: int) -> Line:
+def stacked_bar(totals: UsageTotals, largest: float, width: int) -> Line:
     """Render GPU-hours as a stacked bar.
 
     ``largest`` takes the full ``width``; every non-zero part has at least one cell.
@@ -174,7 +174,7 @@ def stacked(totals: UsageTotals, largest: float, width: int) -> Line:
     if not parts or largest <= 0 or width <= 0:
         return ()
     length = min(width, max(len(parts), round(width * totals.total / largest)))
-    shares = apportioned([max(1, round(amount)) for amount, _, _ in parts], length)
+    shares = apportion([max(1, round(amount)) for amount, _, _ in parts], length)
     return line(
         *(
             (cell * share, texture(style))
@@ -217,7 +217,7 @@ def legend(
     start = line(
         (f"{measure.hours} ", DIM), ("at least " if incomplete else "", NOTE), (total, BOLD)
     )
-    return start + line((" = ", DIM)) + joined(parts_shown, plus)
+    return start + line((" = ", DIM)) + join(parts_shown, plus)
 
 
 def tabs(view: int, rows: Sequence[int]) -> Line:
@@ -230,7 +230,7 @@ def tabs(view: int, rows: Sequence[int]) -> Line:
             if index == view
             else line(" ", (view_type.title, DIM), count, " ")
         )
-    return joined(labels, line(" "))
+    return join(labels, line(" "))
 
 
 # --- columns ----------------------------------------------------------------------------------
@@ -253,27 +253,27 @@ def _for_kind(kind: type[Row], render: Callable[..., Line]) -> Callable[[Row, in
 
 
 def _place_specs(rows: Sequence[SiteUsage], view: int, measure: HourUnit) -> list[ColumnSpec[Row]]:
-    largest = max((row.sum.total for row in rows), default=0.0)
+    largest = max((row.totals.total for row in rows), default=0.0)
     cell_of = partial(_for_kind, SiteUsage)
-    hours_text = _hours_writer([row.sum.total for row in rows])
+    hours_text = _hours_writer([row.totals.total for row in rows])
     title = "GPU MODEL" if view == OF_GPUS else "SITE"
     model_names = models(row.name for row in rows) if view == OF_GPUS else {}
 
     def name(row: SiteUsage, max_width: int | None) -> Line:
         style = DIM if row.name is None else TextStyle()
-        text = model_names[row.name] if view == OF_GPUS else named(row.name, NAME_LIMIT)
+        text = model_names[row.name] if view == OF_GPUS else site_name(row.name, NAME_LIMIT)
         return line((text, style))
 
     def epochs(row: SiteUsage, max_width: int | None) -> Line:
         mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
-        number = formatting.number(row.sum.completed)
-        return mark + line((number, TextStyle() if row.sum.completed else DIM))
+        number = formatting.number(row.totals.completed)
+        return mark + line((number, TextStyle() if row.totals.completed else DIM))
 
     def success(row: SiteUsage, max_width: int | None) -> Line:
-        return line((_rate(row.sum), TextStyle() if row.sum.executions else DIM))
+        return line((_rate(row.totals), TextStyle() if row.totals.executions else DIM))
 
     def bar(row: SiteUsage, max_width: int | None) -> Line:
-        return stacked(row.sum, largest, max_width or LEAST_BAR)
+        return stacked_bar(row.totals, largest, max_width or LEAST_BAR)
 
     def hours(amount: Callable[[SiteUsage], float], style: TextStyle) -> Callable[..., Line]:
         return lambda row, max_width: line((hours_text(amount(row)), style if amount(row) else DIM))
@@ -281,7 +281,7 @@ def _place_specs(rows: Sequence[SiteUsage], view: int, measure: HourUnit) -> lis
     def time(value: Callable[[SiteUsage], float | None]) -> Callable[..., Line]:
         return lambda row, max_width: _time(value(row))
 
-    flying = hours(lambda row: row.sum.in_flight, MOVING)
+    flying = hours(lambda row: row.totals.in_flight, MOVING)
 
     def stalls(row: SiteUsage, max_width: int | None) -> Line:
         return _number(row.input.stalls)
@@ -293,27 +293,31 @@ def _place_specs(rows: Sequence[SiteUsage], view: int, measure: HourUnit) -> lis
         return line((", ".join(plain(target, 24) for target in row.targets), DIM))
 
     def cost(row: SiteUsage, max_width: int | None) -> Line:
-        known = row.cost
+        known = row.gpu_seconds_per_epoch
         return line(formatting.hours(known / HOUR)) if known else _unknown()
 
     def moved(row: SiteUsage, max_width: int | None) -> Line:
         return line((formatting.size(row.input.received or None), DIM))
 
     return [
-        ColumnSpec("name", title, cell_of(name), least=8, soft=14, most=28),
+        ColumnSpec("name", title, cell_of(name), minimum=8, comfortable=14, maximum=28),
         ColumnSpec("epochs", "EPOCHS", cell_of(epochs), "right"),
         ColumnSpec("success", "SUCCESS", cell_of(success), "right"),
-        ColumnSpec("bar", measure.hours.upper(), cell_of(bar), least=LEAST_BAR, grow=MOST_BAR),
+        ColumnSpec("bar", measure.hours.upper(), cell_of(bar), minimum=LEAST_BAR, grow=MOST_BAR),
         ColumnSpec(
-            "good", "GOOD h", cell_of(hours(lambda row: row.sum.good, TextStyle())), "right", drop=5
+            "good",
+            "GOOD h",
+            cell_of(hours(lambda row: row.totals.good, TextStyle())),
+            "right",
+            drop=5,
         ),
-        ColumnSpec("lost", "LOST h", cell_of(hours(lambda row: row.sum.bad, BAD)), "right"),
+        ColumnSpec("lost", "LOST h", cell_of(hours(lambda row: row.totals.bad, BAD)), "right"),
         ColumnSpec("flying", "IN FLIGHT h", cell_of(flying), "right", drop=8),
         ColumnSpec("cost", "h/EPOCH", cell_of(cost), "right", drop=2),
         ColumnSpec(
             "epoch", "EPOCH TIME", cell_of(time(lambda row: row.epoch.median)), "right", drop=1
         ),
-        ColumnSpec("spread", "HALF OF THEM", cell_of(spreads), drop=10, most=24),
+        ColumnSpec("spread", "HALF OF THEM", cell_of(spreads), drop=10, maximum=24),
         ColumnSpec("wait", "WAIT", cell_of(time(lambda row: row.wait.median)), "right", drop=3),
         ColumnSpec(
             "input", "INPUT", cell_of(time(lambda row: row.input.ok.median)), "right", drop=4
@@ -334,14 +338,14 @@ def _place_specs(rows: Sequence[SiteUsage], view: int, measure: HourUnit) -> lis
             "right",
             drop=9,
         ),
-        ColumnSpec("targets", "TARGETS", cell_of(targets), drop=12, most=30),
+        ColumnSpec("targets", "TARGETS", cell_of(targets), drop=12, maximum=30),
     ]
 
 
 def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[ColumnSpec[Row]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
     cell_of = partial(_for_kind, SiteGpuUsage)
-    hours_text = _hours_writer([row.sum.total for row in rows])
+    hours_text = _hours_writer([row.totals.total for row in rows])
     model_names = models(row.gpu for row in rows)
     groups: dict[tuple[str | None, int | None], int] = {}
     for row in rows:
@@ -351,14 +355,14 @@ def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[ColumnSpec[Row]]:
         return line(machine(model_names, row.gpu, row.gpus))
 
     def site(row: SiteGpuUsage, max_width: int | None) -> Line:
-        return line((named(row.site, NAME_LIMIT), DIM if row.site is None else TextStyle()))
+        return line((site_name(row.site, NAME_LIMIT), DIM if row.site is None else TextStyle()))
 
     def epochs(row: SiteGpuUsage, max_width: int | None) -> Line:
         mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
         return mark + _number(row.epoch.n)
 
     def lost(row: SiteGpuUsage, max_width: int | None) -> Line:
-        return line((hours_text(row.sum.bad), BAD if row.sum.bad else DIM))
+        return line((hours_text(row.totals.bad), BAD if row.totals.bad else DIM))
 
     def bar(row: SiteGpuUsage, max_width: int | None) -> Line:
         cell, style = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
@@ -366,36 +370,36 @@ def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[ColumnSpec[Row]]:
 
     def against(row: SiteGpuUsage, max_width: int | None) -> Line:
         style = TextStyle(Colour.VERMILLION, formatting.Weight.BOLD) if row.slow else DIM
-        if row.times is None:
+        if row.relative_time is None:
             alone = groups[row.gpu, row.gpus] == 1
             return line(("no other site" if alone else "too few", DIM))
-        return line((slow(row), style))
+        return line((slow_sites(row), style))
 
     return [
-        ColumnSpec("gpu", "GPU", cell_of(gpu), least=8, soft=18, most=30),
-        ColumnSpec("site", "SITE", cell_of(site), least=8, soft=12, most=28),
+        ColumnSpec("gpu", "GPU", cell_of(gpu), minimum=8, comfortable=18, maximum=30),
+        ColumnSpec("site", "SITE", cell_of(site), minimum=8, comfortable=12, maximum=28),
         ColumnSpec("epochs", "EPOCHS", cell_of(epochs), "right"),
         ColumnSpec("epoch", "EPOCH TIME", cell_of(lambda row, _: _time(row.epoch.median)), "right"),
-        ColumnSpec("bar", "MEDIAN", cell_of(bar), least=6, soft=6, grow=MOST_BAR),
-        ColumnSpec("against", "SAME GPU", cell_of(against), least=13),
+        ColumnSpec("bar", "MEDIAN", cell_of(bar), minimum=6, comfortable=6, grow=MOST_BAR),
+        ColumnSpec("against", "SAME GPU", cell_of(against), minimum=13),
         ColumnSpec(
             "spread",
             "HALF OF THEM",
             cell_of(lambda row, _: line((quartiles(row.epoch), DIM))),
             drop=3,
-            most=24,
+            maximum=24,
         ),
         ColumnSpec(
             "success",
             "SUCCESS",
-            cell_of(lambda row, _: line(_rate(row.sum))),
+            cell_of(lambda row, _: line(_rate(row.totals))),
             "right",
             drop=2,
         ),
         ColumnSpec(
             "good",
             "GOOD h",
-            cell_of(lambda row, _: line(hours_text(row.sum.good))),
+            cell_of(lambda row, _: line(hours_text(row.totals.good))),
             "right",
             drop=4,
         ),
@@ -403,13 +407,13 @@ def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[ColumnSpec[Row]]:
     ]
 
 
-def slow(row: SiteGpuUsage) -> str:
+def slow_sites(row: SiteGpuUsage) -> str:
     """Return ``fastest``, ``1.08×`` or ``2.30× slow``; "" without a comparison."""
-    if row.times is None:
+    if row.relative_time is None:
         return ""
-    if row.site == row.fastest:
+    if row.site == row.fastest_site:
         return "fastest"
-    times = f"{row.times:.2f}×"
+    times = f"{row.relative_time:.2f}×"
     return f"{times} slow" if row.slow else times
 
 
@@ -422,14 +426,14 @@ def _cause_specs(rows: Sequence[Cause]) -> list[ColumnSpec[Row]]:
         more = f" (+{others})" if others else ""
         text = plain(row.text, 400)
         if max_width is not None:
-            text = both_ends(text, max(0, max_width - len(more)))
+            text = crop_middle(text, max(0, max_width - len(more)))
         return line(text, (more, DIM))
 
     def ended(row: Cause, max_width: int | None) -> Line:
         signs = [OUTCOMES[outcome] for outcome in row.outcomes]
-        return joined(
-            (line((sign.text(), style_of(sign))) for sign in signs[:2]), line(" ")
-        ) + line((" …", DIM) if len(signs) > 2 else "")
+        return join((line((sign.text(), style_of(sign))) for sign in signs[:2]), line(" ")) + line(
+            (" …", DIM) if len(signs) > 2 else ""
+        )
 
     def bar(row: Cause, max_width: int | None) -> Line:
         return single_bar(row.bad, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
@@ -441,11 +445,11 @@ def _cause_specs(rows: Sequence[Cause]) -> list[ColumnSpec[Row]]:
             cell_of(lambda row, _: line((_exact_hours(row.bad), BAD if row.bad else DIM))),
             "right",
         ),
-        ColumnSpec("times", "TIMES", cell_of(lambda row, _: _number(row.times)), "right"),
-        ColumnSpec("bar", "", cell_of(bar), least=LEAST_BAR, drop=1, grow=24),
+        ColumnSpec("times", "TIMES", cell_of(lambda row, _: _number(row.occurrences)), "right"),
+        ColumnSpec("bar", "", cell_of(bar), minimum=LEAST_BAR, drop=1, grow=24),
         ColumnSpec("code", "CODE", cell_of(lambda row, _: line(code_of(row))), drop=2),
-        ColumnSpec("ended", "ENDED AS", cell_of(ended), drop=3, most=28),
-        ColumnSpec("what", "CAUSE", cell_of(what), least=20, soft=40, most=400),
+        ColumnSpec("ended", "ENDED AS", cell_of(ended), drop=3, maximum=28),
+        ColumnSpec("what", "CAUSE", cell_of(what), minimum=20, comfortable=40, maximum=400),
     ]
 
 
@@ -497,9 +501,13 @@ def _number(value: int) -> Line:
 
 def quartiles(distribution: Distribution) -> str:
     """Return the interquartile range: ``5:47:36 to 5:51:00``."""
-    if distribution.low is None or distribution.high is None or distribution.n < 2:
+    if (
+        distribution.lower_quartile is None
+        or distribution.upper_quartile is None
+        or distribution.n < 2
+    ):
         return ""
-    return _from_to(distribution.low, distribution.high)
+    return _from_to(distribution.lower_quartile, distribution.upper_quartile)
 
 
 def _from_to(low: float, high: float) -> str:
@@ -535,9 +543,9 @@ def _place_details(row: SiteUsage, usage: Usage, room: int, lines: int) -> list[
 def _fit_parts(start: Line, parts: Sequence[Line], room: int) -> Line:
     """Join as many parts as fit; the last ones are dropped first."""
     fitting = [part for part in parts if part] or [line(("nothing known", DIM))]
-    while len(fitting) > 1 and width(start + joined(fitting, GAP)) > room:
+    while len(fitting) > 1 and width(start + join(fitting, GAP)) > room:
         fitting.pop()
-    return start + joined(fitting, GAP)
+    return start + join(fitting, GAP)
 
 
 def _model_names(usage: Usage) -> dict[str | None, str]:
@@ -545,16 +553,16 @@ def _model_names(usage: Usage) -> dict[str | None, str]:
 
 
 def _identity_parts(row: SiteUsage, model_names: Mapping[str | None, str]) -> list[Line]:
-    totals = row.sum
+    totals = row.totals
     n = formatting.number
     in_flight = totals.executions - totals.good_executions - totals.bad_executions
     if row.name in row.sites or row.name is None:
         places = [machine(model_names, gpu, number) for gpu, number in row.machines]
     else:
-        places = [f"at {named(site, 24)}" for site in row.sites]
+        places = [f"at {site_name(site, 24)}" for site in row.sites]
     targets = ", ".join(plain(target, 24) for target in row.targets)
     return [
-        line((named(row.name, NAME_LIMIT), BOLD)),
+        line((site_name(row.name, NAME_LIMIT), BOLD)),
         line(
             formatting.count(totals.executions, "execution"),
             (f": {n(totals.good_executions)} good, {n(totals.bad_executions)} lost", DIM),
@@ -570,7 +578,7 @@ def _label(title: str) -> Line:
 
 
 def _distribution_parts(distribution: Distribution, hidden: int = 0) -> list[Line]:
-    if distribution.median is None or distribution.least is None or distribution.most is None:
+    if distribution.median is None or distribution.minimum is None or distribution.maximum is None:
         return []
     several = distribution.n > 1
     mark = f"{HIDDEN.glyph} {hidden}: {HIDDEN.word}" if hidden else ""
@@ -581,7 +589,9 @@ def _distribution_parts(distribution: Distribution, hidden: int = 0) -> list[Lin
             (f" of {formatting.number(distribution.n)}", DIM),
         ),
         line(("half of them ", DIM), quartiles(distribution)) if several else (),
-        line((f"all {_from_to(distribution.least, distribution.most)}", DIM)) if several else (),
+        line((f"all {_from_to(distribution.minimum, distribution.maximum)}", DIM))
+        if several
+        else (),
         line((mark, style_of(HIDDEN))),
     ]
 
@@ -606,7 +616,7 @@ def _wait_parts(row: SiteUsage, usage: Usage) -> list[Line]:
 def _input_parts(row: SiteUsage) -> list[Line]:
     transfers = row.input
     median, *others = _distribution_parts(transfers.ok) or [()]
-    stalled = f" {formatting.duration(transfers.stalled)}"
+    stalled = f" {formatting.duration(transfers.stalled_seconds)}"
     size = formatting.size
     return [
         median,
@@ -632,20 +642,20 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
         rows = []
         for cause in causes[:lines]:
             cost = _cause_cost(cause)
-            name = both_ends(_cause_text(cause), room - indent - widest - 4)
+            name = crop_middle(_cause_text(cause), room - indent - widest - 4)
             rows.append(line(" " * (widest - width(cost))) + cost + line("   ", name))
     else:
         short = [
             _cause_cost(cause) + line(" ", formatting.clip(_short_name(cause), 28))
             for cause in causes
         ]
-        rows = packed(short, GAP, room - indent)[:lines]
+        rows = wrap_parts(short, GAP, room - indent)[:lines]
     starts = [_label("lost to"), *[line(" " * indent)] * len(rows)]
     return [start + cause for start, cause in zip(starts, rows, strict=False)]
 
 
 def _cause_cost(cause: Cause) -> Line:
-    times = f"{formatting.number(cause.times)}×"
+    times = f"{formatting.number(cause.occurrences)}×"
     return line((_exact_hours(cause.bad), BAD if cause.bad > 0 else DIM), (f" h {times}", DIM))
 
 
@@ -665,7 +675,7 @@ def _cause_text(cause: Cause) -> str:
 
 def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
     gpu = machine(_model_names(usage), row.gpu, row.gpus)
-    site, totals = named(row.site, NAME_LIMIT), row.sum
+    site, totals = site_name(row.site, NAME_LIMIT), row.totals
     executions = line(formatting.count(totals.executions, "execution"))
     parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals)]
     lines = [
@@ -673,41 +683,41 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
         _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, row.hidden), room),
     ]
     if row.slow:
-        fastest = named(row.fastest, NAME_LIMIT)
-        times = f"{row.times:.2f} times the median at {fastest}"
+        fastest = site_name(row.fastest_site, NAME_LIMIT)
+        times = f"{row.relative_time:.2f} times the median at {fastest}"
         comparisons = (", and the middle halves do not overlap", ", middle halves apart", "")
         candidates = (
             _label("slow") + line((times + comparison, NOTE)) for comparison in comparisons
         )
         lines.append(first_that_fits(candidates, room))
-    elif row.times is None:
+    elif row.relative_time is None:
         lines.append(
             _label("compared")
             + line(("sites with the same GPU, as many of them, and 3 epochs or more each", DIM))
         )
     others = [
         cell
-        for cell in usage.cells
+        for cell in usage.site_gpus
         if (cell.gpu, cell.gpus) == (row.gpu, row.gpus) and cell.site != row.site
     ]
     if others:
         compared = [
-            line(named(cell.site, 24), " ")
+            line(site_name(cell.site, 24), " ")
             + _time(cell.epoch.median)
             + line((f" of {cell.epoch.n}", DIM))
             for cell in others
         ]
-        lines.append(_label("elsewhere") + crop(joined(compared, GAP), room - 13))
+        lines.append(_label("elsewhere") + crop(join(compared, GAP), room - 13))
     return lines
 
 
 def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> list[Line]:
-    times = formatting.count(row.times, "time")
+    times = formatting.count(row.occurrences, "time")
     ended = formatting.count(row.executions, "execution")
     held = formatting.count(row.holds, "hold")
-    both = f", {row.both} of them one thing" if row.both else ""
-    share = formatting.share(row.bad, usage.total.sum.bad)
-    first = joined(
+    both = f", {row.ended_by_hold} of them one thing" if row.ended_by_hold else ""
+    share = formatting.share(row.bad, usage.total.totals.bad)
+    first = join(
         (
             line((code_of(row) or formatting.clip(plain(row.key, 80), 32), BOLD)),
             line((_exact_hours(row.bad), BAD), f" GPU-hours lost, {share} of all")
@@ -727,7 +737,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
         if len(row.reasons) > 1:
             start += _hours(reason.bad, BAD) + line(" h  ")
         room = total_room - width(start) - 2
-        rows.append(line(" ") + start + line(both_ends(plain(reason.text, 400), room)))
+        rows.append(line(" ") + start + line(crop_middle(plain(reason.text, 400), room)))
     return rows
 
 
@@ -738,6 +748,6 @@ def _where_lost(
     for place in places:
         for cause in place.causes:
             if cause.key == row.key:
-                name = model_names.get(place.name) or named(place.name, 28)
+                name = model_names.get(place.name) or site_name(place.name, 28)
                 parts.append(line(f"{name} ") + _cause_cost(cause))
-    return joined(parts, GAP)
+    return join(parts, GAP)

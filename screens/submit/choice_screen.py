@@ -23,7 +23,7 @@ class ChoiceOption:
     """An option: the value for the field, and its description."""
 
     value: str
-    about: str
+    description: str
 
 
 class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
@@ -52,8 +52,8 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         self._title, self._choices, self._several = title, choices, several
         values = {choice.value for choice in choices}
         self._marked = [value for value in current if value in values] if several else []
-        self._typed = [value for value in current if value not in values] if several else []
-        self._now = current
+        self._other_values = [value for value in current if value not in values] if several else []
+        self._current = current
         self._untouched = not self._marked
 
     def compose(self) -> ComposeResult:
@@ -81,8 +81,8 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         rows = [TableRow(choice.value, partial(self._cells, choice)) for choice in self._choices]
         first = not table.rows
         table.show(columns, rows)
-        if first and self._now:
-            table.select(self._now[0])
+        if first and self._current:
+            table.select(self._current[0])
         keys = line(("space", KEY), (" mark   ", DIM)) if self._several else ()
         keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
         self.query_one("#keys-of-choice", StaticLines).show([keys])
@@ -92,7 +92,7 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         if self._several:
             tick = "✓ "
             value = line((tick if choice.value in self._marked else "  ", GOOD)) + value
-        return value, line((plain(choice.about, 200), DIM))
+        return value, line((plain(choice.description, 200), DIM))
 
     def action_mark(self) -> None:
         key = self.query_one(Table).cursor
@@ -108,15 +108,15 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
     def action_take(self) -> None:
         key = self.query_one(Table).cursor
         if not self._several:
-            self.answer(None if key is None else (key,))
+            self.return_result(None if key is None else (key,))
         elif self._untouched and key is not None:
-            self.answer((key, *self._typed))
+            self.return_result((key, *self._other_values))
         else:
-            self.answer((*self._marked, *self._typed))
+            self.return_result((*self._marked, *self._other_values))
 
-    def on_table_opened(self, event: Table.Opened) -> None:
+    def on_table_row_selected(self, event: Table.RowSelected) -> None:
         event.stop()
         self.action_take()
 
     def action_give_up(self) -> None:
-        self.answer(None)
+        self.return_result(None)

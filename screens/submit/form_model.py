@@ -96,7 +96,7 @@ FIELD_ALIASES: Final[Mapping[str, str]] = {
 class Field:
     """A form field; ``name`` is the field name of a :class:`RequestProblem`.
 
-    ``options`` are suggested values; with ``closed`` no others are allowed.
+    ``options`` are suggested values; with ``options_only`` no others are allowed.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Field:
     help: str
     unit: str = ""
     options: tuple[str, ...] = ()
-    closed: bool = False
+    options_only: bool = False
 
 
 FIELDS: Final = (
@@ -128,7 +128,7 @@ FIELDS: Final = (
         "every combination of values; stages: one chain after the other in each run; bag: shards "
         "that need nothing of each other; multi-node: several machines train an epoch together.",
         options=tuple(SHAPES),
-        closed=True,
+        options_only=True,
     ),
     Field("runs", "Runs", "How many models are trained, each on its own.", "runs"),
     Field(
@@ -143,7 +143,7 @@ FIELDS: Final = (
         "How the values of several variables go together. product: every value of one with every "
         "value of the others; zip: first with first; auto: zip, where there are equally many.",
         options=tuple(SWEEP_MODES),
-        closed=True,
+        options_only=True,
     ),
     Field(
         "epochs",
@@ -163,7 +163,7 @@ FIELDS: Final = (
         "Gather",
         "A node at the end that puts together what the shards made.",
         options=(YES, NO),
-        closed=True,
+        options_only=True,
     ),
     Field("machines", "Machines", "How many train an epoch together, at the same time.", "per job"),
     Field(
@@ -192,7 +192,7 @@ FIELDS: Final = (
         "once before one repeats, in an order of each run's own; pin: a run stays at one site; "
         "gpu-pin: a run stays on one GPU model, at any of the sites.",
         options=tuple(POLICIES),
-        closed=True,
+        options_only=True,
     ),
     Field(
         "gpu_models",
@@ -216,7 +216,7 @@ FIELDS: Final = (
         "the DAG goes on, and stops it by the rules below. Its later epochs are skipped; the DAG "
         "does not fail.",
         options=(YES, NO),
-        closed=True,
+        options_only=True,
     ),
     Field(
         "gate.patience",
@@ -256,7 +256,7 @@ def fields_of(
     absent = amounts - set(SIZE_FIELDS[state.shape])
     if state.shape not in STEERED:
         absent |= {"gate", *GATE_FIELDS}
-    elif not state.gated:
+    elif not state.has_gate:
         absent |= set(GATE_FIELDS)
     if not state.pins_gpus:
         absent.add("gpu_models")
@@ -279,7 +279,7 @@ class FormState:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, request: Request) -> FormState:
+    def from_request(cls, request: Request) -> FormState:
         """Build the form state of a request."""
         parameter_texts = {f"values.{name}": value for name, value in request.values.items()}
         memory = request.gpu_memory_mb
@@ -322,7 +322,7 @@ class FormState:
         return EnsembleShape(text) if text in SHAPES else EnsembleShape.CHAIN
 
     @property
-    def gated(self) -> bool:
+    def has_gate(self) -> bool:
         """Whether its runs have a gate."""
         return self.shape in STEERED and self.texts.get("gate") == YES
 
@@ -377,7 +377,7 @@ def new_directory(parent: Path) -> Path:
     return next((path for path in candidates if not path.exists()), parent / "ensemble")
 
 
-def asked(
+def parse_form(
     state: FormState, template: Template | None
 ) -> tuple[Request, tuple[RequestProblem, ...]]:
     """Parse the form into a request and the problems of unreadable fields.
@@ -472,7 +472,7 @@ def asked(
     )
     if "evaluation.every" in field_names and (interval := optional("evaluation.every")) is not None:
         request = replace(request, evaluation=Evaluation(every=interval))
-    if state.gated:
+    if state.has_gate:
         rules = StopRules(
             patience=optional("gate.patience"),
             divergence=number("gate.divergence", "3"),

@@ -27,10 +27,10 @@ from metlmon.text.formatting import plain
 from screens.actions import bindings_of
 from screens.base.confirmation import ConfirmationBase
 from screens.base.screens import heading, rule
-from screens.submit.pool_info import PoolInfo, schedd, way
-from screens.submit.preview import amount, file_list
+from screens.submit.pool_info import PoolInfo, schedd_line, submission_method
+from screens.submit.preview import file_list, size_text
 from screens.widgets.document import Document
-from screens.widgets.footer import ELSEWHERE, KeyFooter
+from screens.widgets.footer import SCREEN_ACTIONS, KeyFooter
 from screens.widgets.lines import StaticLines
 from screens.widgets.spans import (
     ALARM,
@@ -42,25 +42,25 @@ from screens.widgets.spans import (
     NOTE,
     Line,
     TextStyle,
+    justify,
     line,
-    spread,
-    wrapped,
+    wrap,
 )
 
-SEEN_SECONDS: Final = 1.5
+RESULT_SECONDS: Final = 1.5
 """Seconds that the cluster id is displayed before the overview opens."""
 
 
 class LaunchStage(Enum):
     """State of a step."""
 
-    DOING = "doing"
+    RUNNING = "doing"
     DONE = "done"
     FAILED = "failed"
 
 
-SIGNS: Final[Mapping[LaunchStage, tuple[str, TextStyle]]] = {
-    LaunchStage.DOING: ("▶", MOVING),
+STAGE_MARKS: Final[Mapping[LaunchStage, tuple[str, TextStyle]]] = {
+    LaunchStage.RUNNING: ("▶", MOVING),
     LaunchStage.DONE: ("✓", GOOD),
     LaunchStage.FAILED: ("✗", ALARM),
 }
@@ -68,30 +68,30 @@ SIGNS: Final[Mapping[LaunchStage, tuple[str, TextStyle]]] = {
 
 @frozen
 class LaunchStep:
-    """A step of the submission; ``begun`` is a time of the monotonic clock."""
+    """A step of the submission; ``started`` is a time of the monotonic clock."""
 
     title: str
     stage: LaunchStage
     text: str
-    begun: float = 0.0
+    started: float = 0.0
 
 
 class LaunchScreen(ConfirmationBase):
     """Lists what will be written, asks for confirmation, writes and submits."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("launch",)
-    IN_TIME: ClassVar[bool] = False
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("launch")]
-    SEEN_SECONDS: ClassVar[float] = SEEN_SECONDS
+    RESULT_SECONDS: ClassVar[float] = RESULT_SECONDS
 
-    class Happened(Message):
+    class StepChanged(Message):
         """A step has begun or ended."""
 
         def __init__(self, step: LaunchStep) -> None:
             super().__init__()
             self.step = step
 
-    class Ended(Message):
+    class Finished(Message):
         """All steps have ended; ``submitted``: the DAG is in the queue."""
 
         def __init__(self, submitted: bool) -> None:
@@ -108,16 +108,16 @@ class LaunchScreen(ConfirmationBase):
         yield StaticLines(id="head")
         yield Document()
         yield StaticLines(id="note")
-        yield KeyFooter((*self.SCOPES, "everywhere"), ELSEWHERE)
+        yield KeyFooter((*self.SCOPES, "everywhere"), SCREEN_ACTIONS)
 
     def on_mount(self) -> None:
         super().on_mount()
-        self._tick = self.set_interval(1.0, self._again, pause=True)
+        self._tick = self.set_interval(1.0, self._refresh_if_mounted, pause=True)
 
     def update_pool_info(self, pool_info: PoolInfo) -> None:
         """Update the pool information."""
         self.pool_info = pool_info
-        self._again()
+        self._refresh_if_mounted()
 
     @property
     def submitted(self) -> bool:
@@ -160,16 +160,16 @@ class LaunchScreen(ConfirmationBase):
         title = f"Submit {name}?"
         if self._busy or self._submitted:
             title = f"{name} is submitted" if self._submitted else f"Submitting {name}"
-        right = schedd(self.pool_info, long=room >= 100)
-        head = line(" ") + spread(line((title, BOLD)), right, room - 2)
+        right = schedd_line(self.pool_info, long=room >= 100)
+        head = line(" ") + justify(line((title, BOLD)), right, room - 2)
         self.query_one("#head", StaticLines).show([head, ()])
         # The footer shows only keys that work now.
-        self.query_one(KeyFooter).leave_out(ELSEWHERE | self.refusals().keys())
+        self.query_one(KeyFooter).hide_actions(SCREEN_ACTIONS | self.refusals().keys())
         document = self.query_one(Document)
         document.show([*self._progress_lines(room), *self._effect_lines(room)])
         down = "↓"
-        more = [line((f"{down} {document.below} more", DIM))] if document.below else []
-        self.query_one("#note", StaticLines).show([rule([*self.remarks(), *more], room)])
+        more = [line((f"{down} {document.lines_below} more", DIM))] if document.lines_below else []
+        self.query_one("#note", StaticLines).show([rule([*self.messages(), *more], room)])
 
     def _progress_lines(self, room: int) -> list[Line]:
         """Return the question, or the progress of the steps."""
@@ -177,12 +177,12 @@ class LaunchScreen(ConfirmationBase):
             return [*self._question_lines(room), ()]
         lines: list[Line] = []
         for step in self._steps:
-            mark, style = SIGNS[step.stage]
-            waited = monotonic() - step.begun
+            mark, style = STAGE_MARKS[step.stage]
+            waited = monotonic() - step.started
             text = step.text
-            if step.stage is LaunchStage.DOING and waited >= 1:
+            if step.stage is LaunchStage.RUNNING and waited >= 1:
                 text = f"{text}  {waited:.0f} s"
-            text_lines = wrapped(plain(text, 4000), room - 2, indent=15)
+            text_lines = wrap(plain(text, 4000), room - 2, indent=15)
             first = line(" ", (mark, style), f" {step.title:<12}")
             lines += [first + line(text_lines[0][-1]), *text_lines[1:]]
         return [*lines, (), *self._next_keys(room), ()]
@@ -194,7 +194,7 @@ class LaunchScreen(ConfirmationBase):
             return [line(" ", ("enter", KEY), " watches it now")]
         again = line("   ", ("esc", KEY), " back to the form, as it was")
         if self.pool_info.refusal is not None:
-            lines = wrapped(self._refusal_text(), room - 2, NOTE, indent=1)
+            lines = wrap(self._refusal_text(), room - 2, NOTE, indent=1)
             return [*lines, line(" ", ("esc", KEY), " back to the form, as it was")]
         effect = "submits it" if self._written else "tries again"
         return [line(" ", ("y", KEY), f" {effect}") + again]
@@ -208,7 +208,7 @@ class LaunchScreen(ConfirmationBase):
         jobs = formatting.count(plan.jobs, "job")
         lines: list[Line] = []
         # Show a key only once it is accepted.
-        replaces, yes, writes = ("R", "y", "w") if self.open else "   "
+        replaces, yes, writes = ("R", "y", "w") if self.can_confirm else "   "
         if self._in_the_way:
             n = len(plan.in_the_way)
             existing = f"{formatting.count(n, 'file')} in the way"
@@ -225,7 +225,7 @@ class LaunchScreen(ConfirmationBase):
         if "launch" not in refusals:
             lines.append(line(" ", (yes, KEY), f"    writes {files} and submits {jobs}"))
         elif self.pool_info.refusal is not None:
-            lines += wrapped(self._refusal_text(), room - 2, NOTE, indent=1)
+            lines += wrap(self._refusal_text(), room - 2, NOTE, indent=1)
         if "write" not in refusals:
             lines.append(line(" ", (writes, KEY), f"    writes {files}, and submits nothing"))
         lines.append(line(" ", ("esc", KEY), "  back to the form; nothing is written"))
@@ -233,24 +233,24 @@ class LaunchScreen(ConfirmationBase):
 
     def _effect_lines(self, room: int) -> list[Line]:
         plan, pool_info = self.plan, self.pool_info
-        size = amount(plan)
+        size = size_text(plan)
         nodes = formatting.count(plan.nodes, "node")
         jobs = formatting.count(plan.jobs, "job")
         facts: list[tuple[str, str]] = [
             ("directory", str(plan.request.directory)),
             ("DAG", f"{plan.dag_file}, {size}: {nodes}, {jobs}"),
         ]
-        if pool_info.where is not None:
+        if pool_info.schedd is not None:
             facts += [
-                ("schedd", f"{pool_info.where.schedd}, HTCondor {pool_info.where.version}"),
-                ("user", pool_info.where.user),
-                ("by way of", way(pool_info.where)),
+                ("schedd", f"{pool_info.schedd.schedd}, HTCondor {pool_info.schedd.version}"),
+                ("user", pool_info.schedd.user),
+                ("by way of", submission_method(pool_info.schedd)),
             ]
         else:
             facts.append(("schedd", pool_info.error or "not answered yet"))
         lines = [heading("What is touched", room)]
         for label, text in facts:
-            text_lines = wrapped(plain(text, 4000), room - 2, indent=14)
+            text_lines = wrap(plain(text, 4000), room - 2, indent=14)
             lines += [line(" ", (f"{label:<13}", DIM), text_lines[0][-1]), *text_lines[1:]]
         count = formatting.count(len(plan.files), "file")
         new, existing = "new", "to be replaced" if self._replace else "in the way"
@@ -271,7 +271,7 @@ class LaunchScreen(ConfirmationBase):
     def action_replace(self) -> None:
         if self._key_in_time() and not self._notify_refusal("replace"):
             self._replace = not self._replace
-            self._again()
+            self._refresh_if_mounted()
 
     def action_back(self) -> None:
         if not self._notify_refusal("back"):
@@ -281,61 +281,63 @@ class LaunchScreen(ConfirmationBase):
         if self._notify_refusal("watch"):
             return
         try:
-            self.monitor.watch_dagdir(self.plan.request.directory)
+            self.context.watch_dagdir(self.plan.request.directory)
         except InputError as error:
             self._record_step(LaunchStep("watching", LaunchStage.FAILED, str(error)))
 
     def _key_in_time(self) -> bool:
-        if not self.answered_in_time:
-            self.say("that key came too soon after another; press it again")
-        return self.answered_in_time
+        if not self.key_confirms:
+            self.show_message("that key came too soon after another; press it again")
+        return self.key_confirms
 
     def _notify_refusal(self, action: str) -> bool:
         reason = self.refusals().get(action)
         if reason is not None:
-            self.say(reason)
+            self.show_message(reason)
         return reason is not None
 
     def _begin(self, action: str, submit: bool) -> None:
         if not self._key_in_time() or self._notify_refusal(action):
             return
-        self._busy, self._said = True, ""
+        self._busy, self._message = True, ""
         self._steps = tuple(step for step in self._steps if step.stage is LaunchStage.DONE)
         self._tick.resume()
-        pool = self.monitor.options.pool if submit else None
+        pool = self.context.options.submission_pool if submit else None
         work = partial(self._work, pool, self._written, self._replace)
         # Run to the end, even if the user quits meanwhile.
         self.run_worker(work, thread=True, description="writing and submitting")
-        self._again()
+        self._refresh_if_mounted()
 
     def _work(self, pool: PoolActions | None, written: bool, replace_files: bool) -> None:
         """Write, then submit, in a thread; each step posts its begin and end."""
-        self.monitor.unfinished = "writing and submitting" if pool is not None else "writing"
+        self.context.pending_task = "writing and submitting" if pool is not None else "writing"
         try:
             self._work_through(pool, written, replace_files)
         finally:
-            self.monitor.unfinished = ""
+            self.context.pending_task = ""
 
     def _work_through(self, pool: PoolActions | None, written: bool, replace_files: bool) -> None:
         plan = self.plan
         count = formatting.count(len(plan.files), "file")
         if not written and not self._step(
-            LaunchStep("writing", LaunchStage.DOING, f"{count} into {plan.request.directory}"),
+            LaunchStep("writing", LaunchStage.RUNNING, f"{count} into {plan.request.directory}"),
             partial(self._write, replace_files, count),
         ):
-            self.post_message(self.Ended(False))
+            self.post_message(self.Finished(False))
             return
         done = pool is not None and self._step(
             LaunchStep(
-                "submitting", LaunchStage.DOING, f"{plan.dag_file}: waiting for the schedd's answer"
+                "submitting",
+                LaunchStage.RUNNING,
+                f"{plan.dag_file}: waiting for the schedd's answer",
             ),
             partial(self._submit, pool),
         )
-        self.post_message(self.Ended(done))
+        self.post_message(self.Finished(done))
 
     def _step(self, step: LaunchStep, do: Callable[[], str]) -> bool:
-        step = replace(step, begun=monotonic())
-        self.post_message(self.Happened(step))
+        step = replace(step, started=monotonic())
+        self.post_message(self.StepChanged(step))
         try:
             text, stage = do(), LaunchStage.DONE
         except Exception as error:
@@ -345,7 +347,7 @@ class LaunchScreen(ConfirmationBase):
             present = _files_present(self.plan) if self._written else []
             if present:
                 text = f"{text} (written and still there: {', '.join(present)})"
-        self.post_message(self.Happened(replace(step, stage=stage, text=text)))
+        self.post_message(self.StepChanged(replace(step, stage=stage, text=text)))
         return stage is LaunchStage.DONE
 
     def _write(self, replace_files: bool, count: str) -> str:
@@ -358,20 +360,20 @@ class LaunchScreen(ConfirmationBase):
         text = f": {submission.text}" if submission.text else ""
         return f"{self.plan.dag_file} is cluster {submission.cluster}, by {submission.way}{text}"
 
-    def on_launch_screen_happened(self, event: Happened) -> None:
+    def on_launch_screen_step_changed(self, event: StepChanged) -> None:
         self._record_step(event.step)
 
     def _record_step(self, step: LaunchStep) -> None:
         others = tuple(earlier for earlier in self._steps if earlier.title != step.title)
         self._steps = (*others, step)
-        self._again()
+        self._refresh_if_mounted()
 
-    def on_launch_screen_ended(self, event: Ended) -> None:
+    def on_launch_screen_finished(self, event: Finished) -> None:
         self._busy, self._submitted = False, event.submitted
         self._tick.pause()
         if event.submitted:
-            self.set_timer(self.SEEN_SECONDS, self.action_watch)
-        self._again()
+            self.set_timer(self.RESULT_SECONDS, self.action_watch)
+        self._refresh_if_mounted()
 
 
 def _files_present(plan: Plan) -> list[str]:

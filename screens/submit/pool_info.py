@@ -12,16 +12,16 @@ from screens.widgets.spans import DIM, NOTE, Line, line
 class PoolInfo:
     """The local schedd and the collector's sites, or why they are unknown.
 
-    ``error`` and ``no_sites`` are the reasons; ``asking`` and ``asking_sites`` the seconds that a
-    running query has taken.
+    ``error`` and ``sites_error`` are the reasons; ``schedd_wait`` and ``sites_wait`` the seconds
+    that a running query has taken.
     """
 
-    where: ScheddInfo | None = None
+    schedd: ScheddInfo | None = None
     error: str | None = None
     sites: tuple[SiteInfo, ...] = ()
-    no_sites: str | None = None
-    asking: float | None = None
-    asking_sites: float | None = None
+    sites_error: str | None = None
+    schedd_wait: float | None = None
+    sites_wait: float | None = None
 
     @property
     def site_names(self) -> tuple[str, ...]:
@@ -36,37 +36,37 @@ class PoolInfo:
     @property
     def refusal(self) -> str | None:
         """The reason why nothing can be submitted; None if it is possible."""
-        if self.where is None:
+        if self.schedd is None:
             return self.error or "the schedd has not answered yet"
-        if not self.where.dagman and self.where.submit_command is None:
+        if not self.schedd.dagman and self.schedd.submit_command is None:
             return "neither condor_dagman nor condor_submit_dag is at hand on this machine"
         return None
 
 
-def way(schedd_info: ScheddInfo) -> str:
+def submission_method(schedd_info: ScheddInfo) -> str:
     """Return the submission method."""
     if schedd_info.dagman:
         return "htcondor2, with the condor_dagman at hand"
     return plain(schedd_info.submit_command or "no way", 200)
 
 
-def schedd(pool_info: PoolInfo, long: bool = True) -> Line:
+def schedd_line(pool_info: PoolInfo, long: bool = True) -> Line:
     """Render the schedd and the user, or that there is none."""
-    info = pool_info.where
+    info = pool_info.schedd
     if info is None:
         if pool_info.error is not None:
             return line(("no schedd", NOTE))
-        return line((f"asking for the schedd{seconds(pool_info.asking)}", DIM))
+        return line((f"asking for the schedd{wait_text(pool_info.schedd_wait)}", DIM))
     version = plain(info.version, 40)
     text = line(plain(info.schedd, 60), (" as ", DIM), plain(info.user, 40))
     return text + line((f"   HTCondor {version}", DIM)) if long else text
 
 
-def seconds(waited: float | None) -> str:
+def wait_text(waited: float | None) -> str:
     """Return the waiting time, from one second on."""
     return f"  {waited:.0f} s" if waited is not None and waited >= 1 else ""
 
 
-def gpus(site: SiteInfo) -> str:
+def gpu_text(site: SiteInfo) -> str:
     """Return the GPU models of a site as text."""
     return plain(", ".join(site.gpus), 80) or "no GPU told"

@@ -18,14 +18,14 @@ from metlmon.authoring.ascii_graph import picture
 from metlmon.authoring.request import EnsembleShape, Plan, PlannedFile, RunPlan
 from metlmon.authoring.runs import epochs_of, gpus_of
 from metlmon.authoring.submit_text import shown
-from metlmon.stats.cost import CostHistory, cost, told
+from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
-from screens.base.sanitize import exact
+from screens.base.sanitize import plain_with_blanks
 from screens.base.screens import heading
 from screens.submit.form_model import LABELS
 from screens.submit.validation import FormResult
-from screens.widgets.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrapped
+from screens.widgets.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrap
 
 
 class PreviewLines(Sequence[Line]):
@@ -62,13 +62,13 @@ class FileLines(PreviewLines):
     def _row_count(self, text: str) -> int:
         if text.isascii() and text.isprintable():
             return max(1, -(-len(text) // self._text_width))
-        clean = exact(text)
+        clean = plain_with_blanks(text)
         return (
             1 if cell_len(clean) <= self._text_width else len(chop_cells(clean, self._text_width))
         )
 
     def _split_text(self, number: int) -> list[str]:
-        clean = exact(self._texts[number])
+        clean = plain_with_blanks(self._texts[number])
         return (
             chop_cells(clean, self._text_width) if cell_len(clean) > self._text_width else [clean]
         )
@@ -153,7 +153,7 @@ class Preview(PreviewLines):
         return self._parts[part][index - (self._ends[part - 1] if part else 0)]
 
 
-def preview(result: FormResult, width: int, history: CostHistory | None = None) -> Preview:
+def build_preview(result: FormResult, width: int, history: CostHistory | None = None) -> Preview:
     """Build the preview of a form, or the list of its fatal problems.
 
     ``past`` is the cost history of past epochs, if known.
@@ -190,12 +190,12 @@ def size_lines(plan: Plan, width: int) -> list[Line]:
     nodes = formatting.count(plan.nodes, "node")
     jobs = formatting.count(plan.jobs, "job")
     return [
-        line(" ", (amount(plan), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
-        *wrapped(f"into {plain(str(request.directory), 1000)}", width - 1, DIM, indent=1),
+        line(" ", (size_text(plan), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
+        *wrap(f"into {plain(str(request.directory), 1000)}", width - 1, DIM, indent=1),
     ]
 
 
-def amount(plan: Plan) -> str:
+def size_text(plan: Plan) -> str:
     """Return the size: ``4 runs × 3 epochs``, ``100 shards``, ``100 runs × 30 epochs``."""
     request, times = plan.request, " × "
     if request.shape is EnsembleShape.BAG:
@@ -215,15 +215,15 @@ def cost_lines(plan: Plan, history: CostHistory | None, width: int) -> list[Line
     """Return the estimated cost from past epochs; empty if none are known."""
     request = plan.request
     evaluations = request.evaluation is not None
-    estimate = cost(
+    estimate = estimate_cost(
         history, plan.graph.trainings, epochs_of(request), gpus_of(request), evaluations=evaluations
     )
     if estimate is None:
         return []
-    first, *more = told(estimate, "the ensemble on the screen")
+    first, *more = cost_estimate_lines(estimate, "the ensemble on the screen")
     lines = [line(" ", (first, BOLD))]
     for sentence in more:
-        lines += wrapped(sentence, width - 1, DIM, indent=1)
+        lines += wrap(sentence, width - 1, DIM, indent=1)
     return lines
 
 
@@ -259,5 +259,5 @@ def _missing(result: FormResult, width: int) -> list[Line]:
         label = LABELS.get(problem.field, problem.field.removeprefix("values."))
         has_label = not label or problem.text.startswith(f"{label} ")
         text = plain(problem.text if has_label else f"{label}: {problem.text}", 1000)
-        lines += wrapped(text, width - 1, BAD, indent=2)
+        lines += wrap(text, width - 1, BAD, indent=2)
     return lines

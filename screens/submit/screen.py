@@ -41,8 +41,8 @@ from screens.submit.form_model import (
     new_directory,
 )
 from screens.submit.launch_screen import LaunchScreen
-from screens.submit.pool_info import PoolInfo, gpus, schedd, seconds
-from screens.submit.preview import Preview, amount, preview
+from screens.submit.pool_info import PoolInfo, gpu_text, schedd_line, wait_text
+from screens.submit.preview import Preview, build_preview, size_text
 from screens.submit.validation import FormResult, bundled_templates, validate_form
 from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView
@@ -54,12 +54,12 @@ from screens.widgets.spans import (
     DIM,
     NOTE,
     Line,
-    bounded,
     crop,
-    joined,
+    join,
+    justify,
+    limit_lines,
     line,
-    spread,
-    wrapped,
+    wrap,
 )
 
 SIDE_BY_SIDE: Final = 130
@@ -104,26 +104,26 @@ class SubmitScreen(SnapshotScreen):
     """The form and its preview. The form state is kept in the application."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("submit",)
-    IN_TIME: ClassVar[bool] = False
-    HELPS: ClassVar[tuple[str, ...]] = ("submit", "form", "preview", "typing")
+    SHOWS_ENSEMBLE: ClassVar[bool] = False
+    HELP_SCOPES: ClassVar[tuple[str, ...]] = ("submit", "form", "preview", "typing")
     AUTO_FOCUS: ClassVar[str | None] = "FormView"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("submit", "typing")]
 
-    class Judged(Message):
+    class Validated(Message):
         """Validation has ended."""
 
         def __init__(self, verdict: FormResult, shown: Preview, cells: int) -> None:
             super().__init__()
-            self.verdict, self.shown, self.cells = verdict, shown, cells
+            self.result, self.preview, self.width = verdict, shown, cells
 
-    class Misjudged(Message):
+    class ValidationFailed(Message):
         """Validation raised an exception."""
 
         def __init__(self, error: Exception) -> None:
             super().__init__()
             self.error = error
 
-    class Learned(Message):
+    class PoolInfoChanged(Message):
         """The schedd or the collector replied: fields of :class:`PoolInfo`."""
 
         def __init__(self, **fields: object) -> None:
@@ -132,8 +132,8 @@ class SubmitScreen(SnapshotScreen):
 
     def __init__(self, draft: Request | None = None) -> None:
         super().__init__()
-        self.draft = draft
-        self.verdict = FormResult(FormState())
+        self.initial_request = draft
+        self.form_result = FormResult(FormState())
         self.pool_info = PoolInfo()
         self._form = FormState()
         self._validating: tuple[FormState, int] | None = None
@@ -147,18 +147,20 @@ class SubmitScreen(SnapshotScreen):
             yield FormView(self._set_field, id="form")
             yield SidePane(id="preview")
         yield StaticLines(id="note")
-        yield self.keys()
+        yield self.key_footer()
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         return KeyFooter(("submit", "typing"))
 
     def on_mount(self) -> None:
         templates = bundled_templates()
-        self._form = self.monitor.form or FormState.of(self.draft or _default_request(templates))
+        self._form = self.context.form_state or FormState.from_request(
+            self.initial_request or _default_request(templates)
+        )
         # Bundled templates are loaded first, so that fields do not appear later.
         name = self._form.text("template")
         template = next((candidate for candidate in templates if candidate.name == name), None)
-        self.verdict = FormResult(self._form, templates, template)
+        self.form_result = FormResult(self._form, templates, template)
         self._tick = self.set_interval(1.0, self._update_wait_times, pause=True)
         super().on_mount()
         self._request_pool_info()
@@ -187,8 +189,8 @@ class SubmitScreen(SnapshotScreen):
 
     @property
     def _fields(self) -> tuple[Field, ...]:
-        names = [template.name for template in self.verdict.templates]
-        return fields_of(self.verdict.template, names, self._form)
+        names = [template.name for template in self.form_result.templates]
+        return fields_of(self.form_result.template, names, self._form)
 
     def show(self, update: Snapshot | None) -> None:
         form, preview_pane = self.query_one(FormView), self.query_one(SidePane)
@@ -206,20 +208,20 @@ class SubmitScreen(SnapshotScreen):
 
     def _head(self) -> list[Line]:
         room = self.app.size.width
-        right = schedd(self.pool_info, long=room >= 100)
+        right = schedd_line(self.pool_info, long=room >= 100)
         title = line(("Submit a new ensemble", BOLD))
         lines = [
-            line(" ") + spread(title, right, room - 2),
+            line(" ") + justify(title, right, room - 2),
             line(" ") + self._summary_line(),
         ]
         if self.pool_info.error is not None:
             message = plain(f"Nothing can be submitted: {self.pool_info.error}", 2000)
-            lines += bounded(wrapped(message, room - 1, NOTE, indent=1), 2, room - 1, 1)
+            lines += limit_lines(wrap(message, room - 1, NOTE, indent=1), 2, room - 1, 1)
         return [*lines, ()]
 
     def _summary_line(self) -> Line:
         """Summarise the plan, or the fields with problems, in one line."""
-        result = self.verdict
+        result = self.form_result
         if result.request is None:
             return line(("working out what it comes to", DIM))
         if result.plan is None:
@@ -231,9 +233,9 @@ class SubmitScreen(SnapshotScreen):
         jobs = formatting.count(plan.jobs, "job")
         files = formatting.count(len(plan.files), "file")
         way = formatting.count(len(plan.in_the_way), "is", "are")
-        return joined(
+        return join(
             (
-                line((amount(plan), BOLD), (f" = {jobs}", BOLD)),
+                line((size_text(plan), BOLD), (f" = {jobs}", BOLD)),
                 line(formatting.count(plan.nodes, "node")),
                 line(files),
                 line((f"{way} in the way", NOTE)) if plan.in_the_way else (),
@@ -250,7 +252,7 @@ class SubmitScreen(SnapshotScreen):
         for field in fields:
             title = _TITLES.get(field.name) if roomy else None
             if parameters and field is parameters[0]:
-                template = self.verdict.template
+                template = self.form_result.template
                 name = plain(template.name if template else "", 40)
                 title = f"Parameters of {name}"
             if title is not None:
@@ -262,28 +264,36 @@ class SubmitScreen(SnapshotScreen):
 
     def _entry(self, field: Field) -> FormEntry:
         label = plain(field.label, 18)
-        text = self._form.text(field.name, self.verdict.template)
+        text = self._form.text(field.name, self.form_result.template)
         hint = _HINTS.get(field.name, "")
         # A problem replaces the unit.
-        unit = "" if self.verdict.of(field.name) else field.unit
+        unit = "" if self.form_result.problem_of(field.name) else field.unit
         note = self._field_note(field)
         has_choices = field.name in ("template", "sites", "gpu_models", *_MEANINGS)
         return FormEntry(
-            field.name, label, text, unit, note, hint, field.options, field.closed, has_choices
+            field.name,
+            label,
+            text,
+            unit,
+            note,
+            hint,
+            field.options,
+            field.options_only,
+            has_choices,
         )
 
     def _field_note(self, field: Field) -> Line:
         """Return the problem of a field, or else the meaning of its value."""
-        problem = self.verdict.of(field.name)
+        problem = self.form_result.problem_of(field.name)
         if problem is not None:
             return self._problem_line(problem)
-        text = self._form.text(field.name, self.verdict.template)
+        text = self._form.text(field.name, self.form_result.template)
         if field.name in _MEANINGS:
             return line((_MEANINGS[field.name].get(text, ""), DIM))
         if field.name == "sweep":
             return self._sweep_note()
-        if field.name == "template" and self.verdict.template is not None:
-            return line((plain(self.verdict.template.title, 100), DIM))
+        if field.name == "template" and self.form_result.template is not None:
+            return line((plain(self.form_result.template.title, 100), DIM))
         if field.name == "sites":
             return self._pool_count(len(self.pool_info.sites), "site")
         if field.name == "gpu_models":
@@ -292,7 +302,7 @@ class SubmitScreen(SnapshotScreen):
 
     def _sweep_note(self) -> Line:
         """Return the number of values of each variable."""
-        request = self.verdict.request
+        request = self.form_result.request
         if request is None or request.sweep is None:
             return ()
         counts = (
@@ -304,11 +314,11 @@ class SubmitScreen(SnapshotScreen):
     def _pool_count(self, count: int, noun: str) -> Line:
         """Return the number known to the collector, or why it is unknown."""
         pool_info = self.pool_info
-        if pool_info.asking_sites is not None:
-            return line((f"asking the collector{seconds(pool_info.asking_sites)}", DIM))
+        if pool_info.sites_wait is not None:
+            return line((f"asking the collector{wait_text(pool_info.sites_wait)}", DIM))
         if count:
             return line((f"enter: {formatting.count(count, noun)}", DIM))
-        return line((plain(pool_info.no_sites or "the collector names none", 400), DIM))
+        return line((plain(pool_info.sites_error or "the collector names none", 400), DIM))
 
     def _problem_line(self, problem: RequestProblem) -> Line:
         sign = "✗ " if problem.fatal else "! "
@@ -319,14 +329,14 @@ class SubmitScreen(SnapshotScreen):
         room = self.app.size.width
         down, up = ("↓", "↑")
         scrolled = preview_pane if self._in_preview and not self._wide else form
-        lines_above = preview_pane.top if scrolled is preview_pane else form.above
+        lines_above = preview_pane.top_line if scrolled is preview_pane else form.lines_above
         outside = [f"{up} {lines_above}"] * (lines_above > 0) + [
-            f"{down} {scrolled.below} more"
-        ] * (scrolled.below > 0)
-        parts = [*self.remarks(), *([line(("  ".join(outside), DIM))] if outside else [])]
-        if self._wide and preview_pane.below:
+            f"{down} {scrolled.lines_below} more"
+        ] * (scrolled.lines_below > 0)
+        parts = [*self.messages(), *([line(("  ".join(outside), DIM))] if outside else [])]
+        if self._wide and preview_pane.lines_below:
             total = formatting.number(len(preview_pane.lines))
-            position = f"{preview_pane.top + 1} of {total} lines"
+            position = f"{preview_pane.top_line + 1} of {total} lines"
             parts.append(line((f"preview {position}, pgdn", DIM)))
         lines = self._help(form, room - 2)
         return [rule(parts, room), *lines, *[()] * (NOTE_LINES - len(lines))]
@@ -339,17 +349,17 @@ class SubmitScreen(SnapshotScreen):
         field = next((problem for problem in self._fields if problem.name == form.cursor), None)
         if field is None:
             return []
-        problem = self.verdict.of(field.name) or self.verdict.of("")
+        problem = self.form_result.problem_of(field.name) or self.form_result.problem_of("")
         lines: list[Line] = []
         if problem is not None:
             style = BAD if problem.fatal else NOTE
-            lines = wrapped(plain(problem.text, 2000), room, style, indent=1)
+            lines = wrap(plain(problem.text, 2000), room, style, indent=1)
             # The end of the message says how to fix it.
-            lines = bounded(lines, NOTE_LINES, room, 1)
-        about = self.verdict.template.about if self.verdict.template else ""
+            lines = limit_lines(lines, NOTE_LINES, room, 1)
+        about = self.form_result.template.about if self.form_result.template else ""
         text = f"{field.help} {about}" if field.name == "template" else field.help
         if len(lines) < NOTE_LINES:
-            lines += wrapped(plain(text, 2000), room, DIM, indent=1)
+            lines += wrap(plain(text, 2000), room, DIM, indent=1)
         if len(lines) > NOTE_LINES:
             dots = line(("…", DIM))
             lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + dots, room)
@@ -364,7 +374,7 @@ class SubmitScreen(SnapshotScreen):
             self._stale |= force or self._validating != inputs
         elif force or self._stale or self._last_input != inputs:
             self._validating, self._stale, self._last_input = inputs, False, inputs
-            history = self.monitor.present_study.of(stats.past)
+            history = self.context.present_stats.value(stats.cost_history)
             work = partial(self._work, *inputs, self.pool_info, history)
             self.run_worker(work, thread=True, description="what would be written")
 
@@ -375,23 +385,23 @@ class SubmitScreen(SnapshotScreen):
     ) -> None:
         try:
             result = validate_form(state, pool_info.site_names, pool_info.gpu_models)
-            lines = preview(result, width, history)
+            lines = build_preview(result, width, history)
         except Exception as error:
-            self.post_message(self.Misjudged(error))
+            self.post_message(self.ValidationFailed(error))
             return
-        self.post_message(self.Judged(result, lines, width))
+        self.post_message(self.Validated(result, lines, width))
 
-    def on_submit_screen_misjudged(self, event: Misjudged) -> None:
+    def on_submit_screen_validation_failed(self, event: ValidationFailed) -> None:
         self._validating, self._submit_pending = None, False
-        self.monitor.tell_mishap("judging the form failed", event.error)
-        self._again()
+        self.context.show_error("judging the form failed", event.error)
+        self._refresh_if_mounted()
 
-    def on_submit_screen_judged(self, event: Judged) -> None:
+    def on_submit_screen_validated(self, event: Validated) -> None:
         self._validating = None
-        self.verdict = event.verdict
-        if event.cells == self._preview_cells:
-            self.query_one(SidePane).show(event.shown, event.shown.sections)
-        self._again()
+        self.form_result = event.result
+        if event.width == self._preview_cells:
+            self.query_one(SidePane).show(event.preview, event.preview.sections)
+        self._refresh_if_mounted()
         if self._submit_pending and self._validating is None:
             self._submit_pending = False
             self._open()
@@ -400,7 +410,7 @@ class SubmitScreen(SnapshotScreen):
 
     def _request_pool_info(self) -> None:
         """Fetch schedd and sites in a daemon thread, which does not delay quitting."""
-        pool = self.monitor.options.pool
+        pool = self.context.options.submission_pool
         if pool is None:
             self._update_pool_info(error="this is not where jobs are submitted from")
             return
@@ -416,35 +426,41 @@ class SubmitScreen(SnapshotScreen):
         with suppress(RuntimeError):
             try:
                 schedd = pool.where()
-                self.post_message(self.Learned(where=schedd, error=None, asking=None))
+                self.post_message(self.PoolInfoChanged(where=schedd, error=None, asking=None))
             except Exception as error:
-                self.post_message(self.Learned(where=None, error=_said(error), asking=None))
+                self.post_message(
+                    self.PoolInfoChanged(where=None, error=_error_text(error), asking=None)
+                )
             try:
                 sites = pool.sites()
-                self.post_message(self.Learned(sites=sites, no_sites=None, asking_sites=None))
+                self.post_message(
+                    self.PoolInfoChanged(sites=sites, no_sites=None, asking_sites=None)
+                )
             except Exception as error:
-                self.post_message(self.Learned(no_sites=_said(error), asking_sites=None))
+                self.post_message(
+                    self.PoolInfoChanged(no_sites=_error_text(error), asking_sites=None)
+                )
 
-    def on_submit_screen_learned(self, event: Learned) -> None:
+    def on_submit_screen_pool_info_changed(self, event: PoolInfoChanged) -> None:
         self._update_pool_info(**event.fields)
 
     def _update_pool_info(self, **fields: object) -> None:
         previous = self.pool_info
         self.pool_info = replace(previous, **fields)  # type: ignore[arg-type]
-        if self.pool_info.asking is None and self.pool_info.asking_sites is None:
+        if self.pool_info.schedd_wait is None and self.pool_info.sites_wait is None:
             self._tick.pause()
         if self._launch is not None and self._launch.is_attached:
             self._launch.update_pool_info(self.pool_info)
         if self.pool_info.site_names != previous.site_names:
             self._start_validation(force=True)
-        self._again()
+        self._refresh_if_mounted()
 
     def _update_wait_times(self) -> None:
         waited = monotonic() - self._requested_at
         pool_info = self.pool_info
         self._update_pool_info(
-            asking=None if pool_info.asking is None else waited,
-            asking_sites=None if pool_info.asking_sites is None else waited,
+            asking=None if pool_info.schedd_wait is None else waited,
+            asking_sites=None if pool_info.sites_wait is None else waited,
         )
 
     # --- editing --------------------------------------------------------------------------
@@ -453,30 +469,30 @@ class SubmitScreen(SnapshotScreen):
         shape = self._form.shape
         self._form = self._form.with_text(name, text)
         self._follow_shape(shape)
-        self.monitor.form = self._form
-        self._said = ""
-        self._again()
+        self.context.form_state = self._form
+        self._message = ""
+        self._refresh_if_mounted()
 
     def _follow_shape(self, previous: EnsembleShape) -> None:
         """Replace the default template of the previous shape; keep a chosen one."""
         if self._form.shape is not previous:
-            templates = self.verdict.templates
+            templates = self.form_result.templates
             default = first_template(templates, previous)
             if self._form.text("template") == default:
                 template = first_template(templates, self._form.shape)
                 self._form = self._form.with_text("template", template)
 
-    def on_form_view_moved(self, event: FormView.Moved) -> None:
+    def on_form_view_field_highlighted(self, event: FormView.FieldHighlighted) -> None:
         event.stop()
-        self._said = ""
-        self._again()
+        self._message = ""
+        self._refresh_if_mounted()
 
-    def on_form_view_paged(self, event: FormView.Paged) -> None:
+    def on_form_view_page_requested(self, event: FormView.PageRequested) -> None:
         event.stop()
         preview_pane = self.query_one(SidePane)
         if not self._wide:
-            self.query_one(FormView).page(event.by)
-        elif event.by < 0:
+            self.query_one(FormView).page(event.direction)
+        elif event.direction < 0:
             preview_pane.action_page_up()
         else:
             preview_pane.action_page_down()
@@ -491,16 +507,19 @@ class SubmitScreen(SnapshotScreen):
         choices: list[ChoiceOption] = []
         if name == "template":
             choices = [
-                ChoiceOption(template.name, template.title) for template in self.verdict.templates
+                ChoiceOption(template.name, template.title)
+                for template in self.form_result.templates
             ]
         elif name is not None and name in _MEANINGS:
             choices = [ChoiceOption(value, about) for value, about in _MEANINGS[name].items()]
         elif name == "sites":
             current = sites_in(self._form.text("sites"))
-            choices = [ChoiceOption(site.name, self._site_note(site.slots, gpus(site)))
+            choices = [ChoiceOption(site.name, self._site_note(site.slots, gpu_text(site)))
                        for site in self.pool_info.sites]  # fmt: skip
             if not choices:
-                self.say(self.pool_info.no_sites or "no site is known (yet): type their names")
+                self.show_message(
+                    self.pool_info.sites_error or "no site is known (yet): type their names"
+                )
                 return
         elif name == "gpu_models":
             current = sites_in(self._form.text("gpu_models"))
@@ -508,7 +527,9 @@ class SubmitScreen(SnapshotScreen):
                 ChoiceOption(model, self._at_sites(model)) for model in self.pool_info.gpu_models
             ]
             if not choices:
-                self.say(self.pool_info.no_sites or "no GPU model is known (yet): type their names")
+                self.show_message(
+                    self.pool_info.sites_error or "no GPU model is known (yet): type their names"
+                )
                 return
         if name is None or not choices:
             form.action_down()
@@ -535,7 +556,7 @@ class SubmitScreen(SnapshotScreen):
     def action_preview(self) -> None:
         """Toggle between preview and form."""
         self._in_preview = not self._in_preview
-        self._again()
+        self._refresh_if_mounted()
         self.set_focus(self.query_one(SidePane if self._in_preview else FormView))
 
     def action_back(self) -> None:
@@ -555,25 +576,25 @@ class SubmitScreen(SnapshotScreen):
     def _open(self) -> None:
         if self.app.screen is not self:
             return
-        if self.verdict.plan is None:
-            first = next((problem for problem in self.verdict.fatal if problem.field), None)
+        if self.form_result.plan is None:
+            first = next((problem for problem in self.form_result.fatal if problem.field), None)
             if first is not None:
                 if self._in_preview:
                     self.action_preview()
                 self.query_one(FormView).select(first.field)
-            self.say("nothing can be written yet")
+            self.show_message("nothing can be written yet")
             return
-        self._launch = LaunchScreen(self.verdict.plan, self.pool_info)
+        self._launch = LaunchScreen(self.form_result.plan, self.pool_info)
         self.app.push_screen(self._launch)
 
     def action_help(self) -> None:
-        self.monitor.action_help()
+        self.context.action_help()
 
     def action_palette(self) -> None:
-        self.monitor.action_palette()
+        self.context.action_palette()
 
     def action_leave(self) -> None:
-        self.monitor.action_leave()
+        self.context.action_leave()
 
 
 def _default_request(templates: Sequence[Template]) -> Request:
@@ -582,7 +603,7 @@ def _default_request(templates: Sequence[Template]) -> Request:
     return Request(template=first, directory=new_directory(Path.cwd()), gate=StopRules())
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return the reason of a failed query; a PoolError is a sentence already."""
     return str(error) if isinstance(error, PoolError) else describe_error("asking failed", error)
 

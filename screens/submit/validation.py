@@ -9,7 +9,7 @@ from typing import Final
 from metlmon import authoring
 from metlmon.authoring.request import Plan, PlanError, Request, RequestProblem, Template
 from metlmon.frozen import frozen
-from screens.submit.form_model import FIELD_ALIASES, FormState, asked, fields_of
+from screens.submit.form_model import FIELD_ALIASES, FormState, fields_of, parse_form
 
 UNREADABLE: Final = (PlanError, OSError, ValueError)
 """Exceptions of reading a user's template or directory."""
@@ -23,7 +23,7 @@ class FormResult:
     ``plan`` is None if a problem is fatal.
     """
 
-    draft: FormState
+    state: FormState
     templates: tuple[Template, ...] = ()
     template: Template | None = None
     request: Request | None = None
@@ -35,7 +35,7 @@ class FormResult:
         """Problems that prevent writing."""
         return tuple(problem for problem in self.problems if problem.fatal)
 
-    def of(self, field: str) -> RequestProblem | None:
+    def problem_of(self, field: str) -> RequestProblem | None:
         """Return the worst problem of a field."""
         matching = [problem for problem in self.problems if problem.field == field]
         return next(
@@ -53,7 +53,7 @@ def validate_form(
     """
     templates = bundled_templates()
     template, template_problem = _template(state.text("template").strip(), templates)
-    request, unreadable = asked(state, template)
+    request, unreadable = parse_form(state, template)
     skipped = {problem.field for problem in unreadable}
     try:
         # An unreadable field has a default, whose problems are not reported.

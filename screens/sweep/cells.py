@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from metlmon.stats import sweep_text
-from metlmon.stats.curves import course_sign
+from metlmon.stats.curves import course_symbol
 from metlmon.stats.sweep import Axis, Point
 from metlmon.stats.sweep_grid import CellRun, Grid, GridCell
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Colour, plain
-from screens.widgets.matrix import GAP, Key, Layout
+from screens.widgets.matrix import GAP, Key, MatrixLayout
 from screens.widgets.spans import (
     ALARM,
     BAD,
@@ -26,15 +26,15 @@ from screens.widgets.spans import (
     PLAIN,
     Line,
     TextStyle,
-    both_ends,
     crop,
+    crop_middle,
     first_that_fits,
     fit,
-    joined,
+    join,
+    justify,
     line,
-    reach,
-    spread,
     style_of,
+    text_width,
     width,
 )
 
@@ -59,20 +59,20 @@ ROOMY: Final = 9
 
 def head(grid: Grid, room: int) -> list[Line]:
     """Render the best point, the progress of the sweep, and the metric."""
-    answer = sweep_text.answer(grid)
+    answer = sweep_text.sweep_headline(grid)
     dot = line((" · ", DIM))
     title = line(("Grid", BOLD), "   ")
-    best, location = line((answer.best, BEST)), line((answer.where, DIM))
+    best, location = line((answer.best, BEST)), line((answer.run, DIM))
     points, epochs = line((answer.points, BOLD)), line((answer.epochs, DIM))
-    moving, need = line((answer.moving, MOVING)), line((answer.need, ALARM))
+    moving, need = line((answer.active, MOVING)), line((answer.needs_action, ALARM))
     first = first_that_fits(
         (
-            joined((best, location, points, need, moving, epochs), dot),
-            joined((best, points, need, moving, epochs), dot),
-            joined((best, points, need, moving), dot),
-            joined((best, points, need), dot),
-            joined((best, line((answer.points_short, BOLD)), need), dot),
-            joined((best, line((answer.points_short, BOLD))), dot),
+            join((best, location, points, need, moving, epochs), dot),
+            join((best, points, need, moving, epochs), dot),
+            join((best, points, need, moving), dot),
+            join((best, points, need), dot),
+            join((best, line((answer.points_short, BOLD)), need), dot),
+            join((best, line((answer.points_short, BOLD))), dot),
         ),
         room - width(title),
     )
@@ -80,12 +80,12 @@ def head(grid: Grid, room: int) -> list[Line]:
     position = grid.metrics.index(grid.metric) + 1 if grid.metric in grid.metrics else 1
     number = f"metric {position} of {len(grid.metrics)}" if len(grid.metrics) > 1 else ""
     gap = line("   ")
-    metric_info = joined(
+    metric_info = join(
         (
             line((plain(grid.metric, 40), BOLD)),
             line((goal, DIM)),
             line((number, DIM)),
-            *(line((text, NOTE)) for text in sweep_text.folding(grid)),
+            *(line((text, NOTE)) for text in sweep_text.folding_texts(grid)),
         ),
         gap,
     )
@@ -94,7 +94,7 @@ def head(grid: Grid, room: int) -> list[Line]:
         return [title + crop(first, room - width(title)), crop(metric_info, room)]
     return [
         title + crop(first, room - width(title)),
-        spread(metric_info, scale_legend, room),
+        justify(metric_info, scale_legend, room),
     ]
 
 
@@ -110,7 +110,7 @@ def legend(grid: Grid) -> Line:
 # --- the matrix ---------------------------------------------------------------------------------
 
 
-def layout(grid: Grid, room: int, lines: int) -> Layout | None:
+def layout(grid: Grid, room: int, lines: int) -> MatrixLayout | None:
     """Lay out the sweep in ``room`` cells and ``lines`` lines.
 
     Cells get several lines, and columns extra width, if the whole sweep then still fits.
@@ -119,19 +119,19 @@ def layout(grid: Grid, room: int, lines: int) -> Layout | None:
         return None
     if grid.columns is None:
         return _list(grid, grid.rows, room)
-    rows, columns, ranks = grid.rows, grid.columns, grid.ranks
-    values = [sweep_text.reached(cell) for cell in grid.cells.values()]
-    value_cells = max((reach(text) for text in values), default=3)
+    rows, columns, ranks = grid.rows, grid.columns, grid.ranked_cells
+    values = [sweep_text.cell_value_text(cell) for cell in grid.cells.values()]
+    value_cells = max((text_width(text) for text in values), default=3)
     row_names, heads = sweep_text.labels(rows), sweep_text.labels(columns)
-    labels = max(reach(text) for text in row_names.values())
-    labels = max(labels, 4, min(12, reach(sweep_text.axis_name(rows)) + 2))
+    labels = max(text_width(text) for text in row_names.values())
+    labels = max(labels, 4, min(12, text_width(sweep_text.axis_name(rows)) + 2))
     arrow = ("↓", "→")
     names = f"{sweep_text.axis_name(rows)} {arrow[0]}  {sweep_text.axis_name(columns)} {arrow[1]}"
     left_cells = 1 + labels + 2 + value_cells + 2
-    min_width = max(value_cells + 3, min(16, max(reach(text) for text in heads.values())))
+    min_width = max(value_cells + 3, min(16, max(text_width(text) for text in heads.values())))
     # Widen the labels for both axis names if no column is pushed out.
     spare = room - left_cells - (min_width + GAP) * len(columns.points)
-    extra = max(0, min(1 + reach(names) + GAP - left_cells, spare))
+    extra = max(0, min(1 + text_width(names) + GAP - left_cells, spare))
     labels, left_cells = labels + extra, left_cells + extra
     max_width = (room - left_cells) // len(columns.points) - GAP
     cell_width = min(max(min_width, max_width), min_width + ROOMY)
@@ -142,7 +142,7 @@ def layout(grid: Grid, room: int, lines: int) -> Layout | None:
         best = grid.column_best.get(point)
         # Leave a gap for the state symbol behind each value.
         gap = line("  ")
-        name = line((both_ends(heads[point], cell_width - 2), BOLD))
+        name = line((crop_middle(heads[point], cell_width - 2), BOLD))
         return name + gap, _best(best) + gap
 
     def row_header(point: Key) -> Line:
@@ -161,7 +161,7 @@ def layout(grid: Grid, room: int, lines: int) -> Layout | None:
 
     best_label = fit(line(("best", DIM)), labels + 2 + value_cells, "right")
     corner = (line(" ", (names, NOTE)), line(" ") + best_label)
-    return Layout(
+    return MatrixLayout(
         rows.points,
         columns.points,
         corner,
@@ -177,10 +177,10 @@ def layout(grid: Grid, room: int, lines: int) -> Layout | None:
 def _best(cell: GridCell | None) -> Line:
     if cell is None:
         return line((formatting.UNKNOWN, DIM))
-    return line((sweep_text.reached(cell), BEST if cell.rank == 1 else DIM))
+    return line((sweep_text.cell_value_text(cell), BEST if cell.rank == 1 else DIM))
 
 
-def level(cell: GridCell, ranks: int) -> str:
+def rank_mark(cell: GridCell, ranks: int) -> str:
     """Return the sign of a cell's rank."""
     if cell.rank is None:
         return " "
@@ -193,7 +193,7 @@ def level(cell: GridCell, ranks: int) -> str:
 def _value_style(cell: GridCell, ranks: int) -> TextStyle:
     if cell.rank == 1:
         return BEST
-    if cell.lost is not None:
+    if cell.diverged_course is not None:
         return BAD
     if cell.rank is None or 2 * cell.rank > ranks + 1:
         return DIM
@@ -205,12 +205,12 @@ def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> lis
 
     Only as many of these lines are drawn as fit.
     """
-    style, sign = _value_style(cell, ranks), sweep_text.sign(cell)
-    value = sweep_text.reached(cell)
+    style, sign = _value_style(cell, ranks), sweep_text.cell_symbol(cell)
+    value = sweep_text.cell_value_text(cell)
     spacious = width - value_cells >= 4
     first = line(
         (" " if spacious else "", style),
-        (level(cell, ranks), style),
+        (rank_mark(cell, ranks), style),
         (f"{value:>{value_cells + spacious}}", style if cell.best is not None else DIM),
         (" ", PLAIN),
         (sign.glyph, style_of(sign)),
@@ -236,15 +236,18 @@ def _right_aligned(text: Line, cell_width: int) -> Line:
 # --- one variable: a list -----------------------------------------------------------------------
 
 
-def _list(grid: Grid, rows: Axis, room: int) -> Layout:
+def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
     row_names = sweep_text.labels(rows)
-    labels = max(reach(text) for text in row_names.values())
-    labels = max(labels, reach(sweep_text.axis_name(rows)))
+    labels = max(text_width(text) for text in row_names.values())
+    labels = max(labels, text_width(sweep_text.axis_name(rows)))
     labels = min(labels, room // 3)
     left_cells = 1 + labels + 2
-    values, ranks = [sweep_text.reached(cell) for cell in grid.cells.values()], grid.ranks
-    value_cells = max([4, *(reach(text) for text in values)])
-    names = max(reach(plain(cell.runs[0].name, 20)) for cell in grid.cells.values())
+    values, ranks = (
+        [sweep_text.cell_value_text(cell) for cell in grid.cells.values()],
+        grid.ranked_cells,
+    )
+    value_cells = max([4, *(text_width(text) for text in values)])
+    names = max(text_width(plain(cell.runs[0].name, 20)) for cell in grid.cells.values())
     cell_width = room - left_cells - GAP
     titles = (
         f"  {'BEST':>{value_cells}}  {'RUN':<{names}}  {'IN EPOCH':>8}  {'DONE':<{BAR + 8}}STATE"
@@ -256,13 +259,13 @@ def _list(grid: Grid, rows: Axis, room: int) -> Layout:
 
     title = fit(line((sweep_text.axis_name(rows), DIM)), labels, "right")
     corner = (line(" ") + title,)
-    return Layout(
+    return MatrixLayout(
         rows.points,
         ((),),
         corner,
         lambda point: (fit(line((titles, DIM)), cell_width, "left"),),
         lambda point: (
-            line(" ") + fit(line((both_ends(row_names[point], labels), BOLD)), labels, "right")
+            line(" ") + fit(line((crop_middle(row_names[point], labels), BOLD)), labels, "right")
         ),
         cell,
         left_cells,
@@ -272,19 +275,19 @@ def _list(grid: Grid, rows: Axis, room: int) -> Layout:
 
 def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line:
     best = cell.best
-    style, sign = _value_style(cell, ranks), sweep_text.sign(cell)
+    style, sign = _value_style(cell, ranks), sweep_text.cell_symbol(cell)
     epoch = str(best.value.epoch) if best is not None and best.value is not None else ""
     done = fit(_progress_text(cell, BAR + 7), BAR + 7, "left")
     name = fit(line((plain(cell.runs[0].name, 20), PLAIN)), names, "left")
     return (
         line(
-            (level(cell, ranks), style),
-            (f" {sweep_text.reached(cell):>{value_cells}}  ", style),
+            (rank_mark(cell, ranks), style),
+            (f" {sweep_text.cell_value_text(cell):>{value_cells}}  ", style),
         )
         + name
         + line(("  " + f"{epoch:>8}" + "  ", DIM))
         + done
-        + line(" ", (sweep_text.state(cell), style_of(sign)))
+        + line(" ", (sweep_text.cell_state_text(cell), style_of(sign)))
     )
 
 
@@ -307,12 +310,12 @@ def _details(grid: Grid, at: tuple[Point, Point] | None, cell: GridCell | None) 
     if cell is None:
         return [line(("no run has these values", DIM))] if at is not None else []
     sign = STATES[cell.state]
-    ranked = f"{formatting.number(cell.rank or 0)} of {grid.ranks}"
-    first = joined(
+    ranked = f"{formatting.number(cell.rank or 0)} of {grid.ranked_cells}"
+    first = join(
         (
-            line((sweep_text.place(grid, cell, whole=True), BOLD)),
+            line((sweep_text.cell_point_text(grid, cell, full=True), BOLD)),
             line((f"rank {ranked}", BEST if cell.rank == 1 else PLAIN)) if cell.rank else (),
-            line((sweep_text.state(cell), style_of(sign))),
+            line((sweep_text.cell_state_text(cell), style_of(sign))),
             line((f"{cell.done} of {formatting.count(cell.total, 'epoch')}", DIM)),
         ),
         gap,
@@ -322,16 +325,16 @@ def _details(grid: Grid, at: tuple[Point, Point] | None, cell: GridCell | None) 
     several = formatting.count(len(cell.runs), "run")
     runs = [_run_summary(run) for run in cell.runs]
     comma = line((", ", DIM))
-    return [first, line((f"{several} here, the best first: ", DIM)) + joined(runs, comma)]
+    return [first, line((f"{several} here, the best first: ", DIM)) + join(runs, comma)]
 
 
 def _run_summary(run: CellRun) -> Line:
     sign = STATES[run.state]
     value = formatting.metric(run.value.value) if run.value is not None else ""
-    return joined(
+    return join(
         (
             line(plain(run.name, 20)),
-            line((value, BAD if run.lost else PLAIN)),
+            line((value, BAD if run.diverged else PLAIN)),
             line((sign.glyph, style_of(sign))),
         ),
         line(" "),
@@ -341,7 +344,7 @@ def _run_summary(run: CellRun) -> Line:
 def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
     name = plain(run.name, 24)
     metric = plain(grid.metric, 40)
-    course = course_sign(run.course, run.last)
+    course = course_symbol(run.course, run.last)
     if run.value is None:
         reached = line((f"{name} has no {metric} yet", DIM))
     else:

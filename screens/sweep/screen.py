@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from metlmon.live.feed import Snapshot
 from metlmon.stats import sweep_text
 from metlmon.stats.sweep import choices
-from metlmon.stats.sweep_grid import Grid, GridChoice, grid_of, next_fixed, next_pair, swapped
+from metlmon.stats.sweep_grid import Grid, GridChoice, grid_stat, next_fixed, next_pair, swap_axes
 from screens.actions import bindings_of
 from screens.base.screens import SnapshotScreen, rule
 from screens.sweep import cells as sweep_cells
@@ -18,7 +18,7 @@ from screens.sweep.runs_screen import PointRunsScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
 from screens.widgets.matrix import Matrix
-from screens.widgets.spans import BOLD, DIM, Line, joined, line, wrapped
+from screens.widgets.spans import BOLD, DIM, Line, join, line, wrap
 
 FRAME_LINES: Final = 4
 """Lines outside matrix and details: two of the header, the rule, the footer."""
@@ -28,7 +28,7 @@ class SweepScreen(SnapshotScreen):
     """The points of a sweep as rows and columns."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("grid", "below")
-    HELPS: ClassVar[tuple[str, ...]] = ("grid", "sideways", "below")
+    HELP_SCOPES: ClassVar[tuple[str, ...]] = ("grid", "sideways", "below")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("grid", "below")]
     AUTO_FOCUS: ClassVar[str | None] = "Matrix"
 
@@ -37,15 +37,15 @@ class SweepScreen(SnapshotScreen):
         self.choice = GridChoice()
         self._placed = False
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), without=("grid",))
+        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("grid",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Matrix()
         yield StaticLines(id="note")
-        yield self.keys()
+        yield self.key_footer()
 
     @property
     def matrix(self) -> Matrix:
@@ -54,10 +54,10 @@ class SweepScreen(SnapshotScreen):
     # --- rendering --------------------------------------------------------------------------
 
     def show(self, update: Snapshot | None) -> None:
-        self.monitor.study.want_written()
-        grid = self.monitor.study.of(grid_of(self.choice))
-        self.query_one(KeyFooter).leave_out(_unavailable_keys(grid))
-        if grid is None or not grid.swept:
+        self.context.stats.watch_job_files()
+        grid = self.context.stats.value(grid_stat(self.choice))
+        self.query_one(KeyFooter).hide_actions(_unavailable_keys(grid))
+        if grid is None or not grid.has_sweep:
             self._nothing(grid, update)
             return
         room = self.app.size.width
@@ -73,13 +73,13 @@ class SweepScreen(SnapshotScreen):
         self.query_one("#note", StaticLines).show([self._rule(grid), *details])
 
     def _rule(self, grid: Grid) -> Line:
-        parts = self.remarks()
-        if grid.others:
-            parts.append(line((f"{grid.others} runs have another value", DIM)))
-        if not grid.written:
+        parts = self.messages()
+        if grid.excluded_runs:
+            parts.append(line((f"{grid.excluded_runs} runs have another value", DIM)))
+        if not grid.files_read:
             dots = "…"
             parts.append(line((f"reading what the trainings wrote{dots}", DIM)))
-        above, below, left, right = self.matrix.outside
+        above, below, left, right = self.matrix.hidden_counts
         signs = ("↑", "↓", "←", "→")
         more = [
             line((f"{sign} {n}", DIM))
@@ -87,7 +87,7 @@ class SweepScreen(SnapshotScreen):
             if n
         ]
         if more:
-            parts.append(joined(more, line("  ")) + line((" more", DIM)))
+            parts.append(join(more, line("  ")) + line((" more", DIM)))
         return rule(parts, self.app.size.width)
 
     def _nothing(self, grid: Grid | None, update: Snapshot | None) -> None:
@@ -100,26 +100,24 @@ class SweepScreen(SnapshotScreen):
         message: list[Line] = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
         if not reading:
             message = []
-            for index, text in enumerate(sweep_text.no_sweep()):
-                message += [()] * (index > 0) + wrapped(
-                    text, room - 2, BOLD if not index else DIM, 2
-                )
+            for index, text in enumerate(sweep_text.no_sweep_lines()):
+                message += [()] * (index > 0) + wrap(text, room - 2, BOLD if not index else DIM, 2)
         self.matrix.show(None, message)
-        self.query_one("#note", StaticLines).show([rule(self.remarks(), room)])
+        self.query_one("#note", StaticLines).show([rule(self.messages(), room)])
 
-    def on_matrix_moved(self, event: Matrix.Moved) -> None:
+    def on_matrix_cell_highlighted(self, event: Matrix.CellHighlighted) -> None:
         event.stop()
-        self._said = ""
-        self._again()
+        self._message = ""
+        self._refresh_if_mounted()
 
     # --- actions ------------------------------------------------------------------------------
 
     @property
     def _shown(self) -> Grid | None:
-        grid = self.monitor.study.of(grid_of(self.choice))
-        return grid if grid is not None and grid.swept else None
+        grid = self.context.stats.value(grid_stat(self.choice))
+        return grid if grid is not None and grid.has_sweep else None
 
-    def on_matrix_opened(self, event: Matrix.Opened) -> None:
+    def on_matrix_cell_selected(self, event: Matrix.CellSelected) -> None:
         event.stop()
         self.action_open()
 
@@ -129,19 +127,19 @@ class SweepScreen(SnapshotScreen):
         if grid is None or cell is None:
             return
         if len(cell.runs) == 1:
-            self.monitor.open_run(cell.runs[0].key)
+            self.context.open_run(cell.runs[0].key)
         else:
-            self.monitor.push_screen(PointRunsScreen(self.choice, (cell.row, cell.column)))
+            self.context.push_screen(PointRunsScreen(self.choice, (cell.row, cell.column)))
 
     def action_swap(self) -> None:
         grid, cursor = self._shown, self.matrix.cursor
         if grid is None:
             return
         if grid.columns is None:
-            self.say("one axis only: there is nothing to swap")
+            self.show_message("one axis only: there is nothing to swap")
             return
-        self.choice = swapped(grid, self.choice)
-        self._again()
+        self.choice = swap_axes(grid, self.choice)
+        self._refresh_if_mounted()
         if cursor is not None:
             self.matrix.select(cursor[1], cursor[0])
 
@@ -150,20 +148,20 @@ class SweepScreen(SnapshotScreen):
         if grid is None:
             return
         if len(choices(grid.sweep)) < 2:
-            self.say("there are no other variables to choose from")
+            self.show_message("there are no other variables to choose from")
             return
         self.choice, self._placed = next_pair(grid, self.choice), False
-        self._again()
+        self._refresh_if_mounted()
 
     def action_fix(self) -> None:
         grid = self._shown
         if grid is None:
             return
         if not grid.folded and not grid.fixed:
-            self.say("no variable is left over that could be held fixed")
+            self.show_message("no variable is left over that could be held fixed")
             return
         self.choice = next_fixed(grid, self.choice)
-        self._again()
+        self._refresh_if_mounted()
 
     def _step_metric(self, delta: int) -> None:
         grid = self._shown
@@ -172,7 +170,7 @@ class SweepScreen(SnapshotScreen):
         index = grid.metrics.index(grid.metric) if grid.metric in grid.metrics else 0
         metric = grid.metrics[(index + delta) % len(grid.metrics)]
         self.choice = GridChoice(self.choice.rows, self.choice.columns, self.choice.fixed, metric)
-        self._again()
+        self._refresh_if_mounted()
 
     def action_next_metric(self) -> None:
         self._step_metric(1)
@@ -184,7 +182,7 @@ class SweepScreen(SnapshotScreen):
 def _unavailable_keys(grid: Grid | None) -> set[str]:
     """Return the keys without effect here, and the key of this screen."""
     names = {"grid"}
-    if grid is None or not grid.swept:
+    if grid is None or not grid.has_sweep:
         return names | {"open", "swap", "pair", "fix", "next_metric"}
     names |= {"swap"} if grid.columns is None else set()
     names |= {"pair"} if len(choices(grid.sweep)) < 2 else set()

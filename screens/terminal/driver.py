@@ -78,9 +78,9 @@ class TerminalWriter:
     """
 
     def __init__(
-        self, file: IO[str], written: Callable[[int], None], gone: Callable[[], None]
+        self, file: IO[str], on_written: Callable[[int], None], on_gone: Callable[[], None]
     ) -> None:
-        self._file, self._on_written, self._on_gone = file, written, gone
+        self._file, self._on_written, self._on_gone = file, on_written, on_gone
         self._count = 0
         self._gone = False
 
@@ -169,7 +169,7 @@ class FlowControlledDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         if isinstance(self._app, DiffRenderingApp):
-            self._app.glass.forget()
+            self._app.screen_buffer.invalidate()
         previous_thread, self._suspended = self._writer_thread, False
         self._requested_at = None
         super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -309,20 +309,20 @@ class DiffRenderingApp(FaultTolerant, App[int]):
         columns, lines = self.console.size
         if columns > MAXIMUM_WIDTH or lines > MAXIMUM_HEIGHT:
             self.console.size = min(columns, MAXIMUM_WIDTH), min(lines, MAXIMUM_HEIGHT)
-        self._glass: ScreenBuffer | None = None
+        self._screen_buffer: ScreenBuffer | None = None
 
     @property
-    def glass(self) -> ScreenBuffer:
+    def screen_buffer(self) -> ScreenBuffer:
         """The screen buffer, created with the colour system of the console."""
-        if self._glass is None:
+        if self._screen_buffer is None:
             # Without a known colour system use the default, as Textual's strips do.
             system = self.console._color_system
-            self._glass = (
+            self._screen_buffer = (
                 ScreenBuffer(fills=erases_with_background())
                 if system is None
                 else ScreenBuffer(system, erases_with_background())
             )
-        return self._glass
+        return self._screen_buffer
 
     def terminal_lost(self) -> None:
         """Handle the loss of the terminal; called in any thread."""
@@ -333,17 +333,17 @@ class DiffRenderingApp(FaultTolerant, App[int]):
 
     def on_resize(self, event: events.Resize) -> None:
         # The terminal may have moved any line. Textual repaints all if the size differs.
-        self.glass.forget()
-        if tuple(event.size) == self.glass.size:
+        self.screen_buffer.invalidate()
+        if tuple(event.size) == self.screen_buffer.size:
             self.paint()
 
     def action_redraw(self) -> None:
         """Write the whole screen again, whatever the terminal shows."""
-        self.glass.forget()
+        self.screen_buffer.invalidate()
         self.paint()
 
     def _display(self, screen: Any, renderable: Any) -> None:
-        use_buffer = isinstance(renderable, LayoutUpdate | ChopsUpdate) and self._can_draw()
+        use_buffer = isinstance(renderable, LayoutUpdate | ChopsUpdate) and self._can_paint()
         if not use_buffer:
             super()._display(screen, renderable)
             return
@@ -351,14 +351,14 @@ class DiffRenderingApp(FaultTolerant, App[int]):
             self._show_required_size()
             return
         if isinstance(renderable, LayoutUpdate):
-            self.glass.shape(renderable.region.width, renderable.region.height)
+            self.screen_buffer.resize(renderable.region.width, renderable.region.height)
             for y, strips in enumerate(renderable.strips):
-                self.glass.lay(y, 0, (segment for strip in strips for segment in strip))
+                self.screen_buffer.write(y, 0, (segment for strip in strips for segment in strip))
         else:
             for y in {y for y, _, _ in renderable.spans}:
                 for x, strip in renderable.chops[y].items():
                     if strip is not None:
-                        self.glass.lay(y, x, strip)
+                        self.screen_buffer.write(y, x, strip)
         self.paint()
         self.post_display_hook()
 
@@ -372,21 +372,21 @@ class DiffRenderingApp(FaultTolerant, App[int]):
         columns, lines = self.size
         style = self.screen.rich_style
         message = [f"needs {MINIMUM_SIZE[0]}x{MINIMUM_SIZE[1]}", f"(is {columns}x{lines})"]
-        self.glass.shape(columns, lines)
+        self.screen_buffer.resize(columns, lines)
         for y in range(lines):
             text = message[y] if y < len(message) else ""
-            self.glass.lay(y, 0, [Segment(text[:columns].ljust(columns), style)])
+            self.screen_buffer.write(y, 0, [Segment(text[:columns].ljust(columns), style)])
         self.paint()
         self.post_display_hook()
 
-    def _can_draw(self) -> bool:
+    def _can_paint(self) -> bool:
         """May output be written? The same conditions as in Textual."""
         idle = self._running and not self._closed and not self._batch_count
         return idle and not self.is_headless and self._driver is not None
 
     def paint(self) -> None:
         """Write the differences, now or as soon as the previous output has arrived."""
-        if not self._can_draw() or self._driver is None:
+        if not self._can_paint() or self._driver is None:
             return
         driver = self._driver
         if isinstance(driver, FlowControlledDriver):
@@ -394,13 +394,13 @@ class DiffRenderingApp(FaultTolerant, App[int]):
             if driver.has_pending_output:
                 return
             driver.paint_pending = False
-        output = self.glass.strokes()
+        output = self.screen_buffer.diff()
         if not output:
             return
         if isinstance(self.focused, Input):
             # An input method shows its composition at the cursor.
             x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
-            output += self.glass.point(y, x)
+            output += self.screen_buffer.cursor_sequence(y, x)
         if self._sync_available and len(output) > SYNCHRONISED_BYTES:
             output = f"\x1b[?2026h{output}\x1b[?2026l"
         if isinstance(driver, FlowControlledDriver):

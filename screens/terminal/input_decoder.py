@@ -17,10 +17,10 @@ from textual import events, messages
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.message import Message
 
-TYPED: Final = 512
+TYPED_LIMIT: Final = 512
 """More characters than this at once are not typed: they are a paste, and none is a key."""
 
-PASTED: Final = 4096
+PASTE_LIMIT: Final = 4096
 """Maximum length of a paste in characters; the longest field holds less."""
 
 SEQUENCE_LIMIT: Final = 32
@@ -33,7 +33,7 @@ TAIL_SECONDS: Final = 0.5
 """Time after such a text in which input still belongs to it: its end arrives in smaller parts,
 and no key is pressed that soon."""
 
-EDITING: Final = "\t\r\x7f\x03"
+EDITING_KEYS: Final = "\t\r\x7f\x03"
 """Tab, enter, backspace and ctrl-c, which remain keys at either end of several characters: on
 a slow line, typed keys arrive together."""
 
@@ -86,7 +86,7 @@ class InputDecoder:
         self._tail = recent[-(len(BRACKETED_PASTE_START) - 1) :]
         if self._paste is not None:
             _, end, after = recent.partition(BRACKETED_PASTE_END)
-            self._paste = (self._paste + piece)[: PASTED + len(BRACKETED_PASTE_END)]
+            self._paste = (self._paste + piece)[: PASTE_LIMIT + len(BRACKETED_PASTE_END)]
             if end:
                 yield from self._end_paste(after)
             return
@@ -98,10 +98,10 @@ class InputDecoder:
             for message in self._parse(visible):
                 if not isinstance(message, events.Paste):
                     yield message
-            self._paste = after[:PASTED]
+            self._paste = after[:PASTE_LIMIT]
         elif self._is_unmarked_paste(piece):
             yield from self._parse(piece[:SEQUENCE_LIMIT] if piece.startswith("\x1b") else "")
-            yield events.Paste(piece[:PASTED].replace("\x00", ""))
+            yield events.Paste(piece[:PASTE_LIMIT].replace("\x00", ""))
         else:
             yield from self._decode_key(piece)
 
@@ -117,18 +117,18 @@ class InputDecoder:
 
     def _decode_characters(self, text: str) -> Iterator[Message]:
         """Decode characters; several different ones at once are a paste."""
-        inner = text.strip(EDITING)
+        inner = text.strip(EDITING_KEYS)
         if len(set(inner)) <= 1:
             yield from self._parse(text)
             return
         first, _, last = text.partition(inner)
         yield from self._parse(first)
-        yield events.Paste(inner[:PASTED].replace("\x00", ""))
+        yield events.Paste(inner[:PASTE_LIMIT].replace("\x00", ""))
         yield from self._parse(last)
 
     def _is_unmarked_paste(self, piece: str) -> bool:
         """Does it belong to a paste that the terminal did not mark as one?"""
-        if len(piece) > TYPED:
+        if len(piece) > TYPED_LIMIT:
             self._unmarked_paste_at = self._input_at
         elif piece.startswith("\x1b"):
             return False
@@ -136,7 +136,7 @@ class InputDecoder:
 
     def _end_paste(self, after: str) -> Iterator[Message]:
         text, self._paste, self._tail = self._paste or "", None, ""
-        text = text.partition(BRACKETED_PASTE_END)[0][:PASTED]
+        text = text.partition(BRACKETED_PASTE_END)[0][:PASTE_LIMIT]
         yield events.Paste(text.replace("\x00", ""))
         if after:
             yield from self._decode_piece(after)

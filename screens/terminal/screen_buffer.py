@@ -61,17 +61,17 @@ Cell = tuple[str, CellStyle]
 Line = list[Cell]
 
 
-class CellRun(NamedTuple):
-    """Output with one style from column ``x`` on; ``text`` fills ``cells`` cells.
+class StyledRun(NamedTuple):
+    """Output with one style from column ``x`` on; ``text`` fills ``width`` cells.
 
-    ``stays``: it does not move the cursor.
+    ``keeps_cursor``: it does not move the cursor.
     """
 
     x: int
     style: CellStyle
     text: str
-    cells: int
-    stays: bool
+    width: int
+    keeps_cursor: bool
 
 
 class ScreenBuffer:
@@ -99,22 +99,22 @@ class ScreenBuffer:
         """Width and height, in columns and lines."""
         return self._width, len(self._wanted)
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Forget what the terminal shows: it was resized, or another program wrote to it."""
         self._shown = [None] * len(self._wanted)
         self._changed_lines = set(range(len(self._wanted)))
         self._style = self._cursor = None
 
-    def shape(self, width: int, height: int) -> None:
+    def resize(self, width: int, height: int) -> None:
         """Set the size in cells, and forget what the terminal shows if it changed."""
         if (width, height) == self.size:
             return
         self._width = width
         blank = (" ", CellStyle(0, "", "49"))
         self._wanted = [[blank] * width for _ in range(height)]
-        self.forget()
+        self.invalidate()
 
-    def lay(self, y: int, x: int, segments: Iterable[Segment]) -> None:
+    def write(self, y: int, x: int, segments: Iterable[Segment]) -> None:
         """Set the wanted cells of line ``y`` from column ``x`` on."""
         if not 0 <= y < len(self._wanted):
             return
@@ -124,7 +124,7 @@ class ScreenBuffer:
             line[x : x + len(cells)] = cells
             self._changed_lines.add(y)
 
-    def strokes(self) -> str:
+    def diff(self) -> str:
         """The output that updates the terminal; it is then assumed to be up to date."""
         output: list[str] = []
         if self._fills and self._wanted and not any(self._shown):
@@ -141,7 +141,7 @@ class ScreenBuffer:
             self._shown[y] = self._wanted[y].copy()
         return "".join(output)
 
-    def point(self, y: int, x: int) -> str:
+    def cursor_sequence(self, y: int, x: int) -> str:
         """The output that moves the terminal's visible cursor."""
         output: list[str] = []
         self._move_cursor(y, x, output)
@@ -217,14 +217,14 @@ class ScreenBuffer:
                     continue
                 self._move_cursor(y, run.x, output)
                 output.append(run.text)
-                if not run.stays:
-                    end = run.x + run.cells
+                if not run.keeps_cursor:
+                    end = run.x + run.width
                     self._cursor = (y, end) if end < self._width else None
             if deferred:
                 self._set_style(deferred[0].style, output)
             runs = deferred
 
-    def _runs(self, shown: Line | None, wanted: Line) -> Iterator[CellRun]:
+    def _runs(self, shown: Line | None, wanted: Line) -> Iterator[StyledRun]:
         """The runs to be written in a line, from left to right."""
         x, end = 0, self._width
         if shown is not None:
@@ -238,17 +238,17 @@ class ScreenBuffer:
                 continue
             blanks = self._erasable_blanks(x, end if shown is not None else self._width, wanted)
             if x + blanks == self._width and blanks:
-                yield CellRun(x, wanted[x][1], "\x1b[K", blanks, True)
+                yield StyledRun(x, wanted[x][1], "\x1b[K", blanks, True)
                 return
             if blanks:
-                yield CellRun(x, wanted[x][1], f"\x1b[{blanks}X", blanks, True)
+                yield StyledRun(x, wanted[x][1], f"\x1b[{blanks}X", blanks, True)
                 x += blanks
                 continue
             run = self._text_run(x, end, shown, wanted)
             yield run
-            x += run.cells
+            x += run.width
 
-    def _text_run(self, x: int, end: int, shown: Line | None, wanted: Line) -> CellRun:
+    def _text_run(self, x: int, end: int, shown: Line | None, wanted: Line) -> StyledRun:
         """The longest run from here on that can be written with one style."""
         stop, style, text = x, wanted[x][1], ""
         while stop < end:
@@ -276,7 +276,7 @@ class ScreenBuffer:
                 break
             text += "".join(character for character, _ in cells)
             stop += len(cells)
-        return CellRun(x, style, text, stop - x, False)
+        return StyledRun(x, style, text, stop - x, False)
 
     def _erasable_blanks(self, x: int, end: int, wanted: Line) -> int:
         """How many blanks from here on to erase rather than write; 0 for none."""

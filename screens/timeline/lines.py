@@ -10,15 +10,23 @@ from datetime import datetime
 from typing import Final
 
 from metlmon.model.states import State
-from metlmon.stats.timeline import CountStep, Lane, Stall, Timeline, TimelineSpan, Wait, in_queue
+from metlmon.stats.timeline import (
+    CountStep,
+    ExecutionGap,
+    Lane,
+    Timeline,
+    TimelineSpan,
+    Wait,
+    job_states_at,
+)
 from metlmon.stats.timeline_text import (
     SIGNS,
     Cell,
     CellKind,
     Stack,
     VisibleWindow,
-    ceiling,
-    stacked_rows,
+    chart_maximum,
+    stack_rows,
 )
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, STATES, Symbol, plain
@@ -32,11 +40,11 @@ from screens.widgets.spans import (
     Line,
     TextStyle,
     first_that_fits,
-    joined,
+    join,
     line,
-    packed,
     style_of,
     texture,
+    wrap_parts,
 )
 
 CURSOR: Final = TextStyle(formatting.Colour.YELLOW, formatting.Weight.BOLD)
@@ -74,13 +82,13 @@ def headline(timeline: Timeline, room: int) -> Line:
     if (
         timeline.steps[-1].jobs == 0
         and timeline.waits
-        and timeline.length - timeline.steps[-1].at >= 1
+        and timeline.length - timeline.steps[-1].position >= 1
     ):
         return title + _stalled_now(timeline.steps[-1], timeline, room)
-    if timeline.stalls:
-        return title + _past_stalls(timeline.stalls, room)
+    if timeline.gaps:
+        return title + _past_stalls(timeline.gaps, room)
     busy = line(("something ran all the time", GOOD))
-    return title + joined((busy, _longest_wait(timeline)), line("   "))
+    return title + join((busy, _longest_wait(timeline)), line("   "))
 
 
 def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
@@ -88,14 +96,14 @@ def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
     for wait in timeline.waits:
         counts[wait.span.state] = counts.get(wait.span.state, 0) + 1
     waiting = ", ".join(f"{n} {STATES[state].word}" for state, n in counts.items() if n)
-    lasted = formatting.duration(timeline.length - last_step.at)
+    lasted = formatting.duration(timeline.length - last_step.position)
     duration: Line = line((f"nothing runs for {lasted}", ALARM))
     since: Line = line((", since ", DIM), clock(last_step.time))
     jobs: Line = line((f": {waiting}", NOTE))
     return first_that_fits((duration + since + jobs, duration + jobs, duration), room - 11)
 
 
-def _past_stalls(stalls: Sequence[Stall], room: int) -> Line:
+def _past_stalls(stalls: Sequence[ExecutionGap], room: int) -> Line:
     worst = max(stalls, key=lambda stall: stall.seconds)
     lasted = formatting.duration(worst.seconds)
     duration: Line = line((f"nothing ran for {lasted}", NOTE))
@@ -151,7 +159,7 @@ def totals(timeline: Timeline) -> Line:
         parts.append(
             line((f"{name} at a time ", DIM), f"{maximum}", (" max, ", DIM), mean, (" mean", DIM))
         )
-    return joined(parts, dot)
+    return join(parts, dot)
 
 
 def legend(
@@ -161,7 +169,7 @@ def legend(
     waiting_kinds = (CellKind.MOVING, CellKind.IDLE, CellKind.HELD, CellKind.STOPPED)
     keys = [_key(sign, letter=sites) for sign in signs]
     keys += [_key(SIGNS[kind]) for kind in waiting_kinds if kind in kinds]
-    return packed(keys, line("  "), room)
+    return wrap_parts(keys, line("  "), room)
 
 
 def _key(sign: Symbol, letter: bool = False) -> Line:
@@ -219,10 +227,10 @@ def chart(
     """Render the concurrency chart in ``height`` lines, with a scale at the left."""
     if height <= 0:
         return []
-    top = ceiling(columns)
+    top = chart_maximum(columns)
     unit = unit.removesuffix("s") if top == 1 else unit
     lines = []
-    for index, row in enumerate(stacked_rows(columns, top, height)):
+    for index, row in enumerate(stack_rows(columns, top, height)):
         label = f"{top} {unit}" if index == 0 else "0" if index == height - 1 else ""
         if len(label) > indent - 2:
             label = f"{top}"
@@ -236,17 +244,17 @@ def chart(
 
 def cursor_moment(timeline: Timeline, seconds: float) -> Line:
     """Render the time of the cursor and the state of the ensemble then."""
-    step = timeline.step(seconds)
+    step = timeline.step_at(seconds)
     jobs, gpus = (0, 0) if step is None else (step.jobs, step.gpus)
     activity = "nothing ran"
     if jobs:
         gpu_text = formatting.count(gpus, "GPU") if timeline.max_gpus else ""
         job_text = formatting.count(jobs, "job")
         activity = f"{gpu_text} in {job_text} ran" if gpu_text else f"{job_text} ran"
-    counts = in_queue(timeline, seconds)
+    counts = job_states_at(timeline, seconds)
     shown_states = (State.TRANSFERRING_INPUT, State.IDLE, State.HELD)
     parts = [
-        line((clock(timeline.moment(seconds)), BOLD)),
+        line((clock(timeline.time_at(seconds)), BOLD)),
         line((activity, MOVING if jobs else NOTE)),
     ]
     for state in shown_states:
@@ -254,10 +262,10 @@ def cursor_moment(timeline: Timeline, seconds: float) -> Line:
         if n:
             sign = STATES[state]
             parts.append(line((f"{sign.glyph} {n} {sign.word}", style_of(sign))))
-    return joined(parts, line("   "))
+    return join(parts, line("   "))
 
 
-def doing(
+def lane_state_line(
     timeline: Timeline,
     lane: Lane,
     at: float,
@@ -271,14 +279,14 @@ def doing(
     DAG's rescue file.
     """
     name: Line = line((plain(lane.name, 24), BOLD), "  ")
-    spans = lane.then(at)
+    spans = lane.spans_at(at)
     if not lane.spans and lane.state is State.COMPLETED:
         return name + line((formatting.done_without_job(rescue), DIM))
     if not spans:
         return name + line((_between(timeline, lane, at, historical), DIM))
     span = spans[0]
     state = name + _state_text(span)
-    lasted = line((" for ", DIM), formatting.duration(at - span.at))
+    lasted = line((" for ", DIM), formatting.duration(at - span.start_position))
     since = line((" since ", DIM), f"{span.start:%m-%d %H:%M:%S}")
     total: Line = ()
     if not historical:
@@ -312,8 +320,8 @@ def _state_text(span: TimelineSpan) -> Line:
         text += line((" at ", DIM), plain(execution.site, 24) if execution.site else "unknown site")
         text += line(" ", (formatting.gpus(execution.gpu, execution.gpus), DIM))
         text += line((f" try {execution.attempt}", DIM)) if execution.attempt > 1 else ()
-    if span.why:
-        text += line((f": {plain(span.why, 48)}", NOTE))
+    if span.hold_reason:
+        text += line((f": {plain(span.hold_reason, 48)}", NOTE))
     return text
 
 
@@ -326,26 +334,26 @@ def _outcome_text(span: TimelineSpan, historical: bool) -> Line:
 
 
 def _between(timeline: Timeline, lane: Lane, at: float, historical: bool) -> str:
-    previous, following = lane.before(at), lane.after(at)
+    previous, following = lane.span_before(at), lane.span_after(at)
     if previous is None:
         if following is None or historical:
             return "not submitted yet" if lane.spans else "never submitted"
-        wait = formatting.duration(following.at - at)
+        wait = formatting.duration(following.start_position - at)
         return f"not submitted yet: that comes {wait} later"
     ended = f"nothing in the queue since {previous.end:%m-%d %H:%M:%S}" if previous.end else ""
-    lasted = formatting.duration(at - previous.until)
+    lasted = formatting.duration(at - previous.end_position)
     last = "" if previous.epoch is None else f"; epoch {previous.epoch} was the last"
     if following is None and not historical and lane.state is State.COMPLETED and previous.end:
-        state = "done" if lane.sign is None else lane.sign.word
+        state = "done" if lane.symbol is None else lane.symbol.word
         return f"{state} since {previous.end:%m-%d %H:%M:%S}, for {lasted}{last}"
     if following is not None and not historical:
-        gap = formatting.duration(following.at - previous.until)
+        gap = formatting.duration(following.start_position - previous.end_position)
         return f"{ended}, for {lasted} of {gap}{last}"
     return f"{ended}, for {lasted}{last}"
 
 
 def scale(window: VisibleWindow) -> Line:
     """Render the duration of a cell; a bar is the mean over its cell."""
-    seconds = window.each
+    seconds = window.cell_seconds
     text = f"{seconds:.2g} s" if seconds < 10 else formatting.duration(seconds)
     return line((f"a cell is {text}, its bar the mean", DIM))

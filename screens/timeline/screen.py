@@ -21,17 +21,17 @@ from metlmon.stats.timeline_text import (
     Stack,
     VisibleWindow,
     axis,
-    by_outcome,
-    by_site,
+    cell_characters,
     epoch_labels,
-    kinds_beside,
+    full_window,
     lane_cells,
-    lettered,
     nice_step,
-    site_signs,
-    snapped,
+    non_execution_kinds,
+    outcome_symbol,
+    site_symbol,
+    site_symbols,
+    snap_to_step,
     stacks,
-    whole,
 )
 from metlmon.text.formatting import STATES, Symbol, plain
 from screens.actions import bindings_of
@@ -41,7 +41,7 @@ from screens.timeline import lines as timeline_lines
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
 from screens.widgets.spans import BOLD, DIM, Line, crop, fit, line, style_of, width
-from screens.widgets.table import GAP, MARGIN, Rows, Table, TableColumn, TableRow
+from screens.widgets.table import GAP, MARGIN, LazyRows, Table, TableColumn, TableRow
 
 ROOMY_LINES: Final = 30
 """Minimum height for blank lines between the parts."""
@@ -56,7 +56,7 @@ CHART_MOST: Final = 16
 AT_ONCE: Final = 5000
 """Up to this number of executions, the chart is computed at once, else in a thread."""
 
-CLOSEST: Final = 0.25
+CLOSEST_SECONDS: Final = 0.25
 """Minimum seconds per cell; event timestamps have whole seconds."""
 
 OUTCOMES: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKind.LOST])
@@ -85,46 +85,46 @@ class TimelineScreen(ListScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sites = False
-        self.gpus: bool | None = None
-        self.at: float | None = None
+        self.by_site = False
+        self.count_gpus: bool | None = None
+        self.cursor_seconds: float | None = None
         self.zoom: tuple[float, float] | None = None
         self._view: _View | None = None
         self._lanes: dict[str, list[Cell]] = {}
         self._labels: dict[str, str] = {}
-        self._row_memo: Memo[Rows] = Memo()
+        self._row_memo: Memo[LazyRows] = Memo()
         self._name_width: Memo[int] = Memo()
         self._signs: dict[str | None, Symbol] = {}
         self._columns: list[Stack] | None = []
         self._kinds: frozenset[CellKind] = frozenset()
 
-    def keys(self) -> KeyFooter:
+    def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), without=("timeline",))
+        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("timeline",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
         yield StaticLines(id="chart", grows=False)
-        yield from self.foot()
+        yield from self.compose_foot()
 
     # --- rendering --------------------------------------------------------------------------
 
     @property
-    def made(self) -> Timeline | None:
+    def present_timeline(self) -> Timeline | None:
         """The timeline up to now, even while the screens show the past."""
-        return self.monitor.present_study.of(timeline)
+        return self.context.present_stats.value(timeline)
 
     def show(self, update: Snapshot | None) -> None:
-        present = self.made
+        present = self.present_timeline
         if present is None or present.first is None:
             self._nothing(present, update)
             return
-        moment = self.monitor.travel.moment
+        moment = self.context.time_travel.moment
         if moment is not None:
-            self.at = present.seconds(moment)
-        displayed = present if moment is None else self.monitor.study.of(timeline) or present
-        filtered = self.kept(present.lanes, _text)
+            self.cursor_seconds = present.position_of(moment)
+        displayed = present if moment is None else self.context.stats.value(timeline) or present
+        filtered = self.filter_rows(present.lanes, _text)
         names = self._name_width(partial(self._name_cells, present), present)
         window = self._window(present, self.app.size.width - MARGIN - names - GAP - 1)
         self._draw(present, window)
@@ -144,7 +144,7 @@ class TimelineScreen(ListScreen):
         rows = self._row_memo(
             partial(self._rows, filtered, displayed, names, cursor, known_until, roomy),
             *(self._view, displayed, names, cursor, known_until, roomy),
-            *(self.wanted, self.order, self.reversed),
+            *(self.filter_text, self.sort_index, self.sort_reversed),
         )
         self.table.show(columns, rows, self._empty(present))
         unit = "GPUs" if self._gpus(present) else "jobs"
@@ -180,13 +180,13 @@ class TimelineScreen(ListScreen):
                 line("  ", ("Each run gets a lane here when its first job is submitted.", DIM)),
             ]
         self.table.show([], [], text)
-        self.query_one("#note", StaticLines).show([self.note(0, 0)])
+        self.query_one("#note", StaticLines).show([self.note_line(0, 0)])
 
     def _head(self, displayed: Timeline) -> list[Line]:
         room = self.app.size.width - 2
-        signs = list(self._signs.values()) if self.sites else list(OUTCOMES)
-        legend = timeline_lines.legend(signs, self._kinds, room, self.sites)
-        legend_lines = 3 if self.app.size.height >= ROOMY_LINES else 2 if self.sites else 1
+        signs = list(self._signs.values()) if self.by_site else list(OUTCOMES)
+        legend = timeline_lines.legend(signs, self._kinds, room, self.by_site)
+        legend_lines = 3 if self.app.size.height >= ROOMY_LINES else 2 if self.by_site else 1
         blank: list[Line] = [()] if self.app.size.height >= ROOMY_LINES else []
         lines = [
             timeline_lines.headline(displayed, room),
@@ -198,16 +198,16 @@ class TimelineScreen(ListScreen):
         self, timeline: Timeline, filtered: Sequence[Lane], historical: bool
     ) -> list[Line]:
         room = self.app.size.width - 2
-        window = self._view.window if self._view is not None else whole(timeline, 1)
-        note = self.note(len(filtered), len(timeline.lanes), [timeline_lines.scale(window)])
+        window = self._view.window if self._view is not None else full_window(timeline, 1)
+        note = self.note_line(len(filtered), len(timeline.lanes), [timeline_lines.scale(window)])
         cursor = self._cursor(timeline)
         selected = next((lane for lane in filtered if lane.key == self.table.cursor), None)
         doing: Line = ()
         if selected is not None:
-            status = self.monitor.picture.status if self.monitor.picture else None
+            status = self.context.snapshot.status if self.context.snapshot else None
             dags = {dag.file: dag.rescue for dag in (status.dags if status else ())}
             rescue = dags.get(selected.dag)
-            doing = timeline_lines.doing(
+            doing = timeline_lines.lane_state_line(
                 timeline, lane=selected, at=cursor, historical=historical, room=room, rescue=rescue
             )
         lines = [timeline_lines.cursor_moment(timeline, cursor), doing]
@@ -236,7 +236,7 @@ class TimelineScreen(ListScreen):
     # --- drawing ----------------------------------------------------------------------------
 
     def _gpus(self, timeline: Timeline) -> bool:
-        return timeline.max_gpus > 0 if self.gpus is None else self.gpus
+        return timeline.max_gpus > 0 if self.count_gpus is None else self.count_gpus
 
     def _rows(
         self,
@@ -246,33 +246,35 @@ class TimelineScreen(ListScreen):
         cursor: int,
         known_until: int | None,
         roomy: bool,
-    ) -> Rows:
+    ) -> LazyRows:
         states = {lane.key: lane for lane in displayed.lanes}
 
         def table_row(index: int) -> TableRow:
             displayed_lane = states.get(filtered[index].key)
             state = None if displayed_lane is None else displayed_lane.state
-            sign = None if displayed_lane is None else displayed_lane.sign
-            lane = replace(filtered[index], state=state, sign=sign)
+            sign = None if displayed_lane is None else displayed_lane.symbol
+            lane = replace(filtered[index], state=state, symbol=sign)
             cells = partial(self._cells, lane, names, cursor, known_until)
             labels_line = (line((self._label(lane), DIM)) or line(" ")) if roomy else ()
             return TableRow(lane.key, cells, labels_line, MARGIN + names + GAP)
 
-        return Rows([lane.key for lane in filtered], [2 if roomy else 1] * len(filtered), table_row)
+        return LazyRows(
+            [lane.key for lane in filtered], [2 if roomy else 1] * len(filtered), table_row
+        )
 
     def _draw(self, timeline: Timeline, window: VisibleWindow) -> None:
         """Reset the drawing if its inputs changed; lanes are drawn when visible."""
-        view, previous = _View(timeline, window, self.sites, self._gpus(timeline)), self._view
+        view, previous = _View(timeline, window, self.by_site, self._gpus(timeline)), self._view
         same_timeline = previous is not None and previous.timeline is timeline
         if same_timeline and view == previous:
             return
         self._view, self._lanes, self._labels = view, {}, {}
         if not same_timeline:
-            self._signs = site_signs(timeline.sites)
-            self._kinds = kinds_beside(timeline)
-        order = list(self._signs.values()) if self.sites else list(OUTCOMES)
+            self._signs = site_symbols(timeline.sites)
+            self._kinds = non_execution_kinds(timeline)
+        order = list(self._signs.values()) if self.by_site else list(OUTCOMES)
         work = partial(stacks, timeline, window, self._sign_of, order, view.gpus)
-        if len(timeline.ran) <= AT_ONCE:
+        if len(timeline.executions) <= AT_ONCE:
             self._columns = work()
             return
         self._columns = None
@@ -287,18 +289,18 @@ class TimelineScreen(ListScreen):
         try:
             columns = work()
         except Exception as error:
-            self.monitor.call_later(self.monitor.tell_mishap, "the chart failed", error)
+            self.context.call_later(self.context.show_error, "the chart failed", error)
             return
         self.call_later(self._show_stacks, view, columns)
 
     def _show_stacks(self, view: _View, columns: list[Stack]) -> None:
         if self._view is view:
             self._columns = columns
-            self._again()
+            self._refresh_if_mounted()
 
     @property
     def _sign_of(self) -> SignOf:
-        return by_site(self._signs) if self.sites else by_outcome
+        return site_symbol(self._signs) if self.by_site else outcome_symbol
 
     def _label(self, lane: Lane) -> str:
         if lane.key not in self._labels and self._view is not None:
@@ -310,13 +312,13 @@ class TimelineScreen(ListScreen):
     ) -> tuple[Line, Line]:
         if lane.key not in self._lanes and self._view is not None:
             lane_cell_list = lane_cells(lane, self._view.window, self._sign_of)
-            signs = self._signs.values() if self.sites else ()
-            self._lanes[lane.key] = lettered(lane_cell_list, signs)
+            signs = self._signs.values() if self.by_site else ()
+            self._lanes[lane.key] = cell_characters(lane_cell_list, signs)
         selected = lane.key == self.table.cursor
         bar = timeline_lines.lane_line(
             self._lanes.get(lane.key, ()), cursor=cursor, selected=selected, known_until=known_until
         )
-        sign = lane.sign or (None if lane.state is None else STATES[lane.state])
+        sign = lane.symbol or (None if lane.state is None else STATES[lane.state])
         mark = ("  ", DIM) if sign is None else (f"{sign.glyph} ", style_of(sign))
         name = line(mark, plain(lane.name, NAME_CELLS))
         return fit(name, names, "left"), bar
@@ -325,12 +327,16 @@ class TimelineScreen(ListScreen):
 
     def _cursor(self, timeline: Timeline) -> float:
         """Return the cursor in seconds since the start; None follows the end."""
-        return timeline.length if self.at is None else max(0.0, min(self.at, timeline.length))
+        return (
+            timeline.length
+            if self.cursor_seconds is None
+            else max(0.0, min(self.cursor_seconds, timeline.length))
+        )
 
     def _window(self, timeline: Timeline, cell_count: int) -> VisibleWindow:
         """Return the visible window: all, or the zoomed part around the cursor."""
-        full = whole(timeline, max(10, cell_count))
-        if self.zoom is None or self.zoom[1] >= full.each:
+        full = full_window(timeline, max(10, cell_count))
+        if self.zoom is None or self.zoom[1] >= full.cell_seconds:
             self.zoom = None
             return full
         start, cell_seconds = self.zoom
@@ -343,27 +349,27 @@ class TimelineScreen(ListScreen):
 
     def _go(self, seconds: float) -> None:
         """Move the cursor; in the past, all screens follow."""
-        timeline = self.made
+        timeline = self.present_timeline
         if timeline is None or timeline.first is None:
             return
-        self._said = ""
+        self._message = ""
         seconds = max(0.0, min(seconds, timeline.length))
-        self.at = None if seconds >= timeline.length else seconds
-        travel = self.monitor.travel
-        moment = timeline.moment(seconds)
-        if travel.away and self.at is None:
-            travel.come_back()
-        elif travel.away and moment is not None:
-            travel.go(moment)
-        self._again()
+        self.cursor_seconds = None if seconds >= timeline.length else seconds
+        travel = self.context.time_travel
+        moment = timeline.time_at(seconds)
+        if travel.active and self.cursor_seconds is None:
+            travel.return_to_now()
+        elif travel.active and moment is not None:
+            travel.load(moment)
+        self._refresh_if_mounted()
 
     def _by_cells(self, count: int) -> None:
-        timeline, view = self.made, self._view
+        timeline, view = self.present_timeline, self._view
         if timeline is None or view is None:
             return
-        step = nice_step(view.window.each)
+        step = nice_step(view.window.cell_seconds)
         current = self._cursor(timeline)
-        target = snapped(timeline, current + count * view.window.each, step)
+        target = snap_to_step(timeline, current + count * view.window.cell_seconds, step)
         if (target - current) * count <= 0:
             target = current + (step if count > 0 else -step)
         self._go(target)
@@ -384,49 +390,49 @@ class TimelineScreen(ListScreen):
         self._by_cells(self._tenth())
 
     def _selected_lane(self) -> Lane | None:
-        lanes = () if self.made is None else self.made.lanes
+        lanes = () if self.present_timeline is None else self.present_timeline.lanes
         return next((lane for lane in lanes if lane.key == self.table.cursor), None)
 
     def action_change_before(self) -> None:
-        lane, timeline = self._selected_lane(), self.made
+        lane, timeline = self._selected_lane(), self.present_timeline
         if lane is not None and timeline is not None:
             earlier = [time for time in lane.changes if time < self._cursor(timeline) - 1e-6]
             if earlier:
                 self._go(earlier[-1])
             else:
-                self.say("nothing happened to this run before")
+                self.show_message("nothing happened to this run before")
 
     def action_change_after(self) -> None:
-        lane, timeline = self._selected_lane(), self.made
+        lane, timeline = self._selected_lane(), self.present_timeline
         if lane is not None and timeline is not None:
             later = [time for time in lane.changes if time > self._cursor(timeline) + 1e-6]
             if later:
                 self._go(later[0])
             else:
-                self.say("nothing happened to this run after")
+                self.show_message("nothing happened to this run after")
 
     def action_stall(self) -> None:
-        timeline = self.made
+        timeline = self.present_timeline
         if timeline is None:
             return
-        worst = max(timeline.stalls, key=lambda stall: stall.seconds, default=None)
+        worst = max(timeline.gaps, key=lambda stall: stall.seconds, default=None)
         if worst is None:
-            self.say("there was always something running")
+            self.show_message("there was always something running")
         else:
-            self._go(worst.at)
+            self._go(worst.start_position)
 
     def _zoom(self, factor: float) -> None:
-        timeline, view = self.made, self._view
+        timeline, view = self.present_timeline, self._view
         if timeline is None or view is None:
             return
         window, cursor = view.window, self._cursor(timeline)
-        cell_seconds = window.each / factor
-        if cell_seconds < CLOSEST and factor > 1:
-            self.say("closer than this there is nothing to see")
+        cell_seconds = window.cell_seconds / factor
+        if cell_seconds < CLOSEST_SECONDS and factor > 1:
+            self.show_message("closer than this there is nothing to see")
             return
         # The cursor keeps its screen position.
         self.zoom = (cursor - (cursor - window.start) / factor, cell_seconds)
-        self._again()
+        self._refresh_if_mounted()
 
     def action_zoom_in(self) -> None:
         self._zoom(2.0)
@@ -436,20 +442,20 @@ class TimelineScreen(ListScreen):
 
     def action_whole(self) -> None:
         self.zoom = None
-        self._again()
+        self._refresh_if_mounted()
 
     def _pan(self, direction: int) -> None:
-        timeline, view = self.made, self._view
+        timeline, view = self.present_timeline, self._view
         if timeline is None or view is None:
             return
         if self.zoom is None:
-            self.say("all of it is in view: + zooms in")
+            self.show_message("all of it is in view: + zooms in")
             return
         window = view.window
-        length = window.each * window.cells
+        length = window.cell_seconds * window.cells
         start = max(0.0, min(window.start + direction * length / 2, timeline.length - length))
         shift = start - window.start
-        self.zoom = (start, window.each)
+        self.zoom = (start, window.cell_seconds)
         self._go(self._cursor(timeline) + shift)
 
     def action_pan_left(self) -> None:
@@ -461,38 +467,38 @@ class TimelineScreen(ListScreen):
     # --- other actions ----------------------------------------------------------------------
 
     def action_by(self) -> None:
-        self.sites = not self.sites
-        self._again()
+        self.by_site = not self.by_site
+        self._refresh_if_mounted()
 
     def action_units(self) -> None:
-        timeline = self.made
+        timeline = self.present_timeline
         if timeline is not None:
-            self.gpus = not self._gpus(timeline)
-            self._again()
+            self.count_gpus = not self._gpus(timeline)
+            self._refresh_if_mounted()
 
     def action_view(self) -> None:
-        timeline, travel = self.made, self.monitor.travel
-        if travel.away:
-            travel.come_back()
-        elif timeline is not None and self.at is not None:
-            moment = timeline.moment(self._cursor(timeline))
+        timeline, travel = self.present_timeline, self.context.time_travel
+        if travel.active:
+            travel.return_to_now()
+        elif timeline is not None and self.cursor_seconds is not None:
+            moment = timeline.time_at(self._cursor(timeline))
             if moment is not None:
-                travel.go(moment)
+                travel.load(moment)
         else:
-            self.say("the cursor is at now: left goes back in time")
+            self.show_message("the cursor is at now: left goes back in time")
 
-    def open(self, key: str) -> None:
-        timeline = self.made
+    def open_row(self, key: str) -> None:
+        timeline = self.present_timeline
         lane = self._selected_lane()
         if timeline is None or lane is None:
             return
-        spans = lane.then(self._cursor(timeline))
+        spans = lane.spans_at(self._cursor(timeline))
         if spans:
-            self.monitor.open_job(*spans[0].job)
+            self.context.open_job(*spans[0].job)
         elif key:
-            self.monitor.open_run(key)
+            self.context.open_run(key)
         else:
-            self.say("no job was in the queue then: there is nothing to open")
+            self.show_message("no job was in the queue then: there is nothing to open")
 
 
 def _text(lane: Lane) -> str:
@@ -501,6 +507,6 @@ def _text(lane: Lane) -> str:
         lane.uuid or "",
         lane.dag,
         "" if lane.state is None else STATES[lane.state].word,
-        "" if lane.sign is None else lane.sign.word,
+        "" if lane.symbol is None else lane.symbol.word,
     ]
     return "\n".join(parts).lower()

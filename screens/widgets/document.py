@@ -38,27 +38,27 @@ class Document(LineWidget, can_focus=True):
         return self._lines
 
     @property
-    def top(self) -> int:
+    def top_line(self) -> int:
         """Index of the first line in view."""
         return self._top
 
     @property
-    def below(self) -> int:
+    def lines_below(self) -> int:
         """Number of lines below the view."""
         return max(0, len(self._lines) - self._top - self.size.height)
 
     def show(self, lines: Sequence[Line], sections: Sequence[int] = ()) -> None:
         """Show these lines; ``sections`` are the indices of the headings."""
-        at_end = self._follow and self.below == 0
+        at_end = self._follow and self.lines_below == 0
         self._lines, self._sections = lines, sections
         self._top = self._last_top if at_end else min(self._top, self._last_top)
-        self.repaint()
+        self.refresh_changed()
 
     def on_resize(self) -> None:
         previous_top = self._top
         self._top = self._last_top if self._follow else min(self._top, self._last_top)
         if self._top != previous_top:
-            self.repaint()
+            self.refresh_changed()
         self.post_message(self.Scrolled())
 
     @property
@@ -69,38 +69,38 @@ class Document(LineWidget, can_focus=True):
         index = self._top + y
         return (self._lines[index] if index < len(self._lines) else ()), False
 
-    def go_to(self, top: int) -> None:
-        """Scroll line ``top`` to the top of the view, as far as there is text."""
+    def scroll_to_line(self, top: int) -> None:
+        """Scroll line ``top_line`` to the top of the view, as far as there is text."""
         self._follow = self._follow and top >= self._last_top
         self._top = max(0, min(top, self._last_top))
-        self.repaint()
+        self.refresh_changed()
         self.post_message(self.Scrolled())
 
     def next_section(self) -> None:
         """Scroll to the next heading, or from the last one to the start."""
         next_sections = [section for section in self._sections if section > self._top]
-        self.go_to(next_sections[0] if next_sections and self._top < self._last_top else 0)
+        self.scroll_to_line(next_sections[0] if next_sections and self._top < self._last_top else 0)
 
     def action_up(self) -> None:
-        self.go_to(self._top - 1)
+        self.scroll_to_line(self._top - 1)
 
     def action_down(self) -> None:
-        self.go_to(self._top + 1)
+        self.scroll_to_line(self._top + 1)
 
     def action_page_up(self) -> None:
-        self.go_to(self._top - max(1, self.size.height - 1))
+        self.scroll_to_line(self._top - max(1, self.size.height - 1))
 
     def action_page_down(self) -> None:
-        self.go_to(self._top + max(1, self.size.height - 1))
+        self.scroll_to_line(self._top + max(1, self.size.height - 1))
 
     def action_first(self) -> None:
-        self.go_to(0)
+        self.scroll_to_line(0)
 
     def action_last(self) -> None:
-        self.go_to(self._last_top)
+        self.scroll_to_line(self._last_top)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.go_to(self._top + 3)
+        self.scroll_to_line(self._top + 3)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.go_to(self._top - 3)
+        self.scroll_to_line(self._top - 3)

@@ -8,9 +8,9 @@ from typing import Final
 
 from screens.actions import Action, actions_of
 from screens.widgets.line_widget import LineWidget
-from screens.widgets.spans import DIM, KEY, Line, joined, line, width
+from screens.widgets.spans import DIM, KEY, Line, join, line, width
 
-ELSEWHERE: Final = frozenset(
+SCREEN_ACTIONS: Final = frozenset(
     {"problems", "timeline", "sites", "curves", "estimates", "incidents", "inputs", "palette"}
     | {"nodes", "grid", "bag"}
 )
@@ -23,34 +23,34 @@ RELABELLED: Final = 10
 class KeyFooter(LineWidget):
     """The footer of a screen, from the action registry, without excluded actions."""
 
-    def __init__(self, scopes: Sequence[str], without: Collection[str] = ()) -> None:
+    def __init__(self, scopes: Sequence[str], hidden: Collection[str] = ()) -> None:
         super().__init__(id="keys")
         self._scopes = tuple(scopes)
-        self._without = frozenset(without)
+        self._hidden = frozenset(hidden)
         self._labels: Mapping[str, str] = {}
         self._alone = False
 
-    def relabel(self, labels: Mapping[str, str], alone: bool = False) -> None:
+    def set_labels(self, labels: Mapping[str, str], alone: bool = False) -> None:
         """Set temporary labels by action name. ``alone``: hide all other keys."""
         if (self._labels, self._alone) != (labels, alone):
             self._labels, self._alone = labels, alone
-            self.repaint()
+            self.refresh_changed()
 
-    def leave_out(self, names: Collection[str]) -> None:
+    def hide_actions(self, names: Collection[str]) -> None:
         """Hide these actions, which would do nothing here, and show all others."""
-        if self._without != frozenset(names):
-            self._without = frozenset(names)
-            self.repaint()
+        if self._hidden != frozenset(names):
+            self._hidden = frozenset(names)
+            self.refresh_changed()
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         return line(" ") + key_line(list(self._shown()), self.size.width - 2), False
 
     def _shown(self) -> Iterable[Action]:
-        for action in actions_of(self._scopes, self.monitor.options.read_only):
+        for action in actions_of(self._scopes, self.context.options.read_only):
             label = self._labels.get(action.name)
             if label is not None:
                 yield replace(action, label=label, footer=max(action.footer, RELABELLED))
-            elif action.footer and action.name not in self._without and not self._alone:
+            elif action.footer and action.name not in self._hidden and not self._alone:
                 yield action
 
 
@@ -58,11 +58,11 @@ def key_line(actions: Sequence[Action], cells: int) -> Line:
     """Keys and labels that fit into ``cells``; the least important are dropped first."""
     shown = list(actions)
     while True:
-        content = joined((_key(action) for action in shown), line("   "))
+        content = join((_key(action) for action in shown), line("   "))
         if width(content) <= cells or not shown:
             return content
         shown.remove(min(shown, key=lambda action: action.footer))
 
 
 def _key(action: Action) -> Line:
-    return line((action.shown, KEY), " ", (action.label, DIM))
+    return line((action.key_cap, KEY), " ", (action.label, DIM))

@@ -21,13 +21,13 @@ from textual.strip import Strip
 from metlmon.frozen import frozen
 from metlmon.text.formatting import Colour
 from screens.actions import actions_of, bindings_of
-from screens.base.sanitize import exact
+from screens.base.sanitize import plain_with_blanks
 from screens.widgets.line_widget import LineState, LineWidget
-from screens.widgets.spans import BOLD, DIM, Line, TextStyle, both_ends, fit, line
+from screens.widgets.spans import BOLD, DIM, Line, TextStyle, crop_middle, fit, line
 
 MARGIN: Final = 2
 GAP: Final = 2
-LONGEST: Final = 4096
+TEXT_LIMIT: Final = 4096
 """Maximum length of a field in characters, that of a path."""
 
 CURSOR: Final = TextStyle(Colour.SKY)
@@ -40,8 +40,8 @@ class FormEntry:
     """One field, or a heading if ``name`` is None.
 
     ``note`` is shown beside it, ``hint`` in the field while it is empty. Left and right step
-    through ``options``; ``closed``: no other text can be typed. ``listed``: enter opens a list
-    of choices instead of moving to the next field.
+    through ``options``; ``options_only``: no other text can be typed. ``has_list``: enter opens a
+    list of choices instead of moving to the next field.
     """
 
     name: str | None
@@ -51,11 +51,11 @@ class FormEntry:
     note: Line = ()
     hint: str = ""
     options: tuple[str, ...] = ()
-    closed: bool = False
-    listed: bool = False
+    options_only: bool = False
+    has_list: bool = False
 
     @property
-    def chosen(self) -> bool:
+    def has_option(self) -> bool:
         """Is the text one of the options?"""
         return self.text in self.options
 
@@ -66,20 +66,20 @@ class FormView(LineWidget, can_focus=True):
     The first text typed into a field replaces its initial value; once the field was edited, or
     the caret moved in it, text is inserted at the caret. ``changed`` is called directly with a
     field's name and new text: with a message, another letter could arrive before the handler
-    runs. Posts ``FormView.Moved`` and ``FormView.Paged``.
+    runs. Posts ``FormView.FieldHighlighted`` and ``FormView.PageRequested``.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("form")
 
-    class Moved(Message):
+    class FieldHighlighted(Message):
         """The cursor moved to another field, or the view was resized."""
 
-    class Paged(Message):
+    class PageRequested(Message):
         """A page up (-1) or down (1) was requested."""
 
         def __init__(self, direction: int) -> None:
             super().__init__()
-            self.by = direction
+            self.direction = direction
 
     def __init__(self, changed: Callable[[str, str], None], *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -99,12 +99,12 @@ class FormView(LineWidget, can_focus=True):
         return self._entries[self._cursor_index].name if self._entries else None
 
     @property
-    def above(self) -> int:
+    def lines_above(self) -> int:
         """Number of lines above the view."""
         return self._top
 
     @property
-    def below(self) -> int:
+    def lines_below(self) -> int:
         """Number of lines below the view."""
         return max(0, len(self._entries) - self._top - self.size.height)
 
@@ -123,7 +123,7 @@ class FormView(LineWidget, can_focus=True):
                 self._caret = len(self._entry.text)
                 self._edited.add(previous.name or "")  # chosen from a list
         self._keep_in_view()
-        self.repaint()
+        self.refresh_changed()
 
     def select(self, name: str) -> None:
         """Move the cursor to this field, if it exists."""
@@ -158,14 +158,14 @@ class FormView(LineWidget, can_focus=True):
     def on_resize(self) -> None:
         if self._entries:
             self._keep_in_view()
-            self.repaint()
-            self.post_message(self.Moved())
+            self.refresh_changed()
+            self.post_message(self.FieldHighlighted())
 
     def on_focus(self) -> None:
-        self.repaint()
+        self.refresh_changed()
 
     def on_blur(self) -> None:
-        self.repaint()
+        self.refresh_changed()
 
     # --- drawing --------------------------------------------------------------------------
 
@@ -199,27 +199,27 @@ class FormView(LineWidget, can_focus=True):
 
     def _render_value(self, entry: FormEntry, focused: bool) -> Line:
         room = self._value_width - 2
-        if entry.chosen:
+        if entry.has_option:
             left, right = ("‹", "›")
-            text = both_ends(exact(entry.text), room - 4)
+            text = crop_middle(plain_with_blanks(entry.text), room - 4)
             return line((f" {left} ", DIM), text, (f" {right} ", DIM))
         if not entry.text:
             return line(" ", (entry.hint, DIM))
         if not focused:
-            return line(" ", both_ends(exact(entry.text), room))
+            return line(" ", crop_middle(plain_with_blanks(entry.text), room))
         start, _ = self._window(entry, room)
         # An initial value, which typing replaces, looks like a hint.
         style = TextStyle() if entry.name in self._edited else DIM
-        return line(" ", (exact(entry.text[start:])[: room + 1], style))
+        return line(" ", (plain_with_blanks(entry.text[start:])[: room + 1], style))
 
     def _window(self, entry: FormEntry, room: int) -> tuple[int, int]:
         """The first character in view such that the caret is too, and the caret's cell."""
         start = 0
-        while (caret := cell_len(exact(entry.text[start : self._caret]))) > room:
+        while (caret := cell_len(plain_with_blanks(entry.text[start : self._caret]))) > room:
             start += max(1, (caret - room) // 2)
         return start, caret
 
-    def told_at(self, y: int) -> LineState:
+    def line_state(self, y: int) -> LineState:
         index = self._top + y
         return (
             *self.line_at(y),
@@ -227,8 +227,8 @@ class FormView(LineWidget, can_focus=True):
             index == self._cursor_index and self.has_focus and self._caret,
         )
 
-    def strip_of(self, y: int, state: LineState) -> Strip:
-        strip = super().strip_of(y, state)
+    def render_state(self, y: int, state: LineState) -> Strip:
+        strip = super().render_state(y, state)
         index = self._top + y
         if index >= len(self._entries) or self._entries[index].name is None:
             return strip
@@ -239,8 +239,8 @@ class FormView(LineWidget, can_focus=True):
             _with_style(strip.crop(start, start + self._value_width), self._field_style),
             strip.crop(start + self._value_width, self.size.width),
         ]
-        strip = Strip.join(parts).adjust_cell_length(self.size.width, self.base)
-        if index == self._cursor_index and self.has_focus and not entry.chosen:
+        strip = Strip.join(parts).adjust_cell_length(self.size.width, self.base_style)
+        if index == self._cursor_index and self.has_focus and not entry.has_option:
             caret = start + 1 + self._window(entry, self._value_width - 2)[1]
             caret_strip = _with_style(strip.crop(caret, caret + 1), Style(reverse=True))
             after = strip.crop(caret + 1, self.size.width)
@@ -250,7 +250,7 @@ class FormView(LineWidget, can_focus=True):
     @property
     def _field_style(self) -> Style:
         # Without background colours, underlining shows the extent of a field.
-        background = self.palette.selection
+        background = self.palette.selection_background
         return Style(underline=True) if background is None else Style(bgcolor=background)
 
     # --- moving ---------------------------------------------------------------------------
@@ -261,8 +261,8 @@ class FormView(LineWidget, can_focus=True):
         self._cursor_index = index
         self._caret = len(self._entry.text)
         self._keep_in_view()
-        self.repaint()
-        self.post_message(self.Moved())
+        self.refresh_changed()
+        self.post_message(self.FieldHighlighted())
 
     def page(self, direction: int) -> None:
         """Move the cursor a page of fields up (-1) or down (1)."""
@@ -276,10 +276,10 @@ class FormView(LineWidget, can_focus=True):
         self._move_to(self._field_from(min(self._cursor_index + 1, len(self._entries) - 1), 1))
 
     def action_page_up(self) -> None:
-        self.post_message(self.Paged(-1))
+        self.post_message(self.PageRequested(-1))
 
     def action_page_down(self) -> None:
-        self.post_message(self.Paged(1))
+        self.post_message(self.PageRequested(1))
 
     def on_click(self, event: events.Click) -> None:
         index = self._top + event.y
@@ -300,7 +300,7 @@ class FormView(LineWidget, can_focus=True):
         if self.cursor is None:
             return
         name = _ACTION_BY_KEY.get(event.key)
-        if event.key == "enter" and not self._entry.listed:
+        if event.key == "enter" and not self._entry.has_list:
             name = "down"
         if name is not None:
             getattr(self, f"action_{name}")()
@@ -320,9 +320,9 @@ class FormView(LineWidget, can_focus=True):
 
     def _insert(self, text: str) -> None:
         entry = self._entry
-        if entry.closed:
+        if entry.options_only:
             next_options = (
-                entry.options[entry.options.index(entry.text) + 1 :] if entry.chosen else ()
+                entry.options[entry.options.index(entry.text) + 1 :] if entry.has_option else ()
             )
             matches = [
                 option
@@ -331,7 +331,7 @@ class FormView(LineWidget, can_focus=True):
             ]
             if matches:
                 self._set_text(matches[0], len(matches[0]))
-        elif entry.chosen or (entry.name not in self._edited and text.strip()):
+        elif entry.has_option or (entry.name not in self._edited and text.strip()):
             # Typing over an option or an initial value replaces it.
             self._set_text(text, len(text))
         else:
@@ -340,20 +340,20 @@ class FormView(LineWidget, can_focus=True):
 
     def _set_text(self, text: str, caret: int) -> None:
         entry = self._entry
-        if entry.name is None or len(text) > LONGEST:
+        if entry.name is None or len(text) > TEXT_LIMIT:
             return
         self._caret = max(0, min(caret, len(text)))
         self._edited.add(entry.name)
         entries = list(self._entries)
         entries[self._cursor_index] = replace(entry, text=text)
         self._entries = entries
-        self.repaint()
+        self.refresh_changed()
         if text != entry.text:
             self._changed(entry.name, text)
 
     def _step(self, delta: int) -> None:
         entry = self._entry
-        if entry.chosen:
+        if entry.has_option:
             index = (entry.options.index(entry.text) + delta) % len(entry.options)
             self._set_text(entry.options[index], len(entry.options[index]))
         else:
@@ -387,9 +387,9 @@ class FormView(LineWidget, can_focus=True):
 
     def _delete_range(self, start: int, end: int) -> None:
         entry = self._entry
-        if entry.closed:
+        if entry.options_only:
             return
-        if entry.chosen:
+        if entry.has_option:
             start, end = 0, len(entry.text)
         if 0 <= start < end <= len(entry.text):
             self._set_text(entry.text[:start] + entry.text[end:], start)

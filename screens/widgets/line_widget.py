@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from metlmon.text.sanitize import to_ascii
 from screens.base.fault_tolerant import FaultTolerant
-from screens.theme import SHADES, Palette
+from screens.theme import PALETTES, Palette
 from screens.widgets.spans import Line, crop
 
 if TYPE_CHECKING:
@@ -40,21 +40,21 @@ class LineWidget(FaultTolerant, Widget):
         self._base_style: tuple[str, Style] | None = None
 
     @property
-    def monitor(self) -> MetlmonApp:
+    def context(self) -> MetlmonApp:
         """The application, typed."""
         return cast("MetlmonApp", self.app)
 
     @property
     def ascii(self) -> bool:
         """Whether the terminal shows ASCII only; lines are translated as they are painted."""
-        return self.monitor.options.ascii
+        return self.context.options.ascii
 
     @property
     def palette(self) -> Palette:
-        return SHADES[self.app.theme]
+        return PALETTES[self.app.theme]
 
     @property
-    def base(self) -> Style:
+    def base_style(self) -> Style:
         """The widget's own style, cached: the stylesheet lookup is slower than rendering."""
         theme = self.app.theme
         if self._base_style is None or self._base_style[0] != theme:
@@ -69,23 +69,25 @@ class LineWidget(FaultTolerant, Widget):
         """The content of line ``y`` of the widget, and whether it is selected."""
         raise NotImplementedError
 
-    def told_at(self, y: int) -> LineState:
+    def line_state(self, y: int) -> LineState:
         """The state of line ``y``, content first; the line is repainted when it changes."""
         return self.line_at(y)
 
-    def strip_of(self, y: int, state: LineState) -> Strip:
+    def render_state(self, y: int, state: LineState) -> Strip:
         """Line ``y`` in the theme's colours, exactly as wide as the widget."""
         content, selected = state[0], state[1]
-        width, palette, base = self.size.width, self.palette, self.base
+        width, palette, base = self.size.width, self.palette, self.base_style
         content = crop(content, width)
         shown = to_ascii if self.ascii else str
         segments = [
             Segment(shown(text), base + palette.style(style, selected)) for text, style in content
         ]
         padding = (
-            base + Style(bgcolor=palette.selection) if selected and palette.selection else base
+            base + Style(bgcolor=palette.selection_background)
+            if selected and palette.selection_background
+            else base
         )
-        if selected and palette.selection is None:
+        if selected and palette.selection_background is None:
             padding = base + Style(reverse=True)
         return Strip(segments).adjust_cell_length(width, padding)
 
@@ -93,28 +95,28 @@ class LineWidget(FaultTolerant, Widget):
         if self._pending_size != self.size:
             self._pending.clear()
         try:
-            state = self._pending.pop(y, None) or self.told_at(y)
-            strip = self.strip_of(y, state)
+            state = self._pending.pop(y, None) or self.line_state(y)
+            strip = self.render_state(y, state)
         except Exception as error:
             # Skip a line that fails to render instead of crashing.
             self.app._handle_exception(error)
-            return Strip.blank(self.size.width, self.base)
+            return Strip.blank(self.size.width, self.base_style)
         self._painted[y] = state
         return strip
 
-    def repaint(self) -> None:
+    def refresh_changed(self) -> None:
         """Repaint only the lines whose state has changed."""
         self._pending, self._pending_size = {}, self.size
         for y in range(self.size.height):
             previous = self._painted.get(y)
             # Textual paints new lines by itself.
-            if previous is not None and previous != (current := self.told_at(y)):
+            if previous is not None and previous != (current := self.line_state(y)):
                 self._pending[y] = current
         if self._pending:
             width = self.size.width
             self.refresh(*(Region(0, y, width, 1) for y in self._pending))
 
-    def forget_painted(self) -> None:
+    def reset_painted(self) -> None:
         """Forget the painted lines, after lines were added or removed."""
         self._painted.clear()
         self._pending.clear()

@@ -27,9 +27,9 @@ class StaticLines(LineWidget):
         self._lines = lines
         if height_changed:
             self.styles.height = len(lines)
-            self.forget_painted()
+            self.reset_painted()
         else:
-            self.repaint()
+            self.refresh_changed()
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         return (self._lines[y] if y < len(self._lines) else ()), False

@@ -30,38 +30,39 @@ GAP: Final = 1
 
 
 @frozen
-class Layout:
+class MatrixLayout:
     """The content of a matrix.
 
-    ``corner`` and ``heads``: the lines of the corner and of a column's heading; ``left``: a
-    row's heading, ``left_cells`` wide; ``cell``: a cell's lines, ``cells`` wide, ``lines`` high.
+    ``corner`` and ``heading``: the lines of the corner and of a column's heading; ``row_heading``:
+    a row's heading, ``row_heading_width`` wide; ``cell``: a cell's lines, ``cell_width`` wide,
+    ``cell_height`` high.
     """
 
     rows: Sequence[Key]
     columns: Sequence[Key]
     corner: Sequence[Line]
-    heads: Callable[[Key], Sequence[Line]]
-    left: Callable[[Key], Line]
+    heading: Callable[[Key], Sequence[Line]]
+    row_heading: Callable[[Key], Line]
     cell: Callable[[Key, Key], Sequence[Line]]
-    left_cells: int
-    cells: int
-    lines: int = 1
+    row_heading_width: int
+    cell_width: int
+    cell_height: int = 1
 
 
 class Matrix(LineWidget, can_focus=True):
-    """A matrix of cells; posts ``Matrix.Opened`` and ``Matrix.Moved``."""
+    """A matrix of cells; posts ``Matrix.CellSelected`` and ``Matrix.CellHighlighted``."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving", "sideways")
 
-    class Opened(Message):
+    class CellSelected(Message):
         """A cell was double-clicked."""
 
-    class Moved(Message):
+    class CellHighlighted(Message):
         """The cursor moved to another cell, or the view was resized."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._layout: Layout | None = None
+        self._layout: MatrixLayout | None = None
         self._empty: Sequence[Line] = ()
         self._row: Key | None = None
         self._column: Key | None = None
@@ -77,7 +78,7 @@ class Matrix(LineWidget, can_focus=True):
         return self._row, self._column
 
     @property
-    def outside(self) -> tuple[int, int, int, int]:
+    def hidden_counts(self) -> tuple[int, int, int, int]:
         """Number of rows above and below the view, and of columns left and right of it."""
         layout = self._layout
         if layout is None:
@@ -86,7 +87,7 @@ class Matrix(LineWidget, can_focus=True):
         right = len(layout.columns) - self._left - self._columns_in_view
         return self._top, max(0, below), self._left, max(0, right)
 
-    def show(self, layout: Layout | None, empty: Sequence[Line] = ()) -> None:
+    def show(self, layout: MatrixLayout | None, empty: Sequence[Line] = ()) -> None:
         """Show this layout, or the lines ``empty`` if there is none.
 
         The cursor stays on its row and column; if one is gone, it moves to the one now at its
@@ -100,7 +101,7 @@ class Matrix(LineWidget, can_focus=True):
             self._row = _key_or_neighbour(self._row, rows, layout.rows)
             self._column = _key_or_neighbour(self._column, columns, layout.columns)
         self._keep_in_view()
-        self.repaint()
+        self.refresh_changed()
 
     def select(self, row: Key, column: Key) -> None:
         """Move the cursor to this cell, if it exists."""
@@ -110,9 +111,9 @@ class Matrix(LineWidget, can_focus=True):
         moved = (row, column) != (self._row, self._column)
         self._row, self._column = row, column
         self._keep_in_view()
-        self.repaint()
+        self.refresh_changed()
         if moved:
-            self.post_message(self.Moved())
+            self.post_message(self.CellHighlighted())
 
     # --- positions ------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ class Matrix(LineWidget, can_focus=True):
     def _rows_in_view(self) -> int:
         layout = self._layout
         return (
-            max(1, (self.size.height - self._heading_lines) // layout.lines)
+            max(1, (self.size.height - self._heading_lines) // layout.cell_height)
             if layout is not None
             else 1
         )
@@ -134,7 +135,7 @@ class Matrix(LineWidget, can_focus=True):
     def _columns_in_view(self) -> int:
         layout = self._layout
         return (
-            max(1, (self.size.width - layout.left_cells) // (layout.cells + GAP))
+            max(1, (self.size.width - layout.row_heading_width) // (layout.cell_width + GAP))
             if layout is not None
             else 1
         )
@@ -155,14 +156,14 @@ class Matrix(LineWidget, can_focus=True):
 
     def on_resize(self) -> None:
         self._keep_in_view()
-        self.post_message(self.Moved())
+        self.post_message(self.CellHighlighted())
 
     # --- drawing --------------------------------------------------------------------------
 
     def line_at(self, y: int) -> tuple[Line, bool]:
-        return self.told_at(y)[0], False
+        return self.line_state(y)[0], False
 
-    def told_at(self, y: int) -> LineState:
+    def line_state(self, y: int) -> LineState:
         """Content, False (never selected as a whole), and the spans of the cursor's cell."""
         layout = self._layout
         if layout is None:
@@ -170,21 +171,23 @@ class Matrix(LineWidget, can_focus=True):
             return (self._empty[y - 1] if 1 <= y <= len(self._empty) else ()), False, ()
         columns = layout.columns[self._left : self._left + self._columns_in_view]
         if y < self._heading_lines:
-            content = fit(layout.corner[y], layout.left_cells, "left")
+            content = fit(layout.corner[y], layout.row_heading_width, "left")
             for column in columns:
-                heads = layout.heads(column)
+                heads = layout.heading(column)
                 head = heads[y] if y < len(heads) else ()
-                content += line(" " * GAP) + fit(head, layout.cells, "right")
+                content += line(" " * GAP) + fit(head, layout.cell_width, "right")
             return content, False, ()
-        row_in_view, line_in_row = divmod(y - self._heading_lines, layout.lines)
+        row_in_view, line_in_row = divmod(y - self._heading_lines, layout.cell_height)
         if self._top + row_in_view >= len(layout.rows) or row_in_view >= self._rows_in_view:
             return (), False, ()
         row = layout.rows[self._top + row_in_view]
-        content = fit(layout.left(row) if not line_in_row else (), layout.left_cells, "left")
+        content = fit(
+            layout.row_heading(row) if not line_in_row else (), layout.row_heading_width, "left"
+        )
         cursor_spans: tuple[int, ...] = ()
         for column in columns:
             under_cursor = row == self._row and column == self._column
-            cell = fit(layout.cell(row, column)[line_in_row], layout.cells, "left")
+            cell = fit(layout.cell(row, column)[line_in_row], layout.cell_width, "left")
             content += line((self._cursor_sign(under_cursor and not line_in_row), CURSOR))
             if under_cursor:
                 cursor_spans = tuple(range(len(content) - 1, len(content) + len(cell)))
@@ -194,9 +197,9 @@ class Matrix(LineWidget, can_focus=True):
     def _cursor_sign(self, under_cursor: bool) -> str:
         return "▌" if under_cursor else " "
 
-    def strip_of(self, y: int, state: LineState) -> Strip:
+    def render_state(self, y: int, state: LineState) -> Strip:
         content, _, cursor_spans = state
-        width, palette, base = self.size.width, self.palette, self.base
+        width, palette, base = self.size.width, self.palette, self.base_style
         spans = crop(content, width)
         shown = to_ascii if self.ascii else str
         segments = [
@@ -260,14 +263,14 @@ class Matrix(LineWidget, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         layout = self._layout
-        if layout is None or event.y < self._heading_lines or event.x < layout.left_cells:
+        if layout is None or event.y < self._heading_lines or event.x < layout.row_heading_width:
             return
-        row = self._top + (event.y - self._heading_lines) // layout.lines
-        column = self._left + (event.x - layout.left_cells) // (layout.cells + GAP)
+        row = self._top + (event.y - self._heading_lines) // layout.cell_height
+        column = self._left + (event.x - layout.row_heading_width) // (layout.cell_width + GAP)
         if row < len(layout.rows) and column < len(layout.columns):
             self.select(layout.rows[row], layout.columns[column])
             if event.chain > 1:
-                self.post_message(self.Opened())
+                self.post_message(self.CellSelected())
 
 
 def _key_or_neighbour(

@@ -18,7 +18,7 @@ from metlmon.frozen import frozen
 from metlmon.text import formatting
 from screens.widgets.spans import ALARM, DIM, PLAIN, Line, TextStyle, line
 
-Place = tuple[float, float]
+ChartPoint = tuple[float, float]
 
 FIRST_COLOUR: Final = 16
 """First colour number passed to plotext; it writes lower ones as other codes."""
@@ -36,25 +36,25 @@ _MOST_TICKS: Final = 6
 class Trace:
     """A line through (epoch, value) points in order of epochs, broken at NaN.
 
-    ``sign`` is its character without braille.
+    ``ascii_mark`` is its character without braille.
     """
 
-    places: tuple[Place, ...]
-    ink: TextStyle
-    sign: str = "*"
+    points: tuple[ChartPoint, ...]
+    style: TextStyle
+    ascii_mark: str = "*"
 
 
 @frozen
-class Shade:
+class Area:
     """An area between two lines: (epoch, lower, upper) in order of epochs.
 
-    ``dense``: every second dot, else every eighth. ``sign`` is its character without braille.
+    ``dense``: every second dot, else every eighth. ``ascii_mark`` is its character without braille.
     """
 
     edges: tuple[tuple[float, float, float], ...]
-    ink: TextStyle
+    style: TextStyle
     dense: bool
-    sign: str = ":"
+    ascii_mark: str = ":"
 
 
 @frozen
@@ -77,7 +77,7 @@ class Scale:
         return math.log10(value) if value > 0 else -math.inf
 
 
-def load() -> str | None:
+def load_library() -> str | None:
     """Load plotext, which takes a while, in any thread; returns an error or None."""
     try:
         import plotext
@@ -86,13 +86,13 @@ def load() -> str | None:
     return None if hasattr(plotext, "pixel") else "plotext 6 or later is needed"
 
 
-def loaded() -> bool:
+def is_loaded() -> bool:
     """Is plotext loaded?"""
     return all(hasattr(sys.modules.get("plotext"), name) for name in ("figure", "pixel"))
 
 
 def chart(
-    shades: Sequence[Shade],
+    shades: Sequence[Area],
     traces: Sequence[Trace],
     scale: Scale,
     cells: int,
@@ -218,7 +218,7 @@ def _epoch_labels(scale: Scale, width: int) -> str:
 
 @lru_cache(32)
 def _dot_lines(
-    shades: tuple[Shade, ...],
+    shades: tuple[Area, ...],
     traces: tuple[Trace, ...],
     scale: Scale,
     width: int,
@@ -228,7 +228,7 @@ def _dot_lines(
     """The dots as lines of exactly ``width`` cells, cached while curves do not change."""
     import plotext
 
-    styles = list(dict.fromkeys([*(s.ink for s in shades), *(t.ink for t in traces), ALARM]))
+    styles = list(dict.fromkeys([*(s.style for s in shades), *(t.style for t in traces), ALARM]))
     colour = {style: FIRST_COLOUR + index for index, style in enumerate(styles)}
     figure = plotext.figure
     plotext.terminal.limit(False, False)
@@ -242,7 +242,7 @@ def _dot_lines(
     figure.ruler("x").lim(scale.first, scale.last)
     figure.ruler("y").lim(scale.height(scale.low), scale.height(scale.high))
 
-    def draw(places: Sequence[Place], style: TextStyle, sign: str, joined: bool) -> None:
+    def draw(places: Sequence[ChartPoint], style: TextStyle, sign: str, joined: bool) -> None:
         if places:
             marker = plotext.marker(sign, plotext.pixel(colour[style]))
             signal = figure.signal([x for x, _ in places], [y for _, y in places], marker=marker)
@@ -251,25 +251,30 @@ def _dot_lines(
     dots_per_cell = (2, 4) if braille else (1, 1)
     for shade in shades:
         dots = _area_dots(shade, scale, width * dots_per_cell[0], height * dots_per_cell[1])
-        draw(dots, shade.ink, "braille" if braille else shade.sign, joined=False)
-    above_points: list[Place] = []
-    below_points: list[Place] = []
+        draw(dots, shade.style, "braille" if braille else shade.ascii_mark, joined=False)
+    above_points: list[ChartPoint] = []
+    below_points: list[ChartPoint] = []
     for trace in traces:
-        for piece in _pieces(trace.places, scale):
-            draw(piece, trace.ink, "braille" if braille else trace.sign, joined=len(piece) > 1)
-        above, below = _outside(trace.places, scale)
+        for piece in _pieces(trace.points, scale):
+            draw(
+                piece,
+                trace.style,
+                "braille" if braille else trace.ascii_mark,
+                joined=len(piece) > 1,
+            )
+        above, below = _outside(trace.points, scale)
         above_points, below_points = [*above_points, *above], [*below_points, *below]
     draw(above_points, ALARM, "▲", joined=False)
     draw(below_points, ALARM, "▼", joined=False)
-    ends = [end for trace in traces for end in _ends(trace.places, scale)]
+    ends = [end for trace in traces for end in _ends(trace.points, scale)]
     draw(ends, ALARM, "✗", joined=False)
     return tuple(_styled_lines(figure.build().string(), styles, width, height))
 
 
-def _pieces(places: Sequence[Place], scale: Scale) -> list[list[Place]]:
+def _pieces(places: Sequence[ChartPoint], scale: Scale) -> list[list[ChartPoint]]:
     """The parts of a line between gaps; points outside are moved to the edge."""
     low, high = scale.height(scale.low), scale.height(scale.high)
-    pieces: list[list[Place]] = [[]]
+    pieces: list[list[ChartPoint]] = [[]]
     for x, y in places:
         if math.isnan(y):
             pieces.append([])
@@ -278,14 +283,16 @@ def _pieces(places: Sequence[Place], scale: Scale) -> list[list[Place]]:
     return [piece for piece in pieces if piece]
 
 
-def _outside(places: Sequence[Place], scale: Scale) -> tuple[list[Place], list[Place]]:
+def _outside(
+    places: Sequence[ChartPoint], scale: Scale
+) -> tuple[list[ChartPoint], list[ChartPoint]]:
     """The points at which a line is above the chart, and below it."""
     low, high = scale.height(scale.low), scale.height(scale.high)
     above = [(x, high) for x, y in places if y > scale.high]
     return above, [(x, low) for x, y in places if y < scale.low]
 
 
-def _ends(places: Sequence[Place], scale: Scale) -> list[Place]:
+def _ends(places: Sequence[ChartPoint], scale: Scale) -> list[ChartPoint]:
     """The last points before NaN that are on the chart."""
     return [
         (x, scale.height(y))
@@ -294,11 +301,11 @@ def _ends(places: Sequence[Place], scale: Scale) -> list[Place]:
     ]
 
 
-def _area_dots(shade: Shade, scale: Scale, columns: int, rows: int) -> list[Place]:
+def _area_dots(shade: Area, scale: Scale, columns: int, rows: int) -> list[ChartPoint]:
     """The dots of a regular pattern inside the area."""
     low, high = scale.height(scale.low), scale.height(scale.high)
     spacing = 1 if shade.dense else 2
-    dots: list[Place] = []
+    dots: list[ChartPoint] = []
     for column in range(0, columns, spacing):
         x = scale.first + (scale.last - scale.first) * column / max(1, columns - 1)
         edges = _edges_at(shade.edges, x)

@@ -28,7 +28,7 @@ class SidePane(Document):
         self.next_section()
 
     def on_focus(self) -> None:
-        self.repaint()
+        self.refresh_changed()
 
     def on_blur(self) -> None:
-        self.repaint()
+        self.refresh_changed()

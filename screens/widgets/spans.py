@@ -65,14 +65,14 @@ def symbol_span(symbol: Symbol) -> Line:
     return ((symbol.text(), style_of(symbol)),)
 
 
-def reach(text: str) -> int:
+def text_width(text: str) -> int:
     """Width of a text in cells."""
     return len(text) if text.isascii() and text.isprintable() else cell_len(text)
 
 
 def width(content: Line) -> int:
     """Width of a line in cells."""
-    return sum([reach(text) for text, _ in content])
+    return sum([text_width(text) for text, _ in content])
 
 
 def text(content: Line) -> str:
@@ -80,7 +80,7 @@ def text(content: Line) -> str:
     return "".join(piece for piece, _ in content)
 
 
-def joined(parts: Iterable[Line], gap: Line) -> Line:
+def join(parts: Iterable[Line], gap: Line) -> Line:
     """The non-empty parts, joined by a gap."""
     spans: list[Span] = []
     for part in parts:
@@ -91,11 +91,11 @@ def joined(parts: Iterable[Line], gap: Line) -> Line:
     return tuple(spans)
 
 
-def packed(parts: Iterable[Line], gap: Line, cells: int) -> list[Line]:
+def wrap_parts(parts: Iterable[Line], gap: Line, cells: int) -> list[Line]:
     """The parts wrapped to as many lines as needed, without breaking a part."""
     lines: list[Line] = []
     for part in parts:
-        extended = joined((lines[-1], part), gap) if lines else part
+        extended = join((lines[-1], part), gap) if lines else part
         if lines and width(extended) <= cells:
             lines[-1] = extended
         else:
@@ -112,7 +112,7 @@ def crop(content: Line, cells: int) -> Line:
     spans: list[Span] = []
     style = PLAIN
     for piece, style in content:
-        length = reach(piece)
+        length = text_width(piece)
         if length > room:
             spans.append((set_cell_size(piece, room), style))
             break
@@ -129,7 +129,7 @@ def fit(content: Line, cells: int, align: Align) -> Line:
     return blank + content if align == "right" else content + blank
 
 
-def spread(left: Line, right: Line, cells: int) -> Line:
+def justify(left: Line, right: Line, cells: int) -> Line:
     """``left`` and ``right`` at the two ends; the left one is cropped first."""
     right = crop(right, cells)
     room = cells - width(right)
@@ -145,7 +145,7 @@ def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
     return candidate
 
 
-def both_ends(content: str, cells: int) -> str:
+def crop_middle(content: str, cells: int) -> str:
     """A text of at most ``cells`` cells, cut in its middle.
 
     HTCondor's reasons begin with where it happened and end with what happened.
@@ -172,10 +172,10 @@ def file_name(path: str, cells: int | None) -> str:
     name, limit = plain(PurePath(path).name, 400), 80 if cells is None else cells
     if cell_len(name) > limit:
         name = name.removesuffix(".dag")
-    return both_ends(name, limit)
+    return crop_middle(name, limit)
 
 
-def bounded(lines: list[Line], limit: int, cells: int, indent: int) -> list[Line]:
+def limit_lines(lines: list[Line], limit: int, cells: int, indent: int) -> list[Line]:
     """At most ``limit`` of these wrapped lines; if cut, the last one has the text's end.
 
     HTCondor's reasons begin with where it happened and end with what happened.
@@ -191,7 +191,7 @@ def bounded(lines: list[Line], limit: int, cells: int, indent: int) -> list[Line
     return [*lines[: limit - 1], crop(line(" " * indent, (dots + end, style)), cells)]
 
 
-def wrapped(content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0) -> list[Line]:
+def wrap(content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0) -> list[Line]:
     """Plain text wrapped at blanks; a word is broken only if it exceeds the line."""
     room = max(8, cells - indent)
     lines: list[Line] = []

@@ -38,7 +38,7 @@ class TableColumn:
     """A rendered column: heading, width in cells, and alignment."""
 
     title: str
-    cells: int
+    width: int
     align: Align = "left"
 
 
@@ -47,20 +47,20 @@ class TableRow:
     """A row of the table.
 
     ``key`` None: a heading between rows, which the cursor skips. ``cells`` is called only when
-    the row is in view. ``below`` is a second line, rendered from column ``below_at`` on.
+    the row is in view. ``detail`` is a second line, rendered from column ``detail_indent`` on.
     """
 
     key: str | None
     cells: Callable[[], Sequence[Line]]
-    below: Line = ()
-    below_at: int = 0
+    detail: Line = ()
+    detail_indent: int = 0
 
     @property
     def height(self) -> int:
-        return 2 if self.below else 1
+        return 2 if self.detail else 1
 
 
-class Rows(Sequence[TableRow]):
+class LazyRows(Sequence[TableRow]):
     """Lazy rows: keys and heights are known, the rows are built by index when in view."""
 
     def __init__(
@@ -71,9 +71,9 @@ class Rows(Sequence[TableRow]):
         self._built: dict[int, TableRow] = {}
 
     @classmethod
-    def of(cls, rows: Sequence[TableRow]) -> Rows:
+    def from_rows(cls, rows: Sequence[TableRow]) -> LazyRows:
         """Wrap rows that are already built."""
-        if isinstance(rows, Rows):
+        if isinstance(rows, LazyRows):
             return rows
         keys, heights = [row.key for row in rows], [row.height for row in rows]
         return cls(keys, heights, rows.__getitem__)
@@ -97,18 +97,18 @@ class Rows(Sequence[TableRow]):
 
 
 class Table(LineWidget, can_focus=True):
-    """A table with a fixed heading; posts ``Table.Opened`` and ``Table.Moved``."""
+    """A table with a fixed heading; posts ``Table.RowSelected`` and ``Table.RowHighlighted``."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving")
 
-    class Opened(Message):
+    class RowSelected(Message):
         """A row was double-clicked."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
-    class Moved(Message):
+    class RowHighlighted(Message):
         """The cursor moved to another row (None: there is no row)."""
 
         def __init__(self, key: str | None) -> None:
@@ -118,7 +118,7 @@ class Table(LineWidget, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._columns: Sequence[TableColumn] = ()
-        self._rows = Rows((), (), lambda index: TableRow(None, tuple))
+        self._rows = LazyRows((), (), lambda index: TableRow(None, tuple))
         self._ends: list[int] = []
         self._index_by_key: dict[str, int] = {}
         self._keys: list[str] = []
@@ -158,12 +158,12 @@ class Table(LineWidget, can_focus=True):
         return len(self._marks - self._index_by_key.keys())
 
     @property
-    def above(self) -> int:
+    def rows_above(self) -> int:
         """Number of rows above the view."""
         return bisect_right(self._ends, self._top)
 
     @property
-    def below(self) -> int:
+    def rows_below(self) -> int:
         """Number of rows below the view."""
         return len(self._rows) - bisect_right(self._ends, self._top + self._view_height)
 
@@ -181,18 +181,18 @@ class Table(LineWidget, can_focus=True):
             self._rendered.clear()
         self._columns, self._empty = columns, empty
         if rows is not self._rows:
-            self._set_rows(Rows.of(rows))
+            self._set_rows(LazyRows.from_rows(rows))
         previous_key = self._key
         if self._key not in self._index_by_key:
             self._key = self._nearest(index)
         if offset is not None and self._key is not None:
             self._top = self._first_line(self._index_by_key[self._key]) - offset
         self._keep_in_view()
-        self.repaint()
+        self.refresh_changed()
         if self._key != previous_key:
-            self.post_message(self.Moved(self._key))
+            self.post_message(self.RowHighlighted(self._key))
 
-    def _set_rows(self, rows: Rows) -> None:
+    def _set_rows(self, rows: LazyRows) -> None:
         self._rows = rows
         self._rendered.clear()
         self._ends = list(accumulate(rows.heights))
@@ -200,7 +200,7 @@ class Table(LineWidget, can_focus=True):
         self._keys = list(self._index_by_key)
         self._key_index = {key: i for i, key in enumerate(self._keys)}
 
-    def place_of(self, key: str | None) -> int | None:
+    def index_of(self, key: str | None) -> int | None:
         """The index of the row with this key; None if there is none."""
         return self._index_by_key.get(key or "")
 
@@ -218,8 +218,8 @@ class Table(LineWidget, can_focus=True):
             return
         self._key = key
         self._keep_in_view()
-        self.repaint()
-        self.post_message(self.Moved(key))
+        self.refresh_changed()
+        self.post_message(self.RowHighlighted(key))
 
     # --- marks: by key, so that they survive refresh, order and filter ---------------------
 
@@ -227,19 +227,19 @@ class Table(LineWidget, can_focus=True):
         """Mark or unmark the row under the cursor, and move to the next."""
         if self._key is not None:
             self._marks ^= {self._key}
-            self.repaint()
+            self.refresh_changed()
             self._move(1)
 
     def toggle_all(self) -> None:
         """Mark all rows shown; if all of them are marked, unmark them."""
         shown = self._index_by_key.keys()
         self._marks = self._marks - shown if shown <= self._marks else self._marks | shown
-        self.repaint()
+        self.refresh_changed()
 
     def clear_marks(self) -> None:
         """Unmark every row."""
         self._marks.clear()
-        self.repaint()
+        self.refresh_changed()
 
     def keep_marks(self, existing: Container[str]) -> None:
         """Drop the marks of rows that no longer exist."""
@@ -273,9 +273,9 @@ class Table(LineWidget, can_focus=True):
         self._sized = self._view_height > 1
         self._keep_in_view()
         if self._top != previous_top:
-            self.repaint()
+            self.refresh_changed()
         # The number of rows outside the view has changed with the size.
-        self.post_message(self.Moved(self._key))
+        self.post_message(self.RowHighlighted(self._key))
 
     # --- drawing --------------------------------------------------------------------------
 
@@ -293,7 +293,9 @@ class Table(LineWidget, can_focus=True):
         row = self._rows[index]
         selected = row.key is not None and row.key == self._key
         if row_line > self._first_line(index):
-            return line(self._cursor_sign(selected), " " * (row.below_at - 1)) + row.below, selected
+            return line(
+                self._cursor_sign(selected), " " * (row.detail_indent - 1)
+            ) + row.detail, selected
         if row.key is None:
             return line(" " * MARGIN) + row.cells()[0], False
         cache_key = index, selected, row.key in self._marks
@@ -309,7 +311,7 @@ class Table(LineWidget, can_focus=True):
         content: Line = line(self._cursor_sign(selected), (mark, MARKED))
         for i, (cell, column) in enumerate(zip(cells, self._columns, strict=True)):
             gap = line(" " * GAP) if i else ()
-            content += gap + fit(cell, column.cells, column.align)
+            content += gap + fit(cell, column.width, column.align)
         return content
 
     # --- moving ---------------------------------------------------------------------------
@@ -350,4 +352,4 @@ class Table(LineWidget, can_focus=True):
             return
         self.select(key)
         if event.chain > 1:
-            self.post_message(self.Opened(key))
+            self.post_message(self.RowSelected(key))

@@ -32,7 +32,7 @@ from metlmon.authoring.request import (
 from metlmon.authoring.write_dag import dag_text
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.parser import official_verdict, parse_dag
-from metlmon.model.run import part_of_run
+from metlmon.model.run import parse_run_part
 from metlmon.model.settings import Settings
 from tests.authoring.written import text_of, woven
 
@@ -558,7 +558,7 @@ def test_the_state_model_knows_runs_and_epochs_by_their_nodes(request: Request) 
     for node in all_nodes(make_plan(request).graph):
         if node.run is None or node.kind is NodeKind.SUBDAG:
             continue
-        part = part_of_run(read_node(node), Settings())
+        part = parse_run_part(read_node(node), Settings())
         assert part is not None
         assert part.run == node.run
         assert part.training == (node.role is NodeRole.TRAIN)

@@ -28,10 +28,10 @@ from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
 from metlmon.stats.backtest import (  # noqa: E402
     SHARES,
     Backtest,
-    Trial,
+    Prediction,
     backtest,
-    usual_error,
-    usual_naive_error,
+    median_error,
+    median_naive_error,
 )
 from metlmon.stats.worker import StatsInput  # noqa: E402
 from tests.generated.varied import KINDS, Kind, varied  # noqa: E402
@@ -50,7 +50,7 @@ def replayed(directory: Path) -> Backtest:
         reader = DagdirReader(directory, load_settings(directory), as_of=as_of)
         reader.open()
         reader.read_all()
-        painter = reader.painter()
+        painter = reader.snapshot_builder()
         return StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings)
 
     return backtest(at(None), at)
@@ -69,36 +69,38 @@ def share(value: float | None, signed: bool = False) -> str:
     return f"{100 * value:+.0f} %" if signed else f"{100 * value:.0f} %"
 
 
-def inside(trials: Sequence[Trial]) -> str:
-    return f"{sum(trial.inside for trial in trials)}/{len(trials)}"
+def inside(trials: Sequence[Prediction]) -> str:
+    return f"{sum(trial.covered for trial in trials)}/{len(trials)}"
 
 
 def one(name: str, tested: Backtest) -> None:
     """The line of one ensemble."""
-    whole = {trial.share: trial for trial in tested.of_ensemble()}
+    whole = {trial.share: trial for trial in tested.ensemble_predictions()}
     told = ""
     for at in SHARES:
         trial = whole.get(at)
         error = "-" if trial is None else share(trial.error, signed=True)
-        told += f"{error + ('' if trial is None or trial.inside else ' !'):>10}"
-    runs = tested.of_runs()
-    naive = share(usual_naive_error(tested.of_ensemble()))
-    told += f"{naive:>9}   {share(usual_error(runs)):>6}{share(usual_naive_error(runs)):>9}"
+        told += f"{error + ('' if trial is None or trial.covered else ' !'):>10}"
+    runs = tested.run_predictions()
+    naive = share(median_naive_error(tested.ensemble_predictions()))
+    told += f"{naive:>9}   {share(median_error(runs)):>6}{share(median_naive_error(runs)):>9}"
     print(f"{name:20}{told}{inside(runs):>9}", flush=True)
 
 
 def all_of(name: str, tests: Sequence[Backtest]) -> None:
     """The lines of a group."""
     for what in ("ensembles", "runs"):
-        every: list[Trial] = []
+        every: list[Prediction] = []
         for tested in tests:
-            every += tested.of_ensemble() if what == "ensembles" else tested.of_runs()
-        told = f"{share(usual_error(every)):>7}{share(usual_naive_error(every)):>9}"
-        held = sum(trial.inside for trial in every) / max(1, len(every))
+            every += (
+                tested.ensemble_predictions() if what == "ensembles" else tested.run_predictions()
+            )
+        told = f"{share(median_error(every)):>7}{share(median_naive_error(every)):>9}"
+        held = sum(trial.covered for trial in every) / max(1, len(every))
         told += f"{share(held):>9}   "
         for at in SHARES:
             then = [trial for trial in every if trial.share == at]
-            told += f"{share(usual_error(then)):>7}{inside(then):>9}"
+            told += f"{share(median_error(then)):>7}{inside(then):>9}"
         print(f"{name:12}{what:10}{told}")
 
 

@@ -91,7 +91,7 @@ class Painted(MetlmonApp):
     @property
     def computing(self) -> bool:
         """Is a figure that was asked for still to come?"""
-        return any(figure.basis is None for figure in list(self.study._figures.values()))
+        return any(figure.stats_input is None for figure in list(self.stats._figures.values()))
 
 
 async def pressed(app: Painted, press: Callable[[str], Any], key: str) -> tuple[float, float]:
@@ -137,7 +137,7 @@ def loaded(directory: Path) -> DagdirReader:
     reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
-    status = reader.painter().status()
+    status = reader.snapshot_builder().status()
     size = sum(log.bytes for log in status.logs) / 1e6
     count = sum(log.events for log in status.logs)
     print(

@@ -114,7 +114,7 @@ def true_of_jobs(truth: dict[str, Any]) -> dict[str, Any]:
 
 def differences(reader: DagdirReader, truth: dict[str, Any], live: bool = False) -> list[str]:
     """Figures that are not what the generator knows; all of them, or none."""
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     jobs, wanted = of_jobs(painter), true_of_jobs(truth)
     jobs["memory_mb"] = {c: jobs["memory_mb"].get(c) for c in wanted["memory_mb"]}
     return [

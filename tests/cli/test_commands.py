@@ -525,7 +525,7 @@ def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
     from metlmon.cli.exit_on import condition
 
     reader = Dagdir(ROOT / "fixtures/gated", "").reader()
-    status, met = reader.painter().status(), condition(frozenset({"all"}))
+    status, met = reader.snapshot_builder().status(), condition(frozenset({"all"}))
     assert met(status) is Exit.OK
     stopped = tuple(run for run in status.runs if run.gate and run.gate.stopped)
     assert len(stopped) == 3

@@ -197,7 +197,7 @@ def figures(capsys: Captured, dagdir: Path) -> dict[str, set[str | None]]:
     reader = DagdirReader(dagdir, load_settings(dagdir))
     reader.open()
     reader.read_all()
-    ledger = reader.painter().ledger()
+    ledger = reader.snapshot_builder().ledger()
     return {
         "status sites": {row["site"] for row in said["status"]["sites"]},
         "status gpus": {row["gpu"] for row in said["status"]["gpus"]},

@@ -17,7 +17,7 @@ import pytest
 from metlmon.cli.commands import report
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.report.to_text import lines
+from metlmon.report.to_text import text_lines
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log
 from tests.report.made import FIXTURES, report_of
@@ -234,7 +234,7 @@ def test_no_line_is_wider_than_the_terminal() -> None:
     for name in ("trainer", "first-round"):
         report = report_of(name)
         for width in (40, 60, 80, 120, 200):
-            assert max(map(len, lines(report, width))) <= width
+            assert max(map(len, text_lines(report, width))) <= width
 
 
 def test_the_months_of_the_first_round(capsys: Captured) -> None:

@@ -30,7 +30,7 @@ def opened(dagdir: Path) -> DagdirReader:
 
 def again(reader: DagdirReader) -> dict[str, Any]:
     """What it tells after another look."""
-    reader.look()
+    reader.check()
     reader.read_all()
     return told(reader)
 
@@ -38,9 +38,9 @@ def again(reader: DagdirReader) -> dict[str, Any]:
 def told(reader: DagdirReader) -> dict[str, Any]:
     """Every field of ``status --json`` and ``jobs --json``, but for the sentences that only
     who was there can say."""
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     status = painter.status()
-    writer = JsonWriter(painter.clock.stated)
+    writer = JsonWriter(painter.clock.with_offset)
     basis = StatsInput(status, painter.ledger(), reader.ensemble.settings)
     whole = writer.status(status) | figures_json(writer, basis)
     whole["jobs"] = [writer.job(row) for row in painter.job_rows()]
@@ -50,4 +50,4 @@ def told(reader: DagdirReader) -> dict[str, Any]:
 
 
 def sentences(reader: DagdirReader, kind: str) -> list[str]:
-    return [each.text for each in reader.painter().notices() if each.kind == kind]
+    return [each.text for each in reader.snapshot_builder().notices() if each.kind == kind]

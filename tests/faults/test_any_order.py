@@ -26,7 +26,7 @@ from metlmon.live import follower as follower_module
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.replay import ReplayPiece, storyboard
+from metlmon.live.replay import ReplayPiece, replay_pieces
 from tests.faults.recorded import FIXTURES, again, opened, told
 
 RECORDINGS = ("rescue", "shared-log", "demo")
@@ -45,7 +45,7 @@ ENDINGS = (".dag", ".log", ".dagman.out", ".metrics", ".status", ".sub")
 
 @cache
 def pieces_of(recording: str) -> list[ReplayPiece]:
-    return storyboard(FIXTURES / recording)
+    return replay_pieces(FIXTURES / recording)
 
 
 class Disk:

@@ -68,7 +68,7 @@ def test_one_of_two_is_killed_while_it_writes(tmp_path: Path, records: int, ther
     whole = told(opened(dagdir))
     assert told(read(dagdir, cache)) == whole
     if other is not None:
-        other.look()
+        other.check()
         other.read_all()
         assert told(other) == whole
     assert told(read(dagdir, cache)) == whole

@@ -289,7 +289,7 @@ def test_a_log_that_was_gone_before_anybody_looked(tmp_path: Path) -> None:
     dagdir = copied("rescue", tmp_path / "d")
     (dagdir / "metl.log").rename(tmp_path / "metl.log")
     reader = opened(dagdir)
-    assert len(reader.painter().job_rows()) == 2
+    assert len(reader.snapshot_builder().job_rows()) == 2
     [sentence] = sentences(reader, "missing-log")
     assert "put it beside the DAG file" in sentence
     (tmp_path / "metl.log").rename(dagdir / "metl.log")

@@ -61,7 +61,7 @@ def test_hundreds_of_logs_take_few_descriptors(tmp_path: Path) -> None:
         reader = dagdir.reader()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert len(reader.painter().job_rows()) == 300
+    assert len(reader.snapshot_builder().job_rows()) == 300
     assert reader.error is None
 
 
@@ -75,7 +75,7 @@ def test_without_a_descriptor_it_watches_and_says_so(
     with no_descriptor_left():
         session = Session(reader)
         session.start(lambda update: None)
-        reader.look()
+        reader.check()
         assert reader.error is not None
         assert "Too many open files" in reader.error
         session.stop()
@@ -133,15 +133,15 @@ def test_the_current_directory_is_gone(tmp_path: Path) -> None:
 
 def at(reader: DagdirReader, now: datetime) -> float | None:
     """How long the run's newest epoch has lasted by the access point's clock."""
-    reader._given_now = lambda: now
-    latest = reader.painter().status().runs[0].latest
+    reader._local_clock = lambda: now
+    latest = reader.snapshot_builder().status().runs[0].latest
     return latest.seconds if latest is not None else None
 
 
 def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77, at="10:05:00").data)
-    day = opened(dagdir.path).painter().status().logs[0].last
+    day = opened(dagdir.path).snapshot_builder().status().logs[0].last
     assert day is not None
     reader = DagdirReader(dagdir.path, live=True)
     reader.open()
@@ -176,7 +176,7 @@ def test_an_execution_over_a_change_of_clocks(
     tmp_path: Path, day: str, start: str, end: str, hours: float
 ) -> None:
     reader = spanning(tmp_path, day, start, end)
-    job = reader.painter().job_view(77, 0)
+    job = reader.snapshot_builder().job_view(77, 0)
     assert job is not None
     assert job.row.executions[0].seconds == pytest.approx(hours * 3600)
 

@@ -276,7 +276,7 @@ def test_whoever_waits_is_let_go_at_the_end(monkeypatch: pytest.MonkeyPatch) -> 
 
     def waits() -> None:
         with pytest.raises(FsTimeout):
-            asker.ask(server.call, Path("/far/metl.log"))
+            asker.call(server.call, Path("/far/metl.log"))
         told_off.set()
 
     threading.Thread(target=waits, daemon=True).start()

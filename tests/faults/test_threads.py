@@ -98,7 +98,7 @@ def test_reading_fails_for_a_while(
     with monkeypatch.context() as broken:
         broken.setattr(watched.reader, name, failing)
         (watched.dagdir / "more.dag").write_text("# nothing\n")
-        watched.session._told = True
+        watched.session._notice_added = True
         update = watched.until(lambda update: update.error is not None)
         assert "reading failed and is tried again: ZeroDivisionError: odd" in str(update.error)
         assert "\x1b" not in str(update.error)
@@ -148,7 +148,7 @@ def test_nothing_can_be_kept(
 def test_the_past_cannot_be_read(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watched.begin()
     watched.until(lambda update: update.progress.fraction == 1)
-    past = watched.session.past(datetime(2026, 11, 21, 9, 43))
+    past = watched.session.historical(datetime(2026, 11, 21, 9, 43))
     told: list[Snapshot] = []
     ended = threading.Event()
 
@@ -169,4 +169,4 @@ def test_a_replay_says_why_it_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
     replay.start()
     monkeypatch.setattr(replay, "write_until", fails)
     replay._thread.join(DEADLINE)
-    assert str(replay.failed).startswith("the replay stopped: ZeroDivisionError: odd")
+    assert str(replay.error).startswith("the replay stopped: ZeroDivisionError: odd")

@@ -25,7 +25,7 @@ def a_life(second: int) -> bytes:
 
 def sums(reader: DagdirReader) -> tuple[int, int, float]:
     """Jobs, executions, bad hours."""
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     rows = painter.job_rows()
     hours = painter.status().gpu_hours.bad
     return len(rows), sum(len(row.executions) for row in rows), round(hours, 1)
@@ -39,7 +39,7 @@ def test_nothing_is_counted_twice_however_often(tmp_path: Path, times: int) -> N
     assert len(a_life(0)) > CHUNK
     for second in range(1, times + 1):
         dagdir.replace("metl.log", a_life(second))
-        reader.look()
+        reader.check()
         while reader.step().more:
             pass
         assert sums(reader) == (1, 1, 2.0)

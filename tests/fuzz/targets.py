@@ -27,7 +27,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from metlmon.cli.json_output import JsonWriter
-from metlmon.config.loader import configuration
+from metlmon.config.loader import load_configuration
 from metlmon.dagman import (
     OutState,
     Workflow,
@@ -391,8 +391,8 @@ def scratch() -> Iterator[Path]:
 def toml(data: bytes) -> None:
     with scratch() as folder:
         (folder / "metlmon.toml").write_bytes(data)
-        found = configuration(folder)
-    for complaint in found.complaints:
+        found = load_configuration(folder)
+    for complaint in found.problems:
         str(complaint).encode("utf-8", "surrogateescape")
         lines = data.count(b"\n") + 1
         check(complaint.line is None or 1 <= complaint.line <= lines, "a line that is not there")
@@ -484,7 +484,7 @@ def dagdir(data: bytes) -> None:
         for name, content in zip(DAGDIR_FILES, data.split(BETWEEN), strict=False):
             if content:
                 (home / name).write_bytes(content)
-        found = configuration(home).settings
+        found = load_configuration(home).settings
         settings = replace(found, metrics=Settings().metrics)
         told = _told_of(home, settings)
         check(_told_of(home, settings) == told, "a second look tells something else")
@@ -503,9 +503,9 @@ def _told_of(home: Path, settings: Settings) -> str:
         _sound_sentences([str(error)[:LONGEST_SENTENCE]])
         return ""
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     said = _sound_status(painter)
-    writer = JsonWriter(painter.clock.stated)
+    writer = JsonWriter(painter.clock.with_offset)
     for row in painter.status().runs[:3]:
         view = painter.run_view(row.key)
         json.dumps(writer.run_view(view) if view else None, allow_nan=False)
@@ -516,7 +516,7 @@ def _told_of(home: Path, settings: Settings) -> str:
 
 def _sound_status(painter: SnapshotBuilder) -> str:
     status = painter.status()
-    told = JsonWriter(painter.clock.stated).status(status)
+    told = JsonWriter(painter.clock.with_offset).status(status)
     text = json.dumps(told, allow_nan=False)
     text.encode()
     check(set(told["states"]["epochs"]) == {str(state) for state in State}, "a state is missing")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from metlmon.config.loader import configuration
+from metlmon.config.loader import load_configuration
 from metlmon.dagman import (
     load_workflow,
     read_condor_sub,
@@ -116,7 +116,7 @@ def numbered(n: int, line: str) -> bytes:
 def toml(text: str) -> None:
     with scratch() as folder:
         (folder / "metlmon.toml").write_text(text)
-        configuration(folder)
+        load_configuration(folder)
 
 
 FAMILIES: Final[dict[str, Callable[[int], Any]]] = {

@@ -286,20 +286,20 @@ def test_its_nodes_are_sent_elsewhere_by_its_own_gate_alone(ended: Ended) -> Non
 def test_each_run_is_seen_once_and_goes_on(ended: Ended) -> None:
     assert ended.go_on() == 0
     reader = ended.reader()
-    rows = reader.painter().status().runs
+    rows = reader.snapshot_builder().status().runs
     assert [(row.run, row.dag) for row in rows] == [(run, "e.dag") for run in RUNS]
     ended.write(
         "e-2.dag.dagman.out", Out().start("13:00:00").submitted("run0-train_epoch2", 99).data
     )
     ended.append("metl.log", Log().submit(99, "run0-train_epoch2", "13:01:00").data)
     reader = ended.reader(live=True)
-    first = reader.painter().status().runs[0]
+    first = reader.snapshot_builder().status().runs[0]
     assert (first.run, first.dag, first.state, first.epochs_done) == (
         *("run0", "e-2.dag", State.IDLE, 2),
     )
     assert first.gate is not None
     assert first.gate.stopped is None
-    assert len(reader.painter().status().runs) == 3
+    assert len(reader.snapshot_builder().status().runs) == 3
 
 
 def test_a_run_without_a_checkpoint_is_named_and_left_out(
@@ -669,5 +669,5 @@ def test_a_recorded_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (written,) = folder.glob("*-2.dag")
     reader = DagdirReader(folder)
     reader.open()
-    assert {row.epochs_total for row in reader.painter().status().runs} >= {9}
+    assert {row.epochs_total for row in reader.snapshot_builder().status().runs} >= {9}
     assert written.read_text().count("\nJOB ") >= 3

@@ -31,7 +31,7 @@ def begun(going: Ended, out: Out | None = None) -> None:
 
 
 def seen(going: Ended, live: bool = True) -> Status:
-    return going.reader(live=live).painter().status()
+    return going.reader(live=live).snapshot_builder().status()
 
 
 def row(status: Status, run: str = "run0") -> RunRow:
@@ -85,11 +85,11 @@ def test_what_waits_in_the_later_one_is_stopped_no_more(going: Ended, over: bool
 
 def test_it_is_seen_while_somebody_watches(going: Ended) -> None:
     reader = going.reader(live=True)
-    assert row(reader.painter().status()).epochs_skipped == 2
+    assert row(reader.snapshot_builder().status()).epochs_skipped == 2
     begun(going)
-    reader.look()
+    reader.check()
     reader.read_all()
-    assert row(reader.painter().status()).epochs_skipped == 0
+    assert row(reader.snapshot_builder().status()).epochs_skipped == 0
 
 
 def test_one_that_fails_at_its_later_gate_is_stopped_no_more(going: Ended) -> None:

@@ -22,14 +22,20 @@ from metlmon.model.gates import gate_name
 from metlmon.model.settings import Settings
 from metlmon.model.states import State
 from metlmon.snapshot import node_text
-from metlmon.snapshot.gate_text import PAUSED, STOPPED, gate_sign, gate_told, is_asked
+from metlmon.snapshot.gate_text import (
+    PAUSED,
+    STOPPED,
+    gate_sentences,
+    gate_symbol,
+    has_open_request,
+)
 from metlmon.snapshot.types import GateStatus, RunRow, Stopped
-from metlmon.stats.estimate_text import done_in, epochs, run_left
-from metlmon.stats.estimates import outlook
-from metlmon.stats.timeline import drawn_up
+from metlmon.stats.estimate_text import epochs_text, remaining_text, run_remaining_text
+from metlmon.stats.estimates import make_forecast
+from metlmon.stats.timeline import build_timeline
 from metlmon.stats.worker import StatsInput
 from screens.overview import header as overview_header
-from screens.overview.table import specs, under_the_table
+from screens.overview.table import cursor_detail, specs
 from screens.run import table as run_table
 from screens.widgets.spans import text
 from tests.dagman.written import weave
@@ -98,7 +104,7 @@ def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> No
     say(dagdir, "pause")
     gate = rows(reader)["run0"].gate
     assert gate is not None
-    assert gate.pause_asked is not None
+    assert gate.pause_requested is not None
     say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
     row = rows(reader)["run0"]
     assert row.gate is not None
@@ -110,7 +116,7 @@ def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> No
     say(dagdir, "target", "expanse\n", OTHER)
     found = rows(reader)
     assert found["run0"].gate is not None
-    assert found["run0"].gate.stop_asked is not None
+    assert found["run0"].gate.stop_requested is not None
     assert found["run1"].gate == GateStatus(target="expanse")
     say(dagdir, "stopped", STOPPING)
     gate = rows(reader)["run0"].gate
@@ -130,7 +136,7 @@ def test_a_run_that_was_stopped_has_trained_what_it_has_trained(dagdir: Dagdir) 
     row = rows(dagdir.reader(live=True))["run0"]
     told = (row.epochs_done, row.epochs_skipped, row.epochs_total, row.gpu_hours.in_flight)
     assert told == (2, 2, 4, 0.0)
-    assert gate_sign(row) is STOPPED
+    assert gate_symbol(row) is STOPPED
     assert row.latest is not None
     assert row.latest.epoch == 1
 
@@ -212,13 +218,15 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
     latest = next(row for row in status.runs if row.run == "run0").latest
     assert latest is not None
     assert (latest.target, latest.site, latest.off_target) == ("expanse", "delta", True)
-    view = reader.painter().run_view(UUID)
+    view = reader.snapshot_builder().run_view(UUID)
     assert view is not None
     assert [epoch.target for epoch in view.epochs] == ["any", "expanse", "any", "anvil"]
-    jobs = {job.cluster: (job.target, job.off_target) for job in reader.painter().job_rows()}
+    jobs = {
+        job.cluster: (job.target, job.off_target) for job in reader.snapshot_builder().job_rows()
+    }
     assert jobs == {1: ("any", False), 2: ("expanse", True)}
     assert [(site.site, site.target) for site in status.sites] == [("delta", ("any", "expanse"))]
-    entries = reader.painter().ledger().epochs
+    entries = reader.snapshot_builder().ledger().epochs
     assert [each.target for each in entries if each.run == UUID] == [
         "any",
         "expanse",
@@ -249,20 +257,20 @@ def test_placements_are_read_when_they_change_and_not_before(
     for epoch in range(EPOCHS):
         place(dagdir, f"run1-train_epoch{epoch}", "expanse")
     read: list[str] = []
-    plain = gate_files.content_of
+    plain = gate_files.read_file
 
     def content_of(path: str, most: int) -> bytes:
         read.append(os.path.basename(path))
         return plain(path, most)
 
-    monkeypatch.setattr(gate_files, "content_of", content_of)
+    monkeypatch.setattr(gate_files, "read_file", content_of)
     reader = dagdir.reader(live=True)
     assert len(read) == EPOCHS
     for _ in range(3):
-        reader.look()
+        reader.check()
     assert len(read) == EPOCHS
     place(dagdir, "run1-train_epoch2", "delta")
-    reader.look()
+    reader.check()
     assert read[EPOCHS:] == ["run1-train_epoch2.inc"]
 
 
@@ -273,8 +281,8 @@ def test_no_folder_is_looked_for_where_no_gate_stands(
     place(dagdir, "run0-train_epoch1", "expanse")
     reader = dagdir.reader()
     assert reader.ensemble.placements == {}
-    monkeypatch.setattr(gate_files.GateFolder, "look", None)
-    reader.look()
+    monkeypatch.setattr(gate_files.GateDirectory, "check", None)
+    reader.check()
 
 
 def test_the_cache_knows_by_which_targets_it_was_added_up(
@@ -290,7 +298,7 @@ def test_the_cache_knows_by_which_targets_it_was_added_up(
         reader.open()
         recalled.append(bool(reader.ensemble.jobs))
         reader.read_all()
-        return reader.painter().status().sites[0].target
+        return reader.snapshot_builder().status().sites[0].target
 
     recalled: list[bool] = []
     place(dagdir, "run0-train_epoch1", "expanse")
@@ -340,23 +348,23 @@ NOW = datetime(2026, 5, 4, 11)
     ],
 )
 def test_sentences(gate: GateStatus, state: State, told: list[str]) -> None:
-    assert gate_told(row_of(gate, state)) == told
+    assert gate_sentences(row_of(gate, state)) == told
 
 
 def test_signs() -> None:
     stopped = GateStatus(stopped=Stopped("file", 2, "", None))
-    assert gate_sign(row_of(stopped, State.COMPLETED)) is STOPPED
-    assert gate_sign(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)) is PAUSED
-    assert gate_sign(row_of(GateStatus(None, NOW, NOW), State.RUNNING)) is None
-    assert gate_sign(row_of(GateStatus(NOW), State.COMPLETED)) is None
+    assert gate_symbol(row_of(stopped, State.COMPLETED)) is STOPPED
+    assert gate_symbol(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)) is PAUSED
+    assert gate_symbol(row_of(GateStatus(None, NOW, NOW), State.RUNNING)) is None
+    assert gate_symbol(row_of(GateStatus(NOW), State.COMPLETED)) is None
 
 
 def test_nothing_is_asked_of_a_run_that_has_all_its_epochs() -> None:
     row = row_of(GateStatus(NOW, NOW, target="a"), State.COMPLETED)
-    assert is_asked(row)
+    assert has_open_request(row)
     complete = replace(row, epochs_done=row.epochs_total)
-    assert not is_asked(complete)
-    assert gate_told(complete) == []
+    assert not has_open_request(complete)
+    assert gate_sentences(complete) == []
 
 
 def test_in_json_and_in_the_table(dagdir: Dagdir, capsys: pytest.CaptureFixture[str]) -> None:
@@ -407,7 +415,7 @@ def test_a_look_costs_no_more_than_its_folders(dagdir: Dagdir) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(gate_files, "call_with_timeout", ask)
         patched.setattr("metlmon.live.follower.call_with_timeout", ask)
-        reader._gates.look(reader.ensemble)
+        reader._gates.check(reader.ensemble)
     assert asked == [str(dagdir.path / "gate/e"), str(dagdir.path / "placement/e")]
 
 
@@ -415,9 +423,11 @@ def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
     """Neither before its nodes were left out, nor while an epoch of it ends."""
 
     def left() -> dict[str, tuple[int, str | None]]:
-        painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").painter()
+        painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").snapshot_builder()
         basis = StatsInput(painter.status(), painter.ledger(), Settings())
-        return {run.run_name: (run.left, run.why_not) for run in outlook(basis).runs}
+        return {
+            run.run_name: (run.epochs_left, run.missing_reason) for run in make_forecast(basis).runs
+        }
 
     assert left()["run0"] == (3, None)
     say(dagdir, "stop")
@@ -430,21 +440,23 @@ def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
 
 def test_what_was_asked_stands_beside_the_state() -> None:
     running = row_of(GateStatus(target="anvil"))
-    assert is_asked(running)
+    assert has_open_request(running)
     (state,) = [spec for spec in specs([running]) if spec.name == "state"]
     assert "".join(piece for piece, _ in state.cell(running, None)) == "▶ running ◇"
-    assert not is_asked(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)), "its sign tells it"
+    assert not has_open_request(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)), (
+        "its sign tells it"
+    )
 
 
 @pytest.mark.parametrize("cells", [80, 200])
 def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
     stopped = GateStatus(stopped=Stopped("median", 2, "val_loss \x1b[2J 0.8 is worse", NOW))
-    told = under_the_table(row_of(stopped, State.COMPLETED), set(), cells)
+    told = cursor_detail(row_of(stopped, State.COMPLETED), set(), cells)
     text = " ".join("".join(piece for piece, _ in each).strip() for each in told)
     assert text.startswith("□ run0 stopped by the median before epoch 2 at 2026-05-04 11:00:00")
     assert text.endswith("val_loss \\x1b[2J 0.8 is worse")
     assert max(sum(len(piece) for piece, _ in each) for each in told) <= cells
-    assert under_the_table(row_of(GateStatus()), set(), 200) == [()]
+    assert cursor_detail(row_of(GateStatus()), set(), 200) == [()]
 
 
 def test_what_was_seen_before_the_file_system_fell_silent_is_told_later(
@@ -467,7 +479,7 @@ def test_what_was_seen_before_the_file_system_fell_silent_is_told_later(
     assert row.latest is not None
     assert row.latest.target == "expanse"
     assert row.gate is not None
-    assert row.gate.pause_asked is not None
+    assert row.gate.pause_requested is not None
 
 
 def test_a_stopped_run_is_told_apart_in_estimates_and_lanes(dagdir: Dagdir) -> None:
@@ -475,21 +487,21 @@ def test_a_stopped_run_is_told_apart_in_estimates_and_lanes(dagdir: Dagdir) -> N
     dagdir.write("metl.log", log.data)
     say(dagdir, "stopped", {**STOPPING, "epoch": 1})
     say(dagdir, "paused", {"epoch": 0, "time": "2026-05-04T10:10:00"}, OTHER)
-    painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").painter()
+    painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").snapshot_builder()
     basis = StatsInput(painter.status(), painter.ledger(), Settings())
-    made = outlook(basis)
-    assert [run_left(run).split()[0] for run in made.runs] == ["stopped", "not"]
-    assert done_in(made) == "no end in sight: run1 is paused"
-    assert epochs(made) == "1 of 8 epochs done"
-    assert epochs(replace(made, skipped=3)) == "1 of 8 epochs done, 3 skipped"
-    assert [lane.sign for lane in drawn_up(basis.ledger).lanes] == [STOPPED, PAUSED]
+    made = make_forecast(basis)
+    assert [run_remaining_text(run).split()[0] for run in made.runs] == ["stopped", "not"]
+    assert remaining_text(made) == "no end in sight: run1 is paused"
+    assert epochs_text(made) == "1 of 8 epochs done"
+    assert epochs_text(replace(made, skipped=3)) == "1 of 8 epochs done, 3 skipped"
+    assert [lane.symbol for lane in build_timeline(basis.ledger).lanes] == [STOPPED, PAUSED]
 
 
 def test_epochs_at_a_gate_that_keeps_them_are_counted_as_paused() -> None:
     states = {State.COMPLETED: 3, State.PRE: 3, State.WAITING: 4}
 
     def told(paused: int) -> str:
-        return "".join(text for text, _ in overview_header.counts(states, 80, paused))
+        return "".join(text for text, _ in overview_header.state_counts(states, 80, paused))
 
     assert "◔ 3 pre script" in told(0)
     assert "◔ 1 pre script" in told(2)
@@ -511,7 +523,7 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     dagdir.write("metl.log", log.data)
     reader = dagdir.reader()
     row = rows(reader)["run0"]
-    view = reader.painter().run_view(row.key)
+    view = reader.snapshot_builder().run_view(row.key)
     assert view is not None
     shown = {
         spec.name: [text(spec.cell(epoch, None)) for epoch in view.epochs]
@@ -519,10 +531,10 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     }
     assert shown["state"][2:] == ["◧ paused", "· waiting"]
     assert shown["site"] == ["delta", "delta", "→ expanse", "→ expanse"]
-    told = text(run_table.below(view.epochs[2], 60, view.row))
+    told = text(run_table.detail_line(view.epochs[2], 60, view.row))
     assert told == "waits at the gate since 2026-05-04 11:00:00"
-    assert run_table.has_below(view.epochs[2], view.row)
-    assert not run_table.has_below(view.epochs[3], view.row)
+    assert run_table.has_detail_line(view.epochs[2], view.row)
+    assert not run_table.has_detail_line(view.epochs[3], view.row)
     assert main(["run", "run0", str(dagdir.path)]) == 0
     printed = capsys.readouterr().out.splitlines()
     paused = next(line for line in printed if "waits at the gate" in line)
@@ -538,13 +550,13 @@ def test_a_node_that_the_gate_left_out_says_so(dagdir: Dagdir) -> None:
     node = "run0-train_epoch2"
     log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
     dagdir.write("metl.log", log.pre_skip(node).data)
-    row = dagdir.reader().painter().node_row(("e.dag", node))
+    row = dagdir.reader().snapshot_builder().node_row(("e.dag", node))
     assert row is not None
-    assert node_text.why(row) == "its PRE script ended it without a job"
+    assert node_text.state_reason(row) == "its PRE script ended it without a job"
     say(dagdir, "stopped", STOPPING)
     reader = dagdir.reader()
     again(reader)
-    row = reader.painter().node_row(("e.dag", node))
+    row = reader.snapshot_builder().node_row(("e.dag", node))
     assert row is not None
     assert row.state is State.SKIPPED
-    assert node_text.why(row) == "skipped: the run was stopped (patience)"
+    assert node_text.state_reason(row) == "skipped: the run was stopped (patience)"

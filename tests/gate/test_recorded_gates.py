@@ -20,7 +20,7 @@ from metlmon.cli.main import main
 from metlmon.jobfiles.gate_files import read_request
 from metlmon.pool import gate_requests
 from metlmon.stats.backtest import backtest
-from metlmon.stats.estimates import expected
+from metlmon.stats.estimates import forecast_to_goals
 from tests.gate.recounted import Recount
 from tests.model.written import Log, of_one_job
 from tests.stats.histories import FIXTURES, recorded
@@ -204,34 +204,34 @@ def test_dagman_counts_what_was_skipped_as_done(capsys: pytest.CaptureFixture[st
 
 
 def test_no_estimate_awaits_a_stopped_run() -> None:
-    end = expected(recorded(GATED))
-    assert (end.span, end.why_not, end.without) == (None, None, ())
+    end = forecast_to_goals(recorded(GATED))
+    assert (end.remaining, end.missing_reason, end.excluded) == (None, None, ())
     counted = Recount(GATED)
     trained = [
         max(ran.end for ran in rans if ran.end is not None)
         for node, rans in counted.completed().items()
         if "train_epoch" in node
     ]
-    assert end.ended == max(trained)
+    assert end.completed_at == max(trained)
     for stop in counted.stops(FIRST):
         then = datetime.fromisoformat(stop["time"]) + timedelta(seconds=1)
-        found = expected(recorded(GATED, then))
+        found = forecast_to_goals(recorded(GATED, then))
         (run,) = (run for run in found.runs if run.run == stop["uuid"])
-        assert (run.left, run.span, run.why_not) == (0, None, None), stop["run"]
-        assert found.slowest != stop["uuid"]
+        assert (run.epochs_left, run.remaining, run.missing_reason) == (0, None, None), stop["run"]
+        assert found.slowest_run != stop["uuid"]
 
 
 def test_the_rate_counts_completed_epochs_alone() -> None:
     for then in moments(GATED):
-        rate = expected(recorded(GATED, then)).rate
+        rate = forecast_to_goals(recorded(GATED, then)).rate
         done = [node for node in Recount(GATED, then).completed() if "train_epoch" in node]
         assert rate is None or rate.epochs == len(done), then
 
 
 def test_a_backtest_asks_only_for_what_was_trained() -> None:
     asked = backtest(recorded(GATED), lambda moment: recorded(GATED, moment))
-    assert asked.trials
-    assert all(trial.truth >= 0 for trial in asked.trials)
+    assert asked.predictions
+    assert all(trial.actual >= 0 for trial in asked.predictions)
 
 
 # --- evaluations -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.dag_description import DagDescription, Nodes, described
+from metlmon.snapshot.dag_description import DagDescription, Nodes, describe_dags
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import JobView, RunView
 from tests.generated import bags, sweeps
@@ -28,17 +28,17 @@ class DagdirFeed(FakeFeed):
         reader = DagdirReader(path, as_of=as_of, live=True if as_of is not None else None)
         reader.open()
         reader.read_all()
-        self.painter: SnapshotBuilder = reader.painter()
+        self.painter: SnapshotBuilder = reader.snapshot_builder()
         super().__init__(update(self.painter.status()), Path("/nowhere/sweep"))
         written = TrainingFiles(reader.dagdir, self.painter.ensemble.settings)
-        self.written = written.trainings(self.painter.ledger(), self.painter)
+        self.written = written.training_outputs(self.painter.ledger(), self.painter)
         self._nodes: Nodes | None = None
 
     def ledger(self) -> Ledger:
         return self.painter.ledger()
 
     def described(self) -> DagDescription:
-        told = described(self.painter, self._nodes)
+        told = describe_dags(self.painter, self._nodes)
         self._nodes = told.nodes
         return told
 

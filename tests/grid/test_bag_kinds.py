@@ -16,7 +16,7 @@ from metlmon.cli.main import main
 from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from metlmon.snapshot.dag_description import described
+from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.shards import Bag, bags
 from metlmon.stats.worker import StatsInput
 from screens.shards import table as shards_table
@@ -30,13 +30,13 @@ def bags_of(path: Path) -> tuple[Bag, ...]:
     reader = DagdirReader(path, load_settings(path))
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     return bags(
         StatsInput(
             painter.status(),
             painter.ledger(),
             painter.ensemble.settings,
-            described=lambda: described(painter),
+            load_description=lambda: describe_dags(painter),
         )
     )
 
@@ -95,11 +95,11 @@ def test_each_sub_dag_has_its_own_bag(same_names: Path) -> None:
     assert {each.site for each in one.shards} == {"delta"}
     assert (one.executions, other.executions) == (6, 6)
     assert (one.done, other.done) == (6, 2)
-    assert one.ended == moment("10:15:00")
+    assert one.completed_at == moment("10:15:00")
     assert one.gpu_hours.total == pytest.approx(6 * 10 / 60)
     assert (other.gpu_hours.good, other.gpu_hours.in_flight) == pytest.approx((1.0, 2.0))
-    assert other.times is not None
-    assert (other.times.median, other.times.shards) == (1800.0, 2)
+    assert other.durations is not None
+    assert (other.durations.median, other.durations.shards) == (1800.0, 2)
 
 
 def test_json_and_text_say_which_sub_dag(
@@ -166,8 +166,12 @@ def _checkpointed(tmp_path: Path) -> Path:
 def test_a_shards_time_is_the_sum_of_what_it_checkpointed(checkpointed: Path) -> None:
     (bag,) = bags_of(checkpointed)
     assert bag.done == 12
-    assert bag.times is not None
-    assert (bag.times.shards, bag.times.median, bag.times.most) == (12, 1800.0, 1800.0)
+    assert bag.durations is not None
+    assert (bag.durations.shards, bag.durations.median, bag.durations.maximum) == (
+        12,
+        1800.0,
+        1800.0,
+    )
     by_state = {(each.state, each.seconds, each.attempts) for each in bag.shards}
     assert by_state == {
         (State.COMPLETED, 1800.0, 3),
@@ -182,10 +186,10 @@ def test_the_rest_of_checkpointed_shards_takes_as_long_as_they_do(checkpointed: 
     """Two machines: twenty minutes of each of the two under way, then ten shards of thirty."""
     (bag,) = bags_of(checkpointed)
     assert bag.machines == pytest.approx(2.0, rel=0.01)
-    assert bag.span is not None
-    assert bag.span.samples == 12, "shards, not executions"
-    assert bag.span.middle == pytest.approx(60 * (20 + 10 * 30 / 2), rel=0.15)
-    assert bag.span.low <= 60 * (20 + 10 * 30 / 2) <= bag.span.high
+    assert bag.remaining is not None
+    assert bag.remaining.samples == 12, "shards, not executions"
+    assert bag.remaining.median == pytest.approx(60 * (20 + 10 * 30 / 2), rel=0.15)
+    assert bag.remaining.low <= 60 * (20 + 10 * 30 / 2) <= bag.remaining.high
     assert bag.stragglers == ()
 
 
@@ -219,17 +223,21 @@ def _side_by_side(tmp_path: Path) -> Path:
 def test_processes_side_by_side_are_one_shard(side_by_side: Path) -> None:
     (bag,) = bags_of(side_by_side)
     assert (bag.done, bag.running) == (5, 1)
-    assert bag.times is not None
-    assert (bag.times.shards, bag.times.least, bag.times.most) == (5, 7200.0, 7200.0)
+    assert bag.durations is not None
+    assert (bag.durations.shards, bag.durations.minimum, bag.durations.maximum) == (
+        5,
+        7200.0,
+        7200.0,
+    )
     assert bag.stragglers == (), "seventy minutes of two hours"
     assert bag.shards[5].seconds == 70 * 60
-    assert bag.lately is not None
-    assert bag.lately.shards == 5
+    assert bag.recent_rate is not None
+    assert bag.recent_rate.shards == 5
     # From the first start until now: five at work for two hours, one for seventy minutes.
     assert bag.machines == pytest.approx((5 * 120 + 70) / 125)
-    assert bag.span is not None
-    assert bag.span.samples == 5
-    assert bag.span.middle == pytest.approx(50 * 60, rel=0.1)
+    assert bag.remaining is not None
+    assert bag.remaining.samples == 5
+    assert bag.remaining.median == pytest.approx(50 * 60, rel=0.1)
     assert bag.executions == 18
 
 
@@ -254,8 +262,8 @@ def _skipped(tmp_path: Path) -> Path:
 
 async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, skipped: Path) -> None:
     bag, other = bags_of(skipped)
-    assert (bag.over, bag.done, bag.ended) == (True, 2, moment("10:12:00"))
-    assert not other.over
+    assert (bag.is_complete, bag.done, bag.completed_at) == (True, 2, moment("10:12:00"))
+    assert not other.is_complete
     *_, drawn, _counts, _rates, _times = shards_table.head(bag, False, "", 80)
     assert text(drawn) == "█" * 80, "a full bar is all done"
     async with show(DagdirFeed(skipped), size=MIDDLE) as seen:
@@ -285,14 +293,18 @@ def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) 
     write(tmp_path, {"bag.dag": dag}, log, {"bag.dag": out})
     (bag,) = bags_of(tmp_path)
     assert bag.done == 8
-    assert bag.ended == moment("10:29:00")
-    assert bag.overall is not None
-    assert (bag.overall.shards, bag.overall.seconds) == (8, 28 * 60)
-    assert bag.times is not None
-    assert (bag.times.shards, bag.times.least, bag.times.most) == (8, 600.0, 1020.0)
+    assert bag.completed_at == moment("10:29:00")
+    assert bag.overall_rate is not None
+    assert (bag.overall_rate.shards, bag.overall_rate.seconds) == (8, 28 * 60)
+    assert bag.durations is not None
+    assert (bag.durations.shards, bag.durations.minimum, bag.durations.maximum) == (
+        8,
+        600.0,
+        1020.0,
+    )
     # What failed is lost all the same.
     assert bag.gpu_hours.bad == pytest.approx(sum(11 + n for n in range(0, 8, 2)) / 60)
-    assert bag.lost == 4
+    assert bag.lost_executions == 4
 
 
 def test_shards_whose_scripts_run_are_not_trained_again(tmp_path: Path) -> None:
@@ -310,9 +322,12 @@ def test_shards_whose_scripts_run_are_not_trained_again(tmp_path: Path) -> None:
     write(tmp_path, {"bag.dag": dag}, log, {"bag.dag": out})
     (bag,) = bags_of(tmp_path)
     assert (bag.done, bag.states[State.POST]) == (4, 8)
-    assert (bag.span, bag.why_not) == (None, "unknown: only POST scripts are left to run")
-    assert bag.overall is not None
-    assert bag.overall.shards == 4
+    assert (bag.remaining, bag.missing_reason) == (
+        None,
+        "unknown: only POST scripts are left to run",
+    )
+    assert bag.overall_rate is not None
+    assert bag.overall_rate.shards == 4
 
 
 # --- jobs that a later one took the place of ----------------------------------------------------
@@ -350,12 +365,12 @@ def test_what_a_superseded_job_goes_on_with_is_no_straggler(lost_ends: Path) -> 
         ((200, 0), 600.0, "expanse"),
         ((208, 0), 600.0, "expanse"),
     ]
-    assert bag.times is not None
-    assert (bag.times.shards, bag.times.median) == (8, 600.0)
+    assert bag.durations is not None
+    assert (bag.durations.shards, bag.durations.median) == (8, 600.0)
     # Within the last hour: seven for a minute, three for ten.
     assert bag.machines == pytest.approx((7 * 1 + 3 * 10) / 60)
-    assert bag.span is not None
-    assert bag.span.middle < 300, "both have come as far as the others took"
+    assert bag.remaining is not None
+    assert bag.remaining.median < 300, "both have come as far as the others took"
 
 
 # --- the night in which clocks are set back -----------------------------------------------------
@@ -385,18 +400,18 @@ def test_an_hour_that_comes_twice_is_two_hours(tmp_path: Path) -> None:
     write(tmp_path, {"bag.dag": shards(120)}, log, {"bag.dag": Out().start(local(0))})
     (tmp_path / "metlmon.toml").write_text('tz = "America/Chicago"\n')
     (bag,) = bags_of(tmp_path)
-    assert bag.overall is not None
-    assert bag.lately is not None
-    assert (bag.overall.shards, bag.overall.seconds) == (len(ends), 60 * now)
-    assert bag.lately.seconds == 80 * 60
-    assert bag.lately.shards == sum(end > now - 80 for end in ends)
-    assert bag.lately.per_hour == pytest.approx(12.0)
+    assert bag.overall_rate is not None
+    assert bag.recent_rate is not None
+    assert (bag.overall_rate.shards, bag.overall_rate.seconds) == (len(ends), 60 * now)
+    assert bag.recent_rate.seconds == 80 * 60
+    assert bag.recent_rate.shards == sum(end > now - 80 for end in ends)
+    assert bag.recent_rate.per_hour == pytest.approx(12.0)
     assert bag.machines == pytest.approx(4.0)
-    assert bag.times is not None
-    assert (bag.times.least, bag.times.most) == (1200.0, 1200.0)
+    assert bag.durations is not None
+    assert (bag.durations.minimum, bag.durations.maximum) == (1200.0, 1200.0)
     left = 120 - len(ends)
-    assert bag.span is not None
-    assert bag.span.middle == pytest.approx(60 * (20 * left / 4), rel=0.1)
+    assert bag.remaining is not None
+    assert bag.remaining.median == pytest.approx(60 * (20 * left / 4), rel=0.1)
 
 
 def test_the_end_is_told_by_the_clock_that_will_be_on_the_wall(tmp_path: Path) -> None:
@@ -414,8 +429,8 @@ def test_the_end_is_told_by_the_clock_that_will_be_on_the_wall(tmp_path: Path) -
     write(tmp_path, {"bag.dag": shards(9)}, log, {"bag.dag": Out().start("2026-10-31 15:00:00")})
     (tmp_path / "metlmon.toml").write_text('tz = "America/Chicago"\n')
     (bag,) = bags_of(tmp_path)
-    assert bag.span is not None
-    assert bag.at is not None
-    assert bag.span.middle > 3 * 3600, "the one that was begun anew takes four hours again"
-    shown = timedelta(seconds=round(bag.span.middle)) - timedelta(hours=1)
-    assert bag.at == moment("2026-10-31 23:00:00") + shown
+    assert bag.remaining is not None
+    assert bag.expected_end is not None
+    assert bag.remaining.median > 3 * 3600, "the one that was begun anew takes four hours again"
+    shown = timedelta(seconds=round(bag.remaining.median)) - timedelta(hours=1)
+    assert bag.expected_end == moment("2026-10-31 23:00:00") + shown

@@ -20,10 +20,10 @@ from metlmon.live.session import Session
 from metlmon.model.states import State
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
-from metlmon.snapshot.dag_description import described
+from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats import shard_text
 from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
-from metlmon.stats.shards import Bag, bags, bags_in
+from metlmon.stats.shards import Bag, bags, find_bags
 from metlmon.stats.simulation import RemainingShards, simulate_makespan
 from metlmon.stats.worker import StatsInput
 from tests.generated import bags as generated
@@ -37,10 +37,13 @@ def bags_of(path: Path, as_of: datetime | None = None) -> tuple[Bag, ...]:
     reader = DagdirReader(path, as_of=as_of, live=True if as_of is not None else None)
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     settings = painter.ensemble.settings
     basis = StatsInput(
-        painter.status(), painter.ledger(), settings, described=lambda: described(painter)
+        painter.status(),
+        painter.ledger(),
+        settings,
+        load_description=lambda: describe_dags(painter),
     )
     return bags(basis)
 
@@ -126,27 +129,32 @@ def test_states_are_those_of_the_log(bag: Bag, jobs: list[Job]) -> None:
 
 def test_times_are_those_of_what_ended_well(bag: Bag, jobs: list[Job]) -> None:
     seconds = [job.good[-1] for job in jobs if job.good]
-    assert bag.times is not None
-    assert bag.times.shards == len(seconds)
-    assert bag.times.median == median(seconds)
+    assert bag.durations is not None
+    assert bag.durations.shards == len(seconds)
+    assert bag.durations.median == median(seconds)
     lower, _, upper = quantiles(seconds, n=4, method="inclusive")
-    assert (bag.times.lower, bag.times.upper) == (pytest.approx(lower), pytest.approx(upper))
-    assert bag.times.ninetieth == pytest.approx(quantiles(seconds, n=10, method="inclusive")[8])
-    assert (bag.times.least, bag.times.most) == (min(seconds), max(seconds))
+    assert (bag.durations.lower, bag.durations.upper) == (
+        pytest.approx(lower),
+        pytest.approx(upper),
+    )
+    assert bag.durations.percentile_90 == pytest.approx(
+        quantiles(seconds, n=10, method="inclusive")[8]
+    )
+    assert (bag.durations.minimum, bag.durations.maximum) == (min(seconds), max(seconds))
 
 
 def test_rates_are_shards_over_hours(bag: Bag, jobs: list[Job]) -> None:
     ends = [job.ended for job in jobs if job.ended is not None]
     began = min(job.submitted for job in jobs)
     hours = (AS_OF - began).total_seconds() / 3600
-    assert bag.began == began
-    assert bag.overall is not None
-    assert bag.lately is not None
-    assert bag.overall.per_hour == pytest.approx(len(ends) / hours)
+    assert bag.first_submitted == began
+    assert bag.overall_rate is not None
+    assert bag.recent_rate is not None
+    assert bag.overall_rate.per_hour == pytest.approx(len(ends) / hours)
     window = timedelta(seconds=4 * median([job.good[-1] for job in jobs if job.good]))
     recent = sum(AS_OF - window < end <= AS_OF for end in ends)
-    assert bag.lately.seconds == pytest.approx(window.total_seconds())
-    assert bag.lately.per_hour == pytest.approx(recent / (window.total_seconds() / 3600))
+    assert bag.recent_rate.seconds == pytest.approx(window.total_seconds())
+    assert bag.recent_rate.per_hour == pytest.approx(recent / (window.total_seconds() / 3600))
 
 
 def test_gpu_hours_are_good_lost_and_in_flight(bag: Bag, jobs: list[Job]) -> None:
@@ -154,8 +162,10 @@ def test_gpu_hours_are_good_lost_and_in_flight(bag: Bag, jobs: list[Job]) -> Non
     assert bag.gpu_hours.good == pytest.approx(sum(sum(job.good) for job in jobs) / 3600)
     assert bag.gpu_hours.bad == pytest.approx(sum(sum(job.bad) for job in jobs) / 3600)
     assert bag.gpu_hours.in_flight == pytest.approx(flying / 3600)
-    assert bag.lost == sum(len(job.bad) for job in jobs)
-    assert bag.executions == bag.lost + sum(len(j.good) + (j.open is not None) for j in jobs)
+    assert bag.lost_executions == sum(len(job.bad) for job in jobs)
+    assert bag.executions == bag.lost_executions + sum(
+        len(j.good) + (j.open is not None) for j in jobs
+    )
 
 
 def test_stragglers_are_named_with_their_site(bag: Bag, jobs: list[Job]) -> None:
@@ -169,9 +179,9 @@ def test_stragglers_are_named_with_their_site(bag: Bag, jobs: list[Job]) -> None
     assert slow, "the bag has one"
     assert {(each.node, each.site, each.seconds) for each in bag.stragglers} == slow
     for each in bag.stragglers:
-        assert each.times == pytest.approx(each.seconds / median(seconds))
+        assert each.times_median == pytest.approx(each.seconds / median(seconds))
         assert each.job[0] == 1000 + int(each.node.removeprefix("shard"))
-    assert {s.node for s in bag.shards if s.straggles} == {node for node, *_ in slow}
+    assert {s.node for s in bag.shards if s.is_straggler} == {node for node, *_ in slow}
 
 
 def test_machines_are_those_at_work_of_late(bag: Bag, jobs: list[Job]) -> None:
@@ -204,10 +214,10 @@ def test_the_end_is_within_the_interval_in_four_of_five_cases(
         for share in (0.3, 0.6, 0.9):
             until = int(lived.over * share)
             (found,) = bags_of(tmp_path, generated.BEGUN + timedelta(seconds=until))
-            assert found.span is not None
+            assert found.remaining is not None
             left = lived.over - until
-            inside += found.span.low <= left <= found.span.high
-            off.append(found.span.middle / left)
+            inside += found.remaining.low <= left <= found.remaining.high
+            off.append(found.remaining.median / left)
     assert inside >= 22
     assert 0.7 < median(off) < 1.4
 
@@ -217,7 +227,7 @@ def rest(running: int, queued: int, at_once: float, swing: float = 0.2) -> Remai
 
 
 def curve_of(seconds: Iterable[int]) -> KaplanMeier:
-    curve = KaplanMeier.of(Lifetime(float(each)) for each in seconds)
+    curve = KaplanMeier.fit(Lifetime(float(each)) for each in seconds)
     assert curve is not None
     return curve
 
@@ -268,34 +278,39 @@ def test_shards_that_take_no_time_are_over_at_once() -> None:
 def test_before_the_first_is_done_nothing_is_said(tmp_path: Path) -> None:
     generated.write(tmp_path, generated.live(20, 4, 1), until=600)
     (found,) = bags_of(tmp_path, generated.BEGUN + timedelta(seconds=600))
-    assert (found.span, found.times) == (None, None)
-    assert found.why_not == "unknown: no shard has ended yet"
-    assert found.lately is not None
-    assert found.lately.shards == 0
+    assert (found.remaining, found.durations) == (None, None)
+    assert found.missing_reason == "unknown: no shard has ended yet"
+    assert found.recent_rate is not None
+    assert found.recent_rate.shards == 0
 
 
 def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
     lived = generated.live(20, 4, 1)
     generated.write(tmp_path, lived)
     (found,) = bags_of(tmp_path)
-    assert (found.done, found.span, found.why_not, found.lately) == (20, None, None, None)
-    assert found.ended == generated.BEGUN + timedelta(seconds=lived.over)
-    assert found.overall is not None
-    assert found.overall.shards == 20
-    assert shard_text.when(found, live=False).startswith("done since 2026-05-04")
+    assert (found.done, found.remaining, found.missing_reason, found.recent_rate) == (
+        20,
+        None,
+        None,
+        None,
+    )
+    assert found.completed_at == generated.BEGUN + timedelta(seconds=lived.over)
+    assert found.overall_rate is not None
+    assert found.overall_rate.shards == 20
+    assert shard_text.remaining_text(found, live=False).startswith("done since 2026-05-04")
 
 
 def test_what_is_held_is_left_out_and_said(bag: Bag) -> None:
-    assert bag.without == 2
-    assert "without 2 that are held or failed" in shard_text.when(bag, live=True)
+    assert bag.excluded == 2
+    assert "without 2 that are held or failed" in shard_text.remaining_text(bag, live=True)
 
 
 # --- which nodes are a bag ----------------------------------------------------------------------
 
 
 def stems(dag: str) -> list[tuple[str, int]]:
-    nodes = described(tell({"/a/run.dag": dag}, Log()).painter()).nodes
-    return [(each.stem, len(each.nodes)) for each in bags_in(nodes)]
+    nodes = describe_dags(tell({"/a/run.dag": dag}, Log()).painter()).nodes
+    return [(each.name_pattern, len(each.nodes)) for each in find_bags(nodes)]
 
 
 def jobs_of(*names: str, submit: str = "s.sub") -> str:
@@ -360,7 +375,7 @@ def test_json_has_all_that_the_figures_have(
     (told,) = said["bags"]
     assert (told["shards_total"], told["shards_done"]) == (bag.total, bag.done)
     assert told["states"] == {str(state): n for state, n in bag.states.items()}
-    assert told["seconds"]["median"] == bag.times.median  # type: ignore[union-attr]
+    assert told["seconds"]["median"] == bag.durations.median  # type: ignore[union-attr]
     assert told["remaining"]["low"] <= told["remaining"]["middle"] <= told["remaining"]["high"]
     assert [each["node"] for each in told["stragglers"]] == [s.node for s in bag.stragglers]
     assert len(told["shards"]) == 240
@@ -395,10 +410,10 @@ def test_every_feed_tells_of_its_nodes(dagdir: Path) -> None:
     reader.read_all()
     session = Session(reader)
     session.take()
-    nodes = session.described().nodes
-    assert len(nodes.every) == 241
+    nodes = session.dag_description().nodes
+    assert len(nodes.all) == 241
     session.take()
-    assert session.described().nodes is nodes
+    assert session.dag_description().nodes is nodes
     queue = QueuePoller(session, PoolConnection())
-    assert QueueFeed(session, queue).described().nodes is nodes
-    assert bags_in(nodes) is bags_in(nodes)
+    assert QueueFeed(session, queue).dag_description().nodes is nodes
+    assert find_bags(nodes) is find_bags(nodes)

@@ -11,9 +11,9 @@ from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import EnsembleShape, Request, SweepMode, SweptVariable
 from metlmon.authoring.request import SweepRequest as Asked
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.snapshot.dag_description import DagDescription, described
-from metlmon.stats.shards import bags_in
-from metlmon.stats.sweep import swept
+from metlmon.snapshot.dag_description import DagDescription, describe_dags
+from metlmon.stats.shards import find_bags
+from metlmon.stats.sweep import find_sweep
 
 A, B = ("0.01", "0.02", "0.1"), ("10", "9", "100")
 
@@ -28,7 +28,7 @@ def written(request: Request) -> DagDescription:
     reader = DagdirReader(request.directory)
     reader.open()
     reader.read_all()
-    return described(reader.painter())
+    return describe_dags(reader.snapshot_builder())
 
 
 @pytest.fixture(name="template")
@@ -41,7 +41,7 @@ def _template(tmp_path: Path) -> str:
 @pytest.mark.parametrize("how", list(SweepMode))
 def test_a_sweep_is_found_again(how: SweepMode, template: str, tmp_path: Path) -> None:
     variables = (SweptVariable("a", A, "here:1"), SweptVariable("b", B, "here:2"))
-    found = swept(
+    found = find_sweep(
         written(
             Request(
                 template,
@@ -63,13 +63,13 @@ def test_a_bag_is_found_again(template: str, tmp_path: Path) -> None:
     told = written(
         Request(template, tmp_path / "dag", name="infer", shape=EnsembleShape.BAG, shards=12)
     )
-    (found,) = bags_in(told.nodes)
-    assert (found.stem, found.dag) == ("shard*", "infer.dag")
+    (found,) = find_bags(told.nodes)
+    assert (found.name_pattern, found.dag) == ("shard*", "infer.dag")
     assert [each.node.vars["shard"] for each in found.nodes] == [str(n) for n in range(12)]
-    assert swept(told.nodes).axes == ()
+    assert find_sweep(told.nodes).axes == ()
 
 
 def test_a_chain_is_neither(template: str, tmp_path: Path) -> None:
     told = written(Request(template, tmp_path / "dag", runs=6, epochs=5))
-    assert swept(told.nodes).axes == ()
-    assert bags_in(told.nodes) == ()
+    assert find_sweep(told.nodes).axes == ()
+    assert find_bags(told.nodes) == ()

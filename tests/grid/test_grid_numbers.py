@@ -16,7 +16,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
-from metlmon.snapshot.dag_description import described
+from metlmon.snapshot.dag_description import describe_dags
 from metlmon.snapshot.types import GateStatus, Stopped
 from metlmon.stats import sweep_text
 from metlmon.stats.curves import Course, curves
@@ -27,8 +27,8 @@ from metlmon.stats.sweep_grid import (
     grid,
     next_fixed,
     next_pair,
-    standing,
-    swapped,
+    swap_axes,
+    sweep_progress,
 )
 from metlmon.stats.worker import StatsInput
 from tests.generated import sweeps
@@ -45,15 +45,15 @@ def basis_of(path: Path) -> StatsInput:
     reader = DagdirReader(path, live=True)
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     written = TrainingFiles(reader.dagdir, painter.ensemble.settings)
     return StatsInput(
         painter.status(),
         painter.ledger(),
         painter.ensemble.settings,
-        written.trainings(painter.ledger(), painter),
-        written=True,
-        described=lambda: described(painter),
+        written.training_outputs(painter.ledger(), painter),
+        files_read=True,
+        load_description=lambda: describe_dags(painter),
     )
 
 
@@ -115,9 +115,9 @@ def test_a_cells_best_is_the_best_that_was_written(found: Grid) -> None:
 
 
 def test_what_ran_away_is_marked(found: Grid) -> None:
-    assert found.cells[("0.1",), ("32",)].lost is Course.DIVERGED
-    assert found.cells[("0.1",), ("1024",)].lost is Course.NAN
-    assert found.cells[("0.003",), ("256",)].lost is None
+    assert found.cells[("0.1",), ("32",)].diverged_course is Course.DIVERGED
+    assert found.cells[("0.1",), ("1024",)].diverged_course is Course.NAN
+    assert found.cells[("0.003",), ("256",)].diverged_course is None
 
 
 def test_curves_and_the_grid_agree(basis: StatsInput, found: Grid) -> None:
@@ -129,12 +129,16 @@ def test_curves_and_the_grid_agree(basis: StatsInput, found: Grid) -> None:
 
 
 def test_how_far_it_is_adds_up(basis: StatsInput, found: Grid) -> None:
-    told = standing(found)
-    assert told.points == told.over + told.moving + told.idle + told.need + told.waiting == 30
+    told = sweep_progress(found)
+    assert (
+        told.points
+        == told.finished + told.active + told.idle + told.needs_action + told.waiting
+        == 30
+    )
     assert told.total == 180
     assert told.done == sum(sweeps.reached(n) for n in range(30))
     assert told.done == sum(run.epochs_done for run in basis.status.runs)
-    assert told.need == sum(str(run.state) == "held" for run in basis.status.runs)
+    assert told.needs_action == sum(str(run.state) == "held" for run in basis.status.runs)
 
 
 def test_a_metric_that_wants_to_be_high(basis: StatsInput) -> None:
@@ -160,34 +164,34 @@ def test_a_run_that_its_gate_ended_says_why(basis: StatsInput) -> None:
     cell = found.cells[("0.003",), ("256",)]
     assert cell.stopped
     assert cell.runs[0].stopped == "no better for 3 epochs"
-    assert sweep_text.sign(cell).word == "stopped"
-    assert "stopped" in sweep_text.state(cell)
+    assert sweep_text.cell_symbol(cell).word == "stopped"
+    assert "stopped" in sweep_text.cell_state_text(cell)
 
 
 def test_what_gates_ended_or_keep_waiting_is_told_of_how_far_it_is(basis: StatsInput) -> None:
-    before = standing(grid(basis, GridChoice()))
+    before = sweep_progress(grid(basis, GridChoice()))
     stopped = GateStatus(stopped=Stopped("divergence", 3, "NaN", datetime(2026, 5, 4, 12)))
     paused = GateStatus(paused=datetime(2026, 5, 4, 12))
     gates = {"run00": stopped, "run01": stopped, "run27": stopped, "run10": paused}
     rows = tuple(replace(row, gate=gates.get(row.run)) for row in basis.status.runs)
     found = grid(replace(basis, status=replace(basis.status, runs=rows)), GridChoice())
-    told = standing(found)
-    over = [cell.runs[0].name for cell in found.cells.values() if cell.over]
+    told = sweep_progress(found)
+    over = [cell.runs[0].name for cell in found.cells.values() if cell.is_finished]
     assert told.stopped == len({"run00", "run01"}.intersection(over)) == 2
     assert "run27" not in over, "asked to end, and not at its end yet"
-    assert (told.over, told.waiting, told.paused) == (before.over, before.waiting, 1)
-    words = sweep_text.answer(found)
-    assert words.points == f"{before.over} of 30 points done, 2 stopped"
-    assert "1 paused" in words.moving
-    assert f"{before.waiting - 1} waiting" in words.moving
+    assert (told.finished, told.waiting, told.paused) == (before.finished, before.waiting, 1)
+    words = sweep_text.sweep_headline(found)
+    assert words.points == f"{before.finished} of 30 points done, 2 stopped"
+    assert "1 paused" in words.active
+    assert f"{before.waiting - 1} waiting" in words.active
 
 
 def test_swapped_twice_is_what_it_was(basis: StatsInput, found: Grid) -> None:
-    other = grid(basis, swapped(found, GridChoice()))
+    other = grid(basis, swap_axes(found, GridChoice()))
     assert other.rows == found.columns
     assert other.columns == found.rows
     assert {(b, a) for a, b in other.cells} == set(found.cells)
-    again = grid(basis, swapped(other, GridChoice()))
+    again = grid(basis, swap_axes(other, GridChoice()))
     assert (again.rows, again.columns) == (found.rows, found.columns)
 
 
@@ -213,8 +217,8 @@ def _three(tmp_path_factory: pytest.TempPathFactory) -> StatsInput:
 def test_what_is_left_over_is_folded_to_the_best_and_counted(three: StatsInput) -> None:
     found = grid(three, GridChoice())
     assert [each.axis.names for each in found.folded] == [("c",)]
-    assert [each.most for each in found.folded] == [2]
-    assert sweep_text.folding(found) == ["best over up to 2 of c"]
+    assert [each.max_values for each in found.folded] == [2]
+    assert sweep_text.folding_texts(found) == ["best over up to 2 of c"]
     cell = found.cells[("3",), ("2",)]
     assert [run.value.value for run in cell.runs if run.value] == [3.27, 3.28]
 
@@ -225,7 +229,7 @@ def test_what_is_left_over_is_held_fixed_value_by_value(three: StatsInput) -> No
     for _ in range(3):
         found = grid(three, choice)
         cell = found.cells[("1",), ("1",)]
-        seen.append((found.fixed, len(cell.runs), cell.runs[0].value.value, found.others))  # type: ignore[union-attr]
+        seen.append((found.fixed, len(cell.runs), cell.runs[0].value.value, found.excluded_runs))  # type: ignore[union-attr]
         choice = next_fixed(found, choice)
     assert seen == [
         ((), 2, 1.17, 0),

@@ -16,7 +16,7 @@ from screens.run.screen import RunScreen
 from screens.sweep import cells as sweep_cells
 from screens.sweep.runs_screen import PointRunsScreen
 from screens.sweep.screen import SweepScreen
-from screens.widgets.matrix import Layout, Matrix
+from screens.widgets.matrix import Matrix, MatrixLayout
 from screens.widgets.spans import text, width
 
 MANY = tuple(str(n) for n in range(1, 41))
@@ -123,7 +123,7 @@ async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
         of = screen._shown
         assert of is not None
         screen.choice = type(screen.choice)(("lr",))
-        screen._again()
+        screen._refresh_if_mounted()
         await seen.settle()
         assert "best over up to 5 of width" in seen.text
         await seen.press("enter")
@@ -243,10 +243,10 @@ async def test_lines_fit_their_room(show: Show, room: int) -> None:
             assert len(told) == sweep_cells.DETAILS
             assert all(width(line) <= room for line in told)
         drawn = sweep_cells.layout(of, room, 40)
-        assert isinstance(drawn, Layout)
+        assert isinstance(drawn, MatrixLayout)
         for row, column in of.cells:
-            for line in drawn.cell(row, column)[: drawn.lines]:
-                assert width(line) <= drawn.cells, text(line)
+            for line in drawn.cell(row, column)[: drawn.cell_height]:
+                assert width(line) <= drawn.cell_width, text(line)
 
 
 def test_no_key_is_used_twice() -> None:

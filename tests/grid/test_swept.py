@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.snapshot.dag_description import described
-from metlmon.stats.sweep import SweepVariables, choices, swept, value_order
+from metlmon.snapshot.dag_description import describe_dags
+from metlmon.stats.sweep import SweepVariables, choices, find_sweep, value_order
 from tests.model.written import Log, tell
 
 
 def sweep_of(dag: str) -> SweepVariables:
-    return swept(described(tell({"/a/run.dag": dag}, Log()).painter()).nodes)
+    return find_sweep(describe_dags(tell({"/a/run.dag": dag}, Log()).painter()).nodes)
 
 
 def dag_of(runs: list[list[dict[str, str]]]) -> str:
@@ -141,7 +141,7 @@ def test_an_ordinary_ensemble_has_no_sweep(shared: Callable[[str], object]) -> N
     reader = DagdirReader(shared("examples/metl-aws"))  # type: ignore[arg-type]
     reader.open()
     reader.read_all()
-    assert swept(described(reader.painter()).nodes).axes == ()
+    assert find_sweep(describe_dags(reader.snapshot_builder()).nodes).axes == ()
 
 
 def test_no_dag_no_sweep() -> None:

@@ -86,9 +86,9 @@ def test_outputs_beside_the_logs_are_not_looked_at(in_memory: Path, counted: Cou
     assert many == few, "the directory is listed, but none of its other files is asked for"
     reader = opened(dagdir)
     for _ in range(3):
-        assert sum(calls(counted, reader.look).values()) < 30
+        assert sum(calls(counted, reader.check).values()) < 30
     dagdir.write("new.out", "x")
-    assert sum(calls(counted, reader.look).values()) < 40
+    assert sum(calls(counted, reader.check).values()) < 40
 
 
 def test_logs_that_are_none(in_memory: Path, counted: Counter[str]) -> None:
@@ -99,11 +99,11 @@ def test_logs_that_are_none(in_memory: Path, counted: Counter[str]) -> None:
     long_since_settled(dagdir)
     reader = opened(dagdir)
     for _ in range(3):
-        some = calls(counted, reader.look)
+        some = calls(counted, reader.check)
         assert some["stat"] < NO_LOGS_AT_ONCE + 30
         assert some["open"] < 5
     dagdir.write("new.out", "x")
-    assert calls(counted, reader.look)["open"] < 5, "a new name beside them opens none again"
+    assert calls(counted, reader.check)["open"] < 5, "a new name beside them opens none again"
 
 
 def test_one_of_many_becomes_a_log(in_memory: Path) -> None:
@@ -115,9 +115,9 @@ def test_one_of_many_becomes_a_log(in_memory: Path) -> None:
     reader = opened(dagdir)
     dagdir.append(names[-1], Log().submit(7, NODE).data)
     for _ in range(len(names) // NO_LOGS_AT_ONCE + 1):
-        reader.look()
+        reader.check()
         reader.read_all()
-    assert [job.cluster for job in reader.painter().job_rows()] == [7]
+    assert [job.cluster for job in reader.snapshot_builder().job_rows()] == [7]
 
 
 def test_fifty_dags_share_a_listing(in_memory: Path, counted: Counter[str]) -> None:
@@ -127,7 +127,7 @@ def test_fifty_dags_share_a_listing(in_memory: Path, counted: Counter[str]) -> N
     fill(dagdir, 2_000, "run{}.out")
     reader = opened(dagdir)
     dagdir.write("new.out", "x")
-    looked = calls(counted, reader.look)
+    looked = calls(counted, reader.check)
     assert looked["listdir"] + looked["scandir"] < 10
     assert looked["stat"] < 50 * 12
 

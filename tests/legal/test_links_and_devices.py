@@ -23,11 +23,11 @@ def described(path: Path, log: str, more: str = "") -> Dagdir:
 
 
 def clusters(reader: DagdirReader) -> list[int]:
-    return sorted(job.cluster for job in reader.painter().job_rows())
+    return sorted(job.cluster for job in reader.snapshot_builder().job_rows())
 
 
 def warnings(reader: DagdirReader) -> list[tuple[str, str]]:
-    return [(each.kind, each.text) for each in reader.painter().status().warnings]
+    return [(each.kind, each.text) for each in reader.snapshot_builder().status().warnings]
 
 
 # --- followed when somebody says so ---------------------------------------------------------
@@ -79,7 +79,7 @@ def test_a_link_inside_is_one_log(tmp_path: Path) -> None:
     os.link(dagdir.path / "metl.log", dagdir.path / "hard.log")
     reader = dagdir.reader()
     assert clusters(reader) == [7]
-    assert [row.file for row in reader.painter().status().logs] == ["metl.log"]
+    assert [row.file for row in reader.snapshot_builder().status().logs] == ["metl.log"]
 
 
 def test_a_link_to_the_dagdir(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_link_to_the_dagdir(tmp_path: Path) -> None:
     reader.open()
     reader.read_all()
     assert clusters(reader) == [7]
-    assert len(reader.painter().status().logs) == 1
+    assert len(reader.snapshot_builder().status().logs) == 1
 
 
 # --- not followed ---------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_an_include_of_a_strangers_file_shows_nothing_of_it(tmp_path: Path) -> N
     dagdir.write("other.dag", f"INCLUDE {tmp_path}/passwd\nJOB z {tmp_path}/passwd\n")
     for ending in ("metrics", "rescue001", "nodes.log", "dagman.log", "dagman.out"):
         (dagdir.path / f"run.dag.{ending}").symlink_to(tmp_path / "passwd")
-    told = repr(dagdir.reader().painter().status())
+    told = repr(dagdir.reader().snapshot_builder().status())
     assert "planted-secret" not in told
 
 

@@ -10,7 +10,7 @@ import pytest
 from metlmon.cli.reading import one_run
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.model.run_filter import run_named
+from metlmon.model.run_filter import matches_run
 from metlmon.model.states import State
 from tests.live.dagdirs import Dagdir
 from tests.model.written import Log
@@ -68,29 +68,29 @@ def _named(tmp_path_factory: pytest.TempPathFactory) -> DagdirReader:
 
 
 def test_each_is_a_run_of_its_own(named: DagdirReader) -> None:
-    rows = {row.run: row for row in named.painter().status().runs}
+    rows = {row.run: row for row in named.snapshot_builder().status().runs}
     assert set(rows) == set(RUNS), "é in two forms and Run, run are not the same"
     assert {row.state for row in rows.values()} == {State.RUNNING}
-    assert sum(named.painter().status().epoch_states.values()) == 2 * len(RUNS)
-    jobs = {job.cluster: job.run for job in named.painter().job_rows()}
+    assert sum(named.snapshot_builder().status().epoch_states.values()) == 2 * len(RUNS)
+    jobs = {job.cluster: job.run for job in named.snapshot_builder().job_rows()}
     assert jobs == {100 + i: RUNS[i // 2] for i in range(2 * len(RUNS))}
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_each_can_be_asked_for(named: DagdirReader, run: str) -> None:
     """A name is itself before it is a pattern or the beginning of another's."""
-    painter = named.painter()
+    painter = named.snapshot_builder()
     assert one_run(painter, run).run == run
-    chosen = [row.run for row in painter.status().runs if run_named(row, run)]
+    chosen = [row.run for row in painter.status().runs if matches_run(row, run)]
     assert run in chosen
     if not set(run) & set("*?["):
         assert chosen == [run], "run1 is not run10, Run is not run"
 
 
 def test_patterns_choose(named: DagdirReader) -> None:
-    rows = named.painter().status().runs
-    assert [row.run for row in rows if run_named(row, "run1*")] == ["run1", "run10"]
-    assert {row.run for row in rows if run_named(row, "[Rr]un, run?")} == {"Run", "run", "run1"}
+    rows = named.snapshot_builder().status().runs
+    assert [row.run for row in rows if matches_run(row, "run1*")] == ["run1", "run10"]
+    assert {row.run for row in rows if matches_run(row, "[Rr]un, run?")} == {"Run", "run", "run1"}
 
 
 @pytest.mark.parametrize("name", ["ALL_NODES", "PARENT", "CHILD", "all_nodes"])
@@ -107,7 +107,7 @@ def test_epochs_with_zeros_before_them(tmp_path: Path) -> None:
     for cluster, node in enumerate(nodes, start=1):
         log.submit(cluster, node).execute(cluster).terminate(cluster, 0)
     dagdir.write("metl.log", log.data)
-    (run,) = dagdir.reader().painter().status().runs
+    (run,) = dagdir.reader().snapshot_builder().status().runs
     assert run.latest is not None
     assert (run.latest.epoch, run.state) == (11, State.COMPLETED), "by number, not by name"
 
@@ -118,7 +118,7 @@ def test_numbers_that_are_no_epochs(tmp_path: Path, digits: str) -> None:
     node = f"r-train_epoch{digits}"
     dagdir = Dagdir(tmp_path / "d", dag(node, "r-train_epoch0") + f'VARS {node} epoch="{digits}"\n')
     dagdir.write("metl.log", Log().submit(1, node).execute(1).terminate(1, 0).data)
-    status = dagdir.reader().painter().status()
+    status = dagdir.reader().snapshot_builder().status()
     assert [(run.run, run.epochs_total) for run in status.runs] == [("r", 1)]
     assert status.node_states[State.COMPLETED] == 1
 
@@ -134,13 +134,13 @@ def test_many_dags_with_the_same_names(tmp_path: Path) -> None:
         dagdir.write(f"d{number:02d}.dag.nodes.log", log.data)
         dagdir.write(f"m{number}.log", log.data)
     reader = dagdir.reader()
-    status = reader.painter().status()
+    status = reader.snapshot_builder().status()
     assert len(status.dags) == len(status.runs) == 50
-    members = {key[0]: member.dag for key, member in reader.ensemble.members.items()}
+    members = {key[0]: member.dag for key, member in reader.ensemble.attributions.items()}
     assert members == {number + 1: f"d{number:02d}.dag" for number in range(50)}
     # By hand: ten of fifty failed, of each the other epoch waits.
     assert status.epoch_states[State.FAILED] == 10
     assert status.epoch_states[State.COMPLETED] == 40
     assert status.epoch_states[State.WAITING] == 50
     with pytest.raises(InputError, match="50 runs are meant by that"):
-        one_run(reader.painter(), "run0")
+        one_run(reader.snapshot_builder(), "run0")

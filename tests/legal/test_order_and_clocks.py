@@ -22,10 +22,10 @@ OTHER = "run0-train_epoch1"
 
 def told(reader: DagdirReader) -> object:
     """All but how the logs themselves stand."""
-    status = reader.painter().status()
+    status = reader.snapshot_builder().status()
     jobs = [
         (job.cluster, job.node, job.state, job.submitted, len(job.executions), job.seconds)
-        for job in reader.painter().job_rows()
+        for job in reader.snapshot_builder().job_rows()
     ]
     return jobs, status.runs, status.epoch_states, status.gpu_hours, status.sites, status.causes
 
@@ -47,7 +47,7 @@ def _once(tmp_path: Path) -> object:
     dagdir = Dagdir(tmp_path / "once")
     dagdir.write("metl.log", a_life().data)
     reader = dagdir.reader()
-    hours = reader.painter().status().gpu_hours
+    hours = reader.snapshot_builder().status().gpu_hours
     assert (hours.good, hours.bad) == (2.0, 1.5)
     return told(reader)
 
@@ -130,7 +130,7 @@ def test_a_log_that_is_rotated_while_it_is_watched(
         reader.keep()
     os.replace(dagdir.path / "metl.log", dagdir.path / name)
     dagdir.write("metl.log", b"".join(events[5:]))
-    reader.look()
+    reader.check()
     reader.read_all()
     assert told(reader) == once
     # What was kept before the rotation, and what is kept behind it.
@@ -149,7 +149,7 @@ def test_a_job_of_an_older_part_is_of_the_dag_that_names_the_log(tmp_path: Path)
     for name in ("a", "b"):
         dagdir.write(f"{name}.dag", DAG.replace("metl.log", f"{name}.log"))
     dagdir.write("a.log.old", Log().submit(7, NODE).execute(7).data)
-    ((job,),) = [reader.ensemble.members.values() for reader in [dagdir.reader()]]
+    ((job,),) = [reader.ensemble.attributions.values() for reader in [dagdir.reader()]]
     assert job.dag == "a.dag"
 
 
@@ -181,12 +181,12 @@ def test_events_of_the_superseded_after_the_new(dagdir: Dagdir) -> None:
     log.evict(7, at="11:10:00").remove(7, at="11:10:01")
     dagdir.write("metl.log", log.data)
     reader = dagdir.reader(live=True, now="2026-05-04 12:09:30")
-    states = {job.cluster: job.state for job in reader.painter().job_rows()}
+    states = {job.cluster: job.state for job in reader.snapshot_builder().job_rows()}
     assert states == {7: State.REMOVED, 9: State.RUNNING}
-    hours = reader.painter().status().gpu_hours
+    hours = reader.snapshot_builder().status().gpu_hours
     # By hand: 10:10 to 11:10 lost, 11:09:30 to 12:09:30 in flight.
     assert (hours.good, hours.bad, hours.in_flight) == (0.0, 1.0, 1.0)
-    (run,) = reader.painter().status().runs
+    (run,) = reader.snapshot_builder().status().runs
     assert run.state is State.RUNNING
 
 
@@ -200,10 +200,10 @@ def test_times_that_step_back_are_never_negative(dagdir: Dagdir) -> None:
     log.submit(8, OTHER, at="09:41:00").execute(8, at="09:42:00").terminate(8, 0, at="10:42:00")
     dagdir.write("metl.log", log.data)
     reader = dagdir.reader()
-    assert {job.state for job in reader.painter().job_rows()} == {State.COMPLETED}
-    hours = reader.painter().status().gpu_hours
+    assert {job.state for job in reader.snapshot_builder().job_rows()} == {State.COMPLETED}
+    hours = reader.snapshot_builder().status().gpu_hours
     assert (hours.good, hours.bad) == (1.0, 0.0)
-    for job in reader.painter().job_rows():
+    for job in reader.snapshot_builder().job_rows():
         assert job.seconds is None or job.seconds >= 0
         assert all((each.seconds or 0) >= 0 for each in job.executions)
 
@@ -222,11 +222,11 @@ def test_dagmans_clock_beside_the_schedds(dagdir: Dagdir, minutes: int) -> None:
     dagdir.write("run.dag.dagman.out", out.data)
     dagdir.write("metl.log", a_life().data)
     reader = dagdir.reader()
-    rows = {job.cluster: job for job in reader.painter().job_rows()}
+    rows = {job.cluster: job for job in reader.snapshot_builder().job_rows()}
     assert rows[7].state is State.COMPLETED
     assert rows[7].node == NODE
-    assert reader.painter().status().epoch_states[State.COMPLETED] == 1
-    hours = reader.painter().status().gpu_hours
+    assert reader.snapshot_builder().status().epoch_states[State.COMPLETED] == 1
+    hours = reader.snapshot_builder().status().gpu_hours
     assert (hours.good, hours.bad) == (2.0, 1.5)
 
 
@@ -236,7 +236,7 @@ def test_a_newest_event_that_is_ahead_of_now(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", Log().submit(7, NODE, at="12:00:00").execute(7, at="12:01:00").data)
     dagdir.write("run.dag.dagman.out", Out().start(at="11:59:00").data)
     reader = dagdir.reader(now="2026-05-04 10:01:00")
-    status = reader.painter().status()
+    status = reader.snapshot_builder().status()
     assert status.live
     assert status.as_of == datetime(2026, 5, 4, 12, 1)
     assert status.gpu_hours.in_flight == 0.0

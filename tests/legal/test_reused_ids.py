@@ -41,16 +41,16 @@ def second_life(log: Log, node: str = SECOND) -> Log:
 
 def booked(reader: DagdirReader) -> list[tuple[str | None, str, float]]:
     """Node, state and hours of each job."""
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     jobs = reader.ensemble.jobs.values()
-    rows = sorted(jobs, key=lambda job: job.told_submitted or datetime.min)
+    rows = sorted(jobs, key=lambda job: job.first_submitted or datetime.min)
     return [
         (
-            reader.ensemble.members[job.key].node,
-            str(job.life().state and job.life().state.value),
+            reader.ensemble.attributions[job.key].node,
+            str(job.history().state and job.history().state.value),
             sum(
                 painter.clock.seconds(e.start, e.end) / 3600
-                for e in job.life().executions
+                for e in job.history().executions
                 if e.end is not None
             ),
         )
@@ -60,7 +60,7 @@ def booked(reader: DagdirReader) -> list[tuple[str | None, str, float]]:
 
 def gpu_hours(reader: DagdirReader) -> tuple[float, float]:
     """Good and bad."""
-    hours = reader.painter().status().gpu_hours
+    hours = reader.snapshot_builder().status().gpu_hours
     return hours.good, hours.bad
 
 
@@ -72,7 +72,7 @@ def test_two_lives_in_one_log_are_two_jobs(tmp_path: Path) -> None:
     dagdir.write("metl.log", second_life(first_life(Log())).data)
     reader = dagdir.reader()
     assert booked(reader) == BOTH
-    status = reader.painter().status()
+    status = reader.snapshot_builder().status()
     # By hand: two hours on one GPU good, one bad.
     assert gpu_hours(reader) == (2.0, 1.0)
     (notice,) = [each for each in status.warnings if each.kind == "ids-again"]
@@ -92,7 +92,7 @@ def test_whichever_log_is_read_first(tmp_path: Path, order: tuple[str, ...]) -> 
     reader = dagdir.reader()
     for name in order:
         dagdir.write(name, data[name])
-        reader.look()
+        reader.check()
         reader.read_all()
     assert booked(reader) == BOTH
     assert gpu_hours(reader) == (2.0, 1.0)
@@ -103,7 +103,7 @@ def test_the_same_node_again_is_a_second_try(tmp_path: Path) -> None:
     dagdir.write("metl.log", second_life(first_life(Log()), FIRST).data)
     reader = dagdir.reader()
     assert booked(reader) == [(FIRST, "completed", 2.0), (FIRST, "failed", 1.0)]
-    (run,) = reader.painter().status().runs
+    (run,) = reader.snapshot_builder().status().runs
     assert run.state is State.FAILED, "the job that was submitted last decides"
 
 
@@ -117,7 +117,7 @@ def test_two_dags_of_which_each_had_it(tmp_path: Path) -> None:
     dagdir.write("new.dag.nodes.log", second_life(Log()).data)
     reader = dagdir.reader()
     assert booked(reader) == BOTH
-    members = {member.node: member.dag for member in reader.ensemble.members.values()}
+    members = {member.node: member.dag for member in reader.ensemble.attributions.values()}
     assert members == {FIRST: "old.dag", SECOND: "new.dag"}
 
 
@@ -137,7 +137,7 @@ def test_it_is_kept_for_the_next_reader(tmp_path: Path) -> None:
     again.ensemble.restore(reader.ensemble.kept())
     again.ensemble.set_dags(reader.ensemble.dags.values())
     assert booked(again) == BOTH
-    assert list(again.ensemble.lives) == [(5, 0)]
+    assert list(again.ensemble.reused_ids) == [(5, 0)]
 
 
 def test_one_submission_in_many_copies_is_one_job(tmp_path: Path) -> None:
@@ -205,7 +205,9 @@ def test_logs_in_two_zones_tell_of_one_job(tmp_path: Path, hours: int) -> None:
     dagdir.write("run.dag.nodes.log", in_another_zone(first_life(Log()), hours).data)
     reader = dagdir.reader()
     assert len(reader.ensemble.jobs) == 1
-    notices = [each for each in reader.painter().status().warnings if each.kind == "log-zone"]
+    notices = [
+        each for each in reader.snapshot_builder().status().warnings if each.kind == "log-zone"
+    ]
     assert "--tz" in notices[0].text, "what it comes to is in doubt, and that is said"
     assert len(notices) == 1
 
@@ -221,7 +223,7 @@ def test_a_year_that_was_guessed_wrongly_makes_no_other_job(
     reader = dagdir.reader()
     for name in order:
         dagdir.write(name, without if name == "metl.log" else data)
-        reader.look()
+        reader.check()
         reader.read_all()
     assert len(reader.ensemble.jobs) == 1
     assert gpu_hours(reader) == (2.0, 0.0), "not counted twice"
@@ -239,10 +241,10 @@ def test_the_same_node_on_the_same_day_whichever_log_is_read_first(
     reader = dagdir.reader()
     for name in (first, *(name for name in data if name != first)):
         dagdir.write(name, data[name])
-        reader.look()
+        reader.check()
         reader.read_all()
     dagdir.write("metl.log", log.data)
-    reader.look()
+    reader.check()
     reader.read_all()
     assert booked(reader) == [(FIRST, "failed", 1.0), (FIRST, "completed", 2.0)]
     assert gpu_hours(reader) == (2.0, 1.0)

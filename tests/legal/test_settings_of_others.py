@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.config.files import load_settings
-from metlmon.config.loader import READERS, configuration
+from metlmon.config.loader import READERS, load_configuration
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from tests.live.dagdirs import NODE, Dagdir, log_of
@@ -143,7 +143,7 @@ def test_a_pattern_that_finds_no_number(dagdir: Dagdir, epoch: str) -> None:
     reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=False)
     reader.open()
     reader.read_all()
-    assert not reader.painter().status().runs
+    assert not reader.snapshot_builder().status().runs
 
 
 def test_a_zone_that_does_not_fit_is_doubted_aloud(dagdir: Dagdir) -> None:
@@ -155,7 +155,7 @@ def test_a_zone_that_does_not_fit_is_doubted_aloud(dagdir: Dagdir) -> None:
         reader.open()
         reader.read_all()
         reader.ensemble.clock.observe(datetime(2026, 5, 4, 8, 15), 1777900500.0)
-        warnings = reader.painter().status().warnings
+        warnings = reader.snapshot_builder().status().warnings
         told[zone] = [each.text for each in warnings if each.kind == "time-zone"]
     assert told["America/Chicago"] == []
     (said,) = told["Asia/Tokyo"]
@@ -176,7 +176,7 @@ def given_away(dagdir: Dagdir, text: str) -> list[tuple[int | None, str]]:
     reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=False)
     reader.open()
     reader.read_all()
-    told = reader.painter().status().warnings
+    told = reader.snapshot_builder().status().warnings
     return [(each.line, each.text) for each in told if each.kind == "settings"]
 
 
@@ -200,5 +200,5 @@ def test_ones_own_settings_need_no_word(dagdir: Dagdir) -> None:
 
 def test_where_each_value_is_from(dagdir: Dagdir) -> None:
     dagdir.write("metlmon.toml", '\ntz = "Asia/Tokyo"\n')
-    (entry,) = [each for each in configuration(dagdir.path).entries if each.key == "tz"]
+    (entry,) = [each for each in load_configuration(dagdir.path).entries if each.key == "tz"]
     assert (entry.origin, entry.line) == ("dagdir", 2)

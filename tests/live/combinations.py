@@ -187,7 +187,7 @@ def said_of(folder: Path, as_of: datetime | None = None) -> Said:
     except InputError as error:
         return Said(refused=str(error))
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     status = painter.status()
     (dag,) = status.dags
     return Said(
@@ -195,7 +195,7 @@ def said_of(folder: Path, as_of: datetime | None = None) -> Said:
         _moment(status),
         dag.state,
         (dag.nodes_done, dag.nodes_total),
-        dag.at_least,
+        dag.is_lower_bound,
         {key[1]: (state.state, state.inferred) for key, state in painter.states.items()},
         {run.run: run.state for run in status.runs},
         frozenset(each.kind for each in status.warnings) & ABOUT_FILES,

@@ -70,13 +70,13 @@ class Dagdir:
 
 def again(reader: DagdirReader) -> Status:
     """Look and read on, then the picture."""
-    reader.look()
+    reader.check()
     reader.read_all()
-    return reader.painter().status()
+    return reader.snapshot_builder().status()
 
 
 def jobs(reader: DagdirReader) -> dict[int, JobRow]:
-    return {job.cluster: job for job in reader.painter().job_rows()}
+    return {job.cluster: job for job in reader.snapshot_builder().job_rows()}
 
 
 def states(reader: DagdirReader) -> dict[int, State]:

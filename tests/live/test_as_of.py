@@ -43,14 +43,14 @@ def read(path: Path, as_of: str, zone: ZoneInfo | None = None) -> DagdirReader:
 
 def claims(reader: DagdirReader) -> Any:
     """What a status says of DAGs, runs and nodes."""
-    status = reader.painter().status()
+    status = reader.snapshot_builder().status()
     dags = [(d.file, d.state, d.dagmans, d.nodes_done, d.rescue, d.ended) for d in status.dags]
     runs = [(run.run, run.epochs_done, run.epochs_inferred, run.state) for run in status.runs]
     return dags, runs, status.node_states
 
 
 def warned(reader: DagdirReader) -> list[str]:
-    return [n.text for n in reader.painter().notices() if n.kind == "undated"]
+    return [n.text for n in reader.snapshot_builder().notices() if n.kind == "undated"]
 
 
 RESCUED = [
@@ -89,7 +89,7 @@ def test_a_moment_looks_the_same_without_the_zone(
     path = laid_out("rescue", tmp_path, *without, z_stamps=z_stamps)
     for moment in RESCUED:
         inferred = read(path, moment)
-        assert inferred.ensemble.clock.known
+        assert inferred.ensemble.clock.has_offset
         assert claims(inferred) == claims(read(path, moment, ZoneInfo("UTC"))), moment
         assert not warned(inferred)
 
@@ -107,9 +107,9 @@ def test_the_jobstate_log_alone_tells_each_life_of_dagman(tmp_path: Path) -> Non
     path = laid_out("rescue", tmp_path, ".dagman.out", ".dagman.log", ".metrics", ".status")
     over, running = DagState.FAILED, DagState.RUNNING
     for second, state in (("43:20", running), ("43:22", over), ("43:23", running)):
-        status = read(path, f"2026-11-21T09:{second}").painter().status()
+        status = read(path, f"2026-11-21T09:{second}").snapshot_builder().status()
         assert status.dags[0].state is state
-    status = read(path, "2026-11-21T09:44:03").painter().status()
+    status = read(path, "2026-11-21T09:44:03").snapshot_builder().status()
     assert status.dags[0].state is over
     assert str(status.dags[0].ended) == "2026-11-21 09:44:02"
 
@@ -119,15 +119,15 @@ def test_dagman_log_and_the_jobstate_log_name_one_dagman(tmp_path: Path) -> None
     path = laid_out("rescue", tmp_path, *without)
     for rescue in path.glob("*.rescue*"):
         rescue.unlink()
-    assert read(path, "2026-11-21T09:43:40").ensemble.clock.known
+    assert read(path, "2026-11-21T09:43:40").ensemble.clock.has_offset
 
 
 def test_what_cannot_be_placed_is_left_out_with_a_warning(tmp_path: Path) -> None:
     without = (*OTHERS, ".dagman.out", ".dagman.log")
     path = laid_out("rescue", tmp_path, *without, z_stamps=False)
     reader = read(path, "2026-11-21T09:43:40")
-    status = reader.painter().status()
-    assert not reader.ensemble.clock.known
+    status = reader.snapshot_builder().status()
+    assert not reader.ensemble.clock.has_offset
     assert [dag.rescue for dag in status.dags] == [None]
     assert status.dags[0].state is not DagState.DONE
     (text,) = warned(reader)
@@ -150,7 +150,7 @@ def test_a_rescue_file_without_a_date_is_left_out_of_the_past(tmp_path: Path) ->
     rescue = path / "ens.dag.rescue002"
     rescue.write_bytes(re.sub(rb"# Created [^\n]*\n", b"", rescue.read_bytes()))
     reader = read(path, "2026-11-21T09:44:10")
-    assert reader.painter().status().dags[0].rescue == 1
+    assert reader.snapshot_builder().status().dags[0].rescue == 1
     (text,) = warned(reader)
     assert text.endswith("they have no date: ens.dag.rescue002")
 
@@ -162,7 +162,7 @@ def test_the_metrics_of_another_dagman_tell_no_offset(tmp_path: Path) -> None:
     metrics.write_bytes(metrics.read_bytes().replace(b'"436"', b'"435"'))
     for rescue in path.glob("*.rescue*"):
         rescue.unlink()
-    assert not read(path, "2026-11-21T09:44:10").ensemble.clock.known
+    assert not read(path, "2026-11-21T09:44:10").ensemble.clock.has_offset
 
 
 def test_travel_from_a_session_infers_the_offset_too(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_travel_from_a_session_infers_the_offset_too(tmp_path: Path) -> None:
     present = DagdirReader(path)
     present.open()
     present.read_all()
-    past = Session(present).past(datetime(2026, 11, 21, 9, 43, 40))
+    past = Session(present).historical(datetime(2026, 11, 21, 9, 43, 40))
     told: list[Any] = []
     past.start(told.append)
     past._thread.join(20.0)  # type: ignore[union-attr]

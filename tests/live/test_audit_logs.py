@@ -16,7 +16,7 @@ def read(dagdir: Path) -> Status:
     reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
-    return reader.painter().status()
+    return reader.snapshot_builder().status()
 
 
 def test_a_log_is_as_large_as_its_file_also_when_its_last_event_is_not_complete(

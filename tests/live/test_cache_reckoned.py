@@ -49,8 +49,8 @@ def _folded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def add_up(reader: DagdirReader) -> None:
     """All that a first picture needs of its jobs and nodes."""
-    reader.ensemble.summary.add_up()
-    reader.ensemble.summary.settle(reader.live())
+    reader.ensemble.aggregates.add_up()
+    reader.ensemble.aggregates.settle(reader.live())
 
 
 def test_no_job_is_folded_twice_for_a_first_picture(folded: list[int]) -> None:
@@ -58,7 +58,7 @@ def test_no_job_is_folded_twice_for_a_first_picture(folded: list[int]) -> None:
     while reader.step().more:
         pass
     folded.clear()
-    reader.painter()
+    reader.snapshot_builder()
     assert 0 < len(folded) <= len(reader.ensemble.jobs)
 
 
@@ -89,15 +89,15 @@ def test_what_was_not_added_up_yet_is_when_it_is_opened_again(dagdir: Dagdir, ca
     dagdir.write("metl.log", log_of(77))
     reader = opened(dagdir.path, cache)
     reader.step()
-    reader.painter().status()
+    reader.snapshot_builder().status()
     dagdir.append("metl.log", log_of(78) + log_of(79, node="run0-train_epoch1"))
-    reader.look()
+    reader.check()
     reader.step()
     for kept in reader.keep():
         assert kept.write()
     again = opened(dagdir.path, cache)
-    assert again.ensemble.stale_jobs
-    assert not again.ensemble.all_stale
+    assert again.ensemble.changed_jobs
+    assert not again.ensemble.all_changed
     assert same(again)
 
 
@@ -109,7 +109,7 @@ def test_other_dag_files_are_another_matter(
     change(dagdir)
     reader = opened(dagdir.path, cache)
     assert recalled(reader) > 0
-    assert reader.ensemble.all_stale
+    assert reader.ensemble.all_changed
     reader.read_all()
     assert same(reader)
 
@@ -123,10 +123,10 @@ def test_a_submit_description_is_one_of_the_files(
     dagdir.write("run.dag", f"JOB {NODE} train.sub\n")
     dagdir.write("train.sub", "log = metl.log\noutput = a.out\n")
     told(dagdir, cache)
-    assert not opened(dagdir.path, cache).ensemble.all_stale
+    assert not opened(dagdir.path, cache).ensemble.all_changed
     dagdir.write("train.sub", "log = metl.log\noutput = b.out\n")
     reader = opened(dagdir.path, cache)
-    assert reader.ensemble.all_stale
+    assert reader.ensemble.all_changed
     assert same(reader)
 
 
@@ -134,7 +134,7 @@ def test_dagman_may_say_more(dagdir: Dagdir, cache: Cache) -> None:
     told(dagdir, cache)
     dagman_says_more(dagdir)
     reader = opened(dagdir.path, cache)
-    assert not reader.ensemble.all_stale
+    assert not reader.ensemble.all_changed
     reader.read_all()
     assert same(reader)
 
@@ -153,7 +153,7 @@ def test_other_settings_come_to_something_else(cache: Cache, other: Settings) ->
     read(SOURCE, cache)
     reader = opened(SOURCE, cache, other)
     assert recalled(reader) > 0
-    assert reader.ensemble.all_stale
+    assert reader.ensemble.all_changed
     assert same(reader, other)
 
 
@@ -164,7 +164,7 @@ def test_what_is_of_another_shape_is_reckoned_anew(
     monkeypatch.setattr("metlmon.snapshot.dump_totals.NodeState", lambda: None)
     reader = opened(SOURCE, cache)
     assert recalled(reader) > 0
-    assert reader.ensemble.all_stale
+    assert reader.ensemble.all_changed
     monkeypatch.undo()
     monkeypatch.setattr(kept_module, "code", lambda: "this code")
     assert same(reader)

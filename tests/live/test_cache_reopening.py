@@ -65,7 +65,7 @@ def read(path: Path, cache: Cache | None = None, settings: Settings | None = Non
 
 def recalled(reader: DagdirReader) -> int:
     """Bytes that a reader which has just been opened need not read."""
-    return reader.consumed
+    return reader.consumed_bytes
 
 
 def all_recalled(reader: DagdirReader) -> bool:
@@ -74,7 +74,7 @@ def all_recalled(reader: DagdirReader) -> bool:
 
 def pictures(reader: DagdirReader) -> dict[str, Any]:
     """Everything that is ever shown."""
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     status = painter.status()
     ledger = painter.ledger()
     return {
@@ -108,7 +108,7 @@ def differences(a: Any, b: Any, where: str) -> list[str]:
 
 def same(reader: DagdirReader, settings: Settings | None = None) -> bool:
     """Does it say what a reader of the whole files says?"""
-    fresh = pictures(read(Path(reader.given), None, settings))
+    fresh = pictures(read(Path(reader.path_given), None, settings))
     assert says(reader, fresh)
     return True
 
@@ -181,7 +181,7 @@ def test_a_session_that_goes_on_is_kept_as_it_went_on(dagdir: Dagdir, cache: Cac
     dagdir.write("metl.log", log_of(77))
     reader = read(dagdir.path, cache)
     dagdir.append("metl.log", log_of(78, node=NEXT))
-    reader.look()
+    reader.check()
     reader.read_all()
     last = opened(dagdir.path, cache)
     assert all_recalled(last)
@@ -193,7 +193,7 @@ def test_a_torn_event_is_read_when_it_is_whole(dagdir: Dagdir, cache: Cache) -> 
     dagdir.write("metl.log", log_of(77) + event[:40])
     read(dagdir.path, cache)
     again = read(dagdir.path, cache)
-    assert [notice.kind for notice in again.painter().notices()] == ["unterminated-event"]
+    assert [notice.kind for notice in again.snapshot_builder().notices()] == ["unterminated-event"]
     dagdir.append("metl.log", event[40:])
     assert same(read(dagdir.path, cache))
 
@@ -387,7 +387,7 @@ def test_what_was_only_in_a_log_that_began_anew_is_not_kept(dagdir: Dagdir, cach
     dagdir.write("run.dag.nodes.log", log_of(77))
     reader = read(dagdir.path, cache)
     dagdir.write("run.dag.nodes.log", log_of(78, 79, node=NEXT))
-    reader.look()
+    reader.check()
     reader.read_all()
     assert len(reader.ensemble.jobs) == 3
     assert same(read(dagdir.path, cache))
@@ -400,7 +400,7 @@ def test_words_that_were_understood_otherwise_are_not_kept(dagdir: Dagdir, cache
     reader = read(dagdir.path, cache)
     another_post(dagdir)
     dagdir.append("metl.log", log_of(78, node=NEXT))
-    reader.look()
+    reader.check()
     reader.read_all()
     assert same(read(dagdir.path, cache))
 
@@ -492,11 +492,11 @@ def test_a_dag_that_is_watched_is_woven_again_only_when_it_changes(
     reader = opened(spliced.path, cache)
     (before, *_) = workflows(reader)
     spliced.write("unnamed.dag", "JOB alone last.sub\n")
-    reader.look()
+    reader.check()
     assert len(workflows(reader)) == 3
     assert workflows(reader)[0] is before
     spliced.write("last.sub", "log = other.log\nqueue 2\n")
-    reader.look()
+    reader.check()
     assert workflows(reader) == workflows(opened(spliced.path))
 
 

@@ -63,7 +63,7 @@ def recalled(dagdir: Dagdir, cache: Cache) -> int:
     """Bytes that a reader which opens the dagdir now need not read."""
     reader = DagdirReader(dagdir.path, cache=cache)
     reader.open()
-    return reader.consumed
+    return reader.consumed_bytes
 
 
 def awaited(so: Callable[[], bool]) -> None:
@@ -91,10 +91,10 @@ def test_what_came_later_is_kept_at_its_end(
     awaited(lambda: recalled(dagdir, cache) > 0)
     before = recalled(dagdir, cache)
     dagdir.append("metl.log", log_of(78))
-    awaited(lambda: reader.consumed > before)
+    awaited(lambda: reader.consumed_bytes > before)
     assert recalled(dagdir, cache) == before
     going.stop()
-    assert recalled(dagdir, cache) == reader.consumed > before
+    assert recalled(dagdir, cache) == reader.consumed_bytes > before
 
 
 def test_what_came_while_something_was_being_kept_is_kept_after_it(
@@ -118,11 +118,11 @@ def test_what_came_while_something_was_being_kept_is_kept_after_it(
     monkeypatch.setattr(threading.Thread, "join", joining)
     going, reader, _ = session(dagdir, cache)
     assert begun.wait(PATIENCE)
-    before = reader.consumed
+    before = reader.consumed_bytes
     dagdir.append("metl.log", log_of(78))
-    awaited(lambda: reader.consumed > before)
+    awaited(lambda: reader.consumed_bytes > before)
     going.stop()
-    assert recalled(dagdir, cache) == reader.consumed
+    assert recalled(dagdir, cache) == reader.consumed_bytes
 
 
 def test_two_sessions_are_no_problem_to_each_other(dagdir: Dagdir, cache: Cache) -> None:
@@ -138,7 +138,7 @@ def test_where_nothing_can_be_kept_nobody_is_told(dagdir: Dagdir, tmp_path: Path
     (tmp_path / "file").write_bytes(b"")
     going, reader, pictures = session(dagdir, Cache(tmp_path / "file" / "metlmon"))
     try:
-        awaited(lambda: reader.consumed > 0 and not pictures.empty())
+        awaited(lambda: reader.consumed_bytes > 0 and not pictures.empty())
         dagdir.append("metl.log", log_of(78))
         awaited(lambda: len(reader.ensemble.jobs) == 2)
     finally:

@@ -52,10 +52,10 @@ def test_asking_for_what_is_to_be_cached_leaves_garbage_to_the_collector(tmp_pat
 def test_an_error_of_the_file_system_holds_no_frame(tmp_path: Path) -> None:
     asker = FsExecutor(lambda: None)
     missing = tmp_path / "missing"
-    with calls_through(asker), asker.looking():
+    with calls_through(asker), asker.prefetched():
         for _ in range(2):
             with pytest.raises(FileNotFoundError):
-                asker.ask(Path.stat, missing)
+                asker.call(Path.stat, missing)
     gc.collect()
     held = [each for each in gc.get_objects() if isinstance(each, FileNotFoundError)]
     assert not [each for each in held if each.filename == str(missing) and each.__traceback__]

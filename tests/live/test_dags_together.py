@@ -55,7 +55,7 @@ def two_directories(path: Path, second: str = "v") -> Path:
 
 def test_each_file_has_the_submit_files_of_its_own_directory(tmp_path: Path) -> None:
     reader = DagdirReader(two_directories(tmp_path))
-    reader.look()
+    reader.check()
     (dag,) = reader.ensemble.dags.values()
     logs = {name: node.log for name, node in dag.workflow.nodes.items()}
     assert logs == {"0.A": "u.log", "1.A": "../v/v.log"}
@@ -69,12 +69,14 @@ def test_a_copy_without_the_other_directory_says_so(tmp_path: Path) -> None:
         "    DAG Node: 0.A\n...\n"
     )
     reader = DagdirReader(path)
-    reader.look()
+    reader.check()
     reader.read_all()
     (dag,) = reader.ensemble.dags.values()
     assert list(dag.workflow.nodes) == ["0.A"]
     assert reader.ensemble.node_states("u.dag")["0.A"].state is State.IDLE
-    assert any(notice.kind == "missing-file" for notice in reader.painter().status().warnings)
+    assert any(
+        notice.kind == "missing-file" for notice in reader.snapshot_builder().status().warnings
+    )
 
 
 def test_a_real_subdag_belongs_to_the_dag_that_was_submitted(
@@ -117,9 +119,9 @@ def test_a_subdag_goes_over_to_the_dag_that_submits_it_next(tmp_path: Path) -> N
             file.write("".join(events))
 
     def dag_of_run(reader: DagdirReader) -> tuple[str, str]:
-        reader.look()
+        reader.check()
         reader.read_all()
-        (run,) = reader.painter().status().runs
+        (run,) = reader.snapshot_builder().status().runs
         return run.dag, reader.ensemble.dags["sub.dag"].top
 
     reader = DagdirReader(tmp_path)
@@ -131,5 +133,5 @@ def test_a_subdag_goes_over_to_the_dag_that_submits_it_next(tmp_path: Path) -> N
     append("zz.dag.nodes.log", told(0, 21, "22:00:05", "X"), told(1, 21, "22:00:05"))
     append("sub.dag.dagman.log", told(0, 21, "22:00:05", "X"), told(1, 21, "22:00:05"))
     assert dag_of_run(reader) == dag_of_run(DagdirReader(tmp_path)) == ("zz.dag", "zz.dag")
-    states = {dag.file: dag.state for dag in reader.painter().status().dags}
+    states = {dag.file: dag.state for dag in reader.snapshot_builder().status().dags}
     assert states == {"aa.dag": DagState.RUNNING, "zz.dag": DagState.RUNNING}

@@ -84,9 +84,9 @@ def test_a_picture_or_a_sentence(dagdir: Path, seed: int) -> None:
             assert "\n" not in refused
             return
         reader.read_all()
-        painter = reader.painter()
+        painter = reader.snapshot_builder()
         status, rows = painter.status(), painter.job_rows()
-        writer = JsonWriter(painter.clock.stated)
+        writer = JsonWriter(painter.clock.with_offset)
         json.dumps([writer.status(status), writer.jobs(painter, rows)], allow_nan=False)
         painter.problems()
         for run in status.runs:

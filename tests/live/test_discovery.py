@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.discovery import dag_files, discover_dags, discover_logs, read_regular
+from metlmon.live.discovery import dag_files, discover_dags, discover_logs, read_regular_file
 from metlmon.live.errors import InputError
-from metlmon.live.safe_glob import content_of
+from metlmon.live.safe_glob import read_file
 from metlmon.model.states import State
 from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
 from tests.model.written import Log, Out
@@ -161,7 +161,7 @@ def test_a_dag_that_ran_is_shown_with_its_errors_as_warnings(
     [dag] = reader.ensemble.dags.values()
     assert {"A", "B"} <= dag.workflow.nodes.keys()
     assert dag.workflow.nodes["B"].retries == 3
-    [warning] = [w for w in reader.painter().notices() if w.kind == kind]
+    [warning] = [w for w in reader.snapshot_builder().notices() if w.kind == kind]
     assert warning.file == "x.dag"
     assert "DAGMan" in warning.text
 
@@ -181,17 +181,17 @@ def test_a_dag_file_broken_while_its_dag_runs_is_shown_on(dagdir: Dagdir) -> Non
     [dag] = reader.ensemble.dags.values()
     assert list(dag.workflow.nodes) == [NODE, "B"]
     assert 77 in jobs(reader)
-    assert "syntax" in [problem.kind for problem in reader.painter().notices()]
+    assert "syntax" in [problem.kind for problem in reader.snapshot_builder().notices()]
 
 
 def test_errors_of_a_sub_dag_are_warnings(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "SUBDAG EXTERNAL S inner.sub\n")
     dagdir.write("inner.sub", "JOB A t.sub\nRETRY A many\n")
-    [warning] = [w for w in dagdir.reader().painter().notices() if w.kind == "syntax"]
+    [warning] = [w for w in dagdir.reader().snapshot_builder().notices() if w.kind == "syntax"]
     assert (warning.file, warning.line) == ("inner.sub", 2)
     assert warning.text.endswith("DAGMan would refuse this: the rest is shown")
     dagdir.write("inner.sub.nodes.log", log_of(77, node="A"))
-    [warning] = [w for w in dagdir.reader().painter().notices() if w.kind == "syntax"]
+    [warning] = [w for w in dagdir.reader().snapshot_builder().notices() if w.kind == "syntax"]
     assert warning.text.endswith("but has run the DAG: the rest is shown")
 
 
@@ -255,7 +255,7 @@ def test_a_nodes_log_of_a_dag_that_is_gone_is_told(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A t.sub\n")
     dagdir.write("gone.dag.nodes.log", log_of(77, node="B"))
     reader = dagdir.reader()
-    told = [(n.kind, n.file) for n in reader.painter().status().warnings]
+    told = [(n.kind, n.file) for n in reader.snapshot_builder().status().warnings]
     assert ("missing-dag", "gone.dag.nodes.log") in told
     assert jobs(reader)[77].node is None
 
@@ -348,8 +348,8 @@ def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     (tmp_path / "ens.dag").write_bytes(b"JOB a a.sub\n")
     tracemalloc.start()
     try:
-        assert read_regular(tmp_path / "ens.dag") == b"JOB a a.sub\n"
-        assert content_of(str(tmp_path / "ens.dag"), 256 << 20) == b"JOB a a.sub\n"
+        assert read_regular_file(tmp_path / "ens.dag") == b"JOB a a.sub\n"
+        assert read_file(str(tmp_path / "ens.dag"), 256 << 20) == b"JOB a a.sub\n"
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -33,12 +33,12 @@ def test_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"one\n")
     follower = Follower(path)
-    assert follower.look().grew
+    assert follower.check().grew
     assert consumed(follower) == b"one\n"
-    assert not follower.look().grew
+    assert not follower.check().grew
     with open(path, "ab") as file:
         file.write(b"two\n")
-    look = follower.look()
+    look = follower.check()
     assert look.grew
     assert not look.restarted
     assert consumed(follower) == b"two\n"
@@ -46,11 +46,11 @@ def test_it_grows(tmp_path: Path) -> None:
 
 def test_it_comes_later(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "a.log")
-    look = follower.look()
+    look = follower.check()
     assert look.problem
     assert not look.grew
     (tmp_path / "a.log").write_bytes(b"one\n")
-    look = follower.look()
+    look = follower.check()
     assert (look.problem, look.grew, look.restarted) == (None, True, False)
 
 
@@ -58,12 +58,12 @@ def test_it_is_emptied_in_place(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"one\ntwo\n")
     follower = Follower(path)
-    follower.look()
+    follower.check()
     consumed(follower)
     inode = path.stat().st_ino
     path.write_bytes(b"new\n")
     assert path.stat().st_ino == inode
-    assert follower.look().restarted
+    assert follower.check().restarted
     assert consumed(follower) == b"new\n"
 
 
@@ -71,12 +71,12 @@ def test_it_is_emptied_and_grows_past_where_we_were(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"first life\n" * 3)
     follower = Follower(path)
-    follower.look()
+    follower.check()
     consumed(follower)
     inode = path.stat().st_ino
     path.write_bytes(b"second life\n" * 9)
     assert path.stat().st_ino == inode
-    assert follower.look().restarted
+    assert follower.check().restarted
     assert consumed(follower) == b"second life\n" * 9
 
 
@@ -84,22 +84,22 @@ def test_it_grows_back_to_the_very_size(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"life one\n")
     follower = Follower(path)
-    follower.look()
+    follower.check()
     consumed(follower)
     path.write_bytes(b"life two\n")
     os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
-    assert follower.look().restarted
+    assert follower.check().restarted
 
 
 def test_it_is_replaced_by_another_file(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"first\n")
     follower = Follower(path)
-    follower.look()
+    follower.check()
     consumed(follower)
     (tmp_path / "b.log").write_bytes(b"other and longer\n")
     os.replace(tmp_path / "b.log", path)
-    assert follower.look().restarted
+    assert follower.check().restarted
     assert consumed(follower) == b"other and longer\n"
 
 
@@ -108,11 +108,11 @@ def test_a_copy_that_begins_alike_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"first\n")
     follower = Follower(path)
-    follower.look()
+    follower.check()
     consumed(follower)
     (tmp_path / "b.log").write_bytes(b"first\nsecond\n")
     os.replace(tmp_path / "b.log", path)
-    look = follower.look()
+    look = follower.check()
     assert look.grew
     assert not look.restarted
     assert consumed(follower) == b"second\n"
@@ -122,18 +122,18 @@ def test_it_vanishes_and_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"first\n")
     follower = Follower(path)
-    follower.look()
+    follower.check()
     consumed(follower)
     path.unlink()
-    assert follower.look().problem
+    assert follower.check().problem
     path.write_bytes(b"first\nsecond\n")
-    assert follower.look().grew
+    assert follower.check().grew
     assert consumed(follower) == b"second\n"
 
 
 def test_a_pipe_is_never_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.log")
-    assert Follower(tmp_path / "a.log").look().problem == "not a regular file"
+    assert Follower(tmp_path / "a.log").check().problem == "not a regular file"
 
 
 # --- logs of a dagdir -----------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_a_torn_tail_says_nothing_until_it_is_whole(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", data[: first + 60])
     reader = dagdir.reader(live=True, now="2026-05-04 10:10:00")
     assert states(reader) == {77: State.IDLE}
-    assert not reader.painter().status().warnings
+    assert not reader.snapshot_builder().status().warnings
     for cut in (first + 61, len(data) - 2, len(data) - 1):
         dagdir.write("metl.log", data[:cut])
         again(reader)
@@ -159,7 +159,7 @@ def test_a_log_that_ends_torn_and_lives_no_more_is_told(dagdir: Dagdir) -> None:
     data = Log().submit(77, NODE).execute(77).data
     dagdir.write("metl.log", data[:-20])
     reader = dagdir.reader(live=False)
-    (notice,) = reader.painter().status().warnings
+    (notice,) = reader.snapshot_builder().status().warnings
     assert (notice.kind, notice.file) == ("unterminated-event", "metl.log")
     assert notice.line == data.count(b"\n", 0, data.index(b"\n001 (")) + 2
 
@@ -211,7 +211,7 @@ def test_bytes_and_events_of_a_log_are_told(dagdir: Dagdir) -> None:
         Log().submit(77, NODE, at="10:00:00").execute(77).image(77, 5).terminate(77, at="12:00:00")
     )
     dagdir.write("metl.log", log.data)
-    (row,) = dagdir.reader().painter().status().logs
+    (row,) = dagdir.reader().snapshot_builder().status().logs
     assert (row.file, row.bytes, row.events) == ("metl.log", len(log.data), 4)
     assert (str(row.first), str(row.last)) == ("2026-05-04 10:00:00", "2026-05-04 12:00:00")
 
@@ -222,7 +222,7 @@ def test_an_event_longer_than_a_chunk(dagdir: Dagdir, monkeypatch: pytest.Monkey
     dagdir.write("metl.log", log.data)
     reader = dagdir.reader()
     assert states(reader) == {77: State.RUNNING}
-    assert reader.painter().status().logs[0].events == 3
+    assert reader.snapshot_builder().status().logs[0].events == 3
 
 
 def test_yearless_stamps_take_their_year_from_the_file(dagdir: Dagdir) -> None:

@@ -38,7 +38,7 @@ def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
     assert first is not None
     assert first.since is not None
     moment = first.since.replace(minute=5)
-    past = session.past(moment)
+    past = session.historical(moment)
     assert isinstance(past, HistoricalSession)
     assert past.latest is None
     told: queue.Queue[Snapshot] = queue.Queue()
@@ -53,7 +53,7 @@ def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
         assert not thread.is_alive()
     past.stop()
     assert past.ledger().executions == ()
-    assert past.streams() == {}
+    assert past.progress_lines() == {}
     assert past.settings == session.settings
 
 

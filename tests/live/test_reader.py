@@ -79,7 +79,7 @@ def test_the_first_picture_comes_before_a_long_log_is_read(
     dagdir.write("metl.log", long_log(500))
     steps = Steps(dagdir, monkeypatch)
     assert steps.reader.step(seconds=0.5).more
-    assert steps.reader.painter().status().runs[0].state == "idle"
+    assert steps.reader.snapshot_builder().status().runs[0].state == "idle"
 
 
 def test_while_a_log_is_read_it_is_the_time_that_reading_has_come_to(
@@ -91,10 +91,10 @@ def test_while_a_log_is_read_it_is_the_time_that_reading_has_come_to(
     steps = Steps(dagdir, monkeypatch, live=True)
     assert steps.reader.step(seconds=0.5).more
     newest = steps.reader.ensemble.newest
-    assert steps.reader.painter().status().as_of == newest
+    assert steps.reader.snapshot_builder().status().as_of == newest
     while steps.reader.step(seconds=0.5).more:
         pass
-    assert steps.reader.painter().status().as_of > newest
+    assert steps.reader.snapshot_builder().status().as_of > newest
 
 
 def test_dagmans_own_log_is_read_first(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_dagmans_own_log_is_read_first(dagdir: Dagdir, monkeypatch: pytest.Monke
     dagdir.write("run.dag.dagman.log", Log().submit(900).execute(900, gpus=None).data)
     steps = Steps(dagdir, monkeypatch)
     assert steps.reader.step(seconds=1.5).more
-    assert steps.reader.painter().status().dags[0].state == "running"
+    assert steps.reader.snapshot_builder().status().dags[0].state == "running"
 
 
 def test_a_log_that_says_utc_from_some_day_on(dagdir: Dagdir) -> None:
@@ -117,15 +117,15 @@ def test_a_log_that_says_utc_from_some_day_on(dagdir: Dagdir) -> None:
     reader = DagdirReader(dagdir.path, Settings(zone=ZoneInfo("America/Chicago")))
     reader.open()
     reader.read_all()
-    (job,) = reader.painter().job_rows()
+    (job,) = reader.snapshot_builder().job_rows()
     assert job.memory_mb == 5
-    assert reader.ensemble.books["metl.log"].first == datetime(2026, 5, 4, 5, 30)
+    assert reader.ensemble.log_stats["metl.log"].first == datetime(2026, 5, 4, 5, 30)
 
 
 def test_nothing_new_is_nothing_to_do(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", long_log(10))
     reader = dagdir.reader()
-    assert not reader.look()
+    assert not reader.check()
     step = reader.step()
     assert not step.more
     assert not step.changes
@@ -139,7 +139,7 @@ def test_a_log_of_noise_fills_no_memory_with_complaints(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", log_of(77) + b"noise\n...\n" * 3000 + log_of(78))
     reader = dagdir.reader()
     assert set(states(reader)) == {77, 78}
-    notices = reader.painter().status().warnings
+    notices = reader.snapshot_builder().status().warnings
     assert 0 < len(notices) <= 2 * 50 + 2
     assert "more of this kind" in notices[-1].text
 
@@ -155,7 +155,7 @@ def running(dagdir: Dagdir) -> Dagdir:
 
 def test_live_is_a_young_event_and_a_dagman_that_has_not_ended(dagdir: Dagdir) -> None:
     reader = running(dagdir).reader(now="2026-05-04 15:00:00")
-    status = reader.painter().status()
+    status = reader.snapshot_builder().status()
     assert status.live
     assert status.as_of == moment("15:00:00")
     assert status.runs[0].latest is not None
@@ -164,7 +164,7 @@ def test_live_is_a_young_event_and_a_dagman_that_has_not_ended(dagdir: Dagdir) -
 
 def test_an_event_of_more_than_a_day_ago_is_not_live(dagdir: Dagdir) -> None:
     reader = running(dagdir).reader(now="2026-05-05 10:01:01")
-    status = reader.painter().status()
+    status = reader.snapshot_builder().status()
     assert not status.live
     assert status.as_of == moment("10:01:00")
 
@@ -216,7 +216,7 @@ def test_a_log_with_a_torn_tail_that_is_only_touched_does_not_grow(dagdir: Dagdi
 
 def test_as_of_is_not_live(dagdir: Dagdir) -> None:
     reader = running(dagdir).reader(as_of=moment("10:00:30"), now="2026-05-04 15:00:00")
-    status = reader.painter().status()
+    status = reader.snapshot_builder().status()
     assert not status.live
     assert status.as_of == moment("10:00:30")
     assert status.runs[0].state == "idle"
@@ -224,9 +224,9 @@ def test_as_of_is_not_live(dagdir: Dagdir) -> None:
 
 def test_live_can_be_said(dagdir: Dagdir) -> None:
     running(dagdir)
-    forced = dagdir.reader(live=True, now="2026-12-24 10:00:00").painter().status()
+    forced = dagdir.reader(live=True, now="2026-12-24 10:00:00").snapshot_builder().status()
     assert (forced.live, forced.as_of) == (True, datetime(2026, 12, 24, 10))
-    forced = dagdir.reader(live=False, now="2026-05-04 10:10:00").painter().status()
+    forced = dagdir.reader(live=False, now="2026-05-04 10:10:00").snapshot_builder().status()
     assert (forced.live, forced.as_of) == (False, moment("10:01:00"))
 
 
@@ -234,11 +234,11 @@ def test_as_of_is_never_before_the_newest_event(dagdir: Dagdir) -> None:
     """The access point's clock may be ahead of ours, or in another zone."""
     reader = running(dagdir).reader(now="2026-05-04 08:00:00")
     assert reader.live()
-    assert reader.moment(live=True) == moment("10:01:00")
+    assert reader.duration_end(live=True) == moment("10:01:00")
 
 
 def test_a_dagdir_that_was_never_submitted_is_not_live(dagdir: Dagdir) -> None:
-    status = dagdir.reader().painter().status()
+    status = dagdir.reader().snapshot_builder().status()
     assert not status.live
     assert status.as_of is None
 
@@ -268,7 +268,7 @@ def test_reading_writes_nothing(shared: Callable[[str], Path], tmp_path: Path) -
     reader = DagdirReader(copy)
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     painter.status()
     painter.problems()
     for row in painter.job_rows():
@@ -306,4 +306,4 @@ def test_only_the_dagdir_and_its_logs_directories_are_watched(dagdir: Dagdir) ->
     dagdir.write("run.dag", f"JOB {NODE} {{\n log = logs/a.ulog\n}}\n")
     dagdir.write("logs/a.ulog", log_of(77))
     dagdir.write("out/77.out", "x")
-    assert dagdir.reader().watched() == [dagdir.path, dagdir.path / "logs"]
+    assert dagdir.reader().watched_directories() == [dagdir.path, dagdir.path / "logs"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.replay import Replay, storyboard
+from metlmon.live.replay import Replay, replay_pieces
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -60,14 +60,14 @@ def test_at_any_moment_it_says_what_as_of_says(recording: Path, tmp_path: Path) 
     for reader in (played, cut):
         reader.open()
         reader.read_all()
-    ours, theirs = played.painter(), cut.painter()
+    ours, theirs = played.snapshot_builder(), cut.snapshot_builder()
     assert [job.state for job in ours.job_rows()] == [job.state for job in theirs.job_rows()]
     assert ours.status().gpu_hours == theirs.status().gpu_hours
 
 
 def test_pieces_are_in_order_and_none_is_lost(shared: Callable[[str], Path]) -> None:
     recording = shared("examples/pool-ensemble")
-    pieces = storyboard(recording)
+    pieces = replay_pieces(recording)
     times = [piece.time for piece in pieces]
     assert times == sorted(times)
     written: dict[str, bytes] = {}

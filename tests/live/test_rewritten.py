@@ -46,7 +46,7 @@ def test_what_the_logs_told_outlives_a_dag_file_that_is_being_written(
     dagdir.write("run.dag", between)
     again(reader)
     dagdir.write("run.dag", DAG)
-    assert again(reader) == before == dagdir.reader().painter().status()
+    assert again(reader) == before == dagdir.reader().snapshot_builder().status()
 
 
 def test_a_dagmans_job_log_can_come_before_its_dag_file(dagdir: Dagdir) -> None:
@@ -78,11 +78,11 @@ def test_a_picture_that_is_shown_outlives_its_dag(dagdir: Dagdir) -> None:
     dagdir.write("other.dag", "JOB alone train.sub\n")
     dagdir.write("metl.log", log_of(77))
     reader = dagdir.reader()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     shown = painter.run_view("aaaa1111-0000")
     assert shown is not None
     (dagdir.path / "run.dag").unlink()
-    reader.look()
+    reader.check()
     assert painter.run_view("aaaa1111-0000") == shown
     assert again(reader).runs == ()
 
@@ -103,11 +103,14 @@ def test_a_log_that_begins_anew_has_the_figures_of_what_is_in_it(dagdir: Dagdir)
     dagdir.write("run.dag.nodes.log", first.data + b"rubbish\n...\n" + second.data)
     dagdir.write("run.dag.dagman.log", Log().submit(900).remove(900).submit(901).data)
     reader = dagdir.reader()
-    assert [notice.kind for notice in reader.painter().notices()] == ["missing-log", "garbage"]
+    assert [notice.kind for notice in reader.snapshot_builder().notices()] == [
+        "missing-log",
+        "garbage",
+    ]
     dagdir.write("run.dag.nodes.log", Log().submit(77, NODE, at="11:00:00").data)
     dagdir.write("run.dag.dagman.log", Log().submit(901).data)
     status = again(reader)
-    fresh = dagdir.reader().painter().status()
+    fresh = dagdir.reader().snapshot_builder().status()
     assert status.logs == fresh.logs
     assert [notice.kind for notice in status.warnings] == ["missing-log"]
     assert status.warnings == fresh.warnings
@@ -131,12 +134,12 @@ def test_a_file_that_could_not_be_read_is_told_of_again(tmp_path: Path) -> None:
     path = tmp_path / "metl.log"
     path.write_bytes(b"one")
     follower = Follower(path)
-    assert follower.look().grew
+    assert follower.check().grew
     path.rename(tmp_path / "away")
     with pytest.raises(OSError, match="No such file"):
         follower.read(0)
     (tmp_path / "away").rename(path)
-    look = follower.look()
+    look = follower.check()
     assert (look.grew, look.restarted) == (True, False)
 
 
@@ -149,7 +152,7 @@ def test_an_event_without_end_is_passed_over(
     dagdir.write("metl.log", endless + b"...\n" + log_of(78))
     reader = dagdir.reader()
     assert jobs(reader).keys() == {77, 78}
-    assert "unterminated-event" in {notice.kind for notice in reader.painter().notices()}
+    assert "unterminated-event" in {notice.kind for notice in reader.snapshot_builder().notices()}
 
 
 # --- what DAGMan writes beside --------------------------------------------------------------
@@ -158,7 +161,7 @@ def test_an_event_without_end_is_passed_over(
 def test_a_line_longer_than_what_is_read_at_once_is_passed_over(dagdir: Dagdir) -> None:
     hole = b"\0" * (2 * follower_module.CHUNK)
     dagdir.write("run.dag.dagman.out", Out().start().data + hole + b"\n" + Out().exit(0).data)
-    assert str(dagdir.reader().painter().status().dags[0].state) == "done"
+    assert str(dagdir.reader().snapshot_builder().status().dags[0].state) == "done"
 
 
 def test_a_rescue_file_that_is_copied_slowly_is_read_to_its_end(
@@ -211,6 +214,6 @@ def test_strange_lines_of_a_jobstate_log_are_told_by_file_and_line(dagdir: Dagdi
     for _ in range(100):
         dagdir.append("run.jobstate", b"rubbish\n")
         again(reader)
-    notices = list(reader.painter().notices())
+    notices = list(reader.snapshot_builder().notices())
     assert (notices[0].file, notices[0].line) == ("run.jobstate", 4)
     assert len(notices) == 50

@@ -8,7 +8,7 @@ import pytest
 
 from metlmon.config import files as documented
 from metlmon.config.files import load_settings
-from metlmon.config.loader import READERS, configuration
+from metlmon.config.loader import READERS, load_configuration
 from metlmon.config.toml_file import key_lines
 from metlmon.live.errors import InputError
 from metlmon.model.settings import Label, MetricSettings
@@ -90,9 +90,9 @@ def test_everything_that_can_be_set(dagdir: Path) -> None:
     assert settings.gpu_aliases == (("Tesla V100-SXM2-32GB", "V100-SXM2"),)
     control, rest = settings.labels
     assert (control.name, rest.name) == ("control", "heterogeneous")
-    assert control.has("run12", None)
-    assert control.has("fold1", "0ee9fad9-1637")
-    assert not control.has("fold1", "173f47c3")
+    assert control.matches("run12", None)
+    assert control.matches("fold1", "0ee9fad9-1637")
+    assert not control.matches("fold1", "173f47c3")
     metrics = settings.metrics
     assert (metrics.files, metrics.primary, metrics.goal) == (("logs/{uuid}",), "spearman", "max")
     (pattern,) = metrics.patterns
@@ -106,7 +106,7 @@ def test_the_documented_example_sets_every_key_there_is(dagdir: Path) -> None:
     assert documented.__doc__ is not None
     example = documented.__doc__.split("```toml")[1].split("```")[0]
     (dagdir / "metlmon.toml").write_text(example)
-    assert configuration(dagdir).complaints == ()
+    assert load_configuration(dagdir).problems == ()
     assert {where[0] for where in key_lines(example)} == set(READERS)
 
 
@@ -225,7 +225,7 @@ def test_every_mistake_is_said_with_its_line_and_key(dagdir: Path) -> None:
         "[[site]]\nhost = '*.org'\nnam = 'org'\n\n"
         "[metrics]\ngoal = 'least'\n\n[gpu_aliases]\n'RTX \"A\"' = 1\n"
     )
-    said = [(each.line, each.key) for each in configuration(dagdir).complaints]
+    said = [(each.line, each.key) for each in load_configuration(dagdir).problems]
     assert said == [
         (2, "tz"),
         (8, "site"),
@@ -241,8 +241,8 @@ def test_what_is_not_wrong_still_holds(dagdir: Path) -> None:
     (dagdir / "metlmon.toml").write_text(
         "tz = 5\ncheckpoint_codes = [85]\n[[site]]\nhost = 'a'\nname = 'b'\n[[site]]\nhost = 'c'\n"
     )
-    found = configuration(dagdir)
-    assert len(found.complaints) == 2
+    found = load_configuration(dagdir)
+    assert len(found.problems) == 2
     assert found.settings.checkpoint_codes == {85}
     assert found.settings.sites == (("a", "b"),)
 

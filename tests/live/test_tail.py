@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.tail import LINE_CHARACTERS, NotRead, output_file, read_tail
+from metlmon.live.tail import LINE_CHARACTERS, UnreadableFile, output_file, read_tail
 
 
 def written(folder: Path, content: bytes) -> Path:
@@ -77,14 +77,14 @@ def test_whatever_lies_elsewhere_or_is_no_file_is_not_read(tmp_path: Path, name:
     (dagdir / "folder").symlink_to(tmp_path)
     (dagdir / "loop").symlink_to(dagdir / "loop")
     os.mkfifo(dagdir / "pipe")
-    with pytest.raises(NotRead):
+    with pytest.raises(UnreadableFile):
         output_file(dagdir, name)
-    with pytest.raises(NotRead, match="outside"):
+    with pytest.raises(UnreadableFile, match="outside"):
         output_file(dagdir, str(secret))
 
 
 def test_a_name_too_long_for_the_system_is_not_read(tmp_path: Path) -> None:
-    with pytest.raises(NotRead):
+    with pytest.raises(UnreadableFile):
         output_file(tmp_path, "x" * 5000)
 
 
@@ -93,5 +93,5 @@ def test_a_file_swapped_for_a_pipe_or_a_link_is_not_waited_for(tmp_path: Path) -
     os.mkfifo(pipe)
     link.symlink_to(written(tmp_path, b"x"))
     for path in (pipe, link, tmp_path / "absent"):
-        with pytest.raises(NotRead):
+        with pytest.raises(UnreadableFile):
             read_tail(path)

@@ -15,19 +15,19 @@ def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
     begun = threading.Event()
 
     def ask() -> None:
-        with turns.asking():
+        with turns.foreground():
             order.append("asked")
 
     asker = threading.Thread(target=ask)
 
     def work() -> None:
-        with turns.working():
+        with turns.background():
             begun.set()
             deadline = time.monotonic() + PATIENCE
-            while not turns.asked and time.monotonic() < deadline:
+            while not turns.foreground_waiting and time.monotonic() < deadline:
                 begun.wait(0.001)
             order.append("worked")
-        with turns.working():
+        with turns.background():
             order.append("worked again")
 
     worker = threading.Thread(target=work)
@@ -41,7 +41,7 @@ def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
 
 def test_a_thread_may_ask_while_it_works() -> None:
     turns = PriorityLock()
-    with turns.working(), turns.asking():
-        assert not turns.asked
-    with turns.still, turns.working(), turns.working():
+    with turns.background(), turns.foreground():
+        assert not turns.foreground_waiting
+    with turns.exclusive, turns.background(), turns.background():
         pass

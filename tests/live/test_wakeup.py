@@ -25,7 +25,7 @@ def woken(folder: Path) -> Iterator[threading.Event]:
     try:
         yield told
     finally:
-        wakeup.end()
+        wakeup.stop()
         thread.join(DEADLINE)
         assert not thread.is_alive()
 
@@ -71,6 +71,6 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
 
 def test_the_end_before_the_beginning(tmp_path: Path) -> None:
     wakeup = DirectoryWatcher()
-    wakeup.end()
-    wakeup.end()
+    wakeup.stop()
+    wakeup.stop()
     wakeup.run([tmp_path], lambda: pytest.fail("told of nothing"))

@@ -71,8 +71,8 @@ class Look:
         self.files = TrainingFiles(path, self.settings)
 
     def trainings(self) -> Mapping[str, TrainingOutput]:
-        painter = self.reader.painter()
-        return self.files.trainings(painter.ledger(), painter)
+        painter = self.reader.snapshot_builder()
+        return self.files.training_outputs(painter.ledger(), painter)
 
     def training(self) -> TrainingOutput:
         (found,) = self.trainings().values()
@@ -84,8 +84,8 @@ class Look:
         return {point.epoch: point.value for point in points}
 
     def streams(self) -> Mapping[tuple[int, int], Streamed]:
-        painter = self.reader.painter()
-        return self.files.streams(painter.ledger(), painter)
+        painter = self.reader.snapshot_builder()
+        return self.files.progress_lines(painter.ledger(), painter)
 
 
 def _read(path: Path, settings: Settings, as_of: datetime | None = None) -> DagdirReader:
@@ -161,8 +161,8 @@ def test_unchanged_files_are_not_read_again(
         read.append(Path(path))
         return written_opened(path, most)
 
-    written_opened = job_files.opened
-    monkeypatch.setattr(job_files, "opened", opened)
+    written_opened = job_files.open_text
+    monkeypatch.setattr(job_files, "open_text", opened)
     dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
     dagdir.write(f"{LOGS}/version_1/metrics.csv", csv_of((1, "nan")))
     look = Look(dagdir)
@@ -317,12 +317,12 @@ def test_an_earlier_starts_line_is_not_this_ones_progress(tmp_path: Path) -> Non
     dagdir.write("metl.log", log.data)
     path = dagdir.write("77.out", BAR)
     reader = dagdir.reader(live=True, now=f"{DAY} 12:00:00")
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     files = TrainingFiles(dagdir.path, Settings())
-    assert len(files.streams(painter.ledger(), painter)) == 1
+    assert len(files.progress_lines(painter.ledger(), painter)) == 1
     old = time.time() - 3600
     os.utime(path, (old, old))
-    assert files.streams(painter.ledger(), painter) == {}
+    assert files.progress_lines(painter.ledger(), painter) == {}
 
 
 # --- recorded trainings ---------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_recorded_trainings_have_as_many_epochs_as_the_schedd_saw_done() -> None
     truth = json.loads((TRAINER / "truth.json").read_text())
     done = {job["node"] for job in truth["jobs"] if job["state"] == "completed"}
     look = Look(TRAINER)
-    names = {run.run: run.run_name for run in look.reader.painter().ledger().runs}
+    names = {run.run: run.run_name for run in look.reader.snapshot_builder().ledger().runs}
     told = {
         f"{names[run]}-train_epoch{point.epoch}"
         for run, training in look.trainings().items()
@@ -387,7 +387,7 @@ def test_slow_patterns_have_less_time_the_more_files_there_are(
     """Each line takes half a second, by a clock of the test's own."""
     clock = itertools.count(0.0, 0.5)
     monkeypatch.setattr(job_files.time, "thread_time", lambda: next(clock))
-    patience = job_files._Patience()
+    patience = job_files._TimeBudget()
     lines = [len(list(job_files._for_pattern(["x"] * 50, patience))) for _ in range(100)]
     assert lines[0] > 1
     assert set(lines[50:]) == {1}

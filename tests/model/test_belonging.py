@@ -213,7 +213,7 @@ def test_apply_says_what_changed() -> None:
 def test_hearing_says_what_changed() -> None:
     ensemble = tell(BOTH, plain_log()).ensemble
     out = Out().start().submitted(NODE, 77)
-    changes = ensemble.hear("b.dag", read_dagman_out(out.data, OutState())[0])
+    changes = ensemble.apply_dagman_messages("b.dag", read_dagman_out(out.data, OutState())[0])
     assert ("b.dag", NODE) in changes.nodes
     assert "b.dag" in changes.dags
 

@@ -61,9 +61,11 @@ def test_stamps_are_shown_as_they_were_logged() -> None:
     log = overnight("2025-11-01", "2025-11-02")
     job = of_one_job(log, settings=IN_CHICAGO).job(77)
     assert job.executions[0].start == datetime(2025, 11, 1, 22, 0)
-    stated = of_one_job(log, settings=IN_CHICAGO).ensemble.clock.stated(job.executions[0].start)
+    stated = of_one_job(log, settings=IN_CHICAGO).ensemble.clock.with_offset(
+        job.executions[0].start
+    )
     assert stated.isoformat() == "2025-11-01T22:00:00-05:00"
-    assert Clock().stated(job.executions[0].start).isoformat() == "2025-11-01T22:00:00"
+    assert Clock().with_offset(job.executions[0].start).isoformat() == "2025-11-01T22:00:00"
 
 
 def test_a_log_that_says_utc() -> None:
@@ -71,7 +73,10 @@ def test_a_log_that_says_utc() -> None:
     log.events = [e.replace(b":00 ", b":00Z ", 1) for e in log.events]
     told = of_one_job(log)
     assert told.painter().status().gpu_hours.good == 2.0
-    assert told.ensemble.clock.stated(moment("10:00:00")).isoformat() == "2026-05-04T10:00:00+00:00"
+    assert (
+        told.ensemble.clock.with_offset(moment("10:00:00")).isoformat()
+        == "2026-05-04T10:00:00+00:00"
+    )
     told = of_one_job(log, settings=IN_CHICAGO)
     assert told.job(77).executions[0].start == moment("05:00:00")
 
@@ -81,10 +86,10 @@ def test_a_log_that_says_utc() -> None:
 
 def test_an_offset_is_inferred_from_a_moment_told_both_ways() -> None:
     clock = Clock()
-    assert not clock.known
-    assert clock.epoch(moment("10:00:00")) is None
+    assert not clock.has_offset
+    assert clock.to_epoch(moment("10:00:00")) is None
     clock.observe(moment("10:00:02"), moment("15:00:00").replace(tzinfo=UTC).timestamp())
-    assert clock.known
+    assert clock.has_offset
     ten = moment("15:00:00").replace(tzinfo=UTC).timestamp()
     assert clock.epoch(moment("10:00:00")) == ten
     assert clock.local(ten) == moment("10:00:00")
@@ -104,7 +109,7 @@ def test_offsets_of_both_seasons_put_a_night_right() -> None:
 def test_an_offset_that_no_zone_has_is_not_believed(wrong: timedelta) -> None:
     clock = Clock()
     clock.observe(moment("10:00:00"), (moment("10:00:00") - wrong).replace(tzinfo=UTC).timestamp())
-    assert not clock.known
+    assert not clock.has_offset
 
 
 def test_the_metrics_file_and_dagman_out_state_one_moment_both_ways() -> None:
@@ -114,7 +119,7 @@ def test_the_metrics_file_and_dagman_out_state_one_moment_both_ways() -> None:
         f'"start_time": {begun}, "end_time": {begun + 3600}, "exitcode": 0, "DagStatus": 0}}'
     )
     told = tell(f"JOB {NODE} t.sub\n", out=Out().start("09:00:00"), metrics=metrics.encode())
-    assert told.ensemble.clock.local(begun) == moment("09:00:00")
+    assert told.ensemble.clock.to_local(begun) == moment("09:00:00")
 
 
 def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None:
@@ -125,7 +130,7 @@ def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None
     )
     out = Out().start("09:00:00").exit(2, "09:18:56").start("09:18:57")
     told = tell(f"JOB {NODE} t.sub\n", out=out, metrics=metrics.encode())
-    assert told.ensemble.clock.local(begun) == moment("09:00:00")
+    assert told.ensemble.clock.to_local(begun) == moment("09:00:00")
     assert told.ensemble.dag_state("run.dag")[0] is DagState.RUNNING
 
 
@@ -138,7 +143,7 @@ def test_a_rescue_file_says_in_utc_when_dagman_out_says_it_was_written() -> None
     )
     out = Out().start("09:00:00").say("Writing Rescue DAG to run.dag.rescue001...", "09:30:00")
     told = tell(f"JOB {NODE} t.sub\n", out=out, rescue=rescue)
-    assert told.ensemble.clock.local(written.timestamp()) == moment("09:30:00")
+    assert told.ensemble.clock.to_local(written.timestamp()) == moment("09:30:00")
 
 
 def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -> None:
@@ -153,14 +158,14 @@ def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -
     log.execute(900, at="09:07:00").execute(900, at="10:20:07")
     dag = f"JOB {NODE} t.sub\n"
     unended = tell(dag, log, metrics=metrics)
-    assert not unended.ensemble.clock.known
+    assert not unended.ensemble.clock.has_offset
     log.terminate(900, at="10:30:07")
     for cut in (None, "08:00:00"):
-        assert tell(dag, log, metrics=metrics, cut=cut).ensemble.clock.local(begun) == moment(
+        assert tell(dag, log, metrics=metrics, cut=cut).ensemble.clock.to_local(begun) == moment(
             "10:20:07"
         )
     others = metrics.replace(b'"900"', b'"899"')
-    assert not tell(dag, log, metrics=others).ensemble.clock.known
+    assert not tell(dag, log, metrics=others).ensemble.clock.has_offset
 
 
 def test_submissions_of_both_seasons_in_the_jobstate_log_are_both_learnt() -> None:
@@ -177,16 +182,16 @@ def test_submissions_of_both_seasons_in_the_jobstate_log_are_both_learnt() -> No
 def test_a_moment_far_from_a_stamp_is_placed_without_a_zone() -> None:
     clock, stamp = Clock(), moment("12:00:00")
     noon = stamp.replace(tzinfo=UTC).timestamp()
-    assert clock.after(noon - 14 * 3600, stamp) is False
-    assert clock.after(noon - 14 * 3600 + 1, stamp) is None
-    assert clock.after(noon + 12 * 3600, stamp) is None
-    assert clock.after(noon + 12 * 3600 + 1, stamp) is True
-    assert clock.after(float("inf"), stamp) is None
+    assert clock.is_after(noon - 14 * 3600, stamp) is False
+    assert clock.is_after(noon - 14 * 3600 + 1, stamp) is None
+    assert clock.is_after(noon + 12 * 3600, stamp) is None
+    assert clock.is_after(noon + 12 * 3600 + 1, stamp) is True
+    assert clock.is_after(float("inf"), stamp) is None
     for hours in (-12, 14):
         zone = timezone(timedelta(hours=hours))
         there = Clock(zone)
         for off in (-14 * 3600, 12 * 3600 + 1):
-            assert there.after(noon + off, stamp) is clock.after(noon + off, stamp)
+            assert there.is_after(noon + off, stamp) is clock.is_after(noon + off, stamp)
 
 
 def ended(log: Log, job: int, at: str, zone: ZoneInfo, late: int = 3) -> Log:
@@ -202,10 +207,10 @@ def ended(log: Log, job: int, at: str, zone: ZoneInfo, late: int = 3) -> Log:
 def test_two_events_that_say_their_job_ended_in_utc_tell_the_offset() -> None:
     log = Log().submit(77, NODE, at="10:00:00").submit(78, NODE, at="10:00:00")
     one = tell(f"JOB {NODE} t.sub\n", ended(log, 77, "11:00:00", CHICAGO))
-    assert not one.ensemble.clock.known
+    assert not one.ensemble.clock.has_offset
     told = tell(f"JOB {NODE} t.sub\n", ended(log, 78, "12:00:00", CHICAGO))
     noon = moment("12:00:00")
-    assert told.ensemble.clock.local(noon.replace(tzinfo=CHICAGO).timestamp()) == noon
+    assert told.ensemble.clock.to_local(noon.replace(tzinfo=CHICAGO).timestamp()) == noon
 
 
 def test_an_end_that_was_logged_long_after_the_job_ended_tells_nothing() -> None:
@@ -213,7 +218,7 @@ def test_an_end_that_was_logged_long_after_the_job_ended_tells_nothing() -> None
     for job in (77, 78, 79):
         log.submit(job, NODE, at="10:00:00")
         ended(log, job, "12:00:00", CHICAGO, late=1200)
-    assert not tell(f"JOB {NODE} t.sub\n", log).ensemble.clock.known
+    assert not tell(f"JOB {NODE} t.sub\n", log).ensemble.clock.has_offset
 
 
 @pytest.mark.parametrize("jobstate_first", [True, False])
@@ -226,10 +231,10 @@ def test_the_jobstate_log_and_the_job_log_state_one_submission_both_ways(
     log = Log().submit(77, NODE, at="10:00:00")
     if not jobstate_first:
         read_logs(told.ensemble, [log])
-    told.ensemble.read_jobstate("run.dag", read_jobstate(line)[0])
+    told.ensemble.apply_jobstate("run.dag", read_jobstate(line)[0])
     if jobstate_first:
         read_logs(told.ensemble, [log])
-    assert told.ensemble.clock.local(epoch) == moment("10:00:00")
+    assert told.ensemble.clock.to_local(epoch) == moment("10:00:00")
 
 
 def test_knowing_the_offset_takes_nothing_from_sub_second_stamps() -> None:
@@ -261,8 +266,8 @@ def test_a_stamp_that_no_calendar_has_elsewhere_ends_nothing(
 def test_seconds_that_no_calendar_has_are_no_time(epoch: float, zone: ZoneInfo | None) -> None:
     clock = Clock(zone)
     clock.observe(moment("10:00:00"), epoch)
-    assert not clock.known or zone is not None
-    local = clock.local(epoch)
+    assert not clock.has_offset or zone is not None
+    local = clock.to_local(epoch)
     assert local is None or local.year == 9999
 
 
@@ -283,9 +288,9 @@ def test_no_difference_is_negative(a: datetime, b: datetime, zone: ZoneInfo | No
 @given(stamps)
 def test_local_time_and_back(when: datetime) -> None:
     clock = Clock(CHICAGO)
-    epoch = clock.epoch(when)
+    epoch = clock.to_epoch(when)
     assert epoch is not None
-    local = clock.local(epoch)
+    local = clock.to_local(epoch)
     assert local is not None
     # An hour a year does not exist; a clock that shows it is an hour off.
     assert abs(local - when) in (timedelta(0), timedelta(hours=1))

@@ -15,7 +15,7 @@ from metlmon.dagman import OutState, read_dagman_out, read_node_status
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.node_text import why
+from metlmon.snapshot.node_text import state_reason
 from tests.model.written import Log, Out, tell
 
 STATUSES = {5: State.COMPLETED, 6: State.FAILED, 7: State.FUTILE, 0: State.WAITING}
@@ -38,7 +38,7 @@ def painted(dagdir: Path) -> SnapshotBuilder:
     reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
-    return reader.painter()
+    return reader.snapshot_builder()
 
 
 @pytest.fixture(name="failures")
@@ -83,7 +83,7 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
     assert rows["run0"].state is State.RUNNING
     assert [rows[name].state for name in ("run1", "run2")] == [State.FAILED] * 2
     told = [rows[name].failed for name in ("run1", "run2")]
-    assert [(at.epoch, at.what, at.reason) for at in told if at is not None] == [
+    assert [(at.epoch, at.part, at.reason) for at in told if at is not None] == [
         (1, "pre", "PRE Script failed with status 9"),
         (1, "submit", "Job submit failed"),
     ]
@@ -168,10 +168,10 @@ def test_a_node_behind_two_is_futile_by_the_one_that_failed_first() -> None:
     told = tell(dag, out=out)
     for name in "CD":
         state = told.node_state(name, live=True)
-        assert (state.state, state.behind) == (State.FUTILE, "B")
+        assert (state.state, state.failed_ancestor) == (State.FUTILE, "B")
     row = told.painter(live=True).node_row(("run.dag", "D"))
     assert row is not None
-    assert row.behind == "B"
+    assert row.failed_ancestor == "B"
 
 
 def test_after_a_resubmission_nothing_is_futile_any_more() -> None:
@@ -198,7 +198,7 @@ def test_what_is_futile_is_kept_up_line_by_line() -> None:
     seen = set()
     for at, line in enumerate(out.lines, start=1):
         said, state, _ = read_dagman_out(line, state)
-        steady.ensemble.hear("run.dag", said)
+        steady.ensemble.apply_dagman_messages("run.dag", said)
         part = Out()
         part.lines = out.lines[:at]
         now = steady.ensemble.node_states("run.dag", True)
@@ -217,14 +217,14 @@ def test_a_failure_at_the_head_of_a_long_chain_costs_its_length_once() -> None:
     ensemble = told.ensemble
     ensemble.node_states("run.dag", True)
     out = Out().say(FAILED_PRE.format(names[0]), at="10:05:00")
-    ensemble.hear("run.dag", read_dagman_out(out.data, OutState())[0])
-    weighed = ensemble.weighed("run.dag", True)
+    ensemble.apply_dagman_messages("run.dag", read_dagman_out(out.data, OutState())[0])
+    weighed = ensemble.node_state_table("run.dag", True)
     assert weighed.states[names[-1]].state is State.FUTILE
-    weighed.news.clear()
+    weighed.changed.clear()
     submitted = Out().submitted("other", 99, at="10:06:00")
-    ensemble.hear("run.dag", read_dagman_out(submitted.data, OutState())[0])
-    ensemble.weighed("run.dag", True)
-    assert weighed.news == {"other"}
+    ensemble.apply_dagman_messages("run.dag", read_dagman_out(submitted.data, OutState())[0])
+    ensemble.node_state_table("run.dag", True)
+    assert weighed.changed == {"other"}
 
 
 # --- ABORT-DAG-ON -------------------------------------------------------------------------------
@@ -279,4 +279,4 @@ def test_tries_that_only_dagmans_log_tells_of_are_counted() -> None:
     row = tell(dag, out=out).painter(live=True).node_row(("run.dag", E0))
     assert row is not None
     assert (row.state, row.submissions, row.retries_left) == (State.FAILED, 2, 0)
-    assert why(row) == "Job failed with status 3, after 2 tries, no retries left"
+    assert state_reason(row) == "Job failed with status 3, after 2 tries, no retries left"

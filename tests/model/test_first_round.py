@@ -33,7 +33,7 @@ def _painter(tmp_path_factory: pytest.TempPathFactory) -> SnapshotBuilder:
         reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
-    return reader.painter()
+    return reader.snapshot_builder()
 
 
 @pytest.fixture(name="ledger", scope="module")
@@ -150,7 +150,7 @@ def test_by_month(ledger: Ledger) -> None:
         for entry in ledger.executions:
             assert entry.end is not None
             if entry.start < end and entry.end > begin:
-                inside = ledger.between(max(entry.start, begin), min(entry.end, end))
+                inside = ledger.seconds_between(max(entry.start, begin), min(entry.end, end))
                 sums[entry.kind] += inside * (entry.gpus or 0)
     assert months == TRUTH["by_month"]
 

@@ -78,7 +78,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 def test_every_figure_is_the_generators(ensembles: Ensembles, name: str) -> None:
     reader = opened(ensembles[name])
     assert differences(reader, truth_of(ensembles[name])) == []
-    assert list(reader.painter().notices()) == []
+    assert list(reader.snapshot_builder().notices()) == []
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -114,7 +114,7 @@ def test_read_in_pieces_it_is_the_same(ensembles: Ensembles, name: str, tmp_path
             with (growing / file).open("r+b") as log:
                 log.seek(0, 2)
                 log.write(data[log.tell() : end])
-        reader.look()
+        reader.check()
         reader.read_all()
     assert differences(reader, truth_of(directory)) == []
 
@@ -125,12 +125,12 @@ def test_packed_it_is_the_same(
 ) -> None:
     """As of a large one most jobs lie packed, and lives are folded again when they are asked
     for: every time as other objects."""
-    monkeypatch.setattr(job_events, "MOST_FOLDED", 4)
+    monkeypatch.setattr(job_events, "MAX_CACHED_HISTORIES", 4)
     reader = opened(ensembles[name])
     for job in reader.ensemble.jobs.values():
         job.pack()
     assert differences(reader, truth_of(ensembles[name])) == []
-    epochs = reader.painter().ledger().epochs
+    epochs = reader.snapshot_builder().ledger().epochs
     assert all(epoch.site for epoch in epochs if epoch.state is State.COMPLETED)
 
 

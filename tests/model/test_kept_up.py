@@ -66,7 +66,14 @@ def facts(painter: SnapshotBuilder) -> tuple[object, ...]:
         for key, state in painter.states.items()
     }
     rows = [painter.run_view(run.key) for run in painter.status().runs]
-    return painter.status(), painter.problems(), painter.queued(), painter.ledger(), states, rows
+    return (
+        painter.status(),
+        painter.problems(),
+        painter.queued_rows(),
+        painter.ledger(),
+        states,
+        rows,
+    )
 
 
 def both(kept: Told, log: Log, events: list[Event], live: bool) -> tuple[object, object]:
@@ -97,18 +104,18 @@ def test_sums_are_the_same_in_whatever_order_jobs_are_added() -> None:
     before = kept.painter().status()
     for _ in range(3):
         keys = list(kept.ensemble.jobs)
-        kept.ensemble.stale_jobs.update(dice.sample(keys, len(keys) // 2))
+        kept.ensemble.changed_jobs.update(dice.sample(keys, len(keys) // 2))
         assert kept.painter().status() == before
-    kept.ensemble.all_stale = True
+    kept.ensemble.all_changed = True
     assert kept.painter().status() == before
 
 
 def test_a_picture_for_which_nothing_changed_adds_nothing_up() -> None:
     kept = tell(DAG, history(random.Random(2)))
     kept.painter()
-    version = kept.ensemble.summary.version
+    version = kept.ensemble.aggregates.version
     kept.painter()
-    assert kept.ensemble.summary.version == version
+    assert kept.ensemble.aggregates.version == version
 
 
 def test_one_jobs_change_judges_its_node_and_those_it_concerns() -> None:
@@ -117,13 +124,13 @@ def test_one_jobs_change_judges_its_node_and_those_it_concerns() -> None:
         log.submit(70 + at, node).execute(70 + at)
     kept = tell(DAG, log)
     kept.painter()
-    seen = kept.ensemble.weighed("run.dag")
+    seen = kept.ensemble.node_state_table("run.dag")
     kept.ensemble.apply(
         Batch(log.file, LogRole.USER, parse(Log().terminate(70, at="23:00:00").data).events)
     )
-    assert seen.touched == {"run0-train_epoch0"}
-    assert kept.ensemble.weighed("run.dag") is seen
-    assert seen.news == {"run0-train_epoch0"}
+    assert seen.pending == {"run0-train_epoch0"}
+    assert kept.ensemble.node_state_table("run.dag") is seen
+    assert seen.changed == {"run0-train_epoch0"}
 
 
 def test_the_median_of_values_that_come_and_go() -> None:

@@ -18,11 +18,11 @@ from tests.model.test_prefixes import some_ends as ends_of
 DIRS = pytest.mark.parametrize("dagdir", [*SMALL, AWS], ids=lambda path: path.name)
 
 
-@pytest.fixture(params=[0, 3, job_events.MOST_LOOSE], ids=lambda most: f"{most} loose")
+@pytest.fixture(params=[0, 3, job_events.MAX_UNPACKED_JOBS], ids=lambda most: f"{most} loose")
 def most_loose(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many jobs lie unpacked: none, a few that come and go, as many as usual."""
-    monkeypatch.setattr(job_events, "MOST_LOOSE", request.param)
-    monkeypatch.setattr(job_events, "MOST_FOLDED", 2 * request.param + 1)
+    monkeypatch.setattr(job_events, "MAX_UNPACKED_JOBS", request.param)
+    monkeypatch.setattr(job_events, "MAX_CACHED_HISTORIES", 2 * request.param + 1)
     return int(request.param)
 
 
@@ -76,7 +76,7 @@ def test_what_comes_after_is_not_kept() -> None:
     again = Ensemble()
     again.restore(list(kept))
     assert [job.events() for job in again.jobs.values()] == expected
-    assert again.newest == max(job.newest_sign for job in again.jobs.values() if job.newest_sign)
+    assert again.newest == max(job.newest_time for job in again.jobs.values() if job.newest_time)
 
 
 def test_records_that_are_not_all_there_are_refused() -> None:

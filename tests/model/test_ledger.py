@@ -20,7 +20,7 @@ from metlmon.model.job_events import JobId
 from metlmon.model.settings import Settings
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import ExecutionEntry, LazyConcat, Ledger
+from metlmon.snapshot.ledger import ExecutionEntry, Ledger, StateChanges
 from tests.conftest import shared_path
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -43,7 +43,7 @@ def painted(directory: Path) -> SnapshotBuilder:
     reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
-    return reader.painter()
+    return reader.snapshot_builder()
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,9 @@ def test_the_total_is_the_statuss(painter: SnapshotBuilder, ledger: Ledger) -> N
     assert hours(ledger.executions) == pytest.approx(
         {"good": said.good, "bad": said.bad, "in_flight": said.in_flight}, abs=SECOND
     )
-    assert len(ledger.executions) == sum(len(job.life().executions) for job in painter.real_jobs())
+    assert len(ledger.executions) == sum(
+        len(job.history().executions) for job in painter.real_jobs()
+    )
 
 
 def test_sites_and_gpus_are_the_statuss(painter: SnapshotBuilder, ledger: Ledger) -> None:
@@ -214,7 +216,7 @@ def test_time_cut_anywhere_adds_up_to_the_second(ledger: Ledger) -> None:
         while here < end:
             midnight = datetime(here.year, here.month, here.day) + timedelta(days=1)
             stop = min(midnight, end)
-            sum_ += ledger.between(here, stop)
+            sum_ += ledger.seconds_between(here, stop)
             here = stop
         assert sum_ == pytest.approx(entry.seconds, abs=1e-6)
 
@@ -272,14 +274,14 @@ def test_a_log_that_grows_is_booked_like_one_that_is_read_at_once(
         end = len(data) * step // GROWTH_STEPS
         with (growing / "metl.log").open("ab") as log:
             log.write(data[len(data) * (step - 1) // GROWTH_STEPS : end])
-        reader.look()
+        reader.check()
         reader.read_all()
         (anew / "metl.log").write_bytes(data[:end])
         other = DagdirReader(anew, Settings(), live=False)
         other.open()
         other.read_all()
-        ledger = other.painter().ledger()
-        assert reader.painter().ledger() == replace(ledger, dagdir=str(growing))
+        ledger = other.snapshot_builder().ledger()
+        assert reader.snapshot_builder().ledger() == replace(ledger, dagdir=str(growing))
         assert ledger.jobs
 
 
@@ -430,15 +432,15 @@ def test_states_kept_apart_from_their_times_are_as_pairs() -> None:
     times = (noon, noon + timedelta(hours=1), noon + timedelta(hours=2))
     kinds = (State.IDLE, State.RUNNING, State.COMPLETED)
     pairs = tuple(zip(times, kinds, strict=True))
-    entered = LazyConcat(kinds, times)
+    entered = StateChanges(kinds, times)
     assert entered == pairs
     assert pairs == entered
     assert hash(entered) == hash(pairs)
-    assert entered == LazyConcat(tuple(kinds), tuple(times))
+    assert entered == StateChanges(tuple(kinds), tuple(times))
     assert entered != pairs[:2]
-    assert entered != LazyConcat(kinds[:2], times[:2])
+    assert entered != StateChanges(kinds[:2], times[:2])
     assert [*entered] == [*pairs]
     assert len(entered) == 3
     assert entered[-1] == pairs[-1]
     assert entered[1:] == pairs[1:]
-    assert not LazyConcat((), ())
+    assert not StateChanges((), ())

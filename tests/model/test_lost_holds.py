@@ -59,7 +59,7 @@ HELD_SINCE = datetime(2026, 1, 4, 12, 0, 0)
 )
 def test_a_lost_hold_is_inferred(tmp_path: Path, policy: str) -> None:
     dagdir = laid(tmp_path, log(policy))
-    (job,) = dagdir.reader().painter().job_rows()
+    (job,) = dagdir.reader().snapshot_builder().job_rows()
     assert job.state is State.REMOVED
     (execution,) = job.executions
     assert (execution.end, execution.outcome) == (HELD_SINCE, Outcome.HELD)
@@ -69,9 +69,9 @@ def test_a_lost_hold_is_inferred(tmp_path: Path, policy: str) -> None:
 
 def test_it_is_held_in_views_of_the_past(tmp_path: Path) -> None:
     dagdir = laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS)))
-    (before,) = dagdir.reader(datetime(2026, 1, 3)).painter().job_rows()
+    (before,) = dagdir.reader(datetime(2026, 1, 3)).snapshot_builder().job_rows()
     assert before.state is State.RUNNING
-    (after,) = dagdir.reader(datetime(2026, 1, 20)).painter().job_rows()
+    (after,) = dagdir.reader(datetime(2026, 1, 20)).snapshot_builder().job_rows()
     assert (after.state, after.since) == (State.HELD, HELD_SINCE)
     assert "inferred" in (after.hold_reason or "")
 
@@ -102,7 +102,7 @@ def test_the_json_says_that_it_is_inferred(
     ],
 )
 def test_other_reasons_prove_nothing(tmp_path: Path, policy: str) -> None:
-    (job,) = laid(tmp_path, log(policy)).reader().painter().job_rows()
+    (job,) = laid(tmp_path, log(policy)).reader().snapshot_builder().job_rows()
     (execution,) = job.executions
     assert (execution.end, execution.outcome) == (datetime(2026, 2, 3, 12), Outcome.REMOVED)
 
@@ -110,7 +110,7 @@ def test_other_reasons_prove_nothing(tmp_path: Path, policy: str) -> None:
 def test_a_hold_that_is_in_the_log_stays_what_it_was(tmp_path: Path) -> None:
     held = event("012", "01-02 10:00:00", "Job was held.\n\tdisk full\n\tCode 13 Subcode 2")
     dagdir = laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS), held))
-    painter = dagdir.reader().painter()
+    painter = dagdir.reader().snapshot_builder()
     view = painter.job_view(77, 0)
     assert view is not None
     (execution,) = view.row.executions
@@ -121,6 +121,11 @@ def test_a_hold_that_is_in_the_log_stays_what_it_was(tmp_path: Path) -> None:
 
 def test_what_happened_later_contradicts_it(tmp_path: Path) -> None:
     later = event("004", "01-20 10:00:00", "Job was evicted. Code 1004 Subcode 0")
-    (job,) = laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS), later)).reader().painter().job_rows()
+    (job,) = (
+        laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS), later))
+        .reader()
+        .snapshot_builder()
+        .job_rows()
+    )
     (execution,) = job.executions
     assert (execution.end, execution.outcome) == (datetime(2026, 1, 20, 10), Outcome.EVICTED)

@@ -65,12 +65,12 @@ def in_pieces(events: Sequence[Event], dice: random.Random) -> list[Sequence[Eve
 
 def says(ensemble: Ensemble) -> dict[str, object]:
     painter = SnapshotBuilder(ensemble, "here")
-    writer = JsonWriter(painter.clock.stated)
+    writer = JsonWriter(painter.clock.with_offset)
     views = [painter.job_view(job.cluster, job.proc) for job in painter.real_jobs()]
     return {
         "status": writer.status(painter.status()),
         "jobs": [repr(view) for view in views],
-        "books": [repr(book) for book in ensemble.books.values()],
+        "books": [repr(book) for book in ensemble.log_stats.values()],
         "newest": ensemble.newest,
         "dagman_jobs": repr(ensemble.dags["run.dag"].dagman_jobs),
     }
@@ -115,7 +115,7 @@ def test_a_job_that_only_memory_reports_are_left_of_is_a_job() -> None:
     told = of_one_job()
     changes = told.ensemble.apply(added_up(parse(log.data).events, log))
     assert changes.jobs == {(7, 0)}
-    assert told.ensemble.stale_jobs == {(7, 0, 0)}
+    assert told.ensemble.changed_jobs == {(7, 0, 0)}
     view = Told(told.ensemble).painter().job_view(7, 0)
     assert view is not None
     assert (view.memory_updates, view.row.memory_mb) == (3, 300)

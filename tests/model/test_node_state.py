@@ -448,8 +448,8 @@ def test_two_words_of_one_second_are_weighed_alike_whichever_is_read_first(
     out = Out().start(at="09:00:00").say(f"Retrying node {EPOCH0} (retry #1 of 2)...", "11:00:01")
     ensemble = tell(RETRIED, log).ensemble
     readings = [
-        lambda: ensemble.read_jobstate("run.dag", read_jobstate(jobstate)[0]),
-        lambda: ensemble.hear("run.dag", read_dagman_out(out.data, OutState())[0]),
+        lambda: ensemble.apply_jobstate("run.dag", read_jobstate(jobstate)[0]),
+        lambda: ensemble.apply_dagman_messages("run.dag", read_dagman_out(out.data, OutState())[0]),
     ]
     for reading in readings if jobstate_first else reversed(readings):
         reading()

@@ -13,8 +13,8 @@ import pytest
 from metlmon.cli.reading import read_whole
 from metlmon.live.session import Session
 from metlmon.model.job_times import first_from, latest_by
-from metlmon.stats.timeline import drawn_up
-from metlmon.stats.usage import sites
+from metlmon.stats.timeline import build_timeline
+from metlmon.stats.usage import site_usage
 from metlmon.stats.worker import StatsInput
 from tests.effort import effort
 
@@ -71,8 +71,8 @@ def picture(dagdir: Path) -> tuple[int, int]:
     session = Session(read_whole(dagdir))
     status = session.take().status
     ledger = session.ledger()
-    drawn_up(ledger)
-    sites(StatsInput(status, ledger))
+    build_timeline(ledger)
+    site_usage(StatsInput(status, ledger))
     session.problems()
     view = session.job_view(1, 0)
     assert view is not None

@@ -25,13 +25,13 @@ from metlmon.eventlog import (
 from metlmon.eventlog.usage_table import Usage
 from metlmon.model.ensemble import LogRole
 from metlmon.model.event_store import (
+    ABBREVIATIONS,
     BODY_LIMIT,
     SHARED_LENGTH,
-    SHORTHAND,
     TEXT_LIMIT,
     StringTable,
-    damaged,
     identity,
+    is_damaged,
     pack,
     pack_event,
     unpack,
@@ -117,10 +117,10 @@ def test_told_apart_while_they_are_plain(one: Event, other: Event) -> None:
     first, second, again = (identity(each, words) for each in plain)
     assert first == again
     assert (first == second) is same
-    assert [damaged(each) for each in plain] == [one.damaged, other.damaged, one.damaged]
+    assert [is_damaged(each) for each in plain] == [one.damaged, other.damaged, one.damaged]
 
 
-@given(st.text(alphabet=[" ", "\t", "\n", "\0", "1", *(mark for mark, _ in SHORTHAND)]))
+@given(st.text(alphabet=[" ", "\t", "\n", "\0", "1", *(mark for mark, _ in ABBREVIATIONS)]))
 def test_a_usage_table_of_any_characters(text: str) -> None:
     words = StringTable()
     detail = Terminated(True, 0, None, None, 1, 2, 3, 4, None, Usage(text))

@@ -85,7 +85,7 @@ class Model:
         dags = [Dag(d.key, d.file, d.workflow, d.top) for d in discovered(files.dagdir)]
         self.ensemble.set_dags(dags)
         for name, log in sorted(files.logs.items()):
-            self.ensemble.books[name] = LogStats(name, log.role)
+            self.ensemble.log_stats[name] = LogStats(name, log.role)
         self.at: dict[str, Any] = {}
 
     def read(self, name: str, end: int, limit: int | None = None, fast: bool = False) -> None:
@@ -99,12 +99,12 @@ class Model:
             state, at = self.at.get(name, (OutState(), 0))
             said, state, used = read_dagman_out(data[at:end], state)
             self.at[name] = state, at + used
-            self.ensemble.hear(self.files.outs[name], said)
+            self.ensemble.apply_dagman_messages(self.files.outs[name], said)
         else:
             at = self.at.get(name, 0)
             entries, _, used = read_jobstate(data[at:end])
             self.at[name] = at + used
-            self.ensemble.read_jobstate(self.files.jobstates[name], entries)
+            self.ensemble.apply_jobstate(self.files.jobstates[name], entries)
 
     def _read_log(self, name: str, data: bytes, end: int, limit: int | None) -> None:
         log = self.files.logs[name]
@@ -128,7 +128,7 @@ class Model:
     def says(self) -> Facts:
         """``status`` and ``jobs``, all of it."""
         painter = SnapshotBuilder(self.ensemble, "here")
-        writer = JsonWriter(painter.clock.stated)
+        writer = JsonWriter(painter.clock.with_offset)
         jobs = writer.jobs(painter, painter.job_rows())["jobs"]
         return {"status": writer.status(painter.status()), "jobs": jobs}
 
@@ -265,7 +265,7 @@ def test_what_has_ended_stays_ended(dagdir: Path) -> None:
     for end in ends[:: max(1, len(ends) // 40)]:
         model.read(log, end)
         for job in model.ensemble.jobs.values():
-            life = job.life()
+            life = job.history()
             if job.id in ended:
                 assert life.state is ended[job.id]
             if life.state in (State.COMPLETED, State.FAILED, State.REMOVED):
@@ -382,8 +382,8 @@ def read_whole(dagdir: Path) -> Facts:
 
 
 def told(reader: DagdirReader) -> Facts:
-    painter = reader.painter()
-    writer = JsonWriter(painter.clock.stated)
+    painter = reader.snapshot_builder()
+    writer = JsonWriter(painter.clock.with_offset)
     jobs = writer.jobs(painter, painter.job_rows())["jobs"]
     return {"status": writer.status(painter.status()), "jobs": jobs}
 
@@ -408,7 +408,7 @@ def test_a_reader_that_follows_says_what_one_that_comes_late_says(
                 with open(tmp_path / name, "ab") as file:
                     file.write(data[written[name] : end])
                 written[name] = end
-        reader.look()
+        reader.check()
         reader.read_all()
         assert differences(told(reader), read_whole(tmp_path)) == [], f"after part {part}"
 

@@ -25,7 +25,7 @@ def painted(dagdir: Path) -> SnapshotBuilder:
     reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
-    return reader.painter()
+    return reader.snapshot_builder()
 
 
 # --- five runs on a cloud, seen in the middle of their training -----------------------------
@@ -189,8 +189,8 @@ def test_executions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
     ours = {}
     for job in painter.real_jobs():
         key = painter.node_of(job)
-        if key is not None and key[0] == f"{stem}.dag" and job.life().executions:
-            ours[f"{job.cluster}.{job.proc}"] = len(job.life().executions)
+        if key is not None and key[0] == f"{stem}.dag" and job.history().executions:
+            ours[f"{job.cluster}.{job.proc}"] = len(job.history().executions)
     assert ours == dict(executed)
 
 

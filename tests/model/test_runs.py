@@ -52,8 +52,8 @@ def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -
     reader = DagdirReader(tmp_path)
     reader.open()
     reader.read_all()
-    painter = reader.painter()
-    queued = {run.key: painter.queued(run.key) for run in painter.status().runs}
+    painter = reader.snapshot_builder()
+    queued = {run.key: painter.queued_rows(run.key) for run in painter.status().runs}
     assert [[(row.cluster, row.in_dag) for row in rows] for rows in queued.values()] == [
         [(100, "r0.dag")],
         [(101, "r1.dag")],

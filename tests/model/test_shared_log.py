@@ -60,7 +60,7 @@ def out_of(*submitted: tuple[str, int, str]) -> Out:
 def hear(told: Told, *submitted: tuple[str, int, str]) -> None:
     """DAGMan goes on writing."""
     lines = b"".join(out_of(*submitted).lines[2:])
-    told.ensemble.hear("run.dag", read_dagman_out(lines, OutState())[0])
+    told.ensemble.apply_dagman_messages("run.dag", read_dagman_out(lines, OutState())[0])
 
 
 MINE = (NODE, OURS, "10:00:01")
@@ -74,7 +74,7 @@ def painted(dagdir: Path) -> SnapshotBuilder:
     reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
-    return reader.painter()
+    return reader.snapshot_builder()
 
 
 def jobs_in(nodes_log: Path) -> set[int]:
@@ -197,7 +197,7 @@ def test_it_names_another_dagman(older: int) -> None:
     ):
         told = tell(CHAIN, log, dagman_log(900, "09:00:00", end="12:00:00"))
         assert clusters(told) == [OURS]
-        assert not told.ensemble.members[OURS, 0, 0].proven
+        assert not told.ensemble.attributions[OURS, 0, 0].proven
 
 
 def test_its_batch_name_names_another_dagman() -> None:

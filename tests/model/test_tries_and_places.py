@@ -8,8 +8,8 @@ from metlmon.cli.tables import _where
 from metlmon.model.states import State
 from metlmon.snapshot.types import Latest
 from metlmon.text import formatting
-from screens.overview.table import place
-from screens.timeline.lines import doing
+from screens.overview.table import site_and_target
+from screens.timeline.lines import lane_state_line
 from tests.model.written import Log, Told, tell
 
 NODE = "run0-train_epoch0"
@@ -79,7 +79,7 @@ def test_an_idle_job_is_shown_where_it_is_to_go() -> None:
     at = latest(log.evict(7))
     assert at.state is State.IDLE
     assert _where(at) == "→ expanse (was at Delta-GPU)"
-    cells = "".join(piece for piece, _ in place(at.site, at.target, 14, False, at.state))
+    cells = "".join(piece for piece, _ in site_and_target(at.site, at.target, 14, False, at.state))
     assert cells == "→ expanse"
     moving = latest(log.transfer(7, "started input"))
     assert moving.state is State.TRANSFERRING_INPUT
@@ -90,7 +90,7 @@ def test_an_idle_job_is_shown_where_it_is_to_go() -> None:
 def test_without_a_target_it_says_where_the_job_was() -> None:
     at = latest(Log().submit(7, NODE).execute(7, site="Delta-GPU").evict(7), f"JOB {NODE} t\n")
     assert _where(at) == "was at Delta-GPU"
-    text = "".join(piece for piece, _ in place(at.site, at.target, None, False, at.state))
+    text = "".join(piece for piece, _ in site_and_target(at.site, at.target, None, False, at.state))
     assert text == "was at Delta-GPU"
 
 
@@ -104,7 +104,7 @@ def test_without_a_target_it_says_where_the_job_was() -> None:
 def test_a_run_that_a_rescue_file_completed_was_not_never_submitted(
     rescue: int | None, said: str
 ) -> None:
-    from metlmon.stats.timeline import drawn_up
+    from metlmon.stats.timeline import build_timeline
 
     other = "JOB run1-train_epoch0 t.sub\n"
     log = Log().submit(7, "run1-train_epoch0").execute(7)
@@ -112,10 +112,10 @@ def test_a_run_that_a_rescue_file_completed_was_not_never_submitted(
         told = tell(SITE.replace("t.sub", "t.sub DONE") + other, log)
     else:
         told = tell(SITE + other, log, rescue=f"DONE {NODE}\n")
-    made = drawn_up(told.painter().ledger())
+    made = build_timeline(told.painter().ledger())
     lane = next(lane for lane in made.lanes if lane.name == "run0")
     (dag,) = told.painter().status().dags
     assert dag.rescue == rescue
-    drawn = doing(made, lane, made.length, False, 80, dag.rescue)
+    drawn = lane_state_line(made, lane, made.length, False, 80, dag.rescue)
     assert said in "".join(piece for piece, _ in drawn)
     assert formatting.done_without_job(rescue) == said

@@ -41,7 +41,7 @@ class Copy:
         reader = DagdirReader(self.path, live=live)
         reader.open()
         reader.read_all()
-        return reader.painter().status()
+        return reader.snapshot_builder().status()
 
 
 def last_life() -> bytes:
@@ -234,7 +234,7 @@ def test_recorded_directories_disagree_with_nothing(name: str) -> None:
     reader = DagdirReader(RECORDED.parent / name)
     reader.open()
     reader.read_all()
-    assert not list(reader.painter().status().warnings)
+    assert not list(reader.snapshot_builder().status().warnings)
 
 
 # --- what is shown ----------------------------------------------------------------------------

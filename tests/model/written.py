@@ -296,7 +296,7 @@ class Told:
 
     def life(self, job: int | tuple[int, int]) -> JobHistory:
         cluster, proc = job if isinstance(job, tuple) else (job, 0)
-        return self.ensemble.jobs[(cluster, proc, 0)].life()
+        return self.ensemble.jobs[(cluster, proc, 0)].history()
 
     def job(self, job: int | tuple[int, int], as_of: str | None = None) -> JobRow:
         wanted = job if isinstance(job, tuple) else (job, 0)
@@ -349,7 +349,7 @@ def tell(
     first = made[0]
     outs = out if isinstance(out, dict) else {first.key: out} if out else {}
     for key, written in outs.items():
-        ensemble.hear(key, read_dagman_out(written.data, OutState())[0])
+        ensemble.apply_dagman_messages(key, read_dagman_out(written.data, OutState())[0])
     if rescue:
         found, problems = read_rescue(Path("run.dag.rescue001"), rescue.encode())
         assert not problems
@@ -360,10 +360,10 @@ def tell(
     if metrics:
         first.metrics_file = read_metrics(Path("run.dag.metrics"), metrics)[0]
         assert first.metrics_file is not None
-    ensemble.facts_changed(first.key)
+    ensemble.dag_facts_changed(first.key)
     read_logs(ensemble, logs)
     if jobstate:
-        ensemble.read_jobstate(first.key, read_jobstate(jobstate)[0])
+        ensemble.apply_jobstate(first.key, read_jobstate(jobstate)[0])
     return Told(ensemble)
 
 

@@ -73,13 +73,13 @@ class PainterFeed(FakeFeed):
         return self.painter.job_view(cluster, proc)
 
     def nodes(self) -> tuple[DagNodes, ...]:
-        return self.painter.nodes_now()
+        return self.painter.dag_nodes()
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
         return self.painter.node_row(key)
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
-        return self.painter.queued(run)
+        return self.painter.queued_rows(run)
 
 
 FAN = "JOB init a.sub\nRETRY ALL_NODES 2\nPROVISIONER machines p.sub\nFINAL report r.sub\n"

@@ -33,13 +33,13 @@ def test_an_evaluation_belongs_to_the_epoch_it_comes_after_whatever_its_number()
         [f"run0-eval_epoch{n + 1}"] for n in range(4)
     ]
     assert len(view.side) == 4
-    assert view.unpaired == ()
+    assert view.other_side_nodes == ()
 
 
 def test_side_nodes_after_no_epoch_stay_by_themselves() -> None:
     dag = evaluated() + "JOB run0-eval_epoch99 e.sub\nPARENT run0-eval_epoch1 CHILD "
     view = view_of(f'{dag}run0-eval_epoch99\nVARS run0-eval_epoch99 run_uuid="{KEY}"\n', Log())
-    assert [row.node for row in view.unpaired] == ["run0-eval_epoch99"]
+    assert [row.node for row in view.other_side_nodes] == ["run0-eval_epoch99"]
 
 
 def test_an_evaluation_of_another_run_is_not_taken_for_its_own() -> None:
@@ -154,10 +154,10 @@ def test_what_was_found_is_paired_by_version_where_there_is_one() -> None:
     view = view_of(evaluated(), evaluated_log())
     first, second = view.epochs[:2]
     by_version = EvaluationResult("eval_loss", {2: 0.5}, {0: 0.7})
-    assert by_version.of(first.evaluations[0], first) is None
-    assert by_version.of(second.evaluations[0], second) == 0.5
+    assert by_version.value(first.evaluations[0], first) is None
+    assert by_version.value(second.evaluations[0], second) == 0.5
     by_epoch = EvaluationResult("eval_loss", {}, {0: 0.7})
-    assert by_epoch.of(first.evaluations[0], first) == 0.7
+    assert by_epoch.value(first.evaluations[0], first) == 0.7
 
 
 async def test_the_marks_stay_where_there_is_little_room(show: Show) -> None:

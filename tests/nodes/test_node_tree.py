@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metlmon.dagman import NodeKind
 from metlmon.model.states import State
-from metlmon.snapshot.node_tree import NodeTree, by_file, places, unfolded
+from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state, tree_positions
 
 DONE, HELD, RUNNING, WAITING = State.COMPLETED, State.HELD, State.RUNNING, State.WAITING
 
@@ -39,7 +39,7 @@ def test_what_needs_a_person_comes_first_then_what_works_then_what_waits() -> No
                       strict=True))  # fmt: skip
     drawn = tree(nodes, states)
     assert words(drawn.rows()) == [" d", " f", " c", " e", " b", " a"]
-    assert words(drawn.rows(order=by_file)) == [f" {name}" for name in "abcdef"]
+    assert words(drawn.rows(order=file_order)) == [f" {name}" for name in "abcdef"]
     assert words(drawn.rows(backwards=True)) == [" a", " b", " e", " c", " f", " d"]
 
 
@@ -129,7 +129,7 @@ def test_long_and_deep_graphs_need_no_recursion() -> None:
 
 def nodes_in(drawn: NodeTree) -> Counter[str]:
     """Every node that is shown when all is unfolded, by name."""
-    return Counter(row.node[1] for row in drawn.rows(unfolded(drawn, True)) if row.node)
+    return Counter(row.node[1] for row in drawn.rows(fold_state(drawn, True)) if row.node)
 
 
 # --- whatever the graph ---------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_every_node_is_shown_exactly_once(graph) -> None:  # type: ignore[no-unt
     real = [name for name, node in nodes.items() if node.kind is not NodeKind.JOIN]
     assert nodes_in(drawn) == Counter(real)
     assert drawn.total == len(real)
-    keys = [row.key for row in drawn.rows(unfolded(drawn, True))]
+    keys = [row.key for row in drawn.rows(fold_state(drawn, True))]
     assert len(keys) == len(set(keys))
     assert {name for _, name in drawn.standing()} == set(real)
 
@@ -164,7 +164,7 @@ def test_every_node_is_shown_exactly_once(graph) -> None:  # type: ignore[no-unt
 def test_what_folded_rows_hold_adds_up(graph, open_all: bool) -> None:  # type: ignore[no-untyped-def]
     nodes, states = graph
     drawn = tree(nodes, states)
-    rows = drawn.rows(unfolded(drawn, True) if open_all else unfolded(drawn, False))
+    rows = drawn.rows(fold_state(drawn, True) if open_all else fold_state(drawn, False))
     told: Counter[State] = Counter()
     deepest_open = -1
     for row in rows:
@@ -220,5 +220,5 @@ def _reachable(nodes, without: str | None) -> set[str]:  # type: ignore[no-untyp
 
 def test_where_nodes_stand_is_found_once() -> None:
     nodes = nodes_of("abc", [("a", "b"), ("b", "c")])
-    known = places(nodes)
-    assert NodeTree([dag_of(nodes)], {"a.dag": known}).places["a.dag"] is known
+    known = tree_positions(nodes)
+    assert NodeTree([dag_of(nodes)], {"a.dag": known}).positions["a.dag"] is known

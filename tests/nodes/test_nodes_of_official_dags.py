@@ -15,8 +15,8 @@ from metlmon.live.errors import InputError
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.node_text import why
-from metlmon.snapshot.node_tree import NodeTree, unfolded
+from metlmon.snapshot.node_text import state_reason
+from metlmon.snapshot.node_tree import NodeTree, fold_state
 from tests.conformance import cases
 
 
@@ -29,15 +29,15 @@ def _painter(path: Path) -> SnapshotBuilder:
         ensemble = Ensemble()
         ensemble.set_dags([Dag("it.dag", "it.dag", load_workflow([path], Path.read_bytes))])
         return SnapshotBuilder(ensemble, "here")
-    return reader.painter()
+    return reader.snapshot_builder()
 
 
 @pytest.mark.parametrize("case", cases())
 def test_the_tree_has_every_node(case: dict[str, Any], shared: Callable[[str], Path]) -> None:
     painter = _painter(shared("conformance") / case["file"])
-    dags = painter.nodes_now()
+    dags = painter.dag_nodes()
     drawn = NodeTree(dags)
-    rows = [row for row in drawn.rows(unfolded(drawn, True)) if row.node is not None]
+    rows = [row for row in drawn.rows(fold_state(drawn, True)) if row.node is not None]
     real = [
         (dag.key, name)
         for dag in dags
@@ -48,4 +48,4 @@ def test_the_tree_has_every_node(case: dict[str, Any], shared: Callable[[str], P
     for row in rows:
         node = painter.node_row(row.node) if row.node else None
         assert node is not None
-        why(node)
+        state_reason(node)

@@ -13,8 +13,8 @@ from metlmon.cli.json_output import JsonWriter
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.aggregates import MOST_SPECIAL
-from metlmon.snapshot.node_text import counted_states, why
-from screens.overview.header import special
+from metlmon.snapshot.node_text import counted_states, state_reason
+from screens.overview.header import special_nodes
 from screens.widgets.spans import text, width
 from tests.model.written import Log, tell
 
@@ -53,14 +53,14 @@ def test_of_very_many_only_some_are_drawn_with_every_picture() -> None:
 def test_the_line_has_room_for_what_moves_and_what_is_in_trouble() -> None:
     painter = tell({"run.dag": evaluated()}, evaluated_log()).painter()
     rows = painter.status().special_nodes
-    whole = text(special(rows, 200))
+    whole = text(special_nodes(rows, 200))
     assert whole.startswith("PROVISIONER machines ▶ running 0:")
     assert whole.endswith("FINAL report · waiting")
     for cells in range(20, 200):
-        made = special(rows, cells)
+        made = special_nodes(rows, cells)
         assert width(made) <= cells
-    assert "machines" in text(special(rows, 60))
-    assert "more d" in text(special(rows, 60))
+    assert "machines" in text(special_nodes(rows, 60))
+    assert "more d" in text(special_nodes(rows, 60))
 
 
 SWEPT = "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 9> fired when job (9.0)"
@@ -74,9 +74,9 @@ def test_a_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
     row = painter.node_row(("run.dag", "monitor"))
     assert row is not None
     assert row.state is State.COMPLETED
-    assert why(row) == "ended with its DAG"
+    assert state_reason(row) == "ended with its DAG"
     assert not row.overruled
-    assert text(special([row], 80)) == "SERVICE monitor ✓ completed"
+    assert text(special_nodes([row], 80)) == "SERVICE monitor ✓ completed"
     status = painter.status()
     assert (status.dags[0].nodes_done, status.dags[0].nodes_total) == (1, 1)
     assert sum(counted_states(status).values()) == 1
@@ -89,7 +89,7 @@ def test_a_service_that_somebody_removed_is_removed() -> None:
     row = painter.node_row(("run.dag", "monitor"))
     assert row is not None
     assert row.state is State.REMOVED
-    assert why(row) == "its job was removed"
+    assert state_reason(row) == "its job was removed"
 
 
 def test_a_real_recording(shared: Callable[[str], Path]) -> None:
@@ -97,7 +97,7 @@ def test_a_real_recording(shared: Callable[[str], Path]) -> None:
     reader = DagdirReader(Path(__file__).resolve().parents[2] / "fixtures" / "scripts")
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     found = {row.node: (row.kind, row.state) for row in painter.status().special_nodes}
     assert found == {
         "provision": ("provisioner", State.COMPLETED),

@@ -14,10 +14,10 @@ from metlmon.authoring.request import Request
 from metlmon.cli.main import main
 from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.stats.cost import CostHistory, cost, past, told
+from metlmon.stats.cost import CostHistory, cost_estimate_lines, cost_history, estimate_cost
 from metlmon.stats.worker import StatsInput
 from screens.submit.form_model import FormState
-from screens.submit.preview import preview
+from screens.submit.preview import build_preview
 from screens.submit.validation import validate_form
 from screens.widgets.spans import text
 from tests.model.written import Log
@@ -29,7 +29,7 @@ def basis_of(directory: Path) -> StatsInput:
     reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     return StatsInput(painter.status(), painter.ledger())
 
 
@@ -42,7 +42,7 @@ def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
     first_round: StatsInput,
 ) -> None:
     """Added up a second way, execution by execution."""
-    made = past(first_round)
+    made = cost_history(first_round)
     assert made is not None
     hours: dict[tuple[str, int | None], float] = {}
     completed: set[tuple[str, int | None]] = set()
@@ -61,21 +61,21 @@ def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
     spent = [hours[key] for key in completed]
     assert made.epochs == len(spent) == 630
     assert made.hours == pytest.approx(fmean(spent))
-    assert made.lost == pytest.approx(lost / sum(spent))
+    assert made.lost_share == pytest.approx(lost / sum(spent))
     assert made.lower < made.hours < made.upper
     assert sum(value <= made.lower for value in spent) / len(spent) == pytest.approx(0.25, abs=0.01)
 
 
 def test_the_cost_is_so_many_times_that_of_an_epoch(first_round: StatsInput) -> None:
-    known = past(first_round)
+    known = cost_history(first_round)
     assert known is not None
-    assert known.cycle is not None
-    made = cost(known, 600, 30)
+    assert known.cycle_seconds is not None
+    made = estimate_cost(known, 600, 30)
     assert made is not None
     assert made.hours == pytest.approx(600 * known.hours)
     assert made.lower < made.hours < made.upper
-    assert made.seconds == pytest.approx(30 * known.cycle)
-    words = list(told(made, "it"))
+    assert made.seconds == pytest.approx(30 * known.cycle_seconds)
+    words = list(cost_estimate_lines(made, "it"))
     assert words[0].startswith("about ")
     assert "GPU-hours" in words[0]
     assert "630 epochs" in words[-1]
@@ -91,7 +91,7 @@ def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
         return [[mean * dice.lognormvariate(0, 0.5) for _ in range(epochs)] for mean in means]
 
     for _ in range(400):
-        made = cost(CostHistory.of(runs(6, 12)), 4 * 8, 8)
+        made = estimate_cost(CostHistory.from_runs(runs(6, 12)), 4 * 8, 8)
         assert made is not None
         assert made.lower <= made.hours <= made.upper
         inside += made.lower <= sum(map(sum, runs(4, 8))) <= made.upper
@@ -99,8 +99,8 @@ def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
 
 
 def test_of_few_epochs_less_is_known_than_of_many(first_round: StatsInput) -> None:
-    known = past(first_round)
-    few, many = cost(known, 2, 1), cost(known, 600, 30)
+    known = cost_history(first_round)
+    few, many = estimate_cost(known, 2, 1), estimate_cost(known, 600, 30)
     assert few is not None
     assert many is not None
     assert few.lower < few.hours < few.upper
@@ -119,19 +119,19 @@ def test_the_middle_is_within_the_interval_of_a_recording_whose_epochs_differ_mu
 
 
 def test_for_how_many_gpus_it_holds_is_said(first_round: StatsInput) -> None:
-    known = past(first_round)
+    known = cost_history(first_round)
     assert known is not None
     gpus = {each.gpus for each in first_round.ledger.epochs if each.gpus is not None}
     assert known.gpus == (min(gpus), max(gpus)) == (1, 4)
-    made = cost(known, 600, 30, 8, evaluations=True)
+    made = estimate_cost(known, 600, 30, 8, evaluations=True)
     assert made is not None
-    first, *more = told(made, "it")
+    first, *more = cost_estimate_lines(made, "it")
     assert first.endswith(", evaluations not in it")
     assert "GPU-hours each on 1–4 GPUs" in more[-2]
     assert more[-1] == "these ask for 8 GPUs each: epochs that take as long cost in proportion"
-    alike = cost(replace(known, gpus=(2, 2)), 600, 30, 2)
+    alike = estimate_cost(replace(known, gpus=(2, 2)), 600, 30, 2)
     assert alike is not None
-    assert not any("these ask" in each for each in told(alike, "it"))
+    assert not any("these ask" in each for each in cost_estimate_lines(alike, "it"))
 
 
 def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> No
     (tmp_path / "x.dag").write_text(dag)
     (tmp_path / "train.sub").write_text("executable = a.sh\nlog = metl.log\nqueue 2\n")
     (tmp_path / "metl.log").write_bytes(log.data)
-    known = past(basis_of(tmp_path))
+    known = cost_history(basis_of(tmp_path))
     assert known is not None
     assert known.gpus == (8, 8)
     # Two machines of four GPUs, two minutes each.
@@ -157,26 +157,26 @@ def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> No
 
 def test_nothing_is_told_where_too_few_epochs_tell(tmp_path: Path) -> None:
     (tmp_path / "ens.dag").write_text("JOB run0-train_epoch0 ens.sub\n")
-    assert past(basis_of(tmp_path)) is None
-    assert cost(None, 600, 30) is None
+    assert cost_history(basis_of(tmp_path)) is None
+    assert estimate_cost(None, 600, 30) is None
 
 
 def test_what_has_no_epochs_costs_no_epochs(first_round: StatsInput) -> None:
-    assert cost(past(first_round), 0, 0) is None
+    assert estimate_cost(cost_history(first_round), 0, 0) is None
 
 
 def test_the_form_tells_the_cost_by_the_ensemble_on_the_screen(
     first_round: StatsInput, tmp_path: Path
 ) -> None:
-    known = past(first_round)
-    made = cost(known, 600, 30, 1)
+    known = cost_history(first_round)
+    made = estimate_cost(known, 600, 30, 1)
     assert made is not None
     request = Request("trainer", tmp_path / "ens", runs=20, epochs=30)
-    verdict = validate_form(FormState.of(request))
-    lines = [text(each) for each in preview(verdict, 100, known)[:6]]
-    assert next(iter(told(made, "it"))) in "\n".join(lines)
-    assert "train_epoch0 ─▶" in "\n".join(text(each) for each in preview(verdict, 100)[:8])
-    bare = "\n".join(text(each) for each in preview(verdict, 100)[:6])
+    verdict = validate_form(FormState.from_request(request))
+    lines = [text(each) for each in build_preview(verdict, 100, known)[:6]]
+    assert next(iter(cost_estimate_lines(made, "it"))) in "\n".join(lines)
+    assert "train_epoch0 ─▶" in "\n".join(text(each) for each in build_preview(verdict, 100)[:8])
+    bare = "\n".join(text(each) for each in build_preview(verdict, 100)[:6])
     assert "GPU-hours" not in bare, "nothing is known of the past"
 
 
@@ -186,7 +186,7 @@ def test_the_command_tells_the_cost_and_what_a_sweep_file_may_say(
     said = ["new", str(tmp_path / "ens"), "--runs", "20", "--epochs", "30", "--dry-run"]
     assert main([*said, "--past", str(FIXTURES / "first-round"), "--json"]) == 0
     told_so = json.loads(capsys.readouterr().out)["cost"]
-    made = cost(past(first_round), 600, 30)
+    made = estimate_cost(cost_history(first_round), 600, 30)
     assert made is not None
     assert told_so["gpu_hours"] == pytest.approx(made.hours)
     assert told_so["past"]["epochs"] == 630

@@ -216,7 +216,7 @@ def test_a_stopped_schedd_is_missed_and_nothing_is_done_behind_ones_back(faulted
 
     until(asked, "the question comes", LONG)
     screen.wait_for("y does it")
-    with faults.without(pool, "schedd"):
+    with faults.excluded(pool, "schedd"):
         screen.press("y")
         screen.wait_for("schedd does not answer|no schedd is known", seconds=LONG)
         screen.press("escape")
@@ -328,7 +328,7 @@ def test_a_killed_schedd_finds_its_jobs_for_who_watched_and_who_comes(faulted: F
 
 def test_without_collector_and_negotiator_the_files_tell_on(faulted: Faulted) -> None:
     pool = faulted.pool
-    with faults.without(pool, "negotiator"), faults.without(pool, "collector"):
+    with faults.excluded(pool, "negotiator"), faults.excluded(pool, "collector"):
         faulted.dag.open("run3-train_epoch0")
         faulted.until_rows("idle", 3)
         assert ("run3", "1/2") in [row[:2] for row in faulted.rows()]

@@ -181,7 +181,7 @@ def test_a_schedd_switched_off_leaves_a_dag_that_restarts(ours: Pool) -> None:
     found = Directory(ours, dag.directory)
     dagman = dag.submit()
     ours.running(2, f"DAGManJobId == {dagman}")
-    with faults.without(ours, "schedd", fast=False):
+    with faults.excluded(ours, "schedd", fast=False):
         said = found.until_dag("restarting")
         assert said["live"]
         assert "DAGMan not running (restarts)" in found.text()

@@ -71,4 +71,4 @@ class Watched:
         latest = self.session.latest
         assert latest is not None
         clock: Clock = self.reader.ensemble.clock
-        return JsonWriter(clock.stated).status(latest.status)
+        return JsonWriter(clock.with_offset).status(latest.status)

@@ -229,7 +229,7 @@ def test_a_job_shows_what_the_queue_adds() -> None:
     assert view.queue is not None
     shown = view.queue
     assert (shown.position, shown.waiting, shown.matches) == (2, 2, 2)
-    assert (shown.rejection, shown.asked, shown.differs) == ("no match found", clock.now, None)
+    assert (shown.rejection, shown.queried_at, shown.differs) == ("no match found", clock.now, None)
 
 
 def test_only_what_lasts_is_a_warning() -> None:

@@ -31,10 +31,10 @@ def test_old_logs_come_to_life_when_the_queue_has_their_jobs(tmp_path: Path) -> 
         while not (update := pictures.get(timeout=PATIENCE)).status.logs:
             pass
         assert not update.status.live
-        session.in_queue(True)
+        session.set_in_queue(True)
         while not pictures.get(timeout=PATIENCE).status.live:
             pass
-        session.in_queue(False)
+        session.set_in_queue(False)
         while pictures.get(timeout=PATIENCE).status.live:
             pass
     finally:

@@ -28,7 +28,7 @@ def painter(name: str) -> SnapshotBuilder:
     reader = DagdirReader(path, load_settings(path))
     reader.open()
     reader.read_all()
-    return reader.painter()
+    return reader.snapshot_builder()
 
 
 def report_of(name: str, window: TimeWindow = ALL, title: str | None = None) -> Report:

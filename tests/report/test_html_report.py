@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.report.document import Report, ReportTable
-from metlmon.report.to_html import page
+from metlmon.report.to_html import render_html
 from tests.report.made import EMPTY, hostile, report_of, report_of_log
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -60,7 +60,7 @@ def drawings(html: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_needs_nothing_else(name: str) -> None:
-    html = page(report_of(name))
+    html = render_html(report_of(name))
     tags = tags_of(html)
     names = {tag for tag, _ in tags.seen}
     assert not names & {"script", "link", "img", "iframe", "object", "embed", "form"}
@@ -75,7 +75,7 @@ def test_it_needs_nothing_else(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_reference_leads_somewhere(name: str) -> None:
-    html = page(report_of(name))
+    html = render_html(report_of(name))
     tags = tags_of(html)
     ids = [attributes["id"] for _, attributes in tags.seen if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -94,12 +94,12 @@ def test_every_number_is_defined(name: str) -> None:
     report = report_of(name)
     for block in report.blocks():
         if isinstance(block, ReportTable) and block.rows:
-            assert any(column.note for column in block.columns), block.key
+            assert any(column.footnote for column in block.columns), block.key
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
-    found = drawings(page(report_of(name)))
+    found = drawings(render_html(report_of(name)))
     assert found
     for svg in found:
         root = ET.fromstring(svg)
@@ -112,7 +112,7 @@ def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
 
 
 def test_the_table_of_the_first_round_is_in_it() -> None:
-    html = page(report_of("first-round"))
+    html = render_html(report_of("first-round"))
     table = re.search(r'<table id="gpus">.*?</table>', html, re.DOTALL)
     assert table is not None
     rows = re.findall(r'<th scope="row"[^>]*>(.*?)</th><td class="n">(.*?)</td>', table[0])
@@ -128,14 +128,14 @@ def test_the_table_of_the_first_round_is_in_it() -> None:
 
 
 def test_both_definitions_stand_beside_each_other() -> None:
-    html = page(report_of("metl-aws"))
+    html = render_html(report_of("metl-aws"))
     for number in ("1\u202f011.31", "365.88", "731.76"):
         assert number in html
     assert "9 of 42 completed epochs had a successful execution shorter than 50% of" in html
 
 
 def test_what_is_foreign_is_text() -> None:
-    html = page(hostile())
+    html = render_html(hostile())
     tags = tags_of(html)
     assert not {tag for tag, _ in tags.seen} & {"script", "img"}
     assert not any("onerror" in attributes for _, attributes in tags.seen)
@@ -148,14 +148,14 @@ def test_what_is_foreign_is_text() -> None:
 
 
 def test_an_ensemble_of_one_day_has_no_bars_by_day() -> None:
-    html = page(report_of("trainer"))
+    html = render_html(report_of("trainer"))
     assert re.findall(r'<figure id="figure-([a-z_]+)"', html) == [
         *("epochs", "contributions", "times", "causes"),
     ]
 
 
 def test_nothing_was_logged() -> None:
-    html = page(report_of_log(EMPTY))
+    html = render_html(report_of_log(EMPTY))
     tags_of(html)
     assert drawings(html) == []
     assert "Nothing ran: the logs have no execution in this window." in html
@@ -207,7 +207,7 @@ addEventListener('load', () => {
 def probed(report: Report, path: Path, width: int, *options: str) -> dict[str, object]:
     """What the browser makes of it. The probe stands in the page, whose policy is loosened for
     inline scripts alone."""
-    html = page(report)
+    html = render_html(report)
     policy = "default-src 'none';"
     assert policy in html
     html = html.replace(policy, f"{policy} script-src 'unsafe-inline';")
@@ -273,7 +273,7 @@ def test_hostile_text_in_a_browser(tmp_path: Path) -> None:
 def test_on_paper(tmp_path: Path) -> None:
     """A few pages, and text in them that can be searched."""
     path = tmp_path / "report.html"
-    path.write_text(page(report_of("metl-aws")), encoding="utf-8")
+    path.write_text(render_html(report_of("metl-aws")), encoding="utf-8")
     assert BROWSER is not None
     subprocess.run(
         [

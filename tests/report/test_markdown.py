@@ -7,8 +7,8 @@ import re
 import pytest
 
 from metlmon.report.document import ReportTable, ValueKind
-from metlmon.report.to_html import page
-from metlmon.report.to_markdown import SPARKS, document, sparks
+from metlmon.report.to_html import render_html
+from metlmon.report.to_markdown import SPARKS, render_markdown, sparkline
 from metlmon.report.values import format_value
 from tests.report.made import EMPTY, hostile, report_of, report_of_log
 
@@ -34,7 +34,7 @@ def tables(text: str) -> list[list[list[str]]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_has_as_many_cells_as_its_table(name: str) -> None:
-    found = tables(document(report_of(name)))
+    found = tables(render_markdown(report_of(name)))
     assert len(found) >= 7
     for table in found:
         assert len({len(row) for row in table}) == 1
@@ -44,7 +44,7 @@ def test_every_row_has_as_many_cells_as_its_table(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_has_the_numbers_of_the_html(name: str) -> None:
     report = report_of(name)
-    text, html = document(report), page(report)
+    text, html = render_markdown(report), render_html(report)
     for block in report.blocks():
         if isinstance(block, ReportTable):
             for row in block.rows:
@@ -57,13 +57,15 @@ def test_it_has_the_numbers_of_the_html(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_note_is_there_and_referred_to(name: str) -> None:
-    text = document(report_of(name))
+    text = render_markdown(report_of(name))
     defined = set(re.findall(r"^\[\^(\d+)\]: ", text, re.MULTILINE))
     assert set(re.findall(r"\[\^(\d+)\](?!:)", text)) == defined
 
 
 def test_the_table_of_the_first_round() -> None:
-    table = next(each for each in tables(document(report_of("first-round"))) if "GPU" in each[0][0])
+    table = next(
+        each for each in tables(render_markdown(report_of("first-round"))) if "GPU" in each[0][0]
+    )
     assert {row[0]: row[1] for row in table[2:]} == {
         "A100-PCIE-40GB": "6",
         "A100-SXM4-40GB": "43",
@@ -76,7 +78,7 @@ def test_the_table_of_the_first_round() -> None:
 
 
 def test_what_is_foreign_is_text() -> None:
-    text = document(hostile())
+    text = render_markdown(hostile())
     assert not re.search(r"(?<!\\)<", text)
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -85,12 +87,12 @@ def test_what_is_foreign_is_text() -> None:
 
 
 def test_nothing_was_logged() -> None:
-    text = document(report_of_log(EMPTY))
+    text = render_markdown(report_of_log(EMPTY))
     assert "Nothing ran: the logs have no execution in this window." in text
 
 
 def test_blocks() -> None:
-    assert sparks([0, 1, 2, 4]) == "▁▂▄█"
-    assert sparks([0, 0]) == "▁▁"
-    long = sparks([0.0] * 500 + [9.0])
+    assert sparkline([0, 1, 2, 4]) == "▁▂▄█"
+    assert sparkline([0, 0]) == "▁▁"
+    long = sparkline([0.0] * 500 + [9.0])
     assert (len(long), long[-1]) == (SPARKS, "█")

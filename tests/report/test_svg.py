@@ -20,8 +20,8 @@ from metlmon.report.document import (
     LineChart,
     ReportFigure,
 )
-from metlmon.report.svg import TIME_TICKS, drawing, nice_ticks, tick_text, time_ticks
-from metlmon.stats.report_usage import box
+from metlmon.report.svg import TIME_TICKS, nice_ticks, render_svg, tick_text, time_ticks
+from metlmon.stats.report_usage import make_box_plot
 
 T0 = datetime(2025, 9, 8, 10, 12, 7)
 NAMES = st.text(max_size=60)
@@ -30,7 +30,7 @@ VALUES = st.floats(0, 1e12, allow_nan=False)
 
 def drawn(chart: Chart, caption: str = "A figure.") -> ET.Element:
     """The drawing, well-formed, and with no coordinate that is no number."""
-    svg = drawing(ReportFigure("key", caption, chart, "What is to be seen."))
+    svg = render_svg(ReportFigure("key", caption, chart, "What is to be seen."))
     assert not re.search(r'="[^"]*\b(?:nan|inf)\b', svg)
     return ET.fromstring(svg)
 
@@ -103,7 +103,7 @@ def test_whatever_is_drawn_over_time(values: list[list[float]], name: str, stack
 
 @given(values=st.lists(VALUES, min_size=1, max_size=9), name=NAMES)
 def test_whatever_is_boxed_and_levelled(values: list[float], name: str) -> None:
-    found = box(values)
+    found = make_box_plot(values)
     assert found is not None
     drawn(BoxChart(((name, ((name, found),)),)), name)
     drawn(LevelChart(tuple((name, value) for value in values), "GPU-hours", 3), name)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.model.event_store import TEXT_LIMIT, kept
+from metlmon.model.event_store import TEXT_LIMIT, redact_and_truncate
 from metlmon.text.formatting import plain
 from tests.safety.conftest import Ran
 from tests.safety.corpus import forbidden
@@ -58,14 +58,14 @@ def test_what_an_event_says_is_kept_in_part(long: Dagdir, metlmon: Callable[...,
 
 
 def test_a_text_is_cut_where_it_is_taken_in() -> None:
-    assert kept("short") == "short"
-    assert len(kept("x " * 500_000)) <= TEXT_LIMIT
+    assert redact_and_truncate("short") == "short"
+    assert len(redact_and_truncate("x " * 500_000)) <= TEXT_LIMIT
 
 
 def test_a_secret_at_the_cut_is_hidden_whole() -> None:
     secret = "ghp_" + "a1B2c3D4e5" * 4
     text = "x" * (TEXT_LIMIT - 10) + " token=" + secret + "y" * 1_000_000
-    assert "a1B2" not in kept(text)
+    assert "a1B2" not in redact_and_truncate(text)
 
 
 def test_what_is_shown_of_a_long_text_costs_what_is_shown() -> None:

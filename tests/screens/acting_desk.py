@@ -174,7 +174,7 @@ class ActingDesk:
 
 
 QUEUE = QueueRow(
-    asked=NOW - 12,
+    queried_at=NOW - 12,
     priority=10,
     matches=2,
     position=3,

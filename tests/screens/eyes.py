@@ -18,7 +18,7 @@ class Eager(MetlmonApp):
     """Repaints at once, in one theme whatever terminal the tests run in."""
 
     REPAINT_SECONDS = 0.0
-    ANSWER_SECONDS = 0.0
+    CONFIRM_SECONDS = 0.0
 
     def __init__(self, feed: FakeFeed, options: AppOptions | None = None) -> None:
         super().__init__(feed, options)

@@ -37,8 +37,10 @@ def main(what: str) -> int:
     if what == "hopeless":
         application.MetlmonApp.on_mount = fail  # type: ignore[method-assign]
     if what == "stuck":
-        application.PATIENCE_SECONDS = 0.3  # type: ignore[misc]
-    options = AppOptions(ascii=what.endswith("ascii"), no_color=what == "colourless", desk=desk)
+        application.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
+    options = AppOptions(
+        ascii=what.endswith("ascii"), no_color=what == "colourless", pool_actions=desk
+    )
     code = run_app(feed, options)
     assert feed.stopped
     assert desk.closed

@@ -23,9 +23,9 @@ from screens.app import AppOptions
 from screens.help import HelpScreen
 from screens.job.screen import JobScreen
 from screens.overview.screen import OverviewScreen
-from screens.pool_actions.confirm import LARGEST, ConfirmScreen, priority_of
+from screens.pool_actions.confirm import PRIORITY_LIMIT, ConfirmScreen, parse_priority
 from screens.pool_actions.menu import MenuScreen
-from screens.pool_actions.results import REMARK, ResultsScreen
+from screens.pool_actions.results import NOTE_TEXT, ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
 from screens.run.screen import RunScreen
 from screens.widgets.table import Table
@@ -151,7 +151,7 @@ async def test_while_one_types_a_filter_no_key_acts(act: Open) -> None:
     async with act() as seen:
         await seen.press("slash", *"HRXVPZDUA", "space", "a", "y")
         assert isinstance(seen.app.screen, OverviewScreen)
-        assert seen.app.screen.wanted == "HRXVPZDUA ay"
+        assert seen.app.screen.filter_text == "HRXVPZDUA ay"
         assert seen.desk.orders == []
 
 
@@ -369,7 +369,7 @@ async def test_a_priority_is_typed_and_checked(act: Open) -> None:
         await seen.press("y", "enter")
         assert "a whole number" in seen.text
         await seen.press(*"9999999999", "enter")
-        assert f"to {LARGEST} is needed" in seen.text
+        assert f"to {PRIORITY_LIMIT} is needed" in seen.text
         await seen.press(*["backspace"] * 10, "minus", "5", "enter")
         assert "Set the priority of 1 job of run1 to -5?" in seen.text
         assert seen.desk.orders == []
@@ -388,8 +388,8 @@ async def test_escape_leaves_the_number_untyped(act: Open) -> None:
 
 
 def test_a_priority_is_a_number_that_the_schedd_takes() -> None:
-    assert priority_of("-10") == -10
-    assert [priority_of(text) for text in ("", "-", "4.5", "y", "2147483648")] == [None] * 5
+    assert parse_priority("-10") == -10
+    assert [parse_priority(text) for text in ("", "-", "4.5", "y", "2147483648")] == [None] * 5
 
 
 # --- the menu ---------------------------------------------------------------------------------
@@ -524,7 +524,7 @@ async def test_each_job_has_its_answer_trouble_first(act: Open, size: tuple[int,
         words = " ".join(seen.text.split())
         for told in ("✗ 1 permission denied", "? 1 not found", "= 1 already so", "✓ 1 done",
                      "4 of 4 answered", "belongs to colleague@example.org, and you are someone",
-                     " ".join(REMARK.split())):  # fmt: skip
+                     " ".join(NOTE_TEXT.split())):  # fmt: skip
             assert told in words
         at = [next(i for i, line in enumerate(seen.lines) if f"{job}.0" in line)
               for job in (RUN2, RUN4, RUN3, RUN1)]  # fmt: skip
@@ -570,7 +570,7 @@ async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
         await seen.press("down", "space", "space", "space", "X")
         await seen.pilot.press("y")
         await seen.until(lambda: "1 of 3 answered" in seen.text)
-        deed = seen.app.deed
+        deed = seen.app.running_action
         assert deed is not None
         seen.app.action_leave()
         desk.gate.set()
@@ -687,10 +687,10 @@ async def test_in_ascii_everything_is_told(act: Open) -> None:
 
 
 def test_every_reply_has_a_sign_and_letter_of_its_own_weight() -> None:
-    from screens.pool_actions.running_action import REPLIES
+    from screens.pool_actions.running_action import RESULT_SYMBOLS
 
-    assert set(REPLIES) == set(ResultCode)
-    assert all(sign.word == reply.value for reply, sign in REPLIES.items())
+    assert set(RESULT_SYMBOLS) == set(ResultCode)
+    assert all(sign.word == reply.value for reply, sign in RESULT_SYMBOLS.items())
 
 
 async def test_a_table_without_rows_has_nothing_to_mark(act: Open) -> None:

@@ -42,7 +42,7 @@ def _application(**options: bool) -> Punctual:
         f"{run3}.0": (ResultCode.ALREADY, ""),
     }
     feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    return Punctual(feed, AppOptions(desk=desk, **options))
+    return Punctual(feed, AppOptions(pool_actions=desk, **options))
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
@@ -73,7 +73,7 @@ def _steered() -> Punctual:
     }
     rows = tuple(replace(row, gate=GateStatus()) for row in RUNS)
     feed = QueuedFeed(update(status(rows)), Path("/nowhere/global_pretraining"))
-    return Punctual(feed, AppOptions(desk=desk))
+    return Punctual(feed, AppOptions(pool_actions=desk))
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])

@@ -17,7 +17,7 @@ from metlmon.model.settings import MetricSettings, Settings
 from screens.app import AppOptions
 from screens.curves.screen import CurvesScreen
 from screens.run.screen import RunScreen
-from screens.widgets.plot import Scale, Shade, Trace, chart, scale_of
+from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
 from screens.widgets.spans import DIM, PLAIN, text
 
 DRAWN = "┤"
@@ -157,7 +157,7 @@ async def test_new_values_come_while_one_looks(show: Show) -> None:
         later = feed.latest
         assert later is not None
         status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
-        seen.app.study._wake.set()
+        seen.app.stats._wake.set()
         await seen.tell(replace(later, status=status))
         await until(seen.pilot, lambda: "best 0.001 run1" in seen.lines[0])
         assert "run1" in seen.under_cursor
@@ -255,7 +255,7 @@ async def test_without_plotext_the_rest_is_there(
 
 def test_all_lines_are_as_wide_as_they_may_be() -> None:
     trace = Trace(((0.0, 1.0), (1.0, 90.0), (2.0, float("nan")), (3.0, 0.5)), PLAIN)
-    shade = Shade(((0.0, 0.2, 0.9), (3.0, 0.4, 0.5)), DIM, True)
+    shade = Area(((0.0, 0.2, 0.9), (3.0, 0.4, 0.5)), DIM, True)
     for cells, height in ((80, 9), (200, 24), (30, 3)):
         for braille in (False, True):
             drawn = [

@@ -338,6 +338,6 @@ def test_a_bug_is_told_without_the_values_of_variables() -> None:
         raise LookupError(len(seen_in_a_log))
     except LookupError:
         app._fatal_error()
-    (told,) = app.last_words
+    (told,) = app.exit_messages
     assert "LookupError" in told
     assert "API_KEY=xxx" not in told

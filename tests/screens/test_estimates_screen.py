@@ -14,7 +14,7 @@ from eyes import MIDDLE, NARROW, WIDE, Eager, Seen
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from metlmon.stats import estimate_text
-from metlmon.stats.estimates import Forecast, Interval, Rate, outlook
+from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.headline import Headline
 from metlmon.stats.incidents import Incident, IncidentSeverity
 from screens.app import AppOptions
@@ -76,32 +76,32 @@ async def test_the_first_line_answers() -> None:
     async with watching("demo", HALFWAY) as seen:
         await seen.press("e")
         assert isinstance(seen.app.screen, EstimatesScreen)
-        found = seen.app.study.of(outlook)
+        found = seen.app.stats.of(make_forecast)
         assert found is not None
-        assert estimate_text.done_in(found) in seen.lines[0]
+        assert estimate_text.remaining_text(found) in seen.lines[0]
         assert "16 of 36 epochs done" in seen.lines[1]
         run0 = seen.under_cursor
         assert "3/6" in run0
-        assert estimate_text.span(found.runs[0].span) in run0
+        assert estimate_text.interval_text(found.runs[0].span) in run0
         below = " ".join(seen.text.split())
         assert "3 epochs left: from 3 epochs of its own, 13 of other runs." in below
 
 
 async def test_enter_opens_the_run_which_tells_its_rest_too() -> None:
     async with watching("demo", HALFWAY) as seen:
-        found = seen.app.study.of(outlook)
+        found = seen.app.stats.of(make_forecast)
         assert found is not None
         await seen.press("e", "down", "enter")
         assert isinstance(seen.app.screen, RunScreen)
-        assert f"to go  {estimate_text.span(found.runs[1].span)}" in seen.text
+        assert f"to go  {estimate_text.interval_text(found.runs[1].span)}" in seen.text
 
 
 async def test_sorted_by_what_ends_last() -> None:
     async with watching("demo", HALFWAY) as seen:
-        found = seen.app.study.of(outlook)
+        found = seen.app.stats.of(make_forecast)
         assert found is not None
         await seen.press("e", "s")
-        last = max(found.runs, key=lambda run: run.span.middle if run.span else 0.0)
+        last = max(found.runs, key=lambda run: run.span.median if run.span else 0.0)
         first_row = next(line for line in seen.lines[4:] if "run" in line)
         assert last.run_name in first_row
 
@@ -141,7 +141,7 @@ def test_before_anything_is_known() -> None:
 
 
 def header(cells: int, made: Forecast) -> str:
-    return text(overview_header.prospects(Headline(made, None, 0), cells))
+    return text(overview_header.forecast_line(Headline(made, None, 0), cells))
 
 
 def test_the_line_of_the_overview() -> None:
@@ -153,14 +153,14 @@ def test_the_line_of_the_overview() -> None:
 
 
 def test_nothing_before_it_is_computed() -> None:
-    assert overview_header.prospects(None, 80) == ()
-    assert overview_header.incident(None, 80) == ()
+    assert overview_header.forecast_line(None, 80) == ()
+    assert overview_header.worst_incident(None, 80) == ()
 
 
 @pytest.mark.parametrize("cells", [78, 118, 198])
 def test_hours_and_prospects_fit(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
-    lines = overview_header.hours_and_prospects(status.gpu_hours, Headline(told(), None, 0), cells)
+    lines = overview_header.hours_and_forecast(status.gpu_hours, Headline(told(), None, 0), cells)
     assert all(width(line) <= cells for line in lines)
     assert "done in 6 d" in "".join(text(line) for line in lines)
 
@@ -177,6 +177,6 @@ def test_the_worst_incident_and_how_many_more() -> None:
         "",
         ("run4",),
     )
-    line = overview_header.incident(Headline(told(), worst, 2), 60)
+    line = overview_header.worst_incident(Headline(told(), worst, 2), 60)
     assert text(line) == r"▲ run4 is held: \x1b[31mred  and 2 more  i"
-    assert width(overview_header.incident(Headline(told(), worst, 2), 30)) <= 30
+    assert width(overview_header.worst_incident(Headline(told(), worst, 2), 30)) <= 30

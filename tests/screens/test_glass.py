@@ -54,13 +54,13 @@ class Emulated:
         self.glass = ScreenBuffer(ColorSystem.TRUECOLOR, erases)
         self.screen = Filling(WIDTH, HEIGHT) if erases else pyte.Screen(WIDTH, HEIGHT)
         self.stream = pyte.Stream(self.screen)
-        self.glass.shape(WIDTH, HEIGHT)
+        self.glass.resize(WIDTH, HEIGHT)
 
     def show(self, picture: Picture) -> int:
         """Bytes that it took."""
         for y, line in enumerate(picture):
-            self.glass.lay(y, 0, segments(line))
-        strokes = self.glass.strokes()
+            self.glass.write(y, 0, segments(line))
+        strokes = self.glass.diff()
         self.stream.feed(strokes)
         return len(strokes.encode())
 
@@ -128,7 +128,7 @@ def test_what_was_forgotten_is_written_anew(shown: list[Picture]) -> None:
     for picture in shown:
         terminal.screen.reset()
         terminal.stream.feed("someone else's words \x1b[7;3H\x1b[41mhere")
-        terminal.glass.forget()
+        terminal.glass.invalidate()
         terminal.show(picture)
         assert not terminal.differing(picture)
 

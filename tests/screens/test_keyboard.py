@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from textual import events
 
 from screens.terminal import input_decoder
-from screens.terminal.input_decoder import PASTED, TAIL_SECONDS, TYPED, InputDecoder
+from screens.terminal.input_decoder import PASTE_LIMIT, TAIL_SECONDS, TYPED_LIMIT, InputDecoder
 
 SEQUENCES = (
     *(b"\x1b", b"\x1b[", b"\x1bO", b"\x1b[A", b"\x1b[I", b"\x1b[O", b"\x00", b"\xff", b"\xc3"),
@@ -61,7 +61,7 @@ def test_what_nobody_can_have_typed_is_a_paste(monkeypatch: pytest.MonkeyPatch) 
     """A file pasted into a terminal that does not bracket: none of its letters is an act."""
     board = InputDecoder()
     monkeypatch.setattr(input_decoder, "monotonic", lambda: 60.0)
-    messages = list(board.feed(b"X" * (TYPED + 1)))
+    messages = list(board.feed(b"X" * (TYPED_LIMIT + 1)))
     messages += board.feed(b"Dq\r")
     assert [type(m) for m in messages] == [events.Paste, events.Paste], "its end, too"
     assert keys(board, b"\x1b[A") == ["up"]
@@ -115,7 +115,7 @@ def test_of_a_long_paste_its_beginning_is_taken_and_the_keys_behind_it_are_keys(
         messages += board.feed(b"X" * 4096)
     messages += board.feed(b"\x1b[201~q")
     (paste,) = (m for m in messages if isinstance(m, events.Paste))
-    assert len(paste.text) == PASTED
+    assert len(paste.text) == PASTE_LIMIT
     assert [m.key for m in messages if isinstance(m, events.Key)] == ["q"]
 
 

@@ -54,7 +54,7 @@ class Eager(MetlmonApp):
     """Shows every picture at once."""
 
     REPAINT_SECONDS = 0.0
-    ANSWER_SECONDS = 0.0
+    CONFIRM_SECONDS = 0.0
 
 
 class Viewer:

@@ -17,7 +17,7 @@ from eyes import NARROW, Eager, Seen
 from metlmon.error_text import describe_error, format_traceback
 from metlmon.model.states import State
 from metlmon.stats.worker import StatsWorker
-from screens.app import MISHAPS, AppOptions
+from screens.app import ERROR_LIMIT, AppOptions
 from screens.overview.screen import OverviewScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table
@@ -126,10 +126,10 @@ async def test_wherever_it_fails_the_next_keys_work(
                 broken.setattr(OverviewScreen, "action_sort", fail)
                 await seen.press("s")
             elif where == "line":
-                broken.setattr(KeyFooter, "told_at", fail)
+                broken.setattr(KeyFooter, "line_state", fail)
                 screen.query_one(KeyFooter).refresh()
             elif where == "row":
-                broken.setattr(Table, "strip_of", fail)
+                broken.setattr(Table, "render_state", fail)
                 screen.query_one(Table).refresh()
             elif where == "timer":
                 screen.set_timer(0.001, fail)
@@ -145,7 +145,7 @@ async def test_wherever_it_fails_the_next_keys_work(
                     break
                 await seen.settle()
             assert "broke" in seen.lines[0], seen.text
-            assert "please report this" in seen.app.mishap
+            assert "please report this" in seen.app.error_banner
         await seen.press("down", "s")
         assert "broke" not in seen.text, "a key takes it away"
         await seen.press("question_mark")
@@ -154,7 +154,7 @@ async def test_wherever_it_fails_the_next_keys_work(
 
 async def test_after_too_many_errors_it_ends_with_a_word() -> None:
     async with opened() as seen:
-        seen.app._failed_at = [monotonic() - 1] * MISHAPS
+        seen.app._failed_at = [monotonic() - 1] * ERROR_LIMIT
         seen.app._handle_exception(RuntimeError(HOSTILE))
         (told,) = seen.app.last_words
         assert told.startswith("metlmon: ended by an error: RuntimeError")
@@ -170,7 +170,7 @@ async def test_enter_twice_in_the_palette_chooses_once() -> None:
         screen.action_choose()  # type: ignore[attr-defined]
         screen.action_choose()  # type: ignore[attr-defined]
         await seen.settle()
-        assert not seen.app.mishap
+        assert not seen.app.error_banner
         assert len(seen.app.screen_stack) >= 2
 
 
@@ -189,13 +189,13 @@ async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
 async def test_an_act_that_breaks_off_is_told_with_what_was_done(error: Exception) -> None:
     desk = ActingDesk()
     desk.error = error
-    async with opened(QueuedFeed(update()), AppOptions(desk=desk)) as seen:
+    async with opened(QueuedFeed(update()), AppOptions(pool_actions=desk)) as seen:
         await seen.press("down", "space", "space", "X", "y")
-        assert seen.app.deed is not None
-        assert seen.app.deed.over, "others can be done"
-        assert "it broke off" in (seen.app.deed.error or "")
+        assert seen.app.running_action is not None
+        assert seen.app.running_action.over, "others can be done"
+        assert "it broke off" in (seen.app.running_action.error or "")
         assert not seen.app.unfinished
-        assert seen.app.why_nothing_can_be_done() is None
+        assert seen.app.action_refusal() is None
 
 
 async def test_a_past_that_cannot_be_opened_is_told_and_left(
@@ -206,10 +206,10 @@ async def test_a_past_that_cannot_be_opened_is_told_and_left(
     async with opened(feed) as seen:
         moment = update().status.as_of
         assert moment is not None
-        seen.app.travel.go(moment.replace(year=moment.year - 1))
+        seen.app.time_travel.load(moment.replace(year=moment.year - 1))
         for _ in range(100):
             await seen.settle()
-            if seen.app.travel.error:
+            if seen.app.time_travel.error:
                 break
             await asyncio.sleep(0.02)
         assert "that past cannot be read" in seen.lines[0]
@@ -229,11 +229,11 @@ def test_a_figure_that_fails_is_tried_again_and_its_error_goes_when_it_works() -
             raise RuntimeError(HOSTILE)
         return 42
 
-    assert study.of(figure) is None
+    assert study.value(figure) is None
     assert study.error is not None
     assert study.error.isprintable()
     broken.clear()
-    assert study.of(figure) == 42
+    assert study.value(figure) == 42
     assert study.error is None
     study.close()
 

@@ -154,13 +154,13 @@ async def test_faults_only(show: Show) -> None:
 
 async def test_only_shows_the_runs_asked_for(show: Show) -> None:
     uuid = RUNS[4].uuid or ""
-    async with show(options=AppOptions(only=f"run1,{uuid[:6]}")) as seen:
+    async with show(options=AppOptions(run_filter=f"run1,{uuid[:6]}")) as seen:
         told = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
         assert told == {"run1", "run4"}
 
 
 async def test_only_takes_patterns_as_the_commands_do(show: Show) -> None:
-    async with show(options=AppOptions(only="run[14]")) as seen:
+    async with show(options=AppOptions(run_filter="run[14]")) as seen:
         told = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
         assert told == {"run1", "run4"}
 

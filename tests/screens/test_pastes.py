@@ -14,7 +14,7 @@ from eyes import NARROW, Eager, Seen
 from pasted_words import WORDS
 
 from screens.actions import ACTIONS
-from screens.app import ANSWER_SECONDS, AppOptions
+from screens.app import CONFIRM_SECONDS, AppOptions
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.confirm import ConfirmScreen
 from screens.terminal.input_decoder import InputDecoder
@@ -23,7 +23,7 @@ from screens.terminal.input_decoder import InputDecoder
 class Patient(Eager):
     """Questions wait for their answer as they do for users."""
 
-    ANSWER_SECONDS = ANSWER_SECONDS
+    ANSWER_SECONDS = CONFIRM_SECONDS
 
     def now(self) -> float:
         return NOW
@@ -33,7 +33,7 @@ class Patient(Eager):
 async def watched() -> AsyncIterator[tuple[Seen, ActingDesk]]:
     desk = ActingDesk()
     feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    options = AppOptions(desk=desk, pool=ScriptedDesk())  # type: ignore[arg-type]
+    options = AppOptions(pool_actions=desk, submission_pool=ScriptedDesk())  # type: ignore[arg-type]
     app = Patient(feed, options)  # type: ignore[arg-type]
     async with app.run_test(size=NARROW) as pilot:
         seen = Seen(app, feed, pilot)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunRow
 from screens.actions import ACTIONS, actions_of
-from screens.base.action_screen import ACTING
+from screens.base.action_screen import ACTION_SCOPES
 from screens.base.column_layout import ColumnSpec, fit_columns
-from screens.job.state_bar import life_bar, stretches
+from screens.job.state_bar import spans_by_state, state_bar
 from screens.overview import header as overview_header
 from screens.overview import table as overview_table
-from screens.run.bar_chart import Bar, grouped, seconds_chart
-from screens.theme import DARK, LIGHT, SHADES, SIXTEEN, fitting_theme
+from screens.run.bar_chart import ChartBar, group_bars, seconds_chart
+from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
 from screens.widgets import spans
 from screens.widgets.footer import key_line
 from screens.widgets.table import GAP, MARGIN
@@ -27,7 +27,7 @@ from screens.widgets.table import GAP, MARGIN
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=16), st.integers(1, 200))
 def test_every_state_has_its_part_of_the_bar(amounts: list[int], cells: int) -> None:
-    shares = overview_header.apportioned(amounts, cells)
+    shares = overview_header.apportion(amounts, cells)
     assert sum(shares) == cells
     if cells >= len(amounts):
         assert min(shares) >= 1
@@ -35,14 +35,14 @@ def test_every_state_has_its_part_of_the_bar(amounts: list[int], cells: int) -> 
 
 @given(st.integers(1, 250))
 def test_a_bar_is_as_wide_as_asked(cells: int) -> None:
-    bar = overview_header.bar(status().epoch_states, cells)
+    bar = overview_header.state_bar(status().epoch_states, cells)
     assert spans.width(bar) == cells
 
 
 def test_counts_lose_words_before_numbers() -> None:
     states = status().epoch_states
     for cells in (200, 100, 80, 60):
-        told = spans.text(overview_header.counts(states, cells))
+        told = spans.text(overview_header.state_counts(states, cells))
         assert len(told) <= cells
         for number in ("143", "149"):
             assert number in told
@@ -54,7 +54,7 @@ def test_columns_fit_whatever_the_width(cells: int) -> None:
     specs = overview_table.specs(RUNS)
     widths = fit_columns(specs, RUNS, cells)
     assert {"run", "progress", "state"} <= set(widths)
-    least = sum(spec.least for spec in specs if spec.name in widths)
+    least = sum(spec.minimum for spec in specs if spec.name in widths)
     total = sum(widths.values()) + GAP * (len(widths) - 1) + MARGIN + 1
     assert total <= cells or {spec.drop for spec in specs if spec.name in widths} == {0}
     assert least <= sum(widths.values())
@@ -62,7 +62,7 @@ def test_columns_fit_whatever_the_width(cells: int) -> None:
 
 def test_a_column_gives_way_before_others_are_dropped() -> None:
     specs: list[ColumnSpec[str]] = [
-        ColumnSpec("name", "NAME", lambda thing, _: spans.line(thing), soft=6),
+        ColumnSpec("name", "NAME", lambda thing, _: spans.line(thing), comfortable=6),
         ColumnSpec("more", "MORE", lambda thing, _: spans.line("1234"), drop=1),
     ]
     assert fit_columns(specs, ["a long name indeed"], 20) == {"name": 11, "more": 4}
@@ -70,7 +70,7 @@ def test_a_column_gives_way_before_others_are_dropped() -> None:
 
 
 def test_a_chart_has_its_scale_and_labels() -> None:
-    bars = [Bar(str(n), 3600.0 * n) for n in range(1, 5)]
+    bars = [ChartBar(str(n), 3600.0 * n) for n in range(1, 5)]
     drawn = [spans.text(line) for line in seconds_chart(bars, 40, 4)]
     assert drawn[0].startswith("4:00:00 │")
     assert "██" in drawn[0]
@@ -80,19 +80,19 @@ def test_a_chart_has_its_scale_and_labels() -> None:
 
 
 def test_a_chart_of_many_epochs_shows_the_largest_of_neighbours() -> None:
-    bars = [Bar(str(n), float(n % 10)) for n in range(1000)]
-    assert len(grouped(bars, 50)) == 50
-    assert all(bar.value == 9.0 for bar in grouped(bars, 50))
+    bars = [ChartBar(str(n), float(n % 10)) for n in range(1000)]
+    assert len(group_bars(bars, 50)) == 50
+    assert all(bar.value == 9.0 for bar in group_bars(bars, 50))
     assert all(spans.width(line) <= 60 for line in seconds_chart(bars, 60, 3))
 
 
 def test_nothing_measured_makes_no_chart() -> None:
     assert seconds_chart([], 40, 4) == []
-    assert seconds_chart([Bar("0", None), Bar("1", 0.0)], 40, 4) == []
+    assert seconds_chart([ChartBar("0", None), ChartBar("1", 0.0)], 40, 4) == []
 
 
 def test_a_jobs_life_goes_through_its_states() -> None:
-    made = stretches(job_view(RUNS[1], 14700390), AS_OF)
+    made = spans_by_state(job_view(RUNS[1], 14700390), AS_OF)
     assert [stretch.state for stretch in made] == [
         State.IDLE, State.TRANSFERRING_INPUT, State.STARTING, State.RUNNING, State.IDLE,
         State.RUNNING, State.SUSPENDED, State.RUNNING, State.HELD,
@@ -100,13 +100,13 @@ def test_a_jobs_life_goes_through_its_states() -> None:
     assert made[0].start == 0
     assert all(a.end == b.start for a, b in itertools.pairwise(made))
     assert made[-1].end == timedelta(days=3).total_seconds()
-    assert spans.width(life_bar(made, 57)) == 57
+    assert spans.width(state_bar(made, 57)) == 57
 
 
 def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
     view = job_view(RUNS[1], 14700390)
     early = (view.states[0][0] - timedelta(hours=1), State.HELD)
-    made = stretches(replace(view, states=(*view.states[:4], early, *view.states[4:])), AS_OF)
+    made = spans_by_state(replace(view, states=(*view.states[:4], early, *view.states[4:])), AS_OF)
     assert all(stretch.end > stretch.start for stretch in made)
     assert all(a.end == b.start for a, b in itertools.pairwise(made))
 
@@ -116,7 +116,7 @@ def test_wrapped_text_fits_and_loses_nothing(text: str, cells: int) -> None:
     from metlmon.text.formatting import plain
 
     shown = plain(text)
-    lines = spans.wrapped(shown, cells)
+    lines = spans.wrap(shown, cells)
     assert all(spans.width(line) <= max(8, cells) for line in lines)
     assert "".join("".join(map(spans.text, lines)).split()) == "".join(shown.split())
 
@@ -131,9 +131,9 @@ def test_a_fitted_line_has_exactly_its_cells(text: str, cells: int, right: bool)
 
 def test_no_two_actions_of_one_screen_share_a_key() -> None:
     for scopes in (
-        ("list", "overview", *ACTING), ("list", "run", *ACTING, "below"),
-        ("job", "acting", "below"), ("list", *ACTING, "below"),
-        ("list", "cause", *ACTING, "below"), ("menu", "acting", "below"), ("question",),
+        ("list", "overview", *ACTION_SCOPES), ("list", "run", *ACTION_SCOPES, "below"),
+        ("job", "acting", "below"), ("list", *ACTION_SCOPES, "below"),
+        ("list", "cause", *ACTION_SCOPES, "below"), ("menu", "acting", "below"), ("question",),
         ("below",),
     ):  # fmt: skip
         keys = [key for a in actions_of((*scopes, "everywhere", "moving")) for key in a.keys]
@@ -161,8 +161,8 @@ def test_colours_are_legible_on_their_ground() -> None:
     from textual.color import Color
 
     for theme in (DARK, LIGHT):
-        shades = SHADES[theme.name]
-        for ground in (theme.background, shades.selection):
+        shades = PALETTES[theme.name]
+        for ground in (theme.background, shades.selection_background):
             for name, colour in shades.colours.items():
                 contrast = _contrast(Color.parse(colour), Color.parse(ground or ""))
                 assert contrast >= (4.5 if ground == theme.background else 3.0), (name, ground)
@@ -206,7 +206,7 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
     held = next(row for row in RUNS if row.state is State.HELD)
     assert held.latest is not None
     wordy = replace(held, latest=replace(held.latest, hold_reason="at ap40, no such file " * 40))
-    told = overview_table.under_the_table(wordy, set(), 80)
+    told = overview_table.cursor_detail(wordy, set(), 80)
     assert len(told) == overview_table.REASON_LINES
     assert all(spans.width(each) < 80 for each in told)
     assert spans.text(told[-1]).strip().startswith("…")
@@ -215,33 +215,35 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
 
 @given(st.text(max_size=300), st.integers(1, 200))
 def test_a_text_cut_in_its_middle_fits(text: str, cells: int) -> None:
-    shown = spans.both_ends(text, cells)
+    shown = spans.crop_middle(text, cells)
     assert spans.width(spans.line(shown)) <= cells
 
 
 def test_a_text_cut_in_its_middle_keeps_both_ends() -> None:
     why = "Transfer input files failure at ap40: " + "x" * 90 + " (errno 122) Disk quota exceeded"
-    shown = spans.both_ends(why, 100)
+    shown = spans.crop_middle(why, 100)
     assert shown.startswith("Transfer input files failure at ap40")
     assert shown.endswith("(errno 122) Disk quota exceeded")
-    assert spans.both_ends(why, 400) == why
+    assert spans.crop_middle(why, 400) == why
 
 
 def test_nodes_that_are_no_epoch_are_told_while_they_are_at_work() -> None:
     quiet = status()
     at_work = {State.RUNNING: 2, State.COMPLETED: 5}
-    assert "2 running" in spans.text(overview_header.others(replace(quiet, other_states=at_work)))
+    assert "2 running" in spans.text(
+        overview_header.other_nodes(replace(quiet, other_states=at_work))
+    )
     at_rest = {State.RUNNING: 0, State.COMPLETED: 5}
-    assert overview_header.others(replace(quiet, other_states=at_rest)) == ()
+    assert overview_header.other_nodes(replace(quiet, other_states=at_rest)) == ()
 
 
 def test_a_dag_that_stands_still_is_told_from_one_that_moves() -> None:
     only = dict.fromkeys(State, 0) | {State.COMPLETED: 4, State.WAITING: 8}
     still = replace(status(), node_states=only, live=True, as_of=AS_OF + timedelta(hours=2))
-    assert spans.text(overview_header.standstill(still)) == "nothing is queued or running"
+    assert spans.text(overview_header.standstill_warning(still)) == "nothing is queued or running"
     queued = replace(still, node_states=only | {State.IDLE: 1})
-    assert overview_header.standstill(queued) == ()
+    assert overview_header.standstill_warning(queued) == ()
     over = replace(still, node_states=only | {State.WAITING: 0})
-    assert overview_header.standstill(over) == ()
+    assert overview_header.standstill_warning(over) == ()
     just_now = replace(still, as_of=max(log.last for log in still.logs if log.last))
-    assert overview_header.standstill(just_now) == ()
+    assert overview_header.standstill_warning(just_now) == ()

@@ -17,7 +17,7 @@ from placed import PlacedFeed, painter
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.totals import UsageTotals
-from metlmon.stats.usage import Usage, UsageFilter, places_in
+from metlmon.stats.usage import Usage, UsageFilter, usage_in_window
 from screens.actions import actions_of
 from screens.app import AppOptions
 from screens.job.screen import JobScreen
@@ -74,7 +74,7 @@ def wasted() -> Ledger:
 
 
 def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
-    found = places_in(wasted())
+    found = usage_in_window(wasted())
     said = sites_header.answer(found, 110)
     assert spans.text(said) == (
         "pit lost 54.0 GPU-hours (90 %), completed no epoch; "
@@ -290,7 +290,7 @@ async def test_a_site_appears_while_one_looks(show: Show) -> None:
 
 @pytest.fixture(name="found", scope="module")
 def _found() -> Usage:
-    return places_in(painter().ledger())
+    return usage_in_window(painter().ledger())
 
 
 @given(
@@ -301,7 +301,7 @@ def test_a_bar_has_a_cell_for_all_there_is(
 ) -> None:
     of = UsageTotals(1, 1, 0, 0, good, bad, flying)
     largest = max(largest, of.total)
-    bar = sites_table.stacked(of, largest, cells)
+    bar = sites_table.stacked_bar(of, largest, cells)
     assert spans.width(bar) <= cells
     parts = [sign for amount, sign in ((good, "▇"), (bad, "▒"), (flying, "░")) if amount > 0]
     if cells >= 3:
@@ -309,10 +309,10 @@ def test_a_bar_has_a_cell_for_all_there_is(
 
 
 def test_bars_share_their_scale(found: Usage) -> None:
-    longest = max(place.sum.total for place in found.sites)
+    longest = max(place.totals.total for place in found.sites)
     for place in found.sites:
-        bar = spans.width(sites_table.stacked(place.sum, longest, 60))
-        assert bar == pytest.approx(60 * place.sum.total / longest, abs=1.0)
+        bar = spans.width(sites_table.stacked_bar(place.totals, longest, 60))
+        assert bar == pytest.approx(60 * place.totals.total / longest, abs=1.0)
 
 
 def test_two_models_with_one_short_name_are_told_apart() -> None:
@@ -335,7 +335,7 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
 def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
     for at, view in enumerate(sites_table.VIEWS[:3]):
         for row in view.rows(found):
-            behind = executions_screen.rows_of(found, sites_table.choice_of(row, at))
+            behind = executions_screen.rows_of(found, sites_table.filter_of(row, at))
             assert sum(d.entry.gpu_seconds or 0 for d in behind) == sites_table.total_of(row)
 
 
@@ -352,20 +352,20 @@ def ledger_of(path: Path) -> Ledger:
     reader = DagdirReader(path)
     reader.open()
     reader.read_all()
-    return reader.painter().ledger()
+    return reader.snapshot_builder().ledger()
 
 
 def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path]) -> None:
     reader = DagdirReader(shared("examples/metl-aws"))
     reader.open()
     reader.read_all()
-    drawn = reader.painter()
+    drawn = reader.snapshot_builder()
     views = [drawn.run_view(row.key) for row in drawn.status().runs]
     rows = list(itertools.chain(*(view.epochs for view in views if view is not None)))
     marked = [row for row in rows if run_table.is_hidden(row)]
     assert len(marked) == 9
     for row in marked:
-        assert "may have trained it" in spans.text(run_table.below(row, 100))
+        assert "may have trained it" in spans.text(run_table.detail_line(row, 100))
         (time,) = (
             spec
             for spec in run_table.specs(views[0])
@@ -377,7 +377,7 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
 
 
 def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:
-    found = places_in(ledger_of(shared("examples/metl-aws")))
+    found = usage_in_window(ledger_of(shared("examples/metl-aws")))
     behind = executions_screen.rows_of(found, UsageFilter(site=("aws",)))
     assert len(behind) == 93
     assert sum(done.hidden is not None for done in behind) == 9

@@ -30,7 +30,7 @@ from screens.pool_actions.confirm import ConfirmScreen
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import action_of
-from screens.pool_actions.site_prompt import BACK
+from screens.pool_actions.site_prompt import DAG_DEFAULT
 from screens.run.screen import RunScreen
 from tests.queue.written import dagman
 
@@ -123,7 +123,7 @@ async def test_stopping_now_lists_the_job_that_it_removes(steer: Open) -> None:
 
 
 async def test_a_pause_is_taken_back_by_another_key(steer: Open) -> None:
-    paused = GateStatus(pause_asked=THEN, paused=THEN)
+    paused = GateStatus(pause_requested=THEN, paused=THEN)
     async with steer({"run1": paused}) as seen:
         await seen.press(*TO_RUN8, "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
@@ -165,8 +165,8 @@ async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked(steer
     ("gate", "key", "why"),
     [
         (None, "T", "no gate stands before its nodes"),
-        (GateStatus(stop_asked=THEN), "T", "its stop is asked for already"),
-        (GateStatus(pause_asked=THEN, paused=THEN), "W", "it is paused already"),
+        (GateStatus(stop_requested=THEN), "T", "its stop is asked for already"),
+        (GateStatus(pause_requested=THEN, paused=THEN), "W", "it is paused already"),
         (GateStatus(), "C", "nothing is asked of it"),
         (GateStatus(stopped=Stopped("patience", 9, "no better", THEN)), "E", "metlmon continue"),
     ],
@@ -233,7 +233,7 @@ async def test_a_site_is_taken_from_those_that_are_known(steer: Open) -> None:
     async with steer(desk=knowing()) as seen:
         await seen.press(*TO_RUN8, "E")
         await seen.until(lambda: "Delta-GPU" in seen.text)
-        assert BACK in seen.text
+        assert DAG_DEFAULT in seen.text
         assert "4 slots, NVIDIA A40" in seen.text
         assert "y do it" not in seen.lines[-1], "there is nothing to say yes to yet"
         await seen.press(*"exp", "down", "enter")

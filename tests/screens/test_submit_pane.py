@@ -40,7 +40,7 @@ from screens.app import AppOptions
 from screens.help import HelpScreen
 from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
-from screens.submit.form_model import FormState, asked
+from screens.submit.form_model import FormState, parse_form
 from screens.submit.launch_screen import LaunchScreen
 from screens.submit.preview import Preview
 from screens.submit.screen import SubmitScreen
@@ -95,7 +95,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "_BUNDLED", along)
     monkeypatch.setattr(module, "_HOME", along)
     monkeypatch.setattr(module, "FIRST", ("mine", "other"))
-    monkeypatch.setattr(LaunchScreen, "SEEN_SECONDS", 0.01)
+    monkeypatch.setattr(LaunchScreen, "RESULT_SECONDS", 0.01)
     where = tmp_path / "home"
     where.mkdir()
     monkeypatch.chdir(where)
@@ -128,7 +128,7 @@ async def pane(
     desk = desk or ScriptedDesk()
     app = Eager(
         NullFeed(),  # type: ignore[arg-type]
-        AppOptions(pool=desk, start="submit", draft=draft, **options),  # type: ignore[arg-type]
+        AppOptions(submission_pool=desk, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]
     )
     async with app.run_test(size=size) as pilot:
         seen = Seen(app, None, pilot)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ async def pane(
         if desk.gate.is_set():
             screen = app.screen
             assert isinstance(screen, SubmitScreen)
-            await until(seen, lambda: screen.pool_info.asking_sites is None)
+            await until(seen, lambda: screen.pool_info.sites_wait is None)
         yield seen
         desk.gate.set()
 
@@ -593,7 +593,7 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
 async def test_the_cluster_and_the_way_are_told(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LaunchScreen, "SEEN_SECONDS", 3600.0)
+    monkeypatch.setattr(LaunchScreen, "RESULT_SECONDS", 3600.0)
     where = ScheddInfo("ap1.example.org", "23.9.6", "someone", False, "/opt/bin/condor_submit_dag")
     desk = ScriptedDesk(where=where, submitted=SubmitResult(4711, "condor_submit_dag"))
     async with pane(request_at(home), desk=desk) as seen:
@@ -740,7 +740,7 @@ SHAPED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("shape", SHAPED)
 def test_a_request_survives_the_form(home: Path, shape: str) -> None:
     request = request_at(home, **SHAPED[shape])
-    again, said = asked(FormState.of(request), authoring.load_template("mine"))
+    again, said = parse_form(FormState.from_request(request), authoring.load_template("mine"))
     assert (again, said) == (request, ())
 
 
@@ -751,7 +751,7 @@ def test_a_sweep_survives_the_form(home: Path) -> None:
     )
     sweep = SweepRequest("run", swept, SweepMode.PRODUCT)
     request = request_at(home, shape=EnsembleShape.SWEEP, sweep=sweep)
-    again, said = asked(FormState.of(request), authoring.load_template("mine"))
+    again, said = parse_form(FormState.from_request(request), authoring.load_template("mine"))
     assert (again, said) == (request, ())
 
 
@@ -908,7 +908,7 @@ def _app(draft: Request, **options: bool) -> Eager:
     desk = ScriptedDesk(submitted=refusal)
     return Eager(
         NullFeed(Path("/home/someone")),  # type: ignore[arg-type]
-        AppOptions(pool=desk, start="submit", draft=draft, **options),  # type: ignore[arg-type]
+        AppOptions(submission_pool=desk, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]
     )
 
 
@@ -918,7 +918,7 @@ def _way(keys: Sequence[str]):  # type: ignore[no-untyped-def]
         screen = pilot.app.screen
         assert isinstance(screen, SubmitScreen)
         await until(
-            seen, lambda: screen.pool_info.asking_sites is None and screen.pool_info.sites != ()
+            seen, lambda: screen.pool_info.sites_wait is None and screen.pool_info.sites != ()
         )
         await seen.press(*keys)
 

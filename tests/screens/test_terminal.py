@@ -130,7 +130,7 @@ def test_a_signal_gives_the_terminal_back(number: signal.Signals) -> None:
         t.child.send_signal(number)
         before = time.monotonic()
         assert t.leave() == 128 + number
-        assert time.monotonic() - before < application.PATIENCE_SECONDS, "it was left by force"
+        assert time.monotonic() - before < application.EXIT_TIMEOUT_SECONDS, "it was left by force"
         assert_given_back(t)
 
 

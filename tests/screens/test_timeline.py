@@ -123,9 +123,9 @@ async def test_the_chart_comes_at_once_unless_there_are_many_executions(
     threads = counted(monkeypatch, TimelineScreen, "_stack")
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press("t")
-        made = timeline(seen).made
+        made = timeline(seen).present_timeline
         assert made is not None
-        assert len(made.ran) == 51
+        assert len(made.executions) == 51
         assert sum(len(lane.spans) for lane in made.lanes) > 51, "each has several spans"
         assert not threads
         assert "6 GPUs" in seen.text
@@ -210,17 +210,17 @@ async def test_a_filter_keeps_the_runs_with_its_text() -> None:
 async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await seen.press("t", "z")
-        made, screen = timeline(seen).made, timeline(seen)
+        made, screen = timeline(seen).present_timeline, timeline(seen)
         assert made is not None
-        worst = max(made.stalls, key=lambda stall: stall.seconds)
-        assert screen.at == worst.at
+        worst = max(made.gaps, key=lambda stall: stall.seconds)
+        assert screen.cursor_seconds == worst.start_position
         assert f"{worst.start:%Y-%m-%d %H:%M:%S}" in seen.lines[-3]
         assert "nothing ran" in seen.lines[-3]
         # run0's one hold, from change to change.
         while "■ held" not in seen.lines[-2]:
-            before = screen.at
+            before = screen.cursor_seconds
             await seen.press("full_stop")
-            assert screen.at != before, "it was never held"
+            assert screen.cursor_seconds != before, "it was never held"
         assert "■ held epoch 1" in seen.lines[-2]
         assert "for 0 s of 7 s" in seen.lines[-2]
         assert "┃" in seen.line(" run0 ")
@@ -230,18 +230,18 @@ async def test_left_and_right_are_round_steps() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press("t", "left")
         screen = timeline(seen)
-        made = screen.made
+        made = screen.present_timeline
         assert made is not None
-        first = screen.at
+        first = screen.cursor_seconds
         await seen.press("left", "shift+left")
-        assert screen.at is not None
+        assert screen.cursor_seconds is not None
         assert first is not None
-        assert screen.at < first
-        moment = made.moment(screen.at)
+        assert screen.cursor_seconds < first
+        moment = made.time_at(screen.cursor_seconds)
         assert moment is not None
         assert moment.microsecond == 0
         await seen.press(*["shift+right"] * 4)
-        assert screen.at is None, "at the end it goes along with it"
+        assert screen.cursor_seconds is None, "at the end it goes along with it"
         assert "2026-11-21 14:22:36" in seen.lines[-3]
 
 
@@ -249,16 +249,16 @@ async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await seen.press("t", "comma", "comma")
         screen = timeline(seen)
-        made = screen.made
+        made = screen.present_timeline
         assert made is not None
-        spans = made.lanes[0].then(screen.at or 0.0)
+        spans = made.lanes[0].spans_at(screen.cursor_seconds or 0.0)
         await seen.press("enter")
         if spans:
             assert isinstance(seen.app.screen, JobScreen)
             assert seen.app.screen.job == spans[0].job
         await seen.press("escape")
-        screen.at = None
-        assert not made.lanes[0].then(made.length), "the run was over by then"
+        screen.cursor_seconds = None
+        assert not made.lanes[0].spans_at(made.length), "the run was over by then"
         await seen.press("enter")
         assert isinstance(seen.app.screen, RunScreen)
 
@@ -274,8 +274,8 @@ async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
         def window() -> tuple[float, float, int]:
             view = screen._view
             assert view is not None
-            at = screen.at or 0.0
-            return view.window.start, view.window.each, view.window.cell(at)
+            at = screen.cursor_seconds or 0.0
+            return view.window.start, view.window.cell_seconds, view.window.cell(at)
 
         start, each, cell = window()
         assert start == 0.0
@@ -307,7 +307,7 @@ async def test_moving_out_of_view_takes_the_view_along() -> None:
         await seen.press("t", "left", "plus", "plus", *["shift+left"] * 12)
         view = timeline(seen)._view
         assert view is not None
-        assert view.window.start <= (timeline(seen).at or 0.0) <= view.window.end
+        assert view.window.start <= (timeline(seen).cursor_seconds or 0.0) <= view.window.end
 
 
 async def test_gpus_or_jobs_are_counted() -> None:

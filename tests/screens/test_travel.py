@@ -18,13 +18,13 @@ from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.states import State
 from metlmon.snapshot.types import Status
-from metlmon.stats.timeline import drawn_up
+from metlmon.stats.timeline import build_timeline
 from screens.app import AppOptions
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.menu import MenuScreen
 from screens.problems import ProblemsScreen
 from screens.run.screen import RunScreen
-from screens.time_travel import stepped
+from screens.time_travel import step_moment
 from screens.timeline.screen import TimelineScreen
 from screens.widgets.document import Document
 from screens.widgets.spans import text
@@ -40,12 +40,12 @@ def as_it_was(dagdir: Path, moment: datetime) -> Status:
     reader = DagdirReader(dagdir, as_of=moment)
     reader.open()
     reader.read_all()
-    return reader.painter().status()
+    return reader.snapshot_builder().status()
 
 
 async def travelled(seen: Seen, moment: datetime) -> None:
-    travel = seen.app.travel
-    travel.go(moment)
+    travel = seen.app.time_travel
+    travel.load(moment)
     await until(seen, lambda: travel.then is not None and travel.then.moment == moment)
 
 
@@ -57,7 +57,7 @@ def moments(dagdir: Path, count: int) -> list[datetime]:
     reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
-    made = drawn_up(reader.painter().ledger())
+    made = build_timeline(reader.snapshot_builder().ledger())
     assert made.first is not None
     assert made.last is not None
     each = (made.last - made.first) / (count + 1)
@@ -75,8 +75,8 @@ async def test_the_picture_is_that_of_a_reader_as_of_then(
     async with opened(session(dagdir), NARROW) as seen:
         for moment in moments(dagdir, 5):
             await travelled(seen, moment)
-            assert seen.app.picture is not None
-            status = seen.app.picture.status
+            assert seen.app.snapshot is not None
+            status = seen.app.snapshot.status
             assert status == as_it_was(dagdir, moment)
             assert status.as_of == moment
             assert not status.live
@@ -88,8 +88,8 @@ async def test_the_picture_is_that_of_a_reader_as_of_then(
 async def test_it_is_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         await travelled(seen, MIDDLE)
-        assert seen.app.picture is not None
-        status = seen.app.picture.status
+        assert seen.app.snapshot is not None
+        status = seen.app.snapshot.status
     assert main(["status", str(TRAINER), "--as-of", MIDDLE.isoformat(), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["as_of"] == MIDDLE.isoformat()
@@ -107,9 +107,9 @@ async def test_it_is_what_the_command_says(capsys: pytest.CaptureFixture[str]) -
 
 async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
-        now = seen.app.picture
+        now = seen.app.snapshot
         await seen.press("t", "left", "left", "v")
-        travel = seen.app.travel
+        travel = seen.app.time_travel
         await until(seen, lambda: travel.then is not None)
         assert travel.then is not None
         first = travel.then.moment
@@ -122,7 +122,7 @@ async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
         assert "as it was" in seen.lines[0]
         await seen.press("escape")
         assert isinstance(seen.app.screen, ProblemsScreen), "first to now, then back"
-        assert seen.app.picture is now
+        assert seen.app.snapshot is now
         assert not travel.away
         assert "as it was" not in seen.text
         assert "Problems" in seen.lines[0]
@@ -145,7 +145,7 @@ async def test_the_overview_shows_the_runs_of_then() -> None:
         await seen.press("question_mark")
         assert "as it was" not in seen.lines[0], "the help is of no time"
         await seen.press("escape", "escape")
-        assert not seen.app.travel.away
+        assert not seen.app.time_travel.away
         await seen.press("escape", "escape", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "5/5" in seen.line(" run0 ")
@@ -158,15 +158,15 @@ async def test_a_filter_goes_before_the_past_does() -> None:
         assert " run1 " not in seen.text
         await seen.press("escape")
         assert " run1 " in seen.text
-        assert seen.app.travel.away
+        assert seen.app.time_travel.away
         await seen.press("escape")
-        assert not seen.app.travel.away
+        assert not seen.app.time_travel.away
 
 
 async def test_nothing_can_be_acted_on_in_the_past() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await travelled(seen, MIDDLE)
-        why = seen.app.why_nothing_can_be_done()
+        why = seen.app.action_refusal()
         assert why is not None
         assert "2026-11-21 14:21:50" in why
         assert "only the present can be acted on" in why
@@ -175,7 +175,7 @@ async def test_nothing_can_be_acted_on_in_the_past() -> None:
         assert "only the present can be acted on" in seen.text
         await seen.press("escape")
         assert isinstance(seen.app.screen, OverviewScreen)
-        assert seen.app.travel.away, "the menu was left, not the past"
+        assert seen.app.time_travel.away, "the menu was left, not the past"
         await seen.press("n")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "only the present" in seen.text
@@ -195,13 +195,13 @@ async def test_the_output_of_a_job_is_not_told_of_then() -> None:
 
 async def test_two_keys_step_through_time_from_anywhere() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
-        travel = seen.app.travel
+        travel = seen.app.time_travel
         await seen.press("less_than_sign", "less_than_sign", "less_than_sign")
-        await until(seen, lambda: travel.then is not None and travel.wish is None)
+        await until(seen, lambda: travel.then is not None and travel.requested_moment is None)
         assert travel.then is not None
         assert travel.then.moment == datetime(2026, 11, 21, 14, 22, 33)
         await seen.press("greater_than_sign")
-        await until(seen, lambda: travel.then is not None and travel.wish is None)
+        await until(seen, lambda: travel.then is not None and travel.requested_moment is None)
         assert travel.then.moment == datetime(2026, 11, 21, 14, 22, 34)
         await seen.press(*["greater_than_sign"] * 3)
         await until(seen, lambda: not travel.away)
@@ -211,12 +211,12 @@ def test_the_steps_are_round_and_end_with_the_story() -> None:
     reader = DagdirReader(FIXTURES / "first-round")
     reader.open()
     reader.read_all()
-    made = drawn_up(reader.painter().ledger())
+    made = build_timeline(reader.snapshot_builder().ledger())
     assert made.last == datetime(2025, 12, 10, 13, 4, 6)
-    assert stepped(made, made.last, -1) == datetime(2025, 12, 10, 12)
-    assert stepped(made, datetime(2025, 12, 10, 12), -1) == datetime(2025, 12, 10, 0)
-    assert stepped(made, datetime(2025, 12, 10, 5), 1) == datetime(2025, 12, 10, 12)
-    assert stepped(made, datetime(2025, 9, 8, 11), -3) == made.first
+    assert step_moment(made, made.last, -1) == datetime(2025, 12, 10, 12)
+    assert step_moment(made, datetime(2025, 12, 10, 12), -1) == datetime(2025, 12, 10, 0)
+    assert step_moment(made, datetime(2025, 12, 10, 5), 1) == datetime(2025, 12, 10, 12)
+    assert step_moment(made, datetime(2025, 9, 8, 11), -3) == made.first
 
 
 async def test_the_map_goes_on_to_now() -> None:
@@ -294,14 +294,14 @@ def slow(dagdir: Path) -> Slow:
 async def test_of_several_wishes_the_newest_counts() -> None:
     feed = slow(TRAINER)
     async with opened(feed, NARROW) as seen:
-        travel = seen.app.travel
-        travel.go(MIDDLE)
+        travel = seen.app.time_travel
+        travel.load(MIDDLE)
         while not feed.asked:
             await seen.pilot.pause(0.01)
         newest = MIDDLE + timedelta(seconds=9)
         # Two more wishes at once: only the last of them is read.
-        travel.go(MIDDLE + timedelta(seconds=5))
-        travel.go(newest)
+        travel.load(MIDDLE + timedelta(seconds=5))
+        travel.load(newest)
         assert "going to 2026-11-21 14:21:59" in text(travel.banner(80))
         while travel.then is None or travel.then.moment != newest:
             await seen.pilot.pause(0.01)
@@ -310,24 +310,24 @@ async def test_of_several_wishes_the_newest_counts() -> None:
         assert feed.asked == [MIDDLE, newest]
         assert travel.then is not None
         assert travel.then.moment == newest
-        assert seen.app.picture is not None
-        assert seen.app.picture.status.as_of == newest
+        assert seen.app.snapshot is not None
+        assert seen.app.snapshot.status.as_of == newest
 
 
 async def test_esc_gives_up_a_journey_that_has_not_arrived() -> None:
     feed = slow(TRAINER)
     async with opened(feed, NARROW) as seen:
-        now = seen.app.picture
-        seen.app.travel.go(MIDDLE)
+        now = seen.app.snapshot
+        seen.app.time_travel.load(MIDDLE)
         while not feed.asked:
             await seen.pilot.pause(0.01)
-        assert "reading" in text(seen.app.travel.banner(80))
-        assert seen.app.picture is now, "the present stays until the past is whole"
+        assert "reading" in text(seen.app.time_travel.banner(80))
+        assert seen.app.snapshot is now, "the present stays until the past is whole"
         await seen.pilot.press("escape")
         feed.gate.set()
         await seen.settle()
-        assert not seen.app.travel.away
-        assert seen.app.picture is now
+        assert not seen.app.time_travel.away
+        assert seen.app.snapshot is now
 
 
 async def test_a_past_that_cannot_be_read_says_why() -> None:
@@ -341,18 +341,18 @@ async def test_a_past_that_cannot_be_read_says_why() -> None:
     feed = Gone(reader)
     feed.take()
     async with opened(feed, NARROW) as seen:
-        seen.app.travel.go(MIDDLE)
-        await until(seen, lambda: seen.app.travel.error is not None)
+        seen.app.time_travel.load(MIDDLE)
+        await until(seen, lambda: seen.app.time_travel.error is not None)
         assert "that past cannot be read: /x: there is no DAG file" in seen.lines[0]
-        assert not seen.app.travel.away
+        assert not seen.app.time_travel.away
         await seen.press("escape")
         assert "cannot be read" not in seen.text
 
 
 async def test_now_or_later_is_the_present() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
-        seen.app.travel.go(datetime(2030, 1, 1))
-        assert not seen.app.travel.away
+        seen.app.time_travel.load(datetime(2030, 1, 1))
+        assert not seen.app.time_travel.away
 
 
 async def test_ascii(shared: Callable[[str], Path]) -> None:
@@ -372,6 +372,6 @@ def test_picture_of_the_past(snap_compare) -> None:  # type: ignore[no-untyped-d
     async def go(pilot: Pilot[int]) -> None:
         await pressed(("t", "z", "v"))(pilot)
         seen = Seen(made, made.feed, pilot)  # type: ignore[arg-type]
-        await until(seen, lambda: made.travel.then is not None)
+        await until(seen, lambda: made.time_travel.then is not None)
 
     assert snap_compare(made, terminal_size=NARROW, run_before=go)

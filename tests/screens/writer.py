@@ -16,13 +16,13 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from metlmon.live.replay import storyboard
+from metlmon.live.replay import replay_pieces
 
 LOGGED = re.compile(rb"^(000|001|004|005|009|012|013) ")
 
 
 def main(recording: Path, directory: Path) -> None:
-    pieces = storyboard(recording)
+    pieces = replay_pieces(recording)
     nodes_log = next(p.name for p in recording.glob("*.nodes.log"))
     written = 0
     for line in sys.stdin:

@@ -202,7 +202,7 @@ def test_nor_while_a_log_is_read_from_there(
     reader = DagdirReader(planted.path, cache=cache)
     reader.open()
     reader.read_all()
-    job = reader.painter().job_view(77, 0)
+    job = reader.snapshot_builder().job_view(77, 0)
     assert job is not None
     assert f"token={HIDDEN} x" in [event.text for event in job.events]
     held = kept_of(planted, cache, monkeypatch)
@@ -231,7 +231,7 @@ def test_a_model_that_is_spoilt_raises_none(planted: Planted) -> None:
     reader = DagdirReader(planted.path)
     reader.open()
     reader.read_all()
-    picture = reader.painter()
+    picture = reader.snapshot_builder()
     views = [picture.status(), picture.job_view(77, 0), picture.problems(), picture.runs]
     try:
         raise RuntimeError(views)

@@ -13,7 +13,7 @@ from keys import PEM, SHAPES
 
 from metlmon.redact import (
     HIDDEN,
-    find,
+    find_secrets,
     hide_value,
     is_secret_name,
     might_contain_secret,
@@ -180,7 +180,7 @@ KEPT = [
 @pytest.mark.parametrize("text", KEPT)
 def test_what_people_look_for_stays(text: str) -> None:
     assert redact_secrets(text) == text
-    assert find(text) == []
+    assert find_secrets(text) == []
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_value_is_judged_by_its_name() -> None:
 
 def test_what_was_found_is_named_and_not_told() -> None:
     text = f"A=1 WANDB_API_KEY={VALUE} {SHAPES['GitHub']}"
-    found = find(text)
+    found = find_secrets(text)
     assert [each.name for each in found] == ["WANDB_API_KEY", "GitHub token"]
     assert text[found[0].start : found[0].end] == VALUE
     assert VALUE not in repr(found)
@@ -247,7 +247,7 @@ def test_hiding_again_changes_nothing(text: str) -> None:
 
 @given(st.lists(PIECES | st.text(max_size=6), max_size=12).map("".join))
 def test_where_nothing_is_found_nothing_is_changed(text: str) -> None:
-    found = find(text)
+    found = find_secrets(text)
     assert (redact_secrets(text) == text) == (not found)
     assert all(a.end <= b.start for a, b in pairwise(found))
     assert not found or might_contain_secret(text)
@@ -305,7 +305,7 @@ def test_of_real_files_only_the_key_is_hidden(folder: str, shared: Callable[[str
         for path in sorted(shared(folder).rglob("*"))
         if path.is_file()
         for line in path.read_bytes().decode("utf-8", "replace").split("\n")
-        for each in find(line)
+        for each in find_secrets(line)
     ]
     assert {name for name, _ in found} <= {"WANDB_API_KEY"}
 

@@ -293,5 +293,5 @@ def recorded(directory: Path, as_of: datetime | None = None) -> StatsInput:
     reader = DagdirReader(directory, Settings(), as_of=as_of)
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     return StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings)

@@ -270,7 +270,7 @@ def _on_view(app: MetlmonApp, view: int) -> bool:
     table = screen.query_one(Table)
     titles = {"sites": "TARGETS", "GPUs": "TARGETS", "pairs": "SAME GPU", "causes": "CAUSE"}
     shown = titles[VIEWS[view]] in [column.title for column in table.columns]
-    return shown or (not table.rows and screen.monitor.study is not None and view == 3)
+    return shown or (not table.rows and screen.context.stats is not None and view == 3)
 
 
 def _rows(table: Table) -> Rows:

@@ -18,15 +18,15 @@ from metlmon.model.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.report_usage import (
+    GroupUsage,
     ReportUsage,
-    UsageShare,
-    accounts,
-    box,
     epoch_boxes,
     gpu_model,
+    make_box_plot,
     quantile,
+    report_usage,
 )
-from metlmon.stats.windows import ALL, TimeWindow, Unit, cut
+from metlmon.stats.windows import ALL, TimeWindow, Unit, partition
 from tests.conftest import shared_path
 from tests.model.written import Log, Out, of_one_job
 
@@ -41,11 +41,11 @@ def painter(name: str) -> SnapshotBuilder:
     reader = DagdirReader(path, load_settings(path))
     reader.open()
     reader.read_all()
-    return reader.painter()
+    return reader.snapshot_builder()
 
 
 def books_of(name: str, window: TimeWindow = ALL) -> ReportUsage:
-    return accounts(painter(name).ledger(), window)
+    return report_usage(painter(name).ledger(), window)
 
 
 def at(text: str) -> datetime:
@@ -58,7 +58,7 @@ def at(text: str) -> datetime:
 def test_the_hours_of_five_runs_by_cause() -> None:
     books = books_of("metl-aws")
     hours = {
-        loss.word or f"{loss.code}/{loss.subcode}": round(loss.seconds / HOUR, 2)
+        loss.label or f"{loss.code}/{loss.subcode}": round(loss.seconds / HOUR, 2)
         for loss in books.losses
     }
     assert hours == {
@@ -69,7 +69,7 @@ def test_the_hours_of_five_runs_by_cause() -> None:
         "1007/0": 14.28,
         "12/122": 11.68,
     }
-    spent = books.total.spent
+    spent = books.total.totals
     assert [round(s / HOUR, 2) for s in (spent.good, spent.bad, spent.in_flight)] == [
         *(564.77, 401.01),
         45.53,
@@ -99,8 +99,8 @@ def truth() -> dict[str, Any]:
     return found
 
 
-def done(shares: dict[Any, UsageShare]) -> dict[Any, int]:
-    return {name: share.spent.completed for name, share in shares.items()}
+def done(shares: dict[Any, GroupUsage]) -> dict[Any, int]:
+    return {name: share.totals.completed for name, share in shares.items()}
 
 
 def test_the_table_of_the_first_round() -> None:
@@ -125,16 +125,16 @@ def test_the_table_of_the_first_round() -> None:
         ("by_label", lambda books: books.labels),
     ],
 )
-def test_the_first_round_by(name: str, of: Callable[[ReportUsage], dict[str, UsageShare]]) -> None:
+def test_the_first_round_by(name: str, of: Callable[[ReportUsage], dict[str, GroupUsage]]) -> None:
     told = {
         group: {
-            "executions": share.spent.executions,
-            "completed": share.spent.completed,
-            "good": share.spent.good,
-            "bad": share.spent.bad,
+            "executions": share.totals.executions,
+            "completed": share.totals.completed,
+            "good": share.totals.good,
+            "bad": share.totals.bad,
         }
         for group, share in of(books_of("first-round")).items()
-        if share.spent.executions
+        if share.totals.executions
     }
     wanted = truth()[name]
     keys = next(iter(wanted.values())).keys()
@@ -146,7 +146,7 @@ def test_the_first_round_by_month() -> None:
     books = books_of("first-round")
     assert books.period is Unit.MONTH
     told = {
-        f"{window.since:%Y-%m}": {"good": share.spent.good, "bad": share.spent.bad}
+        f"{window.since:%Y-%m}": {"good": share.totals.good, "bad": share.totals.bad}
         for window, share in books.periods
     }
     assert told == wanted
@@ -155,17 +155,19 @@ def test_the_first_round_by_month() -> None:
 def test_the_rest_of_the_first_round() -> None:
     wanted = truth()
     books = books_of("first-round")
-    spent = books.total.spent
+    spent = books.total.totals
     assert {"good": spent.good, "bad": spent.bad} == wanted["gpu_seconds"]
     assert books.total.longest_gpu == wanted["longest_gpu_seconds"]
     assert books.hidden == len(wanted["hidden"])
-    moved = books.total.moved
-    assert {"sent": moved.from_jobs, "received": moved.to_jobs} == wanted["bytes"]
+    moved = books.total.transferred
+    assert {"sent": moved.sent, "received": moved.received} == wanted["bytes"]
     assert sorted(loss.seconds for loss in books.losses) == sorted(
         each["gpu_seconds"] for each in wanted["by_cause"].values()
     )
     transfers = {
-        (move.direction, move.outcome): (move.n, move.seconds) for move in books.moves if move.n
+        (move.direction, move.outcome): (move.count, move.seconds)
+        for move in books.transfer_groups
+        if move.count
     }
     assert transfers == {
         (direction, outcome): (each["count"], each["seconds"])
@@ -182,10 +184,10 @@ ENSEMBLES = pytest.mark.parametrize(
 )
 
 
-def numbers(shares: Iterable[UsageShare]) -> dict[str, float]:
+def numbers(shares: Iterable[GroupUsage]) -> dict[str, float]:
     added: dict[str, float] = {}
     for share in shares:
-        spent = share.spent
+        spent = share.totals
         for key, value in {
             "executions": spent.executions,
             "good executions": spent.good_executions,
@@ -197,8 +199,8 @@ def numbers(shares: Iterable[UsageShare]) -> dict[str, float]:
             "by longest": share.by_longest,
             "longest": share.longest,
             "longest in GPU-seconds": share.longest_gpu,
-            "to jobs": share.moved.to_jobs,
-            "from jobs": share.moved.from_jobs,
+            "to jobs": share.transferred.received,
+            "from jobs": share.transferred.sent,
         }.items():
             added[key] = round(added.get(key, 0) + value, 3)
     return added
@@ -206,9 +208,9 @@ def numbers(shares: Iterable[UsageShare]) -> dict[str, float]:
 
 def windows_of(name: str) -> list[TimeWindow]:
     ledger = painter(name).ledger()
-    assert ledger.first is not None
+    assert ledger.first_time is not None
     assert ledger.as_of is not None
-    middle = ledger.first + (ledger.as_of - ledger.first) / 2
+    middle = ledger.first_time + (ledger.as_of - ledger.first_time) / 2
     return [ALL, TimeWindow(until=middle), TimeWindow(since=middle)]
 
 
@@ -224,18 +226,18 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
                 numbers(part.values()).items()
                 >= {k: v for k, v in whole.items() if "jobs" not in k}.items()
             )
-        if not books.unmoored:
+        if not books.undated:
             assert numbers(share for _, share in books.periods) == whole
-        spent = books.total.spent
+        spent = books.total.totals
         assert sum(loss.seconds for loss in books.losses) == spent.bad
         assert sum(loss.executions for loss in books.losses) == spent.bad_executions
         for loss in books.losses:
             assert sum(seconds for _, _, seconds in loss.reasons) == loss.seconds
-        assert sum(t.completed for t in books.places.values()) == spent.completed
-        assert spent.completed + books.unplaced - books.again == books.epochs
+        assert sum(t.completed for t in books.by_site_and_gpu.values()) == spent.completed
+        assert spent.completed + books.unlocated - books.repeated == books.epochs
         if books.series is not None:
             series = books.series
-            assert sum(series.epochs) == books.epochs - books.unmoored
+            assert sum(series.epochs) == books.epochs - books.undated
             kinds = (series.good, series.bad, series.in_flight)
             assert [sum(each) for each in kinds] == [spent.good, spent.bad, spent.in_flight]
             assert sum(map(sum, series.sites.values())) == spent.total
@@ -244,10 +246,10 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
 @ENSEMBLES
 def test_the_accounts_of_months_sum_to_the_whole(name: str) -> None:
     ledger = painter(name).ledger()
-    assert ledger.first is not None
+    assert ledger.first_time is not None
     assert ledger.as_of is not None
     whole = numbers([books_of(name).total])
-    months = cut(ledger.first, ledger.as_of, Unit.MONTH)
+    months = partition(ledger.first_time, ledger.as_of, Unit.MONTH)
     parts = [books_of(name, window) for window in months]
     assert numbers(part.total for part in parts) == whole
     assert sum(part.epochs for part in parts) == books_of(name).epochs
@@ -259,12 +261,12 @@ def test_it_agrees_with_the_status(name: str) -> None:
     status, books = painter(name).status(), books_of(name)
     close = pytest.approx
     for site in status.sites:
-        spent = books.sites[site.site].spent
+        spent = books.sites[site.site].totals
         assert (site.executions, site.completed_epochs) == (spent.executions, spent.completed)
         assert site.gpu_hours.total == close(spent.total / HOUR)
-    assert sum(gpu.completed_epochs for gpu in status.gpus) == books.total.spent.completed
+    assert sum(gpu.completed_epochs for gpu in status.gpus) == books.total.totals.completed
     for gpu in status.gpus:
-        assert gpu.gpu_hours.good <= books.gpus[gpu_model(gpu.gpu)].spent.good / HOUR + 1e-9
+        assert gpu.gpu_hours.good <= books.gpus[gpu_model(gpu.gpu)].totals.good / HOUR + 1e-9
     assert sum(run.epochs_done for run in status.runs) == books.epochs
     reasons = {
         (loss.code, loss.subcode, reason): (n, seconds)
@@ -275,24 +277,24 @@ def test_it_agrees_with_the_status(name: str) -> None:
         n, seconds = reasons[cause.code, cause.subcode, cause.cause]
         assert (cause.executions, cause.bad) == (n, close(seconds / HOUR))
     assert len(reasons) == len(status.causes)
-    moves = {(m.direction, m.outcome): m for m in books.moves}
+    moves = {(m.direction, m.outcome): m for m in books.transfer_groups}
     for outcome, count in (
         ("ok", status.transfers.input_ok),
         ("aborted", status.transfers.input_aborted),
         ("unfinished", status.transfers.input_unfinished),
     ):
         move = moves.get(("input", outcome))
-        told = (move.n, move.seconds) if move else (0, 0)
+        told = (move.count, move.seconds) if move else (0, 0)
         assert told == (count.n, close(count.seconds))
-    assert books.total.moved.to_jobs == status.transfers.bytes_received
-    assert books.total.moved.from_jobs == status.transfers.bytes_sent
+    assert books.total.transferred.received == status.transfers.bytes_received
+    assert books.total.transferred.sent == status.transfers.bytes_sent
 
 
 # --- hidden compute, and epochs that nothing is known of ----------------------------------------
 
 
 def books_of_log(log: Log, settings: Settings | None = None) -> ReportUsage:
-    return accounts(of_one_job(log, settings=settings).painter().ledger())
+    return report_usage(of_one_job(log, settings=settings).painter().ledger())
 
 
 def test_an_epoch_that_was_trained_elsewhere() -> None:
@@ -332,8 +334,8 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
     reader = DagdirReader(tmp_path)
     reader.open()
     reader.read_all()
-    ledger = reader.painter().ledger()
-    books = accounts(ledger)
+    ledger = reader.snapshot_builder().ledger()
+    books = report_usage(ledger)
     assert [(e.dag, e.key) for e in ledger.epochs] == [
         ("top.dag", ("r0.dag", "train_epoch0")),
         ("top.dag", ("r1.dag", "train_epoch0")),
@@ -343,20 +345,20 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
         (("r1.dag", "train_epoch0"), 2400.0),
     ]
     assert (books.epochs, books.total.longest, books.total.longest_gpu) == (2, 3000, 3000)
-    assert books.total.spent.total == 3000
+    assert books.total.totals.total == 3000
 
 
 def test_the_number_of_gpus_may_be_unknown() -> None:
     log = Log().submit(77, NODE).execute(77, bare=True).terminate(77)
     books = books_of_log(log)
-    assert (books.uncounted_gpus, books.total.spent.total) == (1, 0)
-    assert books.gpus[None].spent.executions == 1
+    assert (books.uncounted_gpus, books.total.totals.total) == (1, 0)
+    assert books.gpus[None].totals.executions == 1
 
 
 def test_nothing_logged() -> None:
     books = books_of_log(Log())
     assert (books.series, books.periods, books.losses, books.epochs) == (None, (), (), 0)
-    assert books.total == UsageShare()
+    assert books.total == GroupUsage()
 
 
 def test_stamps_that_are_centuries_apart() -> None:
@@ -366,14 +368,14 @@ def test_stamps_that_are_centuries_apart() -> None:
     log.execute(78, at="2025-11-01 11:00:00").terminate(78, at="2025-11-01 12:00:00")
     books = books_of_log(log)
     assert (books.series, books.periods) == (None, ())
-    assert books.total.spent.good == HOUR
+    assert books.total.totals.good == HOUR
 
 
 def test_a_window_that_ends_where_a_day_begins() -> None:
     log = Log().submit(77, NODE, at="2025-11-01 10:00:00").execute(77, at="2025-11-01 12:00:00")
     log.terminate(77, at="2025-11-03 12:00:00")
     ledger = of_one_job(log).painter().ledger()
-    books = accounts(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
+    books = report_usage(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
     assert books.series is not None
     assert [(w.since, w.until) for w in books.series.windows] == [
         (at("2025-11-01T18:00"), at("2025-11-02")),
@@ -403,9 +405,14 @@ def test_a_gpu_model_as_papers_name_it(logged: str | None, shown: str | None) ->
 
 
 def test_quartiles_and_whiskers() -> None:
-    found = box([1, 2, 3, 4, 5, 100])
+    found = make_box_plot([1, 2, 3, 4, 5, 100])
     assert found is not None
-    assert (found.n, found.first, found.median, found.third) == (6, 2.25, 3.5, 4.75)
-    assert (found.low, found.high, found.beyond) == (1, 5, (100,))
-    assert box([]) is None
+    assert (found.n, found.lower_quartile, found.median, found.upper_quartile) == (
+        6,
+        2.25,
+        3.5,
+        4.75,
+    )
+    assert (found.lower_whisker, found.upper_whisker, found.outliers) == (1, 5, (100,))
+    assert make_box_plot([]) is None
     assert quantile([7], 0.25) == 7

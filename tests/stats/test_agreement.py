@@ -35,7 +35,7 @@ from metlmon.cli.commands import sites as sites_command
 from metlmon.cli.commands import status as commands_status
 from metlmon.cli.main import main, parser
 from metlmon.stats.frames import Frames
-from metlmon.stats.usage import SiteUsage, Usage, sites
+from metlmon.stats.usage import SiteUsage, Usage, site_usage
 from metlmon.stats.worker import StatsInput
 from tests.conftest import SHARED
 from tests.stats import painted
@@ -504,15 +504,15 @@ def jobs_json(of: Ensemble) -> Iterator[Said]:
 
 def places_figure(of: Ensemble) -> Iterator[Said]:
     """What the Sites screen shows."""
-    told: Usage = sites(of.basis)
+    told: Usage = site_usage(of.basis)
     for family, listed in (("site", told.sites), ("GPU", told.gpus)):
         for place in listed:
             yield from one_place(family, place)
-    for cell in told.cells:
+    for cell in told.site_gpus:
         name = (named(cell.gpu), cell.gpus, named(cell.site))
-        yield Said(("executions by GPU, number and site", *name), cell.sum.executions)
+        yield Said(("executions by GPU, number and site", *name), cell.totals.executions)
         for kind in KINDS:
-            worth = getattr(cell.sum, kind)
+            worth = getattr(cell.totals, kind)
             yield Said(("GPU-seconds by GPU, number and site", *name, kind), worth)
     yield Said(("hidden epochs",), len(told.hidden))
     yield Said(("bytes sent",), told.total.input.sent)
@@ -525,12 +525,12 @@ def places_figure(of: Ensemble) -> Iterator[Said]:
 
 def one_place(family: str, place: SiteUsage) -> Iterator[Said]:
     name = named(place.name)
-    yield Said((f"executions by {family}", name), place.sum.executions)
-    yield Said((f"completed epochs by {family}", name), place.sum.completed)
+    yield Said((f"executions by {family}", name), place.totals.executions)
+    yield Said((f"completed epochs by {family}", name), place.totals.completed)
     yield Said((f"median epoch by {family}", name), place.epoch.median)
     yield Said((f"median wait by {family}", name), place.wait.median)
     for kind in KINDS:
-        yield Said((f"GPU-seconds by {family}", name, kind), getattr(place.sum, kind))
+        yield Said((f"GPU-seconds by {family}", name, kind), getattr(place.totals, kind))
 
 
 def sites_json(of: Ensemble) -> Iterator[Said]:

@@ -16,8 +16,8 @@ from metlmon.report.document import Facts, Raw, Report, ReportTable
 from metlmon.report.values import percent
 from metlmon.snapshot.ledger import HOUR, TransferEntry
 from metlmon.stats.incidents import incidents
-from metlmon.stats.report_usage import accounts
-from metlmon.stats.usage import places_in
+from metlmon.stats.report_usage import report_usage
+from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.sanitize import to_ascii
 from tests.model.written import Log, Out, tell
@@ -28,7 +28,7 @@ DAG = f"JOB {NODE} t.sub\nJOB {NEXT} t.sub\nPARENT {NODE} CHILD {NEXT}\n"
 
 
 def note(of: Report, key: str) -> str:
-    return next(each.text for each in of.notes if each.key == key)
+    return next(each.text for each in of.footnotes if each.key == key)
 
 
 def facts(of: Report) -> dict[str, Raw]:
@@ -52,7 +52,7 @@ def test_a_transfer_that_a_window_cuts_keeps_its_length() -> None:
     reader = DagdirReader(FIXTURES / "first-round", load_settings(FIXTURES / "first-round"))
     reader.open()
     reader.read_all()
-    ledger = reader.painter().ledger()
+    ledger = reader.snapshot_builder().ledger()
 
     def stalled(span: TransferEntry) -> bool:
         return span.outcome == "unfinished" and (span.seconds or 0.0) > HOUR
@@ -62,11 +62,11 @@ def test_a_transfer_that_a_window_cuts_keeps_its_length() -> None:
     assert span.end is not None
     since = span.start + timedelta(minutes=55)
     window = TimeWindow(since, span.end + timedelta(seconds=1))
-    moved = accounts(ledger, window).moves
+    moved = report_usage(ledger, window).transfer_groups
     (lost,) = (each for each in moved if each.outcome == "unfinished")
-    assert (lost.n, lost.median, lost.longest) == (1, span.seconds, span.seconds)
+    assert (lost.count, lost.median, lost.longest) == (1, span.seconds, span.seconds)
     assert lost.seconds == (span.end - since).total_seconds()
-    assert places_in(ledger, window).total.input.stalled == span.seconds
+    assert usage_in_window(ledger, window).total.input.stalled_seconds == span.seconds
 
 
 def two_epochs() -> Log:
@@ -89,9 +89,9 @@ def test_the_cost_of_an_epoch_is_told_as_the_sites_have_it() -> None:
     log = two_epochs().submit(90, at="09:00:00").execute(90, gpus=4, at="10:00:00")
     log.terminate(90, at="15:00:00")
     found = tell(DAG, log).painter().ledger()
-    total = places_in(found).total
-    assert total.cost == 3 * 2 * HOUR
-    assert total.sum.total == (3 * 2 + 5 * 2 + 5 * 4) * HOUR
+    total = usage_in_window(found).total
+    assert total.gpu_seconds_per_epoch == 3 * 2 * HOUR
+    assert total.totals.total == (3 * 2 + 5 * 2 + 5 * 4) * HOUR
     assert facts(reported(log))["gpu_hours_per_epoch"] == 6
     told = note(reported(log), "per_epoch")
     assert "(good and bad), for each epoch that an execution in the logs completed: 6.00" in told
@@ -102,7 +102,7 @@ def test_an_epoch_takes_as_long_in_the_report_as_at_the_sites() -> None:
     log = Log().submit(77, NODE, at="09:00:00").execute(77, gpus=2, at="10:00:00")
     log.evict(77, at="16:00:00").execute(77, gpus=2, at="16:10:00").terminate(77, at="16:20:00")
     made = reported(log)
-    place = places_in(tell(DAG, log).painter().ledger()).total
+    place = usage_in_window(tell(DAG, log).painter().ledger()).total
     assert place.epoch.median == 600
     assert facts(made)["epoch_seconds_median"] == 600
     assert [row.cells[4:6] for row in table(made, "times").rows] == [(600, 600)] * 2
@@ -135,7 +135,7 @@ def test_what_ended_at_no_known_time_is_in_no_window_and_in_no_divisor(rescue: s
     ):
         inside = build_report(found.status(), ledger, window)
         assert facts(inside)["epochs"] == 1
-        assert any("2 completed epochs ended is not known" in each for each in inside.unknown)
+        assert any("2 completed epochs ended is not known" in each for each in inside.limitations)
     # Nothing was longest where nothing ran.
     shares = [(row.cells[0], row.cells[1], row.cells[3]) for row in table(made, "sites").rows]
     assert shares == [("aws", 1, 1), ("no successful execution", 2, 2)]
@@ -148,14 +148,16 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
     found = tell(CHAIN, log, rescue=RESCUED).painter()
     status = found.status()
     assert status.nodes_unlogged == found.ledger().nodes_unlogged == 2
-    assert places_in(found.ledger()).nodes_unlogged == 2
+    assert usage_in_window(found.ledger()).nodes_unlogged == 2
     assert hours_line(status.gpu_hours, missing=status.nodes_unlogged) == (
         "GPU-hours: at least 4.00 = 4.00 good + 0 lost + 0 in flight; "
         "2 nodes without an execution in the logs"
     )
     made = build_report(status, found.ledger())
     assert "with at least 4.000 GPU-hours" in made.headline
-    assert any("Of 2 nodes that ran the logs have no execution" in each for each in made.unknown)
+    assert any(
+        "Of 2 nodes that ran the logs have no execution" in each for each in made.limitations
+    )
     (view,) = (found.run_view(run.run) for run in found.ledger().runs)
     assert view is not None
     assert view.nodes_unlogged == 2
@@ -220,11 +222,11 @@ def test_bytes_of_a_job_whose_start_was_lost_are_at_no_site() -> None:
     log.terminate(77, at="12:00:01", total=(877, 13209))
     ledger = tell(DAG, log).painter().ledger()
     assert ledger.executions == ()
-    of = places_in(ledger)
+    of = usage_in_window(ledger)
     assert (of.total.input.sent, of.total.input.received) == (877, 13209)
     assert [(place.name, place.input.sent) for place in of.sites] == [(None, 877)]
-    moved = accounts(ledger).total.moved
-    assert (moved.from_jobs, moved.to_jobs) == (877, 13209)
+    moved = report_usage(ledger).total.transferred
+    assert (moved.sent, moved.received) == (877, 13209)
 
 
 def test_periods_have_the_epochs_that_dagman_alone_saw_done() -> None:
@@ -235,14 +237,14 @@ def test_periods_have_the_epochs_that_dagman_alone_saw_done() -> None:
     out.say(f"Node {NODE} job proc (77.0.0) completed successfully.", "12:00:00")
     out.submitted(NEXT, 78, "12:00:05")
     out.say(f"Node {NEXT} job proc (78.0.0) completed successfully.", "05-05 12:00:00")
-    books = accounts(tell(DAG, log, out=out).painter().ledger())
+    books = report_usage(tell(DAG, log, out=out).painter().ledger())
     assert {f"{window.since:%d}": share.by_longest for window, share in books.periods} == {
         "04": 1,
         "05": 1,
     }
     assert books.series is not None
     assert sum(books.series.epochs) == books.epochs == 2
-    assert books.unmoored == 0
+    assert books.undated == 0
 
 
 def test_a_share_is_never_rounded_to_none_or_all() -> None:

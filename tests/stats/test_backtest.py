@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.stats.backtest import Backtest, Trial, backtest, naive, usual_error, usual_naive_error
-from metlmon.stats.epoch_times import counted
+from metlmon.stats.backtest import (
+    Backtest,
+    Prediction,
+    backtest,
+    median_error,
+    median_naive_error,
+    predict_naively,
+)
+from metlmon.stats.epoch_times import counted_epochs
 from metlmon.stats.worker import StatsInput
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import write
@@ -59,23 +66,23 @@ def _moved(made: StatsInput, moment: datetime) -> StatsInput:
 def test_what_is_steady_is_foretold() -> None:
     tested = backtest(steady(NOON), steady)
     assert tested.epochs == 24
-    whole = tested.of_ensemble()
-    assert [trial.truth for trial in whole] == [9 * HOUR, 6 * HOUR, 3 * HOUR]
-    assert all(trial.inside for trial in whole)
+    whole = tested.ensemble_predictions()
+    assert [trial.actual for trial in whole] == [9 * HOUR, 6 * HOUR, 3 * HOUR]
+    assert all(trial.covered for trial in whole)
     assert all(abs(trial.error) < 0.15 for trial in whole)
 
 
 def test_errors_are_of_the_time_that_was_left() -> None:
-    trial = Trial(0.5, NOON, None, None, 50.0, 90.0, 130.0, 60.0, 30.0)
+    trial = Prediction(0.5, NOON, None, None, 50.0, 90.0, 130.0, 60.0, 30.0)
     assert trial.error == 0.5
     assert trial.naive_error == -0.5
-    assert trial.inside
-    assert not Trial(0.5, NOON, None, None, 70.0, 90.0, 130.0, 60.0, None).inside
+    assert trial.covered
+    assert not Prediction(0.5, NOON, None, None, 70.0, 90.0, 130.0, 60.0, None).covered
 
 
 def test_the_plain_guess_is_the_last_cycle() -> None:
     made = basis({"run0": Past((5 * HOUR, 2 * HOUR), HOUR), "new": Past((), 0.5 * HOUR)})
-    guesses = naive(made.ledger)
+    guesses = predict_naively(made.ledger)
     assert guesses["run0"](3) == 5 * HOUR
     # A run without a cycle of its own goes by the newest there is.
     assert guesses["new"](1) == 1.5 * HOUR
@@ -83,27 +90,27 @@ def test_the_plain_guess_is_the_last_cycle() -> None:
 
 def test_too_little_to_test() -> None:
     tested = backtest(basis({"run0": Past((HOUR,))}), lambda _: basis({"run0": Past()}))
-    assert (tested.epochs, tested.trials) == (1, ())
-    assert usual_error(tested.trials) is None
+    assert (tested.epochs, tested.predictions) == (1, ())
+    assert median_error(tested.predictions) is None
 
 
-def of_all(tests: Iterable[Backtest]) -> tuple[list[Trial], list[Trial]]:
+def of_all(tests: Iterable[Backtest]) -> tuple[list[Prediction], list[Prediction]]:
     """The trials of ensembles, and those of runs."""
-    whole: list[Trial] = []
-    runs: list[Trial] = []
+    whole: list[Prediction] = []
+    runs: list[Prediction] = []
     for tested in tests:
-        whole += tested.of_ensemble()
-        runs += tested.of_runs()
+        whole += tested.ensemble_predictions()
+        runs += tested.run_predictions()
     return whole, runs
 
 
-def holds_in_about_four_of_five(trials: Sequence[Trial]) -> None:
+def holds_in_about_four_of_five(trials: Sequence[Prediction]) -> None:
     """And the usual error is smaller than the plain guess's."""
-    error, plain = usual_error(trials), usual_naive_error(trials)
+    error, plain = median_error(trials), median_naive_error(trials)
     assert error is not None
     assert plain is not None
     assert error < 0.75 * plain
-    inside = sum(trial.inside for trial in trials) / len(trials)
+    inside = sum(trial.covered for trial in trials) / len(trials)
     assert 0.68 <= inside <= 0.92
 
 
@@ -117,13 +124,13 @@ def test_what_was_recorded_is_foretold_better_than_by_the_last_value() -> None:
 def test_an_ensemble_that_was_removed_five_times(shared: Callable[[str], Path]) -> None:
     tested = replayed(shared("examples/metl-aws"))
     whole, runs = of_all([tested])
-    error, plain = usual_error(whole), usual_naive_error(whole)
+    error, plain = median_error(whole), median_naive_error(whole)
     assert error is not None
     assert plain is not None
     assert error < plain
-    assert sum(trial.inside for trial in runs) >= 0.6 * len(runs)
+    assert sum(trial.covered for trial in runs) >= 0.6 * len(runs)
     # Of the week that was left at half of the way the DAG did not run, or to no avail, for a day.
-    assert any(trial.paused > 20 * HOUR for trial in whole)
+    assert any(trial.downtime > 20 * HOUR for trial in whole)
 
 
 def test_what_no_constant_was_chosen_on(tmp_path: Path) -> None:
@@ -143,19 +150,19 @@ def test_time_in_which_nobody_tried_is_not_in_the_truth(tmp_path: Path) -> None:
     tested = replayed(tmp_path)
     final = recorded(tmp_path).ledger
     ends = {run: max(e.completed for e in epochs if e.completed is not None)
-            for run, epochs in counted(final).items()}  # fmt: skip
-    for trial in tested.of_runs():
+            for run, epochs in counted_epochs(final).items()}  # fmt: skip
+    for trial in tested.run_predictions():
         assert trial.run is not None
-        wall = (ends[trial.run] - trial.at).total_seconds()
-        assert trial.truth + trial.paused == wall
+        wall = (ends[trial.run] - trial.moment).total_seconds()
+        assert trial.actual + trial.downtime == wall
     # After a quarter of the way the DAG was away for one more day.
-    assert max(trial.paused for trial in tested.trials) > 24 * HOUR
+    assert max(trial.downtime for trial in tested.predictions) > 24 * HOUR
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_a_prefix_knows_nothing_of_what_came_later(name: str) -> None:
     tested = replayed(FIXTURES / name)
-    assert tested.trials
-    for trial in tested.trials:
-        assert trial.truth > 0
+    assert tested.predictions
+    for trial in tested.predictions:
+        assert trial.actual > 0
         assert 0 <= trial.low <= trial.predicted <= trial.high

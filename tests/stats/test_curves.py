@@ -23,13 +23,13 @@ from metlmon.stats.curves import (
     Course,
     Curves,
     MetricCurve,
-    answer,
     course_of,
+    course_text,
     curves,
-    curves_of,
+    curves_stat,
+    curves_summary,
     goal_of,
     metric_names,
-    told_course,
     trend_of,
 )
 from metlmon.stats.worker import StatsInput
@@ -58,7 +58,7 @@ def basis(
         name: TrainingOutput(name, metrics, {}, {}) for name, metrics in of.items() if metrics
     }
     return StatsInput(
-        Status.__new__(Status), ledger, settings or Settings(), trainings, {}, written=True
+        Status.__new__(Status), ledger, settings or Settings(), trainings, {}, files_read=True
     )
 
 
@@ -139,13 +139,13 @@ def test_best_and_last_of_a_run() -> None:
     assert (curve.best.epoch, curve.best.value) == (1, 0.3)
     assert curve.last is not None
     assert math.isnan(curve.last.value)
-    assert curve.odd == (3,)
-    assert told_course(curve) == "NaN since 3"
+    assert curve.nonfinite_epochs == (3,)
+    assert course_text(curve) == "NaN since 3"
 
 
 def test_a_nan_that_passed_is_told_too() -> None:
     (curve,) = of_losses(run0=(0.9, NAN, 0.3)).curves
-    assert told_course(curve) == "improves, NaN in 1"
+    assert course_text(curve) == "improves, NaN in 1"
 
 
 # --- metrics --------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def test_the_primary_metric_comes_first() -> None:
 
 
 def test_the_same_metric_is_the_same_figure() -> None:
-    assert curves_of("val_loss") is curves_of("val_loss")
-    assert curves_of("val_loss") is not curves_of(None)
+    assert curves_stat("val_loss") is curves_stat("val_loss")
+    assert curves_stat("val_loss") is not curves_stat(None)
 
 
 # --- all of them ------------------------------------------------------------------------------
@@ -181,14 +181,14 @@ def test_a_band_has_the_values_of_each_epoch() -> None:
     band = of_losses(a=(1.0, 0.5), b=(2.0, 0.4), c=(3.0, 0.3), d=(4.0,), e=()).band
     assert band.runs == 4
     first, second = band.levels
-    assert (first.n, first.least, first.lower, first.median, first.upper, first.most) == (
+    assert (first.n, first.minimum, first.lower, first.median, first.upper, first.maximum) == (
         4, 1.0, 1.75, 2.5, 3.25, 4.0)  # fmt: skip
     assert (second.n, second.median) == (3, 0.4)
 
 
 def test_a_run_that_diverged_is_in_no_band_from_there_on() -> None:
     band = of_losses(a=(1.0, 0.5, 0.4), b=(1.0, 0.5, 900.0), c=(1.0, NAN, 0.4)).band
-    assert [(level.n, level.lost, level.most) for level in band.levels] == [
+    assert [(level.n, level.excluded, level.maximum) for level in band.levels] == [
         (3, 0, 1.0), (2, 0, 0.5), (2, 1, 0.4)]  # fmt: skip
 
 
@@ -202,19 +202,22 @@ def test_cohorts_have_a_band_each() -> None:
 
 
 def test_the_answer_names_what_matters() -> None:
-    told = answer(of_losses(a=(0.9, 0.3), b=(0.9, 0.2), c=(0.9, 0.4, 99.0)), live=True)
+    told = curves_summary(of_losses(a=(0.9, 0.3), b=(0.9, 0.2), c=(0.9, 0.4, 99.0)), live=True)
     assert told.runs == "2 of 3 runs improve"
     assert told.best == "best 0.2 b epoch 1"
-    assert told.lost == "c diverged in epoch 2"
-    assert not told.well
-    assert answer(of_losses(a=(0.9,)), live=True).runs == "1 run with one epoch: too early to say"
-    assert answer(of_losses(a=(0.9, 0.1)), live=True).runs == "1 of 1 run improves"
-    assert answer(of_losses(a=(0.9, 0.1)), live=False).well
-    begun = answer(of_losses(a=(0.9, 0.1), b=(0.9,)), live=True)
+    assert told.diverged == "c diverged in epoch 2"
+    assert not told.all_improve
+    assert (
+        curves_summary(of_losses(a=(0.9,)), live=True).runs
+        == "1 run with one epoch: too early to say"
+    )
+    assert curves_summary(of_losses(a=(0.9, 0.1)), live=True).runs == "1 of 1 run improves"
+    assert curves_summary(of_losses(a=(0.9, 0.1)), live=False).all_improve
+    begun = curves_summary(of_losses(a=(0.9, 0.1), b=(0.9,)), live=True)
     assert begun.runs == "1 of 2 runs improve, 1 too early to say"
-    assert begun.well
-    many = answer(of_losses(**{f"r{n}": (0.9, 0.4, 99.0) for n in range(4)}), live=False)
-    assert many.lost == "4 runs diverged"
+    assert begun.all_improve
+    many = curves_summary(of_losses(**{f"r{n}": (0.9, 0.4, 99.0) for n in range(4)}), live=False)
+    assert many.diverged == "4 runs diverged"
 
 
 def test_the_running_epoch_is_told_with_its_run() -> None:
@@ -235,10 +238,10 @@ def recorded(name: str) -> Curves:
     reader = DagdirReader(path, load_settings(path))
     reader.open()
     reader.read_all()
-    painter, settings = reader.painter(), reader.ensemble.settings
+    painter, settings = reader.snapshot_builder(), reader.ensemble.settings
     ledger = painter.ledger()
-    trainings = TrainingFiles(path, settings).trainings(ledger, painter)
-    return curves(StatsInput(painter.status(), ledger, settings, trainings, {}, written=True))
+    trainings = TrainingFiles(path, settings).training_outputs(ledger, painter)
+    return curves(StatsInput(painter.status(), ledger, settings, trainings, {}, files_read=True))
 
 
 def by_hand(name: str) -> dict[str, dict[int, float]]:
@@ -258,8 +261,8 @@ def test_the_run_that_diverged_and_no_other(name: str, lost: dict[str, int]) -> 
     """fixtures/README.md: run4 diverges in its fourth epoch, or from its third on; the numbers
     are those of nodes, from 0."""
     found = recorded(name)
-    assert {c.run_name: c.since for c in found.curves if c.lost} == lost
-    others = [c for c in found.curves if not c.lost]
+    assert {c.run_name: c.since for c in found.curves if c.diverged} == lost
+    others = [c for c in found.curves if not c.diverged]
     assert {c.course for c in others} == {Course.IMPROVES}
     assert len(others) == 5
 
@@ -276,12 +279,12 @@ def test_recorded_figures_by_another_way() -> None:
     best = found.best
     assert best is not None
     assert (best.run_name, best.best.epoch if best.best else None) == ("run1", 4)
-    gone = next(c.uuid for c in found.curves if c.lost)
+    gone = next(c.uuid for c in found.curves if c.diverged)
     for level in found.band.levels:
         values = [v[level.epoch] for u, v in losses.items() if u != gone or level.epoch < 3]
         assert level.n == len(values)
         assert level.median == statistics.median(values)
-        assert (level.least, level.most) == (min(values), max(values))
+        assert (level.minimum, level.maximum) == (min(values), max(values))
 
 
 def test_the_cohorts_of_the_generated_round() -> None:
@@ -289,7 +292,7 @@ def test_the_cohorts_of_the_generated_round() -> None:
     assert [(band.label, band.runs) for band in found.bands] == [
         ("control", 5), ("heterogeneous", 16)]  # fmt: skip
     for band in found.bands:
-        uuids = [c.uuid or "" for c in found.curves if c.label == band.label and not c.lost]
+        uuids = [c.uuid or "" for c in found.curves if c.label == band.label and not c.diverged]
         assert len(uuids) == band.runs
         for level in band.levels:
             values = [
@@ -302,5 +305,5 @@ def test_the_cohorts_of_the_generated_round() -> None:
 
 def test_a_curve_knows_whether_it_is_lost() -> None:
     curve: MetricCurve = of_losses(a=(0.9, 0.4, NAN)).curves[0]
-    assert curve.lost
-    assert not of_losses(a=(0.9, 0.4)).curves[0].lost
+    assert curve.diverged
+    assert not of_losses(a=(0.9, 0.4)).curves[0].diverged

@@ -20,8 +20,8 @@ from metlmon.jobfiles.records import Streamed
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats import estimate_text
-from metlmon.stats.epoch_times import counted, epoch_durations
-from metlmon.stats.estimates import Forecast, Interval, Rate, outlook
+from metlmon.stats.epoch_times import counted_epochs, epoch_durations
+from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
 from metlmon.stats.worker import StatsInput
 from metlmon.text.sanitize import to_ascii
@@ -43,35 +43,35 @@ ENSEMBLES = st.dictionaries(
 
 
 def said(told: Forecast) -> Interval:
-    assert told.span is not None, told.why_not
-    return told.span
+    assert told.remaining is not None, told.missing_reason
+    return told.remaining
 
 
 # --- how long things last ----------------------------------------------------------------------
 
 
 def test_without_censored_samples_it_is_the_mean() -> None:
-    curve = KaplanMeier.of([Lifetime(10), Lifetime(20), Lifetime(60)])
+    curve = KaplanMeier.fit([Lifetime(10), Lifetime(20), Lifetime(60)])
     assert curve is not None
     assert curve.mean == pytest.approx(30)
-    assert [curve.lasting(t) for t in (0, 10, 30, 60)] == pytest.approx([1, 2 / 3, 1 / 3, 0])
+    assert [curve.survival(t) for t in (0, 10, 30, 60)] == pytest.approx([1, 2 / 3, 1 / 3, 0])
 
 
 def test_kaplan_and_meier_by_hand() -> None:
     # At 20 one of the three that are left ends; the one broken off at 15 was at risk before.
-    curve = KaplanMeier.of(
+    curve = KaplanMeier.fit(
         [Lifetime(10), Lifetime(15, ended=False), Lifetime(20), Lifetime(30), Lifetime(40)]
     )
     assert curve is not None
     after = [4 / 5, 4 / 5 * 2 / 3, 4 / 5 * 1 / 3, 0]
-    assert curve.left == pytest.approx(after)
-    assert curve.remaining(0.5, 15) == 15
+    assert curve.survivals == pytest.approx(after)
+    assert curve.conditional_quantile(0.5, 15) == 15
 
 
 def test_what_lasts_beyond_all_others_lasts_on() -> None:
-    curve = KaplanMeier.of([Lifetime(100), Lifetime(110), Lifetime(90)])
+    curve = KaplanMeier.fit([Lifetime(100), Lifetime(110), Lifetime(90)])
     assert curve is not None
-    assert 0 < curve.remaining(0.5, 150) < curve.remaining(0.5, 1000)
+    assert 0 < curve.conditional_quantile(0.5, 150) < curve.conditional_quantile(0.5, 1000)
 
 
 @given(st.lists(LENGTHS, min_size=1), st.lists(LENGTHS), LENGTHS, st.floats(0, 0.99))
@@ -79,18 +79,18 @@ def test_one_that_lasts_still_never_shortens(
     ended: list[float], open_ones: list[float], more: float, share: float
 ) -> None:
     samples = [Lifetime(each) for each in ended] + [Lifetime(each, False) for each in open_ones]
-    before, after = KaplanMeier.of(samples), KaplanMeier.of([*samples, Lifetime(more, False)])
+    before, after = KaplanMeier.fit(samples), KaplanMeier.fit([*samples, Lifetime(more, False)])
     assert before is not None
     assert after is not None
     assert all(
-        after.lasting(each) >= before.lasting(each) - 1e-9 for each in (*ended, *open_ones, more)
+        after.survival(each) >= before.survival(each) - 1e-9 for each in (*ended, *open_ones, more)
     )
-    assert after.remaining(share) >= 0
+    assert after.conditional_quantile(share) >= 0
 
 
 def test_nothing_is_said_of_what_never_ended() -> None:
-    assert KaplanMeier.of([Lifetime(5, ended=False)]) is None
-    assert KaplanMeier.of([]) is None
+    assert KaplanMeier.fit([Lifetime(5, ended=False)]) is None
+    assert KaplanMeier.fit([]) is None
 
 
 # --- the ensemble ------------------------------------------------------------------------------
@@ -101,31 +101,35 @@ def test_nothing_is_said_of_what_never_ended() -> None:
 def test_nothing_is_negative_and_nothing_crashes(
     runs: dict[str, Past], dag: DagState, live: bool
 ) -> None:
-    told = outlook(basis(runs, dag, live))
+    told = make_forecast(basis(runs, dag, live))
     for each in (told, *told.runs):
         answers = [each.span, each.ended, each.why_not]
         assert sum(answer is not None for answer in answers) == 1
-    for span in (told.span, *(run.span for run in told.runs), *(run.epoch for run in told.runs)):
-        assert span is None or 0 <= span.low <= span.middle <= span.high
-    assert estimate_text.done_in(told)
+    for span in (
+        told.remaining,
+        *(run.remaining for run in told.runs),
+        *(run.epoch_remaining for run in told.runs),
+    ):
+        assert span is None or 0 <= span.low <= span.median <= span.high
+    assert estimate_text.remaining_text(told)
 
 
 def test_the_same_history_gives_the_same_answer() -> None:
     runs = {f"run{n}": Past((5 * HOUR, 7 * HOUR, 6 * HOUR), 2 * HOUR) for n in range(3)}
-    assert outlook(basis(runs)) == outlook(basis(runs))
+    assert make_forecast(basis(runs)) == make_forecast(basis(runs))
 
 
 def test_steady_epochs_are_multiplied() -> None:
-    told = outlook(basis({"run0": Past((6 * HOUR,) * 20, 3 * HOUR, total=25, wait=0)}))
+    told = make_forecast(basis({"run0": Past((6 * HOUR,) * 20, 3 * HOUR, total=25, wait=0)}))
     # Half an epoch and four whole ones.
-    assert said(told).middle == pytest.approx(27 * HOUR, rel=0.1)
+    assert said(told).median == pytest.approx(27 * HOUR, rel=0.1)
     assert said(told).low < 27 * HOUR < said(told).high
 
 
 def test_more_evidence_narrows() -> None:
     def width(epochs: int) -> float:
-        span = said(outlook(basis({"run0": Past((6 * HOUR,) * epochs, total=epochs + 10)})))
-        return (span.high - span.low) / span.middle
+        span = said(make_forecast(basis({"run0": Past((6 * HOUR,) * epochs, total=epochs + 10)})))
+        return (span.high - span.low) / span.median
 
     widths = [width(n) for n in (2, 5, 10, 20, 40)]
     assert widths == sorted(widths, reverse=True)
@@ -137,7 +141,9 @@ def test_more_evidence_narrows() -> None:
 def test_a_wait_before_each_epoch_comes_on_top(wait: float) -> None:
     def middle(more: float) -> float:
         lengths = tuple(hours * HOUR + more for hours in (5, 6, 7, 6, 5, 7))
-        return said(outlook(basis({"run0": Past(lengths, running=False, wait=60 + more)}))).middle
+        return said(
+            make_forecast(basis({"run0": Past(lengths, running=False, wait=60 + more)}))
+        ).median
 
     shift = middle(wait) - middle(0)
     assert shift == pytest.approx(4 * wait, rel=0.35)
@@ -148,31 +154,31 @@ def test_a_wait_before_each_epoch_comes_on_top(wait: float) -> None:
 def test_one_more_that_lasts_still_never_shortens(runs: dict[str, Past], age: float) -> None:
     runs = {name: replace(past, total=12) for name, past in runs.items()}
     runs["run0"] = Past((6 * HOUR, 7 * HOUR), 0.0, total=12)
-    without = outlook(basis(runs))
-    further = outlook(basis({**runs, "late": Past((), age, running=False, total=12)}))
-    before = {run.run: run.span for run in without.runs}
+    without = make_forecast(basis(runs))
+    further = make_forecast(basis({**runs, "late": Past((), age, running=False, total=12)}))
+    before = {run.run: run.remaining for run in without.runs}
     for run in further.runs:
         earlier = before.get(run.run)
-        if run.span is not None and earlier is not None:
-            assert run.span.low >= earlier.low * 0.999
-            assert run.span.middle >= earlier.middle * 0.999
-            assert run.span.high >= earlier.high * 0.999
+        if run.remaining is not None and earlier is not None:
+            assert run.remaining.low >= earlier.low * 0.999
+            assert run.remaining.median >= earlier.median * 0.999
+            assert run.remaining.high >= earlier.high * 0.999
     assert said(further).high >= said(without).high * 0.999
 
 
 def test_an_outage_of_days_is_not_multiplied() -> None:
-    calm = outlook(basis({"run0": Past((6 * HOUR,) * 8, total=18)}))
-    hurt = outlook(basis({"run0": Past((*(6 * HOUR,) * 7, 20 * DAY), total=18)}))
-    assert said(calm).middle < said(hurt).middle < 2.5 * said(calm).middle
+    calm = make_forecast(basis({"run0": Past((6 * HOUR,) * 8, total=18)}))
+    hurt = make_forecast(basis({"run0": Past((*(6 * HOUR,) * 7, 20 * DAY), total=18)}))
+    assert said(calm).median < said(hurt).median < 2.5 * said(calm).median
 
 
 def test_the_ensemble_is_done_when_its_slowest_run_is() -> None:
     runs = {"fast": Past((HOUR,) * 8), "slow": Past((9 * HOUR,) * 4)}
-    told = outlook(basis(runs))
-    spans = {run.run: run.span for run in told.runs}
-    assert told.slowest == "slow"
+    told = make_forecast(basis(runs))
+    spans = {run.run: run.remaining for run in told.runs}
+    assert told.slowest_run == "slow"
     assert spans["slow"] is not None
-    assert said(told).middle >= spans["slow"].middle
+    assert said(told).median >= spans["slow"].median
 
 
 def test_a_target_that_takes_longer_is_expected_to() -> None:
@@ -182,7 +188,9 @@ def test_a_target_that_takes_longer_is_expected_to() -> None:
         "soon": Past((8 * HOUR,) * 6, running=False, target="expanse"),
         "late": Past((8 * HOUR,) * 6, running=False, target="delta"),
     }
-    middles = {run.run: run.span.middle for run in outlook(basis(runs)).runs if run.span}
+    middles = {
+        run.run: run.remaining.median for run in make_forecast(basis(runs)).runs if run.remaining
+    }
     assert middles["soon"] > middles["late"]
 
 
@@ -190,17 +198,17 @@ def test_a_target_that_takes_longer_is_expected_to() -> None:
 
 
 def test_before_the_first_epoch_has_ended() -> None:
-    told = outlook(basis({"run0": Past((), HOUR)}))
-    assert told.why_not == "unknown: no epoch has ended yet"
-    assert told.runs[0].why_not == told.why_not
+    told = make_forecast(basis({"run0": Past((), HOUR)}))
+    assert told.missing_reason == "unknown: no epoch has ended yet"
+    assert told.runs[0].missing_reason == told.missing_reason
 
 
 def test_a_held_run_is_left_out() -> None:
     runs = {"run1": Past((HOUR,) * 3), "run4": Past((HOUR,) * 3, state=State.HELD)}
-    told = outlook(basis(runs))
-    assert told.without == (("run4", "is held"),)
-    assert estimate_text.done_in(told).endswith(" without run4, which is held")
-    assert told.runs[1].why_not == "not while it is held"
+    told = make_forecast(basis(runs))
+    assert told.excluded == (("run4", "is held"),)
+    assert estimate_text.remaining_text(told).endswith(" without run4, which is held")
+    assert told.runs[1].missing_reason == "not while it is held"
 
 
 @pytest.mark.parametrize(
@@ -212,38 +220,44 @@ def test_a_held_run_is_left_out() -> None:
     ],
 )
 def test_a_run_whose_dag_does_not_run(dag: DagState, why: str) -> None:
-    told = outlook(basis({"run0": Past((HOUR,) * 3)}, dag))
-    assert told.why_not == why
-    assert told.span is None
+    told = make_forecast(basis({"run0": Past((HOUR,) * 3)}, dag))
+    assert told.missing_reason == why
+    assert told.remaining is None
 
 
 def test_an_ensemble_that_is_done_says_when() -> None:
-    told = outlook(basis({"run0": Past((HOUR,) * 4, total=4), "run1": Past((HOUR,), total=1)}))
-    assert told.ended == NOON
-    assert estimate_text.done_in(told) == "done since 2026-03-02 12:00"
+    told = make_forecast(
+        basis({"run0": Past((HOUR,) * 4, total=4), "run1": Past((HOUR,), total=1)})
+    )
+    assert told.completed_at == NOON
+    assert estimate_text.remaining_text(told) == "done since 2026-03-02 12:00"
     assert told.rate is None
 
 
 def test_no_run_at_all() -> None:
     ledger = Ledger("/ens", None, False)
-    told = outlook(StatsInput(status(ledger), ledger))
-    assert (told.span, told.ended, told.why_not) == (None, None, "there is no run")
+    told = make_forecast(StatsInput(status(ledger), ledger))
+    assert (told.remaining, told.completed_at, told.missing_reason) == (
+        None,
+        None,
+        "there is no run",
+    )
 
 
 # --- the epoch under way -----------------------------------------------------------------------
 
 
 def of_epoch(told: Forecast) -> Interval:
-    span = told.runs[0].epoch
+    span = told.runs[0].epoch_remaining
     assert span is not None
     return span
 
 
 def test_what_has_passed_is_taken_off() -> None:
-    young = of_epoch(outlook(basis({"run0": Past((6 * HOUR,) * 9, HOUR, wait=0)})))
-    old = of_epoch(outlook(basis({"run0": Past((6 * HOUR,) * 9, 5 * HOUR, wait=0)})))
-    assert young.middle == pytest.approx(5 * HOUR, rel=0.02)
-    assert old.middle == pytest.approx(HOUR, rel=0.02)
+    young = of_epoch(make_forecast(basis({"run0": Past((6 * HOUR,) * 9, HOUR, wait=0)})))
+    old = of_epoch(make_forecast(basis({"run0": Past((6 * HOUR,) * 9, 5 * HOUR, wait=0)})))
+    assert young.median == pytest.approx(5 * HOUR, rel=0.02)
+    assert old.median == pytest.approx(HOUR, rel=0.02)
     assert old.source == "9 executions on this site and GPU"
 
 
@@ -251,11 +265,11 @@ def test_the_progress_line_knows_best() -> None:
     made = basis({"run0": Past((6 * HOUR,) * 9, HOUR)})
     job = next(entry.job for entry in made.ledger.executions if entry.end is None)
     streamed = Streamed(0.5, 50, 100, 1.0, 1800.0, 9, None)
-    told = of_epoch(outlook(replace(made, streams={job: streamed})))
-    assert told.middle == pytest.approx(1800, rel=0.15)
+    told = of_epoch(make_forecast(replace(made, streams={job: streamed})))
+    assert told.median == pytest.approx(1800, rel=0.15)
     assert told.source == "its progress line"
-    half = of_epoch(outlook(replace(made, streams={job: replace(streamed, remaining=None)})))
-    assert half.middle == pytest.approx(HOUR - 60, rel=0.15)
+    half = of_epoch(make_forecast(replace(made, streams={job: replace(streamed, remaining=None)})))
+    assert half.median == pytest.approx(HOUR - 60, rel=0.15)
 
 
 def test_an_unfamiliar_machine_falls_back() -> None:
@@ -265,14 +279,14 @@ def test_an_unfamiliar_machine_falls_back() -> None:
         for entry in made.ledger.executions
     ]
     ledger = replace(made.ledger, executions=tuple(moved))
-    assert of_epoch(outlook(replace(made, ledger=ledger))).source == "9 executions of its run"
+    assert of_epoch(make_forecast(replace(made, ledger=ledger))).source == "9 executions of its run"
 
 
 # --- rate, words -------------------------------------------------------------------------------
 
 
 def test_epochs_a_day_are_those_of_the_last_week() -> None:
-    told = outlook(basis({"run0": Past((*(2 * HOUR,) * 40, *(DAY,) * 7), total=60)}))
+    told = make_forecast(basis({"run0": Past((*(2 * HOUR,) * 40, *(DAY,) * 7), total=60)}))
     assert told.rate == Rate(8, 7 * DAY) or told.rate == Rate(7, 7 * DAY)
 
 
@@ -281,24 +295,24 @@ def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
     now = basis({"run0": Past(cycles=(DAY,) * 8)})
     then = NOON - timedelta(days=4)
     ahead = replace(now, ledger=replace(now.ledger, as_of=then))
-    told = outlook(ahead)
+    told = make_forecast(ahead)
     assert told.rate is not None
     assert told.rate.epochs in (4, 5)
 
 
 def test_words_for_times() -> None:
-    assert estimate_text.between(4 * DAY, 9 * DAY) == "4–9 d"
-    assert to_ascii(estimate_text.between(20 * HOUR, 3 * DAY)) == "20 h - 3 d"
-    assert estimate_text.about(36 * HOUR) == "36 h"
-    assert estimate_text.rate(Rate(34, 2 * DAY)) == "17 epochs/day"
-    assert estimate_text.rate(Rate(12, 5 * HOUR)) == "12 epochs in 5 h"
-    assert estimate_text.sureness(Interval(1, 2, 9, 40, "")) == "rough"
-    assert estimate_text.sureness(Interval(5, 6, 8, 40, "")) == "good"
+    assert estimate_text.range_text(4 * DAY, 9 * DAY) == "4–9 d"
+    assert to_ascii(estimate_text.range_text(20 * HOUR, 3 * DAY)) == "20 h - 3 d"
+    assert estimate_text.approximate_text(36 * HOUR) == "36 h"
+    assert estimate_text.rate_text(Rate(34, 2 * DAY)) == "17 epochs/day"
+    assert estimate_text.rate_text(Rate(12, 5 * HOUR)) == "12 epochs in 5 h"
+    assert estimate_text.quality(Interval(1, 2, 9, 40, "")) == "rough"
+    assert estimate_text.quality(Interval(5, 6, 8, 40, "")) == "good"
 
 
 @given(st.floats(min_value=0, max_value=1e9), st.floats(min_value=0, max_value=1e9))
 def test_ascii_words_are_ascii(low: float, more: float) -> None:
-    assert to_ascii(estimate_text.between(low, low + more)).isascii()
+    assert to_ascii(estimate_text.range_text(low, low + more)).isascii()
 
 
 # --- a second way ------------------------------------------------------------------------------
@@ -329,10 +343,10 @@ def test_medians_from_the_jobs_alone(
             (b - a).total_seconds() - sum(_nobody_tried(mine[run], a, b))
             for a, b in itertools.pairwise(times)
         )
-    told = outlook(recorded(directory))
-    assert {run.run_name: run.pace.median for run in told.runs if run.pace} == pytest.approx(
-        medians
-    )
+    told = make_forecast(recorded(directory))
+    assert {
+        run.run_name: run.durations.median for run in told.runs if run.durations
+    } == pytest.approx(medians)
 
 
 def _nobody_tried(
@@ -351,7 +365,7 @@ def _nobody_tried(
 
 def test_cycles_of_a_run_add_up_to_its_life() -> None:
     made = recorded(FIXTURES / "demo")
-    for run, epochs in counted(made.ledger).items():
+    for run, epochs in counted_epochs(made.ledger).items():
         cycles = [cycle for cycle in epoch_durations(made.ledger, epochs) if cycle.ended]
         first = epochs[0].first_submitted
         last = epochs[len(cycles) - 1].completed
@@ -366,7 +380,7 @@ def test_fifty_runs_of_thirty_epochs_take_little() -> None:
         for n in range(50)
     }
     made = basis(runs)
-    best = min(_seconds(lambda: outlook(made)) for _ in range(5))
+    best = min(_seconds(lambda: make_forecast(made)) for _ in range(5))
     assert best < 0.25, f"{best:.3f} s"
 
 
@@ -377,6 +391,6 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def test_it_holds_for_a_copy_as_of_its_moment() -> None:
-    told = outlook(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
-    assert told.at == NOON + timedelta(seconds=round(said(told).middle))
-    assert estimate_text.done_in(told).endswith("to go then")
+    told = make_forecast(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
+    assert told.expected_end == NOON + timedelta(seconds=round(said(told).median))
+    assert estimate_text.remaining_text(told).endswith("to go then")

@@ -88,7 +88,7 @@ def test_every_word_of_the_model_is_a_category(path: Path) -> None:
         for column in table.columns:
             if column.dtype == WORD:
                 told = [value for value in frames.values(table.name)[column.name] if value]
-                assert set(told) <= set(column.words), (table.name, column.name)
+                assert set(told) <= set(column.categories), (table.name, column.name)
 
 
 def test_an_ensemble_that_was_never_submitted(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_times_are_the_logs_own_without_a_zone_and_carry_one_that_is_known(tmp_p
     row = frames.executions.iloc[0]
     assert row.seconds == (row.end - row.start).total_seconds() == 10800
     assert str(row.start) == "2026-11-01 00:40:00-05:00"
-    assert frames.stated(datetime(2026, 11, 1, 2, 40)) == "2026-11-01T02:40:00-06:00"
+    assert frames.local_time_text(datetime(2026, 11, 1, 2, 40)) == "2026-11-01T02:40:00-06:00"
 
 
 def test_stamps_that_no_calendar_has_twice_over(tmp_path: Path) -> None:

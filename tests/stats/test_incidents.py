@@ -18,7 +18,13 @@ from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.ledger import JobEntry, TransferEntry
 from metlmon.snapshot.types import LogRow, Notice
 from metlmon.stats.headline import headline
-from metlmon.stats.incidents import Incident, IncidentSeverity, found, incidents, pressing
+from metlmon.stats.incidents import (
+    Incident,
+    IncidentSeverity,
+    incident_list,
+    incidents,
+    urgent_incidents,
+)
 from metlmon.stats.worker import StatsInput
 from tests.stats.histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 
@@ -46,7 +52,7 @@ def only(of: StatsInput, kind: str) -> Incident:
 
 def test_a_calm_ensemble_has_none() -> None:
     assert incidents(basis(CALM)) == ()
-    assert headline(basis(CALM)).worst is None
+    assert headline(basis(CALM)).worst_incident is None
 
 
 def test_evictions_one_by_one_are_none() -> None:
@@ -105,8 +111,8 @@ def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
     assert {each.severity for each in removed} == {IncidentSeverity.NOTE}
     assert all("A person removed the DAG" in each.text for each in removed)
     seen = headline(made)
-    assert seen.worst == gap
-    assert seen.more == 1
+    assert seen.worst_incident == gap
+    assert seen.other_incidents == 1
 
 
 def test_keys_are_of_one_incident_each(shared: Callable[[str], Path]) -> None:
@@ -126,7 +132,7 @@ def test_many_evictions_at_once_at_one_site() -> None:
     assert len(each.runs) == 4
     assert each.site == "delta"
     assert "4 jobs of 4 runs lost their machines at delta within 1 min, 4.0 GPU-hours" in each.text
-    assert not each.still
+    assert not each.ongoing
 
 
 def test_evictions_at_several_sites_are_no_mass() -> None:
@@ -143,7 +149,7 @@ def test_what_a_person_removed_is_told_as_such() -> None:
     made = with_executions(basis(CALM), *at_once)
     assert kinds(made) == ["removed"]
     assert only(made, "removed").severity is IncidentSeverity.NOTE
-    assert pressing(made, incidents(made)) == []
+    assert urgent_incidents(made, incidents(made)) == []
 
 
 def test_a_full_disk() -> None:
@@ -184,7 +190,7 @@ def test_a_live_log_that_falls_silent(silent: float, found_: bool) -> None:
     made = replace(made, status=replace(made.status, logs=(log,)))
     assert kinds(made) == (["log-gap"] if found_ else [])
     if found_:
-        assert only(made, "log-gap").still
+        assert only(made, "log-gap").ongoing
 
 
 def transfer(seconds: float, outcome: str = "ok", site: str = "delta", n: int = 0) -> TransferEntry:
@@ -210,7 +216,7 @@ def test_transfers_stalled_beyond_the_sites_habit() -> None:
     assert "took 1 h; usual is 4 min" in each.text
     # An hour is not much where twenty-five minutes are usual.
     assert kinds(having(transfer(3600.0, "unfinished", site="far", n=12))) == []
-    assert only(having(transfer(3600.0, "in-flight", n=12)), "stalled-transfer").still
+    assert only(having(transfer(3600.0, "in-flight", n=12)), "stalled-transfer").ongoing
 
 
 def test_runs_that_are_held() -> None:
@@ -218,9 +224,9 @@ def test_runs_that_are_held() -> None:
     each = only(made, "held")
     assert each.text == "run8 is held: memory usage exceeded"
     assert each.headline == "a run is held: memory usage exceeded"
-    assert each.still
+    assert each.ongoing
     assert each.severity is IncidentSeverity.ALARM
-    assert headline(made).worst == each
+    assert headline(made).worst_incident == each
 
 
 def test_a_run_whose_retries_are_used_up() -> None:
@@ -288,7 +294,7 @@ def test_the_trainers_own_files() -> None:
     reader = DagdirReader(FIXTURES / "trainer")
     reader.open()
     reader.read_all()
-    trainings = Session(reader).trainings()
+    trainings = Session(reader).training_outputs()
     made = replace(recorded(FIXTURES / "trainer"), trainings=trainings)
     told = [each.text for each in incidents(made)]
     assert {each.kind for each in incidents(made)} == {"configuration"}
@@ -305,9 +311,9 @@ def test_what_is_long_over_is_not_pressing() -> None:
         )
 
     recent, old = having(5), having(24 * 10)
-    assert [each.kind for each in pressing(recent, incidents(recent))] == ["evictions"]
-    assert pressing(old, incidents(old)) == []
-    assert len(found(old).incidents) == 1
+    assert [each.kind for each in urgent_incidents(recent, incidents(recent))] == ["evictions"]
+    assert urgent_incidents(old, incidents(old)) == []
+    assert len(incident_list(old).incidents) == 1
 
 
 def test_what_lasts_comes_first() -> None:
@@ -339,7 +345,7 @@ def test_no_history_breaks_it(more: list[object]) -> None:
     for each in every:
         assert each.text
         assert each.advice
-        assert not (each.still and each.until is not None)
+        assert not (each.ongoing and each.until is not None)
 
 
 def test_nothing_to_look_at() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.model.hour_unit import HourUnit, measure_of
+from metlmon.model.hour_unit import HourUnit, hour_unit_of
 from metlmon.report.build import build_report
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import HOUR, measured
-from metlmon.stats.usage import places_in
+from metlmon.snapshot.ledger import HOUR, in_hour_unit
+from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import TimeWindow
 from screens.overview.header import gpu_hours
 from screens.sites import table as sites_table
@@ -40,10 +40,10 @@ def told(log: Log) -> SnapshotBuilder:
 
 
 def test_which_measure() -> None:
-    assert measure_of(0, 0, 0) is HourUnit.GPU
-    assert measure_of(9, 1, 9) is HourUnit.GPU, "one had a GPU"
-    assert measure_of(9, 0, 9) is HourUnit.CPU
-    assert measure_of(9, 0, 8) is HourUnit.WALL
+    assert hour_unit_of(0, 0, 0) is HourUnit.GPU
+    assert hour_unit_of(9, 1, 9) is HourUnit.GPU, "one had a GPU"
+    assert hour_unit_of(9, 0, 9) is HourUnit.CPU
+    assert hour_unit_of(9, 0, 8) is HourUnit.WALL
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_hours_of_an_ensemble_without_gpus(
     assert spans.text(gpu_hours(status.gpu_hours)).startswith(measure.hours)
     # The ledger is in GPU-seconds, as the exported columns are, until it is measured.
     ledger = found.ledger()
-    assert places_in(ledger).total.sum.total == 0
-    places = places_in(measured(ledger))
-    assert places.total.sum.total == (good + bad) * HOUR
-    assert places.total.cost == (good + bad) * HOUR
-    legend = sites_table.legend(places.total.sum, measure=places.measure)
+    assert usage_in_window(ledger).total.totals.total == 0
+    places = usage_in_window(in_hour_unit(ledger))
+    assert places.total.totals.total == (good + bad) * HOUR
+    assert places.total.gpu_seconds_per_epoch == (good + bad) * HOUR
+    legend = sites_table.legend(places.total.totals, measure=places.measure)
     assert spans.text(legend).startswith(measure.hours)
     made = build_report(status, ledger, measure=measure)
     assert f"with {good + bad:.{made.hours_digits}f} {measure.hours}" in made.headline
@@ -80,9 +80,9 @@ def test_hours_of_an_ensemble_without_gpus(
 
 
 def test_of_what_a_window_cuts_a_part_is_inside() -> None:
-    ledger = measured(told(log_of(4)).ledger())
+    ledger = in_hour_unit(told(log_of(4)).ledger())
     half = TimeWindow(moment("01:30:00"), None)
-    assert places_in(ledger, half).total.sum.total == 2 * HOUR
+    assert usage_in_window(ledger, half).total.totals.total == 2 * HOUR
 
 
 def test_in_flight_by_cpus() -> None:
@@ -126,8 +126,8 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
 
 
 def test_bars_of_sites_are_headed_by_the_measure() -> None:
-    places = places_in(measured(told(log_of(4)).ledger()))
-    for view, rows in enumerate((places.sites, places.gpus, places.cells, places.causes)):
+    places = usage_in_window(in_hour_unit(told(log_of(4)).ledger()))
+    for view, rows in enumerate((places.sites, places.gpus, places.site_gpus, places.causes)):
         heads = [spec.title for spec in sites_table.specs(view, rows, places.measure)]
         assert "GPU-HOURS" not in heads
         assert ("CPU-HOURS" in heads) == (view < 2)

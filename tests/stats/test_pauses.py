@@ -13,7 +13,7 @@ from metlmon.model.states import DagState, State
 from metlmon.snapshot.ledger import JobEntry, Ledger
 from metlmon.snapshot.types import DagRow
 from metlmon.stats.downtime import Downtime
-from metlmon.stats.epoch_times import counted, epoch_durations
+from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from tests.generated.ensembles import Lived
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import local, write
@@ -48,7 +48,7 @@ def pauses(jobs: Sequence[JobEntry], lives: Sequence[float] = ()) -> Downtime:
 
 
 def paused(jobs: Sequence[JobEntry], lives: Sequence[float] = (), run: str = "run0") -> float:
-    return pauses(jobs, lives).within(run, hours(0), hours(200)) / HOUR
+    return pauses(jobs, lives).seconds_between(run, hours(0), hours(200)) / HOUR
 
 
 BEFORE = job("run0", 0, 5, State.COMPLETED)
@@ -59,7 +59,7 @@ AFTER = job("run0", 53, 60, State.COMPLETED)
 def test_an_empty_queue_until_the_dag_is_submitted_again(lives: Sequence[float]) -> None:
     assert paused([BEFORE, AFTER], lives) == 48
     # Of a span that it lies across, only what is in it.
-    assert pauses([BEFORE, AFTER], lives).within("run0", hours(4), hours(9)) == 4 * HOUR
+    assert pauses([BEFORE, AFTER], lives).seconds_between("run0", hours(4), hours(9)) == 4 * HOUR
 
 
 def test_each_time_that_all_jobs_are_removed_another_life_begins() -> None:
@@ -110,17 +110,17 @@ def test_a_try_that_failed_is_what_an_epoch_takes() -> None:
 def test_what_was_removed_with_its_dag_was_broken_off() -> None:
     jobs = [job(run, 0, 30, State.REMOVED) for run in ("run0", "run1")]
     jobs += [job(run, 30.1, 40, State.COMPLETED) for run in ("run0", "run1")]
-    broken = pauses(jobs).broken("run0")
+    broken = pauses(jobs).interrupted_cycles("run0")
     assert [cycle.seconds for cycle in broken] == [30 * HOUR]
     assert not broken[0].ended
-    assert not broken[0].lasts
+    assert not broken[0].in_progress
 
 
 def test_one_job_that_was_removed_while_the_others_went_on() -> None:
     jobs = [job("run0", 0, 5, State.REMOVED), job("run0", 5.01, 40, State.COMPLETED)]
     jobs += [job("run1", 0, 30, State.COMPLETED)]
     assert paused(jobs) == 0
-    assert not pauses(jobs).broken("run0")
+    assert not pauses(jobs).interrupted_cycles("run0")
 
 
 def test_a_dag_that_is_removed_now_has_not_begun_a_pause_that_is_over() -> None:
@@ -155,16 +155,18 @@ def test_what_a_generated_dag_paused(removed: tuple[Lived, Path], files: bool) -
             after = min((e for e in own if e.submitted >= start), key=lambda e: e.submitted)
             truth += after.submitted - (before.last if before.completed else before.submitted)
         first, last = local(own[0].submitted), local(own[-1].last)
-        assert found.within(run.run, first, last) == pytest.approx(truth, abs=60), run.run_name
+        assert found.seconds_between(run.run, first, last) == pytest.approx(truth, abs=60), (
+            run.run_name
+        )
 
 
 def test_cycles_and_pauses_add_up_to_a_runs_life(removed: tuple[Lived, Path]) -> None:
     made = recorded(removed[1])
     found = Downtime(made.ledger, made.status.dags)
-    for run, epochs in counted(made.ledger).items():
-        cycles = epoch_durations(made.ledger, epochs, found.within)
+    for run, epochs in counted_epochs(made.ledger).items():
+        cycles = epoch_durations(made.ledger, epochs, found.seconds_between)
         first, last = epochs[0].first_submitted, epochs[-1].completed
         assert first is not None
         assert last is not None
-        off = found.within(run, first, last)
+        off = found.seconds_between(run, first, last)
         assert sum(cycle.seconds for cycle in cycles) == (last - first).total_seconds() - off

@@ -13,21 +13,21 @@ import pytest
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import Ledger
-from metlmon.stats.totals import UsageTotals, tally
+from metlmon.stats.totals import UsageTotals, sum_executions
 from metlmon.stats.usage import (
     STALL_LEAST,
     Cause,
     SiteGpuUsage,
     SiteUsage,
+    TargetWaits,
     Usage,
     UsageFilter,
-    Waiting,
-    chosen,
-    habit,
-    places_in,
-    spread,
+    distribution,
+    select_executions,
+    stall_limit,
+    usage_in_window,
 )
-from metlmon.stats.windows import Unit, cut
+from metlmon.stats.windows import Unit, partition
 from tests.conftest import SHARED
 from tests.model.written import Log, tell
 
@@ -54,7 +54,7 @@ def read(path: Path) -> DagdirReader:
 
 @cache
 def ledger_of(path: Path) -> Ledger:
-    return read(path).painter().ledger()
+    return read(path).snapshot_builder().ledger()
 
 
 # --- a real ensemble --------------------------------------------------------------------------
@@ -72,7 +72,7 @@ BAD_HOURS = {
 
 @pytest.fixture(name="aws")
 def _aws(shared: Callable[[str], Path]) -> Usage:
-    return places_in(ledger_of(shared("examples/metl-aws")))
+    return usage_in_window(ledger_of(shared("examples/metl-aws")))
 
 
 def bad_hours(causes: Iterable[Cause]) -> dict[str, float]:
@@ -89,7 +89,7 @@ def test_bad_hours_by_cause_site_and_gpu(aws: Usage) -> None:
 
 def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Callable[[str], Path]) -> None:
     hours: dict[str, float] = defaultdict(float)
-    for job in read(shared("examples/metl-aws")).painter().job_rows():
+    for job in read(shared("examples/metl-aws")).snapshot_builder().job_rows():
         for e in job.executions:
             if e.outcome in (Outcome.GOOD, Outcome.IN_FLIGHT):
                 continue
@@ -107,7 +107,12 @@ def test_what_a_cause_is_of_is_said(aws: Usage) -> None:
     assert by_key["removed, end not logged"].end_unknown
     assert len(by_key["1007/0"].reasons) == 2
     eviction = by_key["12/122"]
-    assert (eviction.executions, eviction.holds, eviction.both, eviction.times) == (1, 1, 1, 1)
+    assert (eviction.executions, eviction.holds, eviction.ended_by_hold, eviction.occurrences) == (
+        1,
+        1,
+        1,
+        1,
+    )
 
 
 def test_epochs_that_another_execution_may_have_trained(aws: Usage) -> None:
@@ -124,9 +129,9 @@ def test_epochs_that_another_execution_may_have_trained(aws: Usage) -> None:
 
 
 def test_one_site_cannot_be_compared(aws: Usage) -> None:
-    assert [place.name for place in aws.ranked] == ["aws"]
-    assert all(cell.times is None and not cell.slow for cell in aws.cells)
-    assert {(cell.gpu, cell.gpus): cell.sum.completed for cell in aws.cells} == {
+    assert [place.name for place in aws.ranked_sites] == ["aws"]
+    assert all(cell.relative_time is None and not cell.slow for cell in aws.site_gpus)
+    assert {(cell.gpu, cell.gpus): cell.totals.completed for cell in aws.site_gpus} == {
         (L40S, 2): 42,
         (L40S, 4): 0,
     }
@@ -137,7 +142,7 @@ def test_stalled_transfers_at_the_site(aws: Usage) -> None:
     assert (site.input.ok.n, site.input.aborted, site.input.unfinished) == (93, 9, 3)
     assert site.input.limit == STALL_LEAST
     assert site.input.stalls == 3
-    assert site.input.stalled > 3 * STALL_LEAST
+    assert site.input.stalled_seconds > 3 * STALL_LEAST
 
 
 # --- the same hours, whatever they are added up by --------------------------------------------
@@ -164,32 +169,34 @@ def moved(places: Iterable[SiteUsage]) -> tuple[float, ...]:
 
 @EVERYWHERE
 def test_places_sum_to_the_whole(path: Path) -> None:
-    found = places_in(ledger_of(path))
-    whole = added([found.total.sum])
-    assert added(place.sum for place in found.sites) == whole
-    assert added(place.sum for place in found.gpus) == whole
-    assert added(cell.sum for cell in found.cells) == whole
+    found = usage_in_window(ledger_of(path))
+    whole = added([found.total.totals])
+    assert added(place.totals for place in found.sites) == whole
+    assert added(place.totals for place in found.gpus) == whole
+    assert added(cell.totals for cell in found.site_gpus) == whole
     assert moved(found.sites) == moved(found.gpus) == moved([found.total])
     bad = sum(cause.bad for cause in found.causes)
-    assert bad == pytest.approx(found.total.sum.bad, abs=1e-6)
+    assert bad == pytest.approx(found.total.totals.bad, abs=1e-6)
     assert sum(cause.holds for cause in found.causes) == found.total.holds
     for place in (*found.sites, *found.gpus):
         lost = sum(cause.bad for cause in place.causes)
-        assert lost == pytest.approx(place.sum.bad, abs=1e-6)
-        assert place.epoch.n == place.sum.completed
+        assert lost == pytest.approx(place.totals.bad, abs=1e-6)
+        assert place.epoch.n == place.totals.completed
 
 
 @EVERYWHERE
 def test_months_sum_to_the_whole(path: Path) -> None:
     ledger = ledger_of(path)
-    assert ledger.first is not None
+    assert ledger.first_time is not None
     assert ledger.as_of is not None
-    whole = places_in(ledger)
-    months = [places_in(ledger, w) for w in cut(ledger.first, ledger.as_of, Unit.MONTH)]
-    assert added(month.total.sum for month in months) == added([whole.total.sum])
+    whole = usage_in_window(ledger)
+    months = [
+        usage_in_window(ledger, w) for w in partition(ledger.first_time, ledger.as_of, Unit.MONTH)
+    ]
+    assert added(month.total.totals for month in months) == added([whole.total.totals])
     for site in whole.sites:
         parts = [p for month in months for p in month.sites if p.name == site.name]
-        assert added(part.sum for part in parts) == added([site.sum])
+        assert added(part.totals for part in parts) == added([site.totals])
         assert moved(parts) == moved([site])
     assert len([epoch for month in months for epoch in month.hidden]) == len(whole.hidden)
     for cause in whole.causes:
@@ -201,16 +208,21 @@ def test_months_sum_to_the_whole(path: Path) -> None:
 
 @EVERYWHERE
 def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
-    found = places_in(ledger_of(path))
+    found = usage_in_window(ledger_of(path))
     for place in found.sites:
-        assert tally(chosen(found, UsageFilter(site=(place.name,)))) == place.sum
+        assert (
+            sum_executions(select_executions(found, UsageFilter(site=(place.name,))))
+            == place.totals
+        )
     for place in found.gpus:
-        assert tally(chosen(found, UsageFilter(gpu=(place.name,)))) == place.sum
-    for cell in found.cells:
+        assert (
+            sum_executions(select_executions(found, UsageFilter(gpu=(place.name,)))) == place.totals
+        )
+    for cell in found.site_gpus:
         choice = UsageFilter(site=(cell.site,), gpu=(cell.gpu,), gpus=(cell.gpus,))
-        assert tally(chosen(found, choice)) == cell.sum
+        assert sum_executions(select_executions(found, choice)) == cell.totals
     for cause in found.causes:
-        told = tally(chosen(found, UsageFilter(cause=cause.key)))
+        told = sum_executions(select_executions(found, UsageFilter(cause=cause.key)))
         assert told.executions == cause.executions
         assert told.bad == pytest.approx(cause.bad, abs=1e-6)
         assert told.good == 0
@@ -232,34 +244,34 @@ def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> Usage:
             log.execute(job, gpus=gpus, gpu=gpu, site=site)
             log.terminate(job, at=str(log.clock + timedelta(minutes=minutes)))
     told = tell("".join(f"JOB {node} train.sub\n" for node in nodes), log)
-    return places_in(told.painter().ledger())
+    return usage_in_window(told.painter().ledger())
 
 
 def cell(found: Usage, site: str, gpus: int = 1) -> SiteGpuUsage:
-    (one,) = (c for c in found.cells if (c.site, c.gpus) == (site, gpus))
+    (one,) = (c for c in found.site_gpus if (c.site, c.gpus) == (site, gpus))
     return one
 
 
 def test_a_site_that_is_slow_with_the_same_gpu() -> None:
     found = epochs_at(("near", A40, 1, (60, 62, 64)), ("far", A40, 1, (90, 92, 94)))
     near, far = cell(found, "near"), cell(found, "far")
-    assert near.times == 1.0
+    assert near.relative_time == 1.0
     assert not near.slow
     assert far.slow
-    assert far.fastest == "near"
-    assert far.times == pytest.approx(92 / 62)
+    assert far.fastest_site == "near"
+    assert far.relative_time == pytest.approx(92 / 62)
 
 
 def test_spreads_that_overlap_make_no_site_slow() -> None:
     found = epochs_at(("near", A40, 1, (40, 60, 120)), ("far", A40, 1, (50, 80, 90)))
     far = cell(found, "far")
-    assert far.times == pytest.approx(80 / 60)
+    assert far.relative_time == pytest.approx(80 / 60)
     assert not far.slow
 
 
 def test_too_few_epochs_are_not_compared() -> None:
     found = epochs_at(("near", A40, 1, (60, 62)), ("far", A40, 1, (900, 920, 940)))
-    assert cell(found, "far").times is None
+    assert cell(found, "far").relative_time is None
 
 
 def test_other_gpus_and_other_numbers_of_them_are_not_compared() -> None:
@@ -268,13 +280,13 @@ def test_other_gpus_and_other_numbers_of_them_are_not_compared() -> None:
         ("far", A40, 1, (60, 60, 60)),
         ("else", L40S, 1, (10, 10, 10)),
     )
-    assert all(c.times is None for c in found.cells)
+    assert all(c.relative_time is None for c in found.site_gpus)
 
 
 def test_where_a_gpu_hour_is_worth_most() -> None:
     found = epochs_at(("dear", A40, 2, (60, 60, 60)), ("cheap", A40, 1, (90, 90, 90)))
-    assert [place.name for place in found.ranked] == ["cheap", "dear"]
-    assert [place.cost for place in found.ranked] == [90 * 60, 2 * 60 * 60]
+    assert [place.name for place in found.ranked_sites] == ["cheap", "dear"]
+    assert [place.gpu_seconds_per_epoch for place in found.ranked_sites] == [90 * 60, 2 * 60 * 60]
 
 
 # --- causes -----------------------------------------------------------------------------------
@@ -284,7 +296,7 @@ NODE, OTHER = "run0-train_epoch0", "run0-train_epoch1"
 
 
 def places(log: Log, as_of: str | None = None) -> Usage:
-    return places_in(tell(DAG, log).painter(as_of).ledger())
+    return usage_in_window(tell(DAG, log).painter(as_of).ledger())
 
 
 def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
@@ -293,7 +305,7 @@ def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
     log.release(77).execute(77, site="near", at="13:00:00").terminate(77, at="14:00:00")
     found = places(log)
     (cause,) = found.causes
-    assert (cause.key, cause.times, cause.executions, cause.holds) == ("34/102", 1, 1, 1)
+    assert (cause.key, cause.occurrences, cause.executions, cause.holds) == ("34/102", 1, 1, 1)
     assert cause.bad == 3600
     assert (found.total.evictions, found.total.holds) == (0, 1)
 
@@ -301,9 +313,9 @@ def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
 def test_a_hold_of_a_job_that_never_ran_is_of_no_site() -> None:
     found = places(Log().submit(77, NODE).hold(77, 13, "no such file", subcode=2))
     (place,) = found.sites
-    assert (place.name, place.holds, place.sum.executions) == (None, 1, 0)
+    assert (place.name, place.holds, place.totals.executions) == (None, 1, 0)
     (cause,) = found.causes
-    assert (cause.key, cause.times, cause.executions) == ("13/2", 1, 0)
+    assert (cause.key, cause.occurrences, cause.executions) == ("13/2", 1, 0)
 
 
 def test_a_removal_whose_end_is_unknown_is_apart_from_one_whose_end_is_known() -> None:
@@ -334,7 +346,7 @@ def test_waits_that_led_to_nothing_are_told_apart() -> None:
     log = Log().submit(77, NODE, at="10:00:00").submit(78, OTHER, at="10:30:00")
     log.remove(78, at="11:30:00")
     found = places(log, as_of="13:00:00")
-    assert found.waiting == (Waiting(None, 1, 3 * 3600, 1, 3600),)
+    assert found.waiting == (TargetWaits(None, 1, 3 * 3600, 1, 3600),)
     assert found.total.wait.n == 0
 
 
@@ -351,18 +363,25 @@ def test_a_transfer_that_led_nowhere_is_not_dropped() -> None:
     log.hold(77, 13, "transfer failed", at="12:10:00", subcode=2)
     found = places(log)
     assert (found.total.input.unfinished, found.total.input.stalls) == (1, 1)
-    assert found.total.input.stalled == 2 * 3600
+    assert found.total.input.stalled_seconds == 2 * 3600
     assert sum(place.input.stalls for place in found.sites) == 1
 
 
 def test_a_stall_is_longer_than_the_habit() -> None:
-    assert habit(spread([3600.0] * 4)) == 3 * 3600
-    assert habit(spread([60.0] * 4)) == STALL_LEAST
-    assert habit(spread([3600.0])) == STALL_LEAST, "one transfer makes no habit"
+    assert stall_limit(distribution([3600.0] * 4)) == 3 * 3600
+    assert stall_limit(distribution([60.0] * 4)) == STALL_LEAST
+    assert stall_limit(distribution([3600.0])) == STALL_LEAST, "one transfer makes no habit"
 
 
 def test_a_spread_has_its_quartiles() -> None:
-    of = spread([None, 4.0, 1.0, 3.0, 2.0, 5.0])
-    assert (of.n, of.low, of.median, of.high, of.least, of.most) == (5, 2.0, 3.0, 4.0, 1.0, 5.0)
-    assert spread([7.0]).low == spread([7.0]).high == 7.0
-    assert spread([]).median is None
+    of = distribution([None, 4.0, 1.0, 3.0, 2.0, 5.0])
+    assert (of.n, of.lower_quartile, of.median, of.upper_quartile, of.minimum, of.maximum) == (
+        5,
+        2.0,
+        3.0,
+        4.0,
+        1.0,
+        5.0,
+    )
+    assert distribution([7.0]).lower_quartile == distribution([7.0]).upper_quartile == 7.0
+    assert distribution([]).median is None

@@ -17,23 +17,23 @@ from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry, Ledger, RunEntry
 from metlmon.snapshot.types import JobRow
-from metlmon.stats.timeline import NO_RUN, Timeline, drawn_up, in_queue
+from metlmon.stats.timeline import NO_RUN, Timeline, build_timeline, job_states_at
 from metlmon.stats.timeline_text import (
     SIGNS,
     CellKind,
     VisibleWindow,
     axis,
-    by_outcome,
-    by_site,
-    ceiling,
+    cell_characters,
+    chart_maximum,
     epoch_labels,
+    full_window,
     lane_cells,
-    lettered,
-    site_signs,
-    snapped,
-    stacked_rows,
+    outcome_symbol,
+    site_symbol,
+    site_symbols,
+    snap_to_step,
+    stack_rows,
     stacks,
-    whole,
 )
 from metlmon.text.formatting import Symbol
 from metlmon.text.sanitize import to_ascii
@@ -51,14 +51,14 @@ def read(dagdir: Path) -> tuple[Timeline, Ledger, list[JobRow]]:
     reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     ledger = painter.ledger()
-    return drawn_up(ledger), ledger, painter.job_rows()
+    return build_timeline(ledger), ledger, painter.job_rows()
 
 
 def area(made: Timeline, count: Callable[[object], int]) -> float:
     """The integral of the steps, the last one to the end."""
-    edges = [*(step.at for step in made.steps), made.length]
+    edges = [*(step.position for step in made.steps), made.length]
     return sum(
         count(step) * (end - start)
         for step, (start, end) in zip(made.steps, pairwise(edges), strict=True)
@@ -84,8 +84,8 @@ def test_the_steps_hold_every_second_that_was_executed(recorded: Path) -> None:
     assert made.job_seconds == pytest.approx(seconds)
     assert made.gpu_seconds == pytest.approx(worth)
     for step in made.steps:
-        assert sum(step.jobs_by.values()) == step.jobs >= 0
-        assert sum(step.gpus_by.values()) == step.gpus >= 0
+        assert sum(step.jobs_by_site.values()) == step.jobs >= 0
+        assert sum(step.gpus_by_site.values()) == step.gpus >= 0
 
 
 def test_as_many_run_at_any_moment_as_the_jobs_say(recorded: Path) -> None:
@@ -96,7 +96,7 @@ def test_as_many_run_at_any_moment_as_the_jobs_say(recorded: Path) -> None:
     asked = [step.time for step in made.steps][:: max(1, len(made.steps) // 60)]
     for when in asked:
         running = sum(start <= when < end for start, end in intervals if end is not None)
-        step = made.step(made.seconds(when))
+        step = made.step_at(made.position_of(when))
         assert step is not None
         assert step.jobs == running, when
     assert made.max_jobs == max(
@@ -108,7 +108,7 @@ def test_the_stalls_are_what_no_execution_covers(recorded: Path) -> None:
     made, _, jobs = read(recorded)
     covered: list[list[float]] = []
     spans = sorted(
-        (made.seconds(e.start), made.seconds(e.end or made.last or e.start))
+        (made.position_of(e.start), made.position_of(e.end or made.last or e.start))
         for job in jobs
         for e in job.executions
     )
@@ -119,12 +119,12 @@ def test_the_stalls_are_what_no_execution_covers(recorded: Path) -> None:
             covered.append([start, end])
     gaps = [b[0] - a[1] for a, b in pairwise(covered)]
     gaps += [made.length - covered[-1][1]] if made.length > covered[-1][1] else []
-    assert [stall.seconds for stall in made.stalls] == pytest.approx(gaps)
+    assert [stall.seconds for stall in made.gaps] == pytest.approx(gaps)
 
 
 def test_the_longest_standstill_of_a_real_ensemble(shared: Callable[[str], Path]) -> None:
     made, _, _ = read(shared("examples/metl-aws"))
-    worst = max(made.stalls, key=lambda stall: stall.seconds)
+    worst = max(made.gaps, key=lambda stall: stall.seconds)
     assert worst.start == datetime(2025, 11, 7, 16, 2, 41)
     assert worst.end == datetime(2025, 11, 10, 8, 14, 54)
     assert (made.max_jobs, made.max_gpus) == (5, 10)
@@ -137,7 +137,7 @@ def test_every_span_is_a_stretch_of_its_jobs_states(recorded: Path) -> None:
     for lane in made.lanes:
         for span in lane.spans:
             job = states[span.job]
-            assert span.until >= span.at
+            assert span.end_position >= span.start_position
             assert any(state is span.state and when <= span.start for when, state in job.states)
             if span.end is None:
                 assert job.state is span.state
@@ -201,27 +201,27 @@ RAN = (execution(1, 3600, 50000, Outcome.GOOD),)
 
 
 def test_nothing_and_one_event() -> None:
-    nothing = drawn_up(Ledger("/x", None, False))
+    nothing = build_timeline(Ledger("/x", None, False))
     assert nothing.first is None
     assert nothing.lanes == ()
-    assert nothing.moment(5.0) is None
-    one = drawn_up(ledger([job(1, [(0, State.IDLE)])]))
+    assert nothing.time_at(5.0) is None
+    one = build_timeline(ledger([job(1, [(0, State.IDLE)])]))
     assert (one.first, one.last, one.length) == (NOON, NOON, 0.0)
     [span] = one.lanes[0].spans
     assert (span.state, span.end, span.seconds) == (State.IDLE, None, 0.0)
-    assert one.lanes[0].then(0.0) == (span,)
-    [sign, *rest] = lane_cells(one.lanes[0], whole(one, 20), by_outcome)
+    assert one.lanes[0].spans_at(0.0) == (span,)
+    [sign, *rest] = lane_cells(one.lanes[0], full_window(one, 20), outcome_symbol)
     assert sign == IDLE
     assert set(rest) == {None}
 
 
 def test_a_hold_of_a_minute_is_seen_in_a_cell_of_a_day() -> None:
-    made = drawn_up(ledger(ONE_DAY, RAN, as_of=50120))
+    made = build_timeline(ledger(ONE_DAY, RAN, as_of=50120))
     [lane] = made.lanes
-    assert lane_cells(lane, VisibleWindow(0, DAY, 1), by_outcome) == [HELD]
-    before = lane_cells(lane, VisibleWindow(0, 3600, 14), by_outcome)
+    assert lane_cells(lane, VisibleWindow(0, DAY, 1), outcome_symbol) == [HELD]
+    before = lane_cells(lane, VisibleWindow(0, 3600, 14), outcome_symbol)
     assert before == [IDLE, *[GOOD] * 12, HELD]
-    assert lane.spans[-1].why == "too much memory"
+    assert lane.spans[-1].hold_reason == "too much memory"
 
 
 def test_a_failure_of_a_second_does_not_hide_hours_of_good_work() -> None:
@@ -230,31 +230,33 @@ def test_a_failure_of_a_second_does_not_hide_hours_of_good_work() -> None:
         job(2, [(1, State.RUNNING), (9000, State.COMPLETED)]),
     ]
     ran = [execution(1, 0, 1, Outcome.FAILED), execution(2, 1, 9000, Outcome.GOOD)]
-    made = drawn_up(ledger(jobs, ran, as_of=9000))
+    made = build_timeline(ledger(jobs, ran, as_of=9000))
     [lane] = made.lanes
-    assert lane_cells(lane, VisibleWindow(0, 10000, 1), by_outcome) == [GOOD]
-    assert lane_cells(lane, VisibleWindow(0, 1, 3), by_outcome) == [LOST, GOOD, GOOD]
+    assert lane_cells(lane, VisibleWindow(0, 10000, 1), outcome_symbol) == [GOOD]
+    assert lane_cells(lane, VisibleWindow(0, 1, 3), outcome_symbol) == [LOST, GOOD, GOOD]
 
 
 def test_work_stands_before_waiting_and_gaps_are_empty() -> None:
     jobs = [job(1, [(0, State.IDLE), (90, State.RUNNING), (100, State.COMPLETED)])]
-    made = drawn_up(ledger(jobs, [execution(1, 90, 100, Outcome.GOOD)], as_of=100))
-    assert lane_cells(made.lanes[0], VisibleWindow(0, 100, 2), by_outcome) == [GOOD, None]
+    made = build_timeline(ledger(jobs, [execution(1, 90, 100, Outcome.GOOD)], as_of=100))
+    assert lane_cells(made.lanes[0], VisibleWindow(0, 100, 2), outcome_symbol) == [GOOD, None]
 
 
 def test_what_is_in_flight_lasts_to_the_end() -> None:
     jobs = [job(1, [(0, State.IDLE), (10, State.RUNNING)])]
-    made = drawn_up(ledger(jobs, [execution(1, 10, None, Outcome.IN_FLIGHT, 2, last=100)], 100))
+    made = build_timeline(
+        ledger(jobs, [execution(1, 10, None, Outcome.IN_FLIGHT, 2, last=100)], 100)
+    )
     assert made.length == 100
-    assert [(s.at, s.jobs, s.gpus) for s in made.steps] == [(10, 1, 2)]
-    assert made.stalls == ()
-    [span] = made.lanes[0].then(100.0)
+    assert [(s.position, s.jobs, s.gpus) for s in made.steps] == [(10, 1, 2)]
+    assert made.gaps == ()
+    [span] = made.lanes[0].spans_at(100.0)
     assert span.state is State.RUNNING
-    assert in_queue(made, 100.0) == {State.RUNNING: 1}
+    assert job_states_at(made, 100.0) == {State.RUNNING: 1}
 
 
 def test_a_standstill_that_lasts() -> None:
-    made = drawn_up(
+    made = build_timeline(
         ledger(
             [
                 job(1, [(0, State.RUNNING), (10, State.COMPLETED)]),
@@ -265,15 +267,15 @@ def test_a_standstill_that_lasts() -> None:
             live=True,
         )
     )
-    [stall] = made.stalls
-    assert (stall.at, stall.until, stall.lasts) == (10, 500, True)
+    [stall] = made.gaps
+    assert (stall.start_position, stall.end_position, stall.ongoing) == (10, 500, True)
     assert [(w.lane.name, w.span.seconds) for w in made.waits] == [("a", 488)]
 
 
 def test_jobs_of_no_run_have_a_lane_of_their_own_and_dagmans_none() -> None:
     stray = job(7, [(0, State.IDLE), (5, State.REMOVED)], run=None)
     dagman = replace(job(8, [(0, State.RUNNING), (9, State.COMPLETED)]), dagman=True)
-    made = drawn_up(ledger([stray, dagman], as_of=9))
+    made = build_timeline(ledger([stray, dagman], as_of=9))
     assert [lane.key for lane in made.lanes] == ["a", NO_RUN]
     assert made.lanes[0].spans == ()
     assert [span.job for span in made.lanes[1].spans] == [(7, 0)]
@@ -281,8 +283,8 @@ def test_jobs_of_no_run_have_a_lane_of_their_own_and_dagmans_none() -> None:
 
 def test_a_stamp_before_the_one_ahead_does_not_turn_time_back() -> None:
     odd = job(1, [(0, State.IDLE), (50, State.RUNNING), (40, State.HELD), (60, State.IDLE)])
-    made = drawn_up(ledger([odd], as_of=100))
-    ends = [(span.at, span.until) for span in made.lanes[0].spans]
+    made = build_timeline(ledger([odd], as_of=100))
+    ends = [(span.start_position, span.end_position) for span in made.lanes[0].spans]
     assert all(a[1] <= b[0] for a, b in pairwise(ends))
     assert ends[-1][1] == 100
 
@@ -292,10 +294,12 @@ def test_the_hour_that_is_there_twice_is_an_hour_long() -> None:
     night = datetime(2025, 11, 2, 0, 30)
     entered = ((night, State.RUNNING), (datetime(2025, 11, 2, 3, 30), State.COMPLETED))
     one = replace(job(1, [(0, State.IDLE)]), states=entered, submitted=night)
-    made = drawn_up(replace(ledger([one]), between=clock.seconds, as_of=entered[1][0]))
+    made = build_timeline(
+        replace(ledger([one]), seconds_between=clock.seconds, as_of=entered[1][0])
+    )
     assert made.length == 4 * 3600
-    assert made.moment(4 * 3600.0) == entered[1][0]
-    assert made.moment(0.0) == night
+    assert made.time_at(4 * 3600.0) == entered[1][0]
+    assert made.time_at(0.0) == night
     # The axis is real time: 3 o'clock is three and a half hours on.
     line = to_ascii(axis(made, VisibleWindow(0, 300, 48)))
     assert line.index("|03:00") == round(3.5 * 3600 / 300)
@@ -311,15 +315,15 @@ def test_the_area_of_the_chart_is_what_was_used() -> None:
         execution(3, 20, None, Outcome.IN_FLIGHT, None, last=100),
     ]
     jobs = [job(n, [(0, State.RUNNING), (100, State.COMPLETED)]) for n in (1, 2, 3)]
-    made = drawn_up(ledger(jobs, ran, as_of=100))
+    made = build_timeline(ledger(jobs, ran, as_of=100))
     window = VisibleWindow(0, 7, 15)
     order = [SIGNS[kind] for kind in CellKind]
-    drawn = stacks(made, window, by_outcome, order, gpus=True)
+    drawn = stacks(made, window, outcome_symbol, order, gpus=True)
     assert sum(stack.total for stack in drawn) * 7 == pytest.approx(2 * 33 + 37)
-    counted = stacks(made, window, by_outcome, order, gpus=False)
+    counted = stacks(made, window, outcome_symbol, order, gpus=False)
     assert sum(stack.total for stack in counted) * 7 == pytest.approx(33 + 37 + 80)
-    assert ceiling(drawn) == 3
-    rows = stacked_rows(counted, ceiling(counted), 4)
+    assert chart_maximum(drawn) == 3
+    rows = stack_rows(counted, chart_maximum(counted), 4)
     assert len(rows) == 4
     assert rows[-1][0] == ("█", GOOD)
 
@@ -337,28 +341,28 @@ def test_a_finer_picture_looks_up_no_more_signs(monkeypatch: pytest.MonkeyPatch)
     for cells in (70, 7000):
         looked_up[0] = 0
         for lane in made.lanes:
-            lane_cells(lane, whole(made, cells), by_outcome)
+            lane_cells(lane, full_window(made, cells), outcome_symbol)
         assert looked_up[0] <= spans
         looked_up[0] = 0
         order = [SIGNS[kind] for kind in CellKind]
-        stacks(made, whole(made, cells), by_outcome, order, gpus=True)
-        assert looked_up[0] <= len(made.ran) + 2 * len(order)
+        stacks(made, full_window(made, cells), outcome_symbol, order, gpus=True)
+        assert looked_up[0] <= len(made.executions) + 2 * len(order)
 
 
 def test_sites_have_signs_that_are_told_apart() -> None:
     names = [None, "delta", "Delta-GPU", "expanse", "anvil", "aws", "bridges2", "chtc", "hcc"]
-    signs = site_signs(names)
+    signs = site_symbols(names)
     letters = [sign.letter for sign in signs.values()]
     assert len(set(letters)) == len(names)
     assert len({(sign.glyph, sign.colour) for sign in signs.values()}) == len(names)
-    made = drawn_up(ledger(ONE_DAY, RAN, as_of=50120))
-    some = site_signs(made.sites)
-    cells = lane_cells(made.lanes[0], VisibleWindow(0, 3600, 14), by_site(some))
-    assert "".join(c for c, _ in lettered(cells, some.values())) == "░D" + "█" * 11 + "╳"
+    made = build_timeline(ledger(ONE_DAY, RAN, as_of=50120))
+    some = site_symbols(made.sites)
+    cells = lane_cells(made.lanes[0], VisibleWindow(0, 3600, 14), site_symbol(some))
+    assert "".join(c for c, _ in cell_characters(cells, some.values())) == "░D" + "█" * 11 + "╳"
 
 
 def test_epochs_are_labelled_where_they_begin_as_far_as_there_is_room() -> None:
-    made = drawn_up(ledger(ONE_DAY, RAN, as_of=50120))
+    made = build_timeline(ledger(ONE_DAY, RAN, as_of=50120))
     assert epoch_labels(made.lanes[0], VisibleWindow(0, 3600, 16)) == "0            1"
     assert epoch_labels(made.lanes[0], VisibleWindow(0, 40000, 2)) == "0"
 
@@ -375,8 +379,8 @@ def test_epochs_are_labelled_where_they_begin_as_far_as_there_is_room() -> None:
     ],
 )
 def test_ticks_are_round_and_where_they_belong(length: float, expected: str) -> None:
-    made = drawn_up(ledger([job(1, [(0, State.IDLE)])], as_of=length, live=True))
-    window = whole(made, 65)
+    made = build_timeline(ledger([job(1, [(0, State.IDLE)])], as_of=length, live=True))
+    window = full_window(made, 65)
     line = to_ascii(axis(made, window))
     assert len(line) == 65
     assert expected in line
@@ -385,20 +389,20 @@ def test_ticks_are_round_and_where_they_belong(length: float, expected: str) -> 
 
 
 def test_the_cursor_snaps_to_round_moments() -> None:
-    made = drawn_up(ledger([job(1, [(7, State.IDLE)])], as_of=5 * DAY, live=True))
-    at = snapped(made, 4000.0, 3600)
-    assert made.moment(at) == datetime(2025, 11, 10, 13)
-    assert made.moment(snapped(made, 4000.4, 1)) == made.moment(4000.0)
+    made = build_timeline(ledger([job(1, [(7, State.IDLE)])], as_of=5 * DAY, live=True))
+    at = snap_to_step(made, 4000.0, 3600)
+    assert made.time_at(at) == datetime(2025, 11, 10, 13)
+    assert made.time_at(snap_to_step(made, 4000.4, 1)) == made.time_at(4000.0)
 
 
 def test_only_what_is_in_view_is_drawn() -> None:
     jobs = [job(n, [(n * 100, State.IDLE), (n * 100 + 50, State.COMPLETED)]) for n in range(1000)]
-    made = drawn_up(ledger(jobs, as_of=100000))
+    made = build_timeline(ledger(jobs, as_of=100000))
     [lane] = made.lanes
-    assert len(lane.between(50_000, 51_000)) == 10
-    ids: list[JobId] = [span.job for span in lane.then(50_010)]
+    assert len(lane.spans_between(50_000, 51_000)) == 10
+    ids: list[JobId] = [span.job for span in lane.spans_at(50_010)]
     assert ids == [(500, 0)]
-    before, after = lane.before(50_060), lane.after(50_060)
+    before, after = lane.span_before(50_060), lane.span_after(50_060)
     assert before is not None
     assert after is not None
     assert (before.job, after.job) == ((500, 0), (501, 0))

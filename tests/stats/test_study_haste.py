@@ -59,8 +59,8 @@ def test_a_figure_asked_for_the_first_time_ends_the_rest(monkeypatch: pytest.Mon
     monkeypatch.setattr(studies, "SHARE", 1e7)
     study = StatsWorker(cast(Feed, Large()), lambda: None)
     try:
-        assert comes(lambda: study.of(first) == "first")
-        assert comes(lambda: study.of(second) == "second")
+        assert comes(lambda: study.value(first) == "first")
+        assert comes(lambda: study.value(second) == "second")
     finally:
         study.close()
 
@@ -79,18 +79,18 @@ def broken(basis: StatsInput) -> str:
 
 def test_a_figure_that_fails_is_told_of_and_leaves_the_others() -> None:
     study = StatsWorker(cast(Feed, Small()), lambda: None)
-    assert study.of(broken) is None
+    assert study.value(broken) is None
     assert study.error is not None
     assert "ValueError: no such thing" in study.error
-    assert study.of(first) == "first"
+    assert study.value(first) == "first"
 
 
 def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
     study = StatsWorker(cast(Feed, Large()), lambda: None)
     try:
-        study.of(broken)
+        study.value(broken)
         assert comes(lambda: study.error)
-        assert comes(lambda: study.of(first) == "first")
+        assert comes(lambda: study.value(first) == "first")
     finally:
         study.close()
 
@@ -99,14 +99,14 @@ def test_what_is_foreseen_is_there_when_it_is_asked_for() -> None:
     told: list[str] = []
     study = StatsWorker(cast(Feed, Large()), lambda: told.append("came"))
     try:
-        study.foresee(first, second)
+        study.precompute(first, second)
         assert comes(lambda: told)
-        assert study.of(second) == "second"
+        assert study.value(second) == "second"
     finally:
         study.close()
 
 
 def test_nothing_is_foreseen_where_it_takes_no_time() -> None:
     study = StatsWorker(cast(Feed, Small()), lambda: None)
-    study.foresee(first)
+    study.precompute(first)
     assert study._thread is None

@@ -43,7 +43,7 @@ class Reading:
 
 
 def written(basis: StatsInput) -> bool:
-    return basis.written
+    return basis.files_read
 
 
 def came(what: Callable[[], object], seconds: float = SOON) -> bool:
@@ -57,13 +57,13 @@ def test_files_are_read_at_once_when_the_logs_have_been_read() -> None:
     feed = Reading()
     study = StatsWorker(cast(Feed, feed), lambda: None)
     try:
-        study.want_written()
-        assert came(lambda: study.of(written) is not None)
-        assert study.of(written) is False
+        study.watch_job_files()
+        assert came(lambda: study.value(written) is not None)
+        assert study.value(written) is False
         assert feed.asked == 0
         feed.latest = replace(feed.latest, progress=Progress(2, 2))
-        study.want_written()
-        assert came(lambda: study.of(written))
+        study.watch_job_files()
+        assert came(lambda: study.value(written))
         assert feed.asked == 1
     finally:
         study.close()
@@ -76,14 +76,14 @@ def test_files_are_read_again_when_somebody_comes_back(monkeypatch: pytest.Monke
     feed.latest = replace(feed.latest, progress=Progress(2, 2))
     study = StatsWorker(cast(Feed, feed), lambda: None)
     try:
-        study.want_written()
+        study.watch_job_files()
         assert came(lambda: feed.asked)
         before, quiet_until = feed.asked, time.monotonic() + 0.2
         while time.monotonic() < quiet_until:
             if feed.asked != before:  # Not before it rests.
                 before, quiet_until = feed.asked, time.monotonic() + 0.2
             time.sleep(0.01)
-        study.want_written()
+        study.watch_job_files()
         assert came(lambda: feed.asked > before)
     finally:
         study.close()

@@ -18,8 +18,16 @@ from metlmon.live.errors import InputError
 from metlmon.model.settings import Settings
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import Ledger
-from metlmon.stats.totals import tally
-from metlmon.stats.windows import ALL, TimeWindow, Unit, asked_window, clipped, cut, told_window
+from metlmon.stats.totals import sum_executions
+from metlmon.stats.windows import (
+    ALL,
+    TimeWindow,
+    Unit,
+    clip_ledger,
+    parse_window,
+    partition,
+    window_text,
+)
 from tests.conftest import shared_path
 from tests.model.written import Log, of_one_job
 
@@ -38,7 +46,7 @@ def ledger_of(log: Log, settings: Settings | None = None) -> Ledger:
 
 
 def seconds(ledger: Ledger) -> dict[str, float]:
-    total = tally(ledger.executions)
+    total = sum_executions(ledger.executions)
     return {"good": total.good, "bad": total.bad, "in flight": total.in_flight}
 
 
@@ -56,13 +64,19 @@ def over_the_border() -> Ledger:
 def test_an_execution_over_the_border_of_a_month() -> None:
     ledger = over_the_border()
     october, november = (
-        clipped(ledger, asked_window(None, None, month)) for month in ("2025-10", "2025-11")
+        clip_ledger(ledger, parse_window(None, None, month)) for month in ("2025-10", "2025-11")
     )
     assert seconds(october) == {"good": 2 * 2 * 3600, "bad": 0, "in flight": 0}
     assert seconds(november) == {"good": 2 * 10 * 3600, "bad": 0, "in flight": 0}
     # It is counted, completes its epoch and has moved its bytes in the month that it ended in.
-    assert (tally(october.executions).executions, tally(october.executions).completed) == (0, 0)
-    assert (tally(november.executions).executions, tally(november.executions).completed) == (1, 1)
+    assert (
+        sum_executions(october.executions).executions,
+        sum_executions(october.executions).completed,
+    ) == (0, 0)
+    assert (
+        sum_executions(november.executions).executions,
+        sum_executions(november.executions).completed,
+    ) == (1, 1)
     assert (len(october.epochs), len(november.epochs)) == (0, 1)
     assert [e.final for e in (*october.executions, *november.executions)] == [False, True]
     assert october.executions[0].bytes_sent is None
@@ -75,7 +89,10 @@ def test_an_execution_over_the_border_of_a_month() -> None:
 
 def test_the_moment_between_two_windows_is_in_the_later_one() -> None:
     ledger, end = over_the_border(), at("2025-11-01T10:00")
-    before, after = clipped(ledger, TimeWindow(until=end)), clipped(ledger, TimeWindow(since=end))
+    before, after = (
+        clip_ledger(ledger, TimeWindow(until=end)),
+        clip_ledger(ledger, TimeWindow(since=end)),
+    )
     assert [e.counted for e in before.executions] == [False]
     assert [(e.counted, e.seconds) for e in after.executions] == [(True, 0.0)]
     assert (len(before.epochs), len(after.epochs)) == (0, 1)
@@ -86,8 +103,8 @@ def test_in_flight_is_counted_in_the_window_of_as_of() -> None:
     log.execute(77, gpus=1, at="2025-10-31 23:00:00").submit(78, at="2025-11-01 05:00:00")
     ledger = ledger_of(log)
     october, november = (
-        clipped(ledger, TimeWindow(until=at("2025-11-01"))),
-        clipped(ledger, TimeWindow(since=at("2025-11-01"))),
+        clip_ledger(ledger, TimeWindow(until=at("2025-11-01"))),
+        clip_ledger(ledger, TimeWindow(since=at("2025-11-01"))),
     )
     assert seconds(october) == {"good": 0, "bad": 0, "in flight": 3600}
     assert seconds(november) == {"good": 0, "bad": 0, "in flight": 5 * 3600}
@@ -99,7 +116,7 @@ def test_the_night_the_clocks_go_back() -> None:
     log.execute(77, gpus=1, at="2025-11-01 22:00:00").terminate(77, at="2025-11-02 08:00:00")
     ledger = ledger_of(log, Settings(zone=CHICAGO))
     parts = [
-        seconds(clipped(ledger, window))["good"] / 3600
+        seconds(clip_ledger(ledger, window))["good"] / 3600
         for window in (
             TimeWindow(until=at("2025-11-02T01:30")),
             TimeWindow(at("2025-11-02T01:30"), at("2025-11-02T02:00")),
@@ -119,8 +136,11 @@ def test_an_execution_in_the_second_pass_of_an_hour() -> None:
     assert seconds(ledger)["good"] == 1800
     whole = [TimeWindow(until=at("2025-11-02T01:20")), TimeWindow(since=at("2025-11-02T01:20"))]
     # The first 01:20 was before its start, though its end is logged as 01:10.
-    assert [seconds(clipped(ledger, each))["good"] for each in whole] == [0, 1800]
-    assert [tally(clipped(ledger, each).executions).executions for each in whole] == [0, 1]
+    assert [seconds(clip_ledger(ledger, each))["good"] for each in whole] == [0, 1800]
+    assert [sum_executions(clip_ledger(ledger, each).executions).executions for each in whole] == [
+        0,
+        1,
+    ]
 
 
 # --- they sum to the whole --------------------------------------------------------------------
@@ -132,7 +152,7 @@ def real(name: str, zone: str | None) -> Ledger:
     reader = DagdirReader(path, Settings(zone=ZoneInfo(zone) if zone else None))
     reader.open()
     reader.read_all()
-    return reader.painter().ledger()
+    return reader.snapshot_builder().ledger()
 
 
 def total(parts: Iterable[int | float | None]) -> float:
@@ -141,7 +161,7 @@ def total(parts: Iterable[int | float | None]) -> float:
 
 def sums(ledger: Ledger) -> dict[str, float]:
     """Everything that is added up or counted anywhere."""
-    spent = tally(ledger.executions)
+    spent = sum_executions(ledger.executions)
     out: dict[str, float] = {
         "executions": spent.executions,
         "good executions": spent.good_executions,
@@ -176,7 +196,7 @@ def check(ledger: Ledger, cuts: Iterable[datetime]) -> None:
     edges = [None, *sorted(set(cuts)), None]
     added: dict[str, float] = {}
     for since, until in pairwise(edges):
-        for name, value in sums(clipped(ledger, TimeWindow(since, until))).items():
+        for name, value in sums(clip_ledger(ledger, TimeWindow(since, until))).items():
             assert value > 0, name
             added[name] = added.get(name, 0) + value
     assert {name: round(value, 3) for name, value in added.items()} == sums(ledger)
@@ -200,10 +220,10 @@ REAL = pytest.mark.parametrize(
 @pytest.mark.parametrize("unit", list(Unit))
 def test_days_weeks_and_months_sum_to_the_whole(name: str, zone: str | None, unit: Unit) -> None:
     ledger = real(name, zone)
-    assert ledger.first is not None
+    assert ledger.first_time is not None
     assert ledger.as_of is not None
-    windows = cut(ledger.first, ledger.as_of, unit)
-    assert windows[0].since <= ledger.first
+    windows = partition(ledger.first_time, ledger.as_of, unit)
+    assert windows[0].since <= ledger.first_time
     assert windows[-1].until > ledger.as_of
     check(ledger, [window.since for window in windows])
 
@@ -215,12 +235,12 @@ def test_windows_cut_anywhere_sum_to_the_whole(
     name: str, zone: str | None, data: st.DataObject
 ) -> None:
     ledger = real(name, zone)
-    assert ledger.first is not None
+    assert ledger.first_time is not None
     assert ledger.as_of is not None
-    moments = [ledger.first, *(m for e in ledger.executions for m in (e.start, e.end) if m)]
-    span = int((ledger.as_of - ledger.first).total_seconds())
+    moments = [ledger.first_time, *(m for e in ledger.executions for m in (e.start, e.end) if m)]
+    span = int((ledger.as_of - ledger.first_time).total_seconds())
     anywhere = st.integers(-3600, span + 3600).map(
-        lambda seconds: ledger.first + timedelta(seconds=seconds)
+        lambda seconds: ledger.first_time + timedelta(seconds=seconds)
     )
     cuts = data.draw(st.lists(st.one_of(st.sampled_from(moments), anywhere), max_size=4))
     check(ledger, cuts)
@@ -231,7 +251,7 @@ def test_the_days_of_five_runs_added_up_from_their_jobs() -> None:
     reader = DagdirReader(shared_path("examples/metl-aws"), Settings())
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     ledger, as_of = painter.ledger(), painter.as_of
     assert as_of is not None
     for day in range(4, 15):
@@ -245,30 +265,30 @@ def test_the_days_of_five_runs_added_up_from_their_jobs() -> None:
                 name = {Outcome.GOOD: "good", Outcome.IN_FLIGHT: "in flight"}.get(e.outcome, "bad")
                 added[name] += max(0.0, inside) * (e.gpus or 0)
                 ended += since <= end < until
-        part = clipped(ledger, TimeWindow(since, until))
-        assert (seconds(part), tally(part.executions).executions) == (added, ended)
+        part = clip_ledger(ledger, TimeWindow(since, until))
+        assert (seconds(part), sum_executions(part.executions).executions) == (added, ended)
 
 
 def test_a_window_without_ends_is_the_whole() -> None:
     ledger = over_the_border()
-    assert clipped(ledger, ALL) is ledger
+    assert clip_ledger(ledger, ALL) is ledger
 
 
 # --- what is asked for ------------------------------------------------------------------------
 
 
 def test_a_month() -> None:
-    assert asked_window(None, None, "2025-12") == TimeWindow(at("2025-12-01"), at("2026-01-01"))
+    assert parse_window(None, None, "2025-12") == TimeWindow(at("2025-12-01"), at("2026-01-01"))
 
 
 def test_dates_and_moments() -> None:
-    window = asked_window("2025-11-01", "2025-11-14 08:14", None)
+    window = parse_window("2025-11-01", "2025-11-14 08:14", None)
     assert window == TimeWindow(at("2025-11-01"), at("2025-11-14T08:14:00"))
-    assert asked_window(None, None, None) == ALL
+    assert parse_window(None, None, None) == ALL
 
 
 def test_a_moment_of_another_zone() -> None:
-    window = asked_window("2025-11-14T08:14:00Z", None, None, CHICAGO)
+    window = parse_window("2025-11-14T08:14:00Z", None, None, CHICAGO)
     assert window == TimeWindow(at("2025-11-14T02:14:00"))
 
 
@@ -288,15 +308,15 @@ def test_what_is_no_window(
     since: str | None, until: str | None, month: str | None, sentence: str
 ) -> None:
     with pytest.raises(InputError) as told:
-        asked_window(since, until, month)
+        parse_window(since, until, month)
     assert sentence in str(told.value)
 
 
 def test_an_hour_that_there_never_was() -> None:
-    assert asked_window("2026-03-08T02:30", None, None) == TimeWindow(at("2026-03-08T02:30"))
+    assert parse_window("2026-03-08T02:30", None, None) == TimeWindow(at("2026-03-08T02:30"))
     with pytest.raises(InputError, match="clocks went forward"):
-        asked_window("2026-03-08T02:30", None, None, CHICAGO)
-    asked_window("2025-11-02T01:30", None, None, CHICAGO)
+        parse_window("2026-03-08T02:30", None, None, CHICAGO)
+    parse_window("2025-11-02T01:30", None, None, CHICAGO)
 
 
 @pytest.mark.parametrize(
@@ -315,11 +335,11 @@ def test_an_hour_that_there_never_was() -> None:
     ],
 )
 def test_how_a_window_is_told(window: TimeWindow, words: str) -> None:
-    assert told_window(window) == words
+    assert window_text(window) == words
 
 
 def test_weeks_begin_on_monday() -> None:
-    windows = cut(at("2025-10-31T12:00"), at("2025-11-03T00:00"), Unit.WEEK)
+    windows = partition(at("2025-10-31T12:00"), at("2025-11-03T00:00"), Unit.WEEK)
     assert windows == (
         TimeWindow(at("2025-10-27"), at("2025-11-03")),
         TimeWindow(at("2025-11-03"), at("2025-11-10")),
@@ -328,6 +348,6 @@ def test_weeks_begin_on_monday() -> None:
 
 def test_years_that_a_damaged_log_says() -> None:
     for unit in Unit:
-        assert cut(datetime(1, 1, 1), datetime(1, 1, 1), unit)
-        assert cut(datetime(9999, 12, 31), datetime.max, unit)
-    assert asked_window(None, None, "9999-12") == TimeWindow(at("9999-12-01"), datetime.max)
+        assert partition(datetime(1, 1, 1), datetime(1, 1, 1), unit)
+        assert partition(datetime(9999, 12, 31), datetime.max, unit)
+    assert parse_window(None, None, "9999-12") == TimeWindow(at("9999-12-01"), datetime.max)

@@ -166,14 +166,14 @@ def test_retries_that_are_used_up_are_none(
     reader = DagdirReader(dagdir.path, load_settings(dagdir.path))
     reader.open()
     reader.read_all()
-    (row,) = (r for r in reader.painter().status().runs if r.uuid == UUID)
+    (row,) = (r for r in reader.snapshot_builder().status().runs if r.uuid == UUID)
     assert row.latest is not None
     assert row.latest.retries_left == 0
     dagdir.write("metl.log", before)
     reader = DagdirReader(dagdir.path, load_settings(dagdir.path))
     reader.open()
     reader.read_all()
-    (row,) = (r for r in reader.painter().status().runs if r.uuid == UUID)
+    (row,) = (r for r in reader.snapshot_builder().status().runs if r.uuid == UUID)
     assert row.latest is not None
     assert row.latest.retries_left == 2
 

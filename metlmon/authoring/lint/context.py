@@ -21,8 +21,8 @@ from metlmon.dagman.commands import DescriptionCommand, NodeCommand, Placement, 
 from metlmon.dagman.file_cache import places
 from metlmon.dagman.lexer import Line
 from metlmon.dagman.submit_description import command_values
-from metlmon.live.discovery import read_regular
-from metlmon.model.run import RunPart, part_of_run
+from metlmon.live.discovery import read_regular_file
+from metlmon.model.run import RunPart, parse_run_part
 from metlmon.model.settings import Settings
 
 MOST_FILES: Final = 20_000
@@ -45,7 +45,7 @@ class FileStore:
         """As :func:`metlmon.live.discovery.read_regular`. Raises OSError, ValueError."""
         if path not in self._bytes:
             try:
-                self._bytes[path] = read_regular(path)
+                self._bytes[path] = read_regular_file(path)
             except OSError as error:
                 self._bytes[path] = error
         result = self._bytes[path]
@@ -116,7 +116,7 @@ class LintContext:
             if path == self.workflow.path or name in node_files or path in self.workflow.references:
                 self._read_dag_file(name, self.files.get(path) or b"")
         for node in self.workflow.nodes.values():
-            if (part := part_of_run(node, self.settings)) is not None:
+            if (part := parse_run_part(node, self.settings)) is not None:
                 self.parts[node.name] = part
 
     def _read_dag_file(self, name: str, data: bytes) -> None:

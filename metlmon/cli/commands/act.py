@@ -64,7 +64,7 @@ def act(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     if reader.ensemble.settings.read_only:
         raise InputError("read_only is set in metlmon.toml: nothing can be done to jobs from here")
-    painter, session = reader.painter(), Session(reader)
+    painter, session = reader.snapshot_builder(), Session(reader)
     status = session.take().status
     jobs: list[JobRow] = []
     dags: list[DagRow] = []
@@ -94,7 +94,7 @@ def act(options: argparse.Namespace) -> int:
         if not jobs and not dags and not runs:
             meant = plain(" ".join(options.targets), 200)
             offer = replace(offer, subject=meant, refused="no job of that is in the queue now")
-        along = [row for row in session.queued() if dags and row.dag == dags[0].file]
+        along = [row for row in session.queued_jobs() if dags and row.dag == dags[0].file]
         return _carry_out(office, offer, options, along, unknown)
     finally:
         office.close()
@@ -103,7 +103,7 @@ def act(options: argparse.Namespace) -> int:
 def _unknown(office: PoolClient, painter: SnapshotBuilder, site: str) -> str | None:
     """That the collector knows sites, and this is none of them; a collector that gives no answer
     is no reason to ask again."""
-    named = {painter.target(key) for key in painter.nodes} | set(painter.sums.sites)
+    named = {painter.target(key) for key in painter.nodes} | set(painter.totals.sites)
     try:
         return unknown_site(site, office.sites(), (name for name in named if name))
     except PoolError:
@@ -191,10 +191,10 @@ def _jobs(painter: SnapshotBuilder, session: Session, targets: list[str]) -> lis
 
 def _meant(painter: SnapshotBuilder, session: Session, text: str) -> Iterable[JobRow]:
     if text == "all":
-        return session.queued()
+        return session.queued_jobs()
     number = re.fullmatch(r"(\d{1,10})\.(\d{1,10})", text)
     if number is None:
-        return session.queued(one_run(painter, text).key)
+        return session.queued_jobs(one_run(painter, text).key)
     view = session.job_view(int(number[1]), int(number[2]))
     if view is None:
         raise InputError(f"{text}: no log tells of this job")
@@ -211,7 +211,7 @@ def _runs(
     for text in targets:
         for row in status.runs if text == "all" else (one_run(painter, text),):
             found[row.key] = row
-    return [SelectedRun(row, session.queued(row.key)) for row in found.values()]
+    return [SelectedRun(row, session.queued_jobs(row.key)) for row in found.values()]
 
 
 def _site(wanted: PoolAction, to: str | None) -> str | None:

@@ -31,7 +31,7 @@ from metlmon.authoring.lint import Finding, LintResult, Severity
 from metlmon.authoring.lint import check as checked
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_json
-from metlmon.config.loader import configuration
+from metlmon.config.loader import load_configuration
 from metlmon.redact import redact_secrets
 from metlmon.text.formatting import count, plain
 
@@ -47,7 +47,7 @@ COLOURS: Final = {Severity.ERROR: "1;31", Severity.WARNING: "33", Severity.NOTE:
 def check(options: argparse.Namespace) -> int:
     """``metlmon check [DIR]``. Exit status 1 for errors, with ``--strict`` for warnings too."""
     path = Path(options.dir)
-    settings = configuration(path.parent if path.is_file() else path).settings
+    settings = load_configuration(path.parent if path.is_file() else path).settings
     found = checked(path, settings)
     if options.json:
         print_json(_as_json(options, found))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_json
-from metlmon.config.loader import Configuration, SettingEntry, Source, configuration
+from metlmon.config.loader import Configuration, SettingEntry, Source, load_configuration
 from metlmon.config.toml_file import SettingProblem
 from metlmon.live.cache import cache_directory
 from metlmon.redact import hide_value
@@ -31,8 +31,8 @@ def config(options: argparse.Namespace) -> int:
     """``metlmon config show|path|validate``."""
     path = Path(options.dir)
     dagdir = path.parent if path.is_file() else path
-    found = configuration(dagdir)
-    wrong = Exit.USAGE if found.complaints else Exit.OK
+    found = load_configuration(dagdir)
+    wrong = Exit.USAGE if found.problems else Exit.OK
     if options.json:
         print_json(_as_json(options.what, str(dagdir), found))
     elif options.what == "path":
@@ -60,8 +60,8 @@ def _as_json(what: str, dagdir: str, found: Configuration) -> dict[str, Any]:
     if what == "show":
         said["settings"] = [_entry(entry) for entry in found.entries]
     if what != "path":
-        said["valid"] = not found.complaints
-        said["errors"] = [_complaint(complaint) for complaint in found.complaints]
+        said["valid"] = not found.problems
+        said["errors"] = [_complaint(complaint) for complaint in found.problems]
     return said
 
 
@@ -124,10 +124,10 @@ def _print_files(found: Configuration) -> None:
 
 def _print_verdict(found: Configuration) -> None:
     read = [source for source in found.sources if source.exists]
-    for complaint in found.complaints:
+    for complaint in found.problems:
         _say(str(complaint))
-    if found.complaints:
-        _say(f"{count(len(found.complaints), 'error')}: no command will run before they are mended")
+    if found.problems:
+        _say(f"{count(len(found.problems), 'error')}: no command will run before they are mended")
     elif read:
         files = " and ".join(str(source.path) for source in reversed(read))
         _say(f"{files}: no errors")
@@ -137,7 +137,7 @@ def _print_verdict(found: Configuration) -> None:
 
 def _print_settings(found: Configuration) -> None:
     _print_columns([(_named(each), _shown(each), _from(each)) for each in found.entries])
-    for complaint in found.complaints:
+    for complaint in found.problems:
         print(f"metlmon: {plain(str(complaint), TEXT_LIMIT)}", file=sys.stderr)
 
 

@@ -45,7 +45,7 @@ def continue_(options: argparse.Namespace) -> int:
         options.dir = options.dir or os.curdir
     reader = open_reader(options)
     try:
-        painter = reader.painter()
+        painter = reader.snapshot_builder()
         found = continuation(painter, reader.dagdir, options.runs, options.epochs, of)
         if not options.json:
             _print(found)
@@ -55,7 +55,7 @@ def continue_(options: argparse.Namespace) -> int:
     except PlanError as error:
         raise InputError(f"continue: {error}") from None
     if options.json:
-        print_json(_json(found, reader.given, written))
+        print_json(_json(found, reader.path_given, written))
     elif found.plan is not None:
         file = plain(found.plan.dag_file, 200)
         where = shlex.quote(plain(str(reader.dagdir), 2000))

@@ -23,10 +23,10 @@ from metlmon.stats.curves import (
     Curves,
     MetricBand,
     MetricCurve,
-    answer,
+    course_text,
+    curve_symbol,
+    curves_summary,
     metric_names,
-    sign_of,
-    told_course,
 )
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.worker import StatsInput
@@ -43,16 +43,16 @@ PROBLEMS_SHOWN: Final = 20
 def curves(options: argparse.Namespace) -> int:
     """``metlmon curves``. Raises InputError for a metric that no run has."""
     reader = open_reader(options)
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     ledger, settings = painter.ledger(), painter.ensemble.settings
     written = TrainingFiles(reader.dagdir, settings)
     basis = StatsInput(
         painter.status(),
         ledger,
         settings,
-        written.trainings(ledger, painter),
-        written.streams(ledger, painter),
-        written=True,
+        written.training_outputs(ledger, painter),
+        written.progress_lines(ledger, painter),
+        files_read=True,
     )
     check_metric(options.metric, basis)
     found = curves_in(basis, options.metric)
@@ -72,7 +72,7 @@ def print_figures(painter: SnapshotBuilder, told: Mapping[str, Any]) -> None:
         {
             "schema": SCHEMA,
             "dagdir": painter.dagdir,
-            "as_of": JsonWriter(painter.clock.stated).time(painter.as_of),
+            "as_of": JsonWriter(painter.clock.with_offset).time(painter.as_of),
             "live": painter.live,
             **told,
             "warnings": warnings(notices),
@@ -130,7 +130,7 @@ def _run(curve: MetricCurve) -> dict[str, Any]:
         "trend": curve.trend,
         "course": str(curve.course),
         "since": curve.since,
-        "odd_epochs": list(curve.odd),
+        "odd_epochs": list(curve.nonfinite_epochs),
         "running": None if curve.streamed is None else _streamed(curve.running, curve.streamed),
     }
 
@@ -172,12 +172,12 @@ def _band(band: MetricBand) -> list[dict[str, Any]]:
         {
             "epoch": level.epoch,
             "n": level.n,
-            "lost": level.lost,
-            "min": level.least,
+            "lost": level.excluded,
+            "min": level.minimum,
             "lower_quartile": level.lower,
             "median": level.median,
             "upper_quartile": level.upper,
-            "max": level.most,
+            "max": level.maximum,
         }
         for level in band.levels
     ]
@@ -191,14 +191,14 @@ def print_curves(of: Curves, live: bool, metrics: MetricSettings) -> None:
     from rich.text import Text
 
     out = console()
-    if not of.with_values:
+    if not of.curves_with_values:
         out.print(Text("No training has written a metric here yet."))
         places = ", ".join(plain(f"{each}/version_<k>/metrics.csv", 80) for each in metrics.files)
         out.print(Text(f"Looked for {places}, and for {plain(of.metric, 40)} in the jobs' output."))
         return
-    told = answer(of, live)
+    told = curves_summary(of, live)
     dot = " · "
-    said = [part for part in (told.runs, told.best, told.lost, told.flat) if part]
+    said = [part for part in (told.runs, told.best, told.diverged, told.flat) if part]
     out.print(Text(dot.join(said), style="bold"))
     goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
     out.print(Text(f"{plain(of.metric, 80)}{goal}"))
@@ -241,7 +241,7 @@ _BAND: Final = (
 def _cells(curve: MetricCurve, labelled: bool) -> list[str | Text]:
     from rich.text import Text
 
-    sign = sign_of(curve)
+    sign = curve_symbol(curve)
     style = SHADES[sign.colour] + (" bold" if sign.weight is Weight.BOLD else "")
     label = [plain(curve.label or "", NAME_LIMIT)] if labelled else []
     last, best = curve.last, curve.best
@@ -253,7 +253,7 @@ def _cells(curve: MetricCurve, labelled: bool) -> list[str | Text]:
         metric_told(best.value if best is not None else None),
         str(best.epoch) if best is not None else "",
         metric_told(curve.trend),
-        Text(f"{sign.glyph} {told_course(curve)}", style=style),
+        Text(f"{sign.glyph} {course_text(curve)}", style=style),
     ]
 
 

@@ -51,8 +51,8 @@ def demo(options: argparse.Namespace) -> int:
             return open_screens(FeedAndPool(Session(reader), None, RECORDING), options)
         finally:
             replay.stop()
-            if replay.failed is not None:
-                print(f"metlmon: {replay.failed}", file=sys.stderr)
+            if replay.error is not None:
+                print(f"metlmon: {replay.error}", file=sys.stderr)
 
 
 def _print_end(where: Path, options: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def _print_end(where: Path, options: argparse.Namespace) -> int:
     reader = DagdirReader(where)
     reader.open()
     reader.read_all()
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     picture = painter.status()
     figures = headline(StatsInput(picture, painter.ledger(), reader.ensemble.settings))
     print_status(picture, figures)

@@ -15,8 +15,8 @@ from metlmon.cli.reading import open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats import estimate_text
-from metlmon.stats.backtest import Backtest, Trial, backtest, usual_error, usual_naive_error
-from metlmon.stats.estimates import Forecast, RunForecast, outlook
+from metlmon.stats.backtest import Backtest, Prediction, backtest, median_error, median_naive_error
+from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.stats.worker import StatsInput
 from metlmon.text.formatting import UNKNOWN, plain, share
 
@@ -32,15 +32,17 @@ def estimate(options: argparse.Namespace) -> int:
     if options.backtest:
         tested = _backtest(reader, options)
         if options.json:
-            print_json(head(reader.painter()) | {"backtest": _backtest_json(reader, tested)})
+            print_json(
+                head(reader.snapshot_builder()) | {"backtest": _backtest_json(reader, tested)}
+            )
         else:
             _print_backtest(tested)
         return Exit.OK
     basis = _basis(reader)
-    told = outlook(basis)
+    told = make_forecast(basis)
     if options.json:
-        writer = JsonWriter(reader.painter().clock.stated)
-        print_json(head(reader.painter()) | {"estimate": outlook_json(writer, told)})
+        writer = JsonWriter(reader.snapshot_builder().clock.with_offset)
+        print_json(head(reader.snapshot_builder()) | {"estimate": outlook_json(writer, told)})
         print_warnings(basis.status.warnings)
     else:
         _print(told)
@@ -48,7 +50,7 @@ def estimate(options: argparse.Namespace) -> int:
 
 
 def _basis(reader: DagdirReader) -> StatsInput:
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     return StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings)
 
 
@@ -86,7 +88,7 @@ def _print(told: Forecast) -> None:
         TextColumn("EPOCH NOW", drop=5),
     )
     print_table(out, columns, [_cells(run) for run in told.runs])
-    if told.span is not None:
+    if told.remaining is not None:
         out.print()
         out.print(
             Text(
@@ -100,14 +102,18 @@ def _print(told: Forecast) -> None:
 
 def first_line(told: Forecast) -> str:
     """``42 of 150 epochs done; done in 6 d (4–9 d), about 2025-11-20 08:00; 4.6 epochs/day``."""
-    done = estimate_text.epochs(told)
+    done = estimate_text.epochs_text(told)
     done += (
-        f" by {estimate_text.minute(told.as_of)}"
+        f" by {estimate_text.minute_text(told.as_of)}"
         if told.as_of is not None and not told.live
         else ""
     )
-    at = f", about {estimate_text.minute(told.at)}" if told.at is not None else ""
-    parts = [done, estimate_text.done_in(told) + at, estimate_text.rate(told.rate)]
+    at = (
+        f", about {estimate_text.minute_text(told.expected_end)}"
+        if told.expected_end is not None
+        else ""
+    )
+    parts = [done, estimate_text.remaining_text(told) + at, estimate_text.rate_text(told.rate)]
     return "; ".join(part for part in parts if part)
 
 
@@ -116,12 +122,12 @@ def _cells(run: RunForecast) -> list[str | Any]:
     return [
         plain(run.run_name, NAME_LIMIT),
         f"{run.done}/{run.total}",
-        estimate_text.pace(run.pace) or dash,
-        str(run.pace.epochs) if run.pace else "0",
-        estimate_text.run_left(run),
-        estimate_text.minute(run.at) or dash,
-        estimate_text.sureness(run.span) if run.span else dash,
-        estimate_text.span(run.epoch) or dash,
+        estimate_text.durations_text(run.durations) or dash,
+        str(run.durations.epochs) if run.durations else "0",
+        estimate_text.run_remaining_text(run),
+        estimate_text.minute_text(run.expected_end) or dash,
+        estimate_text.quality(run.remaining) if run.remaining else dash,
+        estimate_text.interval_text(run.epoch_remaining) or dash,
     ]
 
 
@@ -131,7 +137,7 @@ def _print_backtest(tested: Backtest) -> None:
     from metlmon.cli.tables import TextColumn, console, print_table
 
     out = console()
-    if not tested.trials:
+    if not tested.predictions:
         why = "fewer than two epochs were completed" if tested.epochs < 2 else "no run went on then"
         out.print(Text(f"Nothing to test: {why}."))
         return
@@ -147,7 +153,7 @@ def _print_backtest(tested: Backtest) -> None:
         TextColumn("PLAIN GUESS", drop=2),
         TextColumn("ITS ERROR", right=True, drop=1),
     )
-    print_table(out, columns, [_trial(trial) for trial in tested.trials])
+    print_table(out, columns, [_trial(trial) for trial in tested.predictions])
     out.print()
     out.print(
         Text(
@@ -162,33 +168,35 @@ def _print_backtest(tested: Backtest) -> None:
 
 
 def _verdict(tested: Backtest) -> str:
-    whole, runs = tested.of_ensemble(), tested.of_runs()
+    whole, runs = tested.ensemble_predictions(), tested.run_predictions()
     parts = []
     for name, trials in (("ensemble", whole), ("runs", runs)):
-        error, naive = usual_error(trials), usual_naive_error(trials)
+        error, naive = median_error(trials), median_naive_error(trials)
         if error is None:
             continue
         beside = f", plain guess {100 * naive:.0f} %" if naive is not None else ""
-        inside = sum(trial.inside for trial in trials)
+        inside = sum(trial.covered for trial in trials)
         parts.append(
             f"{name}: off by {100 * error:.0f} %{beside}, {inside} of {len(trials)} inside"
         )
     return "; ".join(parts)
 
 
-def _trial(trial: Trial) -> list[str | Any]:
+def _trial(trial: Prediction) -> list[str | Any]:
     name = "all" if trial.run_name is None else plain(trial.run_name, NAME_LIMIT)
-    told = estimate_text.about(trial.predicted)
-    interval = estimate_text.between(trial.low, trial.high)
+    told = estimate_text.approximate_text(trial.predicted)
+    interval = estimate_text.range_text(trial.low, trial.high)
     naive = trial.naive_error
     return [
         share(trial.share, 1.0),
         name,
         f"{told} ({interval})",
-        estimate_text.about(trial.truth),
+        estimate_text.approximate_text(trial.actual),
         f"{100 * trial.error:+.0f} %",
-        "yes" if trial.inside else "no",
-        estimate_text.about(trial.naive) if trial.naive is not None else UNKNOWN,
+        "yes" if trial.covered else "no",
+        estimate_text.approximate_text(trial.naive_prediction)
+        if trial.naive_prediction is not None
+        else UNKNOWN,
         f"{100 * naive:+.0f} %" if naive is not None else UNKNOWN,
     ]
 
@@ -197,38 +205,40 @@ def _trial(trial: Trial) -> list[str | Any]:
 
 
 def _backtest_json(reader: DagdirReader, tested: Backtest) -> dict[str, Any]:
-    writer = JsonWriter(reader.painter().clock.stated)
+    writer = JsonWriter(reader.snapshot_builder().clock.with_offset)
     return {
         "epochs": tested.epochs,
-        "unsaid": list(tested.unsaid),
-        "ensemble": _summary(tested.of_ensemble()),
-        "runs": _summary(tested.of_runs()),
+        "unsaid": list(tested.skipped_shares),
+        "ensemble": _summary(tested.ensemble_predictions()),
+        "runs": _summary(tested.run_predictions()),
         "trials": [
             {
                 "share": trial.share,
-                "at": writer.time(trial.at),
+                "at": writer.time(trial.moment),
                 "key": trial.run,
                 "run": trial.run_name,
                 "low": round(trial.low, 3),
                 "predicted": round(trial.predicted, 3),
                 "high": round(trial.high, 3),
-                "truth": round(trial.truth, 3),
-                "paused": round(trial.paused, 3),
+                "truth": round(trial.actual, 3),
+                "paused": round(trial.downtime, 3),
                 "error": round(trial.error, 6),
-                "error_seconds": round(trial.predicted - trial.truth, 3),
-                "inside": trial.inside,
-                "naive": None if trial.naive is None else round(trial.naive, 3),
+                "error_seconds": round(trial.predicted - trial.actual, 3),
+                "inside": trial.covered,
+                "naive": None
+                if trial.naive_prediction is None
+                else round(trial.naive_prediction, 3),
                 "naive_error": None if trial.naive_error is None else round(trial.naive_error, 6),
             }
-            for trial in tested.trials
+            for trial in tested.predictions
         ],
     }
 
 
-def _summary(trials: Sequence[Trial]) -> dict[str, Any]:
+def _summary(trials: Sequence[Prediction]) -> dict[str, Any]:
     return {
         "trials": len(trials),
-        "inside": sum(trial.inside for trial in trials),
-        "error_median": usual_error(trials),
-        "naive_error_median": usual_naive_error(trials),
+        "inside": sum(trial.covered for trial in trials),
+        "error_median": median_error(trials),
+        "naive_error_median": median_naive_error(trials),
     }

@@ -59,7 +59,7 @@ def export(options: argparse.Namespace) -> int:
     _check_place(out, dagdir.parent if dagdir.is_file() else dagdir)
     paths = {name: out / f"{name}.{options.to}" for name in names}
     _check_new(paths.values(), options.force)
-    painter = open_reader(options).painter()
+    painter = open_reader(options).snapshot_builder()
     frames = Frames(painter)
     _make(out)
     for name, path in paths.items():
@@ -175,7 +175,7 @@ def _cell(frames: Frames, value: Value, text: bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
-        return frames.stated(value)
+        return frames.local_time_text(value)
     told = str(value)
     return _FORMULA.sub("'", told) if text else told
 
@@ -187,7 +187,7 @@ def _json(path: Path, frames: Frames, name: str) -> int:
         file.write("[")
         for record in zip(*values.values(), strict=True):
             told = {
-                column: frames.stated(value) if isinstance(value, datetime) else value
+                column: frames.local_time_text(value) if isinstance(value, datetime) else value
                 for column, value in zip(values, record, strict=True)
             }
             # A line for each record: legible to people and to line tools.

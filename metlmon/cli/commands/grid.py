@@ -12,10 +12,17 @@ from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import TextColumn, console, print_table
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
-from metlmon.snapshot.dag_description import described
+from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats import sweep_text
-from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, swept
-from metlmon.stats.sweep_grid import CellRun, Grid, GridCell, GridChoice, standing, unfixed
+from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, find_sweep
+from metlmon.stats.sweep_grid import (
+    CellRun,
+    Grid,
+    GridCell,
+    GridChoice,
+    sweep_progress,
+    without_fixed_axes,
+)
 from metlmon.stats.sweep_grid import grid as grid_in
 from metlmon.stats.worker import StatsInput
 from metlmon.text.formatting import UNKNOWN, plain
@@ -29,20 +36,20 @@ def grid(options: argparse.Namespace) -> int:
     """``metlmon grid``. Raises InputError for a metric that no run has, for a variable that is
     not swept, and for a value that it does not have."""
     reader = open_reader(options)
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     ledger, settings = painter.ledger(), painter.ensemble.settings
     written = TrainingFiles(reader.dagdir, settings)
-    told = described(painter)
+    told = describe_dags(painter)
     basis = StatsInput(
         painter.status(),
         ledger,
         settings,
-        written.trainings(ledger, painter),
-        written=True,
-        described=lambda: told,
+        written.training_outputs(ledger, painter),
+        files_read=True,
+        load_description=lambda: told,
     )
     check_metric(options.metric, basis)
-    found = grid_in(basis, _choice(swept(told.nodes), options))
+    found = grid_in(basis, _choice(find_sweep(told.nodes), options))
     if options.json:
         print_figures(painter, grid_json(found))
     else:
@@ -56,14 +63,14 @@ def _choice(sweep: SweepVariables, options: argparse.Namespace) -> GridChoice:
     fixed = tuple(_fixed(sweep, each) for each in options.where)
     if bool(rows) is not bool(columns):
         given = rows or columns
-        free = unfixed(sweep, (name for name, _ in fixed))
+        free = without_fixed_axes(sweep, (name for name, _ in fixed))
         rest = [axis.names for axis in free.axes if not set(axis.names) & set(given)]
         other = rest[0] if rest else ()
         rows, columns = (rows, other) if rows or not rest else (other, columns)
         rows, columns = (rows, columns) if rows else (columns, rows)
     if set(rows) & set(columns):
         raise InputError("--rows and --columns: a variable can be one of them only")
-    if fixed and not rows and not unfixed(sweep, (name for name, _ in fixed)).axes:
+    if fixed and not rows and not without_fixed_axes(sweep, (name for name, _ in fixed)).axes:
         raise InputError("--where: nothing that is swept is left for the rows; leave one out")
     for name, _ in fixed:
         if name in (*rows, *columns):
@@ -78,7 +85,7 @@ def _names(sweep: SweepVariables, option: str, given: str | None) -> tuple[str, 
 
 
 def _name(sweep: SweepVariables, option: str, given: str) -> str:
-    name = sweep.named(given)
+    name = sweep.find_name(given)
     if name is None:
         there = ", ".join(plain(each.name, 40) for each in sweep.variables)
         there = f"there are: {there}" if there else "nothing is swept here"
@@ -96,7 +103,7 @@ def _fixed(sweep: SweepVariables, given: str) -> tuple[str, Value]:
         # As a missing one is shown.
         return name, None
     if wanted not in values:
-        there = ", ".join(sweep_text.value(each) for each in values[:20])
+        there = ", ".join(sweep_text.value_text(each) for each in values[:20])
         raise InputError(f"--where {plain(given, 80)}: no run has that value; there are: {there}")
     return name, wanted
 
@@ -115,7 +122,7 @@ def grid_json(of: Grid) -> dict[str, Any]:
     and columns name cells by their values. Of ``points``, ``stopped`` are among those that are
     done, ``paused`` among those that wait.
     """
-    told = standing(of)
+    told = sweep_progress(of)
     return {
         "metric": of.metric,
         "goal": of.goal,
@@ -125,18 +132,18 @@ def grid_json(of: Grid) -> dict[str, Any]:
         ],
         "rows": _axis(of.rows),
         "columns": _axis(of.columns),
-        "folded": [{"names": list(each.axis.names), "most": each.most} for each in of.folded],
+        "folded": [{"names": list(each.axis.names), "most": each.max_values} for each in of.folded],
         "fixed": dict(of.fixed),
-        "runs_elsewhere": of.others,
+        "runs_elsewhere": of.excluded_runs,
         "points": {
             "total": told.points,
-            "done": told.over,
+            "done": told.finished,
             "stopped": told.stopped,
-            "moving": told.moving,
+            "moving": told.active,
             "idle": told.idle,
             "waiting": told.waiting,
             "paused": told.paused,
-            "need_a_person": told.need,
+            "need_a_person": told.needs_action,
         },
         "epochs_done": told.done,
         "epochs_total": told.total,
@@ -187,8 +194,8 @@ def _cell(of: Grid, cell: GridCell) -> dict[str, Any]:
         "state": str(cell.state),
         "epochs_done": cell.done,
         "epochs_total": cell.total,
-        "over": cell.over,
-        "course": None if cell.lost is None else str(cell.lost),
+        "over": cell.is_finished,
+        "course": None if cell.diverged_course is None else str(cell.diverged_course),
         "runs": [_run(run) for run in cell.runs],
     }
 
@@ -218,16 +225,16 @@ def print_grid(of: Grid) -> None:
 
     out = console()
     if of.rows is None:
-        for line in sweep_text.no_sweep():
+        for line in sweep_text.no_sweep_lines():
             out.print(Text(line))
         return
-    told = sweep_text.answer(of, whole=True)
+    told = sweep_text.sweep_headline(of, full=True)
     dot = " · "
-    best = f"{told.best} ({told.where})" if told.best else ""
-    parts = (best, told.points, told.moving, told.need, told.epochs)
+    best = f"{told.best} ({told.run})" if told.best else ""
+    parts = (best, told.points, told.active, told.needs_action, told.epochs)
     out.print(Text(dot.join(part for part in parts if part), style="bold"))
     goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
-    notes = [f"{plain(of.metric, 60)}{goal}", *sweep_text.folding(of)]
+    notes = [f"{plain(of.metric, 60)}{goal}", *sweep_text.folding_texts(of)]
     out.print(Text("; ".join(notes)))
     if of.columns is None:
         out.print()
@@ -259,12 +266,12 @@ def _listed(cell: GridCell, rows: Mapping[Point, str]) -> list[str | Text]:
     reached = best.value if best is not None else None
     return [
         rows[cell.row],
-        sweep_text.reached(cell),
+        sweep_text.cell_value_text(cell),
         str(cell.rank) if cell.rank is not None else UNKNOWN,
         plain(cell.runs[0].name, sweep_text.NAME_LIMIT),
         str(reached.epoch) if reached is not None else UNKNOWN,
         f"{cell.done}/{cell.total}",
-        sweep_text.state(cell),
+        sweep_text.cell_state_text(cell),
     ]
 
 
@@ -304,5 +311,5 @@ def _told(cell: GridCell | None) -> str:
     if cell is None:
         return ""
     best = sweep_text.BEST if cell.rank == 1 else ""
-    sign = sweep_text.sign(cell).glyph
-    return f"{best}{sweep_text.reached(cell)} {cell.done}/{cell.total} {sign}"
+    sign = sweep_text.cell_symbol(cell).glyph
+    return f"{best}{sweep_text.cell_value_text(cell)} {cell.done}/{cell.total} {sign}"

@@ -85,7 +85,7 @@ from metlmon.pool.types import PoolError
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
-    from metlmon.stats.cost import Cost
+    from metlmon.stats.cost import CostEstimate
 
 SWEEP_FILE: Final = 1 << 22
 """Bytes of a file that is asked whether it is a sweep."""
@@ -498,18 +498,18 @@ def _write(
     return Exit.OK
 
 
-def _cost(plan: Plan, options: argparse.Namespace) -> Cost | None:
+def _cost(plan: Plan, options: argparse.Namespace) -> CostEstimate | None:
     """What it would cost by what the epochs of another ensemble did."""
     from metlmon.cli.reading import read_whole
-    from metlmon.stats.cost import cost, past
+    from metlmon.stats.cost import cost_history, estimate_cost
     from metlmon.stats.worker import StatsInput
 
     reader = read_whole(Path(options.past))
-    painter = reader.painter()
-    known = past(StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings))
+    painter = reader.snapshot_builder()
+    known = cost_history(StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings))
     asked = plan.request
     evaluations = asked.evaluation is not None
-    made = cost(
+    made = estimate_cost(
         known, plan.graph.trainings, epochs_of(asked), gpus_of(asked), evaluations=evaluations
     )
     if made is None:
@@ -518,11 +518,11 @@ def _cost(plan: Plan, options: argparse.Namespace) -> Cost | None:
     return made
 
 
-def _print_cost(made: Cost, options: argparse.Namespace) -> None:
-    from metlmon.stats.cost import told
+def _print_cost(made: CostEstimate, options: argparse.Namespace) -> None:
+    from metlmon.stats.cost import cost_estimate_lines
 
     print()
-    for sentence in told(made, options.past):
+    for sentence in cost_estimate_lines(made, options.past):
         print(plain(sentence))
 
 

@@ -15,7 +15,7 @@ from metlmon.redact import hide_value
 from metlmon.text.formatting import count, plain, size
 
 if TYPE_CHECKING:
-    from metlmon.stats.cost import Cost
+    from metlmon.stats.cost import CostEstimate
 
 SENTENCE: Final = 300
 MOST_GROUPS: Final = 12
@@ -32,12 +32,12 @@ STANDS: Final = {
 }
 
 
-def cost_json(made: Cost) -> dict[str, Any]:
+def cost_json(made: CostEstimate) -> dict[str, Any]:
     """As ``--past --json`` prints it. ``lower``, ``upper``: of the sum, in four of five cases;
     those of ``past`` are the quartiles of an epoch. ``gpus``: that an epoch asks for, of ``past``
     the least and the most that one had. ``evaluations_left_out``: there are some, which cost more.
     """
-    known = made.past
+    known = made.history
     return {
         "epochs": made.epochs,
         "gpu_hours": made.hours,
@@ -52,8 +52,8 @@ def cost_json(made: Cost) -> dict[str, Any]:
             "gpu_hours": known.hours,
             "lower": known.lower,
             "upper": known.upper,
-            "lost": known.lost,
-            "cycle_seconds": known.cycle,
+            "lost": known.lost_share,
+            "cycle_seconds": known.cycle_seconds,
             "gpus": list(known.gpus) if known.gpus is not None else None,
         },
     }

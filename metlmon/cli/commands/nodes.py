@@ -15,7 +15,7 @@ from metlmon.live.errors import InputError
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.node_text import KINDS, from_to, why
+from metlmon.snapshot.node_text import KINDS, name_range, state_reason
 from metlmon.snapshot.node_tree import NodeTree, TreeRow
 from metlmon.snapshot.types import NodeRow
 from metlmon.text.formatting import STATES, count, duration, job_id, number, plain, site
@@ -32,8 +32,8 @@ DEEPEST: Final = 10
 def nodes(options: argparse.Namespace) -> int:
     """``metlmon nodes``."""
     wanted = wanted_states(options.state)
-    painter = open_reader(options).painter()
-    tree = NodeTree(painter.nodes_now())
+    painter = open_reader(options).snapshot_builder()
+    tree = NodeTree(painter.dag_nodes())
     if options.json:
         print_json_list(head(painter), "nodes", _json(painter, tree, wanted), {})
         print_warnings(painter.notices())
@@ -57,7 +57,7 @@ def wanted_states(text: str | None) -> frozenset[State] | None:
 
 
 def _in_states(tree: NodeTree, wanted: frozenset[State]) -> list[TreeRow]:
-    return tree.flat(lambda dag, name: dag.state(name) in wanted)
+    return tree.flat_rows(lambda dag, name: dag.state(name) in wanted)
 
 
 def _json(
@@ -65,8 +65,8 @@ def _json(
 ) -> Iterator[dict[str, Any]]:
     """Every node once, as the DAG files name them; ``after``: the node that it stands after in
     the tree, ``below`` the splice, or the SUBDAG node, that holds it."""
-    writer = JsonWriter(painter.clock.stated)
-    for (dag, name), (after, below) in tree.standing().items():
+    writer = JsonWriter(painter.clock.with_offset)
+    for (dag, name), (after, below) in tree.node_positions().items():
         row = painter.node_row((dag, name))
         if row is not None and (wanted is None or row.state in wanted):
             yield writer.node(row) | {"after": after, "below": below}
@@ -120,9 +120,9 @@ def _held(row: TreeRow) -> str:
     match row.kind:
         case "alike":
             times = "×"
-            return f"{fold}{row.title} {times} {from_to(row.first, row.last)}"
+            return f"{fold}{row.title} {times} {name_range(row.first, row.last)}"
         case "line":
-            return f"{fold}{from_to(row.first, row.last)} ({row.size})"
+            return f"{fold}{name_range(row.first, row.last)} ({row.size})"
         case _:
             return f"{fold}{plain(row.title, NAME_LIMIT)} ({row.size})"
 
@@ -141,7 +141,7 @@ def _node_cells(painter: SnapshotBuilder, key: NodeKey, indent: str) -> list[str
         str(row.tries) if row.tries else "",
         "" if row.retries_left is None or calm else str(row.retries_left),
         site(row.site, row.target, row.off_target, state=row.state) if row.site else "",
-        why(row),
+        state_reason(row),
     ]
 
 

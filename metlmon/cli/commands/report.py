@@ -18,7 +18,7 @@ from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.live.errors import InputError
 from metlmon.model.hour_unit import HourUnit
 from metlmon.report import to_html, to_markdown
-from metlmon.stats.windows import asked_window
+from metlmon.stats.windows import parse_window
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def report(options: argparse.Namespace) -> int:
     wanted = [name for name in ("html", "md") if getattr(options, name) is not None]
     _check(options, wanted)
     reader = open_reader(options)
-    painter = reader.painter()
+    painter = reader.snapshot_builder()
     zone = painter.clock.zone
-    window = asked_window(options.since, options.until, options.month, zone)
+    window = parse_window(options.since, options.until, options.month, zone)
     for name in wanted:
         _check_outside(getattr(options, name), reader.dagdir)
         _check_replaceable(getattr(options, name), options.force)
@@ -61,10 +61,10 @@ def report(options: argparse.Namespace) -> int:
 
 
 def _print(made: Report) -> None:
-    from metlmon.report.to_text import lines
+    from metlmon.report.to_text import text_lines
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    for line in lines(made, width):
+    for line in text_lines(made, width):
         print(line)
 
 
@@ -89,13 +89,13 @@ def _same(one: str, other: str) -> bool:
 
 
 def _written(name: str, made: Report) -> str:
-    return to_html.page(made) if name == "html" else to_markdown.document(made)
+    return to_html.render_html(made) if name == "html" else to_markdown.render_markdown(made)
 
 
 def _json(painter: SnapshotBuilder, made: Report) -> dict[str, object]:
-    from metlmon.report.to_json import tables
+    from metlmon.report.to_json import tables_json
 
-    stamp = JsonWriter(painter.clock.stated).time
+    stamp = JsonWriter(painter.clock.with_offset).time
     return {
         "schema": SCHEMA,
         "dagdir": made.dagdir,
@@ -104,9 +104,9 @@ def _json(painter: SnapshotBuilder, made: Report) -> dict[str, object]:
         "title": made.title,
         "window": {"since": stamp(made.since), "until": stamp(made.until)},
         "headline": made.headline,
-        **tables(made),
-        "unknown": list(made.unknown),
-        "definitions": {note.key: note.text for note in made.notes},
+        **tables_json(made),
+        "unknown": list(made.limitations),
+        "definitions": {note.key: note.text for note in made.footnotes},
     }
 
 

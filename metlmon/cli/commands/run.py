@@ -15,13 +15,13 @@ from metlmon.live.errors import InputError
 def run(options: argparse.Namespace) -> int:
     """Open the Run screen, or print the run as JSON or a table. Returns the exit status."""
     reader = open_reader(options)
-    builder = reader.painter()
+    builder = reader.snapshot_builder()
     row = one_run(builder, options.run)
     view = builder.run_view(row.key)
     if view is None:
         raise InputError(f"{options.run}: no such run")
     if options.json:
-        print_json(JsonWriter(builder.clock.stated).run_view(view))
+        print_json(JsonWriter(builder.clock.with_offset).run_view(view))
         print_warnings(builder.notices())
         return Exit.OK
     if not is_terminal():

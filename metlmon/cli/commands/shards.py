@@ -11,7 +11,7 @@ from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import TextColumn, console, hours_line, print_table
 from metlmon.cli.warnings import print_warnings
-from metlmon.snapshot.dag_description import described
+from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats import estimate_text, shard_text
 from metlmon.stats.estimates import Interval
 from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes, Straggler, bags
@@ -28,15 +28,15 @@ STRAGGLERS_SHOWN: Final = 20
 def shards(options: argparse.Namespace) -> int:
     """``metlmon shards``."""
     reader = open_reader(options)
-    painter = reader.painter()
-    told = described(painter)
+    painter = reader.snapshot_builder()
+    told = describe_dags(painter)
     basis = StatsInput(
-        painter.status(), painter.ledger(), painter.ensemble.settings, described=lambda: told
+        painter.status(), painter.ledger(), painter.ensemble.settings, load_description=lambda: told
     )
     found = bags(basis)
     if options.json:
         notices = tuple(painter.notices())
-        writer = JsonWriter(painter.clock.stated)
+        writer = JsonWriter(painter.clock.with_offset)
         print_json(
             {
                 "schema": SCHEMA,
@@ -71,22 +71,22 @@ def bag_json(bag: Bag, writer: JsonWriter) -> dict[str, Any]:
     return {
         "dag": bag.dag,
         "in_dag": bag.in_dag,
-        "name": bag.stem,
+        "name": bag.name_pattern,
         "submit": bag.submit,
         "shards_total": bag.total,
         "shards_done": bag.done,
         "shards_running": bag.running,
         "shards_failed": bag.failed,
         "states": {str(state): n for state, n in bag.states.items()},
-        "began": writer.time(bag.began),
-        "ended": writer.time(bag.ended),
-        "rate": {"overall": _pace(bag.overall), "lately": _pace(bag.lately)},
-        "seconds": _spread(bag.times),
+        "began": writer.time(bag.first_submitted),
+        "ended": writer.time(bag.completed_at),
+        "rate": {"overall": _pace(bag.overall_rate), "lately": _pace(bag.recent_rate)},
+        "seconds": _spread(bag.durations),
         "machines": bag.machines,
-        "remaining": _span(bag.span),
-        "about": writer.time(bag.at),
-        "without": bag.without,
-        "why_not": bag.why_not,
+        "remaining": _span(bag.remaining),
+        "about": writer.time(bag.expected_end),
+        "without": bag.excluded,
+        "why_not": bag.missing_reason,
         "stragglers": [_straggler(each) for each in bag.stragglers],
         "gpu_hours": {
             "good": bag.gpu_hours.good,
@@ -95,7 +95,7 @@ def bag_json(bag: Bag, writer: JsonWriter) -> dict[str, Any]:
             "total": bag.gpu_hours.total,
         },
         "executions": bag.executions,
-        "executions_lost": bag.lost,
+        "executions_lost": bag.lost_executions,
         "shards": [_shard(each, writer) for each in bag.shards],
     }
 
@@ -111,12 +111,12 @@ def _spread(times: ShardTimes | None) -> dict[str, Any] | None:
         return None
     return {
         "shards": times.shards,
-        "min": times.least,
+        "min": times.minimum,
         "lower_quartile": times.lower,
         "median": times.median,
         "upper_quartile": times.upper,
-        "ninetieth": times.ninetieth,
-        "max": times.most,
+        "ninetieth": times.percentile_90,
+        "max": times.maximum,
     }
 
 
@@ -125,10 +125,10 @@ def _span(span: Interval | None) -> dict[str, Any] | None:
         return None
     return {
         "low": span.low,
-        "middle": span.middle,
+        "middle": span.median,
         "high": span.high,
         "samples": span.samples,
-        "sure": estimate_text.sureness(span),
+        "sure": estimate_text.quality(span),
     }
 
 
@@ -140,7 +140,7 @@ def _straggler(each: Straggler) -> dict[str, Any]:
         "site": each.site,
         "host": each.host,
         "seconds": each.seconds,
-        "times_median": each.times,
+        "times_median": each.times_median,
     }
 
 
@@ -156,7 +156,7 @@ def _shard(each: Shard, writer: JsonWriter) -> dict[str, Any]:
         "seconds": each.seconds,
         "since": writer.time(each.since),
         "attempts": each.attempts,
-        "straggles": each.straggles,
+        "straggles": each.is_straggler,
     }
 
 
@@ -169,7 +169,7 @@ def print_bags(found: tuple[Bag, ...], live: bool) -> None:
 
     out = console()
     if not found:
-        for line in shard_text.no_bag():
+        for line in shard_text.no_bag_lines():
             out.print(Text(line))
     for place, bag in enumerate(found):
         if place:
@@ -180,24 +180,25 @@ def print_bags(found: tuple[Bag, ...], live: bool) -> None:
 def _print_bag(out: Console, bag: Bag, live: bool) -> None:
     from rich.text import Text
 
-    told = shard_text.answer(bag, live)
+    told = shard_text.shard_headline(bag, live)
     dot = " · "
     parts = [each for each in (told.done, told.running, told.held, told.stragglers) if each]
-    head = f"{shard_text.name(bag)}  {dot.join(parts)}; {told.when}"
+    head = f"{shard_text.name_text(bag)}  {dot.join(parts)}; {told.when}"
     out.print(Text(head, style="bold"))
     out.print(Text(f"{plain(bag.in_dag, 60)}, {plain(bag.submit, 60)}"))
-    out.print(Text("  ".join(text for _, text in shard_text.states(bag))))
-    if bag.times is not None:
-        out.print(Text(f"A shard takes {shard_text.times(bag.times)}"))
-    if bag.overall is not None:
-        rates = f"Rate: {shard_text.rate(bag.overall)}"
-        if bag.lately is not None:
-            rates += f", {shard_text.rate(bag.lately)} in {shard_text.window(bag.lately)}"
+    out.print(Text("  ".join(text for _, text in shard_text.state_texts(bag))))
+    if bag.durations is not None:
+        out.print(Text(f"A shard takes {shard_text.times_text(bag.durations)}"))
+    if bag.overall_rate is not None:
+        rates = f"Rate: {shard_text.rate_text(bag.overall_rate)}"
+        if bag.recent_rate is not None:
+            window = shard_text.window_text(bag.recent_rate)
+            rates += f", {shard_text.rate_text(bag.recent_rate)} in {window}"
             rates += f", {bag.machines:.1f} at a time"
         out.print(Text(rates))
-    if bag.span is not None:
-        sure = estimate_text.sureness(bag.span)
-        out.print(Text(f"How sure: {sure}, from {bag.span.samples} shards that have ended"))
+    if bag.remaining is not None:
+        sure = estimate_text.quality(bag.remaining)
+        out.print(Text(f"How sure: {sure}, from {bag.remaining.samples} shards that have ended"))
     out.print(Text(hours_line(bag.gpu_hours)))
     if not bag.stragglers:
         return
@@ -224,5 +225,5 @@ def _cells(each: Straggler) -> list[Any]:
         plain(each.site or UNKNOWN, 40),
         plain(each.host or UNKNOWN, 60),
         duration(each.seconds),
-        f"{each.times:.1f}×",
+        f"{each.times_median:.1f}×",
     ]

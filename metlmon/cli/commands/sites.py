@@ -16,7 +16,7 @@ from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import NAME_LIMIT, TextColumn, console, hours_line, print_table
 from metlmon.cli.warnings import print_warnings
 from metlmon.model.hour_unit import HourUnit
-from metlmon.snapshot.ledger import HOUR, EpochEntry, measured
+from metlmon.snapshot.ledger import HOUR, EpochEntry, in_hour_unit
 from metlmon.snapshot.types import GpuHours
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import (
@@ -24,13 +24,13 @@ from metlmon.stats.usage import (
     Distribution,
     SiteGpuUsage,
     SiteUsage,
+    TargetWaits,
     TransferStats,
     Usage,
-    Waiting,
-    places_in,
+    usage_in_window,
 )
-from metlmon.stats.wasteful_sites import wasteful
-from metlmon.stats.windows import asked_window, told_window
+from metlmon.stats.wasteful_sites import find_wasteful_sites
+from metlmon.stats.windows import parse_window, window_text
 from metlmon.text.formatting import (
     UNKNOWN,
     count,
@@ -54,20 +54,20 @@ REASON_LIMIT: Final = 160
 def sites(options: argparse.Namespace) -> int:
     """``metlmon sites``."""
     reader = open_reader(options)
-    painter = reader.painter()
-    window = asked_window(
+    painter = reader.snapshot_builder()
+    window = parse_window(
         options.since, options.until, options.month, painter.ensemble.settings.zone
     )
     ledger = painter.ledger()
     measure = ledger.measure
-    found = places_in(measured(ledger), window)
-    spent = replace(found.total.sum.gpu_hours, measure=measure)
+    found = usage_in_window(in_hour_unit(ledger), window)
+    spent = replace(found.total.totals.gpu_hours, measure=measure)
     if options.json:
         if measure is not HourUnit.GPU:
             # What is called GPU-hours there is nothing else.
-            found = places_in(ledger, window)
+            found = usage_in_window(ledger, window)
         notices = tuple(painter.notices())
-        writer = _Places(JsonWriter(painter.clock.stated))
+        writer = _Places(JsonWriter(painter.clock.with_offset))
         print_json(
             {
                 "schema": SCHEMA,
@@ -111,7 +111,7 @@ class _Places:
             "total": self._place(found.total),
             "sites": [{"site": place.name, **self._place(place)} for place in found.sites],
             "gpus": [{"gpu": place.name, **self._place(place)} for place in found.gpus],
-            "site_gpu": [self._cell(cell) for cell in found.cells],
+            "site_gpu": [self._cell(cell) for cell in found.site_gpus],
             "causes": [self._cause(cause) for cause in found.causes],
             "waiting": [self._waiting(each) for each in found.waiting],
             "hidden_epochs": [self._hidden(epoch) for epoch in found.hidden],
@@ -122,8 +122,10 @@ class _Places:
             "targets": list(place.targets),
             "machines": [{"gpu": gpu, "gpus": n} for gpu, n in place.machines],
             "ran_at": list(place.sites),
-            **_tally(place.sum),
-            "hours_per_epoch": None if place.cost is None else hours_number(place.cost / HOUR),
+            **_tally(place.totals),
+            "hours_per_epoch": None
+            if place.gpu_seconds_per_epoch is None
+            else hours_number(place.gpu_seconds_per_epoch / HOUR),
             "epoch_seconds": _spread(place.epoch),
             "hidden_epochs": place.hidden,
             "wait_seconds": _spread(place.wait),
@@ -138,12 +140,12 @@ class _Places:
             "gpu": cell.gpu,
             "gpus": cell.gpus,
             "site": cell.site,
-            **_tally(cell.sum),
+            **_tally(cell.totals),
             "epoch_seconds": _spread(cell.epoch),
             "hidden_epochs": cell.hidden,
-            "fastest": cell.fastest,
-            "times": None if cell.times is None else round(cell.times, 4),
-            "slow": cell.slow if cell.times is not None else None,
+            "fastest": cell.fastest_site,
+            "times": None if cell.relative_time is None else round(cell.relative_time, 4),
+            "slow": cell.slow if cell.relative_time is not None else None,
         }
 
     def _cause(self, cause: Cause) -> dict[str, Any]:
@@ -153,10 +155,10 @@ class _Places:
             "subcode": cause.subcode,
             "end_unknown": cause.end_unknown,
             "outcomes": [str(outcome) for outcome in cause.outcomes],
-            "times": cause.times,
+            "times": cause.occurrences,
             "executions": cause.executions,
             "holds": cause.holds,
-            "holds_that_ended_one": cause.both,
+            "holds_that_ended_one": cause.ended_by_hold,
             "bad": hours_number(cause.bad / HOUR),
             "reasons": [
                 {
@@ -170,7 +172,7 @@ class _Places:
             "example": cause.example,
         }
 
-    def _waiting(self, waits: Waiting) -> dict[str, Any]:
+    def _waiting(self, waits: TargetWaits) -> dict[str, Any]:
         return {
             "target": waits.target,
             "waiting": waits.waiting,
@@ -215,10 +217,10 @@ def _spread(of: Distribution) -> dict[str, Any]:
     return {
         "n": of.n,
         "median": seconds_number(of.median),
-        "low_quartile": seconds_number(of.low),
-        "high_quartile": seconds_number(of.high),
-        "least": seconds_number(of.least),
-        "most": seconds_number(of.most),
+        "low_quartile": seconds_number(of.lower_quartile),
+        "high_quartile": seconds_number(of.upper_quartile),
+        "least": seconds_number(of.minimum),
+        "most": seconds_number(of.maximum),
     }
 
 
@@ -229,7 +231,7 @@ def _moved(of: TransferStats) -> dict[str, Any]:
         "unfinished": of.unfinished,
         "in_flight": of.in_flight,
         "stalls": of.stalls,
-        "stalled_seconds": seconds_number(of.stalled),
+        "stalled_seconds": seconds_number(of.stalled_seconds),
         "stall_limit_seconds": seconds_number(of.limit),
         "bytes_sent": of.sent,
         "bytes_received": of.received,
@@ -295,7 +297,7 @@ def print_sites(found: Usage, spent: GpuHours) -> None:
     from rich.text import Text
 
     out = console()
-    told = "" if found.window.whole else f"{told_window(found.window)}, "
+    told = "" if found.window.unbounded else f"{window_text(found.window)}, "
     out.print(Text(f"{told}as of {moment(found.as_of)}"))
     out.print(Text(hours_line(spent, found.nodes_unlogged)))
     if not found.executions:
@@ -309,7 +311,7 @@ def print_sites(found: Usage, spent: GpuHours) -> None:
         ((TextColumn("GPU MODEL", shrinks=10), *models),
          [_place_cells(p, plain(p.name or "unknown", NAME_LIMIT))
           for p in found.gpus]),
-        (CELL_COLUMNS, [_cell_cells(cell, found.cells) for cell in found.cells]),
+        (CELL_COLUMNS, [_cell_cells(cell, found.site_gpus) for cell in found.site_gpus]),
         (CAUSE_COLUMNS, [_cause_cells(cause, found) for cause in found.causes]),
     ):  # fmt: skip
         if rows:
@@ -324,7 +326,7 @@ def print_sites(found: Usage, spent: GpuHours) -> None:
 
 
 def _place_cells(place: SiteUsage, name: str) -> list[str | Text]:
-    of, split = place.sum, place.sum.gpu_hours
+    of, split = place.totals, place.totals.gpu_hours
     n = number
     return [
         name,
@@ -334,7 +336,7 @@ def _place_cells(place: SiteUsage, name: str) -> list[str | Text]:
         _exact(split.good),
         _exact(split.bad),
         _exact(split.in_flight),
-        hours(None if place.cost is None else place.cost / HOUR),
+        hours(None if place.gpu_seconds_per_epoch is None else place.gpu_seconds_per_epoch / HOUR),
         duration(place.epoch.median),
         _half(place.epoch),
         duration(place.wait.median),
@@ -357,16 +359,16 @@ def _exact(value: float) -> str:
 def _half(of: Distribution) -> str:
     if of.n < 2:
         return ""
-    return f"{duration(of.low)} to {duration(of.high)}"
+    return f"{duration(of.lower_quartile)} to {duration(of.upper_quartile)}"
 
 
 def _cell_cells(cell: SiteGpuUsage, cells: Iterable[SiteGpuUsage]) -> list[str | Text]:
-    split = cell.sum.gpu_hours
+    split = cell.totals.gpu_hours
     alone = sum((each.gpu, each.gpus) == (cell.gpu, cell.gpus) for each in cells) == 1
     against = "no other site" if alone else "too few"
-    if cell.times is not None:
-        fastest = cell.site == cell.fastest
-        against = "fastest" if fastest else f"{cell.times:.2f}×"
+    if cell.relative_time is not None:
+        fastest = cell.site == cell.fastest_site
+        against = "fastest" if fastest else f"{cell.relative_time:.2f}×"
         against += " slow" if cell.slow else ""
     model = plain(cell.gpu, NAME_LIMIT) if cell.gpu else None
     sign = "×"
@@ -377,7 +379,9 @@ def _cell_cells(cell: SiteGpuUsage, cells: Iterable[SiteGpuUsage]) -> list[str |
         duration(cell.epoch.median),
         _half(cell.epoch),
         against,
-        share(cell.sum.good_executions, cell.sum.good_executions + cell.sum.bad_executions),
+        share(
+            cell.totals.good_executions, cell.totals.good_executions + cell.totals.bad_executions
+        ),
         _exact(split.good),
         _exact(split.bad),
     ]
@@ -388,7 +392,7 @@ def _cause_cells(cause: Cause, found: Usage) -> list[str | Text]:
     more = f" (and {count(others, 'other text')})" if others else ""
     return [
         _exact(cause.bad / HOUR),
-        number(cause.times),
+        number(cause.occurrences),
         "" if cause.code is None else f"{cause.code}/{cause.subcode or 0}",
         _shares(cause.key, found.sites),
         _shares(cause.key, found.gpus),
@@ -409,12 +413,12 @@ def _shares(key: str, places: Iterable[SiteUsage]) -> str:
 
 def _remarks(found: Usage) -> Iterable[str]:
     """What the tables cannot say: paragraphs."""
-    ended = found.total.sum.good + found.total.sum.bad
-    for place in wasteful(found):
-        name, lost = plain(place.name or "", NAME_LIMIT), _exact(place.sum.bad / HOUR)
-        done = place.sum.completed
+    ended = found.total.totals.good + found.total.totals.bad
+    for place in find_wasteful_sites(found):
+        name, lost = plain(place.name or "", NAME_LIMIT), _exact(place.totals.bad / HOUR)
+        done = place.totals.completed
         epochs = count(done, "epoch") if done else "no epoch"
-        of_all = share(place.sum.bad, ended)
+        of_all = share(place.totals.bad, ended)
         hours_ = found.measure.hours
         yield f"{name} lost {lost} {hours_} ({of_all} of what has ended) and completed {epochs}."
     if found.waiting:
@@ -423,12 +427,12 @@ def _remarks(found: Usage) -> Iterable[str]:
     if found.hidden:
         yield (
             f"{number(len(found.hidden))} of "
-            f"{count(found.total.sum.completed, 'completed epoch')} had an execution "
+            f"{count(found.total.totals.completed, 'completed epoch')} had an execution "
             "over twice as long as the successful one, which may have trained it:"
         )
 
 
-def _waited(waits: Waiting) -> str:
+def _waited(waits: TargetWaits) -> str:
     told = []
     if waits.waiting:
         jobs = count(waits.waiting, "job")

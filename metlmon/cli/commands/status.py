@@ -23,16 +23,16 @@ POLL_SECONDS: Final = 1.0
 def status(options: argparse.Namespace) -> int:
     """Print the status as a table or as JSON. Returns the exit status."""
     reader = open_reader(options)
-    check_only(reader.painter(), options.only)
+    check_only(reader.snapshot_builder(), options.only)
     code = wait(reader, options) if options.exit_on else Exit.OK
     queue = query_queue(reader, options)
     from metlmon.stats.worker import StatsInput
 
-    builder = reader.painter()
+    builder = reader.snapshot_builder()
     shown = select_runs(builder.status(), options.only)
     stats = StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings)
     if options.json:
-        writer = JsonWriter(builder.clock.stated)
+        writer = JsonWriter(builder.clock.with_offset)
         print_json(writer.status(shown) | figures_json(writer, stats) | queue_json(queue))
         print_warnings(shown.warnings)
     else:
@@ -49,12 +49,12 @@ def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
     met = condition(exit_conditions(options.exit_on))
     deadline = time.monotonic() + options.timeout if options.timeout is not None else None
     while True:
-        code = met(reader.painter().status())
+        code = met(reader.snapshot_builder().status())
         if code is not None:
             return code
         if deadline is not None and time.monotonic() >= deadline:
             print("metlmon: --timeout passed before --exit-on was met", file=sys.stderr)
             return Exit.TIMEOUT
         pause(POLL_SECONDS)
-        reader.look()
+        reader.check()
         reader.read_all()

@@ -25,7 +25,7 @@ from metlmon.authoring.request import (
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import is_terminal, print_json
 from metlmon.config.files import load_settings
-from metlmon.live.errors import InputError, shortened
+from metlmon.live.errors import InputError, shorten_words
 from metlmon.pool.types import PoolError, SubmitResult
 from metlmon.redact import redact_secrets
 from metlmon.text.formatting import plain
@@ -189,7 +189,7 @@ def say(text: str, of: str = "") -> None:
     """A sentence, behind what it is about. Each is looked through by itself: what is called
     ``api_token:`` is not one that the sentence then gives away."""
     print(
-        f"metlmon: {plain(shortened(redact_secrets(of) + redact_secrets(text)), _SENTENCE)}",
+        f"metlmon: {plain(shorten_words(redact_secrets(of) + redact_secrets(text)), _SENTENCE)}",
         file=sys.stderr,
     )
 

@@ -13,22 +13,30 @@ from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.stats.timeline import CountStep, Lane, Ran, Stall, Timeline, TimelineSpan, drawn_up
+from metlmon.stats.timeline import (
+    CountStep,
+    ExecutionGap,
+    ExecutionSpan,
+    Lane,
+    Timeline,
+    TimelineSpan,
+    build_timeline,
+)
 from metlmon.stats.timeline_text import (
     SIGNS,
     Cell,
     CellKind,
     VisibleWindow,
     axis,
-    by_outcome,
-    ceiling,
+    cell_characters,
+    chart_maximum,
     epoch_labels,
+    full_window,
     kind_of,
     lane_cells,
-    lettered,
-    stacked_rows,
+    outcome_symbol,
+    stack_rows,
     stacks,
-    whole,
 )
 from metlmon.text.formatting import Weight, count, duration, moment, number, plain
 
@@ -47,8 +55,8 @@ BY_OUTCOME: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKin
 
 def timeline(options: argparse.Namespace) -> int:
     """The command."""
-    painter = open_reader(options).painter()
-    made = drawn_up(painter.ledger())
+    painter = open_reader(options).snapshot_builder()
+    made = build_timeline(painter.ledger())
     if options.json:
         print_json(_json(painter, made))
         print_warnings(painter.notices())
@@ -63,9 +71,9 @@ def timeline(options: argparse.Namespace) -> int:
 def _json(painter: SnapshotBuilder, made: Timeline) -> dict[str, Any]:
     """Spans and executions by run, stalls, and the steps of how many ran at a time. The last
     span of a job in the queue has no end; the last step lasts to ``last``."""
-    writer = JsonWriter(painter.clock.stated)
-    ran: dict[str, list[Ran]] = {}
-    for each in made.ran:
+    writer = JsonWriter(painter.clock.with_offset)
+    ran: dict[str, list[ExecutionSpan]] = {}
+    for each in made.executions:
         ran.setdefault(each.entry.run or "", []).append(each)
     return {
         **head(painter),
@@ -73,7 +81,7 @@ def _json(painter: SnapshotBuilder, made: Timeline) -> dict[str, Any]:
         "last": writer.time(made.last),
         "seconds": seconds(made.length),
         "runs": [_lane(writer, lane, ran.get(lane.key, [])) for lane in made.lanes],
-        "stalls": [_stall(writer, stall) for stall in made.stalls],
+        "stalls": [_stall(writer, stall) for stall in made.gaps],
         "concurrency": {
             "max_jobs": made.max_jobs,
             "max_gpus": made.max_gpus,
@@ -86,7 +94,7 @@ def _json(painter: SnapshotBuilder, made: Timeline) -> dict[str, Any]:
     }
 
 
-def _lane(writer: JsonWriter, lane: Lane, ran: Iterable[Ran]) -> dict[str, Any]:
+def _lane(writer: JsonWriter, lane: Lane, ran: Iterable[ExecutionSpan]) -> dict[str, Any]:
     return {
         "run": lane.name if lane.key else None,
         "uuid": lane.uuid,
@@ -110,7 +118,7 @@ def _span(writer: JsonWriter, span: TimelineSpan) -> dict[str, Any]:
     }
 
 
-def _execution(writer: JsonWriter, each: Ran) -> dict[str, Any]:
+def _execution(writer: JsonWriter, each: ExecutionSpan) -> dict[str, Any]:
     entry = each.entry
     return {
         "cluster": entry.job[0],
@@ -128,10 +136,10 @@ def _execution(writer: JsonWriter, each: Ran) -> dict[str, Any]:
     }
 
 
-def _stall(writer: JsonWriter, stall: Stall) -> dict[str, Any]:
+def _stall(writer: JsonWriter, stall: ExecutionGap) -> dict[str, Any]:
     return {
         "start": writer.time(stall.start),
-        "end": None if stall.lasts else writer.time(stall.end),
+        "end": None if stall.ongoing else writer.time(stall.end),
         "seconds": seconds(stall.seconds),
     }
 
@@ -160,7 +168,7 @@ def _lines(made: Timeline, cells: int) -> Iterable[Text]:
         return
     names = [plain(lane.name, NAME_CELLS) for lane in made.lanes]
     indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
-    window = whole(made, max(20, cells - indent - 1))
+    window = full_window(made, max(20, cells - indent - 1))
     arrow = "→"
     span = f"{moment(made.first)} {arrow} {moment(made.last)}"
     yield Text(f"{span}   {duration(made.length)}")
@@ -172,7 +180,7 @@ def _lines(made: Timeline, cells: int) -> Iterable[Text]:
     yield Text()
     yield Text(" " * indent + axis(made, window).rstrip(), style="bright_black")
     for name, lane in zip(names, made.lanes, strict=True):
-        drawn = lettered(lane_cells(lane, window, by_outcome))
+        drawn = cell_characters(lane_cells(lane, window, outcome_symbol))
         yield Text(f"{name:<{indent}}") + _cells(drawn)
         yield Text(" " * indent + epoch_labels(lane, window), style="bright_black")
     yield from _chart(made, window, indent)
@@ -186,15 +194,15 @@ def _stall_lines(made: Timeline) -> Iterable[Text]:
     if not made.steps:
         yield Text("nothing has run yet", style="yellow")
         return
-    if not made.stalls:
+    if not made.gaps:
         yield Text("something ran all the time")
         return
-    total = duration(sum(stall.seconds for stall in made.stalls))
-    times = count(len(made.stalls), "time")
+    total = duration(sum(stall.seconds for stall in made.gaps))
+    times = count(len(made.gaps), "time")
     yield Text(f"nothing ran {times}, for {total} in all; the longest:")
-    longest = sorted(made.stalls, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
+    longest = sorted(made.gaps, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
     for stall in longest:
-        until = "and still" if stall.lasts else moment(stall.end)
+        until = "and still" if stall.ongoing else moment(stall.end)
         arrow = "→"
         told = f"  {duration(stall.seconds):>10}  {moment(stall.start)} {arrow} {until}"
         yield Text(told, style="yellow")
@@ -204,10 +212,10 @@ def _chart(made: Timeline, window: VisibleWindow, indent: int) -> Iterable[Text]
     from rich.text import Text
 
     gpus = made.max_gpus > 0
-    columns = stacks(made, window, by_outcome, BY_OUTCOME, gpus)
-    top = ceiling(columns)
+    columns = stacks(made, window, outcome_symbol, BY_OUTCOME, gpus)
+    top = chart_maximum(columns)
     unit = "GPUs" if gpus else "jobs"
-    for at, row in enumerate(stacked_rows(columns, top, CHART_LINES)):
+    for at, row in enumerate(stack_rows(columns, top, CHART_LINES)):
         label = f"{number(top)} {unit}" if at == 0 else ""
         label = "0" if at == CHART_LINES - 1 else label
         yield Text(f"{label:>{indent - 1}} ", style="bright_black") + _cells(row)

@@ -17,7 +17,7 @@ def watch(options: argparse.Namespace) -> int:
         return status(options)
     reader = new_reader(options)
     reader.open()
-    check_only(reader.painter(), options.only)
+    check_only(reader.snapshot_builder(), options.only)
     from metlmon.cli.session_setup import connect_pool, open_screens
 
     return open_screens(connect_pool(reader, options), options)
