@@ -19,7 +19,7 @@ PRIVATE = "from textual._"
 
 DEMO = str(ROOT / "fixtures" / "demo")
 
-NAME = {"metlmon.cli.main", "metlmon.cli.parser", "metlmon.cli.exit_codes"}
+NAME = {"metlmon.cli.main", "metlmon.cli.arguments", "metlmon.cli.parser", "metlmon.cli.exit_codes"}
 
 READING = {
     f"metlmon.{name}"

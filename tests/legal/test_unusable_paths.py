@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.main import COMMANDS
+from metlmon.cli.arguments import COMMANDS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FIXTURE = CHECKOUT / "fixtures" / "rescue"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.cli.arguments import ACTIONS
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.main import ACTIONS, main
+from metlmon.cli.main import main
 from metlmon.pool import client, poller
 from metlmon.pool.types import PoolAction, QueueJob
 from tests.live.dagdirs import NODE, Dagdir

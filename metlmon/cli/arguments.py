@@ -1,0 +1,457 @@
+"""The commands and their options, as data; :mod:`metlmon.cli.main` makes the parser."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from metlmon.cli.exit_codes import CONDITIONS
+
+
+class Argument(NamedTuple):
+    """The name of an argument or option, and the settings of ``add_argument``."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+class Command(NamedTuple):
+    """A command: its one-line help, its arguments in the order of ``--help``, and texts.
+
+    ``defaults``: of options that the command does not have, or has with others.
+    """
+
+    help: str
+    arguments: tuple[Argument, ...]
+    description: str | None = None
+    epilog: str | None = None
+    defaults: Mapping[str, Any] = MappingProxyType({})
+
+
+def option(name: str, help: str | None, **settings: Any) -> Argument:
+    """An option, or a positional argument, with a value."""
+    return Argument(name, {"help": help, **settings})
+
+
+def flag(name: str, help: str) -> Argument:
+    """An option without a value."""
+    return option(name, help, action="store_true")
+
+
+def repeated(name: str, help: str, metavar: str) -> Argument:
+    """An option that may be given several times."""
+    return option(name, help, action="append", default=[], metavar=metavar)
+
+
+DIR: Final = option(
+    "dir",
+    "the directory of a DAG, or the DAG file (default: here)",
+    nargs="?",
+    default=".",
+    metavar="DIR",
+)
+JSON: Final = flag("--json", "print one JSON object (schema 1)")
+ASCII: Final = flag("--ascii", "plain characters only")
+SHAPES: Final = ("chain", "sweep", "stages", "bag", "multi-node")
+ACTIONS: Final = (
+    *("hold", "release", "remove", "vacate", "priority", "retarget"),
+    *("halt", "resume", "release-dag", "remove-dag", "resubmit"),
+    *("stop", "stop-now", "pause", "resume-run", "send"),
+)
+_CONDITIONS: Final = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.items())
+
+MOMENT: Final = (
+    option(
+        "--as-of",
+        "show the ensemble as it was then (2025-11-14T08:14:00, the logs' local time)",
+        metavar="TIME",
+    ),
+    option(
+        "--live",
+        "durations run up to now, or end with the newest event (default: by the files)",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+    ),
+    option("--tz", "the access point's time zone, e.g. America/Chicago", metavar="ZONE"),
+)
+ONLY: Final = option(
+    "--only",
+    (
+        "list these runs only: names, uuids or beginnings of uuids, comma-separated "
+        "(totals stay those of the whole ensemble)"
+    ),
+    metavar="RUNS",
+)
+SCREEN: Final = (
+    ASCII,
+    flag("--mouse", "turn the mouse on"),
+)
+READ_ONLY: Final = flag(
+    "--read-only", "only look: nothing can be held, released, removed or submitted from here"
+)
+EXIT_ON: Final = (
+    option(
+        "--exit-on",
+        f"wait until one of these (comma-separated) is so, then exit: {_CONDITIONS}",
+        metavar="WHAT",
+    ),
+    option("--timeout", "with --exit-on: give up after this", type=float, metavar="SECONDS"),
+)
+COMMON: Final = (DIR, JSON, *MOMENT, ASCII)
+WINDOW: Final = (
+    option("--since", "from then on (2025-11-01, local time)", metavar="TIME"),
+    option("--until", "up to then, which is not in it", metavar="TIME"),
+    option("--month", "that month", metavar="YYYY-MM"),
+)
+QUEUE: Final = flag(
+    "--queue", "ask the schedd, once: priorities, places in the queue, what differs from the logs"
+)
+ENSEMBLE: Final = (
+    option("--template", "one of submit --list-templates, or a submit description", metavar="T"),
+    option("--name", "of the DAG file, without .dag (default: ensemble)", default="ensemble"),
+    option("--runs", "models to train (default: one per seed, or 4)", type=int, metavar="N"),
+    option("--epochs", "of each run, one job each (default: 3)", type=int, default=3, metavar="N"),
+    option("--seeds", "1,2,3 or 1-3 (default: 1, 2, 3, …)", metavar="LIST"),
+    option("--sites", "values of GLIDEIN_ResourceName (default: anywhere)", metavar="A,B"),
+    option(
+        "--policy",
+        (
+            "every epoch at any of the sites; each site once before one repeats; a run stays "
+            "at one site; a run stays on one GPU model (default: any)"
+        ),
+        choices=["any", "permute", "pin", "gpu-pin"],
+        default="any",
+    ),
+    option("--gpus", "of each job (default: 1)", type=int, default=1, metavar="N"),
+    option("--gpu-memory", "the least memory of a GPU, e.g. 40GB", metavar="MB"),
+    option(
+        "--gpu-models",
+        "DeviceNames such as 'NVIDIA A40': runs take them in turn (with --policy gpu-pin)",
+        metavar="A,B",
+    ),
+    option("--memory", "of each job, e.g. 4GB (default: 1024)", default="1024", metavar="MB"),
+    option("--retries", "of each epoch (default: 3)", type=int, default=3, metavar="N"),
+    repeated("--set", "a parameter of the template; may be given again", metavar="NAME=VALUE"),
+    option(
+        "--gate",
+        "can a run be stopped, paused, sent elsewhere? (default: chain, sweep, stages)",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+    ),
+)
+SHAPE: Final = (
+    option("--shape", ", ".join(SHAPES), choices=SHAPES, metavar="SHAPE"),
+    repeated(
+        "--sweep",
+        "a run for each value: 'a=0.01 to 0.1 by 0.01' or a=1,2,3; may be given again",
+        metavar="NAME=VALUES",
+    ),
+    option("--how", "several: first with first, or each with each", choices=["zip", "product"]),
+    option("--shards", "of a bag", type=int, metavar="N"),
+    option("--machines", "that train an epoch together", type=int, metavar="N"),
+    option(
+        "--evaluate",
+        "evaluate what epochs leave, by this template (default: evaluate)",
+        nargs="?",
+        const="",
+        metavar="T",
+    ),
+    option("--every", "evaluate after each N epochs", type=int, metavar="N"),
+    option("--stop-patience", "stop after N epochs without improvement", type=int, metavar="N"),
+    option("--diverge", "stop at NaN, or at X times the best loss", type=float, metavar="X"),
+    option(
+        "--median-after", "from N epochs on stop what is worse than most", type=int, metavar="N"
+    ),
+    repeated("--var", "a variable (VARS) of every node; may be given again", metavar="NAME=VALUE"),
+    option("--subdags", "each run in a sub-DAG of its own", action="store_const", const=True),
+)
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "watch": Command(
+        "the live dashboard",
+        (DIR, *MOMENT, ONLY, *SCREEN, READ_ONLY, *EXIT_ON),
+    ),
+    "run": Command(
+        "one run, epoch by epoch",
+        (
+            option("run", "a run's uuid, a prefix of it, or its name", metavar="UUID"),
+            DIR,
+            flag("--json", "print it as JSON and exit"),
+            *MOMENT,
+            *SCREEN,
+            READ_ONLY,
+        ),
+    ),
+    "status": Command(
+        "where every run stands, once",
+        (DIR, JSON, *MOMENT, ONLY, *EXIT_ON, QUEUE, ASCII),
+    ),
+    "jobs": Command(
+        "every job with its executions and transfers",
+        (DIR, JSON, *MOMENT, ONLY, QUEUE, ASCII),
+    ),
+    "nodes": Command(
+        "every node of any DAG as a tree, what needs a person first",
+        (
+            *COMMON,
+            option("--state", "only nodes in these: held,failed,waiting, …", metavar="STATES"),
+        ),
+        description="Every node, also of a DAG that trains nothing: its state, its latest job, why "
+        "it is so, and what it waits for. What is alike is told together; --json has every node.",
+    ),
+    "sites": Command(
+        "where the hours went: sites, GPU models, causes",
+        (*COMMON, *WINDOW),
+    ),
+    "timeline": Command("when what ran where, and how many at a time", COMMON),
+    "curves": Command(
+        "metrics by epoch: is it learning",
+        (
+            *COMMON,
+            option("--metric", "this metric (default: val_loss)", metavar="NAME"),
+        ),
+    ),
+    "grid": Command(
+        "a sweep's points as rows and columns: which is best, and how far it is",
+        (
+            *COMMON,
+            option("--metric", "this metric (default: val_loss)", metavar="NAME"),
+            option("--rows", "a swept variable (several that go together: a,b)", metavar="NAME"),
+            option("--columns", "another one, likewise", metavar="NAME"),
+            repeated(
+                "--where",
+                "only runs with this value of a third one (default: the best over all of them)",
+                metavar="NAME=VALUE",
+            ),
+        ),
+    ),
+    "shards": Command(
+        "bags of equal nodes: done, rate, stragglers, and when they will be done", COMMON
+    ),
+    "estimate": Command(
+        "when each run and the whole will be done, and how sure that is",
+        (
+            *COMMON,
+            flag("--backtest", "how far off it would have been at 25, 50 and 75 %% of the way"),
+        ),
+    ),
+    "report": Command(
+        "tables and figures of the experiment, as HTML or Markdown",
+        (
+            DIR,
+            option(
+                "--html",
+                "write one self-contained HTML file; an older report is replaced "
+                "(-: standard output)",
+                metavar="FILE",
+            ),
+            option("--md", "write Markdown, likewise", metavar="FILE"),
+            flag("--force", "files that are not reports may be overwritten"),
+            flag("--json", "print its tables as one JSON object"),
+            option("--title", "of the report (default: the directory)", metavar="TEXT"),
+            *WINDOW,
+            *MOMENT,
+            ASCII,
+        ),
+        description="The report of an ensemble: GPU models, sites, totals, transfers, causes, and "
+        "figures over time. Without --html or --md the tables are printed.",
+    ),
+    "export": Command(
+        "runs, epochs, jobs, executions, transfers, events as tables",
+        (
+            DIR,
+            option(
+                "--to",
+                "the format (default: csv)",
+                choices=["csv", "parquet", "json"],
+                default="csv",
+            ),
+            option("--out", "where the files go (default: ./NAME-export)", metavar="DIRECTORY"),
+            option("--only", "these, comma-separated", dest="frames", metavar="FRAMES"),
+            flag("--force", "files that exist may be overwritten"),
+            flag("--columns", "print what the columns mean"),
+            *MOMENT,
+        ),
+        description="Write the frames runs, epochs, jobs, executions, transfers and events, one "
+        "file each. Columns, units and types: metlmon export --columns",
+    ),
+    "config": Command(
+        "metlmon.toml: what is set, where it is read from, what is wrong with it",
+        (
+            option(
+                "what",
+                (
+                    "show: every setting and where it comes from; path: the files that are read; "
+                    "validate: every error (default: show)"
+                ),
+                nargs="?",
+                default="show",
+                choices=["show", "path", "validate"],
+            ),
+            DIR,
+            JSON,
+        ),
+    ),
+    "check": Command(
+        "what is wrong with DAG and submit files, and what to do about it",
+        (
+            DIR,
+            JSON,
+            flag("--strict", "warnings count as errors do"),
+            ASCII,
+        ),
+        description="Look for what people get wrong in DAG and submit files. Nothing is run, "
+        "written, or asked of the pool. Exit status 1: there are errors.",
+    ),
+    "new": Command(
+        "write the DAG of an ensemble, a sweep, stages, or a bag of shards",
+        (
+            option("file", "a description, or a sweep file", nargs="?", metavar="FILE"),
+            option(
+                "dir",
+                "where the DAG goes (default: ./NAME, or where FILE was written beside a DAG)",
+                nargs="?",
+                metavar="DIR",
+            ),
+            *ENSEMBLE,
+            *SHAPE,
+            flag("--dry-run", "print what it would be, and exit"),
+            flag("--force", "files that were changed by hand may be overwritten"),
+            flag("--submit", "hand the DAG to the pool, unasked"),
+            flag("--picture", "print the picture only, and exit"),
+            option(
+                "--explain",
+                "print where each variable of a node (or of all of 'run0-*') comes from, and exit",
+                nargs="?",
+                const="",
+                metavar="NODE",
+            ),
+            option(
+                "--example",
+                "print a description to begin with; sweep-file: what a sweep file may say",
+                choices=[*SHAPES, "sweep-file"],
+                metavar="SHAPE",
+            ),
+            option(
+                "--past", "say what it would cost, by what the epochs of DIR took", metavar="DIR"
+            ),
+            JSON,
+            ASCII,
+        ),
+        description="Write a DAG with its submit files, scripts and gate, from a description "
+        "(FILE.toml; --example prints one), a sweep file (GEN SUBDAG) or the options, which go "
+        "before what FILE says. Where the DAG is there already: what differs; nodes that have run "
+        "stay as they are. Nothing is submitted unless that is said.",
+        defaults=dict.fromkeys(("name", "epochs", "policy", "gpus", "memory", "retries")),
+    ),
+    "submit": Command(
+        "write an ensemble, submit it, and watch it",
+        (
+            option(
+                "dir",
+                "where the DAG goes: a new directory, best (default: ./NAME)",
+                nargs="?",
+                metavar="DIR",
+            ),
+            *ENSEMBLE,
+            flag("--dry-run", "print all that would be written, and exit"),
+            flag("--yes", "write and submit without asking (no screen is opened)"),
+            flag("--no-submit", "write the files only"),
+            flag("--force", "files of these names that exist may be overwritten"),
+            JSON,
+            flag("--list-templates", "print the templates that come along"),
+            *SCREEN,
+        ),
+        description="Write an ensemble as a DAG, submit it, and watch it. On a terminal a pane "
+        "shows everything before it is written; the options are what it begins with.",
+    ),
+    "continue": Command(
+        "write a DAG that goes on with stopped or unfinished runs",
+        (
+            option(
+                "dir", "the directory of a DAG, or a DAG file: only its runs go on", metavar="DIR"
+            ),
+            option(
+                "runs",
+                "a run's name, its uuid or how that begins (default: all that are not complete)",
+                nargs="*",
+                metavar="RUN",
+            ),
+            option(
+                "--epochs", "of each run in the end (default: as before)", type=int, metavar="N"
+            ),
+            flag("--dry-run", "say what it would be, and exit"),
+            JSON,
+            ASCII,
+        ),
+        description="Write a DAG beside the old one (NAME-2.dag) that goes on with runs from their "
+        "checkpoints: the same uuids, epochs counting on, everything else as the old DAG has it. "
+        "It says first which runs, and from where. Nothing is submitted.",
+        defaults=dict.fromkeys(("as_of", "live", "tz")),
+    ),
+    "act": Command(
+        "stop, pause, send runs elsewhere; hold, release, remove jobs; halt a DAG, …",
+        (
+            option("action", ", ".join(ACTIONS), choices=ACTIONS, metavar="ACTION"),
+            option("dir", "the directory of a DAG, or the DAG file", metavar="DIR"),
+            option(
+                "targets",
+                (
+                    "a job (12.0), a run (its name, its uuid or how that begins), or: all. For "
+                    "halt, resume, release-dag, remove-dag and resubmit a DAG file (default: the "
+                    "only one)"
+                ),
+                nargs="*",
+                metavar="TARGET",
+            ),
+            option("--value", "priority: the new one", type=int, metavar="N"),
+            option(
+                "--to",
+                "send, retarget: where to (send: or dag, as the DAG file says)",
+                metavar="SITE",
+            ),
+            repeated(
+                "--keep",
+                (
+                    "resubmit: keep this of the earlier submission, too: -import_env, "
+                    "-outfile_dir, another DAG file, or the directory that it was submitted from "
+                    "(--keep=-import_env)"
+                ),
+                metavar="NAME",
+            ),
+            flag(
+                "--dry-run",
+                "say what it would touch, and what would be refused, and exit without asking",
+            ),
+            flag("--yes", "do not ask"),
+            flag("--json", "print the answers as one JSON object"),
+        ),
+        description="Do something to jobs, to runs or to a DAG. It says first what exactly it will "
+        "touch, and asks. Then comes one line for each job or run, with what came of it.",
+        epilog="stop: no epoch after the one under way; stop-now: cuts that one off, too; pause, "
+        "resume-run: wait before the next epoch, and go on (also takes a stop back that no epoch "
+        "has met); send: the next epochs elsewhere. These need a gate before the run's nodes, as "
+        "metlmon new writes it. retarget: an idle job to another site.",
+        defaults=dict.fromkeys(("as_of", "live", "tz")),
+    ),
+    "demo": Command(
+        "a recorded ensemble, replayed as if live",
+        (
+            option(
+                "--speed",
+                "how many times faster than it happened (default: whole story in a minute)",
+                type=float,
+                default=None,
+                metavar="N",
+            ),
+            flag("--status", "print the recording's end as `status` does, and exit"),
+            *SCREEN,
+        ),
+    ),
+    "completion": Command(
+        "print a shell completion script", (option("shell", None, choices=["bash", "zsh", "fish"]),)
+    ),
+}
+"""In the order of ``--help``."""
