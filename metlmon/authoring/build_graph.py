@@ -2,50 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from metlmon.authoring.gate_config import gated, is_gated, told_by_gate
-from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
+from metlmon.authoring.graph import (
+    ALWAYS_SUCCEEDS,
+    Graph,
+    GraphNode,
+    NodeRole,
+    Precedence,
+    VariableValue,
+)
 from metlmon.authoring.jobs import GATHER, PROVISION, JobTemplate, jobs_of
-from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan
+from metlmon.authoring.request import EnsembleShape, Policy, Request
 from metlmon.authoring.runs import (
     ANYWHERE,
-    GPU,
     PLACE,
     SweptRun,
+    checkpoint_directory,
     epochs_of,
     gpu_model,
     runs_of,
     targets,
 )
-from metlmon.authoring.variables import DESCRIPTION, NodePosition, described, merged
+from metlmon.authoring.variables import (
+    DESCRIPTION,
+    ORDER,
+    NodePosition,
+    described,
+    merged,
+    on_gpu,
+)
 from metlmon.dagman import NodeKind
 
 FEWEST_DIGITS: Final = 3
 """Minimum digits of a shard's number, so that node names look alike in bags of all sizes."""
 
-ORDER: Final = (
-    *("run", "run_uuid", "epoch", "epochs", "random_seed", "ResourceName", "GpuModel"),
-    "continue_from_checkpoint",
-)
-"""Order of the variables in a VARS line; fixed, so that a rewritten ensemble stays the same."""
 
-ALWAYS: Final = "/bin/true"
-"""POST script of a node whose failure is ignored."""
+def build_graph(request: Request, jobs: Sequence[JobTemplate] | None = None) -> Graph:
+    """Return the graph of a request without a sweep file.
 
-
-def graph_of(request: Request, jobs: Sequence[JobTemplate] | None = None) -> Graph:
-    """Return the graph of a request.
-
-    ``jobs``: its submit files, if they are known already. Raises PlanError if a template, sweep or
-    sweep file cannot be read.
+    ``jobs``: its submit files, if they are known already. Raises PlanError if a template or sweep
+    cannot be read.
     """
-    if request.source is not None:
-        from metlmon.authoring.sweeps import graph_of_file  # Imported late: most have none.
-
-        return graph_of_file(request)
     jobs = jobs_of(request) if jobs is None else jobs
     if request.shape is EnsembleShape.BAG:
         return _bag(request, jobs)
@@ -62,42 +63,6 @@ def graph_of(request: Request, jobs: Sequence[JobTemplate] | None = None) -> Gra
     return graph
 
 
-def run_plans(graph: Graph) -> tuple[RunPlan, ...]:
-    """The runs of a graph, in the order of their first nodes."""
-    nodes: dict[str, list[GraphNode]] = {}
-    for node in _all_nodes(graph):
-        # A sweep file may put other nodes into a run; these have no run_uuid.
-        if node.run is not None and value_of(node, "run_uuid"):
-            nodes.setdefault(node.run, []).append(node)
-    return tuple(_plan_of(run, run_nodes) for run, run_nodes in nodes.items())
-
-
-def _plan_of(run: str, nodes: list[GraphNode]) -> RunPlan:
-    seed = value_of(nodes[0], "random_seed") or ""
-    training_nodes = [node for node in nodes if node.role is NodeRole.TRAIN]
-    return RunPlan(
-        name=run,
-        uuid=value_of(nodes[0], "run_uuid") or "",
-        seed=int(seed) if seed.isdecimal() else 0,
-        targets=tuple(value_of(node, PLACE) or ANYWHERE for node in training_nodes),
-        gpu=next(filter(None, (value_of(node, GPU) for node in training_nodes)), None),
-    )
-
-
-def _all_nodes(graph: Graph) -> Iterator[GraphNode]:
-    yield from graph.nodes
-    for inner in graph.subdags.values():
-        yield from _all_nodes(inner)
-
-
-def value_of(node: GraphNode, name: str) -> str | None:
-    """The value of a node's variable; names are case-insensitive."""
-    key = name.lower()
-    return next(
-        (variable.value for variable in node.variables if variable.name.lower() == key), None
-    )
-
-
 # --- runs: chains of epochs with their evaluations --------------------------------------------
 
 
@@ -112,11 +77,6 @@ def evaluation_node(run: str, epoch: int) -> str:
     It contains the number of epochs trained by then.
     """
     return f"{run}-eval_epoch{epoch + 1}"
-
-
-def checkpoint_directory(uuid: str) -> str:
-    """Directory of a run's checkpoints, relative to the DAG (METL's layout)."""
-    return f"output/training_logs/{uuid}"
 
 
 def _run_graph(request: Request, jobs: Sequence[JobTemplate], swept_run: SweptRun) -> Graph:
@@ -186,7 +146,7 @@ def _evaluation_node(
         epoch=epoch,
         variables=_all_variables(request, position, variables),
         # The failure of a node without children must not fail the run.
-        post=None if evaluation.gates and epoch + 1 < epochs_of(request) else ALWAYS,
+        post=None if evaluation.gates and epoch + 1 < epochs_of(request) else ALWAYS_SUCCEEDS,
         where=f"the evaluation: {_every_text(evaluation.every)}",
     )
     return gated(request, node, swept_run.plan.uuid)
@@ -232,15 +192,6 @@ def _run_variables(request: Request, swept_run: SweptRun) -> list[VariableValue]
         for name, (value, swept) in swept_run.point.items()
     ]
     return variables
-
-
-def on_gpu(request: Request, model: str | None) -> list[VariableValue]:
-    """The variable with the GPU model of a node, if it has one."""
-    return (
-        []
-        if model is None
-        else [VariableValue(GPU, model, Precedence.RUN, f"the policy: {request.policy}")]
-    )
 
 
 def _epoch_variables(

@@ -416,7 +416,7 @@ def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariabl
     text = written(value)
     if text is None or len(text) > LONGEST_TEXT:
         raise _type_error(where, '"0.01 to 0.1 by 0.01", or a list of values')
-    from metlmon.authoring.sweeps import values  # Imported late: most have no sweep.
+    from metlmon.authoring.sweeps.values import values  # Imported late: most have no sweep.
 
     try:
         return SweptVariable(name, values(text, _position(file, where)), _position(file, where))

@@ -14,6 +14,12 @@ from typing import Final
 from metlmon.dagman import NodeKind
 from metlmon.frozen import frozen
 
+ALWAYS_SUCCEEDS: Final = "/bin/true"
+"""POST script of a node whose failure is ignored."""
+
+MOST_NODES: Final = 100_000
+"""A DAG file of 30 MB, and more nodes than DAGMan starts in a day."""
+
 
 class NodeRole(StrEnum):
     """The purpose of a node in the ensemble."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.request import Plan, PlannedFile, Request
-from metlmon.authoring.sweeps import kept_sweep
 from metlmon.authoring.templates import load_template
 from metlmon.authoring.to_toml import toml_of
 from metlmon.live.safe_glob import read_file
@@ -36,6 +35,20 @@ def kept_name(name: str) -> str:
 def template_copy_name(template: Path) -> str:
     """Name of the copy of a template file."""
     return f"{template.stem}.template"
+
+
+def kept_sweep(source: Path) -> str:
+    """The name of a sweep file's copy beside the DAG made from it.
+
+    It does not end in ``.dag``, which would be taken for another DAG.
+    """
+    return f"{source.stem}.sweep"
+
+
+def kept_source(name: str) -> str:
+    """The name beside the DAG of a file that a sweep file refers to, maybe by a path."""
+    path = Path(name)
+    return kept_sweep(path) if path.suffix == ".dag" else path.name
 
 
 def description_files(request: Request, files: Sequence[PlannedFile]) -> tuple[PlannedFile, ...]:

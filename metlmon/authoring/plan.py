@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from metlmon.authoring.build_graph import checkpoint_directory, graph_of, run_plans
+from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.gate_config import SCRIPT, rules_file, rules_text, script
 from metlmon.authoring.graph import Graph, NodeRole
 from metlmon.authoring.jobs import JobTemplate, jobs_of
-from metlmon.authoring.manifest import description_files
+from metlmon.authoring.manifest import description_files, kept_source, kept_sweep
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan
-from metlmon.authoring.runs import epochs_of
-from metlmon.authoring.sweeps import kept_source, kept_sweep
+from metlmon.authoring.runs import checkpoint_directory, epochs_of, run_plans
 from metlmon.authoring.target_directory import already_there, in_the_way, is_left
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_dag import dag_text
@@ -67,7 +66,7 @@ def make_plan(request: Request, amending: bool = False) -> Plan:
 def _graph(request: Request, jobs: Sequence[JobTemplate]) -> tuple[Graph, tuple[PlannedFile, ...]]:
     """The graph, and the sweep file's own sources and the files that it names."""
     if request.source is None:
-        return graph_of(request, jobs), ()
+        return build_graph(request, jobs), ()
     from metlmon.authoring.sweeps.expand import expand  # Imported late: most have no sweep.
 
     expansion = expand(request)

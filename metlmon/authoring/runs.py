@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
+from metlmon.authoring.graph import Graph, GraphNode, NodeRole
 from metlmon.authoring.jobs import JobTemplate
 from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan, SweptVariable
 from metlmon.frozen import frozen
@@ -35,6 +36,11 @@ class SweptRun:
 
     plan: RunPlan
     point: Mapping[str, tuple[str, SweptVariable]]
+
+
+def checkpoint_directory(uuid: str) -> str:
+    """Directory of a run's checkpoints, relative to the DAG (METL's layout)."""
+    return f"output/training_logs/{uuid}"
 
 
 def epochs_of(request: Request) -> int:
@@ -63,7 +69,7 @@ def runs_of(request: Request, jobs: Sequence[JobTemplate]) -> tuple[SweptRun, ..
             )
             for index, seed in enumerate(seeds)
         )
-    from metlmon.authoring.sweeps import points  # Imported late: most have no sweep.
+    from metlmon.authoring.sweeps.values import points  # Imported late: most have no sweep.
 
     sweep = request.sweep
     variables = {variable.name: variable for variable in sweep.variables}
@@ -232,3 +238,42 @@ def require_gpus(request: Request) -> str:
     """
     pinned = request.policy is Policy.GPU_PIN and request.gpu_models and request.gpus
     return f'DeviceName == "$({GPU})"' if pinned else ""
+
+
+# --- the runs of a graph --------------------------------------------------------------------
+
+
+def run_plans(graph: Graph) -> tuple[RunPlan, ...]:
+    """The runs of a graph, in the order of their first nodes."""
+    nodes: dict[str, list[GraphNode]] = {}
+    for node in _all_nodes(graph):
+        # A sweep file may put other nodes into a run; these have no run_uuid.
+        if node.run is not None and value_of(node, "run_uuid"):
+            nodes.setdefault(node.run, []).append(node)
+    return tuple(_plan_of(run, run_nodes) for run, run_nodes in nodes.items())
+
+
+def _plan_of(run: str, nodes: list[GraphNode]) -> RunPlan:
+    seed = value_of(nodes[0], "random_seed") or ""
+    training_nodes = [node for node in nodes if node.role is NodeRole.TRAIN]
+    return RunPlan(
+        name=run,
+        uuid=value_of(nodes[0], "run_uuid") or "",
+        seed=int(seed) if seed.isdecimal() else 0,
+        targets=tuple(value_of(node, PLACE) or ANYWHERE for node in training_nodes),
+        gpu=next(filter(None, (value_of(node, GPU) for node in training_nodes)), None),
+    )
+
+
+def _all_nodes(graph: Graph) -> Iterator[GraphNode]:
+    yield from graph.nodes
+    for inner in graph.subdags.values():
+        yield from _all_nodes(inner)
+
+
+def value_of(node: GraphNode, name: str) -> str | None:
+    """The value of a node's variable; names are case-insensitive."""
+    key = name.lower()
+    return next(
+        (variable.value for variable in node.variables if variable.name.lower() == key), None
+    )

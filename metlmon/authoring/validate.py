@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.build_graph import graph_of
+from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.gate_config import FOLDERS, SCRIPT, rules_file
 from metlmon.authoring.graph import Graph, NodeRole
 from metlmon.authoring.jobs import JobTemplate, TemplateError, jobs_of
@@ -85,7 +85,7 @@ def validate(
         if request.source is not None:
             problems += _sweep_file(request, jobs)
         elif request.regions:
-            problems += _partly_defined_parameters(request, jobs, graph_of(request, jobs))
+            problems += _partly_defined_parameters(request, jobs, build_graph(request, jobs))
     return _redacted(problems)
 
 

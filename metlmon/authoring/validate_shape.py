@@ -10,15 +10,13 @@ from typing import Final
 
 from metlmon.authoring.build_graph import shard_names
 from metlmon.authoring.gate_config import INTERPRETER, has_interpreter, is_gated
-from metlmon.authoring.graph import NodeRole
+from metlmon.authoring.graph import MOST_NODES, NodeRole
 from metlmon.authoring.jobs import JobTemplate
 from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem, StopRules
 from metlmon.authoring.runs import PLACE, epochs_of, runs_of
 from metlmon.authoring.templates import used_placeholders
+from metlmon.authoring.variables import OWN, has_meaning
 from metlmon.redact import hide_value
-
-MOST_NODES: Final = 100_000
-"""A DAG file of 30 MB, and more nodes than DAGMan starts in a day."""
 
 MACHINES: Final = (2, 64)
 """Machines that train an epoch together; more are seldom free at the same time."""
@@ -30,45 +28,6 @@ POLL: Final = (5, 86_400)
 LONGEST_VALUE: Final = 4096
 LONGEST_NAME: Final = 64
 """DAGMan appends up to 20 characters, and file names are limited to 255."""
-
-OWN: Final = frozenset(
-    {
-        *("run", "run_uuid", "epoch", "epochs", "random_seed", "continue_from_checkpoint"),
-        *(
-            "node",
-            "metlmon_dag",
-            "stage",
-            "stage_epoch",
-            "stage_epochs",
-            "shard",
-            "shards",
-            "machines",
-        ),
-    }
-)
-"""Variables that metlmon defines."""
-
-TAKEN: Final = frozenset(
-    {
-        *("arguments", "args", "executable", "environment", "env", "getenv", "universe", "queue"),
-        *("input", "output", "error", "log", "userlog", "requirements", "rank", "priority"),
-        *("initialdir", "iwd", "notification", "cluster", "clusterid", "process", "procid"),
-        *("transfer_input_files", "transfer_output_files", "request_cpus", "request_gpus"),
-        *("request_memory", "request_disk", "job", "retry", "item", "row", "step", "name"),
-        *("all_nodes", "prepend", "append", "if", "elif", "else", "endif", "include", "use", "my"),
-        *("should_transfer_files", "when_to_transfer_output", "noop_job", "hold", "max_retries"),
-        *("retry_until", "success_exit_code", "leave_in_queue", "kill_sig", "nice_user"),
-        *("container_image", "docker_image", "concurrency_limits", "concurrency_limits_expr"),
-        *("batch_name", "dagmanjobid", "dag_status", "failed_count", "submit_file", "metlsite"),
-    }
-)
-"""Names with a meaning in HTCondor: as a variable they would change the job."""
-
-TAKEN_BEGINNINGS: Final = (
-    *("queue", "request_", "transfer_", "on_exit_", "periodic_", "accounting_group", "stream_"),
-    *("deferral_", "cron_", "x509userproxy", "remote_", "require_gpus", "gpus_m"),
-)
-"""Prefixes of such names; DAGMan refuses any that begins with "queue"."""
 
 SITE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/+ -]{0,99}(?<! )")
 """Valid site names; they are used in a string of an expression."""
@@ -121,7 +80,7 @@ def _node_count(request: Request) -> Iterator[RequestProblem]:
 def _run_count(request: Request) -> int:
     if request.shape is not EnsembleShape.SWEEP or request.sweep is None:
         return request.runs
-    from metlmon.authoring.sweeps import points  # Imported late: most have no sweep.
+    from metlmon.authoring.sweeps.values import points  # Imported late: most have no sweep.
 
     return len(points(request.sweep)) * max(1, len(request.seeds))
 
@@ -284,7 +243,7 @@ def _variable_name(field: str, name: str, where: str = "") -> Iterator[RequestPr
         yield RequestProblem(
             field, f"{prefix}{name} is given by metlmon itself; choose another name"
         )
-    elif name.lower() in TAKEN or name.lower().startswith(TAKEN_BEGINNINGS):
+    elif has_meaning(name):
         yield RequestProblem(
             field, f"{prefix}{name} means something to HTCondor; choose another name"
         )

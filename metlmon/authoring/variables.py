@@ -4,10 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import Region, Request
+from metlmon.authoring.runs import GPU
 from metlmon.frozen import frozen
+
+ORDER: Final = (
+    *("run", "run_uuid", "epoch", "epochs", "random_seed", "ResourceName", "GpuModel"),
+    "continue_from_checkpoint",
+)
+"""Order of the variables in a VARS line; fixed, so that a rewritten ensemble stays the same."""
+
+OWN: Final = frozenset(
+    {
+        *("run", "run_uuid", "epoch", "epochs", "random_seed", "continue_from_checkpoint"),
+        *(
+            "node",
+            "metlmon_dag",
+            "stage",
+            "stage_epoch",
+            "stage_epochs",
+            "shard",
+            "shards",
+            "machines",
+        ),
+    }
+)
+"""Variables that metlmon defines."""
+
+TAKEN: Final = frozenset(
+    {
+        *("arguments", "args", "executable", "environment", "env", "getenv", "universe", "queue"),
+        *("input", "output", "error", "log", "userlog", "requirements", "rank", "priority"),
+        *("initialdir", "iwd", "notification", "cluster", "clusterid", "process", "procid"),
+        *("transfer_input_files", "transfer_output_files", "request_cpus", "request_gpus"),
+        *("request_memory", "request_disk", "job", "retry", "item", "row", "step", "name"),
+        *("all_nodes", "prepend", "append", "if", "elif", "else", "endif", "include", "use", "my"),
+        *("should_transfer_files", "when_to_transfer_output", "noop_job", "hold", "max_retries"),
+        *("retry_until", "success_exit_code", "leave_in_queue", "kill_sig", "nice_user"),
+        *("container_image", "docker_image", "concurrency_limits", "concurrency_limits_expr"),
+        *("batch_name", "dagmanjobid", "dag_status", "failed_count", "submit_file", "metlsite"),
+    }
+)
+"""Names with a meaning in HTCondor: as a variable they would change the job."""
+
+TAKEN_BEGINNINGS: Final = (
+    *("queue", "request_", "transfer_", "on_exit_", "periodic_", "accounting_group", "stream_"),
+    *("deferral_", "cron_", "x509userproxy", "remote_", "require_gpus", "gpus_m"),
+)
+"""Prefixes of such names; DAGMan refuses any that begins with "queue"."""
+
+
+def has_meaning(name: str) -> bool:
+    """Whether a variable of this name has a meaning in HTCondor."""
+    lowered = name.lower()
+    return lowered in TAKEN or lowered.startswith(TAKEN_BEGINNINGS)
 
 
 @frozen
@@ -62,6 +115,15 @@ def described(request: Request, position: NodePosition) -> list[VariableValue]:
                 for name, value in region.variables.items()
             ]
     return variables
+
+
+def on_gpu(request: Request, model: str | None) -> list[VariableValue]:
+    """The variable with the GPU model of a node, if it has one."""
+    return (
+        []
+        if model is None
+        else [VariableValue(GPU, model, Precedence.RUN, f"the policy: {request.policy}")]
+    )
 
 
 DESCRIPTION = "the description"

@@ -489,7 +489,7 @@ _EXTRA_VARIABLE: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
 
 def _sweep(state: FormState, problems: list[RequestProblem]) -> SweepRequest | None:
     """Parse ``a = 0.01 to 0.1 by 0.01; b = 1, 2``; None if it is unreadable."""
-    from metlmon.authoring.sweeps import values
+    from metlmon.authoring.sweeps.values import values
 
     variables: list[SweptVariable] = []
     for text in filter(str.strip, state.text("sweep").split(";")):

@@ -19,7 +19,7 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.authoring.validate_shape import OWN, TAKEN
+from metlmon.authoring.variables import OWN, TAKEN
 from tests.authoring.written import NAP, a_request
 
 

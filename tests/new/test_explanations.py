@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring.build_graph import graph_of
+from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.explain import explain, names
 from metlmon.authoring.graph import Precedence
 from metlmon.authoring.request import Request
@@ -189,7 +189,7 @@ def test_several_nodes_at_once(capsys: Captured) -> None:
 
 def test_nodes_of_sub_dags(tmp_path: Path) -> None:
     request = Request(str(tmp_path / "own" / "nap.sub"), Path("x"), runs=2, epochs=2, subdags=True)
-    graph = graph_of(request)
+    graph = build_graph(request)
     assert len(names(graph)) == 2 + 4
     (found,) = explain(graph, "run1-train_epoch1", "x.dag")
     assert found.file in graph.subdags

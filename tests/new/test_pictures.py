@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.authoring.ascii_graph import NARROWEST, picture
-from metlmon.authoring.build_graph import graph_of
+from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.graph import Graph, GraphNode
 from metlmon.authoring.request import (
     EnsembleShape,
@@ -57,7 +57,7 @@ def woven(
 
 
 def test_a_chain(own: str) -> None:
-    graph = graph_of(Request(own, Path("x"), runs=4, epochs=30))
+    graph = build_graph(Request(own, Path("x"), runs=4, epochs=30))
     assert drawn(graph, 40) == (
         "run0 … run3  4 runs like this\n"
         "  train_epoch0 ─▶ … ─▶ train_epoch29\n"
@@ -75,7 +75,7 @@ def test_a_chain(own: str) -> None:
 
 
 def test_what_fits_is_drawn_whole(own: str) -> None:
-    graph = graph_of(Request(own, Path("x"), runs=1, epochs=4))
+    graph = build_graph(Request(own, Path("x"), runs=1, epochs=4))
     assert drawn(graph, 80) == (
         "run0\n  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2 ─▶ train_epoch3\n"
     )
@@ -83,7 +83,7 @@ def test_what_fits_is_drawn_whole(own: str) -> None:
 
 
 def test_evaluations_hang_beneath_their_epochs(own: str) -> None:
-    graph = graph_of(Request(own, Path("x"), runs=10, epochs=30, evaluation=Evaluation(own)))
+    graph = build_graph(Request(own, Path("x"), runs=10, epochs=30, evaluation=Evaluation(own)))
     assert drawn(graph, 40) == (
         "run0 … run9  10 runs like this\n"
         "  train_epoch0 ─▶ … ─▶ train_epoch29\n"
@@ -103,7 +103,7 @@ def test_evaluations_hang_beneath_their_epochs(own: str) -> None:
 
 def test_evaluations_that_are_waited_for_stand_in_the_chain(own: str) -> None:
     evaluation = Evaluation(own, gates=True)
-    graph = graph_of(Request(own, Path("x"), runs=2, epochs=30, evaluation=evaluation))
+    graph = build_graph(Request(own, Path("x"), runs=2, epochs=30, evaluation=evaluation))
     assert drawn(graph, 80) == (
         "run0, run1  2 runs like this\n"
         "  train_epoch0 ─▶ eval_epoch1 ─▶ … ─▶ train_epoch29 ─▶ eval_epoch30\n"
@@ -112,7 +112,7 @@ def test_evaluations_that_are_waited_for_stand_in_the_chain(own: str) -> None:
 
 def test_an_evaluation_now_and_then(own: str) -> None:
     evaluation = Evaluation(own, every=3)
-    graph = graph_of(Request(own, Path("x"), runs=1, epochs=30, evaluation=evaluation))
+    graph = build_graph(Request(own, Path("x"), runs=1, epochs=30, evaluation=evaluation))
     assert drawn(graph, 80) == (
         "run0\n"
         "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2 ─▶ … ─▶ train_epoch27\n"
@@ -138,7 +138,7 @@ def test_what_hangs_may_be_longer_than_its_node() -> None:
 def test_a_sweep(own: str) -> None:
     swept = (SweptVariable("a", tuple("123"), ""), SweptVariable("b", tuple("wxyz"), ""))
     sweep = SweepRequest("lr", swept, SweepMode.PRODUCT)
-    graph = graph_of(Request(own, Path("x"), shape=EnsembleShape.SWEEP, sweep=sweep, epochs=3))
+    graph = build_graph(Request(own, Path("x"), shape=EnsembleShape.SWEEP, sweep=sweep, epochs=3))
     assert drawn(graph, 80) == (
         "lr00 … lr11  12 runs like this\n"
         "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2\n"
@@ -152,7 +152,7 @@ def test_a_sweep(own: str) -> None:
 
 def test_stages(own: str) -> None:
     stages = (StageRequest("pre", 20), StageRequest("fine", 10))
-    graph = graph_of(Request(own, Path("x"), shape=EnsembleShape.STAGES, stages=stages, runs=3))
+    graph = build_graph(Request(own, Path("x"), shape=EnsembleShape.STAGES, stages=stages, runs=3))
     assert drawn(graph, 80) == (
         "run0 … run2  3 runs like this\n"
         "  pre: train_epoch0 ─▶ … ─▶ train_epoch19 ─▶ fine: train_epoch20 ─▶ …\n"
@@ -167,11 +167,11 @@ def test_stages(own: str) -> None:
 def test_a_bag(own: str) -> None:
     request = Request(own, Path("x"), shape=EnsembleShape.BAG, shards=100, gather=own)
     for cells in (40, 80, 200):
-        assert drawn(graph_of(request), cells) == "shard000 … shard099 (100) ─▶ gather\n"
+        assert drawn(build_graph(request), cells) == "shard000 … shard099 (100) ─▶ gather\n"
 
 
 def test_sub_dags(own: str) -> None:
-    graph = graph_of(Request(own, Path("x"), runs=3, epochs=3, subdags=True))
+    graph = build_graph(Request(own, Path("x"), runs=3, epochs=3, subdags=True))
     assert drawn(graph, 80) == (
         "run0 … run2  3 runs like this, each a sub-DAG\n"
         "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2\n"

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from metlmon.authoring import make_plan, validate
-from metlmon.authoring.build_graph import run_plans
 from metlmon.authoring.graph import NodeRole, Precedence
+from metlmon.authoring.manifest import kept_sweep
 from metlmon.authoring.request import Policy, Region, Request, StopRules, SweepMode
-from metlmon.authoring.sweeps import SYNTAX, graph_of_file, kept_sweep
+from metlmon.authoring.runs import run_plans
+from metlmon.authoring.sweeps import SYNTAX
 from metlmon.authoring.sweeps.expand import expand
 from metlmon.dagman import NodeKind, load_workflow
 from tests.authoring.written import woven
@@ -719,7 +720,7 @@ def test_the_syntax_that_is_printed_is_that_which_is_read(tmp_path: Path, subdag
     ]
     workflow, template = blocks
     request = request_for(tmp_path, workflow, train=template)
-    graph = graph_of_file(replace(request, subdags=subdags))
+    graph = expand(replace(request, subdags=subdags)).graph
     assert graph.node("flow2-pack") is not None
     assert told(graph.node("flow1-train_epoch0"))["rate"] == "0.02"
     assert told(graph.node("flow0-train_epoch0"))["lr"] == "0.01"

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable
-from metlmon.authoring.sweeps import points, values
-from metlmon.authoring.sweeps.values import MOST_VALUES, labelled_values
+from metlmon.authoring.sweeps.values import MOST_VALUES, labelled_values, points, values
 
 
 @pytest.mark.parametrize(

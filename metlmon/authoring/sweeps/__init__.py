@@ -30,39 +30,5 @@ A variable has an effect where a submit file says $(a), or a template's paramete
 {a}, {a_label}, {run}, {index} (from 0) and {uuid} are filled in; $(…) is HTCondor's; {{a}} is {a}.
 """
 
-from pathlib import Path
-
-from metlmon.authoring.graph import Graph
-from metlmon.authoring.request import Request
-from metlmon.authoring.sweeps.points import points
-from metlmon.authoring.sweeps.values import values
-
-__all__ = ["SYNTAX", "graph_of_file", "kept_source", "kept_sweep", "points", "values"]
-
 SYNTAX: str = (__doc__ or "").replace("::\n\n", "").strip()
 """The syntax of sweep files, as help text."""
-
-
-def kept_sweep(source: Path) -> str:
-    """The name of a sweep file's copy beside the DAG made from it.
-
-    It does not end in ``.dag``, which would be taken for another DAG.
-    """
-    return f"{source.stem}.sweep"
-
-
-def kept_source(name: str) -> str:
-    """The name beside the DAG of a file that a sweep file refers to, maybe by a path."""
-    path = Path(name)
-    return kept_sweep(path) if path.suffix == ".dag" else path.name
-
-
-def graph_of_file(request: Request) -> Graph:
-    """The graph of the sweep file ``request.source``.
-
-    Raises PlanError, with file, line and remedy, for any error in it or in a file that it names.
-    """
-    # Imported here because points and values are also used without sweep files.
-    from metlmon.authoring.sweeps.expand import expand
-
-    return expand(request).graph

@@ -9,12 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.build_graph import ALWAYS, run_plans
 from metlmon.authoring.gate_config import gated, is_gated
-from metlmon.authoring.graph import Graph, GraphNode, NodeRole, VariableValue
+from metlmon.authoring.graph import (
+    ALWAYS_SUCCEEDS,
+    Graph,
+    GraphNode,
+    NodeRole,
+    VariableValue,
+)
 from metlmon.authoring.jobs import jobs_of
+from metlmon.authoring.manifest import kept_sweep
 from metlmon.authoring.request import PlanError, Request, RequestProblem
-from metlmon.authoring.sweeps import kept_sweep
+from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps.commands import (
     GenCommand,
     GlobalCommand,
@@ -46,11 +52,11 @@ from metlmon.authoring.sweeps.node_variables import VarsAssigner
 from metlmon.authoring.sweeps.nodes import NodeBuilder, find_undeclared
 from metlmon.authoring.sweeps.parser import SweepFiles
 from metlmon.authoring.sweeps.placeholders import has_placeholders
-from metlmon.authoring.sweeps.points import resolve_mode
 from metlmon.authoring.sweeps.result import Expansion, Group, Referenced
 from metlmon.authoring.sweeps.template import RunTemplate, known_names, shared_description
 from metlmon.authoring.sweeps.training_chain import TRAINING_ROLES, TrainingChain
 from metlmon.authoring.sweeps.unused import VariableEffects
+from metlmon.authoring.sweeps.values import resolve_mode
 from metlmon.authoring.variables import NodePosition, described, merged
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES
@@ -426,7 +432,7 @@ class _Expander:
         gates = self._request.evaluation is not None and self._request.evaluation.gates
         is_last = node.run is not None and node.key in node.run.template.lasts
         if node.role is NodeRole.EVALUATE and not node.declared and is_last and not gates:
-            return ALWAYS
+            return ALWAYS_SUCCEEDS
         return None
 
     def _script_options(self, node: NodeDraft) -> Iterator[tuple[str, str]]:

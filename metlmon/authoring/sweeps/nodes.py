@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from metlmon.authoring.graph import NodeRole
+from metlmon.authoring.graph import MOST_NODES, NodeRole
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.commands import (
     GenCommand,
@@ -16,7 +16,6 @@ from metlmon.authoring.sweeps.commands import (
 from metlmon.authoring.sweeps.names import SweepNames
 from metlmon.authoring.sweeps.node_drafts import NodeDraft, RunDraft, check_file, check_name
 from metlmon.authoring.sweeps.parser import SweepFiles
-from metlmon.authoring.sweeps.points import points
 from metlmon.authoring.sweeps.template import (
     RunTemplate,
     read_template,
@@ -24,7 +23,7 @@ from metlmon.authoring.sweeps.template import (
     sweep_request,
 )
 from metlmon.authoring.sweeps.training_chain import find_role
-from metlmon.authoring.validate_shape import MOST_NODES
+from metlmon.authoring.sweeps.values import points
 from metlmon.dagman import NodeKind
 from metlmon.dagman.lexer import shown
 

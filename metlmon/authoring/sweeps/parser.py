@@ -13,8 +13,8 @@ from os.path import exists
 from pathlib import Path
 from typing import Final
 
+from metlmon.authoring.manifest import kept_source
 from metlmon.authoring.request import PlanError, SweepMode
-from metlmon.authoring.sweeps import kept_source
 from metlmon.authoring.sweeps.commands import (
     GenCommand,
     GlobalCommand,
@@ -28,9 +28,8 @@ from metlmon.authoring.sweeps.commands import (
     VarsLine,
 )
 from metlmon.authoring.sweeps.placeholders import BUILTIN_NAMES, nearest
-from metlmon.authoring.sweeps.points import duplicate_variable
-from metlmon.authoring.sweeps.values import labelled_values
-from metlmon.authoring.validate_shape import TAKEN, TAKEN_BEGINNINGS
+from metlmon.authoring.sweeps.values import duplicate_variable, labelled_values
+from metlmon.authoring.variables import has_meaning
 from metlmon.dagman import NodeKind
 from metlmon.dagman.command_parsers import READERS
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
@@ -429,7 +428,7 @@ def _swept_names(text: str, where: str) -> tuple[tuple[str, ...], SweepMode | No
             raise PlanError(
                 f"{where}: {{{name}}} is what metlmon fills in for every run; choose another name"
             )
-        if name.lower() in TAKEN or name.lower().startswith(TAKEN_BEGINNINGS):
+        if has_meaning(name):
             raise PlanError(
                 f"{where}: {name} means something to HTCondor, and would change the job; choose "
                 "another name, and say $(name) where it is meant"

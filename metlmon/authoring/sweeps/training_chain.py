@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from metlmon.authoring.build_graph import ORDER, checkpoint_directory, on_gpu
 from metlmon.authoring.gate_config import OF_A_NODE, told_by_gate
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
 from metlmon.authoring.jobs import JobTemplate
@@ -20,13 +19,20 @@ from metlmon.authoring.request import EnsembleShape, PlanError, Request
 from metlmon.authoring.runs import (
     PLACE,
     WHEREABOUTS,
+    checkpoint_directory,
     gpu_model,
     run_uuid,
     targets,
     what_makes_a_run,
 )
 from metlmon.authoring.sweeps.node_drafts import NodeDraft, RunDraft
-from metlmon.authoring.variables import NodePosition, described, merged
+from metlmon.authoring.variables import (
+    ORDER,
+    NodePosition,
+    described,
+    merged,
+    on_gpu,
+)
 from metlmon.dagman import NodeKind
 from metlmon.dagman.lexer import shown
 from metlmon.model.settings import SIDE_NODE, TRAIN_NODE

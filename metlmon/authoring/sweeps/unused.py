@@ -19,7 +19,7 @@ from metlmon.authoring.sweeps.commands import SweepCommand, SweepNodeCommand, Va
 from metlmon.authoring.sweeps.names import SweepNames
 from metlmon.authoring.sweeps.placeholders import placeholder_names
 from metlmon.authoring.sweeps.template import RunTemplate
-from metlmon.authoring.validate_shape import TAKEN, TAKEN_BEGINNINGS
+from metlmon.authoring.variables import has_meaning
 from metlmon.dagman import NodeKind
 
 _MACRO: Final = re.compile(r"(?<!\$)\$\w*\(\s*(\w+)|\bdefined\s+(\w+)", re.IGNORECASE)
@@ -183,4 +183,4 @@ def _has_effect(name: str, used: set[str]) -> bool:
     lowered = name.lower()
     if lowered.startswith(("+", "my.")) or lowered == PLACE.lower():
         return True
-    return lowered in used or lowered in TAKEN or lowered.startswith(TAKEN_BEGINNINGS)
+    return lowered in used or has_meaning(name)

@@ -301,7 +301,7 @@ def _sweep(request: Request, options: argparse.Namespace) -> SweepRequest | None
         if request.sweep is None:
             raise InputError("--how: there is no sweep; say what is swept with --sweep NAME=VALUES")
         return replace(request.sweep, how=how)
-    from metlmon.authoring.sweeps import values
+    from metlmon.authoring.sweeps.values import values
 
     variables = []
     for text in options.sweep:
