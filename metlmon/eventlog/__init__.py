@@ -43,9 +43,7 @@ from metlmon.eventlog.events import (
     UsageRow,
 )
 from metlmon.eventlog.header import HEADER
-from metlmon.eventlog.json_log import JsonSyntax
 from metlmon.eventlog.timestamps import first_year
-from metlmon.eventlog.xml_log import XmlSyntax
 
 __all__ = [
     "EVENT_NAMES",
@@ -124,9 +122,7 @@ def parse(
     )
     if form is LogFormat.TEXT:
         return text_parser.parse(data, position, limit, final)
-    return classad_log.parse(
-        data, position, limit, final, XmlSyntax() if form is LogFormat.XML else JsonSyntax()
-    )
+    return classad_log.parse(data, position, limit, final)
 
 
 def parse_fast(

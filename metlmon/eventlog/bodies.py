@@ -100,7 +100,7 @@ _STRUCTURED: Final = re.compile(
 )
 _MATERIALIZED: Final = re.compile(r"\s*Materialized -?[0-9]+ jobs from -?[0-9]+ items\.\s*(\w*)")
 _REMOTE_ERROR: Final = re.compile(r"(Error|Message) from (.*)")
-_TRANSFERS: Final[Mapping[str, Transfer]] = {
+TRANSFERS: Final[Mapping[str, Transfer]] = {
     "Entered queue to transfer input files": Transfer.INPUT_QUEUED,
     "Started transferring input files": Transfer.INPUT_STARTED,
     "Finished transferring input files": Transfer.INPUT_FINISHED,
@@ -114,7 +114,7 @@ def _text_after(text: str, prefix: str) -> str:
     return text.partition(prefix)[2].strip()
 
 
-def _join_prose(lines: Iterable[str]) -> str | None:
+def join_prose(lines: Iterable[str]) -> str | None:
     """Join lines of free text; None when there is none."""
     return "\n".join(line.strip() for line in lines).strip() or None
 
@@ -139,7 +139,7 @@ def _first_match(pattern: re.Pattern[str], lines: Lines) -> str | None:
     return next((match[1] for line in lines if (match := pattern.match(line))), None)
 
 
-def _parse_notes(lines: Lines) -> tuple[str | None, str | None, list[str], list[str]]:
+def parse_notes(lines: Lines) -> tuple[str | None, str | None, list[str], list[str]]:
     """(node, batch name, user notes, warnings) of 000 and 035.
 
     A structured note takes precedence over a ``DAG Node:`` line.
@@ -163,12 +163,12 @@ def _parse_notes(lines: Lines) -> tuple[str | None, str | None, list[str], list[
 def _parse_submit(text: str, lines: Lines) -> Submit:
     if len(lines) == 1 and (only := _NODE_ALONE.fullmatch(lines[0])):
         return Submit(_text_after(text, "from host:"), only[1], None, (), ())
-    node, batch_name, notes, warnings = _parse_notes(lines)
+    node, batch_name, notes, warnings = parse_notes(lines)
     return Submit(_text_after(text, "from host:"), node, batch_name, tuple(notes), tuple(warnings))
 
 
 def _parse_execute(text: str, lines: Lines) -> Execute:
-    host, alias = _parse_host(text)
+    host, alias = parse_host(_text_after(text, "on host:"))
     has_any = False
     strings: dict[str, str | None] = {}
     integers: dict[str, int | None] = {}
@@ -208,13 +208,12 @@ def _parse_execute(text: str, lines: Lines) -> Execute:
     )
 
 
-def _parse_host(text: str) -> tuple[str, str | None]:
-    """The address after ``on host:``, and its alias."""
-    return _cached_host(text) if len(text) <= _REPEATED_LENGTH else _read_host(text)
+def parse_host(host: str) -> tuple[str, str | None]:
+    """An execute host's address, and the alias in it."""
+    return _cached_host(host) if len(host) <= _REPEATED_LENGTH else _read_host(host)
 
 
-def _read_host(text: str) -> tuple[str, str | None]:
-    host = _text_after(text, "on host:")
+def _read_host(host: str) -> tuple[str, str | None]:
     alias = _ALIAS.search(host)
     return host, alias[1] if alias else None
 
@@ -306,7 +305,7 @@ def _eviction_reason(lines: Lines, requeued: bool) -> str | None:
     for number, line in enumerate(lines):
         bare = requeued and not _STRUCTURED.match(line) and bool(line.strip())
         if bare or line.strip().startswith("Reason:"):
-            return _join_prose(
+            return join_prose(
                 [line.strip().removeprefix("Reason:"), *_lines_before_table(lines[number + 1 :])]
             )
     return None
@@ -371,7 +370,7 @@ def _parse_image_size(text: str, lines: Lines) -> ImageSize:
 def _parse_shadow_exception(text: str, lines: Lines) -> ShadowException:
     counts = _parse_counts(lines)
     return ShadowException(
-        reason=_join_prose(_lines_before_table(lines)) or "",
+        reason=join_prose(_lines_before_table(lines)) or "",
         bytes_sent=counts.get("Run Bytes Sent By Job"),
         bytes_received=counts.get("Run Bytes Received By Job"),
     )
@@ -382,15 +381,15 @@ def _parse_generic(text: str, lines: Lines) -> Generic:
 
 
 def _parse_aborted(text: str, lines: Lines) -> Aborted:
-    return Aborted(_join_prose(lines))
+    return Aborted(join_prose(lines))
 
 
 def _parse_reason_and_code(lines: Lines) -> tuple[str | None, int | None, int | None]:
     """(prose, code, subcode); the last code line counts, since reasons may quote one."""
     for number in range(len(lines) - 1, -1, -1):
         if match := _CODE.fullmatch(lines[number]):
-            return _join_prose(lines[:number]), int(match[1]), int(match[2])
-    return _join_prose(lines), None, None
+            return join_prose(lines[:number]), int(match[1]), int(match[2])
+    return join_prose(lines), None, None
 
 
 def _parse_held(text: str, lines: Lines) -> Held:
@@ -399,7 +398,7 @@ def _parse_held(text: str, lines: Lines) -> Held:
 
 
 def _parse_released(text: str, lines: Lines) -> Released:
-    return Released(_join_prose(lines))
+    return Released(join_prose(lines))
 
 
 def _parse_post_script(text: str, lines: Lines) -> PostScript:
@@ -434,9 +433,9 @@ def _parse_connection(lines: Lines, before_host: str) -> ConnectionEvent:
         stripped = line.strip()
         if stripped.startswith(("Trying to reconnect to", "Can not reconnect to")):
             host = _text_after(stripped, before_host).removesuffix(", rescheduling job")
-            return ConnectionEvent(_join_prose(reason), host.partition(" <")[0] or None)
+            return ConnectionEvent(join_prose(reason), host.partition(" <")[0] or None)
         reason.append(line)
-    return ConnectionEvent(_join_prose(reason), None)
+    return ConnectionEvent(join_prose(reason), None)
 
 
 def _parse_pre_skip(text: str, lines: Lines) -> PreSkip:
@@ -444,13 +443,13 @@ def _parse_pre_skip(text: str, lines: Lines) -> PreSkip:
 
 
 def _parse_cluster_submit(text: str, lines: Lines) -> ClusterSubmit:
-    return ClusterSubmit(_text_after(text, "from host:"), _parse_notes(lines)[0])
+    return ClusterSubmit(_text_after(text, "from host:"), parse_notes(lines)[0])
 
 
 def _parse_cluster_remove(text: str, lines: Lines) -> ClusterRemove:
     completion = _first_match(_MATERIALIZED, lines)
     others = [line for line in lines if not _MATERIALIZED.match(line)]
-    return ClusterRemove(completion == "Complete" if completion else None, _join_prose(others))
+    return ClusterRemove(completion == "Complete" if completion else None, join_prose(others))
 
 
 def _parse_file_transfer(text: str, lines: Lines) -> FileTransfer:
@@ -461,7 +460,7 @@ def _parse_file_transfer(text: str, lines: Lines) -> FileTransfer:
             seconds = classad.integer(line.partition(":")[2])
         elif line.startswith("Transferring to host:"):
             host = line.partition(":")[2].strip() or None
-    return FileTransfer(_TRANSFERS.get(text.strip()), seconds, host)
+    return FileTransfer(TRANSFERS.get(text.strip()), seconds, host)
 
 
 _PARSERS: Final[Mapping[int, Callable[[str, Lines], Detail]]] = {

@@ -1,453 +1,372 @@
-"""Converts an event logged as attributes (XML, JSON) into the text form.
+"""Converts the ClassAd of an event (XML and JSON logs) into its text, body and detail.
 
-Source followed: the ``formatBody`` methods of ``condor_event.cpp``. The same event in two
-logs must compare equal whatever their forms, so its first text must be identical, and its
-body is parsed by the same functions.
+Source followed: the ``toClassAd`` and ``formatBody`` methods of ``condor_event.cpp``. The same
+event in two logs must compare equal whatever their forms, so its first text is that of the text
+form. The body is empty where the detail contains all of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from metlmon.eventlog import usage_table
+from metlmon.eventlog import bodies
+from metlmon.eventlog.events import (
+    EVENT_NAMES,
+    Aborted,
+    ClusterRemove,
+    ClusterSubmit,
+    ConnectionEvent,
+    Detail,
+    Evicted,
+    Execute,
+    FileTransfer,
+    Generic,
+    Held,
+    ImageSize,
+    PostScript,
+    PreSkip,
+    Released,
+    RemoteError,
+    ShadowException,
+    Submit,
+    Terminated,
+    UsageRow,
+)
 
 Value = object
 Ad = Mapping[str, Value]
-"""Attributes of an event: int, float, bool, str, :class:`Expression`, nested ads, lists."""
+"""Attributes of an event: int, float, bool, str, nested ads and lists; an expression other than
+a literal is the string ``/Expr(…)/``."""
 
-
-class Expression(str):
-    """A ClassAd expression other than a literal, as written."""
-
-    __slots__ = ()
+_EXPRESSION: Final = re.compile(r"/Expr\((.*)\)/", re.DOTALL)
+_MAX_DEPTH: Final = 20
+"""Levels of nested ads that are formatted: an event has two."""
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+"""Lone surrogates: valid in JSON, but not encodable in a file."""
+_COMMON: Final = frozenset(
+    {"Cluster", "Proc", "Subproc", "EventTime", "EventTypeNumber", "MyType", "EventHead"}
+)
 
 
 def integer(value: Value) -> int | None:
     """A number as an integer; None for anything else. Bytes are logged as reals."""
     if isinstance(value, float):
         return int(value) if math.isfinite(value) else None
-    return int(value) if isinstance(value, int) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def string(value: Value) -> str:
-    """A string attribute, other values as literals; "" for None."""
-    return value if isinstance(value, str) else "" if value is None else literal(value)
+def _printable(text: str) -> str:
+    if text.isascii() and "\0" not in text:
+        return text
+    return _SURROGATE.sub("\ufffd", text).replace("\0", "")
 
 
-def literal(value: Value) -> str:
+def _literal(value: Value, depth: int = _MAX_DEPTH) -> str:
     """A value as ClassAd source on one line."""
-    if isinstance(value, Expression):
-        return str(value)
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        if expression := _EXPRESSION.fullmatch(value):
+            return _printable(expression[1])
+        escaped = _printable(value).replace("\\", "\\\\").replace('"', '\\"')
         return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r") + '"'
     if isinstance(value, bool):
         return "true" if value else "false"
+    if value is None or depth == 0:
+        return "undefined"
     if isinstance(value, Mapping):
-        return "[ " + "; ".join(f"{name} = {literal(item)}" for name, item in value.items()) + " ]"
+        pairs = (f"{_printable(key)} = {_literal(item, depth - 1)}" for key, item in value.items())
+        return f"[ {'; '.join(pairs)} ]"
     if isinstance(value, list):
-        return "{ " + ",".join(literal(item) for item in value) + " }"
-    return "undefined" if value is None else str(value)
+        return "{ " + ",".join(_literal(item, depth - 1) for item in value) + " }"
+    return str(value)
 
 
-def text_form(number: int, ad: Ad) -> tuple[str, str]:
-    """(text, body) of event ``number`` as in the text form."""
-    writer = _WRITERS.get(number, _write_unknown_type)
-    text, *lines = "\n".join(writer(ad)).split("\n")
-    return text, "\n".join(lines)
+class _Attributes:
+    """Typed access to the attributes of an ad; ``self[name]`` is a string, "" when absent."""
+
+    def __init__(self, ad: Ad) -> None:
+        self.ad = ad
+
+    def __getitem__(self, name: str) -> str:
+        value = self.ad.get(name)
+        if value is None:
+            return ""
+        return _printable(value) if isinstance(value, str) else _literal(value)
+
+    def integer(self, name: str) -> int | None:
+        return integer(self.ad.get(name))
+
+    def code(self, name: str) -> int:
+        """A code, 0 when absent."""
+        return integer(self.ad.get(name)) or 0
+
+    def flag(self, name: str) -> bool:
+        return bool(self.ad.get(name))
+
+    def prose(self, name: str) -> str | None:
+        """Free text as it is read from the text form; None when there is none."""
+        return bodies.join_prose(self[name].split("\n"))
+
+    def nested(self, name: str) -> _Attributes:
+        value = self.ad.get(name)
+        return _Attributes(value if isinstance(value, Mapping) else {})
+
+    def real(self, name: str) -> float | None:
+        value = self.ad.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
 
 
-def _write_all_attributes(ad: Ad) -> Iterator[str]:
-    for name in sorted(ad, key=str.lower):
-        yield f"{name} = {literal(ad[name])}"
+def event_parts(number: int, ad: Ad) -> tuple[str, str, Detail | None]:
+    """The (text, body, detail) of event ``number``."""
+    attributes = _Attributes(ad)
+    parser = _DETAILS.get(number)
+    detail = parser(attributes) if parser else None
+    text, _, more = _first_text(number, attributes).partition("\n")
+    if number == _AD_INFORMATION or (number not in EVENT_NAMES and "EventPayloadLines" not in ad):
+        hidden = () if number == _AD_INFORMATION else _COMMON
+        names = (name for name in sorted(ad, key=str.lower) if name not in hidden)
+        more = "\n".join(f"{_printable(name)} = {_literal(ad[name])}" for name in names)
+    elif detail is None:
+        # The lines of an event type of a newer HTCondor, or the reason of a known one.
+        more = (attributes["EventPayloadLines"] or attributes["Reason"]).rstrip("\n") or more
+    return text, more, detail
 
 
-def _write_unknown_type(ad: Ad) -> Iterator[str]:
-    """An event type of a newer HTCondor, which is logged as head and payload."""
-    yield string(ad.get("EventHead"))
-    payload = ad.get("EventPayloadLines")
-    if isinstance(payload, str):
-        yield payload.rstrip("\n")
-    else:
-        common = {"Cluster", "Proc", "Subproc", "EventTime", "EventTypeNumber", "MyType"}
-        yield from _write_all_attributes(
-            {name: ad[name] for name in ad if name not in common | {"EventHead"}}
-        )
+def _first_text(number: int, ad: _Attributes) -> str:
+    """The text after the date in the text form."""
+    match number:
+        case 2:
+            error = ad.integer("ExecuteErrorType")
+            return _EXECUTABLE_ERRORS.get(error, "(-1) [Bad error number.]")
+        case 4:
+            code = ad.integer("ReasonCode")
+            codes = "" if code is None else f" Code {code} Subcode {ad.code('ReasonSubCode')}"
+            return f"Job was evicted.{codes}"
+        case 21:
+            kind = "Error" if ad.ad.get("CriticalError", True) else "Message"
+            return f"{kind} from {ad['Daemon']} on {ad['ExecuteHost']}:"
+        case 33 if ad["OldValue"]:
+            return "Changing job attribute {Attribute} from {OldValue} to {Value}".format_map(ad)
+        case 40:
+            return _TRANSFERS.get(ad.integer("Type"), "")
+        case _:
+            return _TEXTS.get(number, "{EventHead}").format_map(ad)
 
 
-def _text_writer(text: str) -> Callable[[Ad], Iterator[str]]:
-    def write(ad: Ad) -> Iterator[str]:
-        yield string(ad.get("EventHead")) or text
+_AD_INFORMATION: Final = 28
+_EXECUTABLE_ERRORS: Final[Mapping[int | None, str]] = {
+    0: "(0) Job file not executable.",
+    1: "(1) Job not properly linked for Condor.",
+}
+_TRANSFERS: Final[Mapping[int | None, str]] = dict(enumerate(bodies.TRANSFERS, start=1))
 
-    return write
-
-
-def _reason_writer(
-    text: str, attribute: str = "Reason", indent: str = "\t"
-) -> Callable[[Ad], Iterator[str]]:
-    def write(ad: Ad) -> Iterator[str]:
-        yield text
-        if reason := string(ad.get(attribute)):
-            yield indent + reason
-
-    return write
-
-
-def _submit_writer(text: str) -> Callable[[Ad], Iterator[str]]:
-    def write(ad: Ad) -> Iterator[str]:
-        yield f"{text} submitted from host: {string(ad.get('SubmitHost'))}"
-        structured = ad.get("StructuredNotes")
-        if log_notes := string(ad.get("LogNotes")):
-            yield f"    {log_notes}"
-        elif isinstance(structured, Mapping):
-            yield f"    {literal(structured)}"
-        if notes := string(ad.get("UserNotes")):
-            yield f"    {notes}"
-        if warnings := string(ad.get("Warnings")):
-            yield (
-                "    WARNING: Committed job submission into the queue with the following"
-                f" warning(s): {warnings.removeprefix('WARNING: ')}"
-            )
-
-    return write
-
-
-def _write_execute(ad: Ad) -> Iterator[str]:
-    yield f"Job executing on host: {string(ad.get('ExecuteHost'))}"
-    if slot := string(ad.get("SlotName")):
-        yield f"\tSlotName: {slot}"
-    properties = ad.get("ExecuteProps")
-    if isinstance(properties, Mapping):
-        yield from (f"\t{line}" for line in _write_all_attributes(properties))
-
-
-def _write_executable_error(ad: Ad) -> Iterator[str]:
-    kind = integer(ad.get("ExecuteErrorType"))
-    texts = {0: "Job file not executable.", 1: "Job not properly linked for Condor."}
-    number = -1 if kind is None else kind
-    yield f"({number}) {texts.get(number, '[Bad error number.]')}"
+_TEXTS: Final[Mapping[int, str]] = {
+    0: "Job submitted from host: {SubmitHost}",
+    1: "Job executing on host: {ExecuteHost}",
+    3: "Job was checkpointed.",
+    5: "Job terminated.",
+    6: "Image size of job updated: {Size}",
+    7: "Shadow exception!",
+    8: "{Info}",
+    9: "Job was aborted.",
+    10: "Job was suspended.",
+    11: "Job was unsuspended.",
+    12: "Job was held.",
+    13: "Job was released.",
+    14: "Node {Node} executing on host: {ExecuteHost}",
+    15: "Node {Node} terminated.",
+    16: "POST Script terminated.",
+    22: "Job disconnected, attempting to reconnect",
+    23: "Job reconnected to {StartdName}",
+    24: "Job reconnection failed",
+    25: "Grid Resource Back Up",
+    26: "Detected Down Grid Resource",
+    27: "Job submitted to grid resource",
+    28: "Job ad information event triggered.",
+    29: "The job's remote status is unknown",
+    30: "The job's remote status is known again",
+    31: "Job is performing stage-in of input files",
+    32: "Job is performing stage-out of output files",
+    33: "Setting job attribute {Attribute} to {Value}",
+    34: "PRE script return value is PRE_SKIP value",
+    35: "Cluster submitted from host: {SubmitHost}",
+    36: "Cluster removed",
+    37: "Job Materialization Paused",
+    38: "Job Materialization Resumed",
+    **dict.fromkeys(range(41, 46), ""),
+    46: "Dataflow job was skipped.",
+    47: "Common files event: {Type}",
+}
 
 
-def _write_rusage(ad: Ad, indent: str, *scopes: str) -> Iterator[str]:
-    for scope in scopes:
-        for host in ("Remote", "Local"):
-            if usage := string(ad.get(f"{scope}{host}Usage")):
-                yield f"{indent}{usage}  -  {scope} {host} Usage"
+def _notes(ad: _Attributes) -> tuple[str | None, str | None, tuple[str, ...]]:
+    """(node, batch name, user notes) of 000 and 035."""
+    lines = [*ad["LogNotes"].split("\n"), *ad["UserNotes"].split("\n")]
+    node, _, notes, _ = bodies.parse_notes(lines)
+    structured = ad.nested("StructuredNotes")
+    return structured["DAGNodeName"] or node, structured["JobBatchName"] or None, tuple(notes)
 
 
-def _write_bytes(ad: Ad, label: str, prefix: str, owner: str) -> Iterator[str]:
-    for attribute, direction in (("SentBytes", "Sent"), ("ReceivedBytes", "Received")):
-        if (count := integer(ad.get(prefix + attribute))) is not None:
-            yield f"\t{count}  -  {label} Bytes {direction} By {owner}"
+def _submit(ad: _Attributes) -> Submit:
+    node, batch_name, notes = _notes(ad)
+    warning = ad["Warnings"].removeprefix("WARNING: ").strip()
+    return Submit(ad["SubmitHost"], node, batch_name, notes, (warning,) if warning else ())
 
 
-def _write_termination(ad: Ad) -> Iterator[str]:
-    if ad.get("TerminatedNormally"):
-        yield f"\t(1) Normal termination (return value {integer(ad.get('ReturnValue'))})"
-        return
-    yield f"\t(0) Abnormal termination (signal {integer(ad.get('TerminatedBySignal'))})"
+def _execute(ad: _Attributes) -> Execute:
+    machine = ad.nested("ExecuteProps")
+    gpus = [machine.nested(name) for name in machine.ad if name.startswith("GPUs_")]
+    models = {gpu["DeviceName"] for gpu in gpus} - {""} or {machine["GPUs_DeviceName"]} - {""}
+    sizes = [gpu.integer("GlobalMemoryMb") for gpu in gpus]
+    host, alias = bodies.parse_host(ad["ExecuteHost"])
+    return Execute(
+        host=host,
+        alias=alias,
+        slot=ad["SlotName"] or None,
+        site=machine["GLIDEIN_ResourceName"] or None,
+        gpus=machine.integer("GPUs"),
+        gpu=" + ".join(sorted(models)) or None,
+        gpu_memory_mb=min((size for size in sizes if size is not None), default=None),
+        cpus=machine.integer("Cpus"),
+        memory_mb=machine.integer("Memory"),
+        has_properties=bool(machine.ad or ad["SlotName"]),
+    )
 
 
-def _write_core(ad: Ad) -> Iterator[str]:
-    if not ad.get("TerminatedNormally"):
-        core = string(ad.get("CoreFile"))
-        yield f"\t(1) Corefile in: {core}" if core else "\t(0) No core file"
-
-
-def _write_checkpointed(ad: Ad) -> Iterator[str]:
-    yield "Job was checkpointed."
-    yield from _write_rusage(ad, "\t", "Run")
-    if (count := integer(ad.get("SentBytes"))) is not None:
-        yield f"\t{count}  -  Run Bytes Sent By Job For Checkpoint"
-
-
-def _write_evicted(ad: Ad) -> Iterator[str]:
-    code, subcode = integer(ad.get("ReasonCode")), integer(ad.get("ReasonSubCode")) or 0
-    yield "Job was evicted." + (f" Code {code} Subcode {subcode}" if code is not None else "")
-    requeued, reason = bool(ad.get("TerminatedAndRequeued")), string(ad.get("Reason"))
-    if requeued:
-        yield "\t(0) Job terminated and was requeued"
-    else:
-        yield "\t(1) Job was checkpointed." if ad.get("Checkpointed") else "\t(0) CPU times"
-    yield from _write_rusage(ad, "\t\t", "Run")
-    yield from _write_bytes(ad, "Run", "", "Job")
-    if requeued:
-        yield from _write_termination(ad)
-        yield from _write_core(ad)
-    if reason:
-        yield f"\t{reason}" if requeued else f"\tReason: {reason}"
-    yield from _write_table(ad)
-
-
-def _termination_writer(text: str, owner: str) -> Callable[[Ad], Iterator[str]]:
-    def write(ad: Ad) -> Iterator[str]:
-        yield text.format(integer(ad.get("Node")))
-        yield from _write_termination(ad)
-        yield from _write_core(ad)
-        yield from _write_rusage(ad, "\t\t", "Run", "Total")
-        yield from _write_bytes(ad, "Run", "", owner)
-        yield from _write_bytes(ad, "Total", "Total", owner)
-        yield from _write_table(ad)
-
-    return write
+def _termination(ad: _Attributes) -> tuple[bool | None, int | None, int | None]:
+    """(normal, return value, signal); all None where the ad does not contain them."""
+    if ad.flag("TerminatedNormally"):
+        value = ad.integer("ReturnValue")
+        return None if value is None else True, value, None
+    signal = ad.integer("TerminatedBySignal")
+    return None if signal is None else False, None, signal
 
 
 _UNITS: Final = {
-    "Disk": " (KB)",
-    "Memory": " (MB)",
-    "GPUsMemory": " (MB)",
-    "TimeExecute": " (s)",
-    "TimeSlotBusy": " (s)",
+    "Disk": "KB",
+    "Memory": "MB",
+    "GPUsMemory": "MB",
+    "TimeExecute": "s",
+    "TimeSlotBusy": "s",
 }
 
 
-def _write_table(ad: Ad) -> Iterator[str]:
-    """The usage table: a row per ``RequestX``, ``XUsage``, ``X`` and ``AssignedX``."""
-    requested = {name.removeprefix("Request") for name in ad if name.startswith("Request")}
-    used = {name.removesuffix("Usage") for name in ad if name.endswith("Usage")}
-    names = sorted(requested | {name for name in used if not name.endswith(("Local", "Remote"))})
-    if not names:
-        return
-    rows = [
-        [
-            name + _UNITS.get(name, ""),
-            *(_cell(ad.get(attribute)) for attribute in (f"{name}Usage", f"Request{name}", name)),
-            string(ad.get(f"Assigned{name}")),
-        ]
-        for name in names
-    ]
-    widths = [
-        max(minimum, *(len(row[column]) for row in rows))
-        for column, minimum in ((1, 8), (2, 8), (3, 9))
-    ]
-
-    def line(label: str, cells: list[str], assigned: str) -> str:
-        padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
-        return f"\t{label.ljust(23)} : {' '.join(padded)} {assigned}"
-
-    yield line(usage_table.TITLE, ["Usage", "Request", "Allocated"], "Assigned")
-    for name, *cells, assigned in rows:
-        yield line(f"   {name}", cells, f'"{assigned}"' if assigned else "")
+def _usage(ad: _Attributes) -> tuple[UsageRow, ...]:
+    """A row per resource ``X`` of ``RequestX``, ``XUsage``, ``X`` and ``AssignedX``."""
+    requested = {name.removeprefix("Request") for name in ad.ad if name.startswith("Request")}
+    used = {name.removesuffix("Usage") for name in ad.ad if name.endswith("Usage")}
+    names = requested | {name for name in used if not name.endswith(("Local", "Remote"))}
+    return tuple(
+        UsageRow(
+            name=name,
+            unit=_UNITS.get(name, ""),
+            usage=ad.real(f"{name}Usage"),
+            request=ad.real(f"Request{name}"),
+            allocated=ad.real(name),
+            assigned=ad[f"Assigned{name}"].strip('"') or None,
+        )
+        for name in sorted(names)
+    )
 
 
-def _cell(value: Value) -> str:
-    return "" if value is None or isinstance(value, str) else literal(value)
+def _evicted(ad: _Attributes) -> Evicted:
+    code, requeued = ad.integer("ReasonCode"), ad.flag("TerminatedAndRequeued")
+    _, return_value, signal = _termination(ad) if requeued else (None, None, None)
+    return Evicted(
+        code=code,
+        subcode=None if code is None else ad.code("ReasonSubCode"),
+        reason=ad.prose("Reason"),
+        requeued=requeued,
+        checkpointed=ad.flag("Checkpointed") and not requeued,
+        return_value=return_value,
+        signal=signal,
+        bytes_sent=ad.integer("SentBytes"),
+        bytes_received=ad.integer("ReceivedBytes"),
+        usage=_usage(ad),
+    )
 
 
-def _write_image_size(ad: Ad) -> Iterator[str]:
-    yield f"Image size of job updated: {integer(ad.get('Size'))}"
-    for name, unit in (
-        ("MemoryUsage", "MB"),
-        ("ResidentSetSize", "KB"),
-        ("ProportionalSetSize", "KB"),
-    ):
-        if (size := integer(ad.get(name))) is not None:
-            yield f"\t{size}  -  {name} of job ({unit})"
+def _terminated(ad: _Attributes) -> Terminated:
+    normal, return_value, signal = _termination(ad)
+    return Terminated(
+        normal=normal,
+        return_value=return_value,
+        signal=signal,
+        core_file=None if ad.flag("TerminatedNormally") else ad["CoreFile"] or None,
+        run_bytes_sent=ad.integer("SentBytes"),
+        run_bytes_received=ad.integer("ReceivedBytes"),
+        total_bytes_sent=ad.integer("TotalSentBytes"),
+        total_bytes_received=ad.integer("TotalReceivedBytes"),
+        ended_utc=None,
+        usage=_usage(ad),
+    )
 
 
-def _write_shadow_exception(ad: Ad) -> Iterator[str]:
-    yield "Shadow exception!"
-    yield f"\t{string(ad.get('Message'))}"
-    yield from _write_bytes(ad, "Run", "", "Job")
+def _image_size(ad: _Attributes) -> ImageSize:
+    return ImageSize(ad.integer("Size"), ad.integer("MemoryUsage"), ad.integer("ResidentSetSize"))
 
 
-def _write_generic(ad: Ad) -> Iterator[str]:
-    yield string(ad.get("Info"))
+def _shadow_exception(ad: _Attributes) -> ShadowException:
+    return ShadowException(
+        ad.prose("Message") or "", ad.integer("SentBytes"), ad.integer("ReceivedBytes")
+    )
 
 
-def _write_suspended(ad: Ad) -> Iterator[str]:
-    yield "Job was suspended."
-    yield f"\tNumber of processes actually suspended: {integer(ad.get('NumberOfPIDs'))}"
+def _held(ad: _Attributes) -> Held:
+    reason = ad.prose("HoldReason")
+    codes = ad.code("HoldReasonCode"), ad.code("HoldReasonSubCode")
+    return Held(None if reason == "Reason unspecified" else reason, *codes)
 
 
-def _write_held(ad: Ad) -> Iterator[str]:
-    yield "Job was held."
-    yield "\t" + (string(ad.get("HoldReason")) or "Reason unspecified")
-    code = integer(ad.get("HoldReasonCode")) or 0
-    yield f"\tCode {code} Subcode {integer(ad.get('HoldReasonSubCode')) or 0}"
+def _remote_error(ad: _Attributes) -> RemoteError:
+    code = ad.code("HoldReasonCode") or None
+    return RemoteError(
+        warning=not ad.ad.get("CriticalError", True),
+        source=f"{ad['Daemon']} on {ad['ExecuteHost']}",
+        message=ad.prose("ErrorMsg") or "",
+        code=code,
+        subcode=ad.code("HoldReasonSubCode") if code else None,
+    )
 
 
-def _write_node_execute(ad: Ad) -> Iterator[str]:
-    yield f"Node {integer(ad.get('Node'))} executing on host: {string(ad.get('ExecuteHost'))}"
-    if slot := string(ad.get("SlotName")):
-        yield f"\tSlotName: {slot}"
+def _connection(ad: _Attributes) -> ConnectionEvent:
+    reason = ad.prose("DisconnectReason") or ad.prose("Reason")
+    return ConnectionEvent(reason, ad["StartdName"] or None)
 
 
-def _write_post_script(ad: Ad) -> Iterator[str]:
-    yield "POST Script terminated."
-    yield from _write_termination(ad)
-    if node := string(ad.get("DAGNodeName")):
-        yield f"    DAG Node: {node}"
+def _file_transfer(ad: _Attributes) -> FileTransfer:
+    text = _TRANSFERS.get(ad.integer("Type"))
+    kind = None if text is None else bodies.TRANSFERS[text]
+    return FileTransfer(kind, ad.integer("QueueingDelay"), ad["Host"] or None)
 
 
-def _write_remote_error(ad: Ad) -> Iterator[str]:
-    kind = "Error" if ad.get("CriticalError", True) else "Message"
-    yield f"{kind} from {string(ad.get('Daemon'))} on {string(ad.get('ExecuteHost'))}:"
-    for line in string(ad.get("ErrorMsg")).split("\n"):
-        yield f"\t{line}"
-    if code := integer(ad.get("HoldReasonCode")):
-        yield f"\tCode {code} Subcode {integer(ad.get('HoldReasonSubCode')) or 0}"
-
-
-def _write_disconnected(ad: Ad) -> Iterator[str]:
-    yield "Job disconnected, attempting to reconnect"
-    yield f"    {string(ad.get('DisconnectReason'))}"
-    name, address = string(ad.get("StartdName")), string(ad.get("StartdAddr"))
-    yield f"    Trying to reconnect to {name} {address}"
-
-
-def _write_reconnected(ad: Ad) -> Iterator[str]:
-    yield f"Job reconnected to {string(ad.get('StartdName'))}"
-    yield f"    startd address: {string(ad.get('StartdAddr'))}"
-    yield f"    starter address: {string(ad.get('StarterAddr'))}"
-
-
-def _write_reconnect_failed(ad: Ad) -> Iterator[str]:
-    yield "Job reconnection failed"
-    yield f"    {string(ad.get('Reason'))}"
-    yield f"    Can not reconnect to {string(ad.get('StartdName'))}, rescheduling job"
-
-
-def _grid_writer(text: str) -> Callable[[Ad], Iterator[str]]:
-    def write(ad: Ad) -> Iterator[str]:
-        yield text
-        for name in ("GridResource", "GridJobId"):
-            if value := string(ad.get(name)):
-                yield f"    {name}: {value}"
-
-    return write
-
-
-def _write_ad_information(ad: Ad) -> Iterator[str]:
-    yield "Job ad information event triggered."
-    yield from _write_all_attributes(ad)
-
-
-def _write_attribute_update(ad: Ad) -> Iterator[str]:
-    name, value = string(ad.get("Attribute")), string(ad.get("Value"))
-    if old_value := string(ad.get("OldValue")):
-        yield f"Changing job attribute {name} from {old_value} to {value}"
-    else:
-        yield f"Setting job attribute {name} to {value}"
-
-
-def _write_cluster_remove(ad: Ad) -> Iterator[str]:
-    yield "Cluster removed"
-    jobs, items = integer(ad.get("NextProcId")) or 0, integer(ad.get("NextRow")) or 0
-    completion = integer(ad.get("Completion")) or 0
-    status = {0: "Incomplete", 1: "Complete", 2: "Paused"}.get(completion, f"Error {completion}")
-    yield f"\tMaterialized {jobs} jobs from {items} items.\t{status}"
-    if notes := string(ad.get("Notes")):
-        yield f"\t{notes}"
-
-
-def _write_factory_paused(ad: Ad) -> Iterator[str]:
-    yield from _reason_writer("Job Materialization Paused")(ad)
-    for name in ("PauseCode", "HoldCode"):
-        if (code := integer(ad.get(name))) is not None:
-            yield f"\t{name} {code}"
-
-
-_TRANSFERS: Final = {
-    1: "Entered queue to transfer input files",
-    2: "Started transferring input files",
-    3: "Finished transferring input files",
-    4: "Entered queue to transfer output files",
-    5: "Started transferring output files",
-    6: "Finished transferring output files",
-}
-
-
-def _write_file_transfer(ad: Ad) -> Iterator[str]:
-    yield _TRANSFERS.get(integer(ad.get("Type")) or 0, "")
-    if (seconds := integer(ad.get("QueueingDelay"))) is not None:
-        yield f"\tSeconds spent in queue: {seconds}"
-    if host := string(ad.get("Host")):
-        yield f"\tTransferring to host: {host}"
-
-
-def _label_writer(labels: Mapping[str, str]) -> Callable[[Ad], Iterator[str]]:
-    """041 to 045: an empty first text, then ``Label: value`` lines."""
-
-    def write(ad: Ad) -> Iterator[str]:
-        yield ""
-        for name, label in labels.items():
-            if name in ad:
-                yield f"\t{label}: {string(ad[name])}"
-
-    return write
-
-
-_COMMON_FILES: Final = {
-    "TransferQueued": "Entered queue to transfer common files",
-    "TransferStarted": "Started transferring common files",
-    "TransferFinished": "Finished transferring common files",
-    "WaitStarted": "Started waiting for previous job to transfer common files",
-    "WaitFinished": "Finished waitiing for previous job to transfer common files",
-}
-"""The misspelling of the last text is HTCondor's own."""
-
-
-def _write_common_files(ad: Ad) -> Iterator[str]:
-    kind = string(ad.get("Type"))
-    yield f"Common files event: {kind}"
-    if kind in _COMMON_FILES:
-        yield f"\t{_COMMON_FILES[kind]}"
-
-
-_CHECKSUM: Final = {"Checksum": "Checksum Value", "ChecksumType": "Checksum Type"}
-
-_WRITERS: Final[Mapping[int, Callable[[Ad], Iterator[str]]]] = {
-    0: _submit_writer("Job"),
-    1: _write_execute,
-    2: _write_executable_error,
-    3: _write_checkpointed,
-    4: _write_evicted,
-    5: _termination_writer("Job terminated.", "Job"),
-    6: _write_image_size,
-    7: _write_shadow_exception,
-    8: _write_generic,
-    9: _reason_writer("Job was aborted."),
-    10: _write_suspended,
-    11: _text_writer("Job was unsuspended."),
-    12: _write_held,
-    13: _reason_writer("Job was released."),
-    14: _write_node_execute,
-    15: _termination_writer("Node {} terminated.", "Node"),
-    16: _write_post_script,
-    21: _write_remote_error,
-    22: _write_disconnected,
-    23: _write_reconnected,
-    24: _write_reconnect_failed,
-    25: _grid_writer("Grid Resource Back Up"),
-    26: _grid_writer("Detected Down Grid Resource"),
-    27: _grid_writer("Job submitted to grid resource"),
-    28: _write_ad_information,
-    29: _text_writer("The job's remote status is unknown"),
-    30: _text_writer("The job's remote status is known again"),
-    31: _text_writer("Job is performing stage-in of input files"),
-    32: _text_writer("Job is performing stage-out of output files"),
-    33: _write_attribute_update,
-    34: _reason_writer("PRE script return value is PRE_SKIP value", "SkipEventLogNotes", "    "),
-    35: _submit_writer("Cluster"),
-    36: _write_cluster_remove,
-    37: _write_factory_paused,
-    38: _reason_writer("Job Materialization Resumed"),
-    40: _write_file_transfer,
-    41: _label_writer(
-        {
-            "ReservedSpace": "Bytes reserved",
-            "ExpirationTime": "Reservation Expiration",
-            "UUID": "Reservation UUID",
-            "Tag": "Tag",
-        }
-    ),
-    42: _label_writer({"UUID": "Reservation UUID"}),
-    43: _label_writer({"Size": "Bytes", **_CHECKSUM, "UUID": "UUID"}),
-    44: _label_writer({**_CHECKSUM, "Tag": "Tag"}),
-    45: _label_writer({"Size": "Bytes", **_CHECKSUM, "Tag": "Tag"}),
-    46: _reason_writer("Dataflow job was skipped."),
-    47: _write_common_files,
+_DETAILS: Final[Mapping[int, Callable[[_Attributes], Detail]]] = {
+    0: _submit,
+    1: _execute,
+    4: _evicted,
+    5: _terminated,
+    6: _image_size,
+    7: _shadow_exception,
+    8: lambda ad: Generic(ad["Info"].rstrip()),
+    9: lambda ad: Aborted(ad.prose("Reason")),
+    12: _held,
+    13: lambda ad: Released(ad.prose("Reason")),
+    15: _terminated,
+    16: lambda ad: PostScript(ad["DAGNodeName"] or None, *_termination(ad)),
+    21: _remote_error,
+    22: _connection,
+    23: _connection,
+    24: _connection,
+    34: lambda ad: PreSkip(bodies.parse_notes(ad["SkipEventLogNotes"].split("\n"))[0]),
+    35: lambda ad: ClusterSubmit(ad["SubmitHost"], _notes(ad)[0]),
+    36: lambda ad: ClusterRemove(ad.integer("Completion") == 1, ad.prose("Notes")),
+    40: _file_transfer,
 }

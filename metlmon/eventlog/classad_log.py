@@ -1,172 +1,167 @@
-"""Parses logs of attribute lists: the common part of XML and JSON logs.
+"""Parses event logs of ClassAds: one ad per event, in XML or JSON.
 
 Source followed: ``ReadUserLog::readEventClassad`` in ``read_user_log.cpp`` and
-``ULogEvent::initFromClassAd`` in ``condor_event.cpp``. There are no separators: an event is
-complete when its list is closed and its line has ended.
+``ULogEvent::initFromClassAd`` in ``condor_event.cpp``; ``classad::ClassAdXMLUnParser`` and
+``classad::ClassAdJsonUnParser`` for the notation. An ad begins at the start of a line; the line
+that closes it begins with the closing bracket, or with the opening one when the ad is one line.
+An ad that is cut off is skipped with a warning. Every decision depends only on the bytes up to
+the end of a closing line, not on how the bytes were divided among calls.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metlmon.eventlog import timestamps, warning_text
-from metlmon.eventlog.bodies import detail
-from metlmon.eventlog.classad_events import Ad, integer, text_form
-from metlmon.eventlog.events import Event, LogWarning, Parsed, Position
-from metlmon.frozen import frozen
+from metlmon.eventlog.classad_events import Ad, Value, event_parts, integer
+from metlmon.eventlog.events import Event, LogFormat, LogWarning, Parsed, Position
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+_MAX_GLUED_CANDIDATES: Final = 64
+"""Opening brackets in a damaged ad that are tried as the start of the next ad."""
+
+_CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""Characters that HTCondor writes in XML logs although XML forbids them."""
 
 
-@frozen
-class TextSpan:
-    """The span of one attribute list: [``start``, ``end``).
+class _Notation(NamedTuple):
+    """One way to write ads.
 
-    ``after`` is the offset after its newline.
-    ``whole`` is False when it is cut off by the next one, which begins at ``end``, on the
-    same line if ``glued``.
+    ``start`` matches the opening bracket of an ad at the start of a line or after NULs, ``end``
+    the line that closes an ad, ``frame`` the text that is allowed between two ads. ``read``
+    returns the attributes of a whole ad, None for anything else.
     """
 
-    start: int
-    end: int
-    after: int
-    whole: bool = True
-    glued: bool = False
+    opening: bytes
+    start: re.Pattern[bytes]
+    end: re.Pattern[bytes]
+    frame: re.Pattern[bytes]
+    read: Callable[[str], Ad | None]
 
 
-class Syntax(Protocol):
-    """The syntax of attribute lists in one log form."""
-
-    def find(self, data: bytes, start: int) -> TextSpan | None:
-        """The next list at or after ``start``; None while it is incomplete."""
-
-    def find_start(self, data: bytes) -> int | None:
-        """The start of a list that need not be closed; None without one."""
-
-    def read(self, data: bytes) -> Ad | None:
-        """Parse one whole list; None when it is damaged."""
-
-    def salvage(self, data: bytes) -> Ad:
-        """Parse as many attributes of a damaged list as possible."""
-
-    def find_glued(self, data: bytes) -> int | None:
-        """The start of a whole list glued into a damaged one; None without one."""
-
-    def strip_frame(self, junk: bytes) -> bytes:
-        """Remove the text that is allowed between two lists from ``junk``."""
-
-
-def parse(
-    data: bytes, position: Position, limit: int | None, final: bool, syntax: Syntax
-) -> Parsed:
+def parse(data: bytes, position: Position, limit: int | None, final: bool) -> Parsed:
     """See :func:`metlmon.eventlog.parse`."""
-    log = _ClassAdLog(data, position, syntax)
+    log = _ClassAdLog(data, position, _XML if position.form is LogFormat.XML else _JSON)
     while limit is None or len(log.events) + len(log.warnings) < limit:
-        span = syntax.find(data, log.offset)
-        if span is None:
+        if not log.read_block():
             if final:
                 log.read_tail()
             break
-        log.read_list(span)
     return log.result()
 
 
 class _ClassAdLog:
     """The state of one parsing call over the bytes of one log."""
 
-    def __init__(self, data: bytes, position: Position, syntax: Syntax) -> None:
+    def __init__(self, data: bytes, position: Position, notation: _Notation) -> None:
         self.events: list[Event] = []
         self.warnings: list[LogWarning] = []
-        self.offset = 0
         self._data = data
         self._start = position
+        self._offset = 0
         self._line = position.line
         self._last = position.last
-        self._syntax = syntax
+        self._notation = notation
 
     def result(self) -> Parsed:
         year = self._last.year if self._last is not None else self._start.year
-        after = Position(
-            self._start.offset + self.offset, self._line, self._start.form, year, self._last
-        )
+        offset = self._start.offset + self._offset
+        after = Position(offset, self._line, self._start.form, year, self._last)
         return Parsed(tuple(self.events), tuple(self.warnings), after)
 
-    def read_list(self, span: TextSpan) -> None:
-        """Read one list and the bytes before it."""
-        self._warn_about_junk(span.start)
-        raw = self._data[span.start : span.end]
-        ad = self._syntax.read(raw) if span.whole else None
-        glued_start = self._syntax.find_glued(raw) if ad is None else None
-        if ad is not None:
-            self._add_event(raw, ad, damaged=False)
-        elif glued_start is not None:
-            self._read_cut(raw[:glued_start], glued=True)
-            self._advance(span.start + glued_start)
-            whole = raw[glued_start:]
-            self._add_event(whole, self._syntax.read(whole) or {}, damaged=False)
-        elif span.whole:
-            self._add_event(raw, self._syntax.salvage(raw), damaged=True)
-            self.warnings.append(warning_text.bad_header(raw, self._line))
-        else:
-            self._read_cut(raw, span.glued)
-        self._advance(span.after)
+    def read_block(self) -> bool:
+        """Read up to and including the next line that closes an ad, if there is one."""
+        end = self._notation.end.search(self._data, self._offset)
+        if end is None:
+            return False
+        self._read_ads(end.end(), closed=True)
+        return True
 
     def read_tail(self) -> None:
-        """Read what follows the last whole list of a log that will not grow."""
-        rest = self._data[self.offset :]
-        start = self._syntax.find_start(rest)
-        self._warn_about_junk(self.offset + (len(rest) if start is None else start))
-        if start is not None:
-            raw = rest[start:]
-            ad = self._syntax.read(raw)
-            event = self._add_event(raw, ad or self._syntax.salvage(raw), damaged=ad is None)
-            if event is not None and event.damaged:
-                self.warnings.append(
-                    warning_text.unterminated(_event_label(event), self._line, None)
-                )
-        self._advance(len(self._data))
+        """Read what follows the last whole ad of a log that will not grow."""
+        self._read_ads(len(self._data), closed=False)
 
-    def _read_cut(self, raw: bytes, glued: bool) -> None:
-        """Read a list that is cut off by the next one."""
-        event = self._add_event(raw, self._syntax.salvage(raw), damaged=True)
-        cut = _event_label(event) if event is not None else "an event that cannot be read"
-        line = self._line + raw.count(b"\n")
-        if glued:
-            self.warnings.append(warning_text.glued(cut, "the next event", line))
-        else:
-            self.warnings.append(warning_text.unterminated(cut, line, "the next event"))
+    def _read_ads(self, stop: int, *, closed: bool) -> None:
+        """Read the ads before ``stop``; only the last one can be whole."""
+        data = self._data
+        starts = [
+            match.start() for match in self._notation.start.finditer(data, self._offset, stop)
+        ]
+        if not starts and data.find(self._notation.opening, self._offset, stop) >= 0:
+            starts = [self._offset]  # cut in its opening bracket, and the next one glued to it
+        bounds = [*starts, stop]
+        self._warn_about_junk(bounds[0])
+        for start, end in pairwise(bounds):
+            raw = data[start:end]
+            if end < stop:
+                self.warnings.append(warning_text.unterminated(_CUT, self._line, "the next event"))
+            elif not (self._read_whole(raw) or self._read_glued(raw)):
+                self.warnings.append(
+                    warning_text.bad_header(raw, self._line)
+                    if closed
+                    else warning_text.unterminated(_CUT, self._line, None)
+                )
+            self._advance(end)
+
+    def _read_whole(self, raw: bytes) -> bool:
+        ad = self._notation.read(raw.decode("utf-8", "replace").replace("\0", ""))
+        if ad is None:
+            return False
+        self._add_event(raw, ad)
+        return True
+
+    def _read_glued(self, raw: bytes) -> bool:
+        """Read a whole event that begins in the middle of a line of a cut one, if any."""
+        start = 0
+        for _ in range(_MAX_GLUED_CANDIDATES):
+            start = raw.find(self._notation.opening, start + 1)
+            if start < 0:
+                return False
+            ad = self._notation.read(raw[start:].decode("utf-8", "replace"))
+            if ad is not None and "EventTypeNumber" in ad:
+                self._advance(self._offset + start)
+                self.warnings.append(warning_text.glued(_CUT, "the next event", self._line))
+                self._add_event(raw[start:], ad)
+                return True
+        return False
 
     def _advance(self, offset: int) -> None:
-        self._line += self._data.count(b"\n", self.offset, offset)
-        self.offset = offset
+        self._line += self._data.count(b"\n", self._offset, offset)
+        self._offset = offset
 
     def _warn_about_junk(self, end: int) -> None:
-        junk = self._data[self.offset : end]
+        junk = self._data[self._offset : end]
         if nuls := junk.count(b"\0"):
             self.warnings.append(warning_text.nul_bytes(nuls, self._line))
-        content = self._syntax.strip_frame(junk).replace(b"\0", b"").strip()
+        content = self._notation.frame.sub(b"", junk).replace(b"\0", b"").strip()
         if content:
             blank = len(junk) - len(junk.lstrip(b"\0 \t\r\n"))
             line = self._line + junk.count(b"\n", 0, blank)
             self.warnings.append(warning_text.garbage(content, line))
         self._advance(end)
 
-    def _add_event(self, raw: bytes, ad: Ad, damaged: bool) -> Event | None:
+    def _add_event(self, raw: bytes, ad: Ad) -> None:
         """Add the event that ``ad`` describes; warn when required attributes are missing.
 
-        HTCondor omits an id that is -1; in a damaged event it may have been lost instead.
+        HTCondor omits an id that is -1.
         """
-        default = None if damaged else -1
         number = integer(ad.get("EventTypeNumber"))
         cluster, proc, subproc = (
-            integer(ad.get(name, default)) for name in ("Cluster", "Proc", "Subproc")
+            integer(ad.get(name, -1)) for name in ("Cluster", "Proc", "Subproc")
         )
         time = _time(ad)
         if number is None or cluster is None or proc is None or time is None:
-            if not damaged:
-                self.warnings.append(warning_text.bad_header(raw, self._line))
-            return None
-        text, body = text_form(number, ad)
-        damaged = damaged or b"\0" in raw
+            self.warnings.append(warning_text.bad_header(raw, self._line))
+            return
+        text, body, detail = event_parts(number, ad)
+        nuls = raw.count(b"\0")
         event = Event(
             number=number,
             cluster=cluster,
@@ -175,29 +170,83 @@ class _ClassAdLog:
             time=time,
             text=text,
             body=body,
-            detail=detail(number, text, body),
+            detail=detail,
             line=self._line,
-            damaged=damaged,
+            damaged=nuls > 0,
         )
         self._last = time
         self.events.append(event)
-        self._warn_about_bytes(raw, event)
-        return event
-
-    def _warn_about_bytes(self, raw: bytes, event: Event) -> None:
-        """Warn about NULs and invalid UTF-8 in the bytes of an accepted event."""
-        if nuls := raw.count(b"\0"):
+        if nuls:
             self.warnings.append(warning_text.nul_bytes(nuls, event.line))
         try:
             raw.decode()
         except UnicodeDecodeError:
-            self.warnings.append(warning_text.bad_utf8(_event_label(event), event.line))
+            label = f"event {number:03d} of job {cluster}.{proc}"
+            self.warnings.append(warning_text.bad_utf8(label, event.line))
 
 
-def _event_label(event: Event) -> str:
-    return f"event {event.number:03d} of job {event.cluster}.{event.proc}"
+_CUT: Final = "an event that cannot be read"
 
 
 def _time(ad: Ad) -> datetime | None:
     stamp = ad.get("EventTime")
     return timestamps.iso(stamp) if isinstance(stamp, str) else None
+
+
+def _read_json(text: str) -> Ad | None:
+    try:
+        ad = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return ad if isinstance(ad, dict) else None
+
+
+def _read_xml(text: str) -> Ad | None:
+    from xml.etree import ElementTree  # only few logs are XML
+
+    try:
+        ad = _xml_value(ElementTree.fromstring(_CONTROL.sub("", text)))
+    except (ElementTree.ParseError, RecursionError):
+        return None
+    return ad if isinstance(ad, dict) else None
+
+
+def _xml_value(element: Element) -> Value:
+    """The value of an element; an expression as JSON logs write it."""
+    text = element.text or ""
+    try:
+        match element.tag:
+            case "c":
+                return {item.get("n", ""): _xml_value(item[0]) for item in element if len(item)}
+            case "l":
+                return [_xml_value(item) for item in element]
+            case "b":
+                return element.get("v") == "t"
+            case "i":
+                return int(text)
+            case "r":
+                return float(text)
+            case "e":
+                return f"/Expr({text})/"
+            case "s" | "at" | "rt":
+                return text
+            case _:
+                return None
+    except ValueError:
+        return None
+
+
+_JSON: Final = _Notation(
+    opening=b"{",
+    start=re.compile(rb"(?<![^\n\0])\{"),
+    end=re.compile(rb"^(?:\0*\{[^\n]*)?\}[ \t]*\r?\n", re.MULTILINE),
+    frame=re.compile(rb"[\[\],]"),
+    read=_read_json,
+)
+_XML: Final = _Notation(
+    opening=b"<c>",
+    start=re.compile(rb"(?<![^\n\0])<c>"),
+    end=re.compile(rb"^(?:\0*<c>[^\n]*)?</c>[ \t]*\r?\n", re.MULTILINE),
+    frame=re.compile(rb"<\?xml[^<>]*>|<!DOCTYPE[^<>]*>|</?(?:classads|eventlog)>"),
+    read=_read_xml,
+)

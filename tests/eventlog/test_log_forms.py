@@ -72,7 +72,7 @@ def test_the_cut_end_of_a_dead_log(event: bytes) -> None:
     cut = event + event[:-5]
     assert len(parse(cut).events) == 1
     parsed = parse(cut, final=True)
-    assert [each.damaged for each in parsed.events] == [False, True]
+    assert len(whole(parsed)) == 1
     assert [warning.kind for warning in parsed.warnings] == ["unterminated-event"]
     assert parsed.after.offset == len(cut)
     unended = parse(event + event.rstrip(b"\n"), final=True)
@@ -131,4 +131,3 @@ def test_expressions_and_gpus_of_an_execute() -> None:
     assert isinstance(event.detail, Execute)
     assert (event.detail.gpus, event.detail.site) == (None, 'a"b')
     assert (event.detail.gpu, event.detail.gpu_memory_mb) == ("NVIDIA A40", 45400)
-    assert "\tGPUs = 1 + 1" in event.body.split("\n")
