@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metlmon.eventlog import timestamps, warning_text
@@ -34,13 +34,14 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 class _Notation(NamedTuple):
     """One way to write ads.
 
-    ``start`` matches the opening bracket of an ad at the start of a line or after NULs, ``end``
-    the line that closes an ad, ``frame`` the text that is allowed between two ads. ``read``
-    returns the attributes of a whole ad, None for anything else.
+    ``start`` matches the opening bracket of an ad at the start of a line or after NULs, ``glued``
+    any that does not open an attribute's value, ``end`` the line that closes an ad, ``frame`` the
+    text that is allowed between two ads. ``read`` returns the attributes of a whole ad, None for
+    anything else.
     """
 
-    opening: bytes
     start: re.Pattern[bytes]
+    glued: re.Pattern[bytes]
     end: re.Pattern[bytes]
     frame: re.Pattern[bytes]
     read: Callable[[str], Ad | None]
@@ -94,7 +95,7 @@ class _ClassAdLog:
         starts = [
             match.start() for match in self._notation.start.finditer(data, self._offset, stop)
         ]
-        if not starts and data.find(self._notation.opening, self._offset, stop) >= 0:
+        if not starts and self._notation.glued.search(data, self._offset, stop):
             starts = [self._offset]  # cut in its opening bracket, and the next one glued to it
         bounds = [*starts, stop]
         self._warn_about_junk(bounds[0])
@@ -119,16 +120,14 @@ class _ClassAdLog:
 
     def _read_glued(self, raw: bytes) -> bool:
         """Read a whole event that begins in the middle of a line of a cut one, if any."""
-        start = 0
-        for _ in range(_MAX_GLUED_CANDIDATES):
-            start = raw.find(self._notation.opening, start + 1)
-            if start < 0:
-                return False
-            ad = self._notation.read(raw[start:].decode("utf-8", "replace"))
+        candidates = self._notation.glued.finditer(raw, 1)
+        for candidate in islice(candidates, _MAX_GLUED_CANDIDATES):
+            whole = raw[candidate.start() :]
+            ad = self._notation.read(whole.decode("utf-8", "replace"))
             if ad is not None and "EventTypeNumber" in ad:
-                self._advance(self._offset + start)
+                self._advance(self._offset + candidate.start())
                 self.warnings.append(warning_text.glued(_CUT, "the next event", self._line))
-                self._add_event(raw[start:], ad)
+                self._add_event(whole, ad)
                 return True
         return False
 
@@ -237,15 +236,15 @@ def _xml_value(element: Element) -> Value:
 
 
 _JSON: Final = _Notation(
-    opening=b"{",
     start=re.compile(rb"(?<![^\n\0])\{"),
+    glued=re.compile(rb"(?<!:)(?<!: )\{"),
     end=re.compile(rb"^(?:\0*\{[^\n]*)?\}[ \t]*\r?\n", re.MULTILINE),
     frame=re.compile(rb"[\[\],]"),
     read=_read_json,
 )
 _XML: Final = _Notation(
-    opening=b"<c>",
     start=re.compile(rb"(?<![^\n\0])<c>"),
+    glued=re.compile(rb'(?<!">)<c>'),
     end=re.compile(rb"^(?:\0*<c>[^\n]*)?</c>[ \t]*\r?\n", re.MULTILINE),
     frame=re.compile(rb"<\?xml[^<>]*>|<!DOCTYPE[^<>]*>|</?(?:classads|eventlog)>"),
     read=_read_xml,
