@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-# ruff: noqa: UP006, UP035, UP045, B905 (Python 3.6 has none of what they ask for)
-"""Train a small protein model for one epoch, or some: one file that needs Python 3.6 and no more.
+# ruff: noqa: UP006, UP035, UP045, B905 (not possible in Python 3.6)
+"""Train a small protein model: the job of an ensemble, in one file.
 
-It is what a job of an ensemble runs on an execute node, so it imports nothing of metlmon and
-nothing that is not in the standard library (numpy and torch when one asks for them).
+It requires only Python 3.6: an execute node has nothing else for certain. It imports nothing of
+metlmon, and torch only if requested.
 
     train.py --uuid 75f86c77 --seed 1 --max-epochs 30 --stop-after-epoch 1
-    train.py --uuid 75f86c77 --seed 1 --max-epochs 30 --stop-after-epoch 2    # goes on from there
-    train.py --uuid 75f86c77 --seed 1 --evaluate 2                 # tests it, beside its training
+    train.py --uuid 75f86c77 --seed 1 --max-epochs 30 --stop-after-epoch 2    # continues
+    train.py --uuid 75f86c77 --seed 1 --evaluate 2                 # tests the newest checkpoint
     train.py --checkpoint last.ckpt --infer 0/8                    # predicts a part of all variants
-    train.py --gather 8                                            # puts the 8 parts together
-    train.py … --machines 2 --rank 0 --rendezvous address          # with another one of --rank 1
+    train.py --gather 8                                            # joins the 8 parts
+    train.py … --machines 2 --rank 0                               # together with --rank 1
 
-The task is METL's in small: predict energies of variants of the GB1 domain from their
-substitutions. Energies are computed from published residue scales and a contact list; no
-measured value comes along. ``--data`` takes a table of variants and scores instead.
+The task is a small version of METL's: predict energies of variants of the GB1 domain from their
+substitutions. The energies are computed from published residue scales and a contact list; no
+measured value is included. ``--data`` reads a table of variants and scores instead.
 
 Files are those of METL (train_source_model.py) with PyTorch Lightning 1.7.7:
 
@@ -22,27 +22,22 @@ Files are those of METL (train_source_model.py) with PyTorch Lightning 1.7.7:
     output/training_logs/<uuid>/checkpoints/epoch=<e>-step=<s>-val_loss=<v>.ckpt    the best one
     output/training_logs/<uuid>/version_<k>/{args.txt,hparams.yaml,metrics.csv,metrics.txt}
 
-version_<k> is the k-th start, from 0. Epochs in files and in the progress line count from 0,
-those of the arguments from 1.
-
-The same seed gives the same bytes of last.ckpt, wherever and in however many jobs the epochs
-ran. So nothing here that touches a weight uses what may differ between two machines or two
-Pythons: no sum() (compensated since 3.12), no ``**``, no tanh or cos of the C library, no
-shuffle(); only + - * / and sqrt, which IEEE 754 fixes. The numpy and torch backends promise
-the same between two jobs on the same kind of machine, not between two kinds.
+version_<k> is the k-th start, from 0. Epochs in files and in the progress line count from 0, those
+of the arguments from 1. On one kind of machine the same seed gives the same last.ckpt, in however
+many jobs the epochs ran.
 
 Exit status: 0 trained, 1 failed on purpose (--fail-rate), 2 wrong arguments, 4 a checkpoint that
-is damaged or another run's, 5 unusable data, 6 a backend that is not there, 7 the output cannot
-be written, 8 the other machines are not there or got lost. SIGTERM, which HTCondor sends when it
-takes a job's slot away, ends it by that signal: every file is as it was after the last complete
-epoch.
+is damaged or another run's, 5 unusable data, 6 no torch, 7 the output cannot be written. HTCondor
+ends an evicted job by SIGTERM: the files are then as they were after the last complete epoch.
 """
 
 import argparse
+import contextlib
 import csv
+import functools
 import hashlib
-import importlib
 import io
+import itertools
 import json
 import math
 import os
@@ -50,74 +45,44 @@ import random
 import re
 import shutil
 import signal
-import socket
 import struct
 import sys
 import time
-from typing import (
-    Any,
-    Dict,
-    Iterator,
-    List,
-    NamedTuple,
-    NoReturn,
-    Optional,
-    Sequence,
-    TextIO,
-    Tuple,
-)
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, TextIO, Tuple
 
 EXIT_FAILED = 1
 EXIT_CHECKPOINT = 4
 EXIT_DATA = 5
 EXIT_BACKEND = 6
 EXIT_OUTPUT = 7
-EXIT_PEERS = 8
 
-HIDDEN = 8
-"""Numbers by which a substitution is embedded. 8 reach a Pearson of 0.95 in four epochs."""
-
+HIDDEN = 8  # length of the embedding; enough for a Pearson of 0.95 in four epochs
 BATCH = 32
-RATE = 0.2
-"""Of Adagrad with one accumulator a row, which takes far larger steps than Adam."""
+RATE = 0.2  # of Adagrad with one accumulator a row, which takes larger steps than Adam
+HEAD_RATE = 0.3  # the head's part of RATE: every variant changes it, a substitution few do
+WARMUP = 0.02  # part of all steps in which the rate rises, METL's default
+TRAIN, VALIDATE, TEST = 4096, 384, 512  # generated variants: an epoch takes about 0.1 s
+LOG_EVERY = 50  # steps between two rows of a training loss, Lightning's default
+REDRAW_SECONDS = 0.1  # least time between two progress lines, tqdm's default
+MOST_POSITIONS = 5000  # longer than any protein that is scanned
+FEWEST_VARIANTS = 20  # with fewer the three sets could not be told from noise
 
-HEAD = 0.3
-"""The head's and the bias's part of RATE: every variant moves them, a substitution few do."""
-
-WARMUP = 0.02
-"""Part of all steps in which the rate rises, METL's default."""
-
-TRAIN, VALIDATE, TEST = 4096, 384, 512
-"""Generated variants. An epoch of the python backend takes about 0.1 s with them."""
-
-LOG_EVERY = 50
-"""Steps between two rows of a training loss: Lightning's default."""
-
-BAR_SECONDS = 0.1
-"""Least time between two progress lines, tqdm's default."""
-
-AVERAGE_EVERY = 8
-"""Steps of each machine between two averages: every one of them waits for the slowest."""
-
-PATIENCE = 1800.0
-"""Seconds for all machines of an epoch to be there, and for the slowest to do its steps."""
-
-GREETING = 10.0
-"""Seconds for whoever connects to say who it is."""
-
+MOST_BYTES = 1 << 30  # of a checkpoint; another program's may be larger
 MAGIC = b"metlmon trainer checkpoint 1\n"
+RANK_FILE = "rank_{}.ckpt"  # beside last.ckpt, the numbers of another machine
+REMEDY = "take it away to train from the first epoch, or put a good one in its place"
 
 
-class Trouble(Exception):
-    """Why it cannot go on: one sentence, and the exit status."""
+class TrainerError(Exception):
+    """The reason why the trainer cannot continue, and its exit status."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
 
 
-class Terminated(Exception):
-    """SIGTERM came."""
+class TerminationSignal(Exception):
+    """SIGTERM."""
 
 
 # --- the task -----------------------------------------------------------------------------
@@ -126,72 +91,63 @@ WILD_TYPE = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 """GB1, the B1 domain of streptococcal protein G (PDB 2GB1)."""
 
 ALPHABET = "*ACDEFGHIKLMNPQRSTVWY"
-"""In METL's order; * is a stop, which measured data sets have."""
+"""In METL's order; * is a stop codon, which measured data sets contain."""
 
-# fmt: off
-HYDROPATHY = {
-    "A": 1.8, "R": -4.5, "N": -3.5, "D": -3.5, "C": 2.5, "Q": -3.5, "E": -3.5, "G": -0.4, "H": -3.2,
-    "I": 4.5, "L": 3.8, "K": -3.9, "M": 1.9, "F": 2.8, "P": -1.6, "S": -0.8, "T": -0.7, "W": -0.9,
-    "Y": -1.3, "V": 4.2,
+SCALES = {
+    "A": (1.8, 88.6, 1.42, 0.83),
+    "C": (2.5, 108.5, 0.70, 1.19),
+    "D": (-3.5, 111.1, 1.01, 0.54),
+    "E": (-3.5, 138.4, 1.51, 0.37),
+    "F": (2.8, 189.9, 1.13, 1.38),
+    "G": (-0.4, 60.1, 0.57, 0.75),
+    "H": (-3.2, 153.2, 1.00, 0.87),
+    "I": (4.5, 166.7, 1.08, 1.60),
+    "K": (-3.9, 168.6, 1.16, 0.74),
+    "L": (3.8, 166.7, 1.21, 1.30),
+    "M": (1.9, 162.9, 1.45, 1.05),
+    "N": (-3.5, 114.1, 0.67, 0.89),
+    "P": (-1.6, 112.7, 0.57, 0.55),
+    "Q": (-3.5, 143.8, 1.11, 1.10),
+    "R": (-4.5, 173.4, 0.98, 0.93),
+    "S": (-0.8, 89.0, 0.77, 0.75),
+    "T": (-0.7, 116.1, 0.83, 1.19),
+    "V": (4.2, 140.0, 1.06, 1.70),
+    "W": (-0.9, 227.8, 1.08, 1.37),
+    "Y": (-1.3, 193.6, 0.69, 1.47),
 }
-"""Kyte and Doolittle, J. Mol. Biol. 157 (1982) 105."""
+"""Hydropathy (Kyte and Doolittle, J. Mol. Biol. 157 (1982) 105), volume in cubic ångströms
+(Zamyatnin, Prog. Biophys. Mol. Biol. 24 (1972) 107), propensity for a helix and for a strand
+(Chou and Fasman, Adv. Enzymol. 47 (1978) 45)."""
 
-VOLUME = {
-    "A": 88.6, "R": 173.4, "N": 114.1, "D": 111.1, "C": 108.5, "Q": 143.8, "E": 138.4, "G": 60.1,
-    "H": 153.2, "I": 166.7, "L": 166.7, "K": 168.6, "M": 162.9, "F": 189.9, "P": 112.7, "S": 89.0,
-    "T": 116.1, "W": 227.8, "Y": 193.6, "V": 140.0,
-}
-"""Cubic ångströms; Zamyatnin, Prog. Biophys. Mol. Biol. 24 (1972) 107."""
+HYDROPATHY, VOLUME, HELIX, STRAND = range(4)
 
-HELIX = {
-    "A": 1.42, "R": 0.98, "N": 0.67, "D": 1.01, "C": 0.70, "Q": 1.11, "E": 1.51, "G": 0.57,
-    "H": 1.00, "I": 1.08, "L": 1.21, "K": 1.16, "M": 1.45, "F": 1.13, "P": 0.57, "S": 0.77,
-    "T": 0.83, "W": 1.08, "Y": 0.69, "V": 1.06,
-}
-"""Chou and Fasman, Adv. Enzymol. 47 (1978) 45, and so are those of the strand."""
-
-STRAND = {
-    "A": 0.83, "R": 0.93, "N": 0.89, "D": 0.54, "C": 1.19, "Q": 1.10, "E": 0.37, "G": 0.75,
-    "H": 0.87, "I": 1.60, "L": 1.30, "K": 0.74, "M": 1.05, "F": 1.38, "P": 0.55, "S": 0.75,
-    "T": 1.19, "W": 1.37, "Y": 1.47, "V": 1.70,
-}
-
-# fmt: on
 CHARGE = {"D": -1.0, "E": -1.0, "K": 1.0, "R": 1.0}
 """At pH 7."""
 
 STRANDS = ((1, 8), (13, 20), (42, 46), (51, 55))
 HELICES = ((23, 36),)
 CORE = (3, 5, 20, 26, 30, 34, 39, 43, 52, 54)
-"""Secondary structure and buried residues (from 1) as Gallagher et al., Biochemistry 33
-(1994) 4721, describe them for the crystal structures 1PGA and 1PGB."""
+"""Secondary structure and buried residues (from 1) as Gallagher et al., Biochemistry 33 (1994)
+4721, describe them for the crystal structures 1PGA and 1PGB."""
 
 TARGETS = ("total_score", "burial", "packing", "charge", "propensity")
 
-
-def contacts() -> List[Tuple[int, int]]:
-    """Pairs of residues (from 1) that touch in the idealised fold: the ladders of the two
-    hairpins, the parallel one of the first and the last strand, turns of the helix, and the
-    core."""
-    pairs = {(i, 21 - i) for i in range(1, 9)}
-    pairs |= {(i, 97 - i) for i in range(42, 47)}
-    pairs |= {(i, i + 48) for i in range(3, 8)}
-    pairs |= {(i, i + 4) for i in range(23, 33)}
-    pairs |= {(a, b) for a in CORE for b in CORE if a < b}
-    return sorted(pairs)
+Changes = Dict[int, str]
+"""A variant: its substituted positions (from 0), and their residues."""
 
 
 class Variant(NamedTuple):
-    """One row of the data: rows of the embedding, one for each substitution, and what to
-    predict."""
+    """``rows`` of the embedding, one for each substitution, and the ``values`` to predict."""
 
     rows: Tuple[int, ...]
     values: Tuple[float, ...]
 
 
-class Data(NamedTuple):
-    """``rows``: how many the embedding has. ``mark`` tells one data set from another. Values
-    are standardised by the training set's mean and deviation."""
+class DataSet(NamedTuple):
+    """Variants with values standardised by the training set's mean and deviation.
+
+    ``rows``: length of the embedding; ``mark`` identifies the data set.
+    """
 
     targets: Tuple[str, ...]
     rows: int
@@ -201,54 +157,63 @@ class Data(NamedTuple):
     test: List[Variant]
 
 
-class Fold:
-    """Energies of a variant of GB1, as differences from the wild type's."""
+def contacts() -> List[Tuple[int, int]]:
+    """Pairs of residues (from 1) that touch in the idealised fold.
 
-    def __init__(self) -> None:
-        self._partners: List[List[int]] = [[] for _ in WILD_TYPE]
-        for a, b in contacts():
-            self._partners[a - 1].append(b - 1)
-            self._partners[b - 1].append(a - 1)
-        self._scale: List[Optional[Dict[str, float]]] = [None for _ in WILD_TYPE]
-        for spans, scale in ((STRANDS, STRAND), (HELICES, HELIX)):
-            for first, last in spans:
-                for position in range(first, last + 1):
-                    self._scale[position - 1] = scale
-
-    def energies(self, changes: Dict[int, str]) -> Tuple[float, ...]:
-        """Of the variant with these residues (position from 0), in the order of TARGETS."""
-        burial = packing = charge = propensity = 0.0
-        for position, residue in changes.items():
-            wild = WILD_TYPE[position]
-            exposed = 2.5 - len(self._partners[position])
-            burial += 0.2 * exposed * (HYDROPATHY[residue] - HYDROPATHY[wild])
-            scale = self._scale[position]
-            if scale is not None:
-                propensity -= scale[residue] - scale[wild]
-            for partner in self._partners[position]:
-                other = changes.get(partner)
-                if other is not None and partner < position:
-                    continue  # counted from the other side
-                gap = VOLUME[residue] - VOLUME[wild]
-                near = WILD_TYPE[partner]
-                if other is not None:
-                    gap += VOLUME[other] - VOLUME[near]
-                packing += 1e-4 * gap * gap
-                charge += CHARGE.get(residue, 0.0) * CHARGE.get(other or near, 0.0)
-                charge -= CHARGE.get(wild, 0.0) * CHARGE.get(near, 0.0)
-        total = burial + packing + 2.0 * charge + 3.0 * propensity
-        return total, burial, packing, charge, propensity
+    The ladders of the two hairpins, the parallel one of the first and the last strand, the turns
+    of the helix, and the core.
+    """
+    pairs = {(i, 21 - i) for i in range(1, 9)}
+    pairs |= {(i, 97 - i) for i in range(42, 47)}
+    pairs |= {(i, i + 48) for i in range(3, 8)}
+    pairs |= {(i, i + 4) for i in range(23, 33)}
+    pairs |= {(a, b) for a in CORE for b in CORE if a < b}
+    return sorted(pairs)
 
 
-def draws(*purpose: object) -> random.Random:
-    """A generator of its own for every purpose, so that no epoch depends on how many numbers
-    another one drew. Only ``random()`` of it is used: the one sequence that Python promises."""
+PARTNERS = [
+    [pair[a == pair[0]] - 1 for pair in contacts() if a in pair]
+    for a in range(1, len(WILD_TYPE) + 1)
+]
+PROPENSITY = {
+    position - 1: scale
+    for spans, scale in ((STRANDS, STRAND), (HELICES, HELIX))
+    for first, last in spans
+    for position in range(first, last + 1)
+}
+
+
+def energies(changes: Changes) -> Tuple[float, ...]:
+    """Differences from the wild type's energies, in the order of TARGETS."""
+    burial = packing = charge = propensity = 0.0
+    for position, residue in changes.items():
+        wild = WILD_TYPE[position]
+        new, old = SCALES[residue], SCALES[wild]
+        exposed = 2.5 - len(PARTNERS[position])
+        burial += 0.2 * exposed * (new[HYDROPATHY] - old[HYDROPATHY])
+        if position in PROPENSITY:
+            propensity -= new[PROPENSITY[position]] - old[PROPENSITY[position]]
+        for partner in PARTNERS[position]:
+            if partner in changes and partner < position:
+                continue  # counted at the partner
+            near = WILD_TYPE[partner]
+            other = changes.get(partner, near)
+            gap = new[VOLUME] - old[VOLUME] + SCALES[other][VOLUME] - SCALES[near][VOLUME]
+            packing += 1e-4 * gap * gap
+            charge += CHARGE.get(residue, 0.0) * CHARGE.get(other, 0.0)
+            charge -= CHARGE.get(wild, 0.0) * CHARGE.get(near, 0.0)
+    total = burial + packing + 2.0 * charge + 3.0 * propensity
+    return total, burial, packing, charge, propensity
+
+
+def generator(*purpose: object) -> random.Random:
+    """A generator for one purpose: no epoch depends on the numbers another one used."""
     text = " ".join(str(each) for each in purpose)
     return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
 
 def shuffled(count: int, source: random.Random) -> List[int]:
-    """0 … count-1 in random order."""
+    """0 … count-1 in random order, by random() alone: the same in every Python."""
     order = list(range(count))
     for last in range(count - 1, 0, -1):
         other = int(source.random() * (last + 1))
@@ -256,480 +221,335 @@ def shuffled(count: int, source: random.Random) -> List[int]:
     return order
 
 
-def generated() -> Data:
-    """Variants of GB1 with one to five random substitutions. The same for every seed: runs
-    of an ensemble differ in where they start, and are judged by the same test set."""
-    source = draws("gb1 variants", 1)
-    fold = Fold()
-    residues = ALPHABET[1:]
+def generated() -> DataSet:
+    """Variants of GB1 with one to five random substitutions, the same for every seed."""
+    source = generator("gb1 variants", 1)
     raw = []
     for _ in range(TRAIN + VALIDATE + TEST):
-        changes: Dict[int, str] = {}
+        changes: Changes = {}
         wanted = 1 + int(source.random() * 5)
         while len(changes) < wanted:
             position = int(source.random() * len(WILD_TYPE))
-            others = residues.replace(WILD_TYPE[position], "")
+            others = ALPHABET[1:].replace(WILD_TYPE[position], "")
             changes[position] = others[int(source.random() * len(others))]
-        raw.append(Variant(rows_of(changes), fold.energies(changes)))
-    return split(TARGETS, len(WILD_TYPE) * len(ALPHABET), "gb1-1", raw, TRAIN, VALIDATE)
+        raw.append(Variant(rows_of(changes), energies(changes)))
+    rows = len(WILD_TYPE) * len(ALPHABET)
+    return split(TARGETS, rows=rows, mark="gb1-1", raw=raw, train=TRAIN, validate=VALIDATE)
 
 
-def rows_of(changes: Dict[int, str]) -> Tuple[int, ...]:
-    size = len(ALPHABET)
-    return tuple(at * size + ALPHABET.index(changes[at]) for at in sorted(changes))
+def rows_of(changes: Changes) -> Tuple[int, ...]:
+    """The rows of the embedding for these substitutions."""
+    return tuple(at * len(ALPHABET) + ALPHABET.index(changes[at]) for at in sorted(changes))
 
 
 def split(
     targets: Tuple[str, ...], rows: int, mark: str, raw: List[Variant], train: int, validate: int
-) -> Data:
-    """The first ``train`` variants to learn from, ``validate`` to choose by, the rest to test."""
-    means, scales = [], []
-    for k in range(len(targets)):
-        total = square = 0.0
-        for each in raw[:train]:
-            total += each.values[k]
-        mean = total / train
-        for each in raw[:train]:
-            square += (each.values[k] - mean) * (each.values[k] - mean)
-        means.append(mean)
-        scales.append(math.sqrt(square / train) or 1.0)
-    done = [
-        Variant(each.rows, tuple((v - m) / s for v, m, s in zip(each.values, means, scales)))
+) -> DataSet:
+    """The first ``train`` variants, the next ``validate``, and the rest to test."""
+    columns = list(zip(*[each.values for each in raw[:train]]))
+    means = [sum(column) / train for column in columns]
+    deviations = [
+        math.sqrt(sum((value - mean) * (value - mean) for value in column) / train) or 1.0
+        for column, mean in zip(columns, means)
+    ]
+    variants = [
+        Variant(each.rows, tuple((v - m) / d for v, m, d in zip(each.values, means, deviations)))
         for each in raw
     ]
     cut = train + validate
-    return Data(targets, rows, mark, done[:train], done[train:cut], done[cut:])
+    return DataSet(targets, rows, mark, variants[:train], variants[train:cut], variants[cut:])
 
 
-# --- somebody's own data ------------------------------------------------------------------
+# --- measured data ------------------------------------------------------------------------
 
-_SUBSTITUTION = re.compile(r"([*A-Z])(\d{1,5})([*A-Z])")
-MOST_POSITIONS = 5000
-"""Longer than any protein that is scanned; a position beyond it is a slip."""
-
-FEWEST = 20
-"""Variants below which the three sets could not be told from noise."""
+_SUBSTITUTION = re.compile(r"[*A-Z](\d{1,5})([*A-Z])")
 
 
-def read_data(path: str) -> Data:
-    """Data from a table with tabulators as METL reads it: a header with ``variant`` and at
-    least one column whose name has ``score`` in it; variants as ``A24G,K10R`` (numbers from 0
-    or 1, of any protein) or ``_wt``. Rows without all scores are left out.
+def load_data(path: Optional[str]) -> DataSet:
+    """The data of ``--data``, else the generated ones."""
+    return read_data(path) if path else generated()
 
-    Raises Trouble that names file and line.
+
+def read_data(path: str) -> DataSet:
+    """Read a table with tabs as METL does: a header with ``variant`` and a ``…score…`` column.
+
+    Variants are ``A24G,K10R`` (numbers from 0 or 1, of any protein) or ``_wt``. Rows without all
+    scores are left out. Raises TrainerError that names file and line.
     """
-    if not os.path.exists(path):
-        # HTCondor puts an absolute path's file into the job's directory by its name alone.
-        path = os.path.basename(path)
+    path = transferred(path)
+    number = 1
     try:
         with open(path, "rb") as file:
             content = file.read()
-        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+        header, *lines = content.decode("utf-8-sig").splitlines() or [""]
+        names = header.split("\t")
+        columns = [at for at, name in enumerate(names) if "score" in name.lower()]
+        if "variant" not in names or not columns:
+            raise ValueError("the header must name 'variant' and a column with 'score' in its name")
+        # The main one first, as in the generated data.
+        columns.sort(key=lambda at: (names[at] != "total_score", names[at] != "score", at))
+        rows = []
+        for number, line in enumerate(lines, start=2):  # noqa: B007 (for the message)
+            if line.strip():
+                rows.append(read_row(line.split("\t"), names.index("variant"), columns))
     except OSError as error:
-        raise Trouble(EXIT_DATA, f"{path}: cannot be read: {error.strerror}") from None
+        raise TrainerError(EXIT_DATA, f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Trouble(EXIT_DATA, f"{path}: not a text in UTF-8") from None
-    header = lines[0].split("\t")
-    columns = [at for at, name in enumerate(header) if "score" in name.lower()]
-    if "variant" not in header or not columns:
-        raise Trouble(
-            EXIT_DATA,
-            f"{path}:1: the header must name 'variant' and a column with 'score' in its name, "
-            "with tabulators between",
-        )
-    # The main one first, as it is in the generated data.
-    columns.sort(key=lambda at: (header[at] != "total_score", header[at] != "score", at))
-    table = _Table(path)
-    table.read(lines[1:], header.index("variant"), columns)
-    count = len(table.variants)
-    if count < FEWEST:
-        raise Trouble(
-            EXIT_DATA,
-            f"{path}: {count} usable variants; at least {FEWEST} are needed",
-        )
-    targets = tuple(header[at] for at in columns)
-    order = shuffled(count, draws("split", 1))
-    positions = [position for changes, _ in table.variants for position in changes]
-    if not positions:
-        raise Trouble(EXIT_DATA, f"{path}: no variant has a substitution; nothing is to be learned")
-    first, last = min(positions), max(positions)
-    if last - first >= MOST_POSITIONS:
-        raise Trouble(
-            EXIT_DATA,
-            f"{path}: positions from {first} to {last}; "
-            f"a protein of at most {MOST_POSITIONS} residues is expected",
-        )
-    raw = [
-        Variant(rows_of({at - first: to for at, to in changes.items()}), values)
-        for changes, values in (table.variants[at] for at in order)
-    ]
-    if table.skipped:
-        print(f"Left out {table.skipped} variants without all scores")
-    mark = hashlib.sha256(content).hexdigest()[:16]
-    rows = (last - first + 1) * len(ALPHABET)
-    return split(targets, rows, mark, raw, count * 8 // 10, count // 10)
+        raise TrainerError(EXIT_DATA, f"{path}: not a text in UTF-8") from None
+    except ValueError as error:
+        raise TrainerError(EXIT_DATA, f"{path}:{number}: {error}") from None
+    usable = [row for row in rows if all(-1e300 < value < 1e300 for value in row[1])]
+    positions = [position for changes, _ in usable for position in changes]
+    count, first = len(usable), min(positions, default=0)
+    length = max(positions, default=-1) - first + 1
+    if count < FEWEST_VARIANTS or not 0 < length <= MOST_POSITIONS:
+        text = f"{count} usable variants at {length} positions; at least {FEWEST_VARIANTS} are "
+        text += f"needed, and a protein of at most {MOST_POSITIONS} residues"
+        raise TrainerError(EXIT_DATA, f"{path}: {text}")
+    if count < len(rows):
+        print(f"Left out {len(rows) - count} variants without all scores")
+    return split(
+        tuple(names[at] for at in columns),
+        rows=length * len(ALPHABET),
+        mark=hashlib.sha256(content).hexdigest()[:16],
+        raw=[
+            Variant(rows_of({at - first: to for at, to in changes.items()}), values)
+            for changes, values in (usable[at] for at in shuffled(count, generator("split", 1)))
+        ],
+        train=count * 8 // 10,
+        validate=count // 10,
+    )
 
 
-class _Table:
-    """Variants of a table: (position: residue, scores)."""
+def read_row(
+    cells: List[str], variant: int, columns: List[int]
+) -> Tuple[Changes, Tuple[float, ...]]:
+    """Substitutions and scores of a row. Raises ValueError."""
+    if len(cells) <= max(variant, *columns):
+        raise ValueError("fewer columns than the header has")
+    changes: Changes = {}
+    text = cells[variant].strip()
+    for part in text.split(",") if text not in ("", "_wt") else ():
+        match = _SUBSTITUTION.fullmatch(part.strip())
+        if match is None or match.group(2) not in ALPHABET:
+            raise ValueError(f"{part[:40]!r} is no substitution like A24G")
+        changes[int(match.group(1))] = match.group(2)
+    return changes, tuple(float(cells[at].strip() or "nan") for at in columns)
 
-    def __init__(self, path: str) -> None:
-        self.variants: List[Tuple[Dict[int, str], Tuple[float, ...]]] = []
-        self.skipped = 0
-        self._path = path
-        self._wild: Dict[int, str] = {}
 
-    def read(self, lines: List[str], variant: int, columns: List[int]) -> None:
-        for number, line in enumerate(lines, start=2):
-            if not line.strip():
-                continue
-            cells = line.split("\t")
-            if len(cells) <= max(variant, *columns):
-                self._refuse(number, "fewer columns than the header has")
-            changes = self._changes(number, cells[variant].strip())
-            values = tuple(self._score(number, cells[at]) for at in columns)
-            if all(-1e300 < value < 1e300 for value in values):
-                self.variants.append((changes, values))
-            else:
-                self.skipped += 1
-
-    def _score(self, number: int, cell: str) -> float:
-        try:
-            return float(cell.strip() or "nan")
-        except ValueError:
-            self._refuse(number, f"{cell[:40]!r} is no number")
-
-    def _changes(self, number: int, text: str) -> Dict[int, str]:
-        changes: Dict[int, str] = {}
-        for part in text.split(",") if text not in ("", "_wt") else ():
-            match = _SUBSTITUTION.fullmatch(part.strip())
-            if match is None or match.group(3) not in ALPHABET:
-                self._refuse(number, f"{part[:40]!r} is no substitution like A24G")
-            position = int(match.group(2))
-            wild = self._wild.setdefault(position, match.group(1))
-            if wild != match.group(1):
-                text = f"{part.strip()} stands where a line above has {wild}"
-                self._refuse(number, text + str(position))
-            changes[position] = match.group(3)
-        return changes
-
-    def _refuse(self, number: int, why: str) -> NoReturn:
-        raise Trouble(EXIT_DATA, f"{self._path}:{number}: {why}")
+def transferred(path: str) -> str:
+    """The path, or its name alone: HTCondor puts a file into the job's directory by its name."""
+    return path if os.path.exists(path) else os.path.basename(path)
 
 
 # --- the model ----------------------------------------------------------------------------
 # hidden = tanh(bias + the embedding's rows of the substitutions), out = head · hidden + shift.
-# Each row of the embedding and of the head has one accumulator of squared gradients
-# (Adagrad, by rows).
+# Optimizer: Adagrad with one accumulator of squared gradients for each row.
 
-WEIGHTS = ("embedding", "bias", "head", "shift")
-OPTIMIZER = ("embedding_squares", "bias_squares", "head_squares")
+TABLES = ("embedding", "bias", "head")
+WEIGHTS = (*TABLES, "shift")
 
 State = Dict[str, List[float]]
-"""All numbers of a model, by name: what a checkpoint holds."""
-
-TINY = 1e-8
+"""All numbers of a model by name, as a checkpoint holds them."""
 
 
 def first_state(rows: int, targets: int, seed: int, hidden: int = HIDDEN) -> State:
-    """What a run of this seed starts with. ``hidden``: numbers by which each is embedded."""
-    source = draws("weights", seed)
+    """The initial state for a seed."""
+    source = generator("weights", seed)
     return {
         "embedding": [0.2 * (source.random() - 0.5) for _ in range(rows * hidden)],
         "bias": [0.0] * hidden,
         "head": [source.random() - 0.5 for _ in range(targets * hidden)],
         "shift": [0.0] * targets,
-        "embedding_squares": [TINY] * rows,
-        "bias_squares": [TINY],
-        "head_squares": [TINY] * targets,
+        "embedding_squares": [1e-8] * rows,
+        "bias_squares": [1e-8],
+        "head_squares": [1e-8] * targets,
     }
 
 
-def tanh(x: float) -> float:
-    """By its continued fraction, to 1e-4: the C library's differs between machines."""
-    if x > 4.97:
-        return 1.0
-    if x < -4.97:
-        return -1.0
-    y = x * x
-    above = 135135.0 + y * (17325.0 + y * (378.0 + y))
-    return x * above / (135135.0 + y * (62370.0 + y * (3150.0 + y * 28.0)))
-
-
 class PythonModel:
-    """The model in plain Python: the same bytes everywhere."""
+    """The model in plain Python."""
 
     def __init__(self, state: State) -> None:
-        hidden = len(state["bias"])
-        flat = state["embedding"]
-        self._embedding = [flat[at : at + hidden] for at in range(0, len(flat), hidden)]
-        flat = state["head"]
-        self._head = [flat[at : at + hidden] for at in range(0, len(flat), hidden)]
-        self._bias = list(state["bias"])
+        width = len(state["bias"])
+        self._tables = {
+            name: [state[name][at : at + width] for at in range(0, len(state[name]), width)]
+            for name in TABLES
+        }
         self._shift = list(state["shift"])
-        # Weights alone are enough to predict.
-        self._embedding_squares = list(state.get("embedding_squares", ()))
-        self._bias_squares = list(state.get("bias_squares", ()))
-        self._head_squares = list(state.get("head_squares", ()))
+        # Absent from a checkpoint of the best epoch, which serves to predict only.
+        self._squares = {name: list(state.get(f"{name}_squares", ())) for name in self._tables}
 
     def state(self) -> State:
-        return {
-            "embedding": [value for row in self._embedding for value in row],
-            "bias": list(self._bias),
-            "head": [value for row in self._head for value in row],
-            "shift": list(self._shift),
-            "embedding_squares": list(self._embedding_squares),
-            "bias_squares": list(self._bias_squares),
-            "head_squares": list(self._head_squares),
-        }
+        """All numbers."""
+        state = {name: [x for row in rows for x in row] for name, rows in self._tables.items()}
+        state.update({f"{name}_squares": list(rows) for name, rows in self._squares.items()})
+        return dict(state, shift=list(self._shift))
 
     def _hidden(self, rows: Sequence[int]) -> List[float]:
-        total = self._bias
+        total, embedding = self._tables["bias"][0], self._tables["embedding"]
         for row in rows:
-            total = [a + b for a, b in zip(total, self._embedding[row])]
-        return [tanh(each) for each in total]
+            total = [a + b for a, b in zip(total, embedding[row])]
+        return [math.tanh(x) for x in total]
+
+    def _output(self, hidden: List[float]) -> List[float]:
+        return [
+            shift + sum(weight * unit for weight, unit in zip(weights, hidden))
+            for weights, shift in zip(self._tables["head"], self._shift)
+        ]
 
     def predict(self, variants: Sequence[Variant]) -> List[List[float]]:
-        """For each variant its targets."""
-        found = []
-        for variant in variants:
-            hidden = self._hidden(variant.rows)
-            out = []
-            for weights, value in zip(self._head, self._shift):
-                for weight, unit in zip(weights, hidden):
-                    value += weight * unit
-                out.append(value)
-            found.append(out)
-        return found
+        """The targets of each variant."""
+        return [self._output(self._hidden(variant.rows)) for variant in variants]
 
     def learn(self, batch: Sequence[Variant], rate: float) -> float:
-        """One step; the batch's loss, summed over targets, before it."""
+        """Do one step; return the batch's loss before it, summed over the targets."""
+        zeros = [0.0] * len(self._tables["bias"][0])
         to_rows: Dict[int, List[float]] = {}
-        zeros = [0.0] * len(self._bias)
-        to_bias = zeros
-        to_head = [zeros for _ in self._head]
-        to_shift = [0.0] * len(self._head)
+        to_bias, to_head = zeros, [zeros for _ in self._shift]
+        to_shift = [0.0] * len(self._shift)
         loss = 0.0
         for variant in batch:
             hidden = self._hidden(variant.rows)
             back = zeros
-            for k, weights in enumerate(self._head):
-                error = self._shift[k] - variant.values[k]
-                for weight, unit in zip(weights, hidden):
-                    error += weight * unit
+            for k, output in enumerate(self._output(hidden)):
+                error = output - variant.values[k]
                 loss += error * error
                 to_shift[k] += error
                 to_head[k] = [total + error * unit for total, unit in zip(to_head[k], hidden)]
+                weights = self._tables["head"][k]
                 back = [total + error * weight for total, weight in zip(back, weights)]
-            back = [each * (1.0 - unit * unit) for each, unit in zip(back, hidden)]
-            to_bias = [total + each for total, each in zip(to_bias, back)]
+            back = [x * (1.0 - unit * unit) for x, unit in zip(back, hidden)]
+            to_bias = [a + b for a, b in zip(to_bias, back)]
             for row in variant.rows:
-                before = to_rows.get(row)
-                to_rows[row] = back if before is None else [a + b for a, b in zip(before, back)]
+                to_rows[row] = [a + b for a, b in zip(to_rows.get(row, zeros), back)]
         for row, gradient in to_rows.items():
-            step = self._step(self._embedding_squares, row, gradient, rate)
-            self._embedding[row] = [
-                weight - step * each for weight, each in zip(self._embedding[row], gradient)
-            ]
-        step = self._step(self._bias_squares, 0, to_bias, HEAD * rate)
-        self._bias = [weight - step * each for weight, each in zip(self._bias, to_bias)]
+            self._step("embedding", row, gradient, rate)
+        self._step("bias", 0, to_bias, HEAD_RATE * rate)
         for k, gradient in enumerate(to_head):
-            step = self._step(self._head_squares, k, gradient, HEAD * rate)
-            self._head[k] = [w - step * each for w, each in zip(self._head[k], gradient)]
-            self._shift[k] -= step * to_shift[k]
+            self._shift[k] -= to_shift[k] * self._step("head", k, gradient, HEAD_RATE * rate)
         return loss / len(batch)
 
-    @staticmethod
-    def _step(squares: List[float], row: int, gradient: List[float], rate: float) -> float:
-        square = 0.0
-        for each in gradient:
-            square += each * each
-        squares[row] += square / len(gradient)
-        return rate / math.sqrt(squares[row])
-
-    def stretch(self, factor: float) -> None:
-        """Multiply the head: how a run is made to diverge."""
-        self._head = [[weight * factor for weight in row] for row in self._head]
+    def _step(self, name: str, row: int, gradient: List[float], rate: float) -> float:
+        """Change one row by Adagrad; return the step's length per gradient."""
+        squares, table = self._squares[name], self._tables[name]
+        squares[row] += sum(x * x for x in gradient) / len(gradient)
+        step = rate / math.sqrt(squares[row])
+        table[row] = [weight - step * x for weight, x in zip(table[row], gradient)]
+        return step
 
 
-class ArrayModel:
-    """The model in arrays of numpy or torch, whichever ``library`` is."""
+class TorchModel:
+    """The same model in torch, on a GPU if there is one."""
 
-    def __init__(self, state: State, library: Any) -> None:
-        self._library = library
-        targets = len(state["shift"])
-        hidden = len(state["bias"])
-        self._rows = len(state["embedding"]) // hidden
-        self._embedding = self._array(state["embedding"]).reshape(self._rows, hidden)
-        self._head = self._array(state["head"]).reshape(targets, hidden)
-        self._bias = self._array(state["bias"])
-        self._shift = self._array(state["shift"])
-        self._embedding_squares = self._array(state.get("embedding_squares", []))
-        self._bias_squares = self._array(state.get("bias_squares", []))
-        self._head_squares = self._array(state.get("head_squares", []))
-
-    def _array(self, values: Any) -> Any:
-        raise NotImplementedError
-
-    def _index(self, values: Any) -> Any:
-        raise NotImplementedError
-
-    def _add_at(self, total: Any, rows: Any, values: Any) -> None:
-        raise NotImplementedError
-
-    def state(self) -> State:
-        return {
-            name: getattr(self, "_" + name).reshape(-1).tolist() for name in WEIGHTS + OPTIMIZER
+    def __init__(self, state: State, torch: Any) -> None:
+        self._torch = torch
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        # cuBLAS is deterministic only with a workspace of its own (its manual, 2.1.4).
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        width = len(state["bias"])
+        self._tables = {
+            name: self._tensor(values).reshape(-1, width if name in TABLES else 1)
+            for name, values in state.items()
         }
 
-    def _forward(self, variants: Sequence[Variant]) -> Tuple[Any, Any, Any, Any]:
-        """(rows, variant of each row, hidden, out) of a batch, without padding."""
-        rows = self._index([row for variant in variants for row in variant.rows])
-        owner = self._index([at for at, variant in enumerate(variants) for _ in variant.rows])
-        total = self._array([[0.0] * len(self._bias)] * len(variants)) + self._bias
-        self._add_at(total, owner, self._embedding[rows])
-        hidden = self._library.tanh(total)
-        return rows, owner, hidden, hidden @ self._head.T + self._shift
+    def _tensor(self, values: Any) -> Any:
+        return self._torch.tensor(values, dtype=self._torch.float64, device=self._device)
+
+    def state(self) -> State:
+        """All numbers."""
+        return {name: table.reshape(-1).tolist() for name, table in self._tables.items()}
+
+    def _forward(self, variants: Sequence[Variant]) -> Tuple[Any, Any, Any]:
+        """Which rows (0 or 1) each variant has, its hidden units and its targets."""
+        tables = self._tables
+        rows = [[0.0] * len(tables["embedding"]) for _ in variants]
+        for marks, variant in zip(rows, variants):
+            for row in variant.rows:
+                marks[row] = 1.0
+        inputs = self._tensor(rows)
+        hidden = self._torch.tanh(inputs @ tables["embedding"] + tables["bias"])
+        return inputs, hidden, hidden @ tables["head"].T + tables["shift"].T
 
     def predict(self, variants: Sequence[Variant]) -> List[List[float]]:
-        out: List[List[float]] = self._forward(variants)[3].tolist()
-        return out
+        """The targets of each variant."""
+        output: List[List[float]] = []
+        for at in range(0, len(variants), 256):  # limits the memory of the rows
+            output += self._forward(variants[at : at + 256])[2].tolist()
+        return output
 
     def learn(self, batch: Sequence[Variant], rate: float) -> float:
-        rows, owner, hidden, out = self._forward(batch)
-        error = out - self._array([list(variant.values) for variant in batch])
-        back = (error @ self._head) * (1.0 - hidden * hidden)
-        to_rows = self._embedding * 0.0
-        self._add_at(to_rows, rows, back[owner])
-        to_head, to_bias = error.T @ hidden, back.sum(0)
-        self._embedding_squares = self._embedding_squares + (to_rows * to_rows).mean(1)
-        self._bias_squares = self._bias_squares + (to_bias * to_bias).mean()
-        self._head_squares = self._head_squares + (to_head * to_head).mean(1)
-        sqrt = self._library.sqrt
-        self._embedding = self._embedding - rate * to_rows / sqrt(self._embedding_squares)[:, None]
-        step = HEAD * rate / sqrt(self._head_squares)
-        self._bias = self._bias - HEAD * rate * to_bias / sqrt(self._bias_squares)
-        self._head = self._head - step[:, None] * to_head
-        self._shift = self._shift - step * error.sum(0)
+        """Do one step; return the batch's loss before it, summed over the targets."""
+        inputs, hidden, output = self._forward(batch)
+        error = output - self._tensor([variant.values for variant in batch])
+        back = (error @ self._tables["head"]) * (1.0 - hidden * hidden)
+        self._step("embedding", inputs.T @ back, rate)
+        self._step("bias", back.sum(0)[None, :], HEAD_RATE * rate)
+        step = self._step("head", error.T @ hidden, HEAD_RATE * rate)
+        self._tables["shift"] -= step * error.sum(0)[:, None]
         return float((error * error).sum()) / len(batch)
 
-    def stretch(self, factor: float) -> None:
-        self._head = self._head * factor
-
-
-class NumpyModel(ArrayModel):
-    def __init__(self, state: State, library: Any) -> None:
-        library.seterr(all="ignore")  # a run that diverges says so by its loss
-        super().__init__(state, library)
-
-    def _array(self, values: Any) -> Any:
-        return self._library.array(values, dtype="float64")
-
-    def _index(self, values: Any) -> Any:
-        return self._library.array(values, dtype="int64")
-
-    def _add_at(self, total: Any, rows: Any, values: Any) -> None:
-        self._library.add.at(total, rows, values)
-
-
-class TorchModel(ArrayModel):
-    """On a GPU where there is one."""
-
-    def __init__(self, state: State, library: Any) -> None:
-        self._device = "cuda" if library.cuda.is_available() else "cpu"
-        if self._device == "cuda":
-            # cuBLAS is the same twice only with a workspace of its own (its manual, 2.1.4).
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        library.use_deterministic_algorithms(True)
-        library.set_num_threads(1)
-        super().__init__(state, library)
-
-    def _array(self, values: Any) -> Any:
-        return self._library.tensor(values, dtype=self._library.float64, device=self._device)
-
-    def _index(self, values: Any) -> Any:
-        return self._library.tensor(values, dtype=self._library.int64, device=self._device)
-
-    def _add_at(self, total: Any, rows: Any, values: Any) -> None:
-        total.index_add_(0, rows, values)
+    def _step(self, name: str, gradient: Any, rate: float) -> Any:
+        """Change a table by Adagrad; return the rows' steps per gradient."""
+        squares = self._tables[f"{name}_squares"]
+        squares += (gradient * gradient).mean(1)[:, None]
+        step = rate / self._torch.sqrt(squares)
+        self._tables[name] -= step * gradient
+        return step
 
 
 def make_model(backend: str, state: State) -> Any:
-    """The model of a backend. Raises Trouble when it is not installed here."""
-    if backend == "python":
-        return PythonModel(state)
-    try:
-        library = importlib.import_module(backend)
-    except ImportError as error:
-        text = f"the {backend} backend is not to be had here: {error}"
-        raise Trouble(EXIT_BACKEND, text) from None
-    return NumpyModel(state, library) if backend == "numpy" else TorchModel(state, library)
+    """The model of a backend; ``auto`` is torch if it is here. Raises TrainerError without it.
 
-
-def chosen_backend(asked: str, before: Optional["Checkpoint"]) -> str:
-    """``auto`` decides once: torch, numpy or python, what the node of the first epoch has. From
-    then on it is what the checkpoint says, since another backend would give other numbers."""
-    if before is not None:
-        if asked not in ("auto", before.backend):
-            raise Trouble(
-                EXIT_CHECKPOINT,
-                f"the checkpoint is the {before.backend} backend's and would go on with other "
-                f"numbers; give --backend {before.backend}, or begin a new run",
-            )
-        return before.backend
-    if asked != "auto":
-        return asked
-    for name in ("torch", "numpy"):
+    Earlier versions had a numpy backend: it is python.
+    """
+    if backend in ("torch", "auto"):
         try:
-            importlib.import_module(name)
-        except ImportError:
-            continue
-        return name
-    return "python"
+            import torch  # type: ignore[import-not-found,unused-ignore]
+        except ImportError as error:
+            if backend == "torch":
+                text = f"the torch backend is not to be had here: {error}"
+                raise TrainerError(EXIT_BACKEND, text) from None
+        else:
+            return TorchModel(state, torch)
+    return PythonModel(state)
 
 
-def judge(model: Any, variants: List[Variant]) -> Tuple[float, List[float]]:
+def evaluate_model(model: Any, variants: List[Variant]) -> Tuple[float, List[float]]:
     """Loss, and Pearson's correlation of each target."""
-    found = model.predict(variants)
-    loss = 0.0
-    for out, variant in zip(found, variants):
-        for value, true in zip(out, variant.values):
-            loss += (value - true) * (value - true)
-    targets = range(len(variants[0].values))
-    return loss / len(variants), [
-        pearson([out[k] for out in found], [each.values[k] for each in variants]) for k in targets
-    ]
+    outputs = model.predict(variants)
+    loss = sum(
+        (value - true) * (value - true)
+        for output, variant in zip(outputs, variants)
+        for value, true in zip(output, variant.values)
+    )
+    pairs = zip(zip(*outputs), zip(*[each.values for each in variants]))
+    return loss / len(variants), [pearson(output, true) for output, true in pairs]
 
 
-def pearson(found: List[float], true: List[float]) -> float:
-    """The correlation; NaN where one of them does not vary."""
-    a = b = 0.0
-    for x, y in zip(found, true):
-        a, b = a + x, b + y
-    a, b = a / len(found), b / len(true)
-    xx = yy = xy = 0.0
-    for x, y in zip(found, true):
-        xx += (x - a) * (x - a)
-        yy += (y - b) * (y - b)
-        xy += (x - a) * (y - b)
+def pearson(a: Sequence[float], b: Sequence[float]) -> float:
+    """The correlation; NaN if one of them does not vary."""
+    mean_a, mean_b = sum(a) / len(a), sum(b) / len(b)
+    xx = sum((x - mean_a) * (x - mean_a) for x in a)
+    yy = sum((y - mean_b) * (y - mean_b) for y in b)
+    xy = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b))
     norm = math.sqrt(xx * yy) if xx * yy > 0.0 else 0.0
     return xy / norm if norm > 0.0 else float("nan")
 
 
-def rate_at(done: int, whole: int, most: float = RATE) -> float:
-    """The learning rate of step ``done`` of ``whole``: up to ``most`` for a little, then down
-    along a cosine's shape (3p²-2p³, within 0.01 of it). The horizon is the run's (or its
-    stage's), not the job's."""
-    part = done / whole
+def learning_rate(step: int, steps: int, most: float = RATE) -> float:
+    """Rate of a step: rises to ``most`` in the warm-up, then falls like a cosine (3p²-2p³)."""
+    part = step / steps
     if part < WARMUP:
-        return most * (done + 1) / (WARMUP * whole + 1)
+        return most * (step + 1) / (WARMUP * steps + 1)
     return most * (1.0 - part * part * (3.0 - 2.0 * part))
 
 
 # --- checkpoints --------------------------------------------------------------------------
 
 
-class Best(NamedTuple):
+class BestEpoch(NamedTuple):
     """The best epoch (from 0) so far, its val_loss, and its file in checkpoints/."""
 
     epoch: int
@@ -738,8 +558,7 @@ class Best(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """``epochs`` that are complete, ``step``s that were taken, and what must be the same when
-    it goes on."""
+    """A model after ``epochs`` complete epochs and ``step`` steps."""
 
     backend: str
     uuid: str
@@ -748,78 +567,53 @@ class Checkpoint(NamedTuple):
     max_epochs: int
     epochs: int
     step: int
-    best: Optional[Best]
+    best: Optional[BestEpoch]
     state: State
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
-    """A line of magic, a line of JSON, the numbers as little-endian doubles, and the SHA-256
-    of all that. Nothing of it runs when it is read, and equal runs have equal bytes: no time,
-    no path."""
-    names = sorted(checkpoint.state)
-    best = checkpoint.best
-    header = {
-        "arrays": [[name, len(checkpoint.state[name])] for name in names],
-        "backend": checkpoint.backend,
-        "best": best and [best.epoch, best.score.hex(), best.file],
-        "data": checkpoint.data,
-        "epochs": checkpoint.epochs,
-        "max_epochs": checkpoint.max_epochs,
-        "seed": checkpoint.seed,
-        "step": checkpoint.step,
-        "uuid": checkpoint.uuid,
-    }
-    parts = [MAGIC, json.dumps(header, sort_keys=True).encode("ascii"), b"\n"]
-    for name in names:
-        values = checkpoint.state[name]
-        parts.append(struct.pack(f"<{len(values)}d", *values))
-    content = b"".join(parts)
+    """Encode: a line of magic, a line of JSON, little-endian doubles, and their SHA-256."""
+    state, best = checkpoint.state, checkpoint.best
+    header = checkpoint._asdict()
+    del header["state"]
+    header["arrays"] = [[name, len(state[name])] for name in sorted(state)]
+    header["best"] = best and [best.epoch, best.score.hex(), best.file]
+    content = MAGIC + json.dumps(header, sort_keys=True).encode("ascii") + b"\n"
+    for name in sorted(state):
+        content += struct.pack(f"<{len(state[name])}d", *state[name])
     return content + hashlib.sha256(content).digest()
 
 
-def unpack(path: str) -> Checkpoint:
-    """The checkpoint in this file. Raises Trouble when it is none, or damaged."""
+def unpack(content: bytes) -> Checkpoint:
+    """Decode a checkpoint. Raises ValueError if it is damaged or something else."""
+    body, digest = content[:-32], content[-32:]
+    if not body.startswith(MAGIC) or hashlib.sha256(body).digest() != digest:
+        raise ValueError("damaged")
+    line, numbers = body[len(MAGIC) :].split(b"\n", 1)
+    header = json.loads(line.decode("ascii"))
+    state, at = {}, 0
+    for name, length in header.pop("arrays"):
+        state[name] = list(struct.unpack_from(f"<{length:d}d", numbers, at))
+        at += 8 * length
+    best = header.pop("best")
+    best = best and BestEpoch(best[0], float.fromhex(best[1]), best[2])
+    return Checkpoint(**header, best=best, state=state)
+
+
+def read_checkpoint(path: str) -> Checkpoint:
+    """Read a checkpoint. Raises TrainerError if it is damaged or another program's."""
     try:
         with open(path, "rb") as file:
-            # Another program's checkpoint can be gigabytes long.
-            magic = file.read(len(MAGIC))
-            content = magic + (file.read() if magic == MAGIC else b"")
+            return unpack(file.read(MOST_BYTES))
     except OSError as error:
-        raise Trouble(EXIT_CHECKPOINT, f"{path}: cannot be read: {error.strerror}") from None
-    if magic != MAGIC:
-        whose = "is no checkpoint of this trainer" if magic else "is empty"
-        raise Trouble(EXIT_CHECKPOINT, f"{path} {whose}; {_REMEDY}")
-    body, digest = content[:-32], content[-32:]
-    if hashlib.sha256(body).digest() != digest:
-        raise Trouble(EXIT_CHECKPOINT, f"{path} is cut short or damaged; {_REMEDY}")
-    try:
-        line, numbers = body[len(MAGIC) :].split(b"\n", 1)
-        header = json.loads(line.decode("ascii"))
-        state = {}
-        for name, length in header["arrays"]:
-            state[name] = list(struct.unpack_from(f"<{length:d}d", numbers))
-            numbers = numbers[8 * length :]
-        best = header["best"]
-        return Checkpoint(
-            header["backend"],
-            header["uuid"],
-            header["seed"],
-            header["data"],
-            header["max_epochs"],
-            header["epochs"],
-            header["step"],
-            best and Best(best[0], float.fromhex(best[1]), best[2]),
-            state,
-        )
-    except (KeyError, TypeError, ValueError, IndexError, struct.error):
-        raise Trouble(EXIT_CHECKPOINT, f"{path} is of another version; {_REMEDY}") from None
-
-
-_REMEDY = "take it away to train from the first epoch, or put a good one in its place"
+        raise TrainerError(EXIT_CHECKPOINT, f"{path}: cannot be read: {error.strerror}") from None
+    except (KeyError, TypeError, ValueError, struct.error):
+        text = f"{path} is no checkpoint of this trainer, or damaged; {REMEDY}"
+        raise TrainerError(EXIT_CHECKPOINT, text) from None
 
 
 def write(path: str, content: bytes) -> None:
-    """Put a file in place whole, or not at all."""
+    """Write a file atomically."""
     beside = path + ".tmp"
     with open(beside, "wb") as file:
         file.write(content)
@@ -828,11 +622,17 @@ def write(path: str, content: bytes) -> None:
     os.replace(beside, path)
 
 
+def remove(path: str) -> None:
+    """Remove a file if possible."""
+    with contextlib.suppress(OSError):
+        os.remove(path)
+
+
 # --- METL's files -------------------------------------------------------------------------
 
 
-class Folder:
-    """``<output>/training_logs/<uuid>``, and in it the ``version_<k>`` of this start."""
+class RunDirectory:
+    """``<output>/training_logs/<uuid>``, with a new ``version_<k>`` for this start."""
 
     def __init__(self, output: str, uuid: str) -> None:
         # Relative, as METL has it: the absolute one differs from node to node.
@@ -840,701 +640,409 @@ class Folder:
         self.checkpoints = os.path.join(self.path, "checkpoints")
         self.last = os.path.join(self.checkpoints, "last.ckpt")
         os.makedirs(self.checkpoints, exist_ok=True)
-        # What an ended process had not finished writing.
-        for folder in (self.path, self.checkpoints):
-            for name in os.listdir(folder):
-                if name.endswith(".tmp"):
-                    _discard(os.path.join(folder, name))
-        self.version = self._next_version()
-        self.logs = os.path.join(self.path, f"version_{self.version}")
-        os.makedirs(self.logs)
-
-    def _next_version(self) -> int:
-        found = [re.fullmatch(r"version_(\d{1,9})", name) for name in os.listdir(self.path)]
-        return max([int(match.group(1)) + 1 for match in found if match], default=0)
-
-    def log(self, name: str, content: str) -> None:
-        write(os.path.join(self.logs, name), content.encode("utf-8", "surrogateescape"))
-
-    def keep_only(self, best: Optional[Best]) -> None:
-        """Take old epochs' checkpoints away: what is carried from job to job stays small."""
         for name in os.listdir(self.checkpoints):
-            if re.fullmatch(r"epoch=.*\.ckpt", name) and not (best and name == best.file):
-                _discard(os.path.join(self.checkpoints, name))
-
-
-def _discard(path: str) -> None:
-    try:
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-        else:
-            os.remove(path)
-    except OSError:
-        pass  # it is in nobody's way
-
-
-class Metrics:
-    """``metrics.csv`` as Lightning's CSVLogger writes it: a row for each thing that was
-    logged, blank where it says nothing, columns as they first came, lines ended by CRLF."""
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
+            if name.endswith(".tmp"):  # left by a process that was killed
+                remove(os.path.join(self.checkpoints, name))
+        versions = [re.fullmatch(r"version_(\d{1,9})", name) for name in os.listdir(self.path)]
+        self.version = max([int(match.group(1)) + 1 for match in versions if match], default=0)
+        self._logs = os.path.join(self.path, f"version_{self.version}")
+        os.makedirs(self._logs)
         self._columns: Dict[str, None] = {}
         self._rows: List[Dict[str, object]] = []
 
-    def add(self, step: int, **values: object) -> None:
-        row = dict(values, step=step)
-        self._columns.update(dict.fromkeys(row))
-        self._rows.append(row)
+    def log(self, name: str, content: str) -> None:
+        """Write a file of this start."""
+        data = content.encode("utf-8", "surrogateescape")
+        write(os.path.join(self._logs, name), data)
 
-    def save(self) -> None:
+    def add_metrics(self, step: int, **values: object) -> None:
+        """Add a row to metrics.csv.
+
+        As Lightning's CSVLogger: sparse rows, columns in the order of their appearance, CRLF.
+        """
+        self._rows.append(dict(values, step=step))
+        self._columns.update(dict.fromkeys(self._rows[-1]))
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, fieldnames=list(self._columns))
         writer.writeheader()
         writer.writerows(self._rows)
-        self._folder.log("metrics.csv", text.getvalue())
+        self.log("metrics.csv", text.getvalue())
+
+    def keep_only(self, best: Optional[BestEpoch]) -> None:
+        """Remove checkpoints of earlier epochs: they would travel from job to job."""
+        for name in os.listdir(self.checkpoints):
+            if re.fullmatch(r"epoch=.*\.ckpt", name) and not (best and name == best.file):
+                remove(os.path.join(self.checkpoints, name))
 
 
-class Bar:
-    """The progress line that tqdm draws for Lightning: training and validation steps of an
-    epoch, and the mean loss of the last 20."""
+class ProgressLine:
+    """tqdm's line as Lightning has it: the steps of an epoch, the mean of the last 20 losses."""
 
     def __init__(self, epoch: int, steps: int, version: int, stream: TextIO) -> None:
         self._epoch, self._steps, self._version = epoch, steps, version
         self._stream = stream
-        self._begun = time.monotonic()
-        self._drawn = self._begun - BAR_SECONDS
+        self._start = time.monotonic()
+        self._last_draw = self._start - REDRAW_SECONDS
         self._losses: List[float] = []
 
-    def after(self, done: int, loss: Optional[float] = None) -> None:
-        """Draw it, if there was none for a while."""
+    def update(self, step: int, loss: Optional[float] = None) -> None:
+        """Draw the line unless it was drawn a moment ago."""
         if loss is not None:
             self._losses = [*self._losses[-19:], loss]
-        now = time.monotonic()
-        if now - self._drawn >= BAR_SECONDS:
-            self._drawn = now
-            self._draw(done, "")
+        if time.monotonic() - self._last_draw >= REDRAW_SECONDS:
+            self._last_draw = time.monotonic()
+            self._draw(step, "")
 
     def end(self, val_loss: float) -> None:
+        """Draw the line of a complete epoch."""
         self._draw(self._steps, f", val_loss={val_loss:.3g}")
         self._stream.write("\n")
         self._stream.flush()
 
-    def _draw(self, done: int, more: str) -> None:
-        line = bar_line(self._epoch, done, self._steps, time.monotonic() - self._begun)
+    def _draw(self, step: int, more: str) -> None:
+        line = progress_text(self._epoch, step, self._steps, time.monotonic() - self._start)
         if self._losses:
-            mean = 0.0
-            for loss in self._losses:
-                mean += loss / len(self._losses)
+            mean = sum(self._losses) / len(self._losses)
             line += f", loss={mean:.3g}, v_num={self._version}{more}"
         self._stream.write("\r" + line + "]")
         self._stream.flush()
 
 
-def bar_line(epoch: int, done: int, steps: int, passed: float) -> str:
-    """The part of the line that says how far it is; ``passed`` in seconds."""
-    part = done / steps
-    rate = done / passed if done and passed > 0 else 0.0
-    left = clock((steps - done) / rate) if rate else "?"
-    if not rate:
-        speed = "?it/s"
-    elif rate < 1:
-        speed = f"{1 / rate:.2f}s/it"
-    else:
-        speed = f"{rate:.2f}it/s"
-    filled = int(part * 10)
-    return "Epoch {}: {:3.0f}%|{}{}| {}/{} [{}<{}, {}".format(
-        epoch,
-        part * 100,
-        "#" * filled,
-        " " * (10 - filled),
-        done,
-        steps,
-        clock(passed),
-        left,
-        speed,
-    )
+def progress_text(epoch: int, step: int, steps: int, seconds: float) -> str:
+    """The line without its end: part, steps, time since the start, time left and speed."""
+    rate = step / seconds if step and seconds > 0 else 0.0
+    left = clock((steps - step) / rate) if rate else "?"
+    speed = "?it/s" if not rate else f"{1 / rate:.2f}s/it" if rate < 1 else f"{rate:.2f}it/s"
+    bar = ("#" * (10 * step // steps)).ljust(10)
+    part = f"Epoch {epoch}: {100 * step / steps:3.0f}%|{bar}| {step}/{steps}"
+    return f"{part} [{clock(seconds)}<{left}, {speed}"
 
 
 def clock(seconds: float) -> str:
-    """``MM:SS``, with hours before it when there are any."""
+    """``MM:SS``, or ``H:MM:SS``."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
-    text = f"{minute:02d}:{second:02d}"
-    return f"{hours}:{text}" if hours else text
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute:02d}:{second:02d}"
 
 
 # --- training -----------------------------------------------------------------------------
 
 
-class Run:
+def load_checkpoint(path: str, args: argparse.Namespace, data: DataSet) -> Optional[Checkpoint]:
+    """The checkpoint to continue; None if there is none.
+
+    Raises TrainerError if it is another run's, or not there although it was requested.
+    """
+    if not args.checkpoint and not os.path.exists(path):
+        return None
+    before = read_checkpoint(path)
+    own: List[Tuple[str, object, object]] = [("seed", args.seed, before.seed)]
+    # The first epoch of a later stage may have other data.
+    if not 0 < args.schedule_from == before.epochs:
+        own.append(("data", data.mark, before.data))
+    if not args.checkpoint:
+        own.append(("uuid", args.uuid, before.uuid))
+    for name, here, there in own:
+        if here != there:
+            text = f"{path} is of another run: its {name} is {there}, here it is {here}; {REMEDY}"
+            raise TrainerError(EXIT_CHECKPOINT, text)
+    return before._replace(state=average_state(before, os.path.dirname(path), args.machines))
+
+
+def average_state(before: Checkpoint, folder: str, machines: int) -> State:
+    """The average of all machines' numbers after the checkpoint's epoch."""
+    states = [before.state]
+    for rank in range(1, machines):
+        path = os.path.join(folder, RANK_FILE.format(rank))
+        if os.path.exists(path):
+            other = read_checkpoint(path)
+            if (other.uuid, other.seed, other.epochs) == (before.uuid, before.seed, before.epochs):
+                states.append(other.state)
+    return {
+        name: [sum(values) / len(states) for values in zip(*[state[name] for state in states])]
+        for name in before.state
+    }
+
+
+def start_checkpoint(
+    args: argparse.Namespace, data: DataSet, before: Optional[Checkpoint]
+) -> Checkpoint:
+    """What to start with. Raises TrainerError if the numbers of ``before`` do not fit."""
+    targets = len(data.targets)
+    start = Checkpoint(
+        backend=args.backend,
+        uuid=args.uuid,
+        seed=args.seed,
+        data=data.mark,
+        max_epochs=args.max_epochs,
+        epochs=0,
+        step=0,
+        best=None,
+        state=first_state(data.rows, targets, args.seed, args.hidden),
+    )
+    if before is None:
+        return start
+    state, best = dict(before.state), before.best
+    if before.data != data.mark:
+        best = None
+        if len(state["shift"]) != targets:
+            state.update({name: start.state[name] for name in ("head", "shift", "head_squares")})
+    for name, values in start.state.items():
+        if len(state.get(name, ())) != len(values):
+            text = f"the checkpoint's {name} is not of this model's size; {REMEDY}"
+            raise TrainerError(EXIT_CHECKPOINT, text)
+    return start._replace(epochs=before.epochs, step=before.step, best=best, state=state)
+
+
+def epoch_batches(
+    args: argparse.Namespace, data: DataSet, epoch: int
+) -> Iterator[Tuple[List[Variant], float]]:
+    """The batches of this machine in an epoch (from 0), and their learning rates."""
+    order = shuffled(len(data.train), generator("order", args.seed, epoch))
+    steps = -(-len(order) // (args.batch_size * args.machines))
+    first = min(epoch, args.schedule_from)
+    horizon = steps * (args.max_epochs - first)
+    for step in range(steps):
+        at = (step * args.machines + args.rank) * args.batch_size
+        # The last batches may not suffice for all machines: then one is used twice.
+        at = at if at < len(order) else (at - args.batch_size) % len(order)
+        rate = learning_rate((epoch - first) * steps + step, horizon, args.learning_rate)
+        yield [data.train[i] for i in order[at : at + args.batch_size]], rate
+
+
+class Training:
     """One start of the trainer for one run of the ensemble."""
 
     def __init__(self, args: argparse.Namespace, out: TextIO) -> None:
-        self._args = args
-        self._out = out
-        self.folder = Folder(args.output, args.uuid)
-        self._say(f"This is version: {self.folder.version}")
-        self._metrics = Metrics(self.folder)
+        self._args, self._out = args, out
+        self._folder = RunDirectory(args.output, args.uuid)
+        self._print(f"This is version: {self._folder.version}")
         self._log_arguments()
-        self.data = read_data(args.data) if args.data else generated()
-        before = self._continued()
-        self._backend = chosen_backend(args.backend, before)
-        self._epochs = before.epochs if before else 0
-        self._step = before.step if before else 0
-        self._best = before.best if before else None
-        state = self._begun(before)
-        self._check_sizes(state)
-        self.model = make_model(self._backend, state)
-        self._steps = -(-len(self.data.train) // (args.batch_size * args.machines))
-        self._validation_steps = -(-len(self.data.validate) // args.batch_size)
-        self._fails_at = self._draw_failure()
-        self._peers: Optional[Peers] = None
+        self._data = load_data(args.data)
+        path = args.checkpoint or self._folder.last
+        before = load_checkpoint(path, args, self._data)
+        if before is None:
+            self._print("No checkpoint found, training from scratch")
+        else:
+            if before.max_epochs != args.max_epochs:
+                self._print(
+                    f"The learning rate's horizon was {before.max_epochs} epochs "
+                    f"and is {args.max_epochs} from here on"
+                )
+            self._print(f"Found checkpoint, resuming training from: {path}")
+        self._progress = start_checkpoint(args, self._data, before)
+        self._model = make_model(args.backend, self._progress.state)
+        # Not by the seed: a retry must be able to succeed.
+        system = random.SystemRandom()
+        steps = len(list(epoch_batches(args, self._data, self._progress.epochs)))
+        self._fail_step = system.randrange(steps) if system.random() < args.fail_rate else -1
 
-    def _say(self, text: str) -> None:
-        # Jobs often have no locale, and Python 3.6 then no way to print a path's accents.
+    def _print(self, text: str) -> None:
+        # A job often has no locale: Python 3.6 then cannot print a path's accents.
         self._out.write(text.encode("ascii", "backslashreplace").decode() + "\n")
         self._out.flush()
 
     def _log_arguments(self) -> None:
-        """As METL's save_args: each name and value on a line of its own."""
-        values = sorted(vars(self._args).items())
+        """``args.txt`` as METL's save_args writes it, and ``hparams.yaml``."""
+        args = self._args
+        values = sorted(vars(args).items())
         lines = [f"--{name}\n{value}\n" for name, value in values if value is not None]
-        self.folder.log("args.txt", "".join(lines))
-        hparams = {
-            "batch_size": self._args.batch_size,
-            "embedding_len": self._args.hidden,
-            "learning_rate": self._args.learning_rate,
-            "max_epochs": self._args.max_epochs,
-            "model_name": "sparse_embedding",
-            "random_seed": self._args.seed,
-            "uuid": json.dumps(self._args.uuid),
-        }
-        text = "".join(f"{name}: {value}\n" for name, value in hparams.items())
-        self.folder.log("hparams.yaml", text)
-
-    def _continued(self) -> Optional[Checkpoint]:
-        """The checkpoint to go on from. Raises Trouble when it is not this run's."""
-        path = self._args.checkpoint or self.folder.last
-        if not self._args.checkpoint and not os.path.exists(path):
-            self._say("No checkpoint found, training from scratch")
-            return None
-        found = unpack(path)
-        own: List[Tuple[str, Any, Any]] = [("seed", self._args.seed, found.seed)]
-        if not self._begins_stage(found):
-            own.append(("data", self.data.mark, found.data))
-        if not self._args.checkpoint:
-            own.append(("uuid", self._args.uuid, found.uuid))
-        for what, here, there in own:
-            if here != there:
-                text = "{} is of another run: its {} is {}, here it is {}; {}"
-                raise Trouble(EXIT_CHECKPOINT, text.format(path, what, there, here, _REMEDY))
-        if found.max_epochs != self._args.max_epochs:
-            self._say(
-                f"The learning rate's horizon was {found.max_epochs} epochs "
-                f"and is {self._args.max_epochs} from here on"
-            )
-        self._say(f"Found checkpoint, resuming training from: {path}")
-        return found
-
-    def _begins_stage(self, before: Checkpoint) -> bool:
-        """Is this the first epoch of a later stage? It may have data of its own."""
-        first: int = self._args.schedule_from
-        return 0 < first == before.epochs
-
-    def _begun(self, before: Optional[Checkpoint]) -> State:
-        """The numbers to go on from. With other data the best epoch so far says nothing, and
-        where there are other targets, too, the head begins anew."""
-        args, targets = self._args, len(self.data.targets)
-        first = first_state(self.data.rows, targets, args.seed, args.hidden)
-        if before is None:
-            return first
-        state = dict(before.state)
-        if before.data != self.data.mark:
-            self._best = None
-            if len(state["shift"]) != targets:
-                for name in ("head", "shift", "head_squares"):
-                    state[name] = first[name]
-        return state
-
-    def _check_sizes(self, state: State) -> None:
-        targets = len(self.data.targets)
-        expected = first_state(self.data.rows, targets, 0, self._args.hidden)
-        for name, values in expected.items():
-            if len(state.get(name, ())) != len(values):
-                text = f"the checkpoint's {name} is not of this model's size; {_REMEDY}"
-                raise Trouble(EXIT_CHECKPOINT, text)
-
-    def _draw_failure(self) -> int:
-        """The step of this start at which it fails on purpose, -1 for never. Drawn from the
-        system, not from the seed: a retry of the same epoch must be able to succeed."""
-        chance = int.from_bytes(os.urandom(4), "big") / 4294967296.0
-        where = int.from_bytes(os.urandom(4), "big") % self._steps
-        return where if chance < self._args.fail_rate else -1
+        self._folder.log("args.txt", "".join(lines))
+        self._folder.log(
+            "hparams.yaml",
+            f"batch_size: {args.batch_size}\nembedding_len: {args.hidden}\n"
+            f"learning_rate: {args.learning_rate}\nmax_epochs: {args.max_epochs}\n"
+            f"model_name: sparse_embedding\nrandom_seed: {args.seed}\n"
+            f"uuid: {json.dumps(args.uuid)}\n",
+        )
 
     def train(self) -> None:
-        self.folder.keep_only(self._best)
-        if self._epochs >= self._args.stop_after_epoch:
-            self._say(f"Epoch {self._args.stop_after_epoch} is trained already")
-        while self._epochs < self._args.stop_after_epoch:
-            if self._args.machines > 1 and self._peers is None:
-                self._peers = self._gathered()
-            self._epoch()
-        if self._peers is not None:
-            self._peers.dismiss()
+        """Train until --stop-after-epoch, then test the best epoch."""
+        last = self._args.stop_after_epoch
+        self._folder.keep_only(self._progress.best)
+        if self._progress.epochs >= last:
+            self._print(f"Epoch {last} is trained already")
+        while self._progress.epochs < last:
+            self._train_epoch()
         self._test()
 
-    def _gathered(self) -> "Peers":
-        """The other machines, with all that they need to do their part."""
-        self._say(f"Waiting for {self._args.machines - 1} more machines")
-        peers = Peers(self._args.rendezvous, self._args.machines)
-        peers.tell({"epochs": self._epochs, "backend": self._backend}, self.model.state())
-        self._say(f"{self._args.machines} machines train together")
-        return peers
-
-    def _epoch(self) -> None:
-        begun = time.monotonic()
-        epoch, args = self._epochs, self._args
-        first = min(epoch, args.schedule_from)
-        whole = self._steps * (args.max_epochs - first)
-        steps = self._steps + self._validation_steps
-        bar = Bar(epoch, steps, self.folder.version, self._out)
-        bar.after(0)
-        order = shuffled(len(self.data.train), draws("order", self._args.seed, epoch))
+    def _train_epoch(self) -> None:
+        start = time.monotonic()
+        args, epoch, step = self._args, self._progress.epochs, self._progress.step
+        batches = list(epoch_batches(args, self._data, epoch))
+        steps = len(batches) + -(-len(self._data.validate) // args.batch_size)
+        line = ProgressLine(epoch, steps, self._folder.version, self._out)
+        line.update(0)
         mean = 0.0
-        for step in range(self._steps):
-            if step == self._fails_at:
-                self._say("")
-                raise Trouble(EXIT_FAILED, "failed on purpose, as --fail-rate asks for")
-            rate = rate_at((epoch - first) * self._steps + step, whole, args.learning_rate)
-            batch = [self.data.train[at] for at in part_of(order, step, args)]
-            loss = self.model.learn(batch, rate)
-            if self._peers is not None and averages_after(step, self._steps):
-                self.model = make_model(self._backend, self._peers.average(self.model.state()))
+        for at, (batch, rate) in enumerate(batches):
+            if at == self._fail_step:
+                self._print("")
+                raise TrainerError(EXIT_FAILED, "failed on purpose, as --fail-rate asks for")
+            loss = self._model.learn(batch, rate)
             self._diverge(epoch)
-            mean += loss / self._steps
-            self._log_step(rate, loss)
-            self._step += 1
-            self._wait(begun, (step + 1) / steps)
-            bar.after(step + 1, loss)
-        val_loss, _ = judge(self.model, self.data.validate)
-        self._wait(begun, 1.0)
-        bar.end(val_loss)
-        self._end_epoch(mean, val_loss)
-
-    def _log_step(self, rate: float, loss: float) -> None:
-        if (self._step + 1) % LOG_EVERY == 0:
-            self._metrics.add(self._step, **{"lr-Adagrad": rate})
-            self._metrics.add(self._step, train_loss_step=loss, epoch=self._epochs)
-            self._metrics.save()
+            mean += loss / len(batches)
+            if (step + 1) % LOG_EVERY == 0:
+                self._folder.add_metrics(step, **{"lr-Adagrad": rate})
+                self._folder.add_metrics(step, train_loss_step=loss, epoch=epoch)
+            step += 1
+            wait_until(start + args.slow_factor * (at + 1) / steps)
+            line.update(at + 1, loss)
+        val_loss, _ = evaluate_model(self._model, self._data.validate)
+        wait_until(start + args.slow_factor)
+        line.end(val_loss)
+        self._end_epoch(step, mean, val_loss)
 
     def _diverge(self, epoch: int) -> None:
-        """In the epoch that --diverge-at names the loss rises, after it it is no number."""
+        """Raise the loss in the epoch of --diverge-at; make it NaN after that."""
         first = self._args.diverge_at - 1
         if 0 <= first <= epoch:
-            self.model.stretch(1.03 if epoch == first else 1e300)
+            state = self._model.state()
+            factor = 1.03 if epoch == first else 1e300
+            state["head"] = [weight * factor for weight in state["head"]]
+            self._model = make_model(self._args.backend, state)
 
-    def _wait(self, begun: float, part: float) -> None:
-        missing = begun + part * self._args.slow_factor - time.monotonic()
-        if missing > 0:
-            time.sleep(missing)
+    def _end_epoch(self, step: int, mean: float, val_loss: float) -> None:
+        """Write metrics first, the checkpoint last.
 
-    def _end_epoch(self, mean: float, val_loss: float) -> None:
-        """Metrics first, the checkpoint last: an epoch that is cut off between them is
-        trained again and logged again, never lost from the log."""
-        epoch, last = self._epochs, self._step - 1
-        self._epochs += 1
-        found = {"val_loss": val_loss}
-        better = self._is_best(val_loss)
+        An epoch that is evicted between them is trained and logged again, never lost.
+        """
+        epoch, best, state = self._progress.epochs, self._progress.best, self._model.state()
+        # Any loss is better than NaN.
+        better = (
+            best is None or val_loss < best.score or math.isnan(best.score) > math.isnan(val_loss)
+        )
         if better:
             # Lightning's step counts from 0 in rows and from 1 in names of files (since 1.6).
-            name = f"epoch={epoch}-step={self._step}-val_loss={val_loss:.2f}.ckpt"
-            self._best = Best(epoch, val_loss, name)
-            found["val_loss_best"] = val_loss
-        self._metrics.add(last, epoch=epoch, **found)
-        self._metrics.add(last, epoch=epoch, train_loss_epoch=mean)
-        self._metrics.save()
-        state = self.model.state()
-        if better:
-            path = os.path.join(self.folder.checkpoints, name)
-            write(path, pack(self._checkpoint({each: state[each] for each in WEIGHTS})))
-            self._say(
-                f"Epoch {epoch}, global step {self._step}: 'val_loss' reached {val_loss:.5f}, "
+            best = BestEpoch(
+                epoch, val_loss, f"epoch={epoch}-step={step}-val_loss={val_loss:.2f}.ckpt"
+            )
+        more = {"val_loss_best": val_loss} if better else {}
+        self._folder.add_metrics(step - 1, epoch=epoch, val_loss=val_loss, **more)
+        self._folder.add_metrics(step - 1, epoch=epoch, train_loss_epoch=mean)
+        self._progress = self._progress._replace(
+            epochs=epoch + 1, step=step, best=best, state=state
+        )
+        if better and best is not None:
+            path = os.path.join(self._folder.checkpoints, best.file)
+            weights = {name: state[name] for name in WEIGHTS}
+            write(path, pack(self._progress._replace(state=weights)))
+            self._print(
+                f"Epoch {epoch}, global step {step}: 'val_loss' reached {val_loss:.5f}, "
                 f"saving model to {path!r}"
             )
-        write(self.folder.last, pack(self._checkpoint(state)))
-        self.folder.keep_only(self._best)
-
-    def _is_best(self, val_loss: float) -> bool:
-        """The first epoch is, whatever it reached; NaN is better than nothing else."""
-        if self._best is None:
-            return True
-        return val_loss < self._best.score or (
-            math.isnan(self._best.score) and not math.isnan(val_loss)
-        )
-
-    def _checkpoint(self, state: State) -> Checkpoint:
-        args = self._args
-        return Checkpoint(
-            self._backend,
-            args.uuid,
-            args.seed,
-            self.data.mark,
-            args.max_epochs,
-            self._epochs,
-            self._step,
-            self._best,
-            state,
-        )
+        write(self._folder.last, pack(self._progress))
+        self._folder.keep_only(best)
 
     def _test(self) -> None:
-        """``metrics.txt``, of the best epoch, as METL's save_metrics_ptl writes it."""
-        model, lines = self.model, []
-        if self._best is not None:
-            path = os.path.join(self.folder.checkpoints, self._best.file)
-            lines += [f"best_model_path,{path}"]
-            lines += [f"best_model_score,{self._best.score!r}"]
-            if self._best.epoch != self._epochs - 1:
-                try:
-                    model = make_model(self._backend, unpack(path).state)
-                except Trouble as trouble:
-                    self._say(f"Testing the last epoch instead of the best: {trouble}")
-        loss, correlations = judge(model, self.data.test)
-        names = [f"test/pearson_{name}" for name in self.data.targets]
-        found = dict(zip(["test_loss", *names], [loss, *correlations]))
-        self._metrics.add(self._step, **found, epoch=self._epochs)
-        self._metrics.save()
-        lines += [f"{name},{value!r}" for name, value in found.items()]
-        self.folder.log("metrics.txt", "\n".join(lines) + "\n")
-        self._say(f"{names[0]} {correlations[0]:.4f}")
-
-
-# --- several machines -----------------------------------------------------------------------
-# Each machine takes every K-th batch of an epoch; every few steps all wait for each other, and
-# go on with the average of their numbers. The machine of rank 0 holds the run: its checkpoint
-# counts, and only it writes metrics. How the others find it: it puts its address into a file
-# beside the DAG, which HTCondor lets a job do from any machine (chirp); they look for it there.
-# One that gets lost ends the epoch for all: the node fails, and is tried again from its beginning.
-
-
-def part_of(order: List[int], step: int, args: argparse.Namespace) -> List[int]:
-    """The batch of this machine at this step."""
-    at = (step * args.machines + args.rank) * args.batch_size
-    # The last batches may not suffice for all: then one is learned twice.
-    at = at if at < len(order) else (at - args.batch_size) % len(order)
-    return order[at : at + args.batch_size]
-
-
-def averages_after(step: int, steps: int) -> bool:
-    return (step + 1) % AVERAGE_EVERY == 0 or step + 1 == steps
-
-
-class Chirp:
-    """Files beside the DAG, read and written from wherever the job runs, over a connection to
-    its starter (HTCondor manual, "condor_chirp"; the protocol is that of the Condor Chirp
-    specification). Outside of a job: files of this directory."""
-
-    def __init__(self) -> None:
-        self._stream: Any = None
-        path = os.environ.get("_CONDOR_CHIRP_CONFIG")
-        if not path:
-            return
-        try:
-            with open(path, encoding="ascii") as file:
-                host, port, word = file.read().split()[:3]
-            self._stream = socket.create_connection((host, int(port)), 60).makefile("rwb")
-            if self._ask("cookie", word) < 0:
-                raise OSError("the cookie is refused")
-        except (OSError, ValueError) as error:
-            text = (
-                f"no file beside the DAG can be reached from here: {error}; set +WantIOProxy = true"
-            )
-            raise Trouble(EXIT_PEERS, text) from None
-
-    def _ask(self, *words: object, content: bytes = b"") -> int:
-        line = " ".join(str(word) for word in words) + "\n"
-        self._stream.write(line.encode("ascii") + content)
-        self._stream.flush()
-        answer = self._stream.readline().split()
-        if not answer:
-            raise OSError("the connection was closed")
-        return int(answer[0])
-
-    def write(self, name: str, content: bytes) -> None:
-        if self._stream is None:
-            write(name, content)
-            return
-        done = self._ask("putfile", name, 0o600, len(content))
-        if done >= 0:
-            self._stream.write(content)
-            self._stream.flush()
-            done = int(self._stream.readline().split()[0])
-        if done < 0:
-            raise OSError(f"{name} cannot be written beside the DAG (chirp says {done})")
-
-    def read(self, name: str) -> bytes:
-        """Empty while there is no such file."""
-        if self._stream is None:
+        """Write ``metrics.txt`` of the best epoch, as METL's save_metrics_ptl does."""
+        model, lines, best = self._model, [], self._progress.best
+        if best is not None:
+            path = os.path.join(self._folder.checkpoints, best.file)
+            lines = [f"best_model_path,{path}", f"best_model_score,{best.score!r}"]
             try:
-                with open(name, "rb") as file:
-                    return file.read()
-            except FileNotFoundError:
-                return b""
-        length = self._ask("getfile", name)
-        return self._stream.read(length) if length > 0 else b""
-
-    def remove(self, name: str) -> None:
-        if self._stream is None:
-            _discard(name)
-        else:
-            self._ask("unlink", name)
+                model = make_model(self._args.backend, read_checkpoint(path).state)
+            except TrainerError as error:
+                self._print(f"Testing the last epoch instead of the best: {error}")
+        loss, correlations = evaluate_model(model, self._data.test)
+        names = [f"test/pearson_{name}" for name in self._data.targets]
+        values = dict(zip(["test_loss", *names], [loss, *correlations]))
+        self._folder.add_metrics(self._progress.step, **values, epoch=self._progress.epochs)
+        lines += [f"{name},{value!r}" for name, value in values.items()]
+        self._folder.log("metrics.txt", "\n".join(lines) + "\n")
+        self._print(f"{names[0]} {correlations[0]:.4f}")
 
 
-def own_address() -> str:
-    """The address by which HTCondor reaches this machine, so that others of its pool do, too;
-    outside of a job this machine alone."""
-    try:
-        with open(os.environ["_CONDOR_MACHINE_AD"], encoding="utf-8", errors="replace") as file:
-            found = re.search(r'^StartdIpAddr\s*=\s*"<([0-9.]+):', file.read(), re.MULTILINE)
-    except (KeyError, OSError):
-        return "127.0.0.1"
-    return found.group(1) if found else socket.gethostbyname(socket.gethostname())
+def train_part(args: argparse.Namespace, out: TextIO) -> None:
+    """Train as a machine of another rank than 0, which brings its numbers back, nothing else.
+
+    Each of K machines trains on every K-th batch of an epoch. The next epoch starts with the
+    average of their numbers, which HTCondor brings there with the run's folder: no machine waits
+    for another one, and they need no network between them. Checkpoint and metrics are rank 0's.
+    """
+    data = load_data(args.data)
+    folder = os.path.join(args.output, "training_logs", args.uuid, "checkpoints")
+    before = load_checkpoint(args.checkpoint or os.path.join(folder, "last.ckpt"), args, data)
+    progress = start_checkpoint(args, data, before)
+    model = make_model(args.backend, progress.state)
+    steps = 0
+    for epoch in range(progress.epochs, args.stop_after_epoch):
+        for batch, rate in epoch_batches(args, data, epoch):
+            model.learn(batch, rate)
+            steps += 1
+    progress = progress._replace(epochs=args.stop_after_epoch, state=model.state())
+    shutil.rmtree(args.output)  # rank 0 brings the run's folder back
+    os.makedirs(folder)
+    write(os.path.join(folder, RANK_FILE.format(args.rank)), pack(progress))
+    out.write(f"Did {steps} steps as machine {args.rank} of {args.machines}\n")
 
 
-def send(stream: Any, said: Dict[str, Any], state: State) -> None:
-    """A line of JSON, and the numbers as little-endian doubles."""
-    names = sorted(state)
-    said = dict(said, arrays=[[name, len(state[name])] for name in names])
-    parts = [json.dumps(said).encode("ascii") + b"\n"]
-    parts += [struct.pack(f"<{len(state[name])}d", *state[name]) for name in names]
-    stream.write(b"".join(parts))
-    stream.flush()
+def wait_until(moment: float) -> None:
+    """Sleep until this time of the monotonic clock."""
+    time.sleep(max(0.0, moment - time.monotonic()))
 
 
-def receive(stream: Any) -> Tuple[Dict[str, Any], State]:
-    line = stream.readline(1 << 20)
-    if not line.endswith(b"\n"):
-        raise OSError("the connection was closed")
-    said = json.loads(line.decode("ascii"))
-    state = {}
-    for name, length in said["arrays"]:
-        numbers = stream.read(8 * length)
-        state[name] = list(struct.unpack(f"<{length:d}d", numbers))
-    return said, state
-
-
-def lost(error: Exception) -> Trouble:
-    text = f"a machine of this epoch is not there or got lost: {error}; the epoch begins again"
-    return Trouble(EXIT_PEERS, text)
-
-
-class Peers:
-    """The other machines, as the one of rank 0 has them: a connection to each, in the order of
-    their ranks. Raises Trouble when one is not there in time, or gets lost."""
-
-    def __init__(self, rendezvous: str, machines: int) -> None:
-        self._chirp, self._name = Chirp(), rendezvous
-        self._streams: List[Any] = []
-        word = os.urandom(16).hex()
-        try:
-            with socket.socket() as door:
-                door.bind(("", 0))
-                door.listen(machines)
-                address = f"{own_address()} {door.getsockname()[1]} {word}\n"
-                self._chirp.write(rendezvous, address.encode("ascii"))
-                found = self._meet(door, word, machines)
-        except (OSError, ValueError) as error:
-            raise lost(error) from None
-        self._streams = [found[rank] for rank in sorted(found)]
-
-    def _meet(self, door: socket.socket, word: str, machines: int) -> Dict[int, Any]:
-        until = time.monotonic() + PATIENCE
-        found: Dict[int, Any] = {}
-        while len(found) < machines - 1:
-            door.settimeout(max(0.01, until - time.monotonic()))
-            connection, _ = door.accept()
-            connection.settimeout(GREETING)
-            stream = connection.makefile("rwb")
-            try:
-                said = stream.readline(200).split()
-                rank = int(said[1]) if len(said) == 2 else 0
-            except (OSError, ValueError):
-                continue
-            # Whoever does not know the word is somebody else.
-            if said[:1] == [word.encode("ascii")] and 0 < rank < machines:
-                connection.settimeout(PATIENCE)
-                found[rank] = stream
-        return found
-
-    def tell(self, said: Dict[str, Any], state: State) -> None:
-        try:
-            for stream in self._streams:
-                send(stream, said, state)
-        except OSError as error:
-            raise lost(error) from None
-
-    def average(self, own: State) -> State:
-        """Of all machines' numbers, in the order of their ranks: the same each time."""
-        try:
-            states = [own] + [receive(stream)[1] for stream in self._streams]
-        except (OSError, ValueError, KeyError, struct.error) as error:
-            raise lost(error) from None
-        count = float(len(states))
-        found = dict(own)
-        for name in own:
-            columns = zip(*[state[name] for state in states])
-            found[name] = [_total(column) / count for column in columns]
-        self.tell({"go": True}, found)
-        return found
-
-    def dismiss(self) -> None:
-        self.tell({"go": False}, {})
-        self._chirp.remove(self._name)
-
-
-def _total(column: Sequence[float]) -> float:
-    total = 0.0
-    for each in column:
-        total += each
-    return total
-
-
-def help_train(args: argparse.Namespace, out: TextIO) -> None:
-    """What a machine of another rank does: its part of every epoch, until it is dismissed. Of
-    the run's folder it brings nothing back but a note: the one of rank 0 does."""
-    data = read_data(args.data) if args.data else generated()
-    steps = -(-len(data.train) // (args.batch_size * args.machines))
-    done = 0
-    try:
-        stream = _connected(args)
-        said, state = receive(stream)
-        epoch, backend = int(said["epochs"]), str(said["backend"])
-        model = make_model(backend, state)
-        while epoch < args.stop_after_epoch:
-            order = shuffled(len(data.train), draws("order", args.seed, epoch))
-            first = min(epoch, args.schedule_from)
-            whole = steps * (args.max_epochs - first)
-            for step in range(steps):
-                rate = rate_at((epoch - first) * steps + step, whole, args.learning_rate)
-                model.learn([data.train[at] for at in part_of(order, step, args)], rate)
-                done += 1
-                if averages_after(step, steps):
-                    send(stream, {}, model.state())
-                    model = make_model(backend, receive(stream)[1])
-            epoch += 1
-        receive(stream)
-    except (OSError, ValueError, KeyError, struct.error) as error:
-        raise lost(error) from None
-    folder = os.path.join(args.output, "training_logs", args.uuid, "machines")
-    os.makedirs(folder, exist_ok=True)
-    note = f"epochs {epoch}\nsteps {done}\n"
-    write(os.path.join(folder, f"rank_{args.rank}.txt"), note.encode("ascii"))
-    out.write(f"Did {done} steps as machine {args.rank} of {args.machines}\n")
-
-
-def _connected(args: argparse.Namespace) -> Any:
-    """A connection to the machine of rank 0, once its address is there."""
-    chirp, until = Chirp(), time.monotonic() + PATIENCE
-    while True:
-        said = chirp.read(args.rendezvous).decode("ascii", "replace")
-        try:
-            if said.endswith("\n"):
-                host, port, word = said.split()
-                connection = socket.create_connection((host, int(port)), 30)
-                break
-        except (OSError, ValueError):
-            pass  # it is an address of before, or not whole yet
-        if time.monotonic() > until:
-            raise OSError(f"no address came to {args.rendezvous}")
-        time.sleep(0.5)
-    connection.settimeout(PATIENCE)
-    stream = connection.makefile("rwb")
-    stream.write(f"{word} {args.rank}\n".encode("ascii"))
-    stream.flush()
-    return stream
-
-
-# --- beside the training --------------------------------------------------------------------
+# --- evaluation and predictions ------------------------------------------------------------
 
 
 def evaluate(args: argparse.Namespace, out: TextIO) -> None:
-    """Test the newest checkpoint of a run, or that of epoch --evaluate where it is still there.
-    What is found goes to a folder of its own, with names of its own: nothing of the training is
-    touched. ``metrics.csv`` in it is read as any other of the run."""
-    folder = os.path.join(args.output, "training_logs", args.uuid, "checkpoints")
-    found = unpack(args.checkpoint or os.path.join(folder, "last.ckpt"))
-    best = found.best
-    if found.epochs > args.evaluate and best is not None and best.epoch + 1 == args.evaluate:
-        state = unpack(os.path.join(folder, best.file)).state
-        found = found._replace(epochs=args.evaluate, state=state)
-    data = read_data(args.data) if args.data else generated()
-    loss, correlations = judge(make_model(found.backend, found.state), data.test)
+    """Test a run's newest checkpoint into ``evaluation/``, which is read as the run's, too."""
+    folder = os.path.join("training_logs", args.uuid)
+    path = args.checkpoint or os.path.join(args.output, folder, "checkpoints", "last.ckpt")
+    checkpoint, data = read_checkpoint(path), load_data(args.data)
+    model = make_model(checkpoint.backend, checkpoint.state)
+    loss, correlations = evaluate_model(model, data.test)
     names = [f"eval/pearson_{name}" for name in data.targets]
-    place = os.path.join("evaluation", "training_logs", args.uuid, f"version_{args.evaluate}")
-    os.makedirs(place, exist_ok=True)
+    epoch = checkpoint.epochs - 1
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(["epoch", "step", "eval_loss", *names])
-    writer.writerow([found.epochs - 1, found.step, repr(loss), *map(repr, correlations)])
-    write(os.path.join(place, "metrics.csv"), text.getvalue().encode("utf-8"))
-    out.write(f"Epoch {found.epochs - 1}: eval_loss {loss:.5f}, {names[0]} {correlations[0]:.4f}\n")
+    writer.writerow([epoch, checkpoint.step, repr(loss), *map(repr, correlations)])
+    folder = os.path.join("evaluation", folder, f"version_{args.evaluate}")
+    os.makedirs(folder, exist_ok=True)
+    write(os.path.join(folder, "metrics.csv"), text.getvalue().encode("utf-8"))
+    out.write(f"Epoch {epoch}: eval_loss {loss:.5f}, {names[0]} {correlations[0]:.4f}\n")
 
 
 def infer(args: argparse.Namespace, out: TextIO) -> None:
-    """Predict one part of all variants with --substitutions changes, into predictions/."""
+    """Predict one part of all variants with --substitutions changes, into ``predictions/``."""
     shard, shards = args.infer
-    data = generated()
+    start = time.monotonic()
     if args.checkpoint:
-        path = args.checkpoint
-        # HTCondor puts an absolute path's file into the job's directory by its name alone.
-        found = unpack(path if os.path.exists(path) else os.path.basename(path))
-        model = make_model(found.backend, found.state)
+        checkpoint = read_checkpoint(transferred(args.checkpoint))
+        model = make_model(checkpoint.backend, checkpoint.state)
     else:
-        model = make_model("python", first_state(data.rows, len(data.targets), args.seed))
-    begun = time.monotonic()
-    lines = ["\t".join(["variant", *data.targets])]
-    batch: List[Tuple[str, Variant]] = []
-    for number, changes in enumerate(every_variant(args.substitutions)):
-        if number % shards == shard:
-            batch.append((name_of(changes), Variant(rows_of(changes), ())))
-        if len(batch) == 1024:
-            lines += _predicted(model, batch)
-            batch = []
-    lines += _predicted(model, batch)
-    missing = begun + args.slow_factor - time.monotonic()
-    if missing > 0:
-        time.sleep(missing)
+        rows = len(WILD_TYPE) * len(ALPHABET)
+        model = PythonModel(first_state(rows, len(TARGETS), args.seed))
+    variants = itertools.islice(every_variant(args.substitutions), shard, None, shards)
+    lines = ["\t".join(["variant", *TARGETS])]
+    while True:
+        batch = list(itertools.islice(variants, 1024))
+        if not batch:
+            break
+        outputs = model.predict([Variant(rows_of(changes), ()) for changes in batch])
+        for changes, output in zip(batch, outputs):
+            lines.append("\t".join([name_of(changes), *(f"{value:.6g}" for value in output)]))
+    wait_until(start + args.slow_factor)
     content = ("\n".join(lines) + "\n").encode("ascii")
     write(os.path.join("predictions", f"shard_{shard}.tsv"), content)
     out.write(f"{len(lines) - 1} variants in shard {shard} of {shards}\n")
 
 
-def _predicted(model: Any, batch: List[Tuple[str, Variant]]) -> List[str]:
-    if not batch:
-        return []
-    found = model.predict([variant for _, variant in batch])
-    rows = zip(batch, found)
-    return ["\t".join([name, *(f"{value:.6g}" for value in out)]) for (name, _), out in rows]
+def every_variant(substitutions: int) -> Iterator[Changes]:
+    """All variants of GB1 with this number of substitutions."""
+    for positions in itertools.combinations(range(len(WILD_TYPE)), substitutions):
+        others = [ALPHABET[1:].replace(WILD_TYPE[at], "") for at in positions]
+        for residues in itertools.product(*others):
+            yield dict(zip(positions, residues))
 
 
-def every_variant(substitutions: int, first: int = 0) -> Iterator[Dict[int, str]]:
-    """All variants of GB1 with so many changes, in an order of their own."""
-    if not substitutions:
-        yield {}
-        return
-    for position in range(first, len(WILD_TYPE) - substitutions + 1):
-        for residue in ALPHABET[1:]:
-            if residue != WILD_TYPE[position]:
-                for rest in every_variant(substitutions - 1, position + 1):
-                    yield {position: residue, **rest}
-
-
-def name_of(changes: Dict[int, str]) -> str:
+def name_of(changes: Changes) -> str:
+    """METL's name of a variant, as ``A24G,K10R``."""
     return ",".join(f"{WILD_TYPE[at]}{at}{changes[at]}" for at in sorted(changes))
 
 
 def gather(args: argparse.Namespace, out: TextIO) -> None:
-    """Put the parts in predictions/ together, the lowest prediction first."""
+    """Join the parts in ``predictions/``, the lowest prediction first."""
     header, rows = "", []
     for shard in range(args.gather):
         path = os.path.join("predictions", f"shard_{shard}.tsv")
@@ -1542,21 +1050,22 @@ def gather(args: argparse.Namespace, out: TextIO) -> None:
             with open(path, encoding="ascii") as file:
                 header, *lines = file.read().splitlines()
         except (OSError, ValueError) as error:
-            raise Trouble(EXIT_DATA, f"{path}: cannot be read: {error}") from None
+            raise TrainerError(EXIT_DATA, f"{path}: cannot be read: {error}") from None
         rows += [(float(line.split("\t")[1]), line) for line in lines]
-    rows.sort()
-    text = "\n".join([header, *(line for _, line in rows)]) + "\n"
+    text = "\n".join([header, *(line for _, line in sorted(rows))]) + "\n"
     write(os.path.join("gathered", "predictions.tsv"), text.encode("ascii"))
     out.write(f"{len(rows)} variants of {args.gather} shards\n")
 
 
-# --- being a job --------------------------------------------------------------------------
+# --- the program --------------------------------------------------------------------------
 
 
 def first_start() -> bool:
-    """Whether HTCondor starts this job for the first time; yes where it is no job. The job's ad
-    lies in the file that _CONDOR_JOB_AD names (manual, "Environment and services for a running
-    job"); its NumJobStarts are those before this one."""
+    """Whether HTCondor starts this job for the first time; true outside a job.
+
+    The file that _CONDOR_JOB_AD names is the job's ad (manual, "Environment and services for a
+    running job"); its NumJobStarts does not count this start.
+    """
     try:
         with open(os.environ["_CONDOR_JOB_AD"], "rb") as file:
             match = re.search(rb"^NumJobStarts\s*=\s*(\d+)", file.read(), re.MULTILINE)
@@ -1567,14 +1076,15 @@ def first_start() -> bool:
 
 def _on_terminate(number: int, frame: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise Terminated
+    raise TerminationSignal
 
 
 def _on_alarm(number: int, frame: object) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def parse_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    """Parse the command line. Exits with status 2 on a mistake."""
     parser = argparse.ArgumentParser(
         prog="train.py", description="Train a small protein model, epoch by epoch."
     )
@@ -1588,40 +1098,37 @@ def arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         help="stop when N epochs are complete, those of earlier jobs included (default: all)")
     add("--data", metavar="FILE", help="table of variants and scores, instead of generated ones")
     add("--backend", choices=("python", "numpy", "torch", "auto"), default="python",
-        help="auto: the best that the first epoch's machine has; then always that one")
-    add("--checkpoint", metavar="FILE", help="go on from this one, not from the run's last.ckpt")
+        help="auto: torch if this machine has it, else python; numpy is python")
+    add("--checkpoint", metavar="FILE", help="continue this one instead of the run's last.ckpt")
     add("--output", default="output", metavar="DIR", help="(default: output)")
     add("--learning-rate", type=_rate, default=RATE, metavar="R",
         help=f"the highest one of the schedule (default: {RATE})")
     add("--batch-size", type=_positive, default=BATCH, metavar="N", help=f"(default: {BATCH})")
     add("--hidden", type=_positive, default=HIDDEN, metavar="N",
-        help=f"numbers by which a substitution is embedded (default: {HIDDEN})")
+        help=f"length of a substitution's embedding (default: {HIDDEN})")
     add("--schedule-from", type=_count, default=0, metavar="N",
-        help="epochs of the stages before this one: the learning rate begins anew after them")
-    beside = parser.add_argument_group("beside the training").add_argument
-    beside("--evaluate", type=_positive, metavar="EPOCH",
-           help="test the run's newest checkpoint; EPOCH (from 1) is the one it comes after")
-    beside("--infer", type=_shard, metavar="I/N", help="predict part I (from 0) of N")
-    beside("--gather", type=_positive, metavar="N", help="put N predicted parts together")
-    beside("--substitutions", type=int, choices=(1, 2), default=1,
-           help="of the variants that are predicted (default: 1)")
-    several = parser.add_argument_group("several machines for an epoch").add_argument
-    several("--machines", type=_positive, default=1, metavar="K", help="(default: 1)")
-    several("--rank", type=_count, default=0, metavar="R",
-            help="which of them this is; the one of rank 0 holds the run")
-    several("--rendezvous", default="rendezvous", metavar="FILE",
-            help="beside the DAG, where the one of rank 0 says how it is reached")
-    show = parser.add_argument_group("for demonstrations and tests").add_argument
-    show("--slow-factor", type=_seconds, default=0.0, metavar="SECONDS",
-         help="let every epoch last that long at least")
-    show("--fail-rate", type=_part, default=0.0, metavar="P",
-         help="fail with probability P (0 to 1), by exit status 1 somewhere in the first epoch "
-         "of this start; drawn anew at every start")
-    show("--evict-after", type=_seconds, default=0.0, metavar="SECONDS",
-         help="get SIGTERM after that time, as from a machine that wants its slot back; in "
-         "HTCondor only when the job starts for the first time")
-    show("--diverge-at", type=_count, default=0, metavar="EPOCH",
-         help="let the loss rise in this epoch (from 1), and be NaN after it")
+        help="epochs of the stages before this one: the learning rate starts anew after them")
+    add = parser.add_argument_group("evaluation and predictions").add_argument
+    add("--evaluate", type=_positive, metavar="EPOCH",
+        help="test the run's newest checkpoint; EPOCH (from 1) names the result's folder")
+    add("--infer", type=_shard, metavar="I/N", help="predict part I (from 0) of N")
+    add("--gather", type=_positive, metavar="N", help="join N predicted parts")
+    add("--substitutions", type=int, choices=(1, 2), default=1,
+        help="of the variants that are predicted (default: 1)")
+    add = parser.add_argument_group("several machines for an epoch").add_argument
+    add("--machines", type=_positive, default=1, metavar="K", help="(default: 1)")
+    add("--rank", type=_count, default=0, metavar="R",
+        help="which of them this is; rank 0 has the run")
+    add("--rendezvous", metavar="FILE", help="not used; earlier versions met there")
+    add = parser.add_argument_group("for demonstrations and tests").add_argument
+    add("--slow-factor", type=_seconds, default=0.0, metavar="SECONDS",
+        help="least duration of an epoch")
+    add("--fail-rate", type=_probability, default=0.0, metavar="P",
+        help="fail with probability P (0 to 1) by exit status 1 in the first epoch of a start")
+    add("--evict-after", type=_seconds, default=0.0, metavar="SECONDS",
+        help="end by SIGTERM after that time, as if evicted; only at a job's first start")
+    add("--diverge-at", type=_count, default=0, metavar="EPOCH",
+        help="let the loss rise in this epoch (from 1), and be NaN after it")
     # fmt: on
     args = parser.parse_args(argv)
     if args.stop_after_epoch is None:
@@ -1641,52 +1148,36 @@ def _name(text: str) -> str:
     return text
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text):
-        raise argparse.ArgumentTypeError("a whole number from 0 on is expected")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not _count(text):
-        raise argparse.ArgumentTypeError("a whole number from 1 on is expected")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= 1e8:
-        raise argparse.ArgumentTypeError("a number of seconds, 0 for none, is expected")
-    return value
-
-
-def _rate(text: str) -> float:
-    value = _seconds(text)
-    if value <= 0.0:
-        raise argparse.ArgumentTypeError("a number above 0 is expected")
-    return value
-
-
 def _shard(text: str) -> Tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
-    if found is None or int(found.group(1)) >= int(found.group(2)):
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if match is None or int(match.group(1)) >= int(match.group(2)):
         raise argparse.ArgumentTypeError("a part and their number, as 0/8, are expected")
-    return int(found.group(1)), int(found.group(2))
+    return int(match.group(1)), int(match.group(2))
 
 
-def _part(text: str) -> float:
-    value = _seconds(text)
-    if value > 1.0:
-        raise argparse.ArgumentTypeError("a probability from 0 to 1 is expected")
+def _number(text: str, least: float, most: float, kind: type = float) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"a number from {least:g} to {most:g} is expected")
     return value
 
 
-def task(args: argparse.Namespace, out: TextIO) -> None:
-    """What this start is for. What HTCondor is to bring back is made before anything can fail: a
-    job that ends without it is held, and would neither fail nor be tried again."""
+_count = functools.partial(_number, least=0, most=10**18 - 1, kind=int)
+_positive = functools.partial(_number, least=1, most=10**18 - 1, kind=int)
+_seconds = functools.partial(_number, least=0.0, most=1e8)
+_rate = functools.partial(_number, least=1e-300, most=1e8)
+_probability = functools.partial(_number, least=0.0, most=1.0)
+
+
+def run_task(args: argparse.Namespace, out: TextIO) -> None:
+    """Do what this start is for.
+
+    The folder that HTCondor brings back is made before anything can fail: a job without it is
+    held, and would neither fail nor be tried again.
+    """
     if args.evaluate:
         os.makedirs("evaluation", exist_ok=True)
         evaluate(args, out)
@@ -1697,31 +1188,30 @@ def task(args: argparse.Namespace, out: TextIO) -> None:
         os.makedirs("gathered", exist_ok=True)
         gather(args, out)
     elif args.rank:
-        shutil.rmtree(args.output, ignore_errors=True)
-        os.makedirs(args.output)
-        help_train(args, out)
+        os.makedirs(args.output, exist_ok=True)
+        train_part(args, out)
     else:
-        Run(args, out).train()
+        Training(args, out).train()
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The whole program; returns its exit status, or ends by SIGTERM."""
-    args = arguments(argv)
+    """Run the program; return its exit status, or end by SIGTERM."""
+    args = parse_arguments(argv)
     signal.signal(signal.SIGTERM, _on_terminate)
     try:
         if args.evict_after and first_start():
             signal.signal(signal.SIGALRM, _on_alarm)
             signal.setitimer(signal.ITIMER_REAL, args.evict_after)
-        task(args, sys.stdout)
-    except Trouble as trouble:
-        print(f"train.py: {trouble}", file=sys.stderr)
-        return trouble.code
+        run_task(args, sys.stdout)
+    except TrainerError as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        return error.code
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         text = f"train.py: {where}cannot be written: {error.strerror or error}"
         print(text, file=sys.stderr)
         return EXIT_OUTPUT
-    except Terminated:
+    except TerminationSignal:
         print("train.py: ended by SIGTERM; complete epochs are kept", file=sys.stderr)
         sys.stderr.flush()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

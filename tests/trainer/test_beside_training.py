@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import csv
 import re
-import socket
-import subprocess
-import threading
+import shutil
 from pathlib import Path
 
 import pytest
@@ -121,7 +119,7 @@ def test_a_later_stage_may_have_other_data_and_other_targets(tmp_path: Path) -> 
     whole = data.read_text() + "M0A\t1.0\n" + f"{train.WILD_TYPE[55]}55A\t1.0\n"
     data.write_text(whole)
     run(tmp_path, *options, "--stop-after-epoch", 2)
-    assert train.unpack(str(logs(tmp_path) / "checkpoints" / "last.ckpt")).best.epoch == 1  # type: ignore[union-attr]
+    assert train.unpack(last(tmp_path)).best.epoch == 1  # type: ignore[union-attr]
     # From then on the data are the run's.
     run(tmp_path, *options, "--stop-after-epoch", 3)
 
@@ -203,139 +201,62 @@ def test_a_shard_that_is_missing_is_told(tmp_path: Path) -> None:
 # --- several machines ----------------------------------------------------------------------------
 
 
-def together(folder: Path, machines: int, *more: object) -> list[subprocess.Popen[bytes]]:
-    """A process for each machine, in a directory of its own, as HTCondor has them."""
-    meeting = folder / "meeting"
-    options = ("--max-epochs", 2, "--machines", machines, "--rendezvous", meeting, *more)
-    folder.mkdir(exist_ok=True)
-    return [start(folder / f"m{rank}", *options, "--rank", rank) for rank in range(machines)]
+def together(folder: Path, epochs: int, machines: int) -> Path:
+    """Each epoch by several machines, each in a directory of its own, as HTCondor has them."""
+    run_folder = folder / "output"
+    run_folder.mkdir(parents=True)
+    for epoch in range(1, epochs + 1):
+        places = [folder / f"epoch{epoch}-rank{rank}" for rank in range(machines)]
+        for rank, place in enumerate(places):
+            shutil.copytree(run_folder, place / "output")
+            more = ("--max-epochs", epochs, "--stop-after-epoch", epoch)
+            run(place, *more, "--machines", machines, "--rank", rank)
+        for place in places:
+            shutil.copytree(place / "output", run_folder, dirs_exist_ok=True)
+    return folder
 
 
-def end(processes: list[subprocess.Popen[bytes]]) -> list[int]:
-    for process in processes:
-        with process:
-            process.communicate(timeout=PATIENCE)
-    return [process.returncode for process in processes]
+def test_an_epoch_starts_with_the_average_of_all_machines(tmp_path: Path) -> None:
+    folder = together(tmp_path, epochs=2, machines=3)
+    before = [
+        train.unpack((path / "output/training_logs" / UUID / "checkpoints" / name).read_bytes())
+        for path, name in (
+            (folder / "epoch1-rank0", "last.ckpt"),
+            (folder / "epoch1-rank1", "rank_1.ckpt"),
+            (folder / "epoch1-rank2", "rank_2.ckpt"),
+        )
+    ]
+    args = train.parse_arguments(["--uuid", UUID, "--machines", "3"])
+    checkpoints = folder / "second"
+    shutil.copytree(folder / "epoch2-rank0", checkpoints)
+    for rank, each in enumerate(before):
+        name = f"rank_{rank}.ckpt" if rank else "last.ckpt"
+        (checkpoints / name).write_bytes(train.pack(each))
+    start = train.load_checkpoint(str(checkpoints / "last.ckpt"), args, train.generated())
+    assert start is not None
+    for name, values in start.state.items():
+        columns = zip(*(each.state[name] for each in before), strict=True)
+        assert values == pytest.approx([sum(column) / 3 for column in columns])
 
 
-def test_machines_that_find_each_other_train_one_model(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        assert end(together(tmp_path / name, 3)) == [0, 0, 0]
-    assert last(tmp_path / "a" / "m0") == last(tmp_path / "b" / "m0")
-    assert not (tmp_path / "a" / "meeting").exists()
-    assert column(tmp_path / "a" / "m0", 0, "val_loss")
-    # The others bring nothing back that could take the place of the run's own.
-    left = everything(tmp_path / "a" / "m1" / "output")
-    assert list(left) == [f"training_logs/{UUID}/machines/rank_1.txt"]
+def test_numbers_of_another_epoch_are_not_averaged(tmp_path: Path) -> None:
+    folder = together(tmp_path, epochs=2, machines=2)
+    checkpoints = logs(folder) / "checkpoints"
+    late = train.unpack((checkpoints / "rank_1.ckpt").read_bytes())
+    (checkpoints / "rank_1.ckpt").write_bytes(train.pack(late._replace(epochs=1)))
+    args = train.parse_arguments(["--uuid", UUID, "--machines", "2"])
+    path = checkpoints / "last.ckpt"
+    start = train.load_checkpoint(str(path), args, train.generated())
+    assert start is not None
+    assert start.state == train.unpack(path.read_bytes()).state
 
 
-def test_it_learns_from_all_parts(tmp_path: Path) -> None:
-    assert end(together(tmp_path, 2)) == [0, 0]
-    found = (logs(tmp_path / "m0") / "version_0" / "metrics.txt").read_text()
+def test_machines_learn_together(tmp_path: Path) -> None:
+    folder = together(tmp_path, epochs=4, machines=2)
+    found = (logs(folder) / "version_3" / "metrics.txt").read_text()
     value = re.search(r"test/pearson_total_score,(\S+)", found)
     assert value is not None
-    assert float(value[1]) > 0.8
-
-
-def test_a_machine_that_gets_lost_ends_the_epoch_for_all(tmp_path: Path) -> None:
-    first, second = together(tmp_path, 2, "--slow-factor", 20)
-    assert first.stdout is not None
-    while b"train together" not in first.stdout.readline():
-        assert first.poll() is None
-    second.kill()
-    assert end([first, second]) == [train.EXIT_PEERS, -9]
-
-
-def test_a_stranger_is_not_taken_for_a_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("_CONDOR_CHIRP_CONFIG", raising=False)
-    meeting, met = tmp_path / "meeting", threading.Event()
-
-    def come() -> None:
-        while not (said := (meeting.read_text() if meeting.exists() else "")).endswith("\n"):
-            met.wait(0.01)
-        host, port, word = said.split()
-        for greeting in ("wrong 1\n", f"{word} 9\n", "\n", f"{word} x\n", f"{word} 1\n"):
-            with socket.create_connection((host, int(port)), PATIENCE) as connection:
-                connection.sendall(greeting.encode())
-                if greeting == f"{word} 1\n":
-                    met.wait(PATIENCE)
-
-    thread = threading.Thread(target=come)
-    thread.start()
-    try:
-        peers = train.Peers(str(meeting), 2)
-        assert len(peers._streams) == 1
-    finally:
-        met.set()
-        thread.join(PATIENCE)
-
-
-class Starter:
-    """HTCondor's end of a chirp connection: files of a directory."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.cookie = folder, "secret"
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.config = folder / ".chirp.config"
-        self.config.write_text(f"127.0.0.1 {self._door.getsockname()[1]} {self.cookie}\n")
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        connection, _ = self._door.accept()
-        with connection, connection.makefile("rwb") as stream:
-            while line := stream.readline():
-                self._answer(stream, *line.decode().split())
-                stream.flush()
-
-    def _answer(self, stream: object, word: str, name: str, *more: str) -> None:
-        say = stream.write  # type: ignore[attr-defined]
-        path = self.folder / name
-        if word == "cookie":
-            say(b"0\n" if name == self.cookie else b"-1\n")
-        elif word == "putfile":
-            say(f"{more[1]}\n".encode())
-            stream.flush()  # type: ignore[attr-defined]
-            path.write_bytes(stream.read(int(more[1])))  # type: ignore[attr-defined]
-            say(f"{more[1]}\n".encode())
-        elif word == "getfile" and path.exists():
-            data = path.read_bytes()
-            say(f"{len(data)}\n".encode() + data)
-        elif word == "unlink" and path.exists():
-            path.unlink()
-            say(b"0\n")
-        else:
-            say(b"-3\n")
-
-
-def test_files_beside_the_dag_are_reached_through_htcondor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("_CONDOR_CHIRP_CONFIG", str(Starter(tmp_path).config))
-    chirp = train.Chirp()
-    assert chirp.read("meeting") == b""
-    chirp.write("meeting", b"here 1 word\n")
-    assert (tmp_path / "meeting").read_bytes() == b"here 1 word\n"
-    assert chirp.read("meeting") == b"here 1 word\n"
-    chirp.remove("meeting")
-    assert not (tmp_path / "meeting").exists()
-
-
-def test_a_job_without_that_door_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("_CONDOR_CHIRP_CONFIG", str(tmp_path / "gone"))
-    with pytest.raises(train.Trouble, match=r"set \+WantIOProxy = true"):
-        train.Chirp()
-
-
-def test_the_address_is_the_one_htcondor_uses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ad = tmp_path / ".machine.ad"
-    ad.write_text('Name = "slot1"\nStartdIpAddr = "<10.1.2.3:9618?addrs=10.1.2.3-9618>"\n')
-    monkeypatch.setenv("_CONDOR_MACHINE_AD", str(ad))
-    assert train.own_address() == "10.1.2.3"
-    monkeypatch.delenv("_CONDOR_MACHINE_AD")
-    assert train.own_address() == "127.0.0.1"
+    assert float(value[1]) > 0.9
+    # The others bring nothing back that could take the place of the run's own.
+    left = everything(folder / "epoch4-rank1" / "output")
+    assert list(left) == [f"training_logs/{UUID}/checkpoints/rank_1.ckpt"]
