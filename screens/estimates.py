@@ -11,14 +11,10 @@ from textual.binding import BindingType
 from metlmon.live.feed import Snapshot
 from metlmon.stats import estimate_text
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
+from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
-from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
-from screens.base.screens import ListScreen
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     BAD,
     BOLD,
     DIM,
@@ -36,6 +32,10 @@ from screens.widgets.spans import (
     width,
     wrap,
 )
+from screens.actions import bindings_of
+from screens.base.screens import ListScreen
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table, TableRow
 
 BAR: Final = 8
@@ -189,7 +189,7 @@ def _text(run: RunForecast) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs() -> list[ColumnSpec[RunForecast]]:
+def _specs() -> list[Column[RunForecast]]:
     dash = line((formatting.UNKNOWN, DIM))
 
     def progress(run: RunForecast, _: int | None) -> Line:
@@ -237,15 +237,13 @@ def _specs() -> list[ColumnSpec[RunForecast]]:
         )
 
     return [
-        ColumnSpec(
-            "run", "RUN", lambda r, _: line(plain(r.run_name, 40)), minimum=5, comfortable=12
-        ),
-        ColumnSpec("progress", "DONE", progress, drop=3),
-        ColumnSpec("epochs", "LEFT", lambda run, _: line(str(run.epochs_left)), "right", drop=6),
-        ColumnSpec("each", "AN EPOCH TAKES", epoch_time, drop=4),
-        ColumnSpec("of", "OF", epochs_used, "right", drop=5),
-        ColumnSpec("now", "THIS EPOCH", now, drop=7),
-        ColumnSpec("left", "TO GO", left, minimum=10, comfortable=24, maximum=60),
-        ColumnSpec("at", "ABOUT", finish, drop=2),
-        ColumnSpec("sure", "SURE", sure, drop=1),
+        Column("run", "RUN", lambda r, _: line(plain(r.run_name, 40)), minimum=5, comfortable=12),
+        Column("progress", "DONE", progress, drop=3),
+        Column("epochs", "LEFT", lambda run, _: line(str(run.epochs_left)), "right", drop=6),
+        Column("each", "AN EPOCH TAKES", epoch_time, drop=4),
+        Column("of", "OF", epochs_used, "right", drop=5),
+        Column("now", "THIS EPOCH", now, drop=7),
+        Column("left", "TO GO", left, minimum=10, comfortable=24, maximum=60),
+        Column("at", "ABOUT", finish, drop=2),
+        Column("sure", "SURE", sure, drop=1),
     ]

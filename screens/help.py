@@ -12,11 +12,11 @@ from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
 from metlmon.snapshot.gate_text import PAUSED, REQUESTED, STOPPED
 from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
+from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap
 from screens.actions import SCOPES, actions_of, bindings_of, own_key_cap
 from screens.base.screens import SnapshotScreen, heading, rule
 from screens.widgets.document import Document
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap
 
 STATE_MEANINGS: Final[dict[State, str]] = {
     State.WAITING: "its turn in the DAG has not come",

@@ -17,14 +17,10 @@ from metlmon.stats.incidents import (
     incident_list,
     run_names,
 )
+from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
-from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
-from screens.base.screens import ListScreen
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BOLD,
     DIM,
@@ -40,6 +36,10 @@ from screens.widgets.spans import (
     width,
     wrap,
 )
+from screens.actions import bindings_of
+from screens.base.screens import ListScreen
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table, TableRow
 
 TEXT_LINES: Final = 3
@@ -192,7 +192,7 @@ def _text(incident: Incident, report: IncidentList | None) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs(report: IncidentList | None) -> list[ColumnSpec[Incident]]:
+def _specs(report: IncidentList | None) -> list[Column[Incident]]:
     def kind(incident: Incident, _: int | None) -> Line:
         glyph, style = SEVERITY_MARKS[incident.severity]
         return line((f"{glyph} {KIND_LABELS.get(incident.kind, incident.kind)}", style))
@@ -220,9 +220,9 @@ def _specs(report: IncidentList | None) -> list[ColumnSpec[Incident]]:
         return line((text, BOLD if incident.ongoing else TextStyle()))
 
     return [
-        ColumnSpec("kind", "KIND", kind, minimum=9),
-        ColumnSpec("since", "SINCE", since, drop=2),
-        ColumnSpec("lasted", "FOR", lasted, "right", drop=3),
-        ColumnSpec("runs", "RUNS", runs, drop=4, minimum=4, comfortable=8, maximum=20),
-        ColumnSpec("what", "WHAT", what, minimum=24, comfortable=38, maximum=400),
+        Column("kind", "KIND", kind, minimum=9),
+        Column("since", "SINCE", since, drop=2),
+        Column("lasted", "FOR", lasted, "right", drop=3),
+        Column("runs", "RUNS", runs, drop=4, minimum=4, comfortable=8, maximum=20),
+        Column("what", "WHAT", what, minimum=24, comfortable=38, maximum=400),
     ]

@@ -12,12 +12,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input
 
+from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import plain
+from metlmon.text.spans import DIM, KEY, Line, line
 from screens.actions import Action, actions_of, own_key_cap
 from screens.base.fault_tolerant import ResultModal
 from screens.base.screens import Prompt
-from screens.widgets.spans import DIM, KEY, Line, line
-from screens.widgets.table import Table, TableColumn, TableRow
+from screens.widgets.table import Table, TableRow
 
 
 class PaletteScreen(ResultModal[str | None]):

@@ -11,17 +11,11 @@ from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.snapshot.types import JobRow, ProblemGroup
+from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
+from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain, problem_sign
-from screens.actions import bindings_of
-from screens.base.action_screen import ACTION_SCOPES, ActionScreen
-from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
-from screens.base.screens import ListScreen
-from screens.overview.table import site_and_target
-from screens.pool_actions.running_action import Selection
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BAD,
     BOLD,
@@ -38,6 +32,12 @@ from screens.widgets.spans import (
     symbol_span,
     wrap,
 )
+from screens.actions import bindings_of
+from screens.base.action_screen import ACTION_SCOPES, ActionScreen
+from screens.base.screens import ListScreen
+from screens.pool_actions.running_action import Selection
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table, TableRow
 
 EXAMPLE_LINES: Final = 2
@@ -52,15 +52,15 @@ def _text(group: ProblemGroup) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs() -> list[ColumnSpec[ProblemGroup]]:
+def _specs() -> list[Column[ProblemGroup]]:
     return [
-        ColumnSpec("kind", "KIND", _kind),
-        ColumnSpec("now", "NOW", _now, "right", minimum=4),
-        ColumnSpec("times", "TIMES", _times, "right"),
-        ColumnSpec("lost", "LOST h", _lost, "right"),
-        ColumnSpec("runs", "RUNS", _runs, drop=2, minimum=4, comfortable=8, maximum=20),
-        ColumnSpec("last", "LAST", _last, drop=3),
-        ColumnSpec("cause", "CAUSE", _cause, minimum=20, comfortable=56, maximum=400),
+        Column("kind", "KIND", _kind),
+        Column("now", "NOW", _now, "right", minimum=4),
+        Column("times", "TIMES", _times, "right"),
+        Column("lost", "LOST h", _lost, "right"),
+        Column("runs", "RUNS", _runs, drop=2, minimum=4, comfortable=8, maximum=20),
+        Column("last", "LAST", _last, drop=3),
+        Column("cause", "CAUSE", _cause, minimum=20, comfortable=56, maximum=400),
     ]
 
 
@@ -302,42 +302,40 @@ def _job_text(row: JobRow) -> str:
     return "\n".join(part for part in parts if part is not None).lower()
 
 
-def _job_specs(jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
+def _job_specs(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
     def text(value: str | None) -> Line:
         return line(plain(value, 40) if value else (formatting.UNKNOWN, DIM))
 
     def where(row: JobRow, max_width: int | None) -> Line:
         return site_and_target(row.site, row.target, False, max_width, row.state)
 
-    specs: list[ColumnSpec[JobRow]] = [
-        ColumnSpec(
+    specs: list[Column[JobRow]] = [
+        Column(
             "job", "JOB", lambda row, _: line(formatting.job_id(row.cluster, row.proc)), "right"
         ),
-        ColumnSpec("run", "RUN", lambda row, _: text(row.run), minimum=6, maximum=24),
-        ColumnSpec(
+        Column("run", "RUN", lambda row, _: text(row.run), minimum=6, maximum=24),
+        Column(
             "epoch",
             "EPOCH",
             lambda row, _: line(str(row.epoch) if row.epoch is not None else ""),
             "right",
         ),
-        ColumnSpec("state", "NOW", lambda row, _: symbol_span(STATES[row.state])),
-        ColumnSpec(
+        Column("state", "NOW", lambda row, _: symbol_span(STATES[row.state])),
+        Column(
             "since",
             "FOR",
             lambda row, _: line(formatting.duration(row.seconds)),
             "right",
             minimum=9,
         ),
-        ColumnSpec("site", "SITE", where, minimum=7, maximum=24, drop=2),
-        ColumnSpec("gpu", "GPU", lambda row, _: line(formatting.gpus(row.gpu, row.gpus)), drop=3),
-        ColumnSpec(
-            "tries", "TRIES", lambda row, _: line(str(len(row.executions))), "right", drop=4
-        ),
+        Column("site", "SITE", where, minimum=7, maximum=24, drop=2),
+        Column("gpu", "GPU", lambda row, _: line(formatting.gpus(row.gpu, row.gpus)), drop=3),
+        Column("tries", "TRIES", lambda row, _: line(str(len(row.executions))), "right", drop=4),
     ]
 
     def dag(row: JobRow, max_width: int | None) -> Line:
         return text(None if row.dag is None else file_name(row.dag, max_width))
 
     if len({job.dag for job in jobs}) > 1:
-        specs.insert(1, ColumnSpec("dag", "DAG", dag, drop=1, maximum=24))
+        specs.insert(1, Column("dag", "DAG", dag, drop=1, maximum=24))
     return specs

@@ -12,13 +12,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.snapshot.types import DagRow, LogRow, Notice, Status
 from metlmon.text import formatting
 from metlmon.text.formatting import dag_sign, plain
-from screens.actions import bindings_of
-from screens.base.screens import SnapshotScreen, heading, rule
-from screens.job import queue_text
-from screens.overview.header import reading_progress, seconds_ago
-from screens.widgets.document import Document
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     BOLD,
     DIM,
     GOOD,
@@ -31,6 +25,12 @@ from screens.widgets.spans import (
     width,
     wrap,
 )
+from screens.actions import bindings_of
+from screens.base.screens import SnapshotScreen, heading, rule
+from screens.job import queue_text
+from screens.overview.header import reading_progress, seconds_ago
+from screens.widgets.document import Document
+from screens.widgets.lines import StaticLines
 
 
 class SourcesScreen(SnapshotScreen):

@@ -15,7 +15,7 @@ from rich.style import Style
 from textual.theme import BUILTIN_THEMES, Theme
 
 from metlmon.text.formatting import Colour, Weight
-from screens.widgets.spans import TextStyle
+from metlmon.text.spans import TextStyle
 
 DARK: Final = Theme(
     name="metlmon-dark",

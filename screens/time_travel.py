@@ -24,8 +24,8 @@ from metlmon.stats.timeline_text import nice_step, snap_to_step
 from metlmon.stats.worker import StatsWorker
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
+from metlmon.text.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, first_that_fits, line
 from screens.overview.header import seconds_ago
-from screens.widgets.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, first_that_fits, line
 
 if TYPE_CHECKING:
     from textual.timer import Timer

@@ -407,6 +407,27 @@ def progress_bar(done: int, total: int, width: int) -> str:
     return "━" * full_cells + "╸" * half_cell + "─" * (width - full_cells - half_cell)
 
 
+def apportion(amounts: list[int], cells: int) -> list[int]:
+    """Cells in proportion to the amounts, with a sum of exactly ``cells``.
+
+    Each is at least one, if there are as many cells as amounts.
+    """
+    total = sum(amounts)
+    shares = [max(1, cells * amount // total) for amount in amounts]
+    while sum(shares) != cells:
+        step = 1 if sum(shares) < cells else -1
+        # Add (remove) a cell where the share is furthest below (above) the exact value.
+        deficit = [
+            (cells * amount / total - share) * step
+            for amount, share in zip(amounts, shares, strict=True)
+        ]
+        adjustable = [i for i, share in enumerate(shares) if step > 0 or share > 1] or list(
+            range(len(shares))
+        )
+        shares[max(adjustable, key=lambda i: deficit[i])] += step
+    return shares
+
+
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
 """Unicode categories that a terminal obeys, hides or draws at no defined width.
 

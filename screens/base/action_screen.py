@@ -10,6 +10,7 @@ from textual import on
 from metlmon.pool.types import DAG_ACTS, ActionPreview, PoolAction
 from metlmon.snapshot.types import DagRow, JobRow, RunRow
 from metlmon.text.formatting import plain
+from metlmon.text.spans import Line
 from screens.base.screens import SnapshotScreen
 from screens.pool_actions.confirm import ConfirmScreen
 from screens.pool_actions.menu import MenuScreen
@@ -22,7 +23,6 @@ from screens.pool_actions.running_action import (
     refused_previews,
     without_ruled_out,
 )
-from screens.widgets.spans import Line
 from screens.widgets.table import Table
 
 ACTION_SCOPES: Final = ("marking", "acting")

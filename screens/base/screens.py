@@ -14,12 +14,12 @@ from textual.widgets import Input
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.text.formatting import plain
+from metlmon.text.spans import ALARM, DIM, NOTE, Line, crop, join, line, width
 from screens.actions import READ_ONLY_REFUSED
 from screens.base.fault_tolerant import FaultTolerant
 from screens.terminal.driver import release_styles
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import ALARM, DIM, NOTE, Line, crop, join, line, width
 from screens.widgets.table import Table
 
 if TYPE_CHECKING:

@@ -12,17 +12,10 @@ from textual.worker import get_current_worker
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.stats.curves import Curves, MetricBand, MetricCurve, curves_stat
+from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
-from screens.actions import bindings_of
-from screens.base.column_layout import fit_columns, render_cells, table_columns
-from screens.base.screens import ListScreen
-from screens.curves import table as curves_table
-from screens.widgets import plot
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.plot import Area, Trace
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     BAD,
     BOLD,
     DIM,
@@ -35,6 +28,13 @@ from screens.widgets.spans import (
     line,
     width,
 )
+from screens.actions import bindings_of
+from screens.base.screens import ListScreen
+from screens.curves import table as curves_table
+from screens.widgets import plot
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.plot import Area, Trace
 from screens.widgets.table import Table, TableRow
 
 LEAST_CHART: Final = 6

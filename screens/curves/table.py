@@ -21,11 +21,10 @@ from metlmon.stats.curves import (
     curve_symbol,
 )
 from metlmon.stats.curves import curves_summary as answer_of
+from metlmon.tables.layout import Column
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Weight, plain
-from screens.base.column_layout import ColumnSpec
-from screens.widgets.plot import Area, Scale, Trace, scale_of
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BAD,
     BOLD,
@@ -40,6 +39,7 @@ from screens.widgets.spans import (
     line,
     style_of,
 )
+from screens.widgets.plot import Area, Scale, Trace, scale_of
 
 CHOSEN: Final = TextStyle(Colour.SKY, Weight.BOLD)
 """Style of the selected run's curve."""
@@ -149,21 +149,21 @@ def filter_text(curve: MetricCurve) -> str:
     return "\n".join(part for part in parts if part).lower()
 
 
-def specs(curves: Sequence[MetricCurve]) -> list[ColumnSpec[MetricCurve]]:
+def specs(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     """Return the columns; labels and progress only if there are any."""
-    columns: list[ColumnSpec[MetricCurve]] = [
-        ColumnSpec("run", "RUN", _run_name, minimum=6, maximum=28),
-        ColumnSpec("epoch", "EPOCH", _epoch, "right", drop=3),
-        ColumnSpec("last", "LAST", _last, "right", minimum=6),
-        ColumnSpec("best", "BEST", _best_value, "right", minimum=6),
-        ColumnSpec("at", "IN EPOCH", _best_epoch, "right", drop=4),
-        ColumnSpec("trend", "TREND/EPOCH", _trend, "right", drop=2),
-        ColumnSpec("course", "HOW IT GOES", _course, minimum=9),
+    columns: list[Column[MetricCurve]] = [
+        Column("run", "RUN", _run_name, minimum=6, maximum=28),
+        Column("epoch", "EPOCH", _epoch, "right", drop=3),
+        Column("last", "LAST", _last, "right", minimum=6),
+        Column("best", "BEST", _best_value, "right", minimum=6),
+        Column("at", "IN EPOCH", _best_epoch, "right", drop=4),
+        Column("trend", "TREND/EPOCH", _trend, "right", drop=2),
+        Column("course", "HOW IT GOES", _course, minimum=9),
     ]
     if any(curve.label for curve in curves):
-        columns.insert(1, ColumnSpec("label", "LABEL", _label, comfortable=8, maximum=20))
+        columns.insert(1, Column("label", "LABEL", _label, comfortable=8, maximum=20))
     if any(curve.streamed for curve in curves):
-        columns.append(ColumnSpec("now", "NOW", _now, drop=1, comfortable=5))
+        columns.append(Column("now", "NOW", _now, drop=1, comfortable=5))
     return columns
 
 

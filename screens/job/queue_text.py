@@ -11,7 +11,7 @@ from metlmon.pool.types import QueueSnapshot
 from metlmon.snapshot.types import QueueRow
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BOLD,
     DIM,

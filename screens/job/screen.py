@@ -20,18 +20,7 @@ from metlmon.snapshot.types import JobView
 from metlmon.stats.curves import streams
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
-from screens.actions import bindings_of
-from screens.base.action_screen import ActionScreen
-from screens.base.screens import rule
-from screens.curves import table as curves_table
-from screens.job import queue_text
-from screens.job import sections as job_sections
-from screens.job.sections import OutputTail
-from screens.pool_actions.running_action import Selection
-from screens.widgets.document import Document
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     BOLD,
     DIM,
     NOTE,
@@ -43,6 +32,17 @@ from screens.widgets.spans import (
     symbol_span,
     wrap_parts,
 )
+from screens.actions import bindings_of
+from screens.base.action_screen import ActionScreen
+from screens.base.screens import rule
+from screens.curves import table as curves_table
+from screens.job import queue_text
+from screens.job import sections as job_sections
+from screens.job.sections import OutputTail
+from screens.pool_actions.running_action import Selection
+from screens.widgets.document import Document
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
 
 SIDE_BY_SIDE: Final = 150
 """From this width on, the output is shown beside the sections."""

@@ -11,14 +11,11 @@ from typing import Final, TypeVar
 from metlmon.frozen import frozen
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.types import EventLine, ExecutionRow, JobRow, JobView, TransferRow, UsageRow
+from metlmon.tables.layout import Column, render_table
+from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, STATES, Colour, Symbol, Weight, plain
-from screens.base.column_layout import ColumnSpec, render_table
-from screens.base.screens import heading
-from screens.job.state_bar import state_lines
-from screens.overview.header import seconds_ago
-from screens.overview.table import site_and_target
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BAD,
     DIM,
@@ -32,6 +29,9 @@ from screens.widgets.spans import (
     width,
     wrap,
 )
+from screens.base.screens import heading
+from screens.job.state_bar import state_lines
+from screens.overview.header import seconds_ago
 
 T = TypeVar("T")
 
@@ -169,20 +169,20 @@ def _outcome_reason(row: ExecutionRow) -> str:
 Numbered = tuple[int, ExecutionRow]
 
 
-def _execution_specs() -> list[ColumnSpec[Numbered]]:
+def _execution_specs() -> list[Column[Numbered]]:
     def cell(name: str) -> Callable[[Numbered, int | None], Line]:
         return lambda numbered, _: _execution_cell(name, *numbered)
 
     return [
-        ColumnSpec("n", "#", cell("n"), "right"),
-        ColumnSpec("outcome", "OUTCOME", cell("outcome")),
-        ColumnSpec("start", "START", cell("start"), drop=1),
-        ColumnSpec("seconds", "TIME", cell("seconds"), "right"),
-        ColumnSpec("suspended", "SUSPENDED", cell("suspended"), "right", drop=6),
-        ColumnSpec("site", "SITE", cell("site"), drop=2, maximum=24, minimum=8),
-        ColumnSpec("gpu", "GPU", cell("gpu"), drop=3, maximum=20),
-        ColumnSpec("hours", "GPU-h", cell("hours"), "right", drop=4),
-        ColumnSpec("host", "HOST", cell("host"), drop=5, maximum=44),
+        Column("n", "#", cell("n"), "right"),
+        Column("outcome", "OUTCOME", cell("outcome")),
+        Column("start", "START", cell("start"), drop=1),
+        Column("seconds", "TIME", cell("seconds"), "right"),
+        Column("suspended", "SUSPENDED", cell("suspended"), "right", drop=6),
+        Column("site", "SITE", cell("site"), drop=2, maximum=24, minimum=8),
+        Column("gpu", "GPU", cell("gpu"), drop=3, maximum=20),
+        Column("hours", "GPU-h", cell("hours"), "right", drop=4),
+        Column("host", "HOST", cell("host"), drop=5, maximum=44),
     ]
 
 
@@ -247,12 +247,12 @@ def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
     def cell(name: str) -> partial[Line]:
         return partial(_usage_cell, name)
 
-    specs: list[ColumnSpec[UsageRow]] = [
-        ColumnSpec("name", "RESOURCE", cell("name"), maximum=28),
-        ColumnSpec("usage", "USED", cell("usage"), "right"),
-        ColumnSpec("request", "REQUESTED", cell("request"), "right"),
-        ColumnSpec("allocated", "ALLOCATED", cell("allocated"), "right"),
-        ColumnSpec("assigned", "ASSIGNED", cell("assigned"), drop=1, maximum=60),
+    specs: list[Column[UsageRow]] = [
+        Column("name", "RESOURCE", cell("name"), maximum=28),
+        Column("usage", "USED", cell("usage"), "right"),
+        Column("request", "REQUESTED", cell("request"), "right"),
+        Column("allocated", "ALLOCATED", cell("allocated"), "right"),
+        Column("assigned", "ASSIGNED", cell("assigned"), drop=1, maximum=60),
     ]
     return render_table(specs, rows, room)
 

@@ -11,8 +11,8 @@ from metlmon.model.states import TERMINAL, State
 from metlmon.snapshot.types import JobView
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
+from metlmon.text.spans import DIM, Line, justify, line, style_of, wrap_parts
 from screens.overview.header import seconds_ago
-from screens.widgets.spans import DIM, Line, justify, line, style_of, wrap_parts
 
 _TEXTURE: Final[Mapping[State, str]] = {
     State.IDLE: "░",

@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from metlmon.live.feed import Snapshot
 from metlmon.snapshot.types import JobRow, NodeRow
 from metlmon.text import formatting
+from metlmon.text.spans import BOLD, Line, line, width
 from screens.actions import bindings_of
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.screens import ListScreen
@@ -19,7 +20,6 @@ from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, Line, line, width
 from screens.widgets.table import Table
 
 

@@ -22,13 +22,11 @@ from metlmon.snapshot.node_tree import (
     urgency,
 )
 from metlmon.snapshot.types import NodeRow
+from metlmon.tables.layout import Column, TableColumn, fit_columns, render_cells, table_columns
+from metlmon.tables.runs import FAULTS, hold_reason, site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
-from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
-from screens.base.screens import ListScreen
-from screens.overview.table import FAULTS, hold_reason, site_and_target
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     BAD,
     BOLD,
     DIM,
@@ -42,7 +40,9 @@ from screens.widgets.spans import (
     style_of,
     symbol_span,
 )
-from screens.widgets.table import LazyRows, TableColumn, TableRow
+from screens.base.screens import ListScreen
+from screens.widgets.lines import StaticLines
+from screens.widgets.table import LazyRows, TableRow
 
 DEEPEST: Final = 10
 """Maximum levels that are indented: a real DAG has three, and rows need space."""
@@ -196,16 +196,16 @@ def _text(dag: DagNodes, name: str, state: State) -> str:
 # --- columns ------------------------------------------------------------------------------------
 
 
-def _specs() -> list[ColumnSpec[TreeItem]]:
+def _specs() -> list[Column[TreeItem]]:
     return [
-        ColumnSpec("node", "NODE", _node, minimum=18, comfortable=30, maximum=60),
-        ColumnSpec("state", "STATE", _state, minimum=11, comfortable=16),
-        ColumnSpec("for", "FOR", _for, "right", drop=2, minimum=7),
-        ColumnSpec("site", "SITE", _site, drop=5, minimum=6, comfortable=14, maximum=28),
-        ColumnSpec("try", "TRIES", _tries, "right", drop=4),
-        ColumnSpec("left", "LEFT", _left, "right", drop=6),
-        ColumnSpec("job", "JOB", _job, "right", drop=3),
-        ColumnSpec("why", "WHY", _why, minimum=12, comfortable=22, maximum=90, grow=90),
+        Column("node", "NODE", _node, minimum=18, comfortable=30, maximum=60),
+        Column("state", "STATE", _state, minimum=11, comfortable=16),
+        Column("for", "FOR", _for, "right", drop=2, minimum=7),
+        Column("site", "SITE", _site, drop=5, minimum=6, comfortable=14, maximum=28),
+        Column("try", "TRIES", _tries, "right", drop=4),
+        Column("left", "LEFT", _left, "right", drop=6),
+        Column("job", "JOB", _job, "right", drop=3),
+        Column("why", "WHY", _why, minimum=12, comfortable=22, maximum=90, grow=90),
     ]
 
 

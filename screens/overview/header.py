@@ -19,8 +19,8 @@ from metlmon.stats import estimate_text
 from metlmon.stats.headline import Headline
 from metlmon.stats.incidents import IncidentSeverity
 from metlmon.text import formatting
-from metlmon.text.formatting import DAG_STATES, STATES, dag_sign, plain
-from screens.widgets.spans import (
+from metlmon.text.formatting import DAG_STATES, STATES, apportion, dag_sign, plain
+from metlmon.text.spans import (
     ALARM,
     BAD,
     BOLD,
@@ -292,27 +292,6 @@ def state_bar(states: Mapping[State, int], cells: int) -> Line:
             for (state, _), share in zip(present, shares, strict=True)
         )
     )
-
-
-def apportion(amounts: list[int], cells: int) -> list[int]:
-    """Cells in proportion to the amounts, with a sum of exactly ``cells``.
-
-    Each is at least one, if there are as many cells as amounts.
-    """
-    total = sum(amounts)
-    shares = [max(1, cells * amount // total) for amount in amounts]
-    while sum(shares) != cells:
-        step = 1 if sum(shares) < cells else -1
-        # Add (remove) a cell where the share is furthest below (above) the exact value.
-        deficit = [
-            (cells * amount / total - share) * step
-            for amount, share in zip(amounts, shares, strict=True)
-        ]
-        adjustable = [i for i, share in enumerate(shares) if step > 0 or share > 1] or list(
-            range(len(shares))
-        )
-        shares[max(adjustable, key=lambda i: deficit[i])] += step
-    return shares
 
 
 def _texture(state: State) -> str:

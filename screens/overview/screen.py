@@ -21,20 +21,28 @@ from metlmon.snapshot.node_text import counted_states
 from metlmon.snapshot.types import JobRow, RunRow, Status
 from metlmon.stats.curves import streams
 from metlmon.stats.headline import headline
+from metlmon.tables import runs as runs_table
+from metlmon.tables.layout import (
+    GAP,
+    MARGIN,
+    Column,
+    TableColumn,
+    fit_columns,
+    render_cells,
+    table_columns,
+)
 from metlmon.text import formatting
+from metlmon.text.spans import BOLD, DIM, NOTE, Line, join, line, width
 from screens.actions import bindings_of
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
-from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.memo import Memo
 from screens.base.screens import ListScreen
 from screens.job import queue_text
 from screens.overview import header as overview_header
-from screens.overview import table as overview_table
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, DIM, NOTE, Line, join, line, width
-from screens.widgets.table import GAP, MARGIN, LazyRows, Table, TableColumn, TableRow
+from screens.widgets.table import LazyRows, Table, TableRow
 
 if TYPE_CHECKING:
     from screens.nodes.table import NodeList
@@ -59,14 +67,14 @@ def _has_nodes_only(snapshot: Snapshot) -> bool:
     return not snapshot.status.runs and any(dag.nodes_total for dag in snapshot.status.dags)
 
 
-FittedColumns = tuple[list[ColumnSpec[RunRow]], dict[str, int], list[TableColumn], int]
+FittedColumns = tuple[list[Column[RunRow]], dict[str, int], list[TableColumn], int]
 """Column specs, widths by name, columns that fit, and indent of a row's second line."""
 
 
 def _fit_columns(
     rows: Sequence[RunRow], progress: Mapping[JobId, Streamed], width: int
 ) -> FittedColumns:
-    specs = overview_table.specs(rows, progress)
+    specs = runs_table.specs(rows, progress)
     widths = fit_columns(specs, rows, width)
     indent = MARGIN
     for name, column_width in widths.items():
@@ -85,7 +93,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         *bindings_of("list", "overview", "tree", *ACTION_SCOPES)
     ]
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
-        overview_table.ORDERS
+        runs_table.ORDERS
     )
 
     def __init__(self) -> None:
@@ -125,11 +133,11 @@ class OverviewScreen(ListScreen, ActionScreen):
         shown_columns = self._fill_table(shown_rows, rows, snapshot)
         index = self.table.index_of(self.table.cursor)
         row = None if index is None else shown_rows[index]
-        detail = overview_table.cursor_detail(row, shown_columns, self.app.size.width)
+        detail = runs_table.cursor_detail(row, shown_columns, self.app.size.width)
         queue_line = self._queue_text(row)
         faults = [line(("faults only", NOTE))] if self.faults_only else []
         note = self.note_line(len(shown_rows), len(rows), faults)
-        narrow = self.app.size.width < overview_table.REASON_CELLS
+        narrow = self.app.size.width < runs_table.REASON_CELLS
         # Reserve the line if there is room, so that the table keeps its height.
         roomy = self.app.size.height >= ROOMY_LINES and self.context.queue is not None
         queued = [queue_line] if queue_line or roomy else []
@@ -152,8 +160,8 @@ class OverviewScreen(ListScreen, ActionScreen):
     def _filtered(self, rows: Sequence[RunRow]) -> list[RunRow]:
         """The rows that pass the filters, in order."""
         if self.faults_only:
-            rows = [row for row in rows if row.state in overview_table.FAULTS]
-        return self.filter_rows(rows, overview_table.filter_text)
+            rows = [row for row in rows if row.state in runs_table.FAULTS]
+        return self.filter_rows(rows, runs_table.filter_text)
 
     def _queue_text(self, row: RunRow | None) -> Line:
         """The queue's information on the job under the cursor, if that is idle."""
@@ -225,7 +233,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         self.context.stats.watch_job_files()
         progress = self.context.stats.value(streams)
         width_keys = self._width_keys(
-            lambda: [overview_table.width_key(row) for row in all_rows], all_rows
+            lambda: [runs_table.width_key(row) for row in all_rows], all_rows
         )
         # Keep the identity while only elapsed times change: the memo compares it.
         self._width_key = width_keys = (
@@ -239,13 +247,13 @@ class OverviewScreen(ListScreen, ActionScreen):
         )
 
         def build_row(index: int) -> TableRow:
-            detail = overview_table.detail_line(shown[index], width, indent)
+            detail = runs_table.detail_line(shown[index], width, indent)
             return TableRow(
                 shown[index].key, partial(render_cells, specs, widths, shown[index]), detail, indent
             )
 
         def build_rows() -> LazyRows:
-            heights = [1 + overview_table.has_detail_line(row, width) for row in shown]
+            heights = [1 + runs_table.has_detail_line(row, width) for row in shown]
             return LazyRows([row.key for row in shown], heights, build_row)
 
         rows = self._table_rows(build_rows, shown, specs)
@@ -254,16 +262,14 @@ class OverviewScreen(ListScreen, ActionScreen):
 
     def _empty_text(self, rows: list[RunRow], snapshot: Snapshot | None) -> list[Line]:
         if isinstance(self.context.feed, NullFeed):
-            return overview_table.no_dagdir_text()
+            return runs_table.no_dagdir_text()
         if snapshot is None or (not rows and snapshot.progress.fraction < 1):
             if snapshot is None:
                 return [line("  ", ("looking for DAG files and logs", DIM))]
             bar = overview_header.reading_progress(snapshot.progress, 24)
             return [line("  ") + bar, line("  ", ("runs appear as they are read", DIM))]
         wanted = formatting.plain(self.filter_text, 30)
-        return overview_table.empty(
-            self.faults_only, wanted, bool(rows), bool(snapshot.status.dags)
-        )
+        return runs_table.empty(self.faults_only, wanted, bool(rows), bool(snapshot.status.dags))
 
     def action_faults(self) -> None:
         self.faults_only = not self.faults_only

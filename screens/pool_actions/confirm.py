@@ -34,10 +34,25 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.types import JobRow
+from metlmon.tables.layout import Column, render_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
+from metlmon.text.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    KEY,
+    NOTE,
+    Line,
+    crop,
+    file_name,
+    limit_lines,
+    line,
+    symbol_span,
+    wrap,
+)
 from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, render_table
 from screens.base.confirmation import ConfirmationBase
 from screens.base.screens import Prompt, SnapshotScreen, heading, rule
 from screens.pool_actions.menu import MenuScreen
@@ -61,21 +76,6 @@ from screens.pool_actions.site_prompt import (
 from screens.widgets.document import Document
 from screens.widgets.footer import SCREEN_ACTIONS, KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
-    ALARM,
-    BAD,
-    BOLD,
-    DIM,
-    KEY,
-    NOTE,
-    Line,
-    crop,
-    file_name,
-    limit_lines,
-    line,
-    symbol_span,
-    wrap,
-)
 
 EFFECT_LINES: Final = 3
 """Maximum lines each for effect and undo; the job table needs the rest."""
@@ -249,9 +249,9 @@ class ConfirmScreen(ConfirmationBase):
         specs, queue = _specs(targets), self.context.queue
         if self._preview.act is PoolAction.PRIORITY and queue is not None:
             # Show the current value: it guides the new one, and is needed to go back.
-            specs.insert(3, ColumnSpec("now", "NOW", partial(_priority_now, queue), "right"))
+            specs.insert(3, Column("now", "NOW", partial(_priority_now, queue), "right"))
         if self._preview.act is PoolAction.RETARGET and queue is not None:
-            specs.insert(3, ColumnSpec("now", "NOW FOR", partial(_site_now, queue), maximum=24))
+            specs.insert(3, Column("now", "NOW FOR", partial(_site_now, queue), maximum=24))
         return render_table(specs, targets, room)
 
     # --- input of a number ----------------------------------------------------------------
@@ -381,7 +381,7 @@ def _name(target: Target | RunTarget) -> str:
     return target.id if isinstance(target, Target) else plain(target.id, 8)
 
 
-def _run_specs(runs: Sequence[RunTarget]) -> list[ColumnSpec[RunTarget]]:
+def _run_specs(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:
     one_folder = common_folder(runs) is not None
 
     def run(target: RunTarget, _: int | None) -> Line:
@@ -395,19 +395,19 @@ def _run_specs(runs: Sequence[RunTarget]) -> list[ColumnSpec[RunTarget]]:
         return line(plain("  ".join(names), 300))
 
     return [
-        ColumnSpec("run", "RUN", run, minimum=6, comfortable=10, maximum=24),
-        ColumnSpec("epoch", "EPOCH", epoch, "right", drop=2),
-        ColumnSpec(
+        Column("run", "RUN", run, minimum=6, comfortable=10, maximum=24),
+        Column("epoch", "EPOCH", epoch, "right", drop=2),
+        Column(
             "state",
             "STATE",
             lambda run_target, _: symbol_span(STATES[run_target.state]),
             drop=1,
         ),
-        ColumnSpec("files", "FILE", files, minimum=20, comfortable=40),
+        Column("files", "FILE", files, minimum=20, comfortable=40),
     ]
 
 
-def _specs(targets: Sequence[Target]) -> list[ColumnSpec[Target]]:
+def _specs(targets: Sequence[Target]) -> list[Column[Target]]:
     def text(value: str | None, _: int | None = None) -> Line:
         return line(plain(value, 60) if value else (formatting.UNKNOWN, DIM))
 
@@ -420,13 +420,13 @@ def _specs(targets: Sequence[Target]) -> list[ColumnSpec[Target]]:
     def dag(target: Target, max_width: int | None) -> Line:
         return text(file_name(target.dag, max_width) if target.dag else None)
 
-    specs: list[ColumnSpec[Target]] = [
-        ColumnSpec("job", "JOB", text_column("id"), "right"),
-        ColumnSpec("run", "RUN", text_column("run"), minimum=6, comfortable=10, maximum=24),
-        ColumnSpec("epoch", "EPOCH", epoch, "right"),
-        ColumnSpec("state", "STATE", lambda target, _: symbol_span(STATES[target.state])),
-        ColumnSpec("node", "NODE", text_column("node"), drop=2, maximum=40, comfortable=16),
+    specs: list[Column[Target]] = [
+        Column("job", "JOB", text_column("id"), "right"),
+        Column("run", "RUN", text_column("run"), minimum=6, comfortable=10, maximum=24),
+        Column("epoch", "EPOCH", epoch, "right"),
+        Column("state", "STATE", lambda target, _: symbol_span(STATES[target.state])),
+        Column("node", "NODE", text_column("node"), drop=2, maximum=40, comfortable=16),
     ]
     if len({target.dag for target in targets}) > 1:
-        specs.append(ColumnSpec("dag", "DAG", dag, drop=1, maximum=30, comfortable=12))
+        specs.append(Column("dag", "DAG", dag, drop=1, maximum=30, comfortable=12))
     return specs

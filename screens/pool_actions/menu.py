@@ -11,9 +11,10 @@ from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import DAG_ACTS, ActionPreview, PoolAction
+from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.text.formatting import plain
+from metlmon.text.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, limit_lines, line, wrap
 from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.screens import SnapshotScreen, rule
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import (
@@ -29,7 +30,6 @@ from screens.pool_actions.running_action import (
 )
 from screens.widgets.footer import SCREEN_ACTIONS, KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, limit_lines, line, wrap
 from screens.widgets.table import Table, TableRow
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _why(offer: ActionPreview, limit: int) -> str:
     return plain(offer.refused or "nothing is selected", limit)
 
 
-def _specs(several_dags: bool) -> list[ColumnSpec[ActionPreview]]:
+def _specs(several_dags: bool) -> list[Column[ActionPreview]]:
     def key(offer: ActionPreview, _: int | None) -> Line:
         return line((action_of(offer.act).key_cap, KEY if is_possible(offer) else DIM))
 
@@ -166,7 +166,7 @@ def _specs(several_dags: bool) -> list[ColumnSpec[ActionPreview]]:
         return line((f"{cross} {prefix}{_why(offer, 200)}", DIM))
 
     return [
-        ColumnSpec("key", "KEY", key),
-        ColumnSpec("name", "ACT", name),
-        ColumnSpec("what", "TOUCHES", what, minimum=20, comfortable=20),
+        Column("key", "KEY", key),
+        Column("name", "ACT", name),
+        Column("what", "TOUCHES", what, minimum=20, comfortable=20),
     ]

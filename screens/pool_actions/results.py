@@ -9,20 +9,9 @@ from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import AS_THE_DAG_SAYS, Target
+from metlmon.tables.layout import Column, render_table
 from metlmon.text.formatting import plain
-from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, render_table
-from screens.base.screens import SnapshotScreen, rule
-from screens.pool_actions.running_action import (
-    PROGRESS_LABELS,
-    RunningAction,
-    TargetResult,
-    summary,
-    target_results,
-)
-from screens.widgets.document import Document
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BOLD,
     DIM,
@@ -37,6 +26,17 @@ from screens.widgets.spans import (
     wrap,
     wrap_parts,
 )
+from screens.actions import bindings_of
+from screens.base.screens import SnapshotScreen, rule
+from screens.pool_actions.running_action import (
+    PROGRESS_LABELS,
+    RunningAction,
+    TargetResult,
+    summary,
+    target_results,
+)
+from screens.widgets.document import Document
+from screens.widgets.lines import StaticLines
 
 ERROR_LINES: Final = 4
 
@@ -109,7 +109,7 @@ def _rows(result_parts: list[TargetResult], room: int) -> list[Line]:
     return lines
 
 
-def _specs(result_parts: list[TargetResult]) -> list[ColumnSpec[TargetResult]]:
+def _specs(result_parts: list[TargetResult]) -> list[Column[TargetResult]]:
     def is_job(part: TargetResult) -> bool:
         return isinstance(part.target, Target)
 
@@ -130,10 +130,10 @@ def _specs(result_parts: list[TargetResult]) -> list[ColumnSpec[TargetResult]]:
 
     only_dags = all(part.target is None for part in result_parts)
     specs = [
-        ColumnSpec("job", "DAG" if only_dags else "JOB", subject, "left" if only_dags else "right"),
-        ColumnSpec("run", "RUN", run, minimum=6, comfortable=10, maximum=24),
-        ColumnSpec("epoch", "EPOCH", epoch, "right"),
-        ColumnSpec("answer", "ANSWER", answer),
+        Column("job", "DAG" if only_dags else "JOB", subject, "left" if only_dags else "right"),
+        Column("run", "RUN", run, minimum=6, comfortable=10, maximum=24),
+        Column("epoch", "EPOCH", epoch, "right"),
+        Column("answer", "ANSWER", answer),
     ]
     without = set() if any(map(is_job, result_parts)) or only_dags else {"job", "epoch"}
     if not any(part.target is not None and part.target.run is not None for part in result_parts):

@@ -24,8 +24,8 @@ from metlmon.pool.types import (
 from metlmon.snapshot.types import DagRow, JobRow
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Symbol, Weight, plain
+from metlmon.text.spans import ALARM, DIM, Line, join, line, style_of
 from screens.actions import ACTIONS, Action
-from screens.widgets.spans import ALARM, DIM, Line, join, line, style_of
 
 QUESTIONS: Final[Mapping[PoolAction, str]] = {
     PoolAction.HOLD: "Hold {}?",

@@ -12,8 +12,8 @@ from metlmon.pool.types import SiteInfo
 from metlmon.snapshot.types import EpochRow, Status
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
+from metlmon.text.spans import BOLD, DIM, NOTE, PLAIN, Line, fit, line, width
 from screens.base.screens import Prompt
-from screens.widgets.spans import BOLD, DIM, NOTE, PLAIN, Line, fit, line, width
 
 if TYPE_CHECKING:
     from screens.pool_actions.confirm import ConfirmScreen

@@ -1,13 +1,17 @@
-"""A small bar chart of block characters. Pure functions."""
+"""A bar chart of block characters: the execution times of epochs. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Final
 
 from metlmon.frozen import frozen
+from metlmon.model.states import State
+from metlmon.snapshot.types import EpochRow, RunView
 from metlmon.text import formatting
-from screens.widgets.spans import DIM, PLAIN, Line, TextStyle, line
+from metlmon.text.formatting import STATES
+from metlmon.text.spans import DIM, MOVING, PLAIN, Line, TextStyle, line, style_of
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 MAXIMUM_BAR_WIDTH: Final = 3
@@ -71,3 +75,37 @@ def _labels(bars: Sequence[ChartBar], bar_width: int, room: int) -> str:
         if position >= len(labels) + (1 if labels else 0) and position + len(bar.label) <= room:
             labels = labels.ljust(position) + bar.label
     return labels
+
+
+# --- execution times of epochs ---------------------------------------------------------------
+
+CHART_LINES: Final = 5
+CHART_LINES_NARROW: Final = 3
+"""Lines of bars, without the heading above and the labels below."""
+
+
+def bars(view: RunView) -> list[ChartBar]:
+    """Execution times of the epochs that have begun, for the chart."""
+    rows = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
+    return [ChartBar(_epoch_label(row), row.execution, style_of(STATES[row.state])) for row in rows]
+
+
+def _epoch_label(row: EpochRow) -> str:
+    return "?" if row.epoch is None else str(row.epoch)
+
+
+def chart_title(rows: Sequence[EpochRow]) -> Line:
+    """``execution time by epoch   median 3:12:00   longest 11:02:47 (epoch 7)``."""
+    known = [(row.execution, row) for row in rows if row.execution is not None]
+    done = [seconds for seconds, row in known if row.state is State.COMPLETED]
+    title = line(("Execution time by epoch", DIM))
+    if done:
+        median_text = formatting.duration(median(done))
+        title += line(("   median ", DIM), median_text)
+    if known:
+        seconds, row = max(known, key=lambda pair: pair[0])
+        longest = formatting.duration(seconds)
+        title += line(
+            ("   longest ", DIM), (longest, MOVING), (f" (epoch {_epoch_label(row)})", DIM)
+        )
+    return title

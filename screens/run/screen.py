@@ -22,24 +22,13 @@ from metlmon.stats import estimate_text
 from metlmon.stats.curves import streams
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.evaluations import EvaluationResult, evaluations
+from metlmon.tables import epochs as epochs_table
+from metlmon.tables import runs as runs_table
+from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns, render_cells, table_columns
+from metlmon.tables.runs import is_between_epochs, site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
-from screens.actions import bindings_of
-from screens.base.action_screen import ACTION_SCOPES, ActionScreen
-from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
-from screens.base.memo import Memo
-from screens.base.screens import ListScreen
-from screens.job import queue_text
-from screens.overview import header as overview_header
-from screens.overview import table as overview_table
-from screens.overview.header import gpu_hours
-from screens.overview.table import is_between_epochs, site_and_target
-from screens.pool_actions.running_action import Selection
-from screens.run import table as run_table
-from screens.run.bar_chart import seconds_chart
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     BOLD,
     DIM,
     GOOD,
@@ -53,7 +42,19 @@ from screens.widgets.spans import (
     symbol_span,
     width,
 )
-from screens.widgets.table import GAP, MARGIN, LazyRows, Table, TableRow
+from screens.actions import bindings_of
+from screens.base.action_screen import ACTION_SCOPES, ActionScreen
+from screens.base.memo import Memo
+from screens.base.screens import ListScreen
+from screens.job import queue_text
+from screens.overview import header as overview_header
+from screens.overview.header import gpu_hours
+from screens.pool_actions.running_action import Selection
+from screens.run import bar_chart
+from screens.run.bar_chart import seconds_chart
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.table import LazyRows, Table, TableRow
 
 EVALUATION_ACTIONS: Final = frozenset({"evaluations", "evaluation"})
 """Actions without effect in a run without evaluations."""
@@ -85,7 +86,7 @@ class RunScreen(ListScreen, ActionScreen):
         self._rows_by_key: Memo[dict[str, EpochRow]] = Memo()
         self._header_lines: Memo[list[Line]] = Memo()
         self._shown_rows: Memo[tuple[list[EpochRow], list[EpochRow]]] = Memo()
-        self._columns: Memo[tuple[list[ColumnSpec[EpochRow]], dict[str, int]]] = Memo()
+        self._columns: Memo[tuple[list[Column[EpochRow]], dict[str, int]]] = Memo()
         self._table_rows: Memo[LazyRows] = Memo()
 
     def compose(self) -> ComposeResult:
@@ -109,8 +110,8 @@ class RunScreen(ListScreen, ActionScreen):
         head.show(self._header_lines(lambda: self._header(view), *inputs))
         epochs, side = self._shown_rows(
             lambda: (
-                self._with_evaluations(self.filter_rows(view.epochs, run_table.filter_text)),
-                self.filter_rows(view.other_side_nodes, run_table.filter_text),
+                self._with_evaluations(self.filter_rows(view.epochs, epochs_table.filter_text)),
+                self.filter_rows(view.other_side_nodes, epochs_table.filter_text),
             ),
             *(view, self.filter_text, self.sort_index, self.sort_reversed, self.show_evaluations),
         )
@@ -121,7 +122,7 @@ class RunScreen(ListScreen, ActionScreen):
             self._cursor_placed = True
             latest_rows = [row for row in view.epochs if row.node == view.row.latest.node]
             if latest_rows:
-                self.table.select(run_table.key_of(latest_rows[-1]))
+                self.table.select(epochs_table.key_of(latest_rows[-1]))
         total = len(self._with_evaluations(view.epochs)) + len(view.other_side_nodes)
         shown = len(epochs) + len(side)
         note = [self.note_line(shown, total, noun="node")]
@@ -139,7 +140,7 @@ class RunScreen(ListScreen, ActionScreen):
 
     def _index(self, view: RunView) -> dict[str, EpochRow]:
         return self._rows_by_key(
-            lambda: {run_table.key_of(row): row for row in _all_rows(view)}, view
+            lambda: {epochs_table.key_of(row): row for row in _all_rows(view)}, view
         )
 
     def _queue_text(self, view: RunView) -> Line:
@@ -166,13 +167,13 @@ class RunScreen(ListScreen, ActionScreen):
         lines = [
             line(" ") + self._title_line(view, room - 2),
             line(" ") + first_that_fits(self._progress(view), room - 2),
-            *overview_table.gate_details(view.row, room),
+            *runs_table.gate_details(view.row, room),
             *self._forecast(room - 2),
         ]
         if self.show_chart:
-            height = run_table.CHART_LINES if roomy else run_table.CHART_LINES_NARROW
-            bars = seconds_chart(run_table.bars(view), room - 4, height)
-            title = run_table.chart_title(view.epochs)
+            height = bar_chart.CHART_LINES if roomy else bar_chart.CHART_LINES_NARROW
+            bars = seconds_chart(bar_chart.bars(view), room - 4, height)
+            title = bar_chart.chart_title(view.epochs)
             chart = [title, *bars] if bars else []
             lines += [()] * (roomy and bool(bars)) + [line(" ") + content for content in chart]
         return [*lines, ()] if roomy else lines
@@ -289,7 +290,7 @@ class RunScreen(ListScreen, ActionScreen):
         """
         view = self.context.feed.run_view(self.key)
         wanted = self.table.marks or {self.table.cursor}
-        rows = [row for row in _all_rows(view) if run_table.key_of(row) in wanted]
+        rows = [row for row in _all_rows(view) if epochs_table.key_of(row) in wanted]
         if view is None:
             return Selection("nothing")
         queued = self.context.feed.queued_jobs(self.key)
@@ -310,10 +311,10 @@ class RunScreen(ListScreen, ActionScreen):
     def open_row(self, key: str) -> None:
         reason = "was never submitted"
         for row in _all_rows(self.context.feed.run_view(self.key)):
-            if run_table.key_of(row) == key and row.jobs:
+            if epochs_table.key_of(row) == key and row.jobs:
                 self.context.open_job(*row.jobs[-1])
                 return
-            if run_table.key_of(row) == key and row.state is State.COMPLETED:
+            if epochs_table.key_of(row) == key and row.state is State.COMPLETED:
                 rescue = next((dag.rescue for dag in self.dags_of([row.dag])), None)
                 reason = f"is {formatting.done_without_job(rescue)}"
         self.show_message(f"this node {reason}: it has no job to open")
@@ -328,9 +329,9 @@ class RunScreen(ListScreen, ActionScreen):
         epoch = None if view is None else self._index(view).get(self.table.cursor or "")
         if epoch is None:
             return
-        row = run_table.evaluation_to_open(epoch)
+        row = epochs_table.evaluation_to_open(epoch)
         if row is not None:
-            self.open_row(run_table.key_of(row))
+            self.open_row(epochs_table.key_of(row))
         else:
             self.show_message("no evaluation comes directly after this node")
 
@@ -345,8 +346,8 @@ def _fit_columns(
     room: int,
     marks: bool,
     result: EvaluationResult | None,
-) -> tuple[list[ColumnSpec[EpochRow]], dict[str, int]]:
-    specs = run_table.specs(view, progress, marks, result)
+) -> tuple[list[Column[EpochRow]], dict[str, int]]:
+    specs = epochs_table.specs(view, progress, marks, result)
     return specs, fit_columns(specs, [*view.epochs, *view.side], room)
 
 
@@ -354,7 +355,7 @@ def _build_rows(
     run: RunRow,
     epochs: Sequence[EpochRow],
     side: Sequence[EpochRow],
-    specs: Sequence[ColumnSpec[EpochRow]],
+    specs: Sequence[Column[EpochRow]],
     widths: Mapping[str, int],
     room: int,
 ) -> LazyRows:
@@ -362,15 +363,17 @@ def _build_rows(
     indent = MARGIN + widths["epoch"] + GAP
 
     def build_row(row: EpochRow) -> TableRow:
-        detail = run_table.detail_line(row, room - indent - 1, run)
+        detail = epochs_table.detail_line(row, room - indent - 1, run)
         return TableRow(
-            run_table.key_of(row), partial(render_cells, specs, widths, row), detail, indent
+            epochs_table.key_of(row), partial(render_cells, specs, widths, row), detail, indent
         )
 
     title = line(("side nodes", DIM))
     separators = (TableRow(None, lambda: ((),)), TableRow(None, lambda: (title,))) if side else ()
-    keys = [run_table.key_of(row) for row in epochs], [run_table.key_of(row) for row in side]
-    heights = [[1 + run_table.has_detail_line(row, run) for row in rows] for rows in (epochs, side)]
+    keys = [epochs_table.key_of(row) for row in epochs], [epochs_table.key_of(row) for row in side]
+    heights = [
+        [1 + epochs_table.has_detail_line(row, run) for row in rows] for rows in (epochs, side)
+    ]
 
     def row_at(number: int) -> TableRow:
         if number < len(epochs):

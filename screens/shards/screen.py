@@ -11,13 +11,13 @@ from textual.binding import BindingType
 from metlmon.live.feed import Snapshot
 from metlmon.stats import shard_text
 from metlmon.stats.shards import Bag, bags
+from metlmon.tables import shards as shards_table
+from metlmon.tables.layout import fit_columns, render_cells, table_columns
+from metlmon.text.spans import BOLD, DIM, Line, line, wrap
 from screens.actions import bindings_of
-from screens.base.column_layout import fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
-from screens.shards import table as shards_table
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, DIM, Line, line, wrap
 from screens.widgets.table import Table, TableRow
 
 

@@ -15,14 +15,11 @@ from metlmon.model.job_events import JobId
 from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry
 from metlmon.stats.totals import UsageTotals, sum_executions
 from metlmon.stats.usage import Usage, UsageFilter, hidden_jobs, select_executions, site_usage
+from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
+from metlmon.tables.usage import HIDDEN, NAME_LIMIT, legend, machine, models, site_name
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, plain
-from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
-from screens.base.screens import ListScreen
-from screens.sites.table import HIDDEN, NAME_LIMIT, legend, machine, models, site_name
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     BAD,
     BOLD,
     DIM,
@@ -37,6 +34,9 @@ from screens.widgets.spans import (
     symbol_span,
     wrap,
 )
+from screens.actions import bindings_of
+from screens.base.screens import ListScreen
+from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table, TableRow
 
 KINDS: Final = ("all", "good", "lost", "in flight", "marked")
@@ -265,7 +265,7 @@ def column_specs(
     usage_filter: UsageFilter,
     rows: Sequence[ListedExecution],
     model_names: Mapping[str | None, str],
-) -> list[ColumnSpec[ListedExecution]]:
+) -> list[Column[ListedExecution]]:
     """Return the columns.
 
     The column of the selected site, GPU or cause is dropped first, and a year common to all rows is
@@ -310,7 +310,7 @@ def column_specs(
         return line((site_name(row.entry.site, NAME_LIMIT), TextStyle()))
 
     return [
-        ColumnSpec(
+        Column(
             "run",
             "RUN",
             lambda row, _: text(row.entry.run_name),
@@ -318,23 +318,23 @@ def column_specs(
             comfortable=10,
             maximum=24,
         ),
-        ColumnSpec("epoch", "EPOCH", epoch, "right"),
-        ColumnSpec("try", "TRY", lambda row, _: line(str(row.entry.attempt)), "right", drop=2),
-        ColumnSpec(
+        Column("epoch", "EPOCH", epoch, "right"),
+        Column("try", "TRY", lambda row, _: line(str(row.entry.attempt)), "right", drop=2),
+        Column(
             "start",
             f"START{common_year}",
             lambda row, _: line(f"{row.entry.start:{time_format}}"),
             drop=1,
         ),
-        ColumnSpec(
+        Column(
             "seconds",
             "TIME",
             lambda row, _: line(formatting.duration(row.entry.seconds)),
             "right",
         ),
-        ColumnSpec("hours", "GPU-h", hours, "right"),
-        ColumnSpec("outcome", "OUTCOME", outcome, minimum=10),
-        ColumnSpec(
+        Column("hours", "GPU-h", hours, "right"),
+        Column("outcome", "OUTCOME", outcome, minimum=10),
+        Column(
             "site",
             "SITE",
             where,
@@ -342,21 +342,21 @@ def column_specs(
             comfortable=10,
             maximum=24,
         ),
-        ColumnSpec(
+        Column(
             "gpu",
             "GPU",
             lambda row, _: line(machine(model_names, row.entry.gpu, row.entry.gpus)),
             drop=5,
             maximum=24,
         ),
-        ColumnSpec(
+        Column(
             "job",
             "JOB",
             lambda row, _: line((formatting.job_id(*row.entry.job), DIM)),
             "right",
             drop=7,
         ),
-        ColumnSpec(
+        Column(
             "cause",
             "CAUSE",
             cause,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.usage import WORTH_LEAST, SiteUsage, Usage
 from metlmon.stats.wasteful_sites import find_wasteful_sites
+from metlmon.tables.usage import HIDDEN, NAME_LIMIT, site_name
 from metlmon.text import formatting
-from screens.sites.table import HIDDEN, NAME_LIMIT, site_name
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     BAD,
     BOLD,
     DIM,

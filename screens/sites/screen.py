@@ -11,16 +11,16 @@ from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.usage import Usage, site_usage
+from metlmon.tables import usage as usage_table
+from metlmon.tables.layout import fit_columns, render_cells, table_columns
+from metlmon.tables.usage import VIEWS, Row
+from metlmon.text.spans import BOLD, DIM, Line, line
 from screens.actions import bindings_of
-from screens.base.column_layout import fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
 from screens.sites import header as sites_header
-from screens.sites import table as sites_table
 from screens.sites.executions_screen import ExecutionsScreen
-from screens.sites.table import VIEWS, Row
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, DIM, Line, line
 from screens.widgets.table import Table
 from screens.widgets.table import TableRow as TableRow
 
@@ -44,10 +44,10 @@ class SitesScreen(ListScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "sites", "below")]
     ORDERS = (
         ("GPU-hours", None),
-        ("GPU-hours lost", lambda row: (-sites_table.lost_of(row), sites_table.name_of(row))),
-        ("epochs or times", lambda row: (-sites_table.times_of(row), sites_table.name_of(row))),
-        ("epoch time", lambda row: (-sites_table.median_of(row), sites_table.name_of(row))),
-        ("name", lambda row: (sites_table.name_of(row),)),
+        ("GPU-hours lost", lambda row: (-usage_table.lost_of(row), usage_table.name_of(row))),
+        ("epochs or times", lambda row: (-usage_table.times_of(row), usage_table.name_of(row))),
+        ("epoch time", lambda row: (-usage_table.median_of(row), usage_table.name_of(row))),
+        ("name", lambda row: (usage_table.name_of(row),)),
     )
 
     def __init__(self) -> None:
@@ -76,11 +76,11 @@ class SitesScreen(ListScreen):
             return
         view = VIEWS[self.view]
         rows = view.rows(usage)
-        filtered = self.filter_rows(rows, sites_table.filter_text)
-        specs = sites_table.specs(self.view, rows, usage.measure)
+        filtered = self.filter_rows(rows, usage_table.filter_text)
+        specs = usage_table.specs(self.view, rows, usage.measure)
         widths = fit_columns(specs, rows, room)
         table_rows = [
-            TableRow(sites_table.key_of(row), partial(render_cells, specs, widths, row))
+            TableRow(usage_table.key_of(row), partial(render_cells, specs, widths, row))
             for row in filtered
         ]
         self.table.show(table_columns(specs, widths), table_rows, self._empty(rows))
@@ -88,9 +88,9 @@ class SitesScreen(ListScreen):
         if stored_cursor is not None:
             self.table.select(stored_cursor)
         note = self.note_line(len(filtered), len(rows), noun=view.noun)
-        selected = next((r for r in filtered if sites_table.key_of(r) == self.table.cursor), None)
+        selected = next((r for r in filtered if usage_table.key_of(r) == self.table.cursor), None)
         details = (
-            [] if selected is None else sites_table.details(selected, usage, room - 1, self._lines)
+            [] if selected is None else usage_table.details(selected, usage, room - 1, self._lines)
         )
         self.query_one("#note", StaticLines).show([note, *self._padded_details(details)])
 
@@ -112,7 +112,7 @@ class SitesScreen(ListScreen):
         if usage is None:
             return [title, ()]
         incomplete, measure = usage.nodes_unlogged > 0, usage.measure
-        legend = sites_table.legend(
+        legend = usage_table.legend(
             usage.total.totals, incomplete and room < 100, incomplete, measure
         )
         blank = [()] if self._roomy else []
@@ -122,7 +122,7 @@ class SitesScreen(ListScreen):
             line(" ") + legend,
             *([line(" ") + hidden] if hidden else []),
             *blank,
-            line(" ") + sites_table.tabs(self.view, [len(v.rows(usage)) for v in VIEWS]),
+            line(" ") + usage_table.tabs(self.view, [len(v.rows(usage)) for v in VIEWS]),
             *blank,
         ]
 
@@ -135,7 +135,7 @@ class SitesScreen(ListScreen):
         if rows:
             noun = VIEWS[self.view].noun
             return [line("  ", f"No {noun} has this text."), line("  ", ("esc clears", DIM))]
-        if self.view == sites_table.OF_CAUSES:
+        if self.view == usage_table.OF_CAUSES:
             return [
                 line("  ", "No execution was lost, no job was held."),
                 line("  ", ("What costs hours is grouped here by its cause.", DIM)),
@@ -160,7 +160,7 @@ class SitesScreen(ListScreen):
     def open_row(self, key: str) -> None:
         usage = self.context.stats.value(site_usage)
         rows = () if usage is None else VIEWS[self.view].rows(usage)
-        row = next((row for row in rows if sites_table.key_of(row) == key), None)
+        row = next((row for row in rows if usage_table.key_of(row) == key), None)
         if row is not None:
-            choice = sites_table.filter_of(row, self.view)
+            choice = usage_table.filter_of(row, self.view)
             self.context.push_screen(ExecutionsScreen(choice))

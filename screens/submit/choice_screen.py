@@ -11,11 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from metlmon.frozen import frozen
+from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import plain
+from metlmon.text.spans import BOLD, DIM, GOOD, KEY, Line, line
 from screens.base.fault_tolerant import ResultModal
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, DIM, GOOD, KEY, Line, line
-from screens.widgets.table import Table, TableColumn, TableRow
+from screens.widgets.table import Table, TableRow
 
 
 @frozen

@@ -24,15 +24,7 @@ from metlmon.pool.interface import PoolActions
 from metlmon.pool.types import PoolError
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
-from screens.actions import bindings_of
-from screens.base.confirmation import ConfirmationBase
-from screens.base.screens import heading, rule
-from screens.submit.pool_info import PoolInfo, schedd_line, submission_method
-from screens.submit.preview import file_list, size_text
-from screens.widgets.document import Document
-from screens.widgets.footer import SCREEN_ACTIONS, KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BOLD,
     DIM,
@@ -46,6 +38,14 @@ from screens.widgets.spans import (
     line,
     wrap,
 )
+from screens.actions import bindings_of
+from screens.base.confirmation import ConfirmationBase
+from screens.base.screens import heading, rule
+from screens.submit.pool_info import PoolInfo, schedd_line, submission_method
+from screens.submit.preview import file_list, size_text
+from screens.widgets.document import Document
+from screens.widgets.footer import SCREEN_ACTIONS, KeyFooter
+from screens.widgets.lines import StaticLines
 
 RESULT_SECONDS: Final = 1.5
 """Seconds that the cluster id is displayed before the overview opens."""

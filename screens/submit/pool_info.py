@@ -5,7 +5,7 @@ from __future__ import annotations
 from metlmon.frozen import frozen
 from metlmon.pool.types import ScheddInfo, SiteInfo
 from metlmon.text.formatting import plain
-from screens.widgets.spans import DIM, NOTE, Line, line
+from metlmon.text.spans import DIM, NOTE, Line, line
 
 
 @frozen

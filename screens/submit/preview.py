@@ -21,11 +21,11 @@ from metlmon.authoring.submit_text import shown
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
+from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrap
 from screens.base.sanitize import plain_with_blanks
 from screens.base.screens import heading
 from screens.submit.form_model import LABELS
 from screens.submit.validation import FormResult
-from screens.widgets.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrap
 
 
 class PreviewLines(Sequence[Line]):

@@ -26,6 +26,19 @@ from metlmon.stats import cost as stats
 from metlmon.stats.cost import CostHistory
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
+from metlmon.text.spans import (
+    BAD,
+    BOLD,
+    DIM,
+    NOTE,
+    Line,
+    crop,
+    join,
+    justify,
+    limit_lines,
+    line,
+    wrap,
+)
 from screens.actions import bindings_of
 from screens.base.screens import SnapshotScreen, rule
 from screens.submit.choice_screen import ChoiceOption, ChoiceScreen
@@ -48,19 +61,6 @@ from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView
 from screens.widgets.lines import StaticLines
 from screens.widgets.side_pane import EDGE, SidePane
-from screens.widgets.spans import (
-    BAD,
-    BOLD,
-    DIM,
-    NOTE,
-    Line,
-    crop,
-    join,
-    justify,
-    limit_lines,
-    line,
-    wrap,
-)
 
 SIDE_BY_SIDE: Final = 130
 """Minimum width for form and preview side by side."""

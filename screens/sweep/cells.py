@@ -14,8 +14,7 @@ from metlmon.stats.sweep import Axis, Point
 from metlmon.stats.sweep_grid import CellRun, Grid, GridCell
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Colour, plain
-from screens.widgets.matrix import GAP, Key, MatrixLayout
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BAD,
     BOLD,
@@ -37,6 +36,7 @@ from screens.widgets.spans import (
     text_width,
     width,
 )
+from screens.widgets.matrix import GAP, Key, MatrixLayout
 
 SCALE: Final = "▁▂▃▄▅▆▇"
 """Signs of a value's rank, the best last.

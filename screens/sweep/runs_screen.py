@@ -13,13 +13,13 @@ from metlmon.stats import sweep_text
 from metlmon.stats.curves import course_symbol
 from metlmon.stats.sweep import Point
 from metlmon.stats.sweep_grid import CellRun, GridChoice, grid_stat
+from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
+from metlmon.text.spans import BAD, BOLD, DIM, PLAIN, Line, line, style_of
 from screens.actions import bindings_of
-from screens.base.column_layout import ColumnSpec, fit_columns, render_cells, table_columns
 from screens.base.screens import ListScreen
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BAD, BOLD, DIM, PLAIN, Line, line, style_of
 from screens.widgets.table import Table, TableRow
 
 
@@ -71,7 +71,7 @@ class PointRunsScreen(ListScreen):
         self.context.open_run(key)
 
 
-def _specs() -> list[ColumnSpec[CellRun]]:
+def _specs() -> list[Column[CellRun]]:
     def value(run: CellRun, _: int | None) -> Line:
         if run.value is None:
             return line((formatting.UNKNOWN, DIM))
@@ -89,13 +89,13 @@ def _specs() -> list[ColumnSpec[CellRun]]:
         return line((sign.text(), style_of(sign)))
 
     return [
-        ColumnSpec("run", "RUN", lambda run, _: line(plain(run.name, 40)), minimum=6),
-        ColumnSpec("best", "BEST", value, "right", minimum=6),
-        ColumnSpec("epoch", "IN EPOCH", epoch, "right", drop=1),
-        ColumnSpec("done", "DONE", lambda run, _: line(f"{run.done}/{run.total}"), "right"),
-        ColumnSpec("course", "HOW IT GOES", course),
-        ColumnSpec("state", "STATE", state),
-        ColumnSpec(
+        Column("run", "RUN", lambda run, _: line(plain(run.name, 40)), minimum=6),
+        Column("best", "BEST", value, "right", minimum=6),
+        Column("epoch", "IN EPOCH", epoch, "right", drop=1),
+        Column("done", "DONE", lambda run, _: line(f"{run.done}/{run.total}"), "right"),
+        Column("course", "HOW IT GOES", course),
+        Column("state", "STATE", state),
+        Column(
             "why",
             "STOPPED",
             lambda run, _: line((plain(run.stopped or "", 200), DIM)),

@@ -11,6 +11,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.stats import sweep_text
 from metlmon.stats.sweep import choices
 from metlmon.stats.sweep_grid import Grid, GridChoice, grid_stat, next_fixed, next_pair, swap_axes
+from metlmon.text.spans import BOLD, DIM, Line, join, line, wrap
 from screens.actions import bindings_of
 from screens.base.screens import SnapshotScreen, rule
 from screens.sweep import cells as sweep_cells
@@ -18,7 +19,6 @@ from screens.sweep.runs_screen import PointRunsScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
 from screens.widgets.matrix import Matrix
-from screens.widgets.spans import BOLD, DIM, Line, join, line, wrap
 
 FRAME_LINES: Final = 4
 """Lines outside matrix and details: two of the header, the rule, the footer."""

@@ -30,7 +30,7 @@ from metlmon.stats.timeline_text import (
 )
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, STATES, Symbol, plain
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BOLD,
     DIM,

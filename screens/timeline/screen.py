@@ -33,15 +33,16 @@ from metlmon.stats.timeline_text import (
     snap_to_step,
     stacks,
 )
+from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import STATES, Symbol, plain
+from metlmon.text.spans import BOLD, DIM, Line, crop, fit, line, style_of, width
 from screens.actions import bindings_of
 from screens.base.memo import Memo
 from screens.base.screens import ListScreen
 from screens.timeline import lines as timeline_lines
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.spans import BOLD, DIM, Line, crop, fit, line, style_of, width
-from screens.widgets.table import GAP, MARGIN, LazyRows, Table, TableColumn, TableRow
+from screens.widgets.table import LazyRows, Table, TableRow
 
 ROOMY_LINES: Final = 30
 """Minimum height for blank lines between the parts."""

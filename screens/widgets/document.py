@@ -9,9 +9,9 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
+from metlmon.text.spans import Line
 from screens.actions import bindings_of
 from screens.widgets.line_widget import LineWidget
-from screens.widgets.spans import Line
 
 
 class Document(LineWidget, can_focus=True):

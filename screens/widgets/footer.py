@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from metlmon.text.spans import DIM, KEY, Line, join, line, width
 from screens.actions import Action, actions_of
 from screens.widgets.line_widget import LineWidget
-from screens.widgets.spans import DIM, KEY, Line, join, line, width
 
 SCREEN_ACTIONS: Final = frozenset(
     {"problems", "timeline", "sites", "curves", "estimates", "incidents", "inputs", "palette"}

@@ -20,10 +20,10 @@ from textual.strip import Strip
 
 from metlmon.frozen import frozen
 from metlmon.text.formatting import Colour
+from metlmon.text.spans import BOLD, DIM, Line, TextStyle, crop_middle, fit, line
 from screens.actions import actions_of, bindings_of
 from screens.base.sanitize import plain_with_blanks
 from screens.widgets.line_widget import LineState, LineWidget
-from screens.widgets.spans import BOLD, DIM, Line, TextStyle, crop_middle, fit, line
 
 MARGIN: Final = 2
 GAP: Final = 2

@@ -14,9 +14,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from metlmon.text.sanitize import to_ascii
+from metlmon.text.spans import Line, crop
 from screens.base.fault_tolerant import FaultTolerant
 from screens.theme import PALETTES, Palette
-from screens.widgets.spans import Line, crop
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp

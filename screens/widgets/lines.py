@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from metlmon.text.spans import Line
 from screens.widgets.line_widget import LineWidget
-from screens.widgets.spans import Line
 
 
 class StaticLines(LineWidget):

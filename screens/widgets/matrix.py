@@ -17,9 +17,9 @@ from textual.strip import Strip
 
 from metlmon.frozen import frozen
 from metlmon.text.sanitize import to_ascii
+from metlmon.text.spans import MOVING, Line, crop, fit, line
 from screens.actions import bindings_of
 from screens.widgets.line_widget import LineState, LineWidget
-from screens.widgets.spans import MOVING, Line, crop, fit, line
 
 Key = tuple[Any, ...]
 

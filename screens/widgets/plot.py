@@ -16,7 +16,7 @@ from typing import Final
 
 from metlmon.frozen import frozen
 from metlmon.text import formatting
-from screens.widgets.spans import ALARM, DIM, PLAIN, Line, TextStyle, line
+from metlmon.text.spans import ALARM, DIM, PLAIN, Line, TextStyle, line
 
 ChartPoint = tuple[float, float]
 

@@ -6,9 +6,9 @@ from typing import ClassVar, Final
 
 from textual.binding import BindingType
 
+from metlmon.text.spans import DIM, MOVING, Line, line
 from screens.actions import bindings_of
 from screens.widgets.document import Document
-from screens.widgets.spans import DIM, MOVING, Line, line
 
 EDGE: Final = 2
 """Width in cells of the line and a blank."""

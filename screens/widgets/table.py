@@ -17,29 +17,15 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from metlmon.frozen import frozen
+from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import Colour, Weight
+from metlmon.text.spans import Line, TextStyle, fit, line
 from screens.actions import bindings_of
 from screens.widgets.line_widget import LineWidget
-from screens.widgets.spans import Align, Line, TextStyle, fit, line
-
-GAP: Final = 2
-"""Cells between two columns."""
-
-MARGIN: Final = 2
-"""Cells before the first column: the cursor, and the sign of a marked row."""
 
 HEADING: Final = TextStyle(Colour.GREY)
 CURSOR: Final = TextStyle(Colour.SKY)
 MARKED: Final = TextStyle(Colour.ORANGE, Weight.BOLD)
-
-
-@frozen
-class TableColumn:
-    """A rendered column: heading, width in cells, and alignment."""
-
-    title: str
-    width: int
-    align: Align = "left"
 
 
 @frozen

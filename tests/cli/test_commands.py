@@ -19,8 +19,8 @@ import pytest
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.model.states import DagState, State
+from metlmon.text.spans import text
 from screens.overview import header as overview_header
-from screens.widgets.spans import text
 from tests.live.dagdirs import DAG, NODE, Dagdir
 from tests.model.written import Log, Out
 

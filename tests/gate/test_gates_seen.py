@@ -34,10 +34,10 @@ from metlmon.stats.estimate_text import epochs_text, remaining_text, run_remaini
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.worker import StatsInput
+from metlmon.tables import epochs as epochs_table
+from metlmon.tables.runs import cursor_detail, specs
+from metlmon.text.spans import text
 from screens.overview import header as overview_header
-from screens.overview.table import cursor_detail, specs
-from screens.run import table as run_table
-from screens.widgets.spans import text
 from tests.dagman.written import weave
 from tests.live.dagdirs import Dagdir, again
 from tests.model.written import Log, Out
@@ -527,14 +527,14 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     assert view is not None
     shown = {
         spec.name: [text(spec.cell(epoch, None)) for epoch in view.epochs]
-        for spec in run_table.specs(view)
+        for spec in epochs_table.specs(view)
     }
     assert shown["state"][2:] == ["◧ paused", "· waiting"]
     assert shown["site"] == ["delta", "delta", "→ expanse", "→ expanse"]
-    told = text(run_table.detail_line(view.epochs[2], 60, view.row))
+    told = text(epochs_table.detail_line(view.epochs[2], 60, view.row))
     assert told == "waits at the gate since 2026-05-04 11:00:00"
-    assert run_table.has_detail_line(view.epochs[2], view.row)
-    assert not run_table.has_detail_line(view.epochs[3], view.row)
+    assert epochs_table.has_detail_line(view.epochs[2], view.row)
+    assert not epochs_table.has_detail_line(view.epochs[3], view.row)
     assert main(["run", "run0", str(dagdir.path)]) == 0
     printed = capsys.readouterr().out.splitlines()
     paused = next(line for line in printed if "waits at the gate" in line)

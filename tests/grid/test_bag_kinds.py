@@ -19,8 +19,8 @@ from metlmon.model.states import State
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.shards import Bag, bags
 from metlmon.stats.worker import StatsInput
-from screens.shards import table as shards_table
-from screens.widgets.spans import text
+from metlmon.tables import shards as shards_table
+from metlmon.text.spans import text
 from tests.model.written import Log, Out, moment
 
 SUBMIT = "executable = infer.sh\nlog = bag.log\nqueue\n"

@@ -10,6 +10,7 @@ from ensemble_pictures import FakeFeed
 from eyes import MIDDLE, NARROW, WIDE, Eager, Seen, Show
 from learning import pressed_until, until
 
+from metlmon.text.spans import text, width
 from screens.actions import actions_of
 from screens.app import AppOptions
 from screens.run.screen import RunScreen
@@ -17,7 +18,6 @@ from screens.sweep import cells as sweep_cells
 from screens.sweep.runs_screen import PointRunsScreen
 from screens.sweep.screen import SweepScreen
 from screens.widgets.matrix import Matrix, MatrixLayout
-from screens.widgets.spans import text, width
 
 MANY = tuple(str(n) for n in range(1, 41))
 

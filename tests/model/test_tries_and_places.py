@@ -7,8 +7,8 @@ import pytest
 from metlmon.cli.tables import _where
 from metlmon.model.states import State
 from metlmon.snapshot.types import Latest
+from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
-from screens.overview.table import site_and_target
 from screens.timeline.lines import lane_state_line
 from tests.model.written import Log, Told, tell
 

@@ -14,8 +14,8 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.aggregates import MOST_SPECIAL
 from metlmon.snapshot.node_text import counted_states, state_reason
+from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
-from screens.widgets.spans import text, width
 from tests.model.written import Log, tell
 
 

@@ -16,10 +16,10 @@ from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, cost_history, estimate_cost
 from metlmon.stats.worker import StatsInput
+from metlmon.text.spans import text
 from screens.submit.form_model import FormState
 from screens.submit.preview import build_preview
 from screens.submit.validation import validate_form
-from screens.widgets.spans import text
 from tests.model.written import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

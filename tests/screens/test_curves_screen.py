@@ -14,11 +14,11 @@ from learning import LOST, RUNS, learning, pressed_until, until
 
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.model.settings import MetricSettings, Settings
+from metlmon.text.spans import DIM, PLAIN, text
 from screens.app import AppOptions
 from screens.curves.screen import CurvesScreen
 from screens.run.screen import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
-from screens.widgets.spans import DIM, PLAIN, text
 
 DRAWN = "┤"
 

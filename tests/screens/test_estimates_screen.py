@@ -17,11 +17,11 @@ from metlmon.stats import estimate_text
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.headline import Headline
 from metlmon.stats.incidents import Incident, IncidentSeverity
+from metlmon.text.spans import text, width
 from screens.app import AppOptions
 from screens.estimates import EstimatesScreen, head
 from screens.overview import header as overview_header
 from screens.run.screen import RunScreen
-from screens.widgets.spans import text, width
 from tests.stats.histories import NOON, Past, basis
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

@@ -11,9 +11,9 @@ from eyes import NARROW, WIDE, Show
 from placed import PlacedFeed
 from whole_sessions import FIXTURES, opened, session, until
 
+from metlmon.text import spans
+from metlmon.text.spans import file_name
 from screens.overview.header import header
-from screens.widgets import spans
-from screens.widgets.spans import file_name
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log
 

@@ -12,22 +12,21 @@ from hypothesis import strategies as st
 
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunRow
+from metlmon.tables import runs as runs_table
+from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns
+from metlmon.text import formatting, spans
 from screens.actions import ACTIONS, actions_of
 from screens.base.action_screen import ACTION_SCOPES
-from screens.base.column_layout import ColumnSpec, fit_columns
 from screens.job.state_bar import spans_by_state, state_bar
 from screens.overview import header as overview_header
-from screens.overview import table as overview_table
 from screens.run.bar_chart import ChartBar, group_bars, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
-from screens.widgets import spans
 from screens.widgets.footer import key_line
-from screens.widgets.table import GAP, MARGIN
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=16), st.integers(1, 200))
 def test_every_state_has_its_part_of_the_bar(amounts: list[int], cells: int) -> None:
-    shares = overview_header.apportion(amounts, cells)
+    shares = formatting.apportion(amounts, cells)
     assert sum(shares) == cells
     if cells >= len(amounts):
         assert min(shares) >= 1
@@ -51,7 +50,7 @@ def test_counts_lose_words_before_numbers() -> None:
 
 @given(st.integers(10, 250))
 def test_columns_fit_whatever_the_width(cells: int) -> None:
-    specs = overview_table.specs(RUNS)
+    specs = runs_table.specs(RUNS)
     widths = fit_columns(specs, RUNS, cells)
     assert {"run", "progress", "state"} <= set(widths)
     least = sum(spec.minimum for spec in specs if spec.name in widths)
@@ -61,9 +60,9 @@ def test_columns_fit_whatever_the_width(cells: int) -> None:
 
 
 def test_a_column_gives_way_before_others_are_dropped() -> None:
-    specs: list[ColumnSpec[str]] = [
-        ColumnSpec("name", "NAME", lambda thing, _: spans.line(thing), comfortable=6),
-        ColumnSpec("more", "MORE", lambda thing, _: spans.line("1234"), drop=1),
+    specs: list[Column[str]] = [
+        Column("name", "NAME", lambda thing, _: spans.line(thing), comfortable=6),
+        Column("more", "MORE", lambda thing, _: spans.line("1234"), drop=1),
     ]
     assert fit_columns(specs, ["a long name indeed"], 20) == {"name": 11, "more": 4}
     assert fit_columns(specs, ["a long name indeed"], 14) == {"name": 11}
@@ -189,7 +188,7 @@ def between() -> RunRow:
 
 
 def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
-    (state,) = (spec for spec in overview_table.specs([between()]) if spec.name == "state")
+    (state,) = (spec for spec in runs_table.specs([between()]) if spec.name == "state")
     assert spans.text(state.cell(between(), None)) == "✓ next waits"
     whole = replace(between(), epochs_done=3)
     assert spans.text(state.cell(whole, None)) == "✓ completed"
@@ -197,7 +196,7 @@ def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
 
 def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:
     twins = [replace(row, dag=dag, run="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
-    narrow = fit_columns(overview_table.specs(twins), twins, 80)
+    narrow = fit_columns(runs_table.specs(twins), twins, 80)
     assert "dag" in narrow
     assert "site" in narrow
 
@@ -206,8 +205,8 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
     held = next(row for row in RUNS if row.state is State.HELD)
     assert held.latest is not None
     wordy = replace(held, latest=replace(held.latest, hold_reason="at ap40, no such file " * 40))
-    told = overview_table.cursor_detail(wordy, set(), 80)
-    assert len(told) == overview_table.REASON_LINES
+    told = runs_table.cursor_detail(wordy, set(), 80)
+    assert len(told) == runs_table.REASON_LINES
     assert all(spans.width(each) < 80 for each in told)
     assert spans.text(told[-1]).strip().startswith("…")
     assert spans.text(told[-1]).endswith("no such file"), "what went wrong is said at the end"

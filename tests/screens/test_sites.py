@@ -18,17 +18,17 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, UsageFilter, usage_in_window
+from metlmon.tables import epochs as epochs_table
+from metlmon.tables import usage as usage_table
+from metlmon.text import spans
 from screens.actions import actions_of
 from screens.app import AppOptions
 from screens.job.screen import JobScreen
-from screens.run import table as run_table
 from screens.run.screen import RunScreen
 from screens.sites import executions_screen
 from screens.sites import header as sites_header
-from screens.sites import table as sites_table
 from screens.sites.executions_screen import ExecutionsScreen
 from screens.sites.screen import SitesScreen
-from screens.widgets import spans
 from screens.widgets.table import Table
 from tests.model.written import Log, of_one_job, tell
 
@@ -301,7 +301,7 @@ def test_a_bar_has_a_cell_for_all_there_is(
 ) -> None:
     of = UsageTotals(1, 1, 0, 0, good, bad, flying)
     largest = max(largest, of.total)
-    bar = sites_table.stacked_bar(of, largest, cells)
+    bar = usage_table.stacked_bar(of, largest, cells)
     assert spans.width(bar) <= cells
     parts = [sign for amount, sign in ((good, "▇"), (bad, "▒"), (flying, "░")) if amount > 0]
     if cells >= 3:
@@ -311,32 +311,32 @@ def test_a_bar_has_a_cell_for_all_there_is(
 def test_bars_share_their_scale(found: Usage) -> None:
     longest = max(place.totals.total for place in found.sites)
     for place in found.sites:
-        bar = spans.width(sites_table.stacked_bar(place.totals, longest, 60))
+        bar = spans.width(usage_table.stacked_bar(place.totals, longest, 60))
         assert bar == pytest.approx(60 * place.totals.total / longest, abs=1.0)
 
 
 def test_two_models_with_one_short_name_are_told_apart() -> None:
     names = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A40", None)
-    assert list(sites_table.models(names).values()) == [
+    assert list(usage_table.models(names).values()) == [
         "unknown", "A100-SXM4-40GB", "A100-PCIE-40GB", "A40",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("cells", [60, 80, 100, 140, 200])
 def test_details_fit_their_room(found: Usage, cells: int) -> None:
-    for view in sites_table.VIEWS:
+    for view in usage_table.VIEWS:
         for row in view.rows(found):
             for lines in (6, 12):
-                told = sites_table.details(row, found, cells, lines)
+                told = usage_table.details(row, found, cells, lines)
                 assert len(told) <= lines
                 assert all(spans.width(each) <= cells for each in told)
 
 
 def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
-    for at, view in enumerate(sites_table.VIEWS[:3]):
+    for at, view in enumerate(usage_table.VIEWS[:3]):
         for row in view.rows(found):
-            behind = executions_screen.rows_of(found, sites_table.filter_of(row, at))
-            assert sum(d.entry.gpu_seconds or 0 for d in behind) == sites_table.total_of(row)
+            behind = executions_screen.rows_of(found, usage_table.filter_of(row, at))
+            assert sum(d.entry.gpu_seconds or 0 for d in behind) == usage_table.total_of(row)
 
 
 def test_no_key_is_used_twice() -> None:
@@ -362,18 +362,18 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
     drawn = reader.snapshot_builder()
     views = [drawn.run_view(row.key) for row in drawn.status().runs]
     rows = list(itertools.chain(*(view.epochs for view in views if view is not None)))
-    marked = [row for row in rows if run_table.is_hidden(row)]
+    marked = [row for row in rows if epochs_table.is_hidden(row)]
     assert len(marked) == 9
     for row in marked:
-        assert "may have trained it" in spans.text(run_table.detail_line(row, 100))
+        assert "may have trained it" in spans.text(epochs_table.detail_line(row, 100))
         (time,) = (
             spec
-            for spec in run_table.specs(views[0])
+            for spec in epochs_table.specs(views[0])
             if spec.name == "execution"  # type: ignore[arg-type]
         )
         assert spans.text(time.cell(row, None)).startswith("⇄")
     half = replace(marked[0], success_seconds=100.0, longest_seconds=200.0)
-    assert not run_table.is_hidden(half), "half of it is not less than half"
+    assert not epochs_table.is_hidden(half), "half of it is not less than half"
 
 
 def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:

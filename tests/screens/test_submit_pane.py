@@ -36,6 +36,8 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.null_feed import NullFeed
 from metlmon.live.session import Session
 from metlmon.pool.types import PoolError, ScheddInfo, SubmitResult
+from metlmon.text.spans import text as plain_text
+from metlmon.text.spans import width
 from screens.app import AppOptions
 from screens.help import HelpScreen
 from screens.overview.screen import OverviewScreen
@@ -47,8 +49,6 @@ from screens.submit.screen import SubmitScreen
 from screens.theme import SIXTEEN
 from screens.widgets.form import FormView
 from screens.widgets.side_pane import SidePane
-from screens.widgets.spans import text as plain_text
-from screens.widgets.spans import width
 
 TALL = (80, 40)
 """Columns and lines in which all fields of a form are in view."""

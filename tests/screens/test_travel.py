@@ -19,6 +19,7 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.states import State
 from metlmon.snapshot.types import Status
 from metlmon.stats.timeline import build_timeline
+from metlmon.text.spans import text
 from screens.app import AppOptions
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.menu import MenuScreen
@@ -27,7 +28,6 @@ from screens.run.screen import RunScreen
 from screens.time_travel import step_moment
 from screens.timeline.screen import TimelineScreen
 from screens.widgets.document import Document
-from screens.widgets.spans import text
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log
 

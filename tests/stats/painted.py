@@ -16,12 +16,12 @@ from typing import Any, Final
 from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
+from metlmon.text.spans import text
 from screens.app import AppOptions, MetlmonApp
 from screens.overview.screen import OverviewScreen
 from screens.run.screen import RunScreen
 from screens.sites.executions_screen import ExecutionsScreen
 from screens.sites.screen import SitesScreen
-from screens.widgets.spans import text
 from screens.widgets.table import Table
 from tests.stats.said import Said, What, named
 

@@ -14,9 +14,9 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import HOUR, in_hour_unit
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import TimeWindow
+from metlmon.tables import usage as usage_table
+from metlmon.text import spans
 from screens.overview.header import gpu_hours
-from screens.sites import table as sites_table
-from screens.widgets import spans
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log, moment, of_one_job
 
@@ -71,7 +71,7 @@ def test_hours_of_an_ensemble_without_gpus(
     places = usage_in_window(in_hour_unit(ledger))
     assert places.total.totals.total == (good + bad) * HOUR
     assert places.total.gpu_seconds_per_epoch == (good + bad) * HOUR
-    legend = sites_table.legend(places.total.totals, measure=places.measure)
+    legend = usage_table.legend(places.total.totals, measure=places.measure)
     assert spans.text(legend).startswith(measure.hours)
     made = build_report(status, ledger, measure=measure)
     assert f"with {good + bad:.{made.hours_digits}f} {measure.hours}" in made.headline
@@ -128,6 +128,6 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
 def test_bars_of_sites_are_headed_by_the_measure() -> None:
     places = usage_in_window(in_hour_unit(told(log_of(4)).ledger()))
     for view, rows in enumerate((places.sites, places.gpus, places.site_gpus, places.causes)):
-        heads = [spec.title for spec in sites_table.specs(view, rows, places.measure)]
+        heads = [spec.title for spec in usage_table.specs(view, rows, places.measure)]
         assert "GPU-HOURS" not in heads
         assert ("CPU-HOURS" in heads) == (view < 2)

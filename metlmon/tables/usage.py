@@ -14,11 +14,10 @@ from metlmon.model.hour_unit import HourUnit
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Cause, Distribution, SiteGpuUsage, SiteUsage, Usage, UsageFilter
+from metlmon.tables.layout import Column
 from metlmon.text import formatting
-from metlmon.text.formatting import OUTCOMES, Colour, Symbol, plain
-from screens.base.column_layout import ColumnSpec
-from screens.overview.header import apportion
-from screens.widgets.spans import (
+from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, plain
+from metlmon.text.spans import (
     BAD,
     BOLD,
     DIM,
@@ -236,9 +235,7 @@ def tabs(view: int, rows: Sequence[int]) -> Line:
 # --- columns ----------------------------------------------------------------------------------
 
 
-def specs(
-    view: int, rows: Sequence[Row], measure: HourUnit = HourUnit.GPU
-) -> list[ColumnSpec[Row]]:
+def specs(view: int, rows: Sequence[Row], measure: HourUnit = HourUnit.GPU) -> list[Column[Row]]:
     """Return the columns of a view; the bars of all ``rows`` share one scale."""
     if view == OF_CELLS:
         return _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)])
@@ -252,7 +249,7 @@ def _for_kind(kind: type[Row], render: Callable[..., Line]) -> Callable[[Row, in
     return lambda row, cells: render(row, cells) if isinstance(row, kind) else ()
 
 
-def _place_specs(rows: Sequence[SiteUsage], view: int, measure: HourUnit) -> list[ColumnSpec[Row]]:
+def _place_specs(rows: Sequence[SiteUsage], view: int, measure: HourUnit) -> list[Column[Row]]:
     largest = max((row.totals.total for row in rows), default=0.0)
     cell_of = partial(_for_kind, SiteUsage)
     hours_text = _hours_writer([row.totals.total for row in rows])
@@ -300,49 +297,45 @@ def _place_specs(rows: Sequence[SiteUsage], view: int, measure: HourUnit) -> lis
         return line((formatting.size(row.input.received or None), DIM))
 
     return [
-        ColumnSpec("name", title, cell_of(name), minimum=8, comfortable=14, maximum=28),
-        ColumnSpec("epochs", "EPOCHS", cell_of(epochs), "right"),
-        ColumnSpec("success", "SUCCESS", cell_of(success), "right"),
-        ColumnSpec("bar", measure.hours.upper(), cell_of(bar), minimum=LEAST_BAR, grow=MOST_BAR),
-        ColumnSpec(
+        Column("name", title, cell_of(name), minimum=8, comfortable=14, maximum=28),
+        Column("epochs", "EPOCHS", cell_of(epochs), "right"),
+        Column("success", "SUCCESS", cell_of(success), "right"),
+        Column("bar", measure.hours.upper(), cell_of(bar), minimum=LEAST_BAR, grow=MOST_BAR),
+        Column(
             "good",
             "GOOD h",
             cell_of(hours(lambda row: row.totals.good, TextStyle())),
             "right",
             drop=5,
         ),
-        ColumnSpec("lost", "LOST h", cell_of(hours(lambda row: row.totals.bad, BAD)), "right"),
-        ColumnSpec("flying", "IN FLIGHT h", cell_of(flying), "right", drop=8),
-        ColumnSpec("cost", "h/EPOCH", cell_of(cost), "right", drop=2),
-        ColumnSpec(
-            "epoch", "EPOCH TIME", cell_of(time(lambda row: row.epoch.median)), "right", drop=1
-        ),
-        ColumnSpec("spread", "HALF OF THEM", cell_of(spreads), drop=10, maximum=24),
-        ColumnSpec("wait", "WAIT", cell_of(time(lambda row: row.wait.median)), "right", drop=3),
-        ColumnSpec(
-            "input", "INPUT", cell_of(time(lambda row: row.input.ok.median)), "right", drop=4
-        ),
-        ColumnSpec("stalls", "STALLS", cell_of(stalls), "right", drop=6),
-        ColumnSpec("moved", "RECEIVED", cell_of(moved), "right", drop=11),
-        ColumnSpec(
+        Column("lost", "LOST h", cell_of(hours(lambda row: row.totals.bad, BAD)), "right"),
+        Column("flying", "IN FLIGHT h", cell_of(flying), "right", drop=8),
+        Column("cost", "h/EPOCH", cell_of(cost), "right", drop=2),
+        Column("epoch", "EPOCH TIME", cell_of(time(lambda row: row.epoch.median)), "right", drop=1),
+        Column("spread", "HALF OF THEM", cell_of(spreads), drop=10, maximum=24),
+        Column("wait", "WAIT", cell_of(time(lambda row: row.wait.median)), "right", drop=3),
+        Column("input", "INPUT", cell_of(time(lambda row: row.input.ok.median)), "right", drop=4),
+        Column("stalls", "STALLS", cell_of(stalls), "right", drop=6),
+        Column("moved", "RECEIVED", cell_of(moved), "right", drop=11),
+        Column(
             "evicted",
             "EVICTED",
             cell_of(lambda row, max_width: _number(row.evictions)),
             "right",
             drop=7,
         ),
-        ColumnSpec(
+        Column(
             "held",
             "HELD",
             cell_of(lambda row, max_width: _number(row.holds)),
             "right",
             drop=9,
         ),
-        ColumnSpec("targets", "TARGETS", cell_of(targets), drop=12, maximum=30),
+        Column("targets", "TARGETS", cell_of(targets), drop=12, maximum=30),
     ]
 
 
-def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[ColumnSpec[Row]]:
+def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Row]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
     cell_of = partial(_for_kind, SiteGpuUsage)
     hours_text = _hours_writer([row.totals.total for row in rows])
@@ -376,34 +369,34 @@ def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[ColumnSpec[Row]]:
         return line((slow_sites(row), style))
 
     return [
-        ColumnSpec("gpu", "GPU", cell_of(gpu), minimum=8, comfortable=18, maximum=30),
-        ColumnSpec("site", "SITE", cell_of(site), minimum=8, comfortable=12, maximum=28),
-        ColumnSpec("epochs", "EPOCHS", cell_of(epochs), "right"),
-        ColumnSpec("epoch", "EPOCH TIME", cell_of(lambda row, _: _time(row.epoch.median)), "right"),
-        ColumnSpec("bar", "MEDIAN", cell_of(bar), minimum=6, comfortable=6, grow=MOST_BAR),
-        ColumnSpec("against", "SAME GPU", cell_of(against), minimum=13),
-        ColumnSpec(
+        Column("gpu", "GPU", cell_of(gpu), minimum=8, comfortable=18, maximum=30),
+        Column("site", "SITE", cell_of(site), minimum=8, comfortable=12, maximum=28),
+        Column("epochs", "EPOCHS", cell_of(epochs), "right"),
+        Column("epoch", "EPOCH TIME", cell_of(lambda row, _: _time(row.epoch.median)), "right"),
+        Column("bar", "MEDIAN", cell_of(bar), minimum=6, comfortable=6, grow=MOST_BAR),
+        Column("against", "SAME GPU", cell_of(against), minimum=13),
+        Column(
             "spread",
             "HALF OF THEM",
             cell_of(lambda row, _: line((quartiles(row.epoch), DIM))),
             drop=3,
             maximum=24,
         ),
-        ColumnSpec(
+        Column(
             "success",
             "SUCCESS",
             cell_of(lambda row, _: line(_rate(row.totals))),
             "right",
             drop=2,
         ),
-        ColumnSpec(
+        Column(
             "good",
             "GOOD h",
             cell_of(lambda row, _: line(hours_text(row.totals.good))),
             "right",
             drop=4,
         ),
-        ColumnSpec("lost", "LOST h", cell_of(lost), "right", drop=1),
+        Column("lost", "LOST h", cell_of(lost), "right", drop=1),
     ]
 
 
@@ -417,7 +410,7 @@ def slow_sites(row: SiteGpuUsage) -> str:
     return f"{times} slow" if row.slow else times
 
 
-def _cause_specs(rows: Sequence[Cause]) -> list[ColumnSpec[Row]]:
+def _cause_specs(rows: Sequence[Cause]) -> list[Column[Row]]:
     largest = max((row.bad for row in rows), default=0.0)
     cell_of = partial(_for_kind, Cause)
 
@@ -439,17 +432,17 @@ def _cause_specs(rows: Sequence[Cause]) -> list[ColumnSpec[Row]]:
         return single_bar(row.bad, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
 
     return [
-        ColumnSpec(
+        Column(
             "lost",
             "LOST h",
             cell_of(lambda row, _: line((_exact_hours(row.bad), BAD if row.bad else DIM))),
             "right",
         ),
-        ColumnSpec("times", "TIMES", cell_of(lambda row, _: _number(row.occurrences)), "right"),
-        ColumnSpec("bar", "", cell_of(bar), minimum=LEAST_BAR, drop=1, grow=24),
-        ColumnSpec("code", "CODE", cell_of(lambda row, _: line(code_of(row))), drop=2),
-        ColumnSpec("ended", "ENDED AS", cell_of(ended), drop=3, maximum=28),
-        ColumnSpec("what", "CAUSE", cell_of(what), minimum=20, comfortable=40, maximum=400),
+        Column("times", "TIMES", cell_of(lambda row, _: _number(row.occurrences)), "right"),
+        Column("bar", "", cell_of(bar), minimum=LEAST_BAR, drop=1, grow=24),
+        Column("code", "CODE", cell_of(lambda row, _: line(code_of(row))), drop=2),
+        Column("ended", "ENDED AS", cell_of(ended), drop=3, maximum=28),
+        Column("what", "CAUSE", cell_of(what), minimum=20, comfortable=40, maximum=400),
     ]
 
 

@@ -13,10 +13,10 @@ from metlmon.model.job_events import JobId
 from metlmon.model.states import UNPLACED, State
 from metlmon.snapshot.gate_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.snapshot.types import RunRow
+from metlmon.tables.layout import Column
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
-from screens.base.column_layout import ColumnSpec
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BAD,
     BOLD,
@@ -119,31 +119,31 @@ def filter_text(row: RunRow) -> str:
 
 def specs(
     rows: Sequence[RunRow], streams: Mapping[JobId, Streamed] = NO_STREAMS
-) -> list[ColumnSpec[RunRow]]:
+) -> list[Column[RunRow]]:
     """The columns of the overview, with a DAG column if there are several DAGs.
 
     ``streams``: progress lines of running jobs.
     """
     ambiguous_names, digits = len({row.run for row in rows}) < len(rows), _digits(rows)
-    columns: list[ColumnSpec[RunRow]] = [
-        ColumnSpec("run", "RUN", _run, minimum=6, maximum=28),
-        ColumnSpec("uuid", "UUID", _uuid, drop=8, maximum=8),
-        ColumnSpec(
+    columns: list[Column[RunRow]] = [
+        Column("run", "RUN", _run, minimum=6, maximum=28),
+        Column("uuid", "UUID", _uuid, drop=8, maximum=8),
+        Column(
             "progress",
             "PROGRESS",
             partial(_progress, digits=digits),
             grow=BAR_GROWN_CELLS + 1 + digits,
         ),
-        ColumnSpec(
+        Column(
             "epoch",
             "EPOCH",
             _epoch,
             "right",
             drop=5 if ambiguous_names else 2,
         ),
-        ColumnSpec("state", "STATE", partial(_state, streams=streams), minimum=12),
-        ColumnSpec("since", "FOR", _since, "right", drop=1, minimum=9),
-        ColumnSpec(
+        Column("state", "STATE", partial(_state, streams=streams), minimum=12),
+        Column("since", "FOR", _since, "right", drop=1, minimum=9),
+        Column(
             "site",
             "SITE",
             _site_cell,
@@ -152,16 +152,16 @@ def specs(
             comfortable=9 if ambiguous_names else 14,
             maximum=32,
         ),
-        ColumnSpec("gpu", "GPU", _gpu, drop=7, maximum=20),
-        ColumnSpec("job", "JOB", _job, "right", drop=9),
-        ColumnSpec("try", "TRY", _try, "right", drop=10),
-        ColumnSpec("good", "GOOD h", _good, "right", drop=12),
-        ColumnSpec("lost", "LOST h", _lost, "right", drop=11),
+        Column("gpu", "GPU", _gpu, drop=7, maximum=20),
+        Column("job", "JOB", _job, "right", drop=9),
+        Column("try", "TRY", _try, "right", drop=10),
+        Column("good", "GOOD h", _good, "right", drop=12),
+        Column("lost", "LOST h", _lost, "right", drop=11),
     ]
     if len({row.dag for row in rows}) > 1:
         columns.insert(
             1,
-            ColumnSpec(
+            Column(
                 "dag",
                 "DAG",
                 _dag,

@@ -13,10 +13,10 @@ from metlmon.model.states import State
 from metlmon.stats import estimate_text, shard_text
 from metlmon.stats.shard_times import RUNNING
 from metlmon.stats.shards import FAILED, Bag, Shard
+from metlmon.tables.layout import Column
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
-from screens.base.column_layout import ColumnSpec
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     ALARM,
     BOLD,
     DIM,
@@ -203,18 +203,16 @@ def filter_text(shard: Shard) -> str:
     return "\n".join(parts).lower()
 
 
-def specs(bag: Bag) -> Sequence[ColumnSpec[Shard]]:
+def specs(bag: Bag) -> Sequence[Column[Shard]]:
     """Return the columns of the list."""
     longest = max((shard.seconds or 0.0 for shard in bag.shards), default=0.0)
     if bag.durations is not None and bag.durations.median > 0:
         longest = min(longest, BAR_MEDIANS * bag.durations.median)
     return [
-        ColumnSpec(
-            "shard", "SHARD", lambda s, _: line(plain(s.node, 40)), minimum=6, comfortable=10
-        ),
-        ColumnSpec("state", "STATE", _state, minimum=10),
-        ColumnSpec("time", "TIME", _time, "right", minimum=7),
-        ColumnSpec(
+        Column("shard", "SHARD", lambda s, _: line(plain(s.node, 40)), minimum=6, comfortable=10),
+        Column("state", "STATE", _state, minimum=10),
+        Column("time", "TIME", _time, "right", minimum=7),
+        Column(
             "bar",
             "│ median",
             partial(_time_bar, bag=bag, longest=longest),
@@ -222,9 +220,9 @@ def specs(bag: Bag) -> Sequence[ColumnSpec[Shard]]:
             minimum=BAR_LEAST,
             grow=BAR_MOST,
         ),
-        ColumnSpec("site", "SITE", _site, minimum=8, comfortable=12, maximum=40),
-        ColumnSpec("job", "JOB", _job, drop=1),
-        ColumnSpec("tries", "TRIES", lambda s, _: line((str(s.attempts), DIM)), "right", drop=3),
+        Column("site", "SITE", _site, minimum=8, comfortable=12, maximum=40),
+        Column("job", "JOB", _job, drop=1),
+        Column("tries", "TRIES", lambda s, _: line((str(s.attempts), DIM)), "right", drop=3),
     ]
 
 

@@ -1,10 +1,9 @@
-"""Epochs as table rows: columns, filter text, details, chart. Pure functions."""
+"""Epochs as table rows: columns, filter text, details. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from statistics import median
 from typing import Final
 
 from metlmon.jobfiles.records import Streamed
@@ -15,16 +14,14 @@ from metlmon.snapshot.ledger import SHORT_SUCCESS
 from metlmon.snapshot.node_text import job_result_text
 from metlmon.snapshot.types import FAILED_JOB, EpochRow, RunRow, RunView
 from metlmon.stats.evaluations import EvaluationResult
+from metlmon.tables.layout import Column
+from metlmon.tables.runs import NO_STREAMS, epoch_percent, hold_reason, site_and_target
+from metlmon.tables.usage import HIDDEN
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
-from screens.base.column_layout import ColumnSpec
-from screens.overview.table import NO_STREAMS, epoch_percent, hold_reason, site_and_target
-from screens.run.bar_chart import ChartBar
-from screens.sites.table import HIDDEN
-from screens.widgets.spans import (
+from metlmon.text.spans import (
     BAD,
     DIM,
-    MOVING,
     NOTE,
     Line,
     TextStyle,
@@ -67,7 +64,7 @@ def specs(
     streams: Mapping[JobId, Streamed] = NO_STREAMS,
     marks: bool = True,
     result: EvaluationResult | None = None,
-) -> list[ColumnSpec[EpochRow]]:
+) -> list[Column[EpochRow]]:
     """The columns of a run's epochs.
 
     ``streams``: progress lines of running jobs. ``marks``: evaluations are shown beside their
@@ -77,26 +74,24 @@ def specs(
     evaluated = marks and any(row.evaluations for row in view.epochs)
     evaluation_cell = partial(_evaluation, result=result)
     title = plain(result.metric, 12).upper() if result else "EVAL"
-    evaluation = ColumnSpec(
-        "eval", title, evaluation_cell, minimum=4, comfortable=9 if result else 4
-    )
+    evaluation = Column("eval", title, evaluation_cell, minimum=4, comfortable=9 if result else 4)
     return [
-        ColumnSpec("epoch", "EPOCH", partial(_epoch, run=run), "right", comfortable=12, maximum=28),
-        ColumnSpec("state", "STATE", partial(_state, run=row, streams=streams), minimum=11),
+        Column("epoch", "EPOCH", partial(_epoch, run=run), "right", comfortable=12, maximum=28),
+        Column("state", "STATE", partial(_state, run=row, streams=streams), minimum=11),
         *([evaluation] if evaluated else []),
-        ColumnSpec(
+        Column(
             "site", "SITE", partial(_site, run=row), drop=1, minimum=7, comfortable=14, maximum=32
         ),
-        ColumnSpec("gpu", "GPU", _gpu, drop=8, maximum=20),
-        ColumnSpec("queued", "QUEUED", _queued, "right", drop=4, minimum=8),
-        ColumnSpec("transfer", "TRANSFER", _transfer, "right", drop=7),
-        ColumnSpec("execution", "EXECUTION", _execution, "right", drop=2),
-        ColumnSpec("try", "TRIES", _tries, "right", drop=3),
-        ColumnSpec("good", "GOOD h", _good, "right", drop=6),
-        ColumnSpec("lost", "LOST h", _lost, "right", drop=5),
-        ColumnSpec("job", "JOB", _job, "right", drop=9),
-        ColumnSpec("jobs", "JOBS", _jobs, "right", drop=10),
-        ColumnSpec("submitted", "SUBMITTED", _submitted, drop=11),
+        Column("gpu", "GPU", _gpu, drop=8, maximum=20),
+        Column("queued", "QUEUED", _queued, "right", drop=4, minimum=8),
+        Column("transfer", "TRANSFER", _transfer, "right", drop=7),
+        Column("execution", "EXECUTION", _execution, "right", drop=2),
+        Column("try", "TRIES", _tries, "right", drop=3),
+        Column("good", "GOOD h", _good, "right", drop=6),
+        Column("lost", "LOST h", _lost, "right", drop=5),
+        Column("job", "JOB", _job, "right", drop=9),
+        Column("jobs", "JOBS", _jobs, "right", drop=10),
+        Column("submitted", "SUBMITTED", _submitted, drop=11),
     ]
 
 
@@ -298,33 +293,3 @@ def _trouble_line(row: EpochRow, cells: int) -> Line:
     else:
         content = line((f"{name} failed: {ending}", BAD))
     return crop(content, cells)
-
-
-CHART_LINES: Final = 5
-CHART_LINES_NARROW: Final = 3
-"""Lines of bars, without the heading above and the labels below."""
-
-
-def bars(view: RunView) -> list[ChartBar]:
-    """Execution times of the epochs that have begun, for the chart."""
-    rows = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
-    return [ChartBar(_label(row), row.execution, style_of(STATES[row.state])) for row in rows]
-
-
-def _label(row: EpochRow) -> str:
-    return "?" if row.epoch is None else str(row.epoch)
-
-
-def chart_title(rows: Sequence[EpochRow]) -> Line:
-    """``execution time by epoch   median 3:12:00   longest 11:02:47 (epoch 7)``."""
-    known = [(row.execution, row) for row in rows if row.execution is not None]
-    done = [seconds for seconds, row in known if row.state is State.COMPLETED]
-    title = line(("Execution time by epoch", DIM))
-    if done:
-        median_text = formatting.duration(median(done))
-        title += line(("   median ", DIM), median_text)
-    if known:
-        seconds, row = max(known, key=lambda pair: pair[0])
-        longest = formatting.duration(seconds)
-        title += line(("   longest ", DIM), (longest, MOVING), (f" (epoch {_label(row)})", DIM))
-    return title

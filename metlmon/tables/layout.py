@@ -8,14 +8,29 @@ from typing import Final, Generic, TypeVar
 from rich.cells import cell_len
 
 from metlmon.frozen import frozen
-from screens.widgets.spans import DIM, Align, Line, fit, line, width
-from screens.widgets.table import GAP, MARGIN, TableColumn
+from metlmon.text.spans import DIM, Align, Line, fit, line, width
 
 T = TypeVar("T")
 
 
+GAP: Final = 2
+"""Cells between two columns."""
+
+MARGIN: Final = 2
+"""Cells before the first column: the cursor, and the sign of a marked row."""
+
+
 @frozen
-class ColumnSpec(Generic[T]):
+class TableColumn:
+    """A rendered column: heading, width in cells, and alignment."""
+
+    title: str
+    width: int
+    align: Align = "left"
+
+
+@frozen
+class Column(Generic[T]):
     """The definition of a column, before its width is known.
 
     ``cell`` renders the value for a width (None: unlimited). ``drop``: 0 is never dropped,
@@ -35,11 +50,11 @@ class ColumnSpec(Generic[T]):
     grow: int = 0
 
 
-def fit_columns(specs: Sequence[ColumnSpec[T]], rows: Sequence[T], width: int) -> dict[str, int]:
+def fit_columns(specs: Sequence[Column[T]], rows: Sequence[T], width: int) -> dict[str, int]:
     """Widths in cells of the columns that fit, by name, in order.
 
     Columns are dropped from the largest ``drop`` on. When none may be dropped any more, the
-    widest shrink, down to ``least``; spare room goes to those with ``grow``.
+    widest shrink, down to ``minimum``; spare room goes to those with ``grow``.
     """
     natural_widths = {spec.name: _natural_width(spec, rows) for spec in specs}
     fitting = list(specs)
@@ -69,18 +84,18 @@ SAMPLE: Final = 200
 Measuring ten thousand rows takes a second per snapshot."""
 
 
-def _natural_width(spec: ColumnSpec[T], rows: Sequence[T]) -> int:
+def _natural_width(spec: Column[T], rows: Sequence[T]) -> int:
     sample = rows[:: 1 + len(rows) // SAMPLE]
     widest = max((width(spec.cell(row, None)) for row in sample), default=0)
     return max(spec.minimum, cell_len(spec.title), min(spec.maximum, widest))
 
 
-def _total_width(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> int:
+def _total_width(specs: Sequence[Column[T]], widths: Mapping[str, int]) -> int:
     return sum(widths[spec.name] for spec in specs) + GAP * max(0, len(specs) - 1)
 
 
 def _shrink(
-    specs: Sequence[ColumnSpec[T]],
+    specs: Sequence[Column[T]],
     widths: dict[str, int],
     room: int,
     minimum_widths: Mapping[str, int],
@@ -93,7 +108,7 @@ def _shrink(
         widths[widest.name] -= 1
 
 
-def table_columns(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> list[TableColumn]:
+def table_columns(specs: Sequence[Column[T]], widths: Mapping[str, int]) -> list[TableColumn]:
     """The columns that fit, as the table widget takes them."""
     return [
         TableColumn(spec.title, widths[spec.name], spec.align)
@@ -102,14 +117,12 @@ def table_columns(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> 
     ]
 
 
-def render_cells(
-    specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int], row: T
-) -> tuple[Line, ...]:
+def render_cells(specs: Sequence[Column[T]], widths: Mapping[str, int], row: T) -> tuple[Line, ...]:
     """The cells of one row for the columns that fit."""
     return tuple(spec.cell(row, widths[spec.name]) for spec in specs if spec.name in widths)
 
 
-def render_table(specs: Sequence[ColumnSpec[T]], rows: Sequence[T], width: int) -> list[Line]:
+def render_table(specs: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[Line]:
     """A small table as lines: the heading, then one line per row."""
     widths = fit_columns(specs, rows, width)
     fitting = table_columns(specs, widths)

@@ -1,0 +1,1 @@
+"""Tables: each column declared once, for commands, screens and reports."""
