@@ -42,8 +42,7 @@ from metlmon.eventlog.events import (
     Transfer,
     UsageRow,
 )
-from metlmon.eventlog.header import HEADER
-from metlmon.eventlog.timestamps import first_year
+from metlmon.eventlog.header import HEADER, first_year
 
 __all__ = [
     "EVENT_NAMES",

@@ -107,7 +107,7 @@ class _Attributes:
 
     def prose(self, name: str) -> str | None:
         """Free text as it is read from the text form; None when there is none."""
-        return bodies.join_prose(self[name].split("\n"))
+        return bodies.prose(self[name])
 
     def nested(self, name: str) -> _Attributes:
         value = self.ad.get(name)
@@ -209,8 +209,7 @@ _TEXTS: Final[Mapping[int, str]] = {
 
 def _notes(ad: _Attributes) -> tuple[str | None, str | None, tuple[str, ...]]:
     """(node, batch name, user notes) of 000 and 035."""
-    lines = [*ad["LogNotes"].split("\n"), *ad["UserNotes"].split("\n")]
-    node, _, notes, _ = bodies.parse_notes(lines)
+    node, _, notes, _ = bodies.parse_notes(f"{ad['LogNotes']}\n{ad['UserNotes']}")
     structured = ad.nested("StructuredNotes")
     return structured["DAGNodeName"] or node, structured["JobBatchName"] or None, tuple(notes)
 
@@ -365,7 +364,7 @@ _DETAILS: Final[Mapping[int, Callable[[_Attributes], Detail]]] = {
     22: _connection,
     23: _connection,
     24: _connection,
-    34: lambda ad: PreSkip(bodies.parse_notes(ad["SkipEventLogNotes"].split("\n"))[0]),
+    34: lambda ad: PreSkip(bodies.parse_notes(ad["SkipEventLogNotes"])[0]),
     35: lambda ad: ClusterSubmit(ad["SubmitHost"], _notes(ad)[0]),
     36: lambda ad: ClusterRemove(ad.integer("Completion") == 1, ad.prose("Notes")),
     40: _file_transfer,

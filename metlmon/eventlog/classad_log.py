@@ -17,9 +17,10 @@ from datetime import datetime
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from metlmon.eventlog import timestamps, warning_text
+from metlmon.eventlog import warning_text
 from metlmon.eventlog.classad_events import Ad, Value, event_parts, integer
 from metlmon.eventlog.events import Event, LogFormat, LogWarning, Parsed, Position
+from metlmon.eventlog.header import parse_iso
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -189,7 +190,7 @@ _CUT: Final = "an event that cannot be read"
 
 def _time(ad: Ad) -> datetime | None:
     stamp = ad.get("EventTime")
-    return timestamps.iso(stamp) if isinstance(stamp, str) else None
+    return parse_iso(stamp) if isinstance(stamp, str) else None
 
 
 def _read_json(text: str) -> Ad | None:

@@ -17,10 +17,9 @@ from operator import itemgetter
 from typing import Final
 
 from metlmon.eventlog import text_parser as careful
-from metlmon.eventlog import timestamps
 from metlmon.eventlog.bodies import detail
 from metlmon.eventlog.events import Event, FastResult, ImageSizes, LogFormat, LogWarning, Position
-from metlmon.eventlog.header import CANDIDATE
+from metlmon.eventlog.header import CANDIDATE, parse_iso
 
 _END: Final = b"\n...\n"
 
@@ -174,7 +173,7 @@ class _FastParser:
     def _parse_time(self, stamp: bytes) -> datetime:
         time = self._times.get(stamp)
         if time is None:
-            parsed = timestamps.iso(stamp.decode("ascii"))
+            parsed = parse_iso(stamp.decode("ascii"))
             if parsed is None:
                 raise _NotFastPath
             time = self._times[stamp] = parsed

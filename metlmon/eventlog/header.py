@@ -1,4 +1,4 @@
-"""Parses text-form event headers: ``NNN (C.P.S) DATE[.frac][Z] first text``.
+"""Parses text-form event headers, ``NNN (C.P.S) DATE[.frac][Z] first text``, and dates.
 
 Source followed: ``ULogEvent::readHeader`` and ``formatHeader`` in ``condor_event.cpp``.
 """
@@ -6,11 +6,9 @@ Source followed: ``ULogEvent::readHeader`` and ``formatHeader`` in ``condor_even
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from datetime import datetime
+from calendar import isleap
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
-
-from metlmon.eventlog import timestamps
 
 _IDS: Final = rb"(-?[0-9]{1,18})\.(-?[0-9]{1,18})\.(-?[0-9]{1,18})"
 _TIME: Final = rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z?"
@@ -27,38 +25,6 @@ CANDIDATE: Final = re.compile(rb"[0-9]{3} \((?=-?[0-9])")
 
 BEGINNING: Final = re.compile(rb"[0-9]{3} \(")
 """The start of a line that resembles a header, readable or not."""
-
-_FIRST_TEXTS: Final[Mapping[int, str]] = {
-    0: r"Job submitted from host: .*",
-    1: r"Job executing on host: .*",
-    2: r"\(-?\d+\) .*",
-    3: r"Job was checkpointed\.",
-    4: r"Job was evicted\.( Code -?\d+ Subcode -?\d+)?",
-    5: r"Job terminated\.",
-    6: r"Image size of job updated: -?\d+",
-    7: r"Shadow exception!",
-    9: r"Job was aborted( by the user)?\.",
-    10: r"Job was suspended\.",
-    11: r"Job was unsuspended\.",
-    12: r"Job was held\.",
-    13: r"Job was released\.",
-    14: r"Node -?\d+ executing on host: .*",
-    15: r"Node -?\d+ terminated\.",
-    16: r"POST Script terminated\.",
-    21: r"(Error|Message) from .*:",
-    22: r"Job disconnected, attempting to reconnect",
-    23: r"Job reconnected to .*",
-    24: r"Job reconnection failed",
-    34: r"PRE script return value is PRE_SKIP value",
-    35: r"Cluster submitted from host: .*",
-    36: r"Cluster removed",
-    40: r"(Entered queue to transfer|Started transferring|Finished transferring)"
-    r" (input|output) files",
-}
-_FIRST_TEXT: Final = {number: re.compile(text) for number, text in _FIRST_TEXTS.items()}
-
-KNOWN_NUMBERS: Final = frozenset({*range(48), *range(100, 112)})
-"""The event numbers that HTCondor 25 writes."""
 
 
 class Header(NamedTuple):
@@ -121,8 +87,8 @@ class Calendar:
         if self._stamp is not None and self._stamp == (iso or yearless):
             return self.last
         if iso is not None:
-            return timestamps.iso(iso.decode("ascii"))
-        return timestamps.yearless(yearless.decode("ascii"), self.year, self.last)
+            return parse_iso(iso.decode("ascii"))
+        return parse_yearless(yearless.decode("ascii"), self.year, self.last)
 
     def advance(self, stamp: bytes, time: datetime) -> None:
         """Record the date of an accepted event, as written and as parsed."""
@@ -130,7 +96,101 @@ class Calendar:
         self.year, self.last = time.year, time
 
 
-def first_text_fits(number: int, text: str) -> bool:
-    """Whether ``text`` is what HTCondor writes after the date of event ``number``."""
-    pattern = _FIRST_TEXT.get(number)
-    return pattern is None or pattern.fullmatch(text) is not None
+# --- dates ----------------------------------------------------------------------------------
+
+_UNKNOWN_YEAR: Final = 2000
+"""The year of a yearless log without a hint. A leap year, so that 02/29 is valid."""
+
+_NEW_YEAR: Final = timedelta(days=183)
+"""Yearless timestamps that go back by more than this (half a year) begin a new year."""
+
+_LATE: Final = timedelta(days=1)
+"""How late an event may be written: 12/31 after 01/01 is the year before, not next winter."""
+
+_AHEAD: Final = timedelta(days=1)
+"""How much younger than its file an event may seem: two clocks in two time zones."""
+
+_LEAP_SEARCH: Final = 8
+"""Two leap years are at most this many years apart."""
+
+_YEARLESS_HEADER: Final = re.compile(
+    rb"^[0-9]{3} \([-0-9.]{5,70}\) ([0-9]{2}/[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})", re.MULTILINE
+)
+
+
+def parse_iso(stamp: str) -> datetime | None:
+    """Parse ``YYYY-MM-DD HH:MM:SS[.frac][Z]``, separated by a blank or T.
+
+    The result is aware (UTC) with a Z, else naive; None when it is not a valid date.
+    """
+    try:
+        return datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+
+
+def parse_yearless(stamp: str, year: int | None, last: datetime | None) -> datetime | None:
+    """Parse ``MM/DD HH:MM:SS[.frac][Z]``, with the year inferred from the log's order.
+
+    ``year`` is that of the previous event, or of the first event; ``last`` is the previous
+    event's time. None when it is not a valid date in any year.
+    """
+    year = _UNKNOWN_YEAR if year is None else year
+    time = _in_year(stamp, year)
+    if time is None or last is None:
+        return time
+    last = last.replace(tzinfo=time.tzinfo)
+    if last - time > _NEW_YEAR:
+        return _in_year(stamp, year + 1) or time
+    if time - last > _NEW_YEAR:
+        previous = _in_year(stamp, year - 1)
+        if previous is not None and previous <= last and last - previous <= _LATE:
+            return previous
+    return time
+
+
+def _in_year(stamp: str, year: int) -> datetime | None:
+    """The timestamp in ``year``; 02/29 in the nearest leap year not after it."""
+    for candidate in range(year, year - _LEAP_SEARCH - 1, -1):
+        time = parse_iso(f"{candidate:04d}-{stamp[:2]}-{stamp[3:]}") if candidate > 0 else None
+        if time is not None:
+            return time
+        if not stamp.startswith("02/29"):
+            return None
+    return None
+
+
+def first_year(data: bytes, written: datetime) -> int | None:
+    """The year of the first header of a log that writes no years; else None.
+
+    ``data`` is the log from its beginning, ``written`` (naive, local) the file's modification
+    time: the result is the latest year in which no event is younger than the file and
+    every 02/29 exists. A copy may be years younger than the original.
+    """
+    relative, last, latest = _UNKNOWN_YEAR, None, None
+    leap_days = set[int]()
+    for match in _YEARLESS_HEADER.finditer(data):
+        # Only the order matters here, and a leap day must not shift an unknown year.
+        stamp = match[1].decode("ascii")
+        time = parse_yearless(stamp.replace("02/29", "02/28"), relative, last)
+        if time is None:
+            continue
+        relative, last = time.year, time
+        latest = max(latest or time, time)
+        if stamp.startswith("02/29"):
+            leap_days.add(time.year)
+    if latest is None:
+        return None
+    limit = written + _AHEAD if written.year < datetime.max.year else written
+    younger = latest.replace(year=limit.year) > limit
+    first = _UNKNOWN_YEAR + limit.year - latest.year - younger
+    for year in range(first, first - _LEAP_SEARCH, -1):
+        if all(isleap(year + leap - _UNKNOWN_YEAR) for leap in leap_days):
+            return year
+    return first
+
+
+def parse_utc(stamp: str) -> datetime | None:
+    """Parse a time that ends in Z as an aware datetime; None for anything else."""
+    time = parse_iso(stamp)
+    return time.astimezone(UTC) if time is not None and time.tzinfo is not None else None

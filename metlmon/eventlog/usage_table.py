@@ -15,6 +15,10 @@ from typing import Final, overload
 from metlmon.eventlog.events import UsageRow
 
 TITLE: Final = "Partitionable Resources"
+_TABLE: Final = re.compile(
+    rf"^[^\S\n]*+{TITLE}.*(?:\n[^\S\n]*+(?=[^:=\n])[^:=\n]*+:.*)+", re.MULTILINE
+)
+"""The title line, and lines with a label before a colon."""
 _WORD: Final = re.compile(r"\S+")
 _LONGEST_HEADER: Final = 500
 """Characters up to which a title line is cached: the widest real ones have 200."""
@@ -99,26 +103,15 @@ class Usage(Sequence[UsageRow]):
         return Usage, (self.text,)
 
 
-def table(lines: Sequence[str]) -> Sequence[UsageRow]:
-    """The rows of the table in an event's body ``lines``; () without a table."""
-    titles = (index for index, line in enumerate(lines) if line.lstrip().startswith(TITLE))
-    first = next(titles, None)
-    if first is None:
-        return ()
-    last = first + 1
-    while last < len(lines) and _is_row(lines[last]):
-        last += 1
-    return Usage("\n".join(lines[first:last])) if last > first + 1 else ()
+def table(body: str) -> Sequence[UsageRow]:
+    """The rows of the table in an event's body; () without a table."""
+    match = _TABLE.search(body)
+    return Usage(match[0]) if match else ()
 
 
 def _split_line(line: str) -> tuple[str, str]:
     label, _, cells = line.partition(":")
     return label.strip(), cells
-
-
-def _is_row(line: str) -> bool:
-    label, colon, _ = line.partition(":")
-    return bool(colon) and bool(label.strip()) and "=" not in label
 
 
 def _split_label(label: str) -> tuple[str, str]:
