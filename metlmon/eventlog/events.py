@@ -296,9 +296,9 @@ class Event(NamedTuple):
     aware). ``text`` is the rest of the header line after the date; for XML and JSON
     logs it is the equivalent in the text form, so that the same event is recognized
     in two logs of different forms. ``body`` contains the raw lines below the header,
-    joined by newlines, without the separator. ``line`` is the 1-based line of the
-    header in its file. ``damaged``: the event was cut off before its separator; it
-    contains what could be read, and a warning gives the line.
+    joined by newlines, without the separator; in XML and JSON logs it is empty for types with
+    a detail. ``line`` is the 1-based line of the header in its file. ``damaged``: the event was
+    cut off before its separator; it contains what could be read, and a warning gives the line.
     """
 
     number: int
