@@ -25,6 +25,7 @@ _PLAIN = re.compile(r"""[ \t]*+([^ \t"']++)(?:[ \t]++|\Z)""")
 _KEYWORD = re.compile(r"[ \t]*+([A-Za-z]++)(?![^ \t])")
 _KEY = re.compile(r"[ \t]*+([^ \t=]*+)")
 _EQUALS = re.compile(r"[ \t]*+=[ \t]*+")
+_USUAL_PAIR = re.compile(r"""[ \t]*+([^ \t"'=]++)="([^"\\]++)"(?:[ \t]++|\Z)""")
 _NO_MORE = re.compile(r"[ \t]*+\Z")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _INTEGER = re.compile(rf"[{_BLANKS}]*+([+-]?[0-9]++)")
@@ -61,33 +62,15 @@ class LogicalLines:
     """
 
     def __init__(self, data: bytes) -> None:
-        self._text = data.decode("utf-8", "replace")
-        self._offset = 0
+        self._lines = iter(data.decode("utf-8", "replace").split("\n"))
         self.number = 1
         """The number of the next physical line, empty or not."""
 
-    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Match the next physical line, including its newline, without consuming it.
-
-        :meth:`skip_match` consumes it.
-        """
-        return pattern.match(self._text, self._offset)
-
-    def skip_match(self, match: re.Match[str]) -> None:
-        """Consume the line that :meth:`match` returned."""
-        self._offset = match.end()
-        self.number += 1
-
     def physical(self) -> Line | None:
         """The next physical line, None at the end of the file."""
-        size = len(self._text)
-        while self._offset < size:
-            end = self._text.find("\n", self._offset)
-            if end < 0:
-                end = size
-            text = self._text[self._offset : end].strip(_BLANKS)
-            self._offset = end + 1
+        for text in self._lines:
             self.number += 1
+            text = text.strip(_BLANKS)
             if text and not text.startswith(("#", "//")):
                 return Line(self.number - 1, text)
         return None
@@ -147,6 +130,8 @@ class Tokens:
 
         Raises SyntaxFault on open quotes.
         """
+        if self.position == len(self.text):
+            return ""
         if plain := _PLAIN.match(self.text, self.position):
             self.position = plain.end()
             return plain[1]
@@ -202,6 +187,9 @@ class Tokens:
         quote are removed; ``x=""`` is the empty string. Raises SyntaxFault.
         """
         text = self.text
+        if usual := _USUAL_PAIR.match(text, self.position):
+            self.position = usual.end()
+            return usual[1], usual[2]
         if _NO_MORE.match(text, self.position):
             return None
         match = _KEY.match(text, self.position)

@@ -1,29 +1,72 @@
 """Parses one DAG file into typed commands, in file order, and problems.
 
 Source followed: HTCondor manual, "DAG input file reference", and ``dag_parser.cpp`` /
-``dag_commands.cpp`` (the parser in use since 25.5). Reads no other file: splices, includes
-and sub-DAGs are only named.
+``dag_commands.cpp`` (the parser in use since 25.5). Where that parser rejects a line, the parser
+of the command raises :class:`SyntaxFault` with the same message. Reads no other file: splices,
+includes and sub-DAGs are only named.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Final
 
-from metlmon.dagman.command_parsers import READERS
-from metlmon.dagman.commands import DagCommand
-from metlmon.dagman.fast_path import FastLineParser
-from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
-from metlmon.dagman.records import Problem
+from metlmon.dagman.commands import (
+    ALL_NODES,
+    SCOPE_SIGN,
+    AbortCommand,
+    CategoryCommand,
+    ConnectCommand,
+    DagCommand,
+    DescriptionCommand,
+    DoneCommand,
+    EdgeCommand,
+    IncludeCommand,
+    JobstateCommand,
+    NodeCommand,
+    PinCommand,
+    Placement,
+    PreSkipCommand,
+    PriorityCommand,
+    RejectCommand,
+    RetryCommand,
+    SavePointCommand,
+    ScriptCommand,
+    ScriptKind,
+    SpliceCommand,
+    StatusFileCommand,
+    ToleranceCommand,
+    VarsCommand,
+)
+from metlmon.dagman.lexer import (
+    Line,
+    LogicalLines,
+    SyntaxFault,
+    Tokens,
+    integer,
+    shown,
+    without_secrets_of,
+)
+from metlmon.dagman.records import NodeKind, Problem
+from metlmon.dagman.submit_description import is_environment, parse_description
 from metlmon.frozen import frozen
+
+RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
 
 #: Kinds of problems for which the official parser rejects the text of a file.
 REFUSED_BY_PARSER = frozenset({"syntax", "unknown-command"})
 
 MOST_PROBLEMS = 1000
 """Bounds the problems of a large file that is not a DAG file."""
+
+_HIGHEST_EXIT_CODE = 255
+
+#: Parses one command from its line number, the tokens after its keyword, the lines below.
+Reader = Callable[[int, Tokens, LogicalLines], DagCommand]
 
 
 @frozen
@@ -49,13 +92,8 @@ def parse_dag(data: bytes, name: str) -> DagFile:
     lines = LogicalLines(data)
     commands: list[DagCommand] = []
     problems: list[Problem] = []
-    fast_parser = FastLineParser(lines)
     omitted = 0
-    while True:
-        while (command := fast_parser.next()) is not None:
-            commands.append(command)
-        if (line := lines.logical()) is None:
-            break
+    while (line := lines.logical()) is not None:
         tokens = Tokens(line.text)
         keyword = ""
         try:
@@ -93,3 +131,396 @@ def _unknown(name: str, line: Line, keyword: str) -> Problem:
     # An INCLUDE may name any file: only text that could be a DAG keyword is quoted.
     text = f"'{word}'{_NO_COMMAND[4:]}" if _WORD.fullmatch(word) else _NO_COMMAND
     return Problem(_UNKNOWN, name, line.last or line.number, text, error=False)
+
+
+# --- tokens of commands --------------------------------------------------------------------
+
+
+def _require(tokens: Tokens, message: str) -> str:
+    token = tokens.next()
+    if not token:
+        raise SyntaxFault(message)
+    return token
+
+
+def _require_file(tokens: Tokens, message: str) -> str:
+    token = tokens.file()
+    if not token:
+        raise SyntaxFault(message)
+    return token
+
+
+def _normalize(token: str) -> str:
+    """A sub-command as the parser compares it: case-insensitive, ``-`` like ``_``."""
+    return token.upper().replace("-", "_")
+
+
+def _require_number(
+    tokens: Tokens,
+    missing: str,
+    invalid: str,
+    low: int = -sys.maxsize,
+    high: int = sys.maxsize,
+) -> int:
+    """The next token as a number; ``{}`` in ``invalid`` stands for the token."""
+    token = _require(tokens, missing)
+    number = integer(token)
+    if number is None or not low <= number <= high:
+        raise SyntaxFault(invalid.format(shown(token)))
+    return number
+
+
+def _require_node(tokens: Tokens) -> str:
+    return sys.intern(_require(tokens, "No node name specified"))
+
+
+def _block_end(token: str) -> str | None:
+    """The end of the inline description that ``token`` opens; None when it opens none."""
+    if token.startswith("{"):
+        return "}"
+    if token.startswith("@="):
+        if token == "@=":
+            raise SyntaxFault("No inline description closing token specified (@=TOKEN)")
+        return f"@{token[2:]}"
+    return None
+
+
+def _expect(token: str, *words: str) -> None:
+    if _normalize(token) not in words:
+        raise SyntaxFault(f"Unexpected token '{shown(token)}'")
+
+
+def _parse_options(tokens: Tokens) -> tuple[str | None, bool, bool]:
+    """[DIR d] [NOOP] [DONE], in any order."""
+    directory, noop, done = None, False, False
+    while token := tokens.next():
+        match token.upper():
+            case "NOOP":
+                noop = True
+            case "DONE":
+                done = True
+            case "DIR":
+                directory = _require_file(tokens, "No directory path provided for DIR subcommand")
+            case _:
+                raise SyntaxFault(f"Unexpected token '{shown(token)}'")
+    return directory, noop, done
+
+
+def _read_node(line: int, tokens: Tokens, lines: LogicalLines, kind: NodeKind) -> DagCommand:
+    name = _require(tokens, "Missing node name")
+    if name.upper() in RESERVED:
+        raise SyntaxFault(f"Node name '{shown(name)}' is a reserved word")
+    if SCOPE_SIGN in name:
+        raise SyntaxFault(f"Node name '{shown(name)}' contains the illegal character +")
+    submit: str | None = _require_file(tokens, "No submit description provided")
+    assert submit is not None
+    inline = None
+    if kind is not NodeKind.SUBDAG and (end := _block_end(submit)):
+        tokens.rest()
+        block, rest = lines.block(end)
+        submit, inline, tokens = None, parse_description(block), Tokens(rest)
+    directory, noop, done = _parse_options(tokens)
+    return NodeCommand(
+        line,
+        kind=kind,
+        name=sys.intern(name),
+        submit=sys.intern(submit) if submit else None,
+        inline=inline,
+        dir=directory,
+        noop=noop,
+        done=done,
+    )
+
+
+def _read_subdag(line: int, tokens: Tokens, lines: LogicalLines) -> DagCommand:
+    if tokens.next().upper() != "EXTERNAL":
+        raise SyntaxFault("Missing EXTERNAL keyword")
+    return _read_node(line, tokens, lines, NodeKind.SUBDAG)
+
+
+def _read_description(line: int, tokens: Tokens, lines: LogicalLines) -> DagCommand:
+    name = _require(tokens, "No submit description name provided")
+    end = _block_end(_require(tokens, "No inline description provided"))
+    if end is None:
+        raise SyntaxFault("No inline description provided")
+    tokens.rest()
+    block, _ = lines.block(end)
+    return DescriptionCommand(line, name, parse_description(block))
+
+
+def _read_splice(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    name = _require(tokens, "Missing splice name")
+    file = _require_file(tokens, "Missing DAG file")
+    directory = None
+    if token := tokens.next():
+        _expect(token, "DIR")
+        directory = _require_file(tokens, "No directory path provided for DIR subcommand")
+    return SpliceCommand(line, name, file, directory)
+
+
+def _read_include(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    return IncludeCommand(line, _require_file(tokens, "No include file specified"))
+
+
+def _read_weak(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    if tokens.next().upper() != "PARENT":
+        raise SyntaxFault("WEAK dependency missing PARENT keyword")
+    return _read_edges(line, tokens, _, weak=True)
+
+
+def _read_edges(line: int, tokens: Tokens, _: LogicalLines, *, weak: bool = False) -> DagCommand:
+    parents: list[str] = []
+    children: list[str] | None = None
+    while token := tokens.next():
+        if token.upper() == "CHILD":
+            if not parents:
+                break
+            children = children or []
+            if not tokens.peek():
+                raise SyntaxFault("No children node(s) specified")
+        elif children is None:
+            parents.append(sys.intern(token))
+        else:
+            children.append(sys.intern(token))
+    if not parents:
+        raise SyntaxFault("No parent node(s) specified")
+    if children is None:
+        raise SyntaxFault("Missing CHILD specifier")
+    return EdgeCommand(line, tuple(parents), tuple(children), weak)
+
+
+def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    defer = None
+    while (token := tokens.next().upper()) not in ScriptKind.__members__:
+        if token == "DEFER":
+            status = _require_number(
+                tokens, "DEFER missing status value", "Invalid DEFER status value '{}'"
+            )
+            seconds = _require_number(
+                tokens, "DEFER missing time value", "Invalid DEFER time value '{}'"
+            )
+            defer = (status, seconds)
+        elif token == "DEBUG":
+            _require(tokens, "DEBUG missing filename")
+            stream = _require(tokens, "DEBUG missing output stream type (STDOUT, STDERR, ALL)")
+            if stream.upper() not in {"STDOUT", "STDERR", "ALL"}:
+                raise SyntaxFault(f"Unknown DEBUG output stream type '{shown(stream)}'")
+        else:
+            raise SyntaxFault(
+                "Missing script type (PRE, POST, HOLD) and optional sub-commands (DEFER, DEBUG)"
+            )
+    node = _require_node(tokens)
+    command = tokens.rest()
+    if not command:
+        raise SyntaxFault("No script specified")
+    return ScriptCommand(line, node, ScriptKind[token], command, defer)
+
+
+def _read_retry(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    node = _require_node(tokens)
+    invalid = "Invalid max retry value '{}' (Must be positive integer)"
+    retries = _require_number(tokens, "Missing max retry value", invalid, low=0)
+    code = None
+    if token := tokens.next():
+        _expect(token, "UNLESS_EXIT")
+        code = _require_number(
+            tokens, "UNLESS-EXIT missing exit code", "Invalid UNLESS-EXIT code '{}' specified"
+        )
+    return RetryCommand(line, node, retries, code)
+
+
+def _read_abort(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    node = _require_node(tokens)
+    status = _require_number(
+        tokens, "Missing exit status to abort on", "Invalid exit status '{}' specified"
+    )
+    returns = None
+    if token := tokens.next():
+        _expect(token, "RETURN")
+        invalid = f"Invalid RETURN code '{{}}' (Must be between 0 and {_HIGHEST_EXIT_CODE})"
+        returns = _require_number(tokens, "RETURN is missing value", invalid, 0, _HIGHEST_EXIT_CODE)
+    return AbortCommand(line, node, status, returns)
+
+
+def _read_vars(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    node = _require_node(tokens)
+    placement = Placement.PREPEND
+    if token := tokens.take_keyword(Placement.__members__):
+        placement = Placement[token]
+    pairs = []
+    has_pairs = False
+    while (pair := tokens.pair()) is not None:
+        has_pairs = True
+        if _is_stored(pair[0]):
+            pairs.append((sys.intern(pair[0]), sys.intern(pair[1])))
+    if not has_pairs:
+        raise SyntaxFault("No key=value pairs specified")
+    return VarsCommand(line, node, tuple(pairs), placement)
+
+
+@lru_cache(maxsize=1024)
+def _is_stored(key: str) -> bool:
+    """Whether VARS of this name are stored: all but a job's environment.
+
+    Raises SyntaxFault when DAGMan rejects the name.
+    """
+    if key == "+":
+        raise SyntaxFault("Variable name must contain at least one alphanumeric character")
+    if key.lower().startswith("queue"):
+        raise SyntaxFault(f"Illegal variable name '{shown(key)}': name can not begin with 'queue'")
+    return not is_environment(key)
+
+
+def _read_priority(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    node = _require_node(tokens)
+    invalid = "Invalid priority value '{}'"
+    return PriorityCommand(line, node, _require_number(tokens, "Missing priority value", invalid))
+
+
+def _read_pre_skip(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    node = _require_node(tokens)
+    code = _require_number(tokens, "Missing exit code", "Invalid exit code '{}'")
+    return PreSkipCommand(line, node, code)
+
+
+def _read_tolerance(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    node = _require_node(tokens)
+    token = _require(tokens, "Missing failure tolerance value")
+    if token == "%":
+        raise SyntaxFault("Empty percentage specified for failure tolerance")
+    mode = tokens.next()
+    number = integer(token)
+    if number is None or number < 0:
+        raise SyntaxFault(f"Invalid tolerance value '{shown(token.removesuffix('%'))}'")
+    if mode == "%" and not token.endswith("%"):
+        mode = tokens.next()
+    if mode:
+        _expect(mode, "FAIL_FAST", "WAIT")
+    return ToleranceCommand(line, node)
+
+
+def _read_save_point(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    node = _require_node(tokens)
+    if _normalize(node) == ALL_NODES:
+        raise SyntaxFault("ALL_NODES cannot be used for save point file command")
+    tokens.file()
+    return SavePointCommand(line, node)
+
+
+def _read_done(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    return DoneCommand(line, _require_node(tokens))
+
+
+def _read_category(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    node = _require_node(tokens)
+    return CategoryCommand(line, node, _require(tokens, "No category name specified"))
+
+
+def _read_max_jobs(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    _require(tokens, "No category name specified")
+    _require_number(tokens, "No throttle limit specified", "Invalid throttle limit '{}'", low=0)
+    return DagCommand(line)
+
+
+def _read_config(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    _require_file(tokens, "No configuration file specified")
+    return DagCommand(line)
+
+
+def _read_dot(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    _require_file(tokens, "No file specified")
+    while token := tokens.next():
+        if _normalize(token) == "INCLUDE":
+            _require(tokens, "Missing INCLUDE header file")
+        else:
+            _expect(token, "UPDATE", "DONT_UPDATE", "OVERWRITE", "DONT_OVERWRITE")
+    return DagCommand(line)
+
+
+def _read_status_file(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    file = _require_file(tokens, "No file specified")
+    while token := tokens.next():
+        if integer(token) is None:
+            _expect(token, "ALWAYS_UPDATE")
+    return StatusFileCommand(line, file)
+
+
+def _read_jobstate_log(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    return JobstateCommand(line, _require_file(tokens, "No file specified"))
+
+
+def _read_job_attribute(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    if not tokens.rest():
+        raise SyntaxFault("No attribute line (key = value) provided")
+    return DagCommand(line)
+
+
+def _read_env(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    _expect(_require(tokens, "Missing action (SET or GET) and variables"), "SET", "GET")
+    if not tokens.rest():
+        raise SyntaxFault("No environment variables provided")
+    return DagCommand(line)
+
+
+def _read_reject(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    return RejectCommand(line)
+
+
+def _read_connect(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    missing = "Missing splice(s) to connect"
+    return ConnectCommand(line, _require(tokens, missing), _require(tokens, missing))
+
+
+def _read_pin_in(line: int, tokens: Tokens, _: LogicalLines, *, out: bool = False) -> DagCommand:
+    node = _require_node(tokens)
+    number = _require_number(tokens, "No pin number specified", "Invalid pin number '{}'", low=1)
+    return PinCommand(line, node, number, out)
+
+
+def _to_the_end(reader: Reader) -> Reader:
+    """The reader, followed by the check that nothing else is on the line."""
+
+    def read(line: int, tokens: Tokens, lines: LogicalLines) -> DagCommand:
+        command = reader(line, tokens, lines)
+        tokens.end()
+        return command
+
+    return read
+
+
+_READERS: Final[dict[str, Reader]] = {
+    "JOB": partial(_read_node, kind=NodeKind.JOB),
+    "FINAL": partial(_read_node, kind=NodeKind.FINAL),
+    "PROVISIONER": partial(_read_node, kind=NodeKind.PROVISIONER),
+    "SERVICE": partial(_read_node, kind=NodeKind.SERVICE),
+    "SUBDAG": _read_subdag,
+    "SPLICE": _read_splice,
+    "INCLUDE": _read_include,
+    "SUBMIT_DESCRIPTION": _read_description,
+    "CATEGORY": _read_category,
+    "PARENT": _read_edges,
+    "WEAK": _read_weak,
+    "SCRIPT": _read_script,
+    "RETRY": _read_retry,
+    "ABORT_DAG_ON": _read_abort,
+    "VARS": _read_vars,
+    "PRIORITY": _read_priority,
+    "PRE_SKIP": _read_pre_skip,
+    "TOLERANCE": _read_tolerance,
+    "DONE": _read_done,
+    "MAXJOBS": _read_max_jobs,
+    "CONFIG": _read_config,
+    "DOT": _read_dot,
+    "NODE_STATUS_FILE": _read_status_file,
+    "JOBSTATE_LOG": _read_jobstate_log,
+    "SAVE_POINT_FILE": _read_save_point,
+    "SET_JOB_ATTR": _read_job_attribute,
+    "ENV": _read_env,
+    "REJECT": _read_reject,
+    "CONNECT": _read_connect,
+    "PIN_IN": _read_pin_in,
+    "PIN_OUT": partial(_read_pin_in, out=True),
+}
+
+READERS: Final = {keyword: _to_the_end(reader) for keyword, reader in _READERS.items()}
+"""Parsers by keyword, in upper case and with ``_`` for ``-``."""

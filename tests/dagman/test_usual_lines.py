@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.dagman.fast_path import FastLineParser
-from metlmon.dagman.lexer import LogicalLines
 from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.submit_description import QueueStatements, parse_description, submission
 
@@ -96,8 +94,6 @@ def test_all_forms_of_usual_lines_are_read():
         'VARS A PREPEND epoch="1" seed="2"',
         "SCRIPT DEFER 75 60 PRE A gate.py e.gate.json u 0 train $JOB",
     ]
-    usual = FastLineParser(LogicalLines("\n".join([*lines, ""]).encode()))
-    assert None not in [usual.next() for _ in lines]
     parsed = parse_dag("\n".join([*lines, ""]).encode(), "run.dag")
     assert parsed.problems == ()
     assert [command.line for command in parsed.commands] == [1, 2, 3, 4, 5, 6, 7]

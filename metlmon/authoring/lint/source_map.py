@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from metlmon.dagman.command_parsers import READERS
 from metlmon.dagman.commands import DagCommand
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown
+from metlmon.dagman.parser import READERS
 from metlmon.dagman.submit_description import Description, parse_description
 from metlmon.frozen import frozen
 

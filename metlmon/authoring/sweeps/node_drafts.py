@@ -13,9 +13,9 @@ from metlmon.authoring.sweeps.commands import SweepNodeCommand
 from metlmon.authoring.sweeps.placeholders import has_placeholders
 from metlmon.authoring.sweeps.template import RunTemplate
 from metlmon.dagman import NodeKind
-from metlmon.dagman.command_parsers import READERS, RESERVED
 from metlmon.dagman.commands import SCOPE_SIGN
 from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, integer, shown
+from metlmon.dagman.parser import READERS, RESERVED
 from metlmon.frozen import frozen
 
 JOB_ONLY_COMMANDS: Final = frozenset(

@@ -31,8 +31,8 @@ from metlmon.authoring.sweeps.placeholders import BUILTIN_NAMES, nearest
 from metlmon.authoring.sweeps.values import duplicate_variable, labelled_values
 from metlmon.authoring.variables import has_meaning
 from metlmon.dagman import NodeKind
-from metlmon.dagman.command_parsers import READERS
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
+from metlmon.dagman.parser import READERS
 from metlmon.dagman.submit_description import is_environment
 
 MAX_FILE_BYTES: Final = 16 << 20
