@@ -94,9 +94,14 @@ class _Statement:
 
 @frozen
 class Description:
-    """A parsed submit description that can be evaluated for any number of nodes."""
+    """A parsed submit description that can be evaluated for any number of nodes.
+
+    ``assignments`` are the final values of its macros where they do not depend on those of the
+    node: it has no condition, and no macro refers to its own old value; else None.
+    """
 
     statements: tuple[_Statement, ...]
+    assignments: Mapping[str, str] | None
 
 
 @frozen
@@ -142,7 +147,19 @@ def parse_description(lines: Iterable[str], include: Include | None = None) -> D
                 break
         if len(statements) >= _MAX_STATEMENTS:
             break
-    return Description(tuple(statements))
+    return Description(tuple(statements), _final_assignments(statements))
+
+
+def _final_assignments(statements: Iterable[_Statement]) -> dict[str, str] | None:
+    assignments: dict[str, str] = {}
+    for statement in statements:
+        if statement.keyword is _Keyword.SET:
+            if f"$({statement.key})" in statement.value.lower():
+                return None
+            assignments[statement.key] = statement.value
+        elif statement.keyword is not _Keyword.QUEUE:
+            return None
+    return assignments
 
 
 def _with_includes(lines: Iterable[str], include: Include | None) -> Iterator[str]:
@@ -196,8 +213,8 @@ class _Macros:
 
     def __init__(self, values: dict[str, str]) -> None:
         self.values = values
-        self.unexpanded: set[str] = set(_UNEXPANDED)
-        self._characters_left = _MAX_EXPANDED
+        self.unexpanded: set[str] = set()
+        self.characters_left = _MAX_EXPANDED
 
     def set(self, key: str, value: str) -> None:
         """Assign a value; a reference to its own key is replaced by the old value now."""
@@ -218,8 +235,8 @@ class _Macros:
         """
         if "$(" not in value:
             return value
-        self._characters_left -= len(value)
-        if len(value) > _MAX_VALUE or self._characters_left < 0:
+        self.characters_left -= len(value)
+        if len(value) > _MAX_VALUE or self.characters_left < 0:
             return None
         pieces: list[str] = []
         size = position = 0
@@ -246,7 +263,7 @@ class _Macros:
             if name == "dollar":
                 return "$"
             if match[2] is None:
-                return match[0] if name in self.unexpanded else ""
+                return match[0] if name in _UNEXPANDED or name in self.unexpanded else ""
             value = match[2]
         return self.expand(value, depth - 1)
 
@@ -259,8 +276,26 @@ def submission(
     ``before`` are macros set before the description is read (DAGMan's own and VARS
     PREPEND, the default), which it may override; ``after`` override it (VARS APPEND).
     """
-    expanded, count = _evaluate(description, before, after)
-    return _submission(expanded, count)
+    return evaluate(description, before, after)[0]
+
+
+def evaluate(
+    description: Description, before: Mapping[str, str], after: Mapping[str, str]
+) -> tuple[Submission, int]:
+    """As :func:`submission`, with the work: assignments made and characters expanded."""
+    macros, queue = _macros(description, before, after)
+    # First, since the names of its items are then not expanded in the other values.
+    count = _count_procs(queue, macros)
+    expanded = [_expanded_value(macros, *keys) for keys in _COMMANDS]
+    folder, log, output, error, gpus = [(value and value.strip()) or None for value in expanded]
+    result = Submission(
+        log=_join_path(folder or "", log),
+        output=_join_path(folder or "", output),
+        error=_join_path(folder or "", error),
+        request_gpus=integer(gpus) if gpus is not None and gpus.isdecimal() else None,
+        queue_count=count,
+    )
+    return result, len(description.statements) + _MAX_EXPANDED - macros.characters_left
 
 
 def command_values(
@@ -274,10 +309,7 @@ def command_values(
     ``before`` and ``after`` as for :func:`submission`. A value is None when the command is
     absent or its macros loop.
     """
-    macros = _Macros({key.lower(): value for key, value in before.items()})
-    _execute(description.statements, macros)
-    for key, value in after.items():
-        macros.set(key.lower(), value)
+    macros, _ = _macros(description, before, after)
     return {name: _expanded_value(macros, name) for name in names}
 
 
@@ -291,17 +323,20 @@ _COMMANDS = (
 )
 
 
-def _evaluate(
+def _macros(
     description: Description, before: Mapping[str, str], after: Mapping[str, str]
-) -> tuple[list[str | None], int | None]:
-    """The expanded values of :data:`_COMMANDS`, and the number of procs."""
+) -> tuple[_Macros, str]:
+    """The macro table after the description has been read, and the arguments of ``queue``."""
     macros = _Macros({key.lower(): value for key, value in before.items()})
-    queue = _execute(description.statements, macros)
+    if description.assignments is None:
+        queue = _execute(description.statements, macros)
+    else:
+        macros.values.update(description.assignments)
+        last = description.statements[-1:]
+        queue = last[0].value if last and last[0].keyword is _Keyword.QUEUE else ""
     for key, value in after.items():
         macros.set(key.lower(), value)
-    # First, since the names of its items are then not expanded in the other values.
-    count = _count_procs(queue, macros)
-    return [_expanded_value(macros, *keys) for keys in _COMMANDS], count
+    return macros, queue
 
 
 def _expanded_value(macros: _Macros, *keys: str) -> str | None:
@@ -309,17 +344,6 @@ def _expanded_value(macros: _Macros, *keys: str) -> str | None:
         if (raw := macros.values.get(key)) is not None:
             return macros.expand(raw)
     return None
-
-
-def _submission(expanded: Sequence[str | None], count: int | None) -> Submission:
-    folder, log, output, error, gpus = [(value and value.strip()) or None for value in expanded]
-    return Submission(
-        log=_join_path(folder or "", log),
-        output=_join_path(folder or "", output),
-        error=_join_path(folder or "", error),
-        request_gpus=integer(gpus) if gpus is not None and gpus.isdecimal() else None,
-        queue_count=count,
-    )
 
 
 def _join_path(folder: str, name: str | None) -> str | None:
@@ -398,105 +422,3 @@ def _count_procs(text: str, macros: _Macros) -> int | None:
     count = sum(1 for item in item_list if item.strip())
     procs_per_item = integer(times)
     return None if procs_per_item is None else count * procs_per_item
-
-
-# --- the submissions of many nodes ----------------------------------------------------------
-
-#: Delimits the index of a macro's value while a template is built.
-_MARK = "\0"
-_MARKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
-
-#: Characters of a value, and of all values together, that a template is used for: far below
-#: the point at which :data:`_MAX_VALUE` would truncate an intermediate value.
-_MAX_TEMPLATE_VALUE = 4096
-
-
-class QueueStatements:
-    """Evaluates one description for many nodes, like :func:`submission`.
-
-    Most nodes differ only in the values of some macros: the description is then evaluated once
-    per set of macro names, as a template.
-    """
-
-    def __init__(self, description: Description) -> None:
-        self._description = description
-        self.has_templates = _is_independent_of_values(description)
-        self._templates: dict[tuple[tuple[str, ...], tuple[str, ...]], _Template | None] = {}
-
-    def of(self, before: Mapping[str, str], after: Mapping[str, str]) -> Submission:
-        if self.has_templates:
-            names = (tuple(before), tuple(after))
-            if names not in self._templates:
-                self._templates[names] = _build_template(self._description, *names)
-            template = self._templates[names]
-            if template is not None:
-                result = template.render((*before.values(), *after.values()))
-                if result is not None:
-                    return result
-        return submission(self._description, before, after)
-
-
-def _is_independent_of_values(description: Description) -> bool:
-    """Whether the evaluation takes the same path for all values of its macros.
-
-    Not if a condition or the number of procs uses a macro, or a macro its own old value.
-    """
-    for statement in description.statements:
-        if _MARK in statement.value:
-            return False
-        value = statement.value.lower()
-        reference = f"$({statement.key})" if statement.keyword is _Keyword.SET else "$("
-        if reference in value:
-            return False
-    return True
-
-
-@frozen
-class _Template:
-    """The values of :data:`_COMMANDS`, each as a format and the indices of its values.
-
-    ``constant`` is the submission if no part takes any value.
-    """
-
-    parts: tuple[tuple[str | None, tuple[int, ...]], ...]
-    queue_count: int | None
-    constant: Submission | None
-
-    def render(self, values: tuple[str, ...]) -> Submission | None:
-        """The submission for ``values``; None if one of them might change the evaluation."""
-        joined = "".join(values)
-        if "$" in joined or len(joined) > _MAX_TEMPLATE_VALUE or "" in values:
-            return None
-        if self.constant is not None:
-            return self.constant
-        expanded = [
-            text % tuple([values[index] for index in indices]) if text and indices else text
-            for text, indices in self.parts
-        ]
-        if any(value and len(value) > _MAX_TEMPLATE_VALUE for value in expanded):
-            return None
-        return _submission(expanded, self.queue_count)
-
-
-def _build_template(
-    description: Description, before: tuple[str, ...], after: tuple[str, ...]
-) -> _Template | None:
-    """Evaluate for any values of these names; None if a result is too long."""
-    marks = [f"{_MARK}{index}{_MARK}" for index in range(len(before) + len(after))]
-    expanded, count = _evaluate(
-        description,
-        dict(zip(before, marks, strict=False)),
-        dict(zip(after, marks[len(before) :], strict=True)),
-    )
-    if any(value and len(value) > _MAX_TEMPLATE_VALUE for value in expanded):
-        return None
-    parts = tuple(_template_part(value) for value in expanded)
-    constant = None if any(indices for _, indices in parts) else _submission(expanded, count)
-    return _Template(parts, count, constant)
-
-
-def _template_part(value: str | None) -> tuple[str | None, tuple[int, ...]]:
-    indices = tuple(int(index) for index in _MARKED.findall(value or ""))
-    if value is None or not indices:
-        return value, ()
-    return _MARKED.sub("%s", value.replace("%", "%%")), indices

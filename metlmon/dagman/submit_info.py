@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from metlmon.dagman.commands import Placement, VarsCommand
@@ -14,11 +13,10 @@ from metlmon.dagman.file_cache import FileCache, places
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.loader_scope import Scope
 from metlmon.dagman.records import NO_NAMES, Node, Problem
-from metlmon.dagman.submit_description import Description, QueueStatements, Submission, submission
+from metlmon.dagman.submit_description import Description, evaluate
 
-#: Statements evaluated for all nodes together, where each node needs its own evaluation:
-#: 100,000 nodes with 20 each.
-_MAX_STATEMENTS = 2_000_000
+#: Assignments made and characters expanded for all nodes together: 100,000 nodes with 1,000.
+_MAX_WORK = 100_000_000
 
 
 @dataclass(slots=True)
@@ -58,29 +56,29 @@ class SubmitInfoResolver:
                 self._shared.setdefault(name, description)
         self._descriptions: dict[tuple[str, str, Path], Description | None] = {}
         self._folders: dict[Path, Path] = {}
-        self._submissions: dict[int, QueueStatements] = {}
-        self._statements_left = _MAX_STATEMENTS
+        self._work_left = _MAX_WORK
         self._limit_reported = False
         self.files: dict[Path, None] = {}
         self.problems: list[Problem] = []
 
     def resolve(self, pending: PendingSubmitInfo) -> None:
+        """Set the fields of a node that its submit description determines."""
         description = self._description(pending)
         if description is None:
             return
-        if description is pending.inline:
-            # Used by this node alone, so that a shared evaluation does not pay off.
-            _set_submit_info(pending, partial(submission, description))
+        if self._work_left <= 0:
+            self._report_limit(pending.node)
             return
-        submissions = self._submissions.get(id(description))
-        if submissions is None:
-            submissions = self._submissions[id(description)] = QueueStatements(description)
-        if not submissions.has_templates:
-            self._statements_left -= len(description.statements)
-            if self._statements_left < 0:
-                self._report_limit(pending.node)
-                return
-        _set_submit_info(pending, submissions.of)
+        node, appended = pending.node, pending.appended
+        before = {"JOB": node.name, **node.vars}
+        after = {key: before.pop(key) for key in node.vars if key in appended} if appended else {}
+        info, work = evaluate(description, before, after)
+        self._work_left -= work
+        node.log = _in_folder(node.dir, info.log)
+        node.output = _in_folder(node.dir, info.output)
+        node.error = _in_folder(node.dir, info.error)
+        node.request_gpus = info.request_gpus
+        node.queue_count = info.queue_count
 
     def _report_limit(self, node: Node) -> None:
         if not self._limit_reported:
@@ -113,25 +111,6 @@ class SubmitInfoResolver:
             kind = "missing-submit-file"
             self.problems.append(Problem(kind, node.file, node.line, text, error=False))
         return None
-
-
-def _set_submit_info(
-    pending: PendingSubmitInfo,
-    evaluate: Callable[[Mapping[str, str], Mapping[str, str]], Submission],
-) -> None:
-    node, appended = pending.node, pending.appended
-    after: Mapping[str, str] = {}
-    if appended:
-        before = {"JOB": node.name} | {k: v for k, v in node.vars.items() if k not in appended}
-        after = {k: v for k, v in node.vars.items() if k in appended}
-    else:
-        before = {"JOB": node.name, **node.vars}
-    info = evaluate(before, after)
-    node.log = _in_folder(node.dir, info.log)
-    node.output = _in_folder(node.dir, info.output)
-    node.error = _in_folder(node.dir, info.error)
-    node.request_gpus = info.request_gpus
-    node.queue_count = info.queue_count
 
 
 def _in_folder(folder: str | None, name: str | None) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metlmon.dagman.submit_description import parse_description, submission
 from tests.dagman.written import told, weave
@@ -182,3 +184,40 @@ def test_an_environment_is_never_kept(line):
 def test_macros_that_would_grow_without_end_are_given_up(text):
     log = says(text).log
     assert log is None or len(log) < 50_000
+
+
+STATEMENTS = st.sampled_from(
+    [
+        *(
+            "log = m.log",
+            "log = $(run)/$(log)",
+            "userlog = u",
+            "initialdir = $(a)",
+            "initialdir = /d",
+        ),
+        *("output = $(run)/$(epoch)_$(ClusterId).out", "error = $(b:x$(a)) 100%s", "out = $(JOB)"),
+        *("request_gpus = $(a)", "request_gpus = 2", "queue $(a)", "queue 3", "queue x in (1 2)"),
+        *("a = $(a)$(a)", "a = $(b)", "b = $(a)", "if defined a", "if $(a)", "elif defined b"),
+        *(
+            "if version > 9",
+            "else",
+            "endif",
+            "run = $(x)",
+            "output = $(item)/$(x)",
+            "log = \0" + "1\0",
+        ),
+        *("c = $($(c))", "error = $(c)$$(a)$(dollar)"),
+    ]
+)
+NAMES = st.sampled_from(["a", "A", "b", "run", "epoch", "x", "JOB", "log", "cluster"])
+VALUES = st.sampled_from(
+    ["", " ", "1", "7", "/abs", "r1/", "$(b)", "$", "%s", "\0" + "0\0", "x" * 5000]
+)
+VARS = st.dictionaries(NAMES, VALUES, max_size=4)
+
+
+@given(st.lists(STATEMENTS, max_size=8), VARS, VARS)
+def test_a_condition_that_always_holds_changes_nothing(statements, before, after):
+    plain = parse_description(statements)
+    conditional = parse_description(["if true", "endif", *statements])
+    assert submission(conditional, before, after) == submission(plain, before, after)

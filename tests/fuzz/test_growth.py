@@ -459,7 +459,7 @@ def test_descriptions_that_are_too_long_for_so_many_nodes_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each node has its own way through them, so that their number is a product."""
-    monkeypatch.setattr(submit_info, "_MAX_STATEMENTS", 10)
+    monkeypatch.setattr(submit_info, "_MAX_WORK", 10)
     nodes = numbered(200, "JOB n# x.sub\n")
     submits = {HOME / "x.sub": b"log = a.log\nlog = $(log)$(log)\n", HOME / "run.dag": nodes}
     told = load_workflow([HOME / "run.dag"], submits.__getitem__)
