@@ -25,7 +25,7 @@ from metlmon.authoring.runs import (
     targets,
     what_makes_a_run,
 )
-from metlmon.authoring.sweeps.node_drafts import NodeDraft, RunDraft
+from metlmon.authoring.sweeps.nodes import TRAINING_ROLES, NodeDraft, RunDraft
 from metlmon.authoring.variables import (
     ORDER,
     NodePosition,
@@ -33,16 +33,10 @@ from metlmon.authoring.variables import (
     merged,
     on_gpu,
 )
-from metlmon.dagman import NodeKind
 from metlmon.dagman.lexer import shown
-from metlmon.model.settings import SIDE_NODE, TRAIN_NODE
 
-_TRAIN: Final = re.compile(TRAIN_NODE)
-_EVALUATE: Final = re.compile(SIDE_NODE)
 _UUID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
-
-TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
 
 
 def _check_gate_variable(gate_variable: VariableValue, assigned: VariableValue | None) -> None:
@@ -52,17 +46,6 @@ def _check_gate_variable(gate_variable: VariableValue, assigned: VariableValue |
             f"{assigned.where}: {gate_variable.name} is what a run that can be stopped is told of "
             "its nodes by metlmon; choose another name for this variable"
         )
-
-
-def find_role(node: NodeDraft) -> None:
-    """Set the node's role and the epoch in its name, by the monitoring's patterns."""
-    if node.kind is not NodeKind.JOB or node.run is None:
-        return
-    for role, pattern in ((NodeRole.TRAIN, _TRAIN), (NodeRole.EVALUATE, _EVALUATE)):
-        match = pattern.match(node.name)
-        if match and _NUMBER.fullmatch(match["epoch"]):
-            node.role, node.epoch = role, int(match["epoch"])
-            return
 
 
 def _check_site(site: VariableValue | None) -> None:
@@ -97,7 +80,7 @@ class TrainingChain:
     def _find_epochs(self) -> None:
         """Set the epochs, from 0: by VAR epoch (from 1), or by the name's number."""
         run = self._run
-        for key in run.template.node_order:
+        for key in run.template.order:
             node = run.nodes[key]
             parent_epochs = [
                 epoch
