@@ -15,7 +15,6 @@ from metlmon.authoring.graph import (
     Precedence,
     VariableValue,
 )
-from metlmon.authoring.jobs import GATHER, PROVISION, JobTemplate, jobs_of
 from metlmon.authoring.request import EnsembleShape, Policy, Request
 from metlmon.authoring.runs import (
     ANYWHERE,
@@ -27,6 +26,7 @@ from metlmon.authoring.runs import (
     runs_of,
     targets,
 )
+from metlmon.authoring.templates import GATHER, PROVISION, JobTemplate, jobs_of
 from metlmon.authoring.variables import (
     DESCRIPTION,
     ORDER,

@@ -9,7 +9,6 @@ from typing import Final
 
 from metlmon.authoring.gate_config import gated, is_gated
 from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode, NodeRole, VariableValue
-from metlmon.authoring.jobs import jobs_of
 from metlmon.authoring.manifest import kept_sweep
 from metlmon.authoring.request import PlanError, Request, RequestProblem
 from metlmon.authoring.sweeps.dependencies import DependencyBuilder
@@ -48,6 +47,7 @@ from metlmon.authoring.sweeps.template import (
 )
 from metlmon.authoring.sweeps.training_chain import TrainingChain
 from metlmon.authoring.sweeps.unused import VariableEffects
+from metlmon.authoring.templates import jobs_of
 from metlmon.authoring.variables import NodePosition, described, merged
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES, RetryCommand

@@ -17,8 +17,8 @@ from typing import Final
 
 from metlmon.authoring.manifest import kept_source
 from metlmon.authoring.request import PlanError, Request
-from metlmon.authoring.submit_text import Assignment, assignments, input_files
 from metlmon.authoring.sweeps.parser import GlobalCommand, Splice, SweepCommand, parse
+from metlmon.authoring.write_submit import Assignment, assignments, input_files
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
     DescriptionCommand,

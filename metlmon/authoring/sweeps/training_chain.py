@@ -14,7 +14,6 @@ from typing import Final
 
 from metlmon.authoring.gate_config import OF_A_NODE, told_by_gate
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
-from metlmon.authoring.jobs import JobTemplate
 from metlmon.authoring.request import EnsembleShape, PlanError, Request
 from metlmon.authoring.runs import (
     PLACE,
@@ -26,6 +25,7 @@ from metlmon.authoring.runs import (
     what_makes_a_run,
 )
 from metlmon.authoring.sweeps.nodes import TRAINING_ROLES, NodeDraft, RunDraft
+from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.variables import (
     ORDER,
     NodePosition,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from metlmon.authoring.graph import GraphNode
-from metlmon.authoring.jobs import JobTemplate
 from metlmon.authoring.request import Request, RequestProblem
 from metlmon.authoring.runs import PLACE
 from metlmon.authoring.sweeps.nodes import SweepNodes
@@ -25,6 +24,7 @@ from metlmon.authoring.sweeps.parser import (
     VarsLine,
 )
 from metlmon.authoring.sweeps.template import RunTemplate, placeholder_names
+from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.variables import has_meaning
 from metlmon.dagman import NodeKind
 

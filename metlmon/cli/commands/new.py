@@ -51,11 +51,13 @@ from metlmon.authoring.from_toml import (
     STEERED,
     DescriptionError,
     description_of,
+    megabytes,
     place_of,
+    seeds_in,
+    sites_in,
     template_for,
 )
 from metlmon.authoring.graph import VariableValue
-from metlmon.authoring.inputs import megabytes, seeds_in, sites_in
 from metlmon.authoring.manifest import by_hand, in_own_words, kept_name
 from metlmon.authoring.request import (
     EnsembleShape,
@@ -71,10 +73,9 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.runs import epochs_of, gpus_of
-from metlmon.authoring.target_directory import in_the_way, same_place
 from metlmon.authoring.to_toml import example
 from metlmon.authoring.variables import DESCRIPTION
-from metlmon.authoring.write_files import amend_plan
+from metlmon.authoring.write_files import amend_plan, in_the_way, same_place
 from metlmon.cli.commands import new_output
 from metlmon.cli.commands.submit import counts, hand_over, option_of, plan_json, say, setting
 from metlmon.cli.exit_codes import Exit

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metlmon import authoring
-from metlmon.authoring.inputs import megabytes, seeds_in, sites_in
+from metlmon.authoring.from_toml import megabytes, seeds_in, sites_in
 from metlmon.authoring.request import (
     Plan,
     PlanError,
