@@ -14,11 +14,10 @@ from typing import Final
 
 from metlmon.authoring.gate_config import OF_A_NODE, told_by_gate
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
-from metlmon.authoring.request import EnsembleShape, PlanError, Request
+from metlmon.authoring.request import EnsembleShape, PlanError, Request, RunPlan
 from metlmon.authoring.runs import (
     PLACE,
     WHEREABOUTS,
-    checkpoint_directory,
     gpu_model,
     run_uuid,
     targets,
@@ -29,9 +28,10 @@ from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.variables import (
     ORDER,
     NodePosition,
+    checkpoint_variable,
     described,
     merged,
-    on_gpu,
+    run_variables,
 )
 from metlmon.dagman.lexer import shown
 
@@ -196,15 +196,10 @@ class TrainingChain:
         """The variables that metlmon adds."""
         run, request = self._run, self._request
         assert node.epoch is not None
-        trained = self._epochs_before[node.key]
-        seed = "the description" if request.seeds else "metlmon: seeds count from 1"
+        plan = RunPlan(run.name, uuid, run.seed, (), gpu_model(request, run.index))
         variables = [
-            VariableValue("run", run.name, Precedence.RUN, "metlmon: the run's name"),
-            VariableValue(
-                "run_uuid", uuid, Precedence.RUN, "metlmon: made of all that makes the model"
-            ),
+            *run_variables(request, plan),
             VariableValue("epoch", str(node.epoch + 1), Precedence.NODE, self._epoch_source(node)),
-            VariableValue("random_seed", str(run.seed), Precedence.RUN, seed),
         ]
         if self._epochs:
             source = "metlmon: the last epoch of the run"
@@ -213,13 +208,8 @@ class TrainingChain:
             variables.append(
                 VariableValue(PLACE, target, Precedence.ALL, f"the policy: {request.policy}")
             )
-        variables += on_gpu(request, gpu_model(request, run.index))
-        if trained is not None:
-            source = "metlmon: where the epoch before leaves its checkpoint"
-            path = checkpoint_directory(uuid)
-            variables.append(
-                VariableValue("continue_from_checkpoint", path, Precedence.NODE, source)
-            )
+        if self._epochs_before[node.key] is not None:
+            variables.append(checkpoint_variable(uuid))
         return variables
 
     def _epoch_source(self, node: NodeDraft) -> str:
