@@ -175,7 +175,7 @@ async def test_headings_stay_while_it_scrolls(show: Show) -> None:
         heading = seen.line("lr ↓").split()
         assert heading[-1] == "20"
         assert any(line.lstrip().startswith("40 ") for line in seen.lines)
-        above, below, left, right = matrix.outside
+        above, below, left, right = matrix.hidden_counts
         assert (below, right) == (0, 0)
         assert above > 0
         assert left > 0

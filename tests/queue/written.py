@@ -173,7 +173,7 @@ class Logs:
     def problems(self) -> tuple[ProblemGroup, ...]:
         return ()
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
         return tuple(each for each in self.rows.values() if each.state in ACTIVE)
 
     @property
