@@ -37,15 +37,15 @@ class DagdirFeed(FakeFeed):
     def ledger(self) -> Ledger:
         return self.painter.ledger()
 
-    def described(self) -> DagDescription:
+    def dag_description(self) -> DagDescription:
         told = describe_dags(self.painter, self._nodes)
         self._nodes = told.nodes
         return told
 
-    def trainings(self) -> Mapping[str, TrainingOutput]:
+    def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return self.written
 
-    def streams(self) -> Mapping[JobId, Streamed]:
+    def progress_lines(self) -> Mapping[JobId, Streamed]:
         return {}
 
     def run_view(self, key: str) -> RunView | None:

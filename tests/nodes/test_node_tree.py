@@ -110,9 +110,9 @@ def test_a_join_node_of_dagmans_own_is_not_shown() -> None:
     drawn = tree(nodes)
     assert drawn.total == 4
     assert sorted(row.title for row in drawn.rows()) == ["a", "b", "c", "d"]
-    assert {name: after for (_, name), (after, _) in drawn.node_positions().items()} == dict.fromkeys(
-        "abcd"
-    )
+    assert {
+        name: after for (_, name), (after, _) in drawn.node_positions().items()
+    } == dict.fromkeys("abcd")
 
 
 def test_long_and_deep_graphs_need_no_recursion() -> None:

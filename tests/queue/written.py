@@ -183,22 +183,22 @@ class Logs:
     def ledger(self) -> Ledger:
         return Ledger(str(self.dagdir), NINE, True)
 
-    def described(self) -> DagDescription:
+    def dag_description(self) -> DagDescription:
         return DagDescription()
 
-    def trainings(self) -> Mapping[str, TrainingOutput]:
+    def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return {}
 
-    def streams(self) -> Mapping[JobId, Streamed]:
+    def progress_lines(self) -> Mapping[JobId, Streamed]:
         return {}
 
-    def past(self, moment: datetime) -> Feed:
+    def historical(self, moment: datetime) -> Feed:
         return self
 
-    def in_queue(self, there: bool) -> None:
-        self.there = there
+    def set_in_queue(self, present: bool) -> None:
+        self.there = present
 
-    def rest(self, resting: bool) -> None:
+    def set_unattended(self, unattended: bool) -> None:
         """Nothing ticks here."""
 
 

@@ -465,13 +465,13 @@ class FakeFeed:
     def ledger(self) -> Ledger:
         return self.book or ledger(self._latest)
 
-    def described(self) -> DagDescription:
+    def dag_description(self) -> DagDescription:
         return DagDescription()
 
-    def trainings(self) -> Mapping[str, TrainingOutput]:
+    def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return self.written
 
-    def streams(self) -> Mapping[tuple[int, int], Streamed]:
+    def progress_lines(self) -> Mapping[tuple[int, int], Streamed]:
         return self.streamed
 
 

@@ -273,7 +273,7 @@ class Slow(Still):
         self.asked: list[datetime] = []
         self.made: list[Feed] = []
 
-    def past(self, moment: datetime) -> Feed:
+    def historical(self, moment: datetime) -> Feed:
         self.asked.append(moment)
         if len(self.asked) == 1:
             assert self.gate.wait(20)
@@ -332,7 +332,7 @@ async def test_esc_gives_up_a_journey_that_has_not_arrived() -> None:
 
 async def test_a_past_that_cannot_be_read_says_why() -> None:
     class Gone(Still):
-        def past(self, moment: datetime) -> Feed:
+        def historical(self, moment: datetime) -> Feed:
             raise InputError("/x: there is no DAG file here any more")
 
     reader = DagdirReader(TRAINER)

@@ -32,10 +32,10 @@ class Large:
     def ledger(self) -> Ledger:
         return Ledger("/nowhere", None, False)
 
-    def trainings(self) -> dict[str, Any]:
+    def training_outputs(self) -> dict[str, Any]:
         return {}
 
-    def streams(self) -> dict[Any, Any]:
+    def progress_lines(self) -> dict[Any, Any]:
         return {}
 
 

@@ -34,11 +34,11 @@ class Reading:
     def ledger(self) -> Ledger:
         return Ledger("/nowhere", None, True)
 
-    def trainings(self) -> dict[str, TrainingOutput]:
+    def training_outputs(self) -> dict[str, TrainingOutput]:
         self.asked += 1
         return {"run0": TrainingOutput("run0", {}, {}, {})}
 
-    def streams(self) -> dict[Any, Any]:
+    def progress_lines(self) -> dict[Any, Any]:
         return {}
 
 
