@@ -121,7 +121,7 @@ def skim(directory: Path) -> dict[str, Any]:
     from metlmon import eventlog
     from metlmon.live.follower import CHUNK
 
-    if not hasattr(eventlog, "skim"):
+    if not hasattr(eventlog, "parse_fast"):
         return {"missing": "there is no such reader"}
 
     def work() -> None:
