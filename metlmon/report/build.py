@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from statistics import median
 from typing import Final
 
 from metlmon.live.discovery import directory_label, directory_name
@@ -15,43 +16,33 @@ from metlmon.report.document import (
     Fact,
     Facts,
     Footnote,
-    Raw,
     Report,
-    ReportColumn,
     ReportFigure,
-    ReportRow,
-    ReportTable,
     Section,
     ValueKind,
     footnote_keys,
 )
 from metlmon.report.figures import figures
 from metlmon.report.hour_names import with_hour_unit
+from metlmon.report.usage_tables import (
+    bytes_table,
+    cause_table,
+    gpu_table,
+    label_table,
+    period_table,
+    ratio,
+    run_table,
+    site_gpu_table,
+    site_table,
+    time_table,
+    transfer_table,
+)
 from metlmon.report.values import hours, hours_digits, percent
 from metlmon.snapshot.ledger import HOUR, Ledger, in_hour_unit
 from metlmon.snapshot.types import Status
-from metlmon.stats.report_usage import (
-    GroupUsage,
-    ReportUsage,
-    epoch_boxes,
-    gpu_model,
-    jobs_in,
-    quantile,
-    report_usage,
-)
-from metlmon.stats.totals import UsageTotals, sum_executions
-from metlmon.stats.windows import ALL, TimeWindow, Unit, window_text
+from metlmon.stats.report_usage import ReportUsage, jobs_in, report_usage
+from metlmon.stats.windows import ALL, TimeWindow, window_text
 from metlmon.text.formatting import count, dag_sign, moment, nothing_logged, number, plain
-
-NO_EXECUTION: Final = "no successful execution"
-
-REASONS: Final = 6
-"""Reasons of one cause shown in separate rows; the others share one row."""
-
-DAMAGED: Final = (
-    "No time can be told: the stamps of the logs are decades apart, or all the same. A damaged "
-    "line may say so; --since leaves it out."
-)
 
 TITLE_LIMIT: Final = 200
 
@@ -112,7 +103,7 @@ def _headline(usage: ReportUsage, digits: int) -> str:
         progress = f"{epochs} of {runs} completed in the window"
     least = "at least " if usage.ledger.nodes_unlogged else ""
     bad_share = (
-        f" ({percent(_ratio(spent.bad, spent.good + spent.bad))} of what has ended)"
+        f" ({percent(ratio(spent.bad, spent.good + spent.bad))} of what has ended)"
         if spent.bad
         else ""
     )
@@ -169,14 +160,14 @@ def _limitations(status: Status, usage: ReportUsage, zone: str | None) -> Iterab
     if usage.uncertain:
         which = count(usage.uncertain, "execution")
         yield f"The end of {which} was not logged: it is taken from the event that proves it over."
-    for kind, shares in (("site", usage.sites), ("GPU model", usage.gpus)):
-        unknown = shares.get(None)
-        if unknown is not None and unknown.totals.executions:
-            yield f"Of {count(unknown.totals.executions, 'execution')} the {kind} is not known."
+    for kind, groups in (("site", usage.sites), ("GPU model", usage.gpus)):
+        unknown = sum(group.totals.executions for group in groups if group.name is None)
+        if unknown:
+            yield f"Of {count(unknown, 'execution')} the {kind} is not known."
     if usage.unlocated:
         yield (
-            f"Of {count(usage.unlocated, 'completed epoch')} "
-            "no successful execution is in the logs."
+            f"Of {count(usage.unlocated, 'completed epoch')} no successful execution is in the "
+            "logs."
         )
     if usage.ledger.nodes_unlogged:
         which = count(usage.ledger.nodes_unlogged, "node")
@@ -209,16 +200,16 @@ def _sections(
         return tuple(block for block in present if block is not None)
 
     yield Section("Totals", (_totals(usage),))
-    yield Section("GPU models", (_gpus(usage),))
-    yield Section("Resources", present_blocks(_sites(usage), _sites_by_gpu(usage)))
+    yield Section("GPU models", (gpu_table(usage),))
+    yield Section("Resources", present_blocks(site_table(usage), site_gpu_table(usage)))
     yield Section(
         "Over time",
-        present_blocks("epochs", "hours", "per_period", "contributions", _periods(usage)),
+        present_blocks("epochs", "hours", "per_period", "contributions", period_table(usage)),
     )
-    yield Section("Time of an epoch", present_blocks("times", _times(usage)))
-    yield Section("Causes of bad GPU-hours", present_blocks("causes", _causes(usage)))
-    yield Section("Transfers", (_bytes_moved(usage), _transfers(usage)))
-    yield Section("Runs", present_blocks(_labels(usage), _runs(usage)))
+    yield Section("Time of an epoch", present_blocks("times", time_table(usage)))
+    yield Section("Causes of bad GPU-hours", present_blocks("causes", cause_table(usage)))
+    yield Section("Transfers", (bytes_table(usage), transfer_table(usage)))
+    yield Section("Runs", present_blocks(label_table(usage), run_table(usage)))
 
 
 # --- totals -----------------------------------------------------------------------------------
@@ -275,7 +266,7 @@ def _totals(usage: ReportUsage) -> Facts:
                 "longest_hours",
                 "Hours of longest attempts",
                 ValueKind.HOURS,
-                total.longest / HOUR,
+                total.longest.seconds / HOUR,
                 "longest",
             ),
             Fact(
@@ -289,14 +280,14 @@ def _totals(usage: ReportUsage) -> Facts:
                 "epoch_seconds_median",
                 "Time of an epoch, median",
                 ValueKind.SECONDS,
-                quantile(times, 0.5) if times else None,
+                median(times) if times else None,
                 "epoch_time",
             ),
             Fact(
                 "wait_seconds_median",
                 "Queue wait, median",
                 ValueKind.SECONDS,
-                quantile(waits, 0.5) if waits else None,
+                median(waits) if waits else None,
                 "wait",
             ),
             Fact(
@@ -317,461 +308,15 @@ def _totals(usage: ReportUsage) -> Facts:
                 "bytes_to_jobs",
                 "Moved to jobs",
                 ValueKind.BYTES,
-                total.transferred.received,
+                total.input.received,
                 "bytes",
             ),
             Fact(
                 "bytes_from_jobs",
                 "Moved from jobs",
                 ValueKind.BYTES,
-                total.transferred.sent,
+                total.input.sent,
                 "bytes",
             ),
         ),
-    )
-
-
-# --- GPU models and sites -----------------------------------------------------------------------
-
-SPENT_COLUMNS: Final = (
-    ReportColumn("executions", "Executions", ValueKind.COUNT, "executions", drop=3),
-    ReportColumn("good", "good", ValueKind.HOURS, "good", group="GPU-hours"),
-    ReportColumn("bad", "bad", ValueKind.HOURS, "bad", group="GPU-hours"),
-    ReportColumn("in_flight", "in flight", ValueKind.HOURS, "in_flight", drop=4, group="GPU-hours"),
-    ReportColumn("total", "all", ValueKind.HOURS, "gpu_hours", group="GPU-hours"),
-)
-
-EPOCH_COLUMNS: Final = (
-    ReportColumn("epochs", "Epochs", ValueKind.COUNT, "epochs"),
-    ReportColumn("share", "Share", ValueKind.SHARE, "share", drop=2),
-    ReportColumn("epochs_by_longest", "By longest attempt", ValueKind.COUNT, "by_longest", drop=5),
-)
-
-LONGEST_COLUMN: Final = ReportColumn(
-    "longest_hours", "Hours of longest attempts", ValueKind.HOURS, "longest", drop=1
-)
-
-
-def _usage_cells(spent: UsageTotals) -> tuple[Raw, ...]:
-    return (
-        spent.executions,
-        spent.good / HOUR,
-        spent.bad / HOUR,
-        spent.in_flight / HOUR,
-        spent.total / HOUR,
-    )
-
-
-def _epoch_cells(part: GroupUsage, epochs: int) -> tuple[Raw, ...]:
-    return part.totals.completed, _ratio(part.totals.completed, epochs), part.by_longest
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
-
-
-def _epoch_sum(usage: ReportUsage) -> int:
-    """Return the sum of a column of epochs, including those without a GPU or site."""
-    return usage.total.totals.completed + usage.unlocated
-
-
-def _unplaced_row(usage: ReportUsage, cells: int) -> tuple[ReportRow, ...]:
-    """Return the row of completed epochs without a known successful execution."""
-    if not usage.unlocated:
-        return ()
-    share = _ratio(usage.unlocated, _epoch_sum(usage))
-    return (ReportRow((NO_EXECUTION, usage.unlocated, share, usage.unlogged, *[""] * (cells - 1))),)
-
-
-def _total_cells(usage: ReportUsage) -> tuple[Raw, ...]:
-    epochs = _epoch_sum(usage)
-    return epochs, _ratio(epochs, epochs), usage.total.by_longest, *_usage_cells(usage.total.totals)
-
-
-def _repeated_note(usage: ReportUsage) -> str | None:
-    if not usage.repeated:
-        return None
-    return (
-        f"{count(usage.repeated, 'epoch')} here were trained again by another DAG, or begun again: "
-        f"{number(usage.epochs)} are completed, each counted once."
-    )
-
-
-def _gpus(usage: ReportUsage) -> ReportTable:
-    columns = (ReportColumn("gpu", "GPU model"), *EPOCH_COLUMNS, *SPENT_COLUMNS, LONGEST_COLUMN)
-    epochs = _epoch_sum(usage)
-    rows = [
-        ReportRow(
-            (name, *_epoch_cells(part, epochs), *_usage_cells(part.totals), part.longest / HOUR)
-        )
-        for name, part in usage.gpus.items()
-    ]
-    return ReportTable(
-        "gpus",
-        "Completed epochs and GPU-hours by GPU model",
-        columns,
-        (*rows, *_unplaced_row(usage, len(columns) - 3)),
-        ReportRow(("Total", *_total_cells(usage), usage.total.longest / HOUR)),
-        "Nothing ran: the logs have no execution in this window.",
-        _repeated_note(usage),
-    )
-
-
-def _sites(usage: ReportUsage) -> ReportTable:
-    columns = (
-        ReportColumn("site", "Resource"),
-        *EPOCH_COLUMNS,
-        *SPENT_COLUMNS,
-        ReportColumn(
-            "gpu_hours_share", "share", ValueKind.SHARE, "gpu_hours", drop=6, group="GPU-hours"
-        ),
-        LONGEST_COLUMN,
-    )
-    epochs, total = _epoch_sum(usage), usage.total
-
-    def row(name: str | None, part: GroupUsage, epochs: tuple[Raw, ...]) -> ReportRow:
-        of_all = _ratio(part.totals.total, total.totals.total)
-        return ReportRow((name, *epochs, *_usage_cells(part.totals), of_all, part.longest / HOUR))
-
-    ran = [(name, part) for name, part in usage.sites.items() if part.totals.executions]
-    also = [(name, part) for name, part in usage.sites.items() if not part.totals.executions]
-    # A transfer alone is no contribution; the GPU-hours of a later execution are.
-    ran += [(name, part) for name, part in also if part.totals.total or part.by_longest]
-    rows = [row(name, part, _epoch_cells(part, epochs)) for name, part in ran]
-    return ReportTable(
-        "sites",
-        "Contributions by resource",
-        columns,
-        (*rows, *_unplaced_row(usage, len(columns) - 3)),
-        row("Total", total, _total_cells(usage)[:3]),
-        "Nothing ran: the logs have no execution in this window.",
-        _repeated_note(usage),
-    )
-
-
-def _bytes_moved(usage: ReportUsage) -> ReportTable:
-    columns = (
-        ReportColumn("site", "Resource"),
-        ReportColumn("executions", "Executions", ValueKind.COUNT, "executions"),
-        ReportColumn("transfers", "Transfers", ValueKind.COUNT, "moved"),
-        ReportColumn("bytes_to_jobs", "to jobs", ValueKind.BYTES, "bytes", group="Bytes"),
-        ReportColumn("bytes_from_jobs", "from jobs", ValueKind.BYTES, "bytes", group="Bytes"),
-        ReportColumn("bytes_share", "share", ValueKind.SHARE, drop=1, group="Bytes"),
-    )
-    whole = usage.total.transferred.received + usage.total.transferred.sent
-
-    def row(name: str | None, part: GroupUsage) -> ReportRow:
-        moved = part.transferred
-        of_all = _ratio(moved.received + moved.sent, whole)
-        ran = part.totals.executions
-        return ReportRow((name, ran, part.transfers, moved.received, moved.sent, of_all))
-
-    return ReportTable(
-        "moved",
-        "Bytes and transfers by resource",
-        columns,
-        tuple(row(name, part) for name, part in usage.sites.items()),
-        row("Total", usage.total),
-        "Nothing was moved: the logs have no execution and no transfer in this window.",
-    )
-
-
-def _sites_by_gpu(usage: ReportUsage) -> ReportTable | None:
-    """Tabulate epochs by resource and GPU model, if there are several of each."""
-    done = {key: spent.completed for key, spent in usage.by_site_and_gpu.items() if spent.completed}
-    sites = [site for site in usage.sites if any(key[0] == site for key in done)]
-    gpus = [gpu for gpu in usage.gpus if any(key[1] == gpu for key in done)]
-    if len(sites) < 2 or len(gpus) < 2:
-        return None
-    columns = (
-        ReportColumn("site", "Resource"),
-        *(
-            ReportColumn(
-                gpu or "", gpu or "not known", ValueKind.COUNT, "epochs" if not index else None
-            )
-            for index, gpu in enumerate(gpus)
-        ),
-        ReportColumn("total", "all", ValueKind.COUNT),
-    )
-    rows = tuple(
-        ReportRow(
-            (
-                site,
-                *(done.get((site, gpu)) or "" for gpu in gpus),
-                sum(done.get((site, gpu), 0) for gpu in gpus),
-            )
-        )
-        for site in sites
-    )
-    sums = [sum(done.get((site, gpu), 0) for site in sites) for gpu in gpus]
-    return ReportTable(
-        "places",
-        "Completed epochs by resource and GPU model",
-        columns,
-        rows,
-        ReportRow(("Total", *sums, sum(sums))),
-    )
-
-
-# --- over time ----------------------------------------------------------------------------------
-
-
-def _periods(usage: ReportUsage) -> ReportTable:
-    head = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}[usage.period]
-    columns = (
-        ReportColumn("period", head, footnote="period"),
-        ReportColumn("epochs", "Epochs", ValueKind.COUNT, "epochs"),
-        ReportColumn("cumulated", "cumulated", ValueKind.COUNT, drop=5),
-        *SPENT_COLUMNS,
-        ReportColumn("bytes_to_jobs", "to jobs", ValueKind.BYTES, "bytes", drop=8, group="Bytes"),
-        ReportColumn(
-            "bytes_from_jobs", "from jobs", ValueKind.BYTES, "bytes", drop=9, group="Bytes"
-        ),
-    )
-
-    def row(name: str, part: GroupUsage, epochs: int, so_far: Raw) -> ReportRow:
-        moved = part.transferred
-        return ReportRow(
-            (name, epochs, so_far, *_usage_cells(part.totals), moved.received, moved.sent)
-        )
-
-    rows, so_far = [], 0
-    for window, part in usage.periods:
-        so_far += part.by_longest
-        rows.append(row(window_text(window), part, part.by_longest, so_far))
-    if usage.undated and usage.window.unbounded:
-        rest = ("", "") + ("",) * len(SPENT_COLUMNS)
-        rows.append(ReportRow(("at no known time", usage.undated, *rest[1:], "", "")))
-    return ReportTable(
-        "periods",
-        f"By {usage.period}",
-        columns,
-        tuple(rows),
-        row("Total", usage.total, usage.epochs, ""),
-        DAMAGED if usage.clipped.jobs else "Nothing happened: the logs have no job in this window.",
-    )
-
-
-def _times(usage: ReportUsage) -> ReportTable:
-    columns = (
-        ReportColumn("place", "GPU model, resource"),
-        ReportColumn("by", "Kind", drop=3),
-        ReportColumn("n", "n", ValueKind.COUNT, "box"),
-        ReportColumn("minimum", "least", ValueKind.SECONDS, drop=2),
-        ReportColumn("first_quartile", "first quartile", ValueKind.SECONDS),
-        ReportColumn("median", "median", ValueKind.SECONDS, "epoch_time"),
-        ReportColumn("third_quartile", "third quartile", ValueKind.SECONDS),
-        ReportColumn("maximum", "most", ValueKind.SECONDS, drop=1),
-    )
-    rows = []
-    for kind, boxes in (
-        ("GPU model", epoch_boxes(usage, lambda e: gpu_model(e.gpu))),
-        ("resource", epoch_boxes(usage, lambda e: e.site)),
-    ):
-        for name, box in boxes.items():
-            least, most = (
-                min(box.lower_whisker, *box.outliers, box.lower_whisker),
-                max(box.upper_whisker, *box.outliers, box.upper_whisker),
-            )
-            rows.append(
-                ReportRow(
-                    (
-                        name,
-                        kind,
-                        box.n,
-                        least,
-                        box.lower_quartile,
-                        box.median,
-                        box.upper_quartile,
-                        most,
-                    )
-                )
-            )
-    return ReportTable(
-        "times",
-        "Time of the successful execution of completed epochs",
-        columns,
-        tuple(rows),
-        empty_text="No epoch was completed by an execution in the logs.",
-    )
-
-
-# --- causes, transfers, runs --------------------------------------------------------------------
-
-
-def _causes(usage: ReportUsage) -> ReportTable:
-    columns = (
-        ReportColumn("code", "Code", footnote="cause"),
-        ReportColumn("reason", "Reason"),
-        ReportColumn("executions", "Executions", ValueKind.COUNT, "executions", drop=1),
-        ReportColumn("gpu_hours", "GPU-hours", ValueKind.HOURS, "bad"),
-        ReportColumn("share", "Share", ValueKind.SHARE, "lost_share"),
-    )
-    bad = usage.total.totals.bad
-    rows: list[ReportRow] = []
-    for loss in usage.losses:
-        code = loss.label or f"{loss.code}/{loss.subcode if loss.subcode is not None else '–'}"
-        several = len(loss.reasons) > 1
-        reason = f"{len(loss.reasons)} different" if several else loss.reasons[0][0]
-        rows.append(
-            ReportRow(
-                (code, reason, loss.executions, loss.seconds / HOUR, _ratio(loss.seconds, bad))
-            )
-        )
-        if several:
-            rows += _reasons(loss.reasons, bad)
-    return ReportTable(
-        "causes",
-        "Bad GPU-hours by cause",
-        columns,
-        tuple(rows),
-        ReportRow(("Total", "", usage.total.totals.bad_executions, bad / HOUR, _ratio(bad, bad))),
-        "No execution ended badly.",
-    )
-
-
-def _reasons(reasons: Sequence[tuple[str, int, float]], bad: float) -> Iterable[ReportRow]:
-    shown = list(reasons[:REASONS])
-    rest = reasons[REASONS:]
-    if rest:
-        executions, seconds = sum(n for _, n, _ in rest), sum(s for _, _, s in rest)
-        shown.append((f"{len(rest)} others", executions, seconds))
-    for reason, n, seconds in shown:
-        yield ReportRow(("", reason, n, seconds / HOUR, _ratio(seconds, bad)), is_detail=True)
-
-
-def _transfers(usage: ReportUsage) -> ReportTable:
-    columns = (
-        ReportColumn("direction", "Direction"),
-        ReportColumn("outcome", "Outcome"),
-        ReportColumn("n", "Transfers", ValueKind.COUNT, "transfers"),
-        ReportColumn("hours", "Hours", ValueKind.HOURS),
-        ReportColumn("median", "median", ValueKind.SECONDS, drop=3),
-        ReportColumn("longest", "longest", ValueKind.SECONDS, drop=2),
-        ReportColumn("queued_hours", "of it queued, h", ValueKind.HOURS, drop=1),
-    )
-    moves = usage.transfer_groups
-    rows = tuple(
-        ReportRow(
-            (
-                move.direction,
-                move.outcome.replace("-", " "),
-                move.count,
-                move.seconds / HOUR,
-                move.median,
-                move.longest,
-                move.queued_seconds / HOUR,
-            )
-        )
-        for move in moves
-    )
-    untimed = sum(move.count - move.timed for move in moves)
-    totals = (
-        sum(move.count for move in moves),
-        sum(move.seconds for move in moves) / HOUR,
-        "",
-        "",
-        sum(move.queued_seconds for move in moves) / HOUR,
-    )
-    return ReportTable(
-        "transfers",
-        "Transfers",
-        columns,
-        rows,
-        ReportRow(("Total", "", *totals)),
-        "The logs have no transfer: only pools that log them (event 040) do.",
-        f"Of {count(untimed, 'transfer')} the start was not logged." if untimed else None,
-    )
-
-
-def _runs(usage: ReportUsage) -> ReportTable:
-    labelled = any(run.label for run, _ in usage.runs)
-    # Unknown for a window, as in the totals.
-    skipped = usage.window.unbounded and any(run.epochs_skipped for run, _ in usage.runs)
-    columns = (
-        ReportColumn("run", "Run"),
-        ReportColumn("uuid", "Id", drop=6),
-        *((ReportColumn("label", "Label"),) if labelled else ()),
-        ReportColumn("epochs", "Epochs", ValueKind.COUNT, "epochs"),
-        ReportColumn("epochs_total", "of", ValueKind.COUNT, drop=5),
-        *((ReportColumn("epochs_skipped", "skipped", ValueKind.COUNT, drop=5),) if skipped else ()),
-        *SPENT_COLUMNS,
-        LONGEST_COLUMN,
-    )
-    rows = tuple(
-        ReportRow(
-            (
-                run.run_name,
-                run.uuid,
-                *((run.label or "none",) if labelled else ()),
-                part.by_longest,
-                run.epochs_total,
-                *((run.epochs_skipped,) if skipped else ()),
-                *_usage_cells(part.totals),
-                part.longest / HOUR,
-            )
-        )
-        for run, part in usage.runs
-    )
-    others = _without_run(usage)
-    blanks = ("", "") if labelled else ("",)
-    if others is not None:
-        none = ("", "", "") if skipped else ("", "")
-        rows = (*rows, ReportRow(("jobs of no run", *blanks, *none, *_usage_cells(others), "")))
-    wanted = sum(run.epochs_total for run, _ in usage.runs)
-    not_trained = sum(run.epochs_skipped for run, _ in usage.runs)
-    total = usage.total
-    return ReportTable(
-        "runs",
-        "Runs",
-        columns,
-        rows,
-        ReportRow(
-            (
-                "Total",
-                *blanks,
-                usage.epochs,
-                wanted,
-                *((not_trained,) if skipped else ()),
-                *_usage_cells(total.totals),
-                total.longest / HOUR,
-            )
-        ),
-        "No runs: no node of these DAGs is called …-train_epochN.",
-    )
-
-
-def _without_run(usage: ReportUsage) -> UsageTotals | None:
-    others = [e for e in usage.clipped.executions if e.run is None and not e.dagman]
-    return sum_executions(others) if others else None
-
-
-def _labels(usage: ReportUsage) -> ReportTable | None:
-    """Tabulate the labels of runs, if the settings define any."""
-    if not any(usage.labels):
-        return None
-    columns = (
-        ReportColumn("label", "Label"),
-        *EPOCH_COLUMNS,
-        *SPENT_COLUMNS,
-        LONGEST_COLUMN,
-    )
-    epochs = _epoch_sum(usage)
-    rows = [
-        ReportRow(
-            (
-                name or "none",
-                *_epoch_cells(part, epochs),
-                *_usage_cells(part.totals),
-                part.longest / HOUR,
-            )
-        )
-        for name, part in usage.labels.items()
-    ]
-    return ReportTable(
-        "labels",
-        "By label",
-        columns,
-        (*rows, *_unplaced_row(usage, len(columns) - 3)),
-        ReportRow(("Total", *_total_cells(usage), usage.total.longest / HOUR)),
     )

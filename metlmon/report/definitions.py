@@ -7,13 +7,14 @@ Where papers differ, the other common definition is given too. The terms are tho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Final
 
 from metlmon.model.hour_unit import HourUnit
 from metlmon.model.states import State
 from metlmon.report.values import hours, percent
 from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS
-from metlmon.stats.report_usage import WHISKER, ReportUsage, jobs_in, make_box_plot, quantile
+from metlmon.stats.report_usage import WHISKER, ReportUsage, jobs_in
 from metlmon.stats.windows import Unit
 from metlmon.text.formatting import count, duration, number
 
@@ -92,7 +93,7 @@ def _executions(usage: ReportUsage, digits: int) -> str:
 
 
 def _gpu_hours(usage: ReportUsage, digits: int) -> str:
-    total = usage.total
+    total, longest = usage.total, usage.total.longest
     wall = sum(e.seconds for e in usage.clipped.executions if not e.dagman) / HOUR
     measure = next((e.measure for e in usage.clipped.executions), HourUnit.GPU)
     formula = (
@@ -107,8 +108,8 @@ def _gpu_hours(usage: ReportUsage, digits: int) -> str:
         "of seconds, and each number is rounded for itself. "
         f"Here: {hours(total.totals.total / HOUR, digits)} GPU-hours, in "
         f"{hours(wall, digits)} hours by the clock. Other reports count only the hours of the "
-        f"longest attempt of each completed epoch: {hours(total.longest / HOUR, digits)} hours, or "
-        f"{hours(total.longest_gpu / HOUR, digits)} GPU-hours."
+        f"longest attempt of each completed epoch: {hours(longest.seconds / HOUR, digits)} hours, "
+        f"or {hours(longest.gpu_seconds / HOUR, digits)} GPU-hours."
     )
 
 
@@ -141,11 +142,12 @@ def _in_flight(usage: ReportUsage, digits: int) -> str:
 
 
 def _longest(usage: ReportUsage, digits: int) -> str:
+    longest = usage.total.longest
     return (
         "Hours by the clock of the longest execution of each completed epoch, whatever came of "
         "it, for the GPU and site that it ran on: what the training of an epoch takes. All "
-        f"{number(usage.epochs)} together: {hours(usage.total.longest / HOUR, digits)} hours "
-        f"({hours(usage.total.longest_gpu / HOUR, digits)} GPU-hours), against "
+        f"{number(usage.epochs)} together: {hours(longest.seconds / HOUR, digits)} hours "
+        f"({hours(longest.gpu_seconds / HOUR, digits)} GPU-hours), against "
         f"{hours(usage.total.totals.total / HOUR, digits)} GPU-hours of all executions."
     )
 
@@ -199,7 +201,7 @@ def _epoch_time(usage: ReportUsage, digits: int) -> str:
         if e.counts and e.state is State.COMPLETED and e.longest_seconds is not None
     )
     medians = [
-        f"{name} {duration(quantile(values, 0.5)) if values else '–'} (n = {number(len(values))})"
+        f"{name} {duration(median(values)) if values else '–'} (n = {number(len(values))})"
         for name, values in (
             ("of successful executions", usage.epoch_times),
             ("without those that trained elsewhere", clear),
@@ -223,9 +225,8 @@ def _box(usage: ReportUsage, digits: int) -> str:
 
 def _wait(usage: ReportUsage, digits: int) -> str:
     n = len(usage.waits)
-    spread = make_box_plot(usage.waits)
     mean = f"; mean {duration(sum(usage.waits) / n)}" if n else ""
-    ends = f"; longest {duration(max(usage.waits))}" if spread else ""
+    ends = f"; longest {duration(max(usage.waits))}" if n else ""
     scope = (
         "" if usage.window.unbounded else " that ended in the window or are in flight at its end"
     )

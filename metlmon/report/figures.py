@@ -18,6 +18,7 @@ from metlmon.report.document import (
 )
 from metlmon.report.values import NOT_KNOWN, hours, hours_digits
 from metlmon.snapshot.ledger import HOUR
+from metlmon.stats.causes import Cause
 from metlmon.stats.report_usage import BoxPlot, ReportUsage, UsageSeries, epoch_boxes, gpu_model
 from metlmon.stats.windows import TimeWindow, Unit
 from metlmon.text.formatting import count, duration
@@ -62,7 +63,7 @@ def _all_figures(usage: ReportUsage) -> Iterable[ReportFigure]:
     times = _times(usage)
     if times is not None:
         yield times
-    if any(loss.seconds for loss in usage.losses):
+    if any(cause.bad for cause in usage.causes):
         yield _causes(usage)
 
 
@@ -206,14 +207,10 @@ def _times(usage: ReportUsage) -> ReportFigure | None:
 
 
 def _causes(usage: ReportUsage) -> ReportFigure:
-    def name(code: int | None, subcode: int | None, word: str | None, reason: str) -> str:
-        return word or f"{code}/{subcode if subcode is not None else '–'} {reason}"
+    def name(cause: Cause) -> str:
+        return cause.key if cause.code is None else f"{cause.key} {cause.reasons[0].text}"
 
-    bars = tuple(
-        (name(loss.code, loss.subcode, loss.label, loss.reasons[0][0]), loss.seconds / HOUR)
-        for loss in usage.losses
-        if loss.seconds
-    )
+    bars = tuple((name(cause), cause.bad / HOUR) for cause in usage.causes if cause.bad)
     first, highest = bars[0]
     digits = hours_digits(usage.total.totals.total / HOUR)
     return ReportFigure(

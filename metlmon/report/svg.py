@@ -440,12 +440,9 @@ def _duration_unit(highest: float) -> tuple[float, str]:
 def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
     boxes = [box for _, group in chart.groups for _, box in group]
     names = [clip(plain(name), MAX_NAME_LENGTH) for _, group in chart.groups for name, _ in group]
-    seconds, unit = _duration_unit(
-        max(max(box.upper_whisker, *box.outliers, box.upper_whisker) for box in boxes)
-    )
-    highest = (
-        max(max(box.upper_whisker, *box.outliers, box.upper_whisker) for box in boxes) / seconds
-    )
+    longest = max(box.maximum for box in boxes)
+    seconds, unit = _duration_unit(longest)
+    highest = longest / seconds
     ticks = nice_ticks(highest, 6)
     heads = [head for head, _ in chart.groups]
     left = 16 + max(map(_width, (*names, *heads)))

@@ -1,30 +1,31 @@
-"""Usage for the report: epochs and GPU-hours by GPU, site, cause, run and time.
+"""Usage for the report: the groups of :mod:`metlmon.stats.usage`, and the same over time.
 
-Computed from the ledger alone (:mod:`metlmon.stats.totals`), for all time or one window. Units are
-seconds and GPU-seconds; None means unknown.
+Computed from the ledger alone, for all time or one window. Units are seconds and GPU-seconds; None
+means unknown.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
+from statistics import median
 from typing import Final, TypeVar
 
 from metlmon.frozen import frozen
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry, TransferEntry
-from metlmon.stats.totals import UsageTotals, group_by, sum_by, sum_executions
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry
+from metlmon.stats.causes import Cause, causes_of
+from metlmon.stats.totals import UsageTotals, group_by, sum_by
+from metlmon.stats.usage import GroupEntries, GroupUsage, UsageGroups, distribution
 from metlmon.stats.windows import (
     ALL,
     TimeWindow,
     Unit,
-    clip_ledger,
     distribute_seconds,
-    full_seconds,
     partition,
 )
 
@@ -50,38 +51,8 @@ def gpu_model(name: str | None) -> str | None:
 
 
 @frozen
-class TransferredBytes:
-    """Bytes to the jobs (their input) and from them (their output)."""
-
-    received: int = 0
-    sent: int = 0
-
-    def __add__(self, other: TransferredBytes) -> TransferredBytes:
-        return TransferredBytes(self.received + other.received, self.sent + other.sent)
-
-
-@frozen
-class GroupUsage:
-    """The usage of one GPU model, site, run or period.
-
-    ``totals``: totals of its executions, where ``completed`` counts epochs by their successful
-    execution. ``by_longest``: completed epochs whose longest execution was here; ``longest``:
-    seconds of these executions, ``longest_gpu``: the same in GPU-seconds. ``targets``: requested
-    targets of the executions.
-    """
-
-    totals: UsageTotals = field(default_factory=UsageTotals)
-    by_longest: int = 0
-    longest: float = 0.0
-    longest_gpu: float = 0.0
-    transferred: TransferredBytes = field(default_factory=TransferredBytes)
-    transfers: int = 0
-    targets: tuple[str, ...] = ()
-
-
-@frozen
 class BoxPlot:
-    """A box plot of durations in seconds: interpolated quartiles, whiskers, outliers."""
+    """A box plot of durations in seconds: quartiles, whiskers, outliers."""
 
     n: int
     lower_whisker: float
@@ -90,6 +61,16 @@ class BoxPlot:
     upper_quartile: float
     upper_whisker: float
     outliers: tuple[float, ...] = ()
+
+    @property
+    def minimum(self) -> float:
+        """The smallest value."""
+        return min(self.lower_whisker, *self.outliers, self.lower_whisker)
+
+    @property
+    def maximum(self) -> float:
+        """The largest value."""
+        return max(self.upper_whisker, *self.outliers, self.upper_whisker)
 
 
 @frozen
@@ -108,22 +89,6 @@ class TransferGroup:
     median: float | None
     longest: float | None
     queued_seconds: float
-
-
-@frozen
-class LossByCause:
-    """Bad GPU-seconds of one cause.
-
-    ``code``, ``subcode``: those of the event; ``label``: the label without a code
-    (``return value 1``). ``reasons``: the folded reasons, the most expensive first.
-    """
-
-    code: int | None
-    subcode: int | None
-    label: str | None
-    executions: int
-    seconds: float
-    reasons: tuple[tuple[str, int, float], ...]
 
 
 @frozen
@@ -146,10 +111,11 @@ class ReportUsage:
     ``epochs``: distinct completed epochs. ``unlocated``: those without a successful execution in
     the logs (marked done, or inferred); ``unlogged``: those without any execution. ``undated``:
     completed epochs of the complete ledger without a known end, which are in no window.
-    ``repeated``: successful executions that do not count for an epoch, since another DAG trained
-    it too, or it was repeated. ``hidden``: epochs whose successful execution is shorter than half
-    of their longest one. ``completing_executions``: the executions that completed an epoch, with
-    their full durations.
+    ``repeated``: successful executions that do not count for an epoch, since another DAG trained it
+    too, or it was repeated. ``hidden``: epochs whose successful execution is shorter than half of
+    their longest one. ``completing_executions``: the executions that completed an epoch, with
+    their full durations. ``periods``: the total in each period of ``period``. ``without_run``: the
+    totals of jobs of no run, if there are any.
     """
 
     window: TimeWindow
@@ -162,18 +128,19 @@ class ReportUsage:
     undated: int
     repeated: int
     hidden: int
-    gpus: Mapping[str | None, GroupUsage]
-    sites: Mapping[str | None, GroupUsage]
+    gpus: tuple[GroupUsage, ...]
+    sites: tuple[GroupUsage, ...]
     by_site_and_gpu: Mapping[tuple[str | None, str | None], UsageTotals]
     runs: tuple[tuple[RunEntry, GroupUsage], ...]
-    labels: Mapping[str | None, GroupUsage]
+    labels: tuple[GroupUsage, ...]
     periods: tuple[tuple[TimeWindow, GroupUsage], ...]
     period: Unit
     transfer_groups: tuple[TransferGroup, ...]
-    losses: tuple[LossByCause, ...]
+    causes: tuple[Cause, ...]
     series: UsageSeries | None
     completing_executions: tuple[tuple[ExecutionEntry, float], ...]
     waits: tuple[float, ...]
+    without_run: UsageTotals | None
     uncounted_gpus: int
     uncertain: int
 
@@ -185,327 +152,213 @@ class ReportUsage:
 
 def report_usage(ledger: Ledger, window: TimeWindow = ALL) -> ReportUsage:
     """The usage of a complete ``ledger`` within ``window``."""
-    return _ReportBuilder(ledger, window).report_usage()
+    groups = UsageGroups(ledger, window)
+    executions, epochs = groups.executions, groups.epochs
+    completing = [e for e in executions if e.final]
+    counted = [e for e in executions if e.counted]
+    located = {(e.run, e.epoch) for e in completing if e.counted and e.run is not None}
+    done = {(epoch.run, epoch.epoch) for epoch in epochs}
+    by_run = groups.by_run()
+    span = _time_span(ledger, window)
+    period = _unit(span, days=10, weeks=60)
+    return ReportUsage(
+        window=window,
+        ledger=ledger,
+        clipped=groups.clipped,
+        total=groups.total(),
+        epochs=len(epochs),
+        unlocated=len(done - located),
+        unlogged=sum(not epoch.attempts for epoch in epochs),
+        undated=sum(epoch.counts and _has_unknown_end(epoch) for epoch in ledger.epochs),
+        repeated=sum(e.counted for e in completing) - len(done & located),
+        hidden=sum(epoch.hidden for epoch in epochs),
+        gpus=_with_executions(groups.by_gpu(gpu_model)),
+        sites=_with_work(groups.by_site()),
+        by_site_and_gpu=sum_by(executions, lambda e: (e.site, gpu_model(e.gpu))),
+        runs=tuple(
+            (run, by_run.get(run.run) or groups.usage(run.run, GroupEntries()))
+            for run in groups.clipped.runs
+        ),
+        labels=_with_executions(groups.by_label()),
+        periods=tuple(
+            (part, UsageGroups(ledger, part).total()) for part in _windows(span, window, period)
+        ),
+        period=period,
+        transfer_groups=tuple(_transfer_groups(groups)),
+        causes=causes_of(executions, key=_cause_label),
+        series=_series(ledger, window, groups, span),
+        completing_executions=tuple((e, groups.seconds(e) or 0.0) for e in completing),
+        waits=tuple(sorted(e.wait for e in counted if e.wait is not None)),
+        without_run=by_run[None].totals if None in by_run else None,
+        uncounted_gpus=sum(e.weight is None for e in counted),
+        uncertain=sum(e.uncertain for e in counted),
+    )
 
 
-# --- totals -----------------------------------------------------------------------------------
+def _with_executions(groups: Iterable[GroupUsage]) -> tuple[GroupUsage, ...]:
+    """The groups that have executions or epochs."""
+    return tuple(group for group in groups if group.machines or group.longest.epochs)
 
 
-class _ReportBuilder:
-    """Builds the usage of one window."""
+def _with_work(groups: Iterable[GroupUsage]) -> tuple[GroupUsage, ...]:
+    """The groups that have executions, epochs, transfers or bytes, not only holds."""
+    return tuple(
+        group
+        for group in groups
+        if group.machines
+        or group.longest.epochs
+        or group.transfers
+        or group.input.received
+        or group.input.sent
+    )
 
-    def __init__(self, ledger: Ledger, window: TimeWindow) -> None:
-        self.window = window
-        self.whole = ledger
-        self.part = clip_ledger(ledger, window)
-        # A sub-DAG's DAGMan runs at no site and on no GPU.
-        self.executions = [entry for entry in self.part.executions if not entry.dagman]
-        self.epochs = [e for e in self.part.epochs if e.counts and e.state is State.COMPLETED]
-        self.longest = _longest(ledger)
-        # Bytes of jobs without an execution are in no execution entry.
-        ran = {entry.job for entry in ledger.executions if not entry.dagman}
-        self.idle_bytes = sum(
-            (
-                TransferredBytes(job.bytes_received or 0, job.bytes_sent or 0)
-                for job in self.part.jobs
-                if job.job not in ran
-            ),
-            TransferredBytes(),
-        )
 
-    def report_usage(self) -> ReportUsage:
-        placed = _epochs_of(e for e in self.executions if e.final and e.counted)
-        done = {(epoch.run, epoch.epoch) for epoch in self.epochs}
-        finals = sum(e.final and e.counted for e in self.executions)
-        unit, periods = self._periods()
-        waits = [e.wait for e in self.executions if e.counted and e.wait is not None]
-        return ReportUsage(
-            window=self.window,
-            ledger=self.whole,
-            clipped=self.part,
-            total=self._total(),
-            epochs=len(self.epochs),
-            unlocated=len(done - placed),
-            unlogged=sum(not e.attempts for e in self.epochs),
-            undated=sum(e.counts and _has_unknown_end(e) for e in self.whole.epochs),
-            repeated=finals - len(done & placed),
-            hidden=sum(epoch.hidden for epoch in self.epochs),
-            gpus=self._usage_by(lambda e: gpu_model(e.gpu), lambda e: gpu_model(e.longest_gpu)),
-            sites=self._sites(),
-            by_site_and_gpu=sum_by(self.executions, lambda e: (e.site, gpu_model(e.gpu))),
-            runs=self._runs(),
-            labels=self._usage_by(lambda e: e.label, lambda e: e.label),
-            periods=periods,
-            period=unit,
-            transfer_groups=tuple(_transfer_groups(self.part.transfers, self._full_seconds)),
-            losses=tuple(_losses(self.executions)),
-            series=self._series(),
-            completing_executions=tuple(
-                (e, self._full_seconds(e) or 0.0) for e in self.executions if e.final
-            ),
-            waits=tuple(sorted(waits)),
-            uncounted_gpus=sum(e.weight is None and e.counted for e in self.executions),
-            uncertain=sum(e.uncertain and e.counted for e in self.executions),
-        )
-
-    def _full_seconds(self, entry: ExecutionEntry | TransferEntry) -> float | None:
-        return full_seconds(self.whole, self.window, entry)
-
-    def _total(self) -> GroupUsage:
-        moved = sum((_bytes(e) for e in self.executions), self.idle_bytes)
-        return replace(
-            self._share(self.executions, self.epochs),
-            transferred=moved,
-            transfers=sum(t.counted for t in self.part.transfers),
-        )
-
-    def _share(
-        self, executions: Iterable[ExecutionEntry], epochs: Iterable[EpochEntry]
-    ) -> GroupUsage:
-        executions, epochs = list(executions), list(epochs)
-        longest = [self.longest[e.key] for e in epochs if e.key in self.longest]
-        return GroupUsage(
-            totals=sum_executions(executions),
-            by_longest=len(epochs),
-            longest=sum(e.longest_seconds or 0.0 for e in epochs),
-            longest_gpu=sum(entry.gpu_seconds or 0.0 for entry in longest),
-            transferred=sum((_bytes(e) for e in executions), TransferredBytes()),
-            transfers=0,
-            targets=tuple(sorted({e.target for e in executions if e.target})),
-        )
-
-    def _usage_by(
-        self,
-        key: Callable[[ExecutionEntry], K],
-        longest: Callable[[EpochEntry], K],
-    ) -> dict[K, GroupUsage]:
-        """The usage for each value of ``key``, by descending GPU-seconds."""
-        executions = group_by(self.executions, key)
-        epochs = group_by((e for e in self.epochs if e.attempts), longest)
-        order = [*sum_by(self.executions, key), *epochs]
-        return {
-            name: self._share(executions.get(name, ()), epochs.get(name, ()))
-            for name in dict.fromkeys(order)
-        }
-
-    def _sites(self) -> dict[str | None, GroupUsage]:
-        shares: dict[str | None, GroupUsage] = self._usage_by(
-            lambda e: e.site, lambda e: e.longest_site
-        )
-        moves = group_by((t for t in self.part.transfers if t.counted), lambda t: t.site)
-        for name in sorted(moves.keys() - shares.keys(), key=str):
-            shares[name] = GroupUsage()
-        if self.idle_bytes != TransferredBytes() and None not in shares:
-            shares[None] = GroupUsage()
-        return {
-            name: replace(
-                share,
-                transfers=len(moves.get(name, ())),
-                transferred=share.transferred + self.idle_bytes
-                if name is None
-                else share.transferred,
-            )
-            for name, share in shares.items()
-        }
-
-    def _runs(self) -> tuple[tuple[RunEntry, GroupUsage], ...]:
-        executions = group_by(self.executions, lambda e: e.run)
-        epochs = group_by(self.epochs, lambda e: e.run)
-        return tuple(
-            (run, self._share(executions.get(run.run, ()), epochs.get(run.run, ())))
-            for run in self.part.runs
-        )
-
-    # --- over time ----------------------------------------------------------------------
-
-    def _span(self) -> tuple[datetime, datetime] | None:
-        """The first and the last logged time of any activity in the window."""
-        first, last = self.whole.first_time, self.whole.as_of
-        if first is None or last is None:
-            return None
-        # DAGMan's files may report epochs before the start and after the end of the job log.
-        moments = {e.completed for e in self.whole.epochs if e.counts and e.completed is not None}
-        plausible = [
-            when
-            for when in moments
-            if (when.tzinfo is None) == (first.tzinfo is None)
-            and abs(when - first) < LONGEST_SERIES
-        ]
-        first, last = min([first, *plausible]), max([last, *plausible])
-        first, last = max(first, self.window.since or first), min(last, self.window.until or last)
-        return (first, last) if first < last and last - first < LONGEST_SERIES else None
-
-    def _windows(self, unit: Unit) -> tuple[TimeWindow, ...]:
-        span = self._span()
-        if span is None:
-            return ()
-        windows = list(partition(*span, unit))
-        since, until = self.window.since, self.window.until
-        if until is not None and windows[-1].since == until:
-            # It starts at the exclusive end of the window.
-            windows.pop()
-        if since is not None:
-            windows[0] = replace(windows[0], since=max(since, windows[0].since or since))
-        if until is not None:
-            windows[-1] = replace(windows[-1], until=min(until, windows[-1].until or until))
-        return tuple(windows)
-
-    def _periods(self) -> tuple[Unit, tuple[tuple[TimeWindow, GroupUsage], ...]]:
-        span = self._span()
-        days = (span[1] - span[0]).days if span else 0
-        unit = Unit.DAY if days < 10 else Unit.WEEK if days < 60 else Unit.MONTH
-        windows = self._windows(unit)
-        return unit, tuple(
-            (window, _ReportBuilder(self.whole, window)._total()) for window in windows
-        )
-
-    def _series(self) -> UsageSeries | None:
-        span = self._span()
-        if span is None:
-            return None
-        days = (span[1] - span[0]).days
-        unit = Unit.DAY if days <= 150 else Unit.WEEK if days <= 1000 else Unit.MONTH
-        windows = self._windows(unit)
-        starts = [window.since or datetime.min for window in windows]
-        epochs = [0] * len(windows)
-        for epoch in self.epochs:
-            if epoch.completed is not None:
-                epochs[max(0, bisect_right(starts, epoch.completed) - 1)] += 1
-        by_kind: dict[str, list[float]] = {
-            kind: [0.0] * len(windows) for kind in ("good", "bad", "in_flight")
-        }
-        by_site: dict[str | None, list[float]] = {}
-        for entry in self.whole.executions:
-            weight = entry.weight
-            if entry.dagman or not weight:
-                continue
-            for index, seconds in distribute_seconds(
-                self.whole, entry.start, entry.seconds, windows
-            ):
-                by_kind[entry.kind][index] += seconds * weight
-                by_site.setdefault(entry.site, [0.0] * len(windows))[index] += seconds * weight
-        largest = sorted(by_site.items(), key=lambda item: (-sum(item[1]), str(item[0])))
-        return UsageSeries(
-            unit=unit,
-            windows=windows,
-            epochs=tuple(epochs),
-            good=tuple(by_kind["good"]),
-            bad=tuple(by_kind["bad"]),
-            in_flight=tuple(by_kind["in_flight"]),
-            sites={name: tuple(values) for name, values in largest},
-        )
+def jobs_in(usage: ReportUsage) -> set[JobId]:
+    """The jobs that were in the queue in the window."""
+    return {job.job for job in usage.clipped.jobs if not job.dagman}
 
 
 def _has_unknown_end(epoch: EpochEntry) -> bool:
     return epoch.state is State.COMPLETED and epoch.completed is None
 
 
-def _bytes(entry: ExecutionEntry) -> TransferredBytes:
-    return TransferredBytes(entry.bytes_received or 0, entry.bytes_sent or 0)
+# --- over time --------------------------------------------------------------------------------
+
+_Span = tuple[datetime, datetime]
 
 
-def _epochs_of(executions: Iterable[ExecutionEntry]) -> set[tuple[str, int | None]]:
-    return {(entry.run, entry.epoch) for entry in executions if entry.run is not None}
+def _time_span(ledger: Ledger, window: TimeWindow) -> _Span | None:
+    """The first and the last logged time of any activity in the window."""
+    first, last = ledger.first_time, ledger.as_of
+    if first is None or last is None:
+        return None
+    # DAGMan's files may report epochs before the start and after the end of the job log.
+    plausible = [
+        epoch.completed
+        for epoch in ledger.epochs
+        if epoch.counts
+        and epoch.completed is not None
+        and (epoch.completed.tzinfo is None) == (first.tzinfo is None)
+        and abs(epoch.completed - first) < LONGEST_SERIES
+    ]
+    first, last = min([first, *plausible]), max([last, *plausible])
+    first, last = max(first, window.since or first), min(last, window.until or last)
+    return (first, last) if first < last and last - first < LONGEST_SERIES else None
 
 
-def _longest(ledger: Ledger) -> dict[NodeKey, ExecutionEntry]:
-    """The longest execution of each node, the first of equally long ones."""
-    longest: dict[NodeKey, ExecutionEntry] = {}
+def _unit(span: _Span | None, days: int, weeks: int) -> Unit:
+    """The unit for a span: days below ``days`` days, weeks below ``weeks`` days, else months."""
+    length = (span[1] - span[0]).days if span else 0
+    return Unit.DAY if length < days else Unit.WEEK if length < weeks else Unit.MONTH
+
+
+def _windows(span: _Span | None, window: TimeWindow, unit: Unit) -> tuple[TimeWindow, ...]:
+    """The windows of one unit that partition the span, clipped to ``window``."""
+    if span is None:
+        return ()
+    windows = list(partition(*span, unit))
+    if window.until is not None and windows[-1].since == window.until:
+        # It starts at the exclusive end of the window.
+        windows.pop()
+    if window.since is not None:
+        since = max(window.since, windows[0].since or window.since)
+        windows[0] = replace(windows[0], since=since)
+    if window.until is not None:
+        until = min(window.until, windows[-1].until or window.until)
+        windows[-1] = replace(windows[-1], until=until)
+    return tuple(windows)
+
+
+def _series(
+    ledger: Ledger, window: TimeWindow, groups: UsageGroups, span: _Span | None
+) -> UsageSeries | None:
+    if span is None:
+        return None
+    unit = _unit(span, days=151, weeks=1001)
+    windows = _windows(span, window, unit)
+    starts = [part.since or datetime.min for part in windows]
+    epochs = [0] * len(windows)
+    for epoch in groups.epochs:
+        if epoch.completed is not None:
+            epochs[max(0, bisect_right(starts, epoch.completed) - 1)] += 1
+    by_kind = {kind: [0.0] * len(windows) for kind in ("good", "bad", "in_flight")}
+    by_site: dict[str | None, list[float]] = {}
+    # With all their seconds: those outside of the window are in none of its parts.
     for entry in ledger.executions:
-        key = entry.key
-        if key is None:
+        weight = entry.weight
+        if entry.dagman or not weight:
             continue
-        if key not in longest or entry.seconds > longest[key].seconds:
-            longest[key] = entry
-    return longest
+        for index, seconds in distribute_seconds(ledger, entry.start, entry.seconds, windows):
+            by_kind[entry.kind][index] += seconds * weight
+            by_site.setdefault(entry.site, [0.0] * len(windows))[index] += seconds * weight
+    largest = sorted(by_site.items(), key=lambda item: (-sum(item[1]), str(item[0])))
+    return UsageSeries(
+        unit=unit,
+        windows=windows,
+        epochs=tuple(epochs),
+        good=tuple(by_kind["good"]),
+        bad=tuple(by_kind["bad"]),
+        in_flight=tuple(by_kind["in_flight"]),
+        sites={name: tuple(values) for name, values in largest},
+    )
 
 
-# --- transfers and causes -----------------------------------------------------------------------
+# --- transfers and causes ---------------------------------------------------------------------
+
+_OUTCOMES: Final = ("ok", "aborted", "unfinished", "in-flight")
 
 
-_OUTCOME_ORDER: Final = ("ok", "aborted", "unfinished", "in-flight")
-
-
-def _transfer_groups(
-    transfers: Iterable[TransferEntry], length: Callable[[TransferEntry], float | None]
-) -> Iterable[TransferGroup]:
-    groups = group_by(transfers, lambda t: (t.direction, t.outcome))
-
-    def sort_key(key: tuple[str, str]) -> tuple[str, int]:
-        return key[0], _OUTCOME_ORDER.index(key[1]) if key[1] in _OUTCOME_ORDER else len(
-            _OUTCOME_ORDER
-        )
-
-    for key in sorted(groups, key=sort_key):
-        group = groups[key]
+def _transfer_groups(groups: UsageGroups) -> Iterable[TransferGroup]:
+    transfers = group_by(groups.clipped.transfers, lambda t: (t.direction, t.outcome))
+    for key in sorted(transfers, key=lambda key: (key[0], _OUTCOMES.index(key[1]))):
+        group = transfers[key]
         counted = [t for t in group if t.counted]
-        lengths = sorted(s for t in counted if (s := length(t)) is not None)
+        lengths = [s for t in counted if (s := groups.seconds(t)) is not None]
         yield TransferGroup(
-            *key,
+            direction=key[0],
+            outcome=key[1],
             count=len(counted),
             timed=len(lengths),
             seconds=sum(t.seconds or 0.0 for t in group),
-            median=quantile(lengths, 0.5) if lengths else None,
-            longest=lengths[-1] if lengths else None,
+            median=median(lengths) if lengths else None,
+            longest=max(lengths, default=None),
             queued_seconds=sum(t.queue_seconds or 0 for t in counted),
         )
 
 
-def _losses(executions: Iterable[ExecutionEntry]) -> Iterable[LossByCause]:
-    bad = [entry for entry in executions if entry.kind == "bad"]
-    for (code, subcode, word), spent in sum_by(bad, _cause_key).items():
-        matching = (entry for entry in bad if _cause_key(entry) == (code, subcode, word))
-        reasons = sum_by(matching, lambda entry: entry.cause or "")
-        yield LossByCause(
-            code=code,
-            subcode=subcode,
-            label=word,
-            executions=spent.executions,
-            seconds=spent.bad,
-            reasons=tuple((reason, sums.executions, sums.bad) for reason, sums in reasons.items()),
-        )
-
-
-def _cause_key(entry: ExecutionEntry) -> tuple[int | None, int | None, str | None]:
+def _cause_label(entry: ExecutionEntry) -> str:
+    """``1007/0``, ``signal 9``, ``return value 1``, or the outcome."""
     if entry.code is not None:
-        return entry.code, entry.subcode, None
+        return f"{entry.code}/{entry.subcode if entry.subcode is not None else '–'}"
     if entry.outcome is Outcome.FAILED and entry.signal is not None:
-        return None, None, f"signal {entry.signal}"
+        return f"signal {entry.signal}"
     if entry.outcome is Outcome.FAILED and entry.return_value is not None:
-        return None, None, f"return value {entry.return_value}"
+        return f"return value {entry.return_value}"
     if entry.outcome is Outcome.REMOVED and entry.uncertain:
-        return None, None, "removed, end unknown"
-    return None, None, str(entry.outcome).replace("-", " ")
+        return "removed, end unknown"
+    return str(entry.outcome).replace("-", " ")
 
 
-# --- distributions ------------------------------------------------------------------------------
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The quantile at ``share`` of sorted values, linearly interpolated."""
-    position = share * (len(ordered) - 1)
-    lower = int(position)
-    upper = min(lower + 1, len(ordered) - 1)
-    return ordered[lower] + (position - lower) * (ordered[upper] - ordered[lower])
+# --- box plots --------------------------------------------------------------------------------
 
 
 def make_box_plot(values: Iterable[float]) -> BoxPlot | None:
     """The box plot of the values; None if there are none."""
     ordered = sorted(values)
-    if not ordered:
+    spread = distribution(ordered)
+    if spread.lower_quartile is None or spread.median is None or spread.upper_quartile is None:
         return None
-    first, median, third = (quantile(ordered, share) for share in (0.25, 0.5, 0.75))
-    reach = WHISKER * (third - first)
-    inside = [value for value in ordered if first - reach <= value <= third + reach]
-    outliers = [value for value in ordered if not first - reach <= value <= third + reach]
+    reach = WHISKER * (spread.upper_quartile - spread.lower_quartile)
+    low, high = spread.lower_quartile - reach, spread.upper_quartile + reach
+    inside = [value for value in ordered if low <= value <= high]
     return BoxPlot(
-        n=len(ordered),
+        n=spread.n,
         lower_whisker=inside[0],
-        lower_quartile=first,
-        median=median,
-        upper_quartile=third,
+        lower_quartile=spread.lower_quartile,
+        median=spread.median,
+        upper_quartile=spread.upper_quartile,
         upper_whisker=inside[-1],
-        outliers=tuple(outliers),
+        outliers=tuple(value for value in ordered if not low <= value <= high),
     )
 
 
@@ -513,13 +366,8 @@ def epoch_boxes(usage: ReportUsage, key: Callable[[ExecutionEntry], K]) -> dict[
     """Box plots of the durations of completed epochs by ``key``, most epochs first."""
     groups = group_by(usage.completing_executions, lambda pair: key(pair[0]))
     boxes = {
-        name: box_plot
+        name: plot
         for name, group in groups.items()
-        if (box_plot := make_box_plot(seconds for _, seconds in group)) is not None
+        if (plot := make_box_plot(seconds for _, seconds in group)) is not None
     }
     return dict(sorted(boxes.items(), key=lambda item: (-item[1].n, str(item[0]))))
-
-
-def jobs_in(usage: ReportUsage) -> set[JobId]:
-    """The jobs that were in the queue in the window."""
-    return {job.job for job in usage.clipped.jobs if not job.dagman}

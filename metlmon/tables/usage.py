@@ -12,8 +12,9 @@ from typing import Final
 from metlmon.frozen import frozen
 from metlmon.model.hour_unit import HourUnit
 from metlmon.snapshot.ledger import HOUR
+from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
-from metlmon.stats.usage import Cause, Distribution, SiteGpuUsage, SiteUsage, Usage, UsageFilter
+from metlmon.stats.usage import Distribution, GroupUsage, SiteGpuUsage, Usage, UsageFilter
 from metlmon.tables.layout import Column
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, plain
@@ -50,7 +51,7 @@ MOST_BAR: Final = 60
 NAME_LIMIT: Final = 40
 GAP: Final = line("   ")
 
-Row = SiteUsage | SiteGpuUsage | Cause
+Row = GroupUsage | SiteGpuUsage | Cause
 
 
 @frozen
@@ -241,7 +242,7 @@ def specs(view: int, rows: Sequence[Row], measure: HourUnit = HourUnit.GPU) -> l
         return _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)])
     if view == OF_CAUSES:
         return _cause_specs([row for row in rows if isinstance(row, Cause)])
-    return _place_specs([row for row in rows if isinstance(row, SiteUsage)], view, measure)
+    return _place_specs([row for row in rows if isinstance(row, GroupUsage)], view, measure)
 
 
 def _for_kind(kind: type[Row], render: Callable[..., Line]) -> Callable[[Row, int | None], Line]:
@@ -249,51 +250,51 @@ def _for_kind(kind: type[Row], render: Callable[..., Line]) -> Callable[[Row, in
     return lambda row, cells: render(row, cells) if isinstance(row, kind) else ()
 
 
-def _place_specs(rows: Sequence[SiteUsage], view: int, measure: HourUnit) -> list[Column[Row]]:
+def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> list[Column[Row]]:
     largest = max((row.totals.total for row in rows), default=0.0)
-    cell_of = partial(_for_kind, SiteUsage)
+    cell_of = partial(_for_kind, GroupUsage)
     hours_text = _hours_writer([row.totals.total for row in rows])
     title = "GPU MODEL" if view == OF_GPUS else "SITE"
     model_names = models(row.name for row in rows) if view == OF_GPUS else {}
 
-    def name(row: SiteUsage, max_width: int | None) -> Line:
+    def name(row: GroupUsage, max_width: int | None) -> Line:
         style = DIM if row.name is None else TextStyle()
         text = model_names[row.name] if view == OF_GPUS else site_name(row.name, NAME_LIMIT)
         return line((text, style))
 
-    def epochs(row: SiteUsage, max_width: int | None) -> Line:
+    def epochs(row: GroupUsage, max_width: int | None) -> Line:
         mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
         number = formatting.number(row.totals.completed)
         return mark + line((number, TextStyle() if row.totals.completed else DIM))
 
-    def success(row: SiteUsage, max_width: int | None) -> Line:
+    def success(row: GroupUsage, max_width: int | None) -> Line:
         return line((_rate(row.totals), TextStyle() if row.totals.executions else DIM))
 
-    def bar(row: SiteUsage, max_width: int | None) -> Line:
+    def bar(row: GroupUsage, max_width: int | None) -> Line:
         return stacked_bar(row.totals, largest, max_width or LEAST_BAR)
 
-    def hours(amount: Callable[[SiteUsage], float], style: TextStyle) -> Callable[..., Line]:
+    def hours(amount: Callable[[GroupUsage], float], style: TextStyle) -> Callable[..., Line]:
         return lambda row, max_width: line((hours_text(amount(row)), style if amount(row) else DIM))
 
-    def time(value: Callable[[SiteUsage], float | None]) -> Callable[..., Line]:
+    def time(value: Callable[[GroupUsage], float | None]) -> Callable[..., Line]:
         return lambda row, max_width: _time(value(row))
 
     flying = hours(lambda row: row.totals.in_flight, MOVING)
 
-    def stalls(row: SiteUsage, max_width: int | None) -> Line:
+    def stalls(row: GroupUsage, max_width: int | None) -> Line:
         return _number(row.input.stalls)
 
-    def spreads(row: SiteUsage, max_width: int | None) -> Line:
+    def spreads(row: GroupUsage, max_width: int | None) -> Line:
         return line((quartiles(row.epoch), DIM))
 
-    def targets(row: SiteUsage, max_width: int | None) -> Line:
+    def targets(row: GroupUsage, max_width: int | None) -> Line:
         return line((", ".join(plain(target, 24) for target in row.targets), DIM))
 
-    def cost(row: SiteUsage, max_width: int | None) -> Line:
+    def cost(row: GroupUsage, max_width: int | None) -> Line:
         known = row.gpu_seconds_per_epoch
         return line(formatting.hours(known / HOUR)) if known else _unknown()
 
-    def moved(row: SiteUsage, max_width: int | None) -> Line:
+    def moved(row: GroupUsage, max_width: int | None) -> Line:
         return line((formatting.size(row.input.received or None), DIM))
 
     return [
@@ -523,7 +524,7 @@ def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
     return [crop(detail_line, room) for detail_line in lines_shown[:lines]]
 
 
-def _place_details(row: SiteUsage, usage: Usage, room: int, lines: int) -> list[Line]:
+def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list[Line]:
     rows = [
         _fit_parts(line(" "), _identity_parts(row, _model_names(usage)), room),
         _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, row.hidden), room),
@@ -545,7 +546,7 @@ def _model_names(usage: Usage) -> dict[str | None, str]:
     return models(place.name for place in usage.gpus)
 
 
-def _identity_parts(row: SiteUsage, model_names: Mapping[str | None, str]) -> list[Line]:
+def _identity_parts(row: GroupUsage, model_names: Mapping[str | None, str]) -> list[Line]:
     totals = row.totals
     n = formatting.number
     in_flight = totals.executions - totals.good_executions - totals.bad_executions
@@ -589,7 +590,7 @@ def _distribution_parts(distribution: Distribution, hidden: int = 0) -> list[Lin
     ]
 
 
-def _wait_parts(row: SiteUsage, usage: Usage) -> list[Line]:
+def _wait_parts(row: GroupUsage, usage: Usage) -> list[Line]:
     # By target only: the site of a job that never ran is unknown.
     waits = [wait for wait in usage.waiting if wait.target in row.targets]
     waiting, removed = sum(wait.waiting for wait in waits), sum(wait.removed for wait in waits)
@@ -606,7 +607,7 @@ def _wait_parts(row: SiteUsage, usage: Usage) -> list[Line]:
     ]
 
 
-def _input_parts(row: SiteUsage) -> list[Line]:
+def _input_parts(row: GroupUsage) -> list[Line]:
     transfers = row.input
     median, *others = _distribution_parts(transfers.ok) or [()]
     stalled = f" {formatting.duration(transfers.stalled_seconds)}"
@@ -735,7 +736,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
 
 
 def _where_lost(
-    row: Cause, places: Iterable[SiteUsage], model_names: Mapping[str | None, str]
+    row: Cause, places: Iterable[GroupUsage], model_names: Mapping[str | None, str]
 ) -> Line:
     parts = []
     for place in places:

@@ -6,8 +6,7 @@ Pure functions.
 from __future__ import annotations
 
 from metlmon.snapshot.ledger import HOUR
-from metlmon.stats.usage import WORTH_LEAST, SiteUsage, Usage
-from metlmon.stats.wasteful_sites import find_wasteful_sites
+from metlmon.stats.usage import COST_MIN_EPOCHS, GroupUsage, Usage
 from metlmon.tables.usage import HIDDEN, NAME_LIMIT, site_name
 from metlmon.text import formatting
 from metlmon.text.spans import (
@@ -36,7 +35,7 @@ def answer(usage: Usage, room: int) -> Line:
 
 def _waste(usage: Usage) -> tuple[Line, ...]:
     """Render the wasteful sites, the longest wording first."""
-    wasteful_sites = find_wasteful_sites(usage)
+    wasteful_sites = usage.wasteful_sites
     if not wasteful_sites:
         return ()
     name = site_name(wasteful_sites[0].name, NAME_LIMIT)
@@ -59,7 +58,9 @@ def _worth(usage: Usage, room: int) -> Line:
     if not usage.executions:
         return line(("nothing has run yet", DIM))
     if not ranked:
-        return line((f"no site has completed {WORTH_LEAST} epochs yet: too few to compare", DIM))
+        return line(
+            (f"no site has completed {COST_MIN_EPOCHS} epochs yet: too few to compare", DIM)
+        )
     best, worst = ranked[0], ranked[-1]
     name, worst_name = (site_name(site.name, NAME_LIMIT) for site in (best, worst))
     cost, worst_hours = (
@@ -96,7 +97,7 @@ def _worth(usage: Usage, room: int) -> Line:
     )
 
 
-def _main_gpu(site: SiteUsage) -> Line:
+def _main_gpu(site: GroupUsage) -> Line:
     """Return the most frequent GPU of a site; GPU-hours differ between models."""
     if not site.machines or site.machines[0][0] is None:
         return ()

@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_read_any_more_is_named_and_since_when(
     assert reader.error.startswith(f"{name} ")
     assert " since " in reader.error
     assert len(reader.error) < 100
-    assert len([n for n in reader.snapshot_builder().notices() if n.file == name]) == 1
+    assert len([n for n in reader.painter().notices() if n.file == name]) == 1
 
 
 @pytest.mark.parametrize(

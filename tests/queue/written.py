@@ -173,7 +173,7 @@ class Logs:
     def problems(self) -> tuple[ProblemGroup, ...]:
         return ()
 
-    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         return tuple(each for each in self.rows.values() if each.state in ACTIVE)
 
     @property
@@ -183,22 +183,22 @@ class Logs:
     def ledger(self) -> Ledger:
         return Ledger(str(self.dagdir), NINE, True)
 
-    def dag_description(self) -> DagDescription:
+    def described(self) -> DagDescription:
         return DagDescription()
 
-    def training_outputs(self) -> Mapping[str, TrainingOutput]:
+    def trainings(self) -> Mapping[str, TrainingOutput]:
         return {}
 
-    def progress_lines(self) -> Mapping[JobId, Streamed]:
+    def streams(self) -> Mapping[JobId, Streamed]:
         return {}
 
-    def historical(self, moment: datetime) -> Feed:
+    def past(self, moment: datetime) -> Feed:
         return self
 
-    def set_in_queue(self, present: bool) -> None:
-        self.there = present
+    def in_queue(self, there: bool) -> None:
+        self.there = there
 
-    def set_unattended(self, unattended: bool) -> None:
+    def rest(self, resting: bool) -> None:
         """Nothing ticks here."""
 
 

@@ -35,7 +35,7 @@ from metlmon.cli.commands import sites as sites_command
 from metlmon.cli.commands import status as commands_status
 from metlmon.cli.main import main, parser
 from metlmon.stats.frames import Frames
-from metlmon.stats.usage import SiteUsage, Usage, site_usage
+from metlmon.stats.usage import GroupUsage, Usage, site_usage
 from metlmon.stats.worker import StatsInput
 from tests.conftest import SHARED
 from tests.stats import painted
@@ -523,7 +523,7 @@ def places_figure(of: Ensemble) -> Iterator[Said]:
     yield Said(("input transfers", "unfinished"), inputs.unfinished)
 
 
-def one_place(family: str, place: SiteUsage) -> Iterator[Said]:
+def one_place(family: str, place: GroupUsage) -> Iterator[Said]:
     name = named(place.name)
     yield Said((f"executions by {family}", name), place.totals.executions)
     yield Said((f"completed epochs by {family}", name), place.totals.completed)

@@ -225,7 +225,7 @@ def test_bytes_of_a_job_whose_start_was_lost_are_at_no_site() -> None:
     of = usage_in_window(ledger)
     assert (of.total.input.sent, of.total.input.received) == (877, 13209)
     assert [(place.name, place.input.sent) for place in of.sites] == [(None, 877)]
-    moved = report_usage(ledger).total.transferred
+    moved = report_usage(ledger).total.input
     assert (moved.sent, moved.received) == (877, 13209)
 
 
@@ -238,7 +238,7 @@ def test_periods_have_the_epochs_that_dagman_alone_saw_done() -> None:
     out.submitted(NEXT, 78, "12:00:05")
     out.say(f"Node {NEXT} job proc (78.0.0) completed successfully.", "05-05 12:00:00")
     books = report_usage(tell(DAG, log, out=out).painter().ledger())
-    assert {f"{window.since:%d}": share.by_longest for window, share in books.periods} == {
+    assert {f"{window.since:%d}": group.longest.epochs for window, group in books.periods} == {
         "04": 1,
         "05": 1,
     }

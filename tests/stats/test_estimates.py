@@ -103,7 +103,7 @@ def test_nothing_is_negative_and_nothing_crashes(
 ) -> None:
     told = make_forecast(basis(runs, dag, live))
     for each in (told, *told.runs):
-        answers = [each.span, each.ended, each.why_not]
+        answers = [each.remaining, each.completed_at, each.missing_reason]
         assert sum(answer is not None for answer in answers) == 1
     for span in (
         told.remaining,

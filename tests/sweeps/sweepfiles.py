@@ -10,7 +10,8 @@ import pytest
 
 from metlmon.authoring.graph import Graph, GraphNode
 from metlmon.authoring.request import PlanError, Request
-from metlmon.authoring.sweeps.expand import Expansion, expand
+from metlmon.authoring.sweeps.expand import expand
+from metlmon.authoring.sweeps.result import Expansion
 
 REPORTED_TEMPLATE = """\
     PARENT {run}-train_epoch0 CHILD {run}-train_epoch1

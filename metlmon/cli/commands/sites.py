@@ -18,18 +18,17 @@ from metlmon.cli.warnings import print_warnings
 from metlmon.model.hour_unit import HourUnit
 from metlmon.snapshot.ledger import HOUR, EpochEntry, in_hour_unit
 from metlmon.snapshot.types import GpuHours
+from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import (
-    Cause,
     Distribution,
+    GroupUsage,
     SiteGpuUsage,
-    SiteUsage,
     TargetWaits,
     TransferStats,
     Usage,
     usage_in_window,
 )
-from metlmon.stats.wasteful_sites import find_wasteful_sites
 from metlmon.stats.windows import parse_window, window_text
 from metlmon.text.formatting import (
     UNKNOWN,
@@ -117,7 +116,7 @@ class _Places:
             "hidden_epochs": [self._hidden(epoch) for epoch in found.hidden],
         }
 
-    def _place(self, place: SiteUsage) -> dict[str, Any]:
+    def _place(self, place: GroupUsage) -> dict[str, Any]:
         return {
             "targets": list(place.targets),
             "machines": [{"gpu": gpu, "gpus": n} for gpu, n in place.machines],
@@ -325,7 +324,7 @@ def print_sites(found: Usage, spent: GpuHours) -> None:
         print_table(out, HIDDEN_COLUMNS, [_hidden_cells(epoch) for epoch in found.hidden])
 
 
-def _place_cells(place: SiteUsage, name: str) -> list[str | Text]:
+def _place_cells(place: GroupUsage, name: str) -> list[str | Text]:
     of, split = place.totals, place.totals.gpu_hours
     n = number
     return [
@@ -400,7 +399,7 @@ def _cause_cells(cause: Cause, found: Usage) -> list[str | Text]:
     ]
 
 
-def _shares(key: str, places: Iterable[SiteUsage]) -> str:
+def _shares(key: str, places: Iterable[GroupUsage]) -> str:
     """``aws 222.69, delta 3.10``: a cause's hours by place."""
     parts = []
     for place in places:
@@ -414,7 +413,7 @@ def _shares(key: str, places: Iterable[SiteUsage]) -> str:
 def _remarks(found: Usage) -> Iterable[str]:
     """What the tables cannot say: paragraphs."""
     ended = found.total.totals.good + found.total.totals.bad
-    for place in find_wasteful_sites(found):
+    for place in found.wasteful_sites:
         name, lost = plain(place.name or "", NAME_LIMIT), _exact(place.totals.bad / HOUR)
         done = place.totals.completed
         epochs = count(done, "epoch") if done else "no epoch"

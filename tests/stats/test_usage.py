@@ -13,12 +13,12 @@ import pytest
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import Ledger
+from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals, sum_executions
 from metlmon.stats.usage import (
-    STALL_LEAST,
-    Cause,
+    STALL_MIN_SECONDS,
+    GroupUsage,
     SiteGpuUsage,
-    SiteUsage,
     TargetWaits,
     Usage,
     UsageFilter,
@@ -140,9 +140,9 @@ def test_one_site_cannot_be_compared(aws: Usage) -> None:
 def test_stalled_transfers_at_the_site(aws: Usage) -> None:
     (site,) = (place for place in aws.sites if place.name == "aws")
     assert (site.input.ok.n, site.input.aborted, site.input.unfinished) == (93, 9, 3)
-    assert site.input.limit == STALL_LEAST
+    assert site.input.limit == STALL_MIN_SECONDS
     assert site.input.stalls == 3
-    assert site.input.stalled_seconds > 3 * STALL_LEAST
+    assert site.input.stalled_seconds > 3 * STALL_MIN_SECONDS
 
 
 # --- the same hours, whatever they are added up by --------------------------------------------
@@ -157,7 +157,7 @@ def added(sums: Iterable[UsageTotals]) -> tuple[float, ...]:
     return tuple(round(value, 6) for value in total)
 
 
-def moved(places: Iterable[SiteUsage]) -> tuple[float, ...]:
+def moved(places: Iterable[GroupUsage]) -> tuple[float, ...]:
     total = [0.0] * 9
     for place in places:
         of = place.input
@@ -369,8 +369,8 @@ def test_a_transfer_that_led_nowhere_is_not_dropped() -> None:
 
 def test_a_stall_is_longer_than_the_habit() -> None:
     assert stall_limit(distribution([3600.0] * 4)) == 3 * 3600
-    assert stall_limit(distribution([60.0] * 4)) == STALL_LEAST
-    assert stall_limit(distribution([3600.0])) == STALL_LEAST, "one transfer makes no habit"
+    assert stall_limit(distribution([60.0] * 4)) == STALL_MIN_SECONDS
+    assert stall_limit(distribution([3600.0])) == STALL_MIN_SECONDS, "one transfer makes no habit"
 
 
 def test_a_spread_has_its_quartiles() -> None:

@@ -1,5 +1,7 @@
-"""The accounts of an ensemble: every sum over GPU models, sites, causes, runs and time is the
-whole, and what the generator of an ensemble did is what is counted of it."""
+"""Usage for the report: every sum over GPU models, sites, causes, runs and time is the whole.
+
+What the generator of an ensemble did is what is counted of it.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ from metlmon.model.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.report_usage import (
-    GroupUsage,
     ReportUsage,
     epoch_boxes,
     gpu_model,
     make_box_plot,
-    quantile,
     report_usage,
 )
+from metlmon.stats.totals import UsageTotals
+from metlmon.stats.usage import GroupUsage, LongestExecutions
 from metlmon.stats.windows import ALL, TimeWindow, Unit, partition
 from tests.conftest import shared_path
 from tests.model.written import Log, Out, of_one_job
@@ -36,7 +38,7 @@ NODE = "run0-train_epoch0"
 
 
 @cache
-def painter(name: str) -> SnapshotBuilder:
+def builder_of(name: str) -> SnapshotBuilder:
     path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
     reader = DagdirReader(path, load_settings(path))
     reader.open()
@@ -44,8 +46,12 @@ def painter(name: str) -> SnapshotBuilder:
     return reader.snapshot_builder()
 
 
-def books_of(name: str, window: TimeWindow = ALL) -> ReportUsage:
-    return report_usage(painter(name).ledger(), window)
+def usage_of(name: str, window: TimeWindow = ALL) -> ReportUsage:
+    return report_usage(builder_of(name).ledger(), window)
+
+
+def by_name(groups: Iterable[GroupUsage]) -> dict[str | None, GroupUsage]:
+    return {group.name: group for group in groups}
 
 
 def at(text: str) -> datetime:
@@ -56,11 +62,8 @@ def at(text: str) -> datetime:
 
 
 def test_the_hours_of_five_runs_by_cause() -> None:
-    books = books_of("metl-aws")
-    hours = {
-        loss.label or f"{loss.code}/{loss.subcode}": round(loss.seconds / HOUR, 2)
-        for loss in books.losses
-    }
+    usage = usage_of("metl-aws")
+    hours = {cause.key: round(cause.bad / HOUR, 2) for cause in usage.causes}
     assert hours == {
         "1023/0": 222.69,
         "return value 1": 78.80,
@@ -69,12 +72,12 @@ def test_the_hours_of_five_runs_by_cause() -> None:
         "1007/0": 14.28,
         "12/122": 11.68,
     }
-    spent = books.total.totals
+    spent = usage.total.totals
     assert [round(s / HOUR, 2) for s in (spent.good, spent.bad, spent.in_flight)] == [
         *(564.77, 401.01),
         45.53,
     ]
-    assert (books.epochs, books.hidden, list(books.gpus), list(books.sites)) == (
+    assert (usage.epochs, usage.hidden, list(by_name(usage.gpus)), list(by_name(usage.sites))) == (
         *(42, 9),
         ["L40S"],
         ["aws"],
@@ -82,9 +85,9 @@ def test_the_hours_of_five_runs_by_cause() -> None:
 
 
 def test_two_reasons_of_one_code() -> None:
-    loss = next(each for each in books_of("metl-aws").losses if each.code == 1007)
-    assert loss.executions == 2
-    assert [round(seconds / HOUR, 2) for _, _, seconds in loss.reasons] == [10.16, 4.12]
+    cause = next(each for each in usage_of("metl-aws").causes if each.code == 1007)
+    assert cause.executions == 2
+    assert [round(reason.bad / HOUR, 2) for reason in cause.reasons] == [10.16, 4.12]
 
 
 # --- the first round, generated with its truth ------------------------------------------------
@@ -99,15 +102,15 @@ def truth() -> dict[str, Any]:
     return found
 
 
-def done(shares: dict[Any, GroupUsage]) -> dict[Any, int]:
-    return {name: share.totals.completed for name, share in shares.items()}
+def completed(groups: Iterable[GroupUsage]) -> dict[str | None, int]:
+    return {group.name: group.totals.completed for group in groups}
 
 
 def test_the_table_of_the_first_round() -> None:
     truth()
-    books = books_of("first-round")
-    assert (len(books.runs), books.epochs) == (21, 630)
-    assert done(dict(books.gpus)) == {
+    usage = usage_of("first-round")
+    assert (len(usage.runs), usage.epochs) == (21, 630)
+    assert completed(usage.gpus) == {
         "A100-PCIE-40GB": 6,
         "A100-SXM4-40GB": 43,
         "A100-SXM4-80GB": 73,
@@ -120,21 +123,21 @@ def test_the_table_of_the_first_round() -> None:
 @pytest.mark.parametrize(
     ("name", "of"),
     [
-        ("by_gpu", lambda books: books.gpus),
-        ("by_site", lambda books: books.sites),
-        ("by_label", lambda books: books.labels),
+        ("by_gpu", lambda usage: usage.gpus),
+        ("by_site", lambda usage: usage.sites),
+        ("by_label", lambda usage: usage.labels),
     ],
 )
-def test_the_first_round_by(name: str, of: Callable[[ReportUsage], dict[str, GroupUsage]]) -> None:
+def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[GroupUsage]]) -> None:
     told = {
-        group: {
-            "executions": share.totals.executions,
-            "completed": share.totals.completed,
-            "good": share.totals.good,
-            "bad": share.totals.bad,
+        group.name: {
+            "executions": group.totals.executions,
+            "completed": group.totals.completed,
+            "good": group.totals.good,
+            "bad": group.totals.bad,
         }
-        for group, share in of(books_of("first-round")).items()
-        if share.totals.executions
+        for group in of(usage_of("first-round"))
+        if group.totals.executions
     }
     wanted = truth()[name]
     keys = next(iter(wanted.values())).keys()
@@ -143,30 +146,30 @@ def test_the_first_round_by(name: str, of: Callable[[ReportUsage], dict[str, Gro
 
 def test_the_first_round_by_month() -> None:
     wanted = truth()["by_month"]
-    books = books_of("first-round")
-    assert books.period is Unit.MONTH
+    usage = usage_of("first-round")
+    assert usage.period is Unit.MONTH
     told = {
-        f"{window.since:%Y-%m}": {"good": share.totals.good, "bad": share.totals.bad}
-        for window, share in books.periods
+        f"{window.since:%Y-%m}": {"good": group.totals.good, "bad": group.totals.bad}
+        for window, group in usage.periods
     }
     assert told == wanted
 
 
 def test_the_rest_of_the_first_round() -> None:
     wanted = truth()
-    books = books_of("first-round")
-    spent = books.total.totals
+    usage = usage_of("first-round")
+    spent = usage.total.totals
     assert {"good": spent.good, "bad": spent.bad} == wanted["gpu_seconds"]
-    assert books.total.longest_gpu == wanted["longest_gpu_seconds"]
-    assert books.hidden == len(wanted["hidden"])
-    moved = books.total.transferred
+    assert usage.total.longest.gpu_seconds == wanted["longest_gpu_seconds"]
+    assert usage.hidden == len(wanted["hidden"])
+    moved = usage.total.input
     assert {"sent": moved.sent, "received": moved.received} == wanted["bytes"]
-    assert sorted(loss.seconds for loss in books.losses) == sorted(
+    assert sorted(cause.bad for cause in usage.causes) == sorted(
         each["gpu_seconds"] for each in wanted["by_cause"].values()
     )
     transfers = {
         (move.direction, move.outcome): (move.count, move.seconds)
-        for move in books.transfer_groups
+        for move in usage.transfer_groups
         if move.count
     }
     assert transfers == {
@@ -184,30 +187,30 @@ ENSEMBLES = pytest.mark.parametrize(
 )
 
 
-def numbers(shares: Iterable[GroupUsage]) -> dict[str, float]:
+def numbers(groups: Iterable[GroupUsage]) -> dict[str, float]:
     added: dict[str, float] = {}
-    for share in shares:
-        spent = share.totals
+    for group in groups:
+        totals = group.totals
         for key, value in {
-            "executions": spent.executions,
-            "good executions": spent.good_executions,
-            "bad executions": spent.bad_executions,
-            "completed": spent.completed,
-            "good": spent.good,
-            "bad": spent.bad,
-            "in flight": spent.in_flight,
-            "by longest": share.by_longest,
-            "longest": share.longest,
-            "longest in GPU-seconds": share.longest_gpu,
-            "to jobs": share.transferred.received,
-            "from jobs": share.transferred.sent,
+            "executions": totals.executions,
+            "good executions": totals.good_executions,
+            "bad executions": totals.bad_executions,
+            "completed": totals.completed,
+            "good": totals.good,
+            "bad": totals.bad,
+            "in flight": totals.in_flight,
+            "by longest": group.longest.epochs,
+            "longest": group.longest.seconds,
+            "longest in GPU-seconds": group.longest.gpu_seconds,
+            "to jobs": group.input.received,
+            "from jobs": group.input.sent,
         }.items():
             added[key] = round(added.get(key, 0) + value, 3)
     return added
 
 
 def windows_of(name: str) -> list[TimeWindow]:
-    ledger = painter(name).ledger()
+    ledger = builder_of(name).ledger()
     assert ledger.first_time is not None
     assert ledger.as_of is not None
     middle = ledger.first_time + (ledger.as_of - ledger.first_time) / 2
@@ -217,27 +220,26 @@ def windows_of(name: str) -> list[TimeWindow]:
 @ENSEMBLES
 def test_every_division_sums_to_the_whole(name: str) -> None:
     for window in windows_of(name):
-        books = books_of(name, window)
-        whole = numbers([books.total])
-        assert numbers(books.sites.values()) == whole
+        usage = usage_of(name, window)
+        whole = numbers([usage.total])
+        assert numbers(usage.sites) == whole
         # What jobs that never ran have moved is no GPU's.
-        for part in (books.gpus, books.labels):
+        for part in (usage.gpus, usage.labels):
             assert (
-                numbers(part.values()).items()
-                >= {k: v for k, v in whole.items() if "jobs" not in k}.items()
+                numbers(part).items() >= {k: v for k, v in whole.items() if "jobs" not in k}.items()
             )
-        if not books.undated:
-            assert numbers(share for _, share in books.periods) == whole
-        spent = books.total.totals
-        assert sum(loss.seconds for loss in books.losses) == spent.bad
-        assert sum(loss.executions for loss in books.losses) == spent.bad_executions
-        for loss in books.losses:
-            assert sum(seconds for _, _, seconds in loss.reasons) == loss.seconds
-        assert sum(t.completed for t in books.by_site_and_gpu.values()) == spent.completed
-        assert spent.completed + books.unlocated - books.repeated == books.epochs
-        if books.series is not None:
-            series = books.series
-            assert sum(series.epochs) == books.epochs - books.undated
+        if not usage.undated:
+            assert numbers(group for _, group in usage.periods) == whole
+        spent = usage.total.totals
+        assert sum(cause.bad for cause in usage.causes) == spent.bad
+        assert sum(cause.executions for cause in usage.causes) == spent.bad_executions
+        for cause in usage.causes:
+            assert sum(reason.bad for reason in cause.reasons) == cause.bad
+        assert sum(t.completed for t in usage.by_site_and_gpu.values()) == spent.completed
+        assert spent.completed + usage.unlocated - usage.repeated == usage.epochs
+        if usage.series is not None:
+            series = usage.series
+            assert sum(series.epochs) == usage.epochs - usage.undated
             kinds = (series.good, series.bad, series.in_flight)
             assert [sum(each) for each in kinds] == [spent.good, spent.bad, spent.in_flight]
             assert sum(map(sum, series.sites.values())) == spent.total
@@ -245,39 +247,40 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
 
 @ENSEMBLES
 def test_the_accounts_of_months_sum_to_the_whole(name: str) -> None:
-    ledger = painter(name).ledger()
+    ledger = builder_of(name).ledger()
     assert ledger.first_time is not None
     assert ledger.as_of is not None
-    whole = numbers([books_of(name).total])
+    whole = numbers([usage_of(name).total])
     months = partition(ledger.first_time, ledger.as_of, Unit.MONTH)
-    parts = [books_of(name, window) for window in months]
+    parts = [usage_of(name, window) for window in months]
     assert numbers(part.total for part in parts) == whole
-    assert sum(part.epochs for part in parts) == books_of(name).epochs
+    assert sum(part.epochs for part in parts) == usage_of(name).epochs
 
 
 @ENSEMBLES
 def test_it_agrees_with_the_status(name: str) -> None:
     """The picture that ``status`` prints is added up elsewhere."""
-    status, books = painter(name).status(), books_of(name)
+    status, usage = builder_of(name).status(), usage_of(name)
+    sites, gpus = by_name(usage.sites), by_name(usage.gpus)
     close = pytest.approx
     for site in status.sites:
-        spent = books.sites[site.site].totals
+        spent = sites[site.site].totals
         assert (site.executions, site.completed_epochs) == (spent.executions, spent.completed)
         assert site.gpu_hours.total == close(spent.total / HOUR)
-    assert sum(gpu.completed_epochs for gpu in status.gpus) == books.total.totals.completed
+    assert sum(gpu.completed_epochs for gpu in status.gpus) == usage.total.totals.completed
     for gpu in status.gpus:
-        assert gpu.gpu_hours.good <= books.gpus[gpu_model(gpu.gpu)].totals.good / HOUR + 1e-9
-    assert sum(run.epochs_done for run in status.runs) == books.epochs
+        assert gpu.gpu_hours.good <= gpus[gpu_model(gpu.gpu)].totals.good / HOUR + 1e-9
+    assert sum(run.epochs_done for run in status.runs) == usage.epochs
     reasons = {
-        (loss.code, loss.subcode, reason): (n, seconds)
-        for loss in books.losses
-        for reason, n, seconds in loss.reasons
+        (cause.code, cause.subcode, reason.text): (reason.executions, reason.bad)
+        for cause in usage.causes
+        for reason in cause.reasons
     }
-    for cause in status.causes:
-        n, seconds = reasons[cause.code, cause.subcode, cause.cause]
-        assert (cause.executions, cause.bad) == (n, close(seconds / HOUR))
+    for row in status.causes:
+        n, seconds = reasons[row.code, row.subcode, row.cause]
+        assert (row.executions, row.bad) == (n, close(seconds / HOUR))
     assert len(reasons) == len(status.causes)
-    moves = {(m.direction, m.outcome): m for m in books.transfer_groups}
+    moves = {(m.direction, m.outcome): m for m in usage.transfer_groups}
     for outcome, count in (
         ("ok", status.transfers.input_ok),
         ("aborted", status.transfers.input_aborted),
@@ -286,14 +289,14 @@ def test_it_agrees_with_the_status(name: str) -> None:
         move = moves.get(("input", outcome))
         told = (move.count, move.seconds) if move else (0, 0)
         assert told == (count.n, close(count.seconds))
-    assert books.total.transferred.received == status.transfers.bytes_received
-    assert books.total.transferred.sent == status.transfers.bytes_sent
+    assert usage.total.input.received == status.transfers.bytes_received
+    assert usage.total.input.sent == status.transfers.bytes_sent
 
 
 # --- hidden compute, and epochs that nothing is known of ----------------------------------------
 
 
-def books_of_log(log: Log, settings: Settings | None = None) -> ReportUsage:
+def usage_of_log(log: Log, settings: Settings | None = None) -> ReportUsage:
     return report_usage(of_one_job(log, settings=settings).painter().ledger())
 
 
@@ -302,17 +305,17 @@ def test_an_epoch_that_was_trained_elsewhere() -> None:
     log.execute(77, gpus=2, gpu="NVIDIA A40", site="there", at="10:10:00")
     log.evict(77, at="16:10:00").execute(77, gpus=1, site="here", at="16:20:00")
     log.terminate(77, at="16:30:00")
-    books = books_of_log(log)
-    assert (books.epochs, books.hidden) == (1, 1)
-    assert done(dict(books.gpus)) == {"A40": 0, "L40S": 1}
-    assert {name: share.by_longest for name, share in books.gpus.items()} == {"A40": 1, "L40S": 0}
-    assert {name: share.longest for name, share in books.sites.items()} == {
+    usage = usage_of_log(log)
+    assert (usage.epochs, usage.hidden) == (1, 1)
+    assert completed(usage.gpus) == {"A40": 0, "L40S": 1}
+    assert {group.name: group.longest.epochs for group in usage.gpus} == {"A40": 1, "L40S": 0}
+    assert {group.name: group.longest.seconds for group in usage.sites} == {
         "there": 6 * HOUR,
         "here": 0,
     }
-    assert books.total.longest_gpu == 12 * HOUR
+    assert usage.total.longest.gpu_seconds == 12 * HOUR
     # As the table of sites has it: the time of the execution that completed the epoch.
-    assert {name: b.median for name, b in epoch_boxes(books, lambda e: e.site).items()} == {
+    assert {name: b.median for name, b in epoch_boxes(usage, lambda e: e.site).items()} == {
         "here": 600
     }
 
@@ -335,7 +338,7 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
     reader.open()
     reader.read_all()
     ledger = reader.snapshot_builder().ledger()
-    books = report_usage(ledger)
+    usage = report_usage(ledger)
     assert [(e.dag, e.key) for e in ledger.epochs] == [
         ("top.dag", ("r0.dag", "train_epoch0")),
         ("top.dag", ("r1.dag", "train_epoch0")),
@@ -344,21 +347,25 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
         (("r0.dag", "train_epoch0"), 600.0),
         (("r1.dag", "train_epoch0"), 2400.0),
     ]
-    assert (books.epochs, books.total.longest, books.total.longest_gpu) == (2, 3000, 3000)
-    assert books.total.totals.total == 3000
+    assert (usage.epochs, usage.total.longest.seconds, usage.total.longest.gpu_seconds) == (
+        2,
+        3000,
+        3000,
+    )
+    assert usage.total.totals.total == 3000
 
 
 def test_the_number_of_gpus_may_be_unknown() -> None:
     log = Log().submit(77, NODE).execute(77, bare=True).terminate(77)
-    books = books_of_log(log)
-    assert (books.uncounted_gpus, books.total.totals.total) == (1, 0)
-    assert books.gpus[None].totals.executions == 1
+    usage = usage_of_log(log)
+    assert (usage.uncounted_gpus, usage.total.totals.total) == (1, 0)
+    assert by_name(usage.gpus)[None].totals.executions == 1
 
 
 def test_nothing_logged() -> None:
-    books = books_of_log(Log())
-    assert (books.series, books.periods, books.losses, books.epochs) == (None, (), (), 0)
-    assert books.total == GroupUsage()
+    usage = usage_of_log(Log())
+    assert (usage.series, usage.periods, usage.causes, usage.epochs) == (None, (), (), 0)
+    assert (usage.total.totals, usage.total.longest) == (UsageTotals(), LongestExecutions())
 
 
 def test_stamps_that_are_centuries_apart() -> None:
@@ -366,22 +373,22 @@ def test_stamps_that_are_centuries_apart() -> None:
         Log().submit(77, NODE, at="0001-01-01 00:00:00").submit(78, NODE, at="2025-11-01 10:00:00")
     )
     log.execute(78, at="2025-11-01 11:00:00").terminate(78, at="2025-11-01 12:00:00")
-    books = books_of_log(log)
-    assert (books.series, books.periods) == (None, ())
-    assert books.total.totals.good == HOUR
+    usage = usage_of_log(log)
+    assert (usage.series, usage.periods) == (None, ())
+    assert usage.total.totals.good == HOUR
 
 
 def test_a_window_that_ends_where_a_day_begins() -> None:
     log = Log().submit(77, NODE, at="2025-11-01 10:00:00").execute(77, at="2025-11-01 12:00:00")
     log.terminate(77, at="2025-11-03 12:00:00")
     ledger = of_one_job(log).painter().ledger()
-    books = report_usage(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
-    assert books.series is not None
-    assert [(w.since, w.until) for w in books.series.windows] == [
+    usage = report_usage(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
+    assert usage.series is not None
+    assert [(w.since, w.until) for w in usage.series.windows] == [
         (at("2025-11-01T18:00"), at("2025-11-02")),
         (at("2025-11-02"), at("2025-11-03")),
     ]
-    assert books.series.good == (6 * HOUR, 24 * HOUR)
+    assert usage.series.good == (6 * HOUR, 24 * HOUR)
 
 
 # --- names and spreads ------------------------------------------------------------------------
@@ -415,4 +422,3 @@ def test_quartiles_and_whiskers() -> None:
     )
     assert (found.lower_whisker, found.upper_whisker, found.outliers) == (1, 5, (100,))
     assert make_box_plot([]) is None
-    assert quantile([7], 0.25) == 7

@@ -1,0 +1,526 @@
+"""The tables of a report. A column is declared once, with the value that it takes from a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, Final
+
+from metlmon.frozen import frozen
+from metlmon.report.document import Raw, ReportColumn, ReportRow, ReportTable, ValueKind
+from metlmon.snapshot.ledger import HOUR
+from metlmon.stats.causes import Cause
+from metlmon.stats.report_usage import BoxPlot, ReportUsage, epoch_boxes, gpu_model
+from metlmon.stats.totals import UsageTotals, group_by
+from metlmon.stats.usage import GroupUsage
+from metlmon.stats.windows import Unit, window_text
+from metlmon.text.formatting import count, number
+
+NO_EXECUTION: Final = "no successful execution"
+
+REASONS: Final = 6
+"""Reasons of one cause shown in separate rows; the others share one row."""
+
+NOTHING_RAN: Final = "Nothing ran: the logs have no execution in this window."
+
+DAMAGED: Final = (
+    "No time can be told: the stamps of the logs are decades apart, or all the same. A damaged "
+    "line may say so; --since leaves it out."
+)
+
+PERIOD_HEADINGS: Final = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}
+
+TEXT, COUNT, HOURS = ValueKind.TEXT, ValueKind.COUNT, ValueKind.HOURS
+SHARE, SECONDS, BYTES = ValueKind.SHARE, ValueKind.SECONDS, ValueKind.BYTES
+
+Value = Callable[[Any], Raw]
+TableColumn = tuple[ReportColumn, Value]
+"""A column, and the value of a row in it."""
+
+
+def _column(
+    key: str,
+    heading: str,
+    value: str | Value,
+    kind: ValueKind = TEXT,
+    footnote: str | None = None,
+    drop: int = 0,
+    group: str | None = None,
+) -> TableColumn:
+    """A column; ``value``: the path of an attribute of the rows, or a function.
+
+    An attribute that is shown as hours is given in seconds.
+    """
+    column = ReportColumn(key, heading, kind, footnote, drop, group)
+    if not isinstance(value, str):
+        return column, value
+    get = attrgetter(value)
+    if kind is not HOURS:
+        return column, get
+
+    def hours(row: Any) -> Raw:
+        seconds: float | str | None = get(row)
+        return seconds if seconds is None or isinstance(seconds, str) else seconds / HOUR
+
+    return column, hours
+
+
+def _table(
+    key: str,
+    caption: str,
+    columns: Sequence[TableColumn],
+    rows: Iterable[Any],
+    total: Any = None,
+    more: Sequence[ReportRow] = (),
+    **texts: Any,
+) -> ReportTable:
+    """A table of ``rows``, then those of ``more``, then ``total``; ``texts``: as in the record."""
+    return ReportTable(
+        key=key,
+        caption=caption,
+        columns=tuple(column for column, _ in columns),
+        rows=(*(_row(columns, row) for row in rows), *more),
+        total=_row(columns, total) if total is not None else None,
+        **texts,
+    )
+
+
+def _row(columns: Sequence[TableColumn], row: Any, is_detail: bool = False) -> ReportRow:
+    return ReportRow(tuple(value(row) for _, value in columns), is_detail)
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """The ratio of two numbers; None if the second is 0."""
+    return part / whole if whole else None
+
+
+# --- GPU models, sites, labels ------------------------------------------------------------------
+
+TOTALS_COLUMNS: Final = (
+    _column("executions", "Executions", "totals.executions", COUNT, "executions", drop=3),
+    _column("good", "good", "totals.good", HOURS, "good", group="GPU-hours"),
+    _column("bad", "bad", "totals.bad", HOURS, "bad", group="GPU-hours"),
+    _column(
+        "in_flight", "in flight", "totals.in_flight", HOURS, "in_flight", drop=4, group="GPU-hours"
+    ),
+    _column("total", "all", "totals.total", HOURS, "gpu_hours", group="GPU-hours"),
+)
+
+LONGEST_COLUMN: Final = _column(
+    "longest_hours", "Hours of longest attempts", "longest.seconds", HOURS, "longest", drop=1
+)
+
+
+def _epoch_columns(epochs: int) -> tuple[TableColumn, ...]:
+    """The columns of completed epochs; ``epochs``: all of them."""
+    completed = attrgetter("totals.completed")
+    by_longest = attrgetter("longest.epochs")
+    return (
+        _column("epochs", "Epochs", completed, COUNT, "epochs"),
+        _column(
+            "share", "Share", lambda row: ratio(completed(row), epochs), SHARE, "share", drop=2
+        ),
+        _column("epochs_by_longest", "By longest attempt", by_longest, COUNT, "by_longest", drop=5),
+    )
+
+
+def _group_table(
+    usage: ReportUsage,
+    key: str,
+    caption: str,
+    name: TableColumn,
+    groups: Iterable[GroupUsage],
+    more_columns: Sequence[TableColumn] = (),
+    **texts: Any,
+) -> ReportTable:
+    """A table of groups, with a row for the epochs that belong to none of them."""
+    totals = usage.total.totals
+    epochs = totals.completed + usage.unlocated
+    columns = (
+        name,
+        *_epoch_columns(epochs),
+        *TOTALS_COLUMNS,
+        *more_columns,
+        LONGEST_COLUMN,
+    )
+    unlocated: tuple[ReportRow, ...] = ()
+    if usage.unlocated:
+        share = ratio(usage.unlocated, epochs)
+        cells = (NO_EXECUTION, usage.unlocated, share, usage.unlogged)
+        unlocated = (ReportRow((*cells, *[""] * (len(columns) - len(cells)))),)
+    total = replace(usage.total, name="Total", totals=replace(totals, completed=epochs))
+    return _table(key, caption, columns, groups, total, more=unlocated, **texts)
+
+
+def _repeated_note(usage: ReportUsage) -> str | None:
+    if not usage.repeated:
+        return None
+    return (
+        f"{count(usage.repeated, 'epoch')} here were trained again by another DAG, or begun again: "
+        f"{number(usage.epochs)} are completed, each counted once."
+    )
+
+
+def gpu_table(usage: ReportUsage) -> ReportTable:
+    """Epochs and GPU-hours by GPU model."""
+    return _group_table(
+        usage,
+        key="gpus",
+        caption="Completed epochs and GPU-hours by GPU model",
+        name=_column("gpu", "GPU model", "name"),
+        groups=usage.gpus,
+        empty_text=NOTHING_RAN,
+        comment=_repeated_note(usage),
+    )
+
+
+def site_table(usage: ReportUsage) -> ReportTable:
+    """Epochs and GPU-hours by resource."""
+    whole = usage.total.totals.total
+    share = _column(
+        "gpu_hours_share",
+        "share",
+        lambda row: ratio(row.totals.total, whole),
+        SHARE,
+        "gpu_hours",
+        drop=6,
+        group="GPU-hours",
+    )
+    ran = [site for site in usage.sites if site.totals.executions]
+    # A transfer alone is no contribution; the GPU-hours of a later execution are.
+    ran += [
+        site
+        for site in usage.sites
+        if not site.totals.executions and (site.totals.total or site.longest.epochs)
+    ]
+    return _group_table(
+        usage,
+        key="sites",
+        caption="Contributions by resource",
+        name=_column("site", "Resource", "name"),
+        groups=ran,
+        more_columns=(share,),
+        empty_text=NOTHING_RAN,
+        comment=_repeated_note(usage),
+    )
+
+
+def label_table(usage: ReportUsage) -> ReportTable | None:
+    """Epochs and GPU-hours by label of the run; None if the settings define no label."""
+    if not any(label.name for label in usage.labels):
+        return None
+    return _group_table(
+        usage,
+        key="labels",
+        caption="By label",
+        name=_column("label", "Label", lambda row: row.name or "none"),
+        groups=usage.labels,
+    )
+
+
+def bytes_table(usage: ReportUsage) -> ReportTable:
+    """Bytes and transfers by resource."""
+    whole = usage.total.input.received + usage.total.input.sent
+    columns = (
+        _column("site", "Resource", "name"),
+        _column("executions", "Executions", "totals.executions", COUNT, "executions"),
+        _column("transfers", "Transfers", "transfers", COUNT, "moved"),
+        *BYTE_COLUMNS,
+        _column(
+            "bytes_share",
+            "share",
+            lambda row: ratio(row.input.received + row.input.sent, whole),
+            SHARE,
+            drop=1,
+            group="Bytes",
+        ),
+    )
+    return _table(
+        "moved",
+        "Bytes and transfers by resource",
+        columns,
+        usage.sites,
+        replace(usage.total, name="Total"),
+        empty_text="Nothing was moved: the logs have no execution and no transfer in this window.",
+    )
+
+
+BYTE_COLUMNS: Final = (
+    _column("bytes_to_jobs", "to jobs", "input.received", BYTES, "bytes", group="Bytes"),
+    _column("bytes_from_jobs", "from jobs", "input.sent", BYTES, "bytes", group="Bytes"),
+)
+"""Input of the jobs is received by them, output is sent."""
+
+
+def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
+    """Epochs by resource and GPU model; None unless there are several of each."""
+    done = {key: sums.completed for key, sums in usage.by_site_and_gpu.items() if sums.completed}
+    sites = [site.name for site in usage.sites if any(key[0] == site.name for key in done)]
+    gpus = [gpu.name for gpu in usage.gpus if any(key[1] == gpu.name for key in done)]
+    if len(sites) < 2 or len(gpus) < 2:
+        return None
+    columns = (
+        ReportColumn("site", "Resource"),
+        *(
+            ReportColumn(
+                gpu or "", gpu or "not known", ValueKind.COUNT, None if index else "epochs"
+            )
+            for index, gpu in enumerate(gpus)
+        ),
+        ReportColumn("total", "all", ValueKind.COUNT),
+    )
+
+    def row(site: str | None) -> ReportRow:
+        epochs = [done.get((site, gpu), 0) for gpu in gpus]
+        return ReportRow((site, *(n or "" for n in epochs), sum(epochs)))
+
+    sums = [sum(done.get((site, gpu), 0) for site in sites) for gpu in gpus]
+    return ReportTable(
+        key="places",
+        caption="Completed epochs by resource and GPU model",
+        columns=columns,
+        rows=tuple(row(site) for site in sites),
+        total=ReportRow(("Total", *sums, sum(sums))),
+    )
+
+
+# --- over time ----------------------------------------------------------------------------------
+
+
+@frozen
+class _PeriodRow:
+    """A period with its usage. ``cumulated``: epochs up to its end."""
+
+    name: str
+    usage: GroupUsage
+    epochs: int
+    cumulated: Raw
+
+    @property
+    def totals(self) -> UsageTotals:
+        return self.usage.totals
+
+
+def period_table(usage: ReportUsage) -> ReportTable:
+    """Epochs, GPU-hours and bytes by day, week or month."""
+    columns = (
+        _column("period", PERIOD_HEADINGS[usage.period], "name", footnote="period"),
+        _column("epochs", "Epochs", "epochs", COUNT, "epochs"),
+        _column("cumulated", "cumulated", "cumulated", COUNT, drop=5),
+        *TOTALS_COLUMNS,
+        *(
+            (replace(column, drop=drop), lambda row, value=value: value(row.usage))
+            for (column, value), drop in zip(BYTE_COLUMNS, (8, 9), strict=True)
+        ),
+    )
+    rows, cumulated = [], 0
+    for window, group in usage.periods:
+        cumulated += group.longest.epochs
+        rows.append(_PeriodRow(window_text(window), group, group.longest.epochs, cumulated))
+    undated: tuple[ReportRow, ...] = ()
+    if usage.undated and usage.window.unbounded:
+        cells = ("at no known time", usage.undated)
+        undated = (ReportRow((*cells, *[""] * (len(columns) - len(cells)))),)
+    return _table(
+        "periods",
+        f"By {usage.period}",
+        columns,
+        rows,
+        _PeriodRow("Total", usage.total, usage.epochs, ""),
+        more=undated,
+        empty_text=DAMAGED
+        if usage.clipped.jobs
+        else "Nothing happened: the logs have no job in this window.",
+    )
+
+
+@frozen
+class _BoxRow:
+    """The box plot of a GPU model or a resource (``kind``)."""
+
+    name: str | None
+    kind: str
+    box: BoxPlot
+
+
+def time_table(usage: ReportUsage) -> ReportTable:
+    """Durations of completed epochs by GPU model and by resource."""
+    columns = (
+        _column("place", "GPU model, resource", "name"),
+        _column("by", "Kind", "kind", drop=3),
+        _column("n", "n", "box.n", COUNT, "box"),
+        _column("minimum", "least", "box.minimum", SECONDS, drop=2),
+        _column("first_quartile", "first quartile", "box.lower_quartile", SECONDS),
+        _column("median", "median", "box.median", SECONDS, "epoch_time"),
+        _column("third_quartile", "third quartile", "box.upper_quartile", SECONDS),
+        _column("maximum", "most", "box.maximum", SECONDS, drop=1),
+    )
+    by_gpu = epoch_boxes(usage, lambda e: gpu_model(e.gpu))
+    by_site = epoch_boxes(usage, lambda e: e.site)
+    return _table(
+        "times",
+        "Time of the successful execution of completed epochs",
+        columns,
+        [
+            *(_BoxRow(name, "GPU model", plot) for name, plot in by_gpu.items()),
+            *(_BoxRow(name, "resource", plot) for name, plot in by_site.items()),
+        ],
+        empty_text="No epoch was completed by an execution in the logs.",
+    )
+
+
+# --- causes, transfers, runs --------------------------------------------------------------------
+
+
+@frozen
+class _LossRow:
+    """Executions and bad GPU-seconds of a cause, or of one of its reasons."""
+
+    code: str
+    reason: str
+    executions: int
+    seconds: float
+
+
+def cause_table(usage: ReportUsage) -> ReportTable:
+    """Bad GPU-hours by cause; a cause with several reasons has a detail row for each."""
+    totals = usage.total.totals
+    columns = (
+        _column("code", "Code", "code", footnote="cause"),
+        _column("reason", "Reason", "reason"),
+        _column("executions", "Executions", "executions", COUNT, "executions", drop=1),
+        _column("gpu_hours", "GPU-hours", "seconds", HOURS, "bad"),
+        _column("share", "Share", lambda row: ratio(row.seconds, totals.bad), SHARE, "lost_share"),
+    )
+    rows: list[ReportRow] = []
+    for cause in usage.causes:
+        reasons = _reason_rows(cause)
+        several = len(reasons) > 1
+        text = f"{len(reasons)} different" if several else reasons[0].reason
+        rows.append(_row(columns, _LossRow(cause.key, text, cause.executions, cause.bad)))
+        rest = reasons[REASONS:]
+        if rest:
+            reasons[REASONS:] = [
+                _LossRow(
+                    code="",
+                    reason=f"{len(rest)} others",
+                    executions=sum(row.executions for row in rest),
+                    seconds=sum(row.seconds for row in rest),
+                )
+            ]
+        rows += [_row(columns, row, is_detail=True) for row in reasons] if several else []
+    return _table(
+        "causes",
+        "Bad GPU-hours by cause",
+        columns,
+        (),
+        _LossRow("Total", "", totals.bad_executions, totals.bad),
+        more=rows,
+        empty_text="No execution ended badly.",
+    )
+
+
+def _reason_rows(cause: Cause) -> list[_LossRow]:
+    """The reasons of a cause, whatever the outcome, the most expensive first."""
+    rows = [
+        _LossRow("", text, sum(r.executions for r in reasons), sum(r.bad for r in reasons))
+        for text, reasons in group_by(cause.reasons, attrgetter("text")).items()
+    ]
+    return sorted(rows, key=lambda row: (-row.seconds, -row.executions, row.reason))
+
+
+def transfer_table(usage: ReportUsage) -> ReportTable:
+    """Transfers by direction and outcome."""
+    columns = (
+        _column("direction", "Direction", "direction"),
+        _column("outcome", "Outcome", lambda row: row.outcome.replace("-", " ")),
+        _column("n", "Transfers", "count", COUNT, "transfers"),
+        _column("hours", "Hours", "seconds", HOURS),
+        _column("median", "median", "median", SECONDS, drop=3),
+        _column("longest", "longest", "longest", SECONDS, drop=2),
+        _column("queued_hours", "of it queued, h", "queued_seconds", HOURS, drop=1),
+    )
+    groups = usage.transfer_groups
+    untimed = sum(group.count - group.timed for group in groups)
+    transfers = sum(group.count for group in groups)
+    seconds = sum(group.seconds for group in groups) / HOUR
+    queued = sum(group.queued_seconds for group in groups) / HOUR
+    table = _table(
+        "transfers",
+        "Transfers",
+        columns,
+        groups,
+        empty_text="The logs have no transfer: only pools that log them (event 040) do.",
+        comment=f"Of {count(untimed, 'transfer')} the start was not logged." if untimed else None,
+    )
+    return replace(table, total=ReportRow(("Total", "", transfers, seconds, "", "", queued)))
+
+
+@frozen
+class _RunRow:
+    """A run, with what is not known of it as an empty text."""
+
+    name: str
+    uuid: str | None
+    label: str
+    epochs: Raw
+    epochs_total: Raw
+    epochs_skipped: Raw
+    totals: UsageTotals
+    longest_seconds: Raw
+
+
+def run_table(usage: ReportUsage) -> ReportTable:
+    """Epochs and GPU-hours by run."""
+    has_labels = any(run.label for run, _ in usage.runs)
+    # Unknown for a window, as in the totals.
+    has_skipped = usage.window.unbounded and any(run.epochs_skipped for run, _ in usage.runs)
+    label = _column("label", "Label", "label")
+    skipped = _column("epochs_skipped", "skipped", "epochs_skipped", COUNT, drop=5)
+    longest = _column(
+        "longest_hours", "Hours of longest attempts", "longest_seconds", HOURS, "longest", drop=1
+    )
+    columns = (
+        _column("run", "Run", "name"),
+        _column("uuid", "Id", "uuid", drop=6),
+        *((label,) if has_labels else ()),
+        _column("epochs", "Epochs", "epochs", COUNT, "epochs"),
+        _column("epochs_total", "of", "epochs_total", COUNT, drop=5),
+        *((skipped,) if has_skipped else ()),
+        *TOTALS_COLUMNS,
+        longest,
+    )
+    rows = [
+        _RunRow(
+            name=run.run_name,
+            uuid=run.uuid,
+            label=run.label or "none",
+            epochs=group.longest.epochs,
+            epochs_total=run.epochs_total,
+            epochs_skipped=run.epochs_skipped,
+            totals=group.totals,
+            longest_seconds=group.longest.seconds,
+        )
+        for run, group in usage.runs
+    ]
+    if usage.without_run is not None:
+        rows.append(_RunRow("jobs of no run", "", "", "", "", "", usage.without_run, ""))
+    total = _RunRow(
+        name="Total",
+        uuid="",
+        label="",
+        epochs=usage.epochs,
+        epochs_total=sum(run.epochs_total for run, _ in usage.runs),
+        epochs_skipped=sum(run.epochs_skipped for run, _ in usage.runs),
+        totals=usage.total.totals,
+        longest_seconds=usage.total.longest.seconds,
+    )
+    return _table(
+        "runs",
+        "Runs",
+        columns,
+        rows,
+        total,
+        empty_text="No runs: no node of these DAGs is called …-train_epochN.",
+    )

@@ -1,0 +1,184 @@
+"""Causes of lost GPU-hours: executions and holds with the same code, or else reason."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from metlmon.frozen import frozen
+from metlmon.model.job import SAME_MOMENT
+from metlmon.model.states import Outcome
+from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
+from metlmon.stats.totals import group_by
+
+END_UNKNOWN: Final = "end not logged"
+"""Part of the key of a cause whose executions have no end event."""
+
+MatchedHold = tuple[HoldEntry, ExecutionEntry | None]
+"""A hold, and the execution that it ended, if any."""
+
+
+@frozen
+class CauseReason:
+    """One folded text of a cause, with the outcome and the lost GPU-seconds (``bad``)."""
+
+    text: str
+    outcome: Outcome
+    executions: int
+    bad: float
+
+
+@frozen
+class Cause:
+    """A cause of loss: executions and holds with the same code, or else reason.
+
+    ``executions``: the number it ended; ``holds``: the number of holds; ``ended_by_hold``: the
+    holds that ended one of these executions. ``bad``: lost GPU-seconds. ``reasons``: the texts,
+    the most expensive first; ``example``: one of them as logged. ``end_unknown``: the ends of its
+    executions were not logged.
+    """
+
+    key: str
+    text: str
+    code: int | None
+    subcode: int | None
+    executions: int
+    holds: int
+    ended_by_hold: int
+    bad: float
+    outcomes: tuple[Outcome, ...]
+    reasons: tuple[CauseReason, ...]
+    example: str | None
+    end_unknown: bool
+
+    @property
+    def occurrences(self) -> int:
+        """The number of occurrences; a hold and the eviction it caused count once."""
+        return self.executions + self.holds - self.ended_by_hold
+
+
+def cause_key(code: int | None, subcode: int | None, text: str) -> str:
+    """``1023/0``, or the folded reason if there is no code."""
+    return f"{code}/{subcode or 0}" if code else text
+
+
+def cause_of_execution(entry: ExecutionEntry) -> str:
+    """The cause key of a bad execution.
+
+    Executions without a logged end have their own key, since their cost is a guess.
+    """
+    if entry.uncertain:
+        return f"{entry.outcome.value}, {END_UNKNOWN}"
+    return cause_key(entry.code, entry.subcode, entry.cause or entry.outcome.value)
+
+
+def causes_of(
+    executions: Iterable[ExecutionEntry],
+    holds: Iterable[MatchedHold] = (),
+    key: Callable[[ExecutionEntry], str] = cause_of_execution,
+) -> tuple[Cause, ...]:
+    """The causes of bad executions and of holds, by descending GPU-seconds.
+
+    A hold that ended an execution has the cause of that execution.
+    """
+    by_executions = group_by((e for e in executions if e.kind == "bad"), key)
+    by_holds = group_by(
+        holds,
+        lambda pair: (
+            cause_key(pair[0].code, pair[0].subcode, pair[0].cause)
+            if pair[1] is None
+            else key(pair[1])
+        ),
+    )
+    causes = [
+        _build_cause(name, by_executions.get(name, []), by_holds.get(name, []))
+        for name in by_executions | by_holds
+    ]
+    return tuple(sorted(causes, key=lambda c: (-c.bad, -c.occurrences, c.key)))
+
+
+def _build_cause(
+    key: str, executions: Sequence[ExecutionEntry], holds: Sequence[MatchedHold]
+) -> Cause:
+    texts = group_by(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
+    reasons = [
+        CauseReason(
+            text, outcome, sum(e.counted for e in es), sum(e.gpu_seconds or 0.0 for e in es)
+        )
+        for (text, outcome), es in texts.items()
+    ]
+    execution_texts = {text for text, _ in texts}
+    hold_texts = dict.fromkeys(hold.cause for hold, execution in holds if execution is None)
+    reasons += [
+        CauseReason(text, Outcome.HELD, 0, 0.0)
+        for text in hold_texts
+        if text not in execution_texts
+    ]
+    reasons.sort(key=lambda reason: (-reason.bad, -reason.executions, reason.text))
+    first = executions[0] if executions else None
+    code, subcode = (
+        (holds[0][0].code, holds[0][0].subcode) if first is None else (first.code, first.subcode)
+    )
+    costliest = max(executions, key=lambda e: e.gpu_seconds or 0.0, default=None)
+    unknown = first is not None and first.uncertain
+    return Cause(
+        key=key,
+        text=f"{key}: {reasons[0].text}" if unknown else reasons[0].text,
+        code=code or None,
+        subcode=subcode if code else None,
+        executions=sum(e.counted for e in executions),
+        holds=len(holds),
+        ended_by_hold=sum(execution is not None for _, execution in holds),
+        bad=sum(e.gpu_seconds or 0.0 for e in executions),
+        outcomes=tuple(dict.fromkeys(reason.outcome for reason in reasons)),
+        reasons=tuple(reasons),
+        example=costliest.reason if costliest is not None else None,
+        end_unknown=unknown,
+    )
+
+
+# --- holds ------------------------------------------------------------------------------------
+
+
+def match_holds(
+    jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]
+) -> list[MatchedHold]:
+    """Every hold with the execution it ended, which is logged seconds before it."""
+    ended = group_by((e for e in executions if e.kind == "bad" and e.counted), lambda e: e.job)
+    matched: list[MatchedHold] = []
+    for job in jobs:
+        if not job.dagman and job.holds:
+            ends = {
+                aware: _EndTimes(e for e in ended.get(job.job, ()) if _is_aware(e.end) is aware)
+                for aware in (False, True)
+            }
+            matched += [
+                (hold, ends[_is_aware(hold.start)].ended_before(hold.start)) for hold in job.holds
+            ]
+    return matched
+
+
+def _is_aware(when: datetime | None) -> bool:
+    return when is not None and when.tzinfo is not None
+
+
+class _EndTimes:
+    """The executions of a job by end time; all ends are zone-aware, or all are naive."""
+
+    def __init__(self, executions: Iterable[ExecutionEntry]) -> None:
+        self._executions = [e for e in executions if e.end is not None]
+        ends = [e.end for e in self._executions if e.end is not None]
+        self._order = sorted(range(len(ends)), key=ends.__getitem__)
+        self._ends = [ends[index] for index in self._order]
+        self._first: dict[tuple[int, int], int] = {}
+
+    def ended_before(self, moment: datetime) -> ExecutionEntry | None:
+        """The first in the log that ended within :data:`SAME_MOMENT` before ``moment``."""
+        window = bisect_left(self._ends, moment - SAME_MOMENT), bisect_right(self._ends, moment)
+        if window[0] >= window[1]:
+            return None
+        if window not in self._first:
+            self._first[window] = min(self._order[slice(*window)])
+        return self._executions[self._first[window]]
