@@ -214,7 +214,7 @@ class _LineReader:
         value, signal = groups.get("value"), groups.get("signal")
         self.messages.append(
             DagmanMessage(
-                word=kind,
+                kind=kind,
                 time=self.cached_time(groups.get("when") or stamp),
                 node=_decode(groups.get("node")),
                 cluster=_parse_number(groups.get("cluster")),

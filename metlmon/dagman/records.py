@@ -274,7 +274,7 @@ class DagmanMessage:
     the line quotes one (``{11/21/26 00:17:25}``).
     """
 
-    word: DagmanMessageKind
+    kind: DagmanMessageKind
     time: datetime | None
     node: str | None = None
     cluster: int | None = None

@@ -473,7 +473,7 @@ def _usual_termination(text: str, body: str) -> Terminated:
         total_bytes_sent=int(sent),
         total_bytes_received=int(received),
         ended_utc=header.parse_utc(ended) if ended else None,
-        usage=usage_table.Usage(table) if table else (),
+        usage=usage_table.UsageTable(table) if table else (),
     )
 
 
@@ -493,7 +493,7 @@ def _usual_eviction(text: str, body: str) -> Evicted:
         signal=None,
         bytes_sent=int(sent),
         bytes_received=int(received),
-        usage=usage_table.Usage(table) if table else (),
+        usage=usage_table.UsageTable(table) if table else (),
     )
 
 

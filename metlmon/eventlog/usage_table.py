@@ -51,7 +51,7 @@ def _column_edges(header: str) -> dict[str, tuple[int, int | None]]:
 _cached_edges = lru_cache(maxsize=64)(_column_edges)
 
 
-class Usage(Sequence[UsageRow]):
+class UsageTable(Sequence[UsageRow]):
     """The rows of a usage table, parsed lazily: most tables are never accessed.
 
     ``text`` is the table as logged, beginning with its title line.
@@ -89,7 +89,7 @@ class Usage(Sequence[UsageRow]):
         return iter(self.rows())
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Usage):
+        if isinstance(other, UsageTable):
             return self.text == other.text or self.rows() == other.rows()
         return isinstance(other, tuple) and self.rows() == other
 
@@ -97,16 +97,16 @@ class Usage(Sequence[UsageRow]):
         return hash(self.rows())
 
     def __repr__(self) -> str:
-        return f"Usage({self.text!r})"
+        return f"UsageTable({self.text!r})"
 
-    def __reduce__(self) -> tuple[type[Usage], tuple[str]]:
-        return Usage, (self.text,)
+    def __reduce__(self) -> tuple[type[UsageTable], tuple[str]]:
+        return UsageTable, (self.text,)
 
 
 def table(body: str) -> Sequence[UsageRow]:
     """The rows of the table in an event's body; () without a table."""
     match = _TABLE.search(body)
-    return Usage(match[0]) if match else ()
+    return UsageTable(match[0]) if match else ()
 
 
 def _split_line(line: str) -> tuple[str, str]:

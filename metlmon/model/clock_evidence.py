@@ -75,11 +75,11 @@ class OutTimes:
         """Store the time of a message on the DAG as a whole."""
         if line.time is None:
             return
-        if line.word is DagmanMessageKind.STARTED:
+        if line.kind is DagmanMessageKind.STARTED:
             self.runs.append(QueueInterval([line.time]))
-        elif line.word is DagmanMessageKind.EXITED and self.runs:
+        elif line.kind is DagmanMessageKind.EXITED and self.runs:
             self.runs[-1].end = line.time
-        elif line.word is DagmanMessageKind.RESCUE_WRITTEN and line.text:
+        elif line.kind is DagmanMessageKind.RESCUE_WRITTEN and line.text:
             self.written[PurePath(line.text).name] = line.time
 
 

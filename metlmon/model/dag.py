@@ -164,7 +164,7 @@ class Dag:
         if line.node is None:
             self.out_times.add(line)
         elif (
-            line.word is DagmanMessageKind.SUBMITTED
+            line.kind is DagmanMessageKind.SUBMITTED
             and line.cluster is not None
             and line.time is not None
         ):
@@ -178,7 +178,7 @@ class Dag:
         """Apply a message on the DAG as a whole."""
         self._runs = None
         process = self._writing_process()
-        match line.word:
+        match line.kind:
             case DagmanMessageKind.STARTED:
                 self.processes.append(Process(line.time, line.cluster))
             case DagmanMessageKind.RECOVERY if process:
@@ -218,7 +218,7 @@ class Dag:
 
     def _apply_node_message(self, name: str, line: DagmanMessage) -> str:
         """Apply a message on a node; return its name as in :meth:`_canonical_name`."""
-        node, message_kind, kind = self.workflow.nodes.get(name), line.word, None
+        node, message_kind, kind = self.workflow.nodes.get(name), line.kind, None
         if node is not None:
             name = node.name
         elif len(self.unknown_nodes) < MAX_UNKNOWN_NODES:

@@ -24,7 +24,7 @@ from metlmon.eventlog import (
     Transfer,
     UsageRow,
 )
-from metlmon.eventlog.usage_table import Usage
+from metlmon.eventlog.usage_table import UsageTable
 from metlmon.redact import redact_secrets
 
 SHARED_LENGTH: Final = 400
@@ -317,7 +317,7 @@ _ROW: Final = _values_of(UsageRow)
 
 
 def _pack_usage(usage: Sequence[UsageRow]) -> PlainData:
-    if not isinstance(usage, Usage):
+    if not isinstance(usage, UsageTable):
         return tuple(tuple(_ROW(row)) for row in usage)
     text = usage.text
     if "\0" in text or any(char in text for char, _ in ABBREVIATIONS):
@@ -330,10 +330,10 @@ def _pack_usage(usage: Sequence[UsageRow]) -> PlainData:
 def _unpack_usage(plain: PlainData) -> Sequence[UsageRow]:
     if not isinstance(plain, str):
         return tuple(UsageRow(*row) for row in plain)
-    return Usage(plain[1:]) if plain.startswith("\0") else _LazyUsage(plain)
+    return UsageTable(plain[1:]) if plain.startswith("\0") else _LazyUsage(plain)
 
 
-class _LazyUsage(Usage):
+class _LazyUsage(UsageTable):
     """A usage table whose text is expanded on first use: most are never used."""
 
     __slots__ = ("_short",)

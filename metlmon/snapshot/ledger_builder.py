@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from metlmon.eventlog import UsageRow
-from metlmon.eventlog.usage_table import Usage
+from metlmon.eventlog.usage_table import UsageTable
 from metlmon.frozen import frozen
 from metlmon.model.job import Execution, JobHistory, TransferSpan
 from metlmon.model.job_events import Job, JobId, NodeKey
@@ -733,7 +733,7 @@ def _job_key(job: Job) -> JobKey:
 
 
 def _memory(usage: Sequence[UsageRow]) -> UsageRow | None:
-    if isinstance(usage, Usage):
+    if isinstance(usage, UsageTable):
         return usage.named("Memory")
     return next((row for row in usage if row.name == "Memory"), None)
 

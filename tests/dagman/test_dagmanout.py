@@ -37,7 +37,7 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
 
     assert used == len(recorded)
     assert state == OutState()
-    words = Counter(s.word for s in said)
+    words = Counter(s.kind for s in said)
     assert words[DagmanMessageKind.SUBMITTED] == 36
     assert (
         words[DagmanMessageKind.STARTED]
@@ -52,11 +52,11 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
         == 6
     )
     assert (words[DagmanMessageKind.JOB_OK], words[DagmanMessageKind.JOB_FAILED]) == (28, 7)
-    submitted = [s for s in said if s.word is DagmanMessageKind.SUBMITTED]
+    submitted = [s for s in said if s.kind is DagmanMessageKind.SUBMITTED]
     assert len({s.node for s in submitted}) == 30
     assert {(s.cluster, s.proc) for s in submitted} == {(n, 0) for n in range(2, 38)}
     assert said[0].time == datetime(2026, 11, 21, 0, 12, 15)
-    by_word = {s.word: s for s in said}
+    by_word = {s.kind: s for s in said}
     assert by_word[DagmanMessageKind.DAG_FILE].text == "ens.dag"
     assert by_word[DagmanMessageKind.BATCH_ID].text == "1.0"
     assert by_word[DagmanMessageKind.PRE_COMPLETED].value == 0
@@ -289,7 +289,7 @@ def test_a_job_whose_submit_event_dagman_never_saw_is_still_its_nodes() -> None:
         b"\tassigned HTCondor ID (77.0.0)",
         b"Received SIGUSR1",
     )
-    assert [s.word for s in said] == [DagmanMessageKind.SUBMITTED, DagmanMessageKind.REMOVED]
+    assert [s.kind for s in said] == [DagmanMessageKind.SUBMITTED, DagmanMessageKind.REMOVED]
 
 
 def test_the_dag_files_of_the_command_line() -> None:
@@ -302,7 +302,7 @@ def test_the_dag_files_of_the_command_line() -> None:
         b'argv[4] == "c.dag"',
         b'argv[5] == "-UseDagDir"',
     )
-    assert [s.text for s in said if s.word is DagmanMessageKind.DAG_FILE] == ["a b.dag", "c.dag"]
+    assert [s.text for s in said if s.kind is DagmanMessageKind.DAG_FILE] == ["a b.dag", "c.dag"]
 
 
 def test_the_status_table_of_old_and_new() -> None:
@@ -334,7 +334,7 @@ def test_a_table_cut_short_by_a_restart_says_nothing() -> None:
         b"Received SIGUSR1",
         b"    1       0        1       0       0          2        0",
     )
-    assert [s.word for s in said] == [DagmanMessageKind.REMOVED]
+    assert [s.kind for s in said] == [DagmanMessageKind.REMOVED]
 
 
 def test_halted_is_said_once_though_dagman_repeats_it() -> None:
@@ -348,7 +348,7 @@ def test_halted_is_said_once_though_dagman_repeats_it() -> None:
         b"Resuming DAG progress...",
         b"Resuming DAG progress...",
     )
-    assert [s.word for s in said] == [
+    assert [s.kind for s in said] == [
         DagmanMessageKind.HALTED,
         DagmanMessageKind.RESUMED,
         DagmanMessageKind.HALTED,

@@ -22,7 +22,7 @@ from metlmon.eventlog import (
     UsageRow,
     parse,
 )
-from metlmon.eventlog.usage_table import Usage
+from metlmon.eventlog.usage_table import UsageTable
 from metlmon.model.ensemble import LogRole
 from metlmon.model.event_store import (
     ABBREVIATIONS,
@@ -48,7 +48,9 @@ DETAILS = [
     Submit("<10.0.0.1:9618>", "run0-train_epoch0", "run.dag+900", ("a note",), ("a warning",)),
     Execute("<10.0.0.2:9618>", None, "slot1@host", None, 2, "NVIDIA L40S", 46068, 8, 160000, True),
     Evicted(1004, 0, "a reason", False, True, None, 9, 1, 2**40, ROWS),
-    Terminated(True, 0, None, None, 1, 2, 3, 4, WHEN.replace(tzinfo=UTC), Usage("\tA table\n\tA")),
+    Terminated(
+        True, 0, None, None, 1, 2, 3, 4, WHEN.replace(tzinfo=UTC), UsageTable("\tA table\n\tA")
+    ),
     Terminated(False, None, 11, "core.1", None, None, None, None, None, ()),
     FileTransfer(Transfer.OUTPUT_FINISHED, 17, "<10.0.0.2:9618>"),
     FileTransfer(None, None, None),
@@ -123,13 +125,13 @@ def test_told_apart_while_they_are_plain(one: Event, other: Event) -> None:
 @given(st.text(alphabet=[" ", "\t", "\n", "\0", "1", *(mark for mark, _ in ABBREVIATIONS)]))
 def test_a_usage_table_of_any_characters(text: str) -> None:
     words = StringTable()
-    detail = Terminated(True, 0, None, None, 1, 2, 3, 4, None, Usage(text))
+    detail = Terminated(True, 0, None, None, 1, 2, 3, 4, None, UsageTable(text))
     event = Event(5, 7, 0, 0, WHEN, "Job terminated.", "", detail, 1)
     packed = pack({(0, "a.log"): [pack_event(event, words)]}, words)
     ((_, _, (plain,)),) = unpack(packed, words)
     found = unpack_event(plain, 7, 0, 0, words)
     assert isinstance(found.detail, Terminated)
-    assert isinstance(found.detail.usage, Usage)
+    assert isinstance(found.detail.usage, UsageTable)
     assert found.detail.usage.text == text
 
 
