@@ -87,6 +87,7 @@ import math
 import os
 import re
 import stat
+import statistics
 import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -119,14 +120,14 @@ Values = Dict[int, float]
 """Values of a metric by epoch."""
 
 
-class Trouble(Exception):
+class GateError(Exception):
     """An error, described in a sentence."""
 
 
 # --- files --------------------------------------------------------------------------------
 
 
-class Folder:
+class SafeDirectory:
     """A directory that is opened without following symbolic links.
 
     Prevents another user's link from redirecting what is written here.
@@ -135,7 +136,7 @@ class Folder:
     def __init__(self, handle: int, path: str) -> None:
         self.handle, self.path = handle, path
 
-    def within(self, name: str, make: bool = False) -> "Optional[Folder]":
+    def within(self, name: str, make: bool = False) -> "Optional[SafeDirectory]":
         """The subdirectory of this name; None if it does not exist and ``make`` is False."""
         if make:
             with contextlib.suppress(FileExistsError):
@@ -143,22 +144,22 @@ class Folder:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         path = os.path.join(self.path, name)
         try:
-            return Folder(os.open(name, flags, dir_fd=self.handle), path)
+            return SafeDirectory(os.open(name, flags, dir_fd=self.handle), path)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Trouble(f"{path} cannot be used: {said(error)}") from None
+            raise GateError(f"{path} cannot be used: {describe(error)}") from None
 
     def has(self, name: str) -> bool:
-        """Whether the file exists. Raises Trouble for a directory or a link."""
+        """Whether the file exists. Raises GateError for a directory or a link."""
         try:
             mode = os.stat(name, dir_fd=self.handle, follow_symlinks=False).st_mode
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise Trouble(f"{self._named(name)} cannot be looked at: {said(error)}") from None
+            raise GateError(f"{self._named(name)} cannot be looked at: {describe(error)}") from None
         if not stat.S_ISREG(mode):
-            raise Trouble(f"{self._named(name)} is no file: take it away")
+            raise GateError(f"{self._named(name)} is no file: take it away")
         return True
 
     def read(self, name: str, most: int = LONGEST_SMALL) -> bytes:
@@ -167,10 +168,10 @@ class Folder:
         try:
             with open(os.open(name, flags, dir_fd=self.handle), "rb") as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise Trouble(f"{self._named(name)} is no file: take it away")
+                    raise GateError(f"{self._named(name)} is no file: take it away")
                 return file.read(most)
         except OSError as error:
-            raise Trouble(f"{self._named(name)} cannot be read: {said(error)}") from None
+            raise GateError(f"{self._named(name)} cannot be read: {describe(error)}") from None
 
     def write(self, name: str, content: bytes, once: bool = False) -> None:
         """Write a file atomically; ``once``: only if it does not exist."""
@@ -186,7 +187,7 @@ class Folder:
                 finally:
                     self.remove(beside)
         except OSError as error:
-            raise Trouble(f"{self._named(name)} cannot be written: {said(error)}") from None
+            raise GateError(f"{self._named(name)} cannot be written: {describe(error)}") from None
 
     def _place(self, beside: str, name: str, once: bool) -> None:
         here = {"src_dir_fd": self.handle, "dst_dir_fd": self.handle}
@@ -227,7 +228,7 @@ def placement_line(site: str) -> bytes:
     return f"ResourceName = {site}\n".encode()
 
 
-def said(error: OSError) -> str:
+def describe(error: OSError) -> str:
     return error.strerror or str(error)
 
 
@@ -247,7 +248,7 @@ _VERSION = re.compile(r"version_(\d{1,9})")
 _WRAPPED = re.compile(r"(?:tensor|(?:np|numpy)\.float\d{1,3})\(([^,()]{1,60})[^()]{0,60}\)")
 
 
-class Table:
+class MetricFiles:
     """The values of one metric in the metrics.csv files of one run.
 
     Rows are sparse, columns in any order. The last of several rows of an epoch counts; each start
@@ -262,8 +263,8 @@ class Table:
     def all(self) -> Values:
         """The values of all epochs.
 
-        A version that cannot be read is logged and skipped; for the latest one, Trouble is raised,
-        since its results are unknown.
+        A version that cannot be read is logged and skipped; for the latest one, GateError is
+        raised, since its results are unknown.
         """
         values = {}  # type: Values
         versions = self._versions()
@@ -283,9 +284,9 @@ class Table:
         in_time(self._deadline)
         try:
             return self._read(path)
-        except Trouble as trouble:
+        except GateError as error:
             in_time(self._deadline)
-            self._tell(str(trouble))
+            self._tell(str(error))
             return {}
 
     def _versions(self) -> List[str]:
@@ -294,7 +295,7 @@ class Table:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise Trouble(f"{self._path} cannot be read: {said(error)}") from None
+            raise GateError(f"{self._path} cannot be read: {describe(error)}") from None
         numbered = [(_VERSION.fullmatch(name), name) for name in names]
         found = sorted((int(match.group(1)), name) for match, name in numbered if match)
         return [os.path.join(self._path, name, "metrics.csv") for _, name in found]
@@ -309,15 +310,15 @@ class Table:
                     # A logger that restarts in the same file repeats its header.
                     head = [name.strip().lstrip("\ufeff") for name in row]
                     if "epoch" not in head:
-                        raise Trouble(f"{path} has no column called epoch")
+                        raise GateError(f"{path} has no column called epoch")
                 elif self._metric in head:
                     self._take(row, head, values)
         except FileNotFoundError:
             return {}  # the training ended before it wrote any
         except OSError as error:
-            raise Trouble(f"{path} cannot be read: {said(error)}") from None
+            raise GateError(f"{path} cannot be read: {describe(error)}") from None
         except csv.Error as error:
-            raise Trouble(f"{path} is no table: {error}") from None
+            raise GateError(f"{path} is no table: {error}") from None
         return values
 
     def _take(self, row: List[str], head: List[str], values: Values) -> None:
@@ -333,7 +334,7 @@ class Table:
 
 def in_time(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise Trouble(f"the metrics were not read within {MOST_SECONDS:.0f} seconds")
+        raise GateError(f"the metrics were not read within {MOST_SECONDS:.0f} seconds")
 
 
 def lines_of(path: str) -> Iterator[str]:
@@ -342,7 +343,7 @@ def lines_of(path: str) -> Iterator[str]:
     with open(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise Trouble(f"{path} is no file")
+            raise GateError(f"{path} is no file")
         yield from complete(file.readline(LONGEST_SMALL))
         if status.st_size - file.tell() > LONGEST_TABLE:
             file.seek(status.st_size - LONGEST_TABLE)
@@ -433,7 +434,7 @@ class Judge:
         own, found = self._values[self.last], others(self.last)
         if len(found) < 2:
             return None
-        middle = median([worst_last(self._sign * each) for each in [own, *found]])
+        middle = statistics.median([worst_last(self._sign * each) for each in [own, *found]])
         if not worst_last(self._sign * own) > middle:
             return None
         return Verdict(
@@ -454,14 +455,6 @@ class Judge:
 
 def worst_last(value: float) -> float:
     return math.inf if math.isnan(value) else value
-
-
-def median(values: List[float]) -> float:
-    values = sorted(values)
-    middle = len(values) // 2
-    if len(values) % 2 or values[middle - 1] == values[middle]:
-        return values[middle]
-    return (values[middle - 1] + values[middle]) / 2
 
 
 def short(value: float) -> str:
@@ -489,16 +482,16 @@ class Gate:
         self._folder, file = os.path.split(os.path.abspath(rules))
         self._file = file
         if not file.endswith(".gate.json"):
-            raise Trouble(f"{rules!r} is not called NAME.gate.json")
+            raise GateError(f"{rules!r} is not called NAME.gate.json")
         self._name = file[: -len(".gate.json")]
         for each in (self._name, uuid, node):
             if each in ("", ".", "..") or "/" in each or "\0" in each:
-                raise Trouble(f"{each!r} cannot be part of a file's name")
+                raise GateError(f"{each!r} cannot be part of a file's name")
         self.uuid, self.epoch, self.node = uuid, epoch, node
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        self._base = Folder(os.open(self._folder, flags), self._folder)
+        self._base = SafeDirectory(os.open(self._folder, flags), self._folder)
 
-    def state(self, make: bool = False) -> Optional[Folder]:
+    def state(self, make: bool = False) -> Optional[SafeDirectory]:
         """The directory gate/<name>/."""
         above = self._base.within("gate", make)
         return above.within(self._name, make) if above is not None else None
@@ -511,15 +504,15 @@ class Gate:
             folder = self.state(make=True)
             if folder is not None:
                 folder.append("gate.log", line, LONGEST_LOG)
-        except (OSError, Trouble):
+        except (OSError, GateError):
             complain(text)
 
     def trying(self, what: Callable[[], Any]) -> Any:
         """The result of ``what``; None if it fails, with a line in the log."""
         try:
             return what()
-        except Trouble as trouble:
-            self.log(str(trouble))
+        except GateError as error:
+            self.log(str(error))
         except Exception as error:
             self.log(f"{type(error).__name__}: {error}")
         return None
@@ -529,34 +522,11 @@ class Gate:
         folder = self.state()
         name = f"{self.uuid}.stopped"
         if folder is None or not folder.has(name):
-            left_out = self._has("stop") and self._mute() and self.trying(self._not_trained)
-            return SKIP if left_out else GO
-        said = parsed(folder.read(name), name)
-        if not isinstance(said.get("epoch"), int):
-            raise Trouble(f"{name} does not say from which epoch on")
-        return SKIP if said["epoch"] <= self.epoch else GO
-
-    def _mute(self) -> bool:
-        """Whether gate/<name>/ is not writable, so that a stop may not have been recorded."""
-        folder, name = self.state(), f".{self.node[:100]}.{os.getpid()}.probe"
-        try:
-            if folder is not None:
-                folder.write(name, b"can this be written?\n")
-                folder.remove(name)
-        except (OSError, Trouble):
-            return True
-        return False
-
-    def _not_trained(self) -> bool:
-        """Whether the run has metrics, but none of this epoch."""
-        said = self._rules()
-        rules, runs = said.get("rules"), said.get("runs")
-        metric = rules.get("metric") if isinstance(rules, dict) else None
-        run = runs.get(self.uuid) if isinstance(runs, dict) else None
-        if not isinstance(metric, str) or run is None:
-            return False
-        values = self._table(run, metric, time.monotonic() + MOST_SECONDS).all()
-        return bool(values) and max(values) < self.epoch
+            return GO
+        content = parsed(folder.read(name), name)
+        if not isinstance(content.get("epoch"), int):
+            raise GateError(f"{name} does not say from which epoch on")
+        return SKIP if content["epoch"] <= self.epoch else GO
 
     def train(self) -> int:
         if self.trying(lambda: self._has("stopped")):
@@ -608,7 +578,7 @@ class Gate:
     def _write(self, what: str, content: Dict[str, Any], once: bool) -> None:
         folder = self.state(make=True)
         if folder is None:
-            raise Trouble(f"gate/{self._name} was taken away")
+            raise GateError(f"gate/{self._name} was taken away")
         data = json.dumps(content, sort_keys=True).encode("ascii") + b"\n"
         folder.write(f"{self.uuid}.{what}", data, once)
 
@@ -618,7 +588,7 @@ class Gate:
             try:
                 if parsed(folder.read(name), name).get("node") == self.node:
                     return  # already recorded
-            except Trouble:
+            except GateError:
                 pass  # overwritten below
         content = {"schema": 1, "node": self.node, "epoch": self.epoch, "time": now()}
         self._write("paused", content, once=False)
@@ -637,7 +607,7 @@ class Gate:
         content = folder.read(f"{self.uuid}.target") if folder is not None else b""
         site = content.decode("utf-8", "replace").rstrip("\r\n")
         if not _SITE.fullmatch(site) or not site.isprintable():
-            raise Trouble(
+            raise GateError(
                 f"{self.uuid}.target names no site: one line without quotes, $ and backslash "
                 "is expected"
             )
@@ -681,18 +651,18 @@ class Gate:
 
     def _judge(self) -> bool:
         """Whether a rule ends the run; this is recorded then."""
-        said = self._rules()
-        rules, runs = said.get("rules"), said.get("runs")
+        content = self._rules()
+        rules, runs = content.get("rules"), content.get("runs")
         if not isinstance(rules, dict) or not any(
             rules.get(name) is not None for name in ("patience", "divergence", "median_after")
         ):
             return False
         run = runs.get(self.uuid) if isinstance(runs, dict) else None
         if not isinstance(runs, dict) or not isinstance(run, dict):
-            raise Trouble(f"{self._file} does not name the run {self.uuid}")
+            raise GateError(f"{self._file} does not name the run {self.uuid}")
         metric, deadline = rules.get("metric"), time.monotonic() + MOST_SECONDS
         if not isinstance(metric, str):
-            raise Trouble(f"{self._file}: metric must be a name")
+            raise GateError(f"{self._file}: metric must be a name")
         values = self._table(run, metric, deadline).all()
         finished = {epoch: value for epoch, value in values.items() if epoch < self.epoch}
         if not finished:
@@ -707,9 +677,9 @@ class Gate:
                     continue
                 try:
                     value = self._table(runs[uuid], metric, deadline).at(epoch)
-                except Trouble as trouble:
+                except GateError as error:
                     in_time(deadline)
-                    self.log(str(trouble))
+                    self.log(str(error))
                     continue
                 if value is not None:
                     found.append(value)
@@ -737,14 +707,14 @@ class Gate:
     def _goal(self, rules: Dict[str, Any]) -> str:
         goal = rules.get("goal") or "min"
         if goal not in ("min", "max"):
-            raise Trouble(f"{self._file}: goal must be min or max")
+            raise GateError(f"{self._file}: goal must be min or max")
         return str(goal)
 
-    def _table(self, run: Any, metric: str, deadline: float) -> Table:
+    def _table(self, run: Any, metric: str, deadline: float) -> MetricFiles:
         path = run.get("metrics") if isinstance(run, dict) else None
         if not isinstance(path, str) or "\0" in path:
-            raise Trouble(f"{self._file} does not say where the metrics of a run are")
-        return Table(os.path.join(self._folder, path), metric, deadline, self.log)
+            raise GateError(f"{self._file} does not say where the metrics of a run are")
+        return MetricFiles(os.path.join(self._folder, path), metric, deadline, self.log)
 
 
 def parsed(content: bytes, name: str) -> Dict[str, Any]:
@@ -753,17 +723,17 @@ def parsed(content: bytes, name: str) -> Dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Trouble(f"{name} cannot be read: a JSON object is expected")
+        raise GateError(f"{name} cannot be read: a JSON object is expected")
     return found
 
 
-def amount(said: Dict[str, Any], name: str, file: str) -> Optional[float]:
+def amount(content: Dict[str, Any], name: str, file: str) -> Optional[float]:
     """A non-negative number; None if it is not set."""
-    value = said.get(name)
+    value = content.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
-        raise Trouble(f"{file}: {name} must be a number that is not negative")
+        raise GateError(f"{file}: {name} must be a number that is not negative")
     return value
 
 
@@ -782,10 +752,10 @@ def complain(text: str) -> None:
 def look(arguments: Sequence[str]) -> Tuple[Optional[Gate], Callable[[], int]]:
     """Parse the arguments: the gate, and the function that decides."""
     if len(arguments) != 5 or arguments[3] not in ("train", "evaluate"):
-        raise Trouble("usage: gate.py NAME.gate.json UUID EPOCH train|evaluate NODE")
+        raise GateError("usage: gate.py NAME.gate.json UUID EPOCH train|evaluate NODE")
     rules, uuid, epoch, what, node = arguments
     if not re.fullmatch(r"[0-9]{1,9}", epoch):
-        raise Trouble(f"{epoch!r} is no epoch")
+        raise GateError(f"{epoch!r} is no epoch")
     gate = Gate(rules, uuid, int(epoch), node)
     return gate, gate.train if what == "train" else gate.evaluate
 
@@ -794,7 +764,7 @@ def main(arguments: Sequence[str]) -> int:
     """Return the exit status; 0 on any error."""
     try:
         gate, decide = look(arguments)
-    except (OSError, Trouble) as error:
+    except (OSError, GateError) as error:
         complain(str(error))
         return GO
     code = gate.trying(decide) if gate is not None else GO
