@@ -44,8 +44,9 @@ def _shared() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing is recalled that another run of the tests had kept, and nothing is left behind."""
+def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's cache and settings are neither read nor written."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+            patched.setenv(name, str(tmp_path_factory.mktemp(name.split("_")[1].lower())))
         yield

@@ -29,11 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Dagdir:
     """One run of two epochs: the first failed once and then succeeded, the second is held."""
@@ -141,7 +136,6 @@ def test_a_directory_has_its_name(
     dagdir = Dagdir(tmp_path / "ensemble")
     (dagdir.path / "below").mkdir()
     monkeypatch.chdir(dagdir.path / "below" if given == ".." else dagdir.path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     name = "run.dag" if given == "run.dag" else "ensemble"
     assert main(["report", given]) == 0
     first = capsys.readouterr().out.splitlines()[0]

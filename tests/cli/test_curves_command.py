@@ -19,11 +19,6 @@ LOGS = "output/training_logs/aaaa1111-0000"
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 def strict(text: str) -> dict[str, Any]:
     """JSON as the standard has it: no NaN, no Infinity."""
 

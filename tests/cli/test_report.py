@@ -25,11 +25,6 @@ from tests.report.made import FIXTURES, report_of
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Dagdir:
     """One epoch, over the border of a month."""

@@ -29,11 +29,6 @@ BY_GPU = {
 """Completed epochs of the experiment's first round."""
 
 
-@pytest.fixture(autouse=True)
-def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Path:
     """An epoch that was evicted after an hour on two GPUs at one site, and took ten minutes on

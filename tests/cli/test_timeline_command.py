@@ -21,11 +21,6 @@ TRAINER = FIXTURES / "trainer"
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 def said(capsys: Captured, *arguments: str) -> dict[str, Any]:
     assert main([*arguments, "--json"]) == 0
     value: dict[str, Any] = json.loads(capsys.readouterr().out)

@@ -39,7 +39,6 @@ def _all_logs_are_worth_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
     """The user's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return Cache(tmp_path / "cache" / "metlmon")
 
 

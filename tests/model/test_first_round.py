@@ -25,12 +25,8 @@ TRUTH: dict[str, Any] = json.loads((first_round.DIRECTORY / "truth.json").read_t
 
 
 @pytest.fixture(name="painter", scope="module")
-def _painter(tmp_path_factory: pytest.TempPathFactory) -> SnapshotBuilder:
-    directory = first_round.DIRECTORY
-    with pytest.MonkeyPatch.context() as patch:
-        # Whoever runs this may have settings of their own.
-        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-        reader = DagdirReader(directory, load_settings(directory))
+def _painter() -> SnapshotBuilder:
+    reader = DagdirReader(first_round.DIRECTORY, load_settings(first_round.DIRECTORY))
     reader.open()
     reader.read_all()
     return reader.snapshot_builder()

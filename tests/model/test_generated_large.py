@@ -47,7 +47,6 @@ def _ensembles(tmp_path_factory: pytest.TempPathFactory) -> Ensembles:
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

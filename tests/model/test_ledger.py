@@ -46,13 +46,8 @@ def painted(directory: Path) -> SnapshotBuilder:
     return reader.snapshot_builder()
 
 
-@pytest.fixture(autouse=True)
-def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-
-
 @pytest.fixture(name="painter", params=NAMES)
-def _painter(request: pytest.FixtureRequest, _no_users_settings: None) -> SnapshotBuilder:
+def _painter(request: pytest.FixtureRequest) -> SnapshotBuilder:
     return painted(place(request.param))
 
 

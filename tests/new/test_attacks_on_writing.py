@@ -76,7 +76,6 @@ VARIABLES: Final = ("x", "queue_x", "My_x", "done", "NOOP", "child", "qu")
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)

@@ -23,9 +23,8 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dagdir:
+def _dagdir(tmp_path: Path) -> Dagdir:
     """Run 0: its first epoch is done, its second idle."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     dagdir = Dagdir(tmp_path / "ensemble")
     log = Log().submit(78, NODE).execute(78, gpus=2).terminate(78, 0)
     log.submit(79, "run0-train_epoch1")

@@ -827,11 +827,6 @@ def everything_said(case: Case) -> dict[str, list[Said]]:
 EACH = pytest.mark.parametrize("case", CASES, ids=str)
 
 
-@pytest.fixture(autouse=True)
-def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 @EACH
 def test_all_sources_agree_on_every_number(case: Case) -> None:
     told = everything_said(case)

@@ -25,11 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 DIRS = sorted({path.parent for path in (ROOT / "fixtures").glob("*/*.dag")})
 
 
-@pytest.fixture(autouse=True)
-def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 def made(tmp_path: Path, log: Log | None = None, **more: str | None) -> Frames:
     dagdir = Dagdir(tmp_path / "ensemble")
     if log is not None:

@@ -41,9 +41,8 @@ def dag(retries: int = 2) -> str:
 
 
 @pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dagdir:
+def _dagdir(tmp_path: Path) -> Dagdir:
     """Run 0: its first epoch is done, its second runs. Run 1: its first one is idle."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     found = Dagdir(tmp_path / "ensemble", "")
     rules(found.path, "ens", UUID, OTHER)
     found.write("ens.dag", dag())
