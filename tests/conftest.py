@@ -18,15 +18,35 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Real recordings and HTCondor's own files, beside the checkout; nothing of them is copied in."""
 
 
+SLOW = ("pool/", "fuzz/", "test_wheel.py")
+"""Folders and files that need not run at every change: ``-m "not slow"`` leaves them out."""
+
+SECOND_HALF = {"pool/test_states_on_pool.py", "pool/test_trouble.py", "pool/test_truth.py"}
+"""Tests of the first pool that take about as long as all others of it."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes may share the tests: those of one file stay together, for they share
-    fixtures, and all that need the one real pool; these first, since they mostly wait."""
-    places = {item: item.path.relative_to(HERE).parts for item in items}
-    items.sort(key=lambda item: places[item][0] != "pool")
+    """Distribute the tests among processes: those of one file together, as they share fixtures.
+
+    Tests on a pool come first, in three groups at the same time, since they mostly wait.
+    """
+    places = {item: item.path.relative_to(HERE).as_posix() for item in items}
     for item in items:
-        group = "pool" if places[item][0] == "pool" else "/".join(places[item])
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(_group_of(item, places[item])))
+        if places[item].startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: (not places[item].startswith("pool/"), not _on_second_pool(item)))
+
+
+def _group_of(item: pytest.Item, place: str) -> str:
+    if not place.startswith("pool/"):
+        return place
+    return "second pool" if _on_second_pool(item) else f"first pool {place in SECOND_HALF}"
+
+
+def _on_second_pool(item: pytest.Item) -> bool:
+    return "second_pool" in getattr(item, "fixturenames", ())
 
 
 def shared_path(path: str) -> Path:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import sysconfig
-import time
 import venv
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
-import pyte
 import pytest
+
+from tests.support.terminal import PseudoTerminal
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0
@@ -130,69 +128,29 @@ def test_the_demo_without_a_terminal_tells_how_it_ends(installed: Path) -> None:
     assert "30 epochs" in done.stdout
 
 
-class Terminal:
-    """A terminal without anybody before it: a pty and an emulator."""
-
-    def __init__(self, arguments: list[str], home: Path) -> None:
-        self._pid, self._fd = os.forkpty()
-        if self._pid == 0:
-            environment = {
-                "PATH": os.environ["PATH"],
-                "LANG": "C.UTF-8",
-                "TERM": "xterm-256color",
-                "HOME": str(home),
-                "LINES": "24",
-                "COLUMNS": "80",
-            }
-            os.chdir(home)
-            os.execve(arguments[0], arguments, environment)
-        self._screen = pyte.Screen(80, 24)
-        self._stream = pyte.ByteStream(self._screen)
-
-    def until(self, seen: Callable[[str], bool]) -> str:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            ready, _, _ = select.select([self._fd], [], [], 1.0)
-            if ready:
-                try:
-                    self._stream.feed(os.read(self._fd, 65536))
-                except OSError:
-                    break
-            text = "\n".join(self._screen.display)
-            if seen(text):
-                return text
-        pytest.fail("never shown; the screen is:\n" + "\n".join(self._screen.display))
-
-    def press(self, keys: bytes) -> None:
-        os.write(self._fd, keys)
-
-    def ends(self) -> int:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            ready, _, _ = select.select([self._fd], [], [], 1.0)
-            try:
-                if ready and not os.read(self._fd, 65536):
-                    break
-            except OSError:
-                break
-        _, status = os.waitpid(self._pid, 0)
-        os.close(self._fd)
-        return os.waitstatus_to_exitcode(status)
+def terminal(installed: Path, *arguments: str) -> PseudoTerminal:
+    """The installed program on a terminal."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "HOME": str(installed),
+    }
+    argv = [str(installed / "bin" / "metlmon"), *arguments]
+    return PseudoTerminal(argv, (80, 24), environment, cwd=installed)
 
 
 def test_watch_opens_on_a_terminal_and_leaves_it(installed: Path) -> None:
-    dagdir = CHECKOUT / "fixtures" / "rescue"
-    terminal = Terminal([str(installed / "bin" / "metlmon"), "watch", str(dagdir)], installed)
-    screen = terminal.until(lambda text: "run3" in text and "4/4" in text)
-    assert "ens.dag" in screen
-    terminal.press(b"q")
-    assert terminal.ends() == 0
+    with terminal(installed, "watch", str(CHECKOUT / "fixtures" / "rescue")) as screen:
+        screen.until(lambda: "run3" in screen.text and "4/4" in screen.text, "no run is shown")
+        assert "ens.dag" in screen.text
+        screen.type("q")
+        assert screen.end() == 0
 
 
 def test_the_demo_moves_on_a_terminal(installed: Path) -> None:
-    binary = str(installed / "bin" / "metlmon")
-    terminal = Terminal([binary, "demo", "--speed", "30"], installed)
-    terminal.until(lambda text: "running" in text and "run0" in text)
-    terminal.until(lambda text: "5/5" in text)
-    terminal.press(b"q")
-    assert terminal.ends() == 0
+    with terminal(installed, "demo", "--speed", "30") as screen:
+        screen.until(lambda: "running" in screen.text and "run0" in screen.text, "it does not run")
+        screen.wait_for("5/5")
+        screen.type("q")
+        assert screen.end() == 0

@@ -42,7 +42,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "pool"), str(HERE.parents[1])]
 
 import gated  # noqa: E402
-from pools import Pool, find_pool, is_below, until  # noqa: E402
+from pools import Pool, is_below, pool_in_use, until  # noqa: E402
 from terminals import Terminal  # noqa: E402
 
 from metlmon.live.session import POLL_SECONDS  # noqa: E402
@@ -257,14 +257,11 @@ def main(what: str) -> None:
     if what != "local":
         rows["cell, own writer, no wake-up"] = local(wakeup=False)
     if what == "all":
-        pool, _ = find_pool()
-        try:
+        with pool_in_use({}) as pool:
             cells = cells_on_pool(pool)
             rows |= {f"cell, pool: {word}": values for word, values in cells.items()}
             rows |= first_rows(pool)
             until(lambda: ours_gone(pool), "all DAGs end")
-        finally:
-            pool.remove_everything_below(pool.base)
     print(table(rows))
 
 

@@ -60,7 +60,7 @@ import pyte  # noqa: E402
 from pyte.screens import Char  # noqa: E402
 
 from tests.bench.appended import EXECUTE, HOLD, RELEASE, SUBMIT  # noqa: E402
-from tests.screens.filling import Filling  # noqa: E402
+from tests.support.terminal import FillingScreen  # noqa: E402
 
 SIZES: Final = ((80, 24), (120, 40), (200, 50))
 IDLE_SECONDS: Final = 30.0
@@ -181,7 +181,7 @@ class Watched:
         self.got = bytearray()
         self.last = time.monotonic()
         self.fed = 0
-        self.screen = Filling(self.columns, self.lines)
+        self.screen = FillingScreen(self.columns, self.lines)
         self.stream = pyte.ByteStream(self.screen)
         self.over = False
         self.reader = threading.Thread(target=self.read, daemon=True)

@@ -3,37 +3,64 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 import pytest
-from pools import SCRIPT, NoPool, Pool, find_pool
+from pools import SECOND, NoPool, Pool, pool_in_use
 
 REQUIRED = "METLMON_POOL_REQUIRED"
 """Where this is set (in the project's own checks) having no pool is a failure."""
 
 
+@contextmanager
+def _required(environment: Mapping[str, str]) -> Iterator[Pool]:
+    """Skips, with the reason, where there is no HTCondor and none can be made."""
+    with ExitStack() as stack:
+        try:
+            pool = stack.enter_context(pool_in_use(environment))
+        except NoPool as reason:
+            if os.environ.get(REQUIRED):
+                pytest.fail(f"a pool is required here: {reason}", pytrace=False)
+            pytest.skip(str(reason))
+        yield pool
+
+
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
-    """A real HTCondor. Skips, with the reason, where there is none and none can be made."""
-    try:
-        found, started = find_pool()
-    except NoPool as reason:
-        if os.environ.get(REQUIRED):
-            pytest.fail(f"a pool is required here: {reason}", pytrace=False)
-        pytest.skip(str(reason))
-    try:
-        yield found
-    finally:
-        found.remove_everything_below(found.base)
-        if started:
-            subprocess.run([sys.executable, str(SCRIPT), "stop"], check=True)
+    """A real HTCondor, which other tests use at the same time."""
+    with _required({}) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def second_pool() -> Iterator[Pool]:
+    """A pool for one test at a time, where it can be made; else the HTCondor that is there."""
+    with _required(SECOND) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def breakable_pool(second_pool: Pool) -> Pool:
+    """A pool of our own whose daemons may be stopped and killed."""
+    if second_pool.script is None:
+        pytest.skip("this HTCondor was there before the tests: nothing of it is broken")
+    return second_pool
+
+
+def _colleague_of(pool: Pool) -> str:
+    if len(pool.users) < 2 or pool.users[1] is None:
+        pytest.skip("this HTCondor was there before the tests: they know no second user of it")
+    return pool.users[1]
 
 
 @pytest.fixture(scope="session")
 def colleague(pool: Pool) -> str:
     """Another user of the access point."""
-    if len(pool.users) < 2 or pool.users[1] is None:
-        pytest.skip("this HTCondor was there before the tests: they know no second user of it")
-    return pool.users[1]
+    return _colleague_of(pool)
+
+
+@pytest.fixture(scope="session")
+def second_colleague(second_pool: Pool) -> str:
+    """Another user of the second pool's access point."""
+    return _colleague_of(second_pool)

@@ -1,11 +1,12 @@
 """A real HTCondor for tests: one that is there already, or the pool that ``pool`` makes.
 
->>> pool = find_pool()
->>> pool.run(["condor_q"])
+>>> with pool_in_use({}) as pool:
+...     pool.run(["condor_q"])
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib.machinery
 import importlib.util
 import json
@@ -15,8 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -39,8 +40,21 @@ class NoPool(Exception):
     """Why there is none: one sentence."""
 
 
-def load_script() -> ModuleType:
+SECOND = {"METLMON_POOL": "/var/lib/metlmon-pool-2", "METLMON_POOL_PORT": "9619"}
+"""The environment of the script for a pool beside the first one."""
+
+
+def load_script(environment: Mapping[str, str]) -> ModuleType:
     """The script as a module: it has no suffix, being a command."""
+    os.environ.update(environment)
+    try:
+        return _load_script()
+    finally:
+        for name in environment:
+            del os.environ[name]
+
+
+def _load_script() -> ModuleType:
     loader = importlib.machinery.SourceFileLoader("pool_script", str(SCRIPT))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
@@ -254,27 +268,53 @@ def _constrained(constraint: Iterable[str]) -> list[str]:
 # --- finding or making it -----------------------------------------------------------------
 
 
-def find_pool() -> tuple[Pool, bool]:
-    """A pool that is ready, and whether it was started just now. Raises :class:`NoPool`."""
-    script = load_script()
-    ours = script.running()
-    if not ours and script.existing() is not None:
-        return _theirs(), False
+@contextmanager
+def pool_in_use(environment: Mapping[str, str]) -> Iterator[Pool]:
+    """A pool that is ready, for this process and others at the same time.
+
+    The last process that leaves a pool stops it, if one of them started it. Raises :class:`NoPool`.
+    """
+    script = load_script(environment)
+    if not script.running() and script.existing() is not None:
+        yield from _cleared(_theirs())
+        return
     if os.geteuid() != 0:
-        said = "the test pool runs, but only root can enter it" if ours else "no HTCondor is here"
-        raise NoPool(f"{said}; as root, one would be made and used")
-    # Its installation can take minutes, and tells what it does on standard error.
-    made = subprocess.run(
-        [sys.executable, str(SCRIPT), "up"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    if made.returncode:
-        raise NoPool(made.stderr.decode(errors="replace").strip() or f"{SCRIPT} up failed")
-    sites = {name: values[0] for name, values in script.SITES.items()}
-    users = tuple(script.USERS)
-    base = _fresh(script.HOMES / users[0])
-    pool = Pool(users, base, sites, script)
-    pool.give(base)
-    return pool, not ours
+        text = "the test pool runs, but only root can enter it" if script.running() else ""
+        raise NoPool(f"{text or 'no HTCondor is here'}; as root, one would be made and used")
+    script.BASE.mkdir(parents=True, exist_ok=True)
+    started = script.BASE / "started-by-tests"
+    with (script.BASE / "sessions").open("w") as sessions:
+        fcntl.flock(sessions, fcntl.LOCK_SH)
+        if not script.running():
+            started.touch()
+        # Its installation can take minutes; it reports its progress on standard error.
+        up = subprocess.run(
+            [sys.executable, str(SCRIPT), "up"],
+            env={**os.environ, **environment},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        if up.returncode:
+            raise NoPool(up.stderr.decode(errors="replace").strip() or f"{SCRIPT} up failed")
+        sites = {name: values[0] for name, values in script.SITES.items()}
+        users = tuple(script.USERS)
+        pool = Pool(users, _fresh(script.HOMES / users[0]), sites, script)
+        pool.give(pool.base)
+        yield from _cleared(pool)
+        fcntl.flock(sessions, fcntl.LOCK_UN)
+        with suppress(BlockingIOError):
+            fcntl.flock(sessions, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if started.exists():
+                started.unlink()
+                command = [sys.executable, str(SCRIPT), "stop"]
+                subprocess.run(command, env={**os.environ, **environment}, check=True)
+
+
+def _cleared(pool: Pool) -> Iterator[Pool]:
+    try:
+        yield pool
+    finally:
+        pool.remove_everything_below(pool.base)
 
 
 def _theirs() -> Pool:

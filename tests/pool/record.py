@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 import trouble  # noqa: E402
 import truth  # noqa: E402
-from pools import Pool, find_pool, until  # noqa: E402
+from pools import Pool, pool_in_use, until  # noqa: E402
 
 RUNS, EPOCHS = 6, 5
 SECONDS = 4
@@ -110,8 +110,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def main(fixture: Path) -> int:
-    pool, _ = find_pool()
-    try:
+    with pool_in_use({}) as pool:
         directory = write(pool)
         play(pool, directory)
         expected = truth.at_the_end(pool, directory)
@@ -124,8 +123,6 @@ def main(fixture: Path) -> int:
             expected.write(new / "truth.json")
             shutil.rmtree(fixture, ignore_errors=True)
             shutil.copytree(new, fixture)
-    finally:
-        pool.remove_everything_below(pool.base)
     jobs = len(expected.jobs)
     executions = sum(len(job.executions) for job in expected.jobs)
     print(json.dumps({"jobs": jobs, "executions": executions, **expected.gpu_seconds}))

@@ -1,93 +1,45 @@
-"""A command on a pseudo-terminal: keys typed into it, and what stands on its screen."""
+"""A command on a pseudo-terminal, as the tests on a pool use it."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import select
-import struct
-import subprocess
-import termios
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from collections.abc import Callable
+from contextlib import suppress
 
-import pyte
-
-from tests.keystrokes import type_keys
+from tests.support.terminal import PseudoTerminal
 
 PATIENCE = 30.0
 """Seconds until a test says that what it waits for does not come."""
 
 KEYS = {
-    "enter": b"\r",
-    "escape": b"\x1b",
-    "tab": b"\t",
-    "shift+tab": b"\x1b[Z",
-    "space": b" ",
-    "up": b"\x1b[A",
-    "down": b"\x1b[B",
-    "right": b"\x1b[C",
-    "left": b"\x1b[D",
-    "home": b"\x1b[H",
-    "end": b"\x1b[F",
-    "backspace": b"\x7f",
+    "enter": "\r",
+    "escape": "\x1b",
+    "tab": "\t",
+    "shift+tab": "\x1b[Z",
+    "space": " ",
+    "up": "\x1b[A",
+    "down": "\x1b[B",
+    "right": "\x1b[C",
+    "left": "\x1b[D",
+    "home": "\x1b[H",
+    "end": "\x1b[F",
+    "backspace": "\x7f",
 }
 """What a terminal sends for a key that has a name; any other key sends its character."""
 
 
-class Terminal:
-    """A child on a pseudo-terminal, and what its bytes leave on the screen."""
+class Terminal(PseudoTerminal):
+    """A command whose screen is searched by regular expressions; it ends by SIGTERM."""
 
-    def __init__(self, argv: Sequence[str], size: tuple[int, int], env: Mapping[str, str]) -> None:
-        columns, lines = size
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        self.child = subprocess.Popen(
-            argv, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True
-        )
-        os.close(slave)
-        self.bytes = b""
-        self.screen = pyte.Screen(columns, lines)
-        self.stream = pyte.ByteStream(self.screen)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.child.poll() is None:
             self.child.terminate()
-            try:
-                self.leave()
-            except AssertionError:
-                self.child.kill()
-                self.child.wait()
-        os.close(self.master)
-
-    @property
-    def text(self) -> str:
-        """What stands on the screen."""
-        return "\n".join(line.rstrip() for line in self.screen.display)
-
-    def pump(self, seconds: float) -> bool:
-        """Take what has been written; False when there was nothing for so long."""
-        ready, _, _ = select.select([self.master], [], [], seconds)
-        if not ready:
-            return False
-        try:
-            got = os.read(self.master, 65536)
-        except OSError:
-            # The child has ended, and nobody else has the terminal open.
-            return False
-        self.bytes += got
-        # pyte takes the keyboard protocol's sequences for cursor commands.
-        self.stream.feed(re.sub(rb"\x1b\[[<>=?]\d*u", b"", got))
-        return bool(got)
+            with suppress(AssertionError):
+                self.end()
+        super().__exit__(*error)
 
     def settle(self) -> str:
-        """Until nothing more is written for a moment, after something was; the screen's text."""
+        """The screen's text, once nothing more is written."""
         self.pump(1.0)
         while self.pump(0.15):
             pass
@@ -96,39 +48,27 @@ class Terminal:
     def press(self, *keys: str) -> None:
         """Type keys, as :data:`KEYS` names them, or characters."""
         for key in keys:
-            type_keys(self.master, KEYS.get(key) or key.encode())
+            self.type(KEYS.get(key) or key)
 
-    def until(self, seen: Callable[[str], object], what: str, seconds: float = PATIENCE) -> str:
-        """Wait until ``seen`` is true of the screen's text, and give that text."""
-        deadline = time.monotonic() + seconds
-        while not seen(self.text):
-            self.pump(0.2)
-            assert time.monotonic() < deadline, f"{what} did not come:\n{self.text}"
-            assert self.child.poll() is None or seen(self.text), (
-                f"it ended with {self.child.returncode} before {what} came:\n{self.text}"
-            )
+    def until_text(
+        self, condition: Callable[[str], object], what: str, seconds: float = PATIENCE
+    ) -> str:
+        """The screen's text as soon as it meets a condition."""
+        self.until(lambda: condition(self.text), f"{what} did not come", seconds)
         return self.text
 
-    def wait_for(self, pattern: str, gone: str | None = None, seconds: float = PATIENCE) -> str:
-        """Until this (a regular expression) stands on the screen, and ``gone`` does not."""
+    def wait_for_match(
+        self, pattern: str, gone: str | None = None, seconds: float = PATIENCE
+    ) -> str:
+        """The screen's text as soon as a regular expression matches it, and ``gone`` does not."""
 
-        def seen(text: str) -> bool:
+        def matches(text: str) -> bool:
             return bool(re.search(pattern, text)) and not (gone and re.search(gone, text))
 
-        return self.until(seen, repr(pattern), seconds)
+        return self.until_text(matches, repr(pattern), seconds)
 
     def line(self, pattern: str) -> str:
-        """The first line of the screen with this in it."""
+        """The first line of the screen that a regular expression matches."""
         found = [line for line in self.text.splitlines() if re.search(pattern, line)]
         assert found, f"no line has {pattern!r}:\n{self.text}"
         return found[0]
-
-    def leave(self) -> int:
-        """Until the child has ended; its exit code."""
-        deadline = time.monotonic() + PATIENCE
-        while self.child.poll() is None:
-            self.pump(0.1)
-            assert time.monotonic() < deadline, f"it does not leave:\n{self.text}"
-        while self.pump(0.05):
-            pass
-        return self.child.returncode

@@ -84,8 +84,9 @@ def name(ad: Ad) -> str:
 
 
 @pytest.fixture(scope="module")
-def acting(pool: Pool) -> Acting:
+def acting(second_pool: Pool) -> Acting:
     """Six runs that wait, one of which has ended."""
+    pool = second_pool
     dag = gated.write(pool, "acting", runs=6)
     dag.open("run5-train_epoch0")
     dagman = dag.submit()
@@ -148,10 +149,10 @@ def test_a_finished_job_is_refused(acting: Acting) -> None:
         assert "completed" in json.dumps([answered["refused"], answered["left_out"]])
 
 
-def test_someone_elses_job_is_refused(acting: Acting, colleague: str) -> None:
+def test_someone_elses_job_is_refused(acting: Acting, second_colleague: str) -> None:
     before = acting.job(0)
     for what in ("hold", "remove", "vacate"):
-        answered = acting.act(what, name(before), expect=REFUSED, user=colleague)
+        answered = acting.act(what, name(before), expect=REFUSED, user=second_colleague)
         said = json.dumps(answered)
         assert acting.pool.users[0] in said, "it says whose job it is"
         assert not any(reply == "done" for _, reply in replies(answered))
@@ -205,16 +206,16 @@ def test_a_read_only_setting_refuses_everything(acting: Acting) -> None:
 
 def find_in_palette(screen: Terminal, word: str) -> None:
     screen.press(":")
-    screen.wait_for("ACTION")
+    screen.wait_for_match("ACTION")
     screen.press(word)
-    screen.wait_for(rf"\n +{word}\n")
+    screen.wait_for_match(rf"\n +{word}\n")
     screen.settle()
 
 
 def test_the_screen_offers_to_act(acting: Acting) -> None:
     with acting.pool.terminal(trouble.WATCH, acting.dag.directory) as screen:
-        screen.wait_for("run0 .*running")
-        screen.wait_for("a act")
+        screen.wait_for_match("run0 .*running")
+        screen.wait_for_match("a act")
 
         def asked() -> bool:
             """Not before the schedd has answered for the first time."""
@@ -227,34 +228,34 @@ def test_the_screen_offers_to_act(acting: Acting) -> None:
             screen.press("escape")
             screen.settle()
         find_in_palette(screen, "hold")
-        screen.wait_for("Hold jobs")
+        screen.wait_for_match("Hold jobs")
     assert acting.job(0)["JobStatus"] == truth.RUNNING, "a question is not an answer"
 
 
 def test_read_only_leaves_no_way_to_act(acting: Acting) -> None:
     with acting.pool.terminal([*trouble.WATCH, "--read-only"], acting.dag.directory) as screen:
-        screen.wait_for("run0 .*running")
-        screen.wait_for("q quit")
+        screen.wait_for_match("run0 .*running")
+        screen.wait_for_match("q quit")
         assert "a act" not in screen.text
         find_in_palette(screen, "hold")
         assert "Hold jobs" not in screen.text
         assert "✗ hold" not in screen.text
         screen.press("escape")
-        screen.wait_for("PROGRESS")
+        screen.wait_for_match("PROGRESS")
         screen.press("H", "a")
         screen.settle()
         assert "PROGRESS" in screen.text, "no question, no menu"
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
-def test_a_colleague_sees_why_he_cannot(acting: Acting, colleague: str) -> None:
+def test_a_colleague_sees_why_he_cannot(acting: Acting, second_colleague: str) -> None:
     argv = ["metlmon", "watch", str(acting.dag.directory)]
-    home = acting.pool.script.HOMES / colleague
-    with acting.pool.terminal(argv, home, user=colleague) as screen:
-        screen.wait_for("run0 .*running")
+    home = acting.pool.script.HOMES / second_colleague
+    with acting.pool.terminal(argv, home, user=second_colleague) as screen:
+        screen.wait_for_match("run0 .*running")
         screen.press("a")
-        screen.wait_for("Act on", seconds=60)
-        screen.wait_for(rf"{acting.pool.users[0]}")
+        screen.wait_for_match("Act on", seconds=60)
+        screen.wait_for_match(rf"{acting.pool.users[0]}")
         screen.press("H")
         screen.settle()
         assert "y does it" not in screen.text

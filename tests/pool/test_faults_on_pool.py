@@ -26,7 +26,7 @@ if find_spec("htcondor2") is None:
 
 RUNS, EPOCHS = 4, 2
 LEASE_SECONDS = 30
-"""For so long a job's machine may be out of reach: a schedd that was killed is back in 10 s."""
+"""For so long a job's machine may be out of reach: a schedd that was killed is back in 2 s."""
 
 LONG = 150.0
 """Generous: a lease, a daemon's restart, and the schedd's own pauses."""
@@ -111,7 +111,7 @@ class Faulted:
             there = {row[0] for row in ROW.findall(text) if row[3].endswith(state)}
             return names <= there
 
-        self.screen.until(seen, f"{sorted(names)} {state}", LONG)
+        self.screen.until_text(seen, f"{sorted(names)} {state}", LONG)
 
     def agrees_with_the_queue(self) -> None:
         """Until each job is what the queue says of it: logs and queue are moments apart."""
@@ -166,24 +166,16 @@ def differing(pool: Pool, directory: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def ours(pool: Pool) -> Pool:
-    """Only a pool of our own is broken."""
-    if pool.script is None:
-        pytest.skip("this HTCondor was there before the tests: nothing of it is broken")
-    return pool
-
-
-@pytest.fixture(scope="module")
-def faulted(ours: Pool) -> Iterator[Faulted]:
+def faulted(breakable_pool: Pool) -> Iterator[Faulted]:
     """Runs at one site each, watched from before their first job."""
     more = [f"job_lease_duration = {LEASE_SECONDS}"]
-    sites = list(ours.sites.values())
-    dag = gated.write(ours, "faulted", RUNS, EPOCHS, sites, retries=3, gpus=1, more=more)
-    with ours.terminal(trouble.WATCH, dag.directory) as screen:
+    sites = list(breakable_pool.sites.values())
+    dag = gated.write(breakable_pool, "faulted", RUNS, EPOCHS, sites, retries=3, gpus=1, more=more)
+    with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
         watched = Watched.begin(dag.directory)
         try:
             dagman = dag.submit()
-            made = Faulted(ours, dag, dagman, screen, watched)
+            made = Faulted(breakable_pool, dag, dagman, screen, watched)
             made.until_rows("running")
             yield made
         finally:
@@ -193,11 +185,11 @@ def faulted(ours: Pool) -> Iterator[Faulted]:
 def test_a_killed_dagman_comes_back_and_nothing_is_counted_twice(faulted: Faulted) -> None:
     screen = faulted.screen
     faults.kill_dagman(faulted.pool, faulted.dagman)
-    screen.wait_for("recovered 1×", seconds=LONG)
+    screen.wait_for_match("recovered 1×", seconds=LONG)
     trouble.by_keys(screen, "run1", "H")
     faulted.until_rows("held", 1)
     faults.kill_dagman(faulted.pool, faulted.dagman)
-    screen.wait_for("recovered 2×", seconds=LONG)
+    screen.wait_for_match("recovered 2×", seconds=LONG)
     faulted.until_rows("held", 1)
     faulted.until_rows("running", 0, 2, 3)
     faulted.agrees_with_the_queue()
@@ -215,12 +207,12 @@ def test_a_stopped_schedd_is_missed_and_nothing_is_done_behind_ones_back(faulted
         return "touches nothing" in screen.settle() or bool(screen.press("escape"))
 
     until(asked, "the question comes", LONG)
-    screen.wait_for("y does it")
-    with faults.excluded(pool, "schedd"):
+    screen.wait_for_match("y does it")
+    with faults.without(pool, "schedd"):
         screen.press("y")
-        screen.wait_for("schedd does not answer|no schedd is known", seconds=LONG)
+        screen.wait_for_match("schedd does not answer|no schedd is known", seconds=LONG)
         screen.press("escape")
-        screen.wait_for(SILENT, seconds=LONG)
+        screen.wait_for_match(SILENT, seconds=LONG)
         assert [row[0] for row in faulted.rows()] == [f"run{run}" for run in range(RUNS)]
         argv = ["metlmon", "act", "hold", ".", "run2", "--yes", "--json"]
         answered = json.loads(pool.run(argv, faulted.directory, expect=REFUSED).stdout)
@@ -241,52 +233,58 @@ def test_a_machine_that_dies_takes_its_job_along(faulted: Faulted) -> None:
 
 
 @pytest.mark.parametrize("way", ["removed", "emptied"])
-def test_a_dagman_that_loses_its_log_is_explained(ours: Pool, way: str) -> None:
-    dag = gated.write(ours, f"log-{way}", runs=2)
+def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str) -> None:
+    dag = gated.write(breakable_pool, f"log-{way}", runs=2)
     log, heard = dag.directory / "ens.dag.nodes.log", dag.directory / "ens.jobstate.log"
-    with ours.terminal(trouble.WATCH, dag.directory) as screen:
-        ours.running(2, f"DAGManJobId == {dag.submit()}")
+    with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
+        breakable_pool.running(2, f"DAGManJobId == {dag.submit()}")
         until(lambda: heard.read_text().count(" EXECUTE ") == 2, "DAGMan has read of both")
         if way == "removed":
             log.unlink()
             # The schedd starts it again; it finds no log, and submits what still runs.
-            screen.wait_for("recovered 1×", seconds=LONG)
+            screen.wait_for_match("recovered 1×", seconds=LONG)
             warned(screen, "has been deleted", "run0-train_epoch0 has jobs of 2 submissions")
         else:
             log.write_bytes(b"")
-            screen.wait_for("✗ failed", seconds=LONG)
+            screen.wait_for_match("✗ failed", seconds=LONG)
             warned(screen, "has shrunk")
         dag.open_all()
-        trouble.until_gone(ours, dag.directory)
-        screen.wait_for("✓ done" if way == "removed" else "✗ failed", seconds=LONG)
-    status, jobs = truth.status_of(ours, dag.directory), truth.jobs_of(ours, dag.directory)
+        trouble.until_gone(breakable_pool, dag.directory)
+        screen.wait_for_match("✓ done" if way == "removed" else "✗ failed", seconds=LONG)
+    status, jobs = (
+        truth.status_of(breakable_pool, dag.directory),
+        truth.jobs_of(breakable_pool, dag.directory),
+    )
     assert recount.differences(dag.directory / "metl.log", status, jobs) == []
     assert len(jobs) == (4 if way == "removed" else 2)
 
 
-def test_what_jobs_and_holders_write_reaches_no_terminal(ours: Pool) -> None:
-    dag, told = gated.write(ours, "hostile", runs=2, more=HELD_AT_ITS_END), ours.directory("told")
+def test_what_jobs_and_holders_write_reaches_no_terminal(breakable_pool: Pool) -> None:
+    dag, told = (
+        gated.write(breakable_pool, "hostile", runs=2, more=HELD_AT_ITS_END),
+        breakable_pool.directory("told"),
+    )
     files = [("report", "--html", f"{told}/report.html"), ("export", "--out", f"{told}/tables")]
-    ours.place(dag.directory / "gated.sh", JOB, 0o755)
+    breakable_pool.place(dag.directory / "gated.sh", JOB, 0o755)
     printed = b""
-    with ours.terminal(trouble.WATCH, dag.directory) as screen:
+    with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
         of_dag = f"DAGManJobId == {dag.submit()}"
-        first, _ = ours.running(2, of_dag)
-        ours.run(["condor_hold", "-reason", HOSTILE, str(first["ClusterId"])])
+        first, _ = breakable_pool.running(2, of_dag)
+        breakable_pool.run(["condor_hold", "-reason", HOSTILE, str(first["ClusterId"])])
         dag.open("run1-train_epoch0", code=7)
         for run in ("run0", "run1"):
-            screen.wait_for(rf"{run} .*held", seconds=LONG)
+            screen.wait_for_match(rf"{run} .*held", seconds=LONG)
         for keys in (*SCREENS, ("enter",), ("enter", "enter")):
             screen.press(*keys)
             screen.settle()
             screen.press(*["escape"] * len(keys))
             screen.settle()
-        screen.wait_for("PROGRESS")
+        screen.wait_for_match("PROGRESS")
         for argv in (*COMMANDS, *files):
-            done = ours.run(["metlmon", *argv], dag.directory, expect=None)
+            done = breakable_pool.run(["metlmon", *argv], dag.directory, expect=None)
             printed += done.stdout.encode() + done.stderr.encode()
         screen.press("q")
-        assert screen.leave() == 0
+        assert screen.end() == 0
         printed += screen.bytes
     assert b"red [bold]x" in printed, "it is shown, visibly"
     assert f"WANDB_API_KEY={KEY}" in dag.dag.read_text(), "there was one to be found"
@@ -294,13 +292,13 @@ def test_what_jobs_and_holders_write_reaches_no_terminal(ours: Pool) -> None:
         assert text.encode() not in printed
     # What a title would begin with; the library itself sets the pointer's shape so (22).
     assert set(re.findall(rb"\x1b\](\d*)", printed)) <= {b"22"}
-    assert [path for path in written_by_metlmon(ours, told) if holds(path)] == []
+    assert [path for path in written_by_metlmon(breakable_pool, told) if holds(path)] == []
 
 
 def test_the_job_of_the_machine_that_died_starts_anew(faulted: Faulted) -> None:
     screen = faulted.screen
     faulted.until_rows("running")
-    screen.wait_for("PROGRESS", gone=SILENT, seconds=LONG)
+    screen.wait_for_match("PROGRESS", gone=SILENT, seconds=LONG)
     outcomes = [each["outcome"] for each in faulted.job_of(0)["executions"]]
     assert outcomes[-2:] == ["reconnect-failed", "in-flight"]
     faulted.agrees_with_the_queue()
@@ -311,7 +309,7 @@ def test_a_killed_schedd_finds_its_jobs_for_who_watched_and_who_comes(faulted: F
     before = lost(log)
     faults.kill(faulted.pool, "condor_schedd")
     with faulted.pool.terminal(trouble.WATCH, faulted.directory) as late:
-        late.wait_for("run3 .*running")
+        late.wait_for_match("run3 .*running")
         until(lambda: len(lost(log)) > len(before), "jobs were out of reach", LONG)
         # On a busy machine a lease may run out meanwhile: then the job begins anew.
         faulted.until_rows("running")
@@ -319,7 +317,7 @@ def test_a_killed_schedd_finds_its_jobs_for_who_watched_and_who_comes(faulted: F
         faulted.agrees_with_the_queue()
         agree(faulted.screen, late)
         trouble.by_keys(faulted.screen, "run2", "H")
-        late.wait_for("run2 .*held", seconds=LONG)
+        late.wait_for_match("run2 .*held", seconds=LONG)
         agree(faulted.screen, late)
         trouble.by_keys(faulted.screen, "run2", "R")
         faulted.until_rows("running")
@@ -328,13 +326,13 @@ def test_a_killed_schedd_finds_its_jobs_for_who_watched_and_who_comes(faulted: F
 
 def test_without_collector_and_negotiator_the_files_tell_on(faulted: Faulted) -> None:
     pool = faulted.pool
-    with faults.excluded(pool, "negotiator"), faults.excluded(pool, "collector"):
+    with faults.without(pool, "negotiator"), faults.without(pool, "collector"):
         faulted.dag.open("run3-train_epoch0")
         faulted.until_rows("idle", 3)
         assert ("run3", "1/2") in [row[:2] for row in faulted.rows()]
         with pool.terminal(["metlmon", "submit"], pool.base) as pane:
-            pane.wait_for("Submit a new ensemble")
-            pane.wait_for("collector does not answer", seconds=LONG)
+            pane.wait_for_match("Submit a new ensemble")
+            pane.wait_for_match("collector does not answer", seconds=LONG)
     faulted.until_rows("running")
     faulted.agrees_with_the_queue()
 
@@ -354,7 +352,7 @@ def test_a_pool_that_is_restarted_loses_touch_with_all(faulted: Faulted) -> None
 def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
     pool, directory = faulted.pool, faulted.directory
     faulted.dag.open_all()
-    faulted.screen.wait_for("✓ done", seconds=LONG)
+    faulted.screen.wait_for_match("✓ done", seconds=LONG)
     trouble.until_gone(pool, directory)
     expected = truth.totals(directory)
     assert (expected.nodes, expected.done, expected.exit_code) == (RUNS * EPOCHS, RUNS * EPOCHS, 0)
@@ -367,7 +365,7 @@ def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
     assert faulted.watched.wrong == []
     assert [row[1] for row in faulted.rows()] == [f"{EPOCHS}/{EPOCHS}"] * RUNS
     faulted.screen.press("q")
-    assert faulted.screen.leave() == 0
+    assert faulted.screen.end() == 0
 
 
 def agree(one: Terminal, other: Terminal) -> None:
@@ -388,13 +386,13 @@ def lost(log: Path) -> list[str]:
 
 def warned(screen: Terminal, *sentences: str) -> None:
     """The header counts warnings, and the screen of inputs says these, on one line or more."""
-    screen.wait_for(r"\d warnings? !", seconds=LONG)
+    screen.wait_for_match(r"\d warnings? !", seconds=LONG)
     screen.press("!")
     for words in sentences:
         tight = words.replace(" ", "")
-        screen.until(lambda text, tight=tight: tight in re.sub(r"\s+", "", text), words, LONG)
+        screen.until_text(lambda text, tight=tight: tight in re.sub(r"\s+", "", text), words, LONG)
     screen.press("escape")
-    screen.wait_for("PROGRESS")
+    screen.wait_for_match("PROGRESS")
 
 
 def written_by_metlmon(pool: Pool, directory: Path) -> list[Path]:

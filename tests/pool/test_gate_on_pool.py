@@ -88,15 +88,15 @@ def steered(pool: Pool) -> Steered:
     ensemble = by_new.write(pool, "steered", DESCRIPTION, "--submit", files={"broken.sub": BROKEN})
     ensemble.act("pause", WAITS)
     with pool.terminal(trouble.WATCH, ensemble.directory) as screen:
-        screen.wait_for("PROGRESS")
+        screen.wait_for_match("PROGRESS")
         stopping = stop_by_key(screen, BY_KEY)
         stop_at_once(ensemble, AT_ONCE)
         waiting = until(lambda: while_it_waits(ensemble), f"{WAITS} waits, {FINISHES} does not")
         ensemble.act("resume-run", WAITS)
-        screen.wait_for("✓ done", seconds=by_new.END_SECONDS)
+        screen.wait_for_match("✓ done", seconds=by_new.END_SECONDS)
         last = screen.settle()
         screen.press("q")
-        assert screen.leave() == 0
+        assert screen.end() == 0
     return Steered(ensemble, ensemble.end(), last, waiting, stopping)
 
 
@@ -112,15 +112,15 @@ def select(screen: Terminal, run: str) -> None:
 
 def stop_by_key(screen: Terminal, run: str) -> str:
     """T, y, when an epoch of the run is done; what stands on the screen once it was stopped."""
-    screen.wait_for(rf"{run} .*[1-9]/{EPOCHS} ", seconds=SLOT_SECONDS)
+    screen.wait_for_match(rf"{run} .*[1-9]/{EPOCHS} ", seconds=SLOT_SECONDS)
     select(screen, run)
     screen.press("T")
-    screen.wait_for("y does it")
+    screen.wait_for_match("y does it")
     screen.press("y")
-    screen.wait_for(r"✓ 1 done")
+    screen.wait_for_match(r"✓ 1 done")
     screen.press("escape")
-    screen.wait_for("PROGRESS")
-    return screen.wait_for(rf"{run} .*□ stopped")
+    screen.wait_for_match("PROGRESS")
+    return screen.wait_for_match(rf"{run} .*□ stopped")
 
 
 def stop_at_once(ensemble: by_new.Written, run: str) -> None:
@@ -265,8 +265,10 @@ def continued(steered: Steered) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(pool.run(argv, directory).stdout)
     pool.run(["condor_submit_dag", told["dag_file"]], directory)
     with pool.terminal(trouble.WATCH, directory) as screen:
-        screen.wait_for("PROGRESS")
-        screen.wait_for(rf"{BY_KEY} .*{EPOCHS}/{EPOCHS} .*completed", seconds=by_new.END_SECONDS)
+        screen.wait_for_match("PROGRESS")
+        screen.wait_for_match(
+            rf"{BY_KEY} .*{EPOCHS}/{EPOCHS} .*completed", seconds=by_new.END_SECONDS
+        )
         assert len(re.findall(rf"^[▌ ] {BY_KEY} ", screen.text, re.M)) == 1, screen.text
     return told
 

@@ -31,7 +31,7 @@ def ours(pool: Pool) -> gated.Gated:
     """The researcher's DAG: two jobs wait in the queue."""
     dag = gated.write(pool, "owned", runs=2)
     dagman = dag.submit()
-    pool.running(2, f"DAGManJobId == {dagman}")
+    pool.running(2, f"DAGManJobId == {dagman}", "NumJobStarts == 1")
     return dag
 
 

@@ -41,9 +41,13 @@ epochs = {EPOCHS}
 memory = 128
 sites = ["{NOWHERE}", "{begun}"]
 policy = "pin"
-values = {{ slow_factor = 3 }}
+values = {{ slow_factor = 1 }}
 [stop]
 poll = 5
+[region.until-it-is-sent-away]
+runs = ["{AWAY}"]
+epochs = 0
+variables = {{ slow_factor = 10 }}
 """
     ensemble = by_new.write(pool, "placed", description, "--submit")
     until(lambda: running(ensemble, f"{AWAY}-train_epoch0"), "the first epoch runs", 120)

@@ -144,13 +144,6 @@ def open_gates(found: Directory, *nodes: str, code: int = 0) -> None:
         found.pool.place(found.path / "gates" / each, f"{code}\n")
 
 
-@pytest.fixture(scope="module")
-def ours(pool: Pool) -> Pool:
-    if pool.script is None:
-        pytest.skip("this HTCondor was there before the tests: its schedd is not stopped")
-    return pool
-
-
 # --- DAGMan itself --------------------------------------------------------------------------
 
 
@@ -176,18 +169,18 @@ def test_a_held_dagman_is_held_and_its_jobs_run_on(pool: Pool) -> None:
     found.last_word_is_htcondors()
 
 
-def test_a_schedd_switched_off_leaves_a_dag_that_restarts(ours: Pool) -> None:
-    dag = gated.write(ours, "schedd-off", runs=2, epochs=2)
-    found = Directory(ours, dag.directory)
+def test_a_schedd_switched_off_leaves_a_dag_that_restarts(breakable_pool: Pool) -> None:
+    dag = gated.write(breakable_pool, "schedd-off", runs=2, epochs=2)
+    found = Directory(breakable_pool, dag.directory)
     dagman = dag.submit()
-    ours.running(2, f"DAGManJobId == {dagman}")
-    with faults.excluded(ours, "schedd", fast=False):
+    breakable_pool.running(2, f"DAGManJobId == {dagman}")
+    with faults.without(breakable_pool, "schedd", fast=False):
         said = found.until_dag("restarting")
         assert said["live"]
         assert "DAGMan not running (restarts)" in found.text()
         assert found.exits_on("failed") == EXIT_TIMEOUT
     found.until_dag("running")
-    truth.quiet_moment(ours, dag.directory, LONG)
+    truth.quiet_moment(breakable_pool, dag.directory, LONG)
     dag.open_all()
     assert found.until_dag("done")["dagmans"] == 1, "one cluster, one life"
     found.leave()
@@ -353,11 +346,11 @@ def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool)
 
 
 @pytest.fixture
-def no_python(ours: Pool) -> Iterator[None]:
+def no_python(breakable_pool: Pool) -> Iterator[None]:
     """An access point whose scripts find no python3. Execute machines are the same machine
     here, so nothing that trains may need one meanwhile."""
-    assert ours.script is not None
-    python = ours.script.ROOT / "usr/bin/python3"
+    assert breakable_pool.script is not None
+    python = breakable_pool.script.ROOT / "usr/bin/python3"
     hidden = python.with_name("python3.hidden")
     python.rename(hidden)
     try:
@@ -366,17 +359,17 @@ def no_python(ours: Pool) -> Iterator[None]:
         hidden.rename(python)
 
 
-def test_a_gate_without_python_lets_its_epoch_train(ours: Pool, no_python: None) -> None:
-    ensemble = by_new.write(ours, "no-python", GATED.replace("halted", "no-python"))
+def test_a_gate_without_python_lets_its_epoch_train(breakable_pool: Pool, no_python: None) -> None:
+    ensemble = by_new.write(breakable_pool, "no-python", GATED.replace("halted", "no-python"))
     for path in ensemble.directory.glob("*.sub"):
         # What trains needs no Python either.
         text = re.sub(r"(?m)^executable *=.*", "executable = /bin/true", path.read_text())
         text = re.sub(r"(?m)^(transfer_output_files|transfer_checkpoint_files) *=.*\n", "", text)
-        ours.place(path, text)
+        breakable_pool.place(path, text)
     ensemble.submit()
-    found = Directory(ours, ensemble.directory)
-    until(lambda: truth.jobs_of(ours, ensemble.directory), "a job is submitted", LONG)
+    found = Directory(breakable_pool, ensemble.directory)
+    until(lambda: truth.jobs_of(breakable_pool, ensemble.directory), "a job is submitted", LONG)
     nodes = found.nodes()
     assert not [each for each in nodes.values() if each["state"] in ("failed", "futile")]
     assert "python3" in found.text(), "the failure of the gate is in the status"
-    ours.remove_everything_below(ensemble.directory)
+    breakable_pool.remove_everything_below(ensemble.directory)

@@ -29,9 +29,9 @@ def fill(screen: Terminal, field: str, value: str) -> None:
     go_to(screen, field)
     before = screen.line(rf"^▌ +{field}\b")
     screen.press(CLEAR)
-    screen.until(lambda text: before not in text, f"an empty {field}")
+    screen.until_text(lambda text: before not in text, f"an empty {field}")
     screen.press(value)
-    screen.wait_for(rf"▌ +{field} +{re.escape(value)}")
+    screen.wait_for_match(rf"▌ +{field} +{re.escape(value)}")
 
 
 def test_an_ensemble_is_filled_in_seen_submitted_and_followed_to_its_end(pool: Pool) -> None:
@@ -39,46 +39,46 @@ def test_an_ensemble_is_filled_in_seen_submitted_and_followed_to_its_end(pool: P
         pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not {RUNS}")
     directory = pool.base / "from-pane"
     with pool.terminal(["metlmon", "submit"], pool.base, (80, 24)) as screen:
-        screen.wait_for("Submit a new ensemble")
-        screen.wait_for("enter: 4 sites")
+        screen.wait_for_match("Submit a new ensemble")
+        screen.wait_for_match("enter: 4 sites")
         fill(screen, "Directory", directory.name)
         fill(screen, "Runs", str(RUNS))
         fill(screen, "Epochs", str(EPOCHS))
         go_to(screen, "Sites")
         screen.press("enter")
-        screen.wait_for("Sites: which")
+        screen.wait_for_match("Sites: which")
         for number, _ in enumerate(pool.sites):
             screen.press("space")
-            screen.until(lambda text, n=number: text.count("✓") == n + 1, "a mark")
+            screen.until_text(lambda text, n=number: text.count("✓") == n + 1, "a mark")
             screen.press("down")
             screen.settle()
         screen.press("enter")
-        screen.wait_for("Submit a new ensemble")
+        screen.wait_for_match("Submit a new ensemble")
         go_to(screen, "Policy")
         screen.press("right")
-        screen.wait_for(r"‹ permute ›")
+        screen.wait_for_match(r"‹ permute ›")
         fill(screen, "slow_factor", "1")
         screen.press("tab")
-        screen.wait_for(rf"{RUNS} runs × {EPOCHS} epochs +12 nodes +12 jobs")
-        screen.wait_for(r"ensemble\.sub")
+        screen.wait_for_match(rf"{RUNS} runs × {EPOCHS} epochs +12 nodes +12 jobs")
+        screen.wait_for_match(r"ensemble\.sub")
         assert not directory.exists(), "nothing is written before it was seen and agreed to"
         screen.press("tab")
-        screen.wait_for("slow_factor")
+        screen.wait_for_match("slow_factor")
         screen.press(SUBMIT)
-        screen.wait_for("y +writes 6 files and submits 12 jobs")
+        screen.wait_for_match("y +writes 6 files and submits 12 jobs")
         assert not directory.exists()
         screen.press("y")
-        screen.wait_for("PROGRESS|enter watch")
+        screen.wait_for_match("PROGRESS|enter watch")
         if "PROGRESS" not in screen.text:
             screen.press("enter")
-        screen.wait_for("PROGRESS")
+        screen.wait_for_match("PROGRESS")
         for run in range(RUNS):
-            screen.wait_for(rf"run{run} ")
-        screen.wait_for(r"✓ 12 (completed|done)", seconds=END_SECONDS)
-        screen.wait_for(r"✓ done", seconds=END_SECONDS)
+            screen.wait_for_match(rf"run{run} ")
+        screen.wait_for_match(r"✓ 12 (completed|done)", seconds=END_SECONDS)
+        screen.wait_for_match(r"✓ done", seconds=END_SECONDS)
         last = screen.text
         screen.press("q")
-        assert screen.leave() == 0
+        assert screen.end() == 0
     assert len(re.findall(r"run\d .*3/3", last)) == RUNS, last
     until(lambda: not pool.queue(truth.of_dagmans(truth.dagmans(pool, directory))), "all end")
     status = truth.status_of(pool, directory)

@@ -19,7 +19,7 @@ def troubled(pool: Pool) -> Path:
     directory = pool.base / "troubled"
     argv = ["metlmon", "submit", "troubled", "--yes", "--retries", "9"]
     argv += ["--runs", str(RUNS), "--epochs", str(EPOCHS), "--set", "slow_factor=5"]
-    argv += ["--set", "fail_rate=0.25", "--set", "evict_after=2"]
+    argv += ["--set", "fail_rate=0.25", "--set", "evict_after=1"]
     if len(pool.sites) > 1:
         argv += ["--sites", ",".join(pool.sites.values()), "--policy", "permute"]
     pool.run(argv)
@@ -39,19 +39,19 @@ def test_it_is_what_the_queue_says_in_the_middle_and_what_dagman_says_in_the_end
         truth.quiet_moment(pool, troubled)
         trouble.remove_dag_by_keys(screen)
         trouble.until_gone(pool, troubled)
-        screen.wait_for("removed")
+        screen.wait_for_match("removed")
         between = truth.at_the_end(pool, troubled)
         said = truth.status_of(pool, troubled)
         assert truth.differences(between, said, truth.jobs_of(pool, troubled)) == []
         assert said["dags"][0]["state"] == "removed"
         trouble.by_command(pool, troubled, "resubmit")
-        screen.wait_for("rescue 1")
+        screen.wait_for_match("rescue 1")
         trouble.by_command(pool, troubled, "hold", "run0")
         assert "held" in truth.quiet_moment(pool, troubled)
         trouble.by_command(pool, troubled, "release", "run0")
-        screen.wait_for("✓ done", seconds=240)
+        screen.wait_for_match("✓ done", seconds=240)
         screen.press("q")
-        assert screen.leave() == 0
+        assert screen.end() == 0
     trouble.until_gone(pool, troubled)
     expected = truth.at_the_end(pool, troubled)
     assert (

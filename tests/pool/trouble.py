@@ -51,33 +51,33 @@ def by_keys(screen: Terminal, run: str, key: str) -> None:
         screen.settle()
         if "touches nothing" not in screen.text:
             return False
-        screen.wait_for("y does it")
+        screen.wait_for_match("y does it")
         screen.press("y")
-        screen.wait_for(r"(\d+) of \1 answered")
+        screen.wait_for_match(r"(\d+) of \1 answered")
         done = bool(re.search(r"✓ \d+ done", screen.text)) and "✗" not in screen.text
         screen.press("escape")
-        screen.wait_for("PROGRESS")
+        screen.wait_for_match("PROGRESS")
         return done
 
-    screen.wait_for("PROGRESS")
+    screen.wait_for_match("PROGRESS")
     screen.press("/")
     screen.settle()
     screen.press(run, "enter")
-    screen.wait_for(rf"filter {run} ")
+    screen.wait_for_match(rf"filter {run} ")
     until(look, lambda: f"{key} for {run} is done:\n{screen.text}")
     screen.settle()
     screen.press("escape")
-    screen.wait_for("PROGRESS", gone=f"filter {run}")
+    screen.wait_for_match("PROGRESS", gone=f"filter {run}")
 
 
 def remove_dag_by_keys(screen: Terminal) -> None:
     screen.press("D")
-    screen.wait_for("y does it")
+    screen.wait_for_match("y does it")
     screen.press("y")
-    screen.wait_for(r"1 of 1 answered")
+    screen.wait_for_match(r"1 of 1 answered")
     assert re.search(r"✓ 1 done", screen.text), screen.text
     screen.press("escape")
-    screen.wait_for("PROGRESS")
+    screen.wait_for_match("PROGRESS")
 
 
 def until_gone(pool: Pool, directory: Path) -> None:

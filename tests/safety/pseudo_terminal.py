@@ -1,96 +1,34 @@
-"""The real program on a pseudo-terminal: every byte that reaches it, and what then stands there."""
+"""The real program on a pseudo-terminal, and which of its bytes are its own sequences."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import select
-import struct
-import subprocess
-import termios
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import pyte
-
-from tests.keystrokes import type_keys
-
-PATIENCE = 60.0
-"""Seconds until a test says that what it waits for does not come."""
+from tests.support.terminal import PseudoTerminal
 
 
-class Terminal:
-    """A program on a terminal of its own; leave it by ``with``."""
+class Terminal(PseudoTerminal):
+    """A program, with its screens whenever they came to rest in ``seen``."""
 
     def __init__(
         self, argv: Sequence[bytes | str], size: tuple[int, int], env: Mapping[str, str]
     ) -> None:
-        columns, lines = size
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        self.child = subprocess.Popen(
-            list(argv),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=dict(env),
-            start_new_session=True,
-        )
-        os.close(slave)
-        self.bytes = b""
+        super().__init__(argv, size, env)
         self.seen: list[str] = []
-        """What stood on the screen whenever it came to rest."""
-        self.screen = pyte.Screen(columns, lines)
-        self._stream = pyte.ByteStream(self.screen)
 
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.child.poll() is None:
-            self.child.kill()
-        self.child.wait()
-        os.close(self.master)
-
-    def type(self, keys: bytes) -> None:
-        type_keys(self.master, keys)
-
-    def pump(self, seconds: float) -> bool:
-        """Take what has been written; False when there was nothing for so long."""
-        if not select.select([self.master], [], [], seconds)[0]:
-            return False
-        try:
-            got = os.read(self.master, 1 << 16)
-        except OSError:
-            return False
-        self.bytes += got
-        # pyte takes the keyboard protocol's sequences for cursor commands.
-        self._stream.feed(re.sub(rb"\x1b\[[<>=?]\d*u", b"", got))
-        return bool(got)
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.screen.display)
-
-    def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while text not in self.text:
-            self.pump(0.05)
-            assert time.monotonic() < deadline, f"{text!r} did not come:\n{self.text}"
+    def wait_for(self, text: str, gone: str | None = None) -> None:
+        super().wait_for(text, gone)
         self.seen.append(self.text)
 
     def rest(self, seconds: float = 0.25) -> None:
-        """Until nothing has been written for so long, and no thread waits for a processor."""
-        deadline = time.monotonic() + PATIENCE
-        while (self.pump(seconds) or self._has_to_do()) and time.monotonic() < deadline:
-            pass
+        """Until nothing has been written for this time, and no thread waits for a processor."""
+        self.until(lambda: not self.pump(seconds) and not self._is_busy(), "it never rests")
         self.seen.append(self.text)
 
-    def _has_to_do(self) -> bool:
+    def _is_busy(self) -> bool:
         for thread in Path(f"/proc/{self.child.pid}/task").glob("*/stat"):
             with suppress(OSError):
                 if thread.read_text().rpartition(")")[2].split()[0] == "R":
@@ -98,16 +36,9 @@ class Terminal:
         return False
 
     def end(self) -> int:
-        """Until it has ended; its exit status."""
-        deadline = time.monotonic() + PATIENCE
-        while self.child.poll() is None:
-            self.pump(0.05)
-            assert time.monotonic() < deadline, f"it does not end:\n{self.text}"
-        while self.pump(0.05):
-            pass
+        status = super().end()
         self.seen.append(self.text)
-        assert self.child.returncode is not None
-        return self.child.returncode
+        return status
 
 
 SEQUENCES = re.compile(

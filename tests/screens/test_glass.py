@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pyte
 import pytest
-from filling import Filling
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.color import ColorSystem
@@ -14,6 +13,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from screens.terminal.screen_buffer import ScreenBuffer
+from tests.support.terminal import FillingScreen
 
 GROUND = Style(color="#dddddd", bgcolor="#101010")
 INKS = (
@@ -52,7 +52,7 @@ class Emulated:
 
     def __init__(self, erases: bool) -> None:
         self.glass = ScreenBuffer(ColorSystem.TRUECOLOR, erases)
-        self.screen = Filling(WIDTH, HEIGHT) if erases else pyte.Screen(WIDTH, HEIGHT)
+        self.screen = FillingScreen(WIDTH, HEIGHT) if erases else pyte.Screen(WIDTH, HEIGHT)
         self.stream = pyte.Stream(self.screen)
         self.glass.resize(WIDTH, HEIGHT)
 

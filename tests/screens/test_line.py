@@ -7,11 +7,17 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from real_terminal import FIXTURES, PATIENCE, PROGRAM, Line, on_a_line
+
+from tests.support.terminal import PATIENCE, PseudoTerminal, terminal_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "fixtures"
+PROGRAM = (sys.executable, "-m", "metlmon")
 
 SCREENS = {
     "overview": ("", "GPU-hours"),
@@ -28,6 +34,17 @@ SCREENS = {
 }
 
 
+def on_a_line(
+    *arguments: str,
+    size: tuple[int, int] = (100, 30),
+    argv: Sequence[str] = (),
+    **env: str | None,
+) -> PseudoTerminal:
+    """``metlmon`` with these arguments, or another command, on a terminal."""
+    environment = terminal_environment(PYTHONPATH=str(ROOT), **env)
+    return PseudoTerminal(argv or (*PROGRAM, *arguments), size, environment)
+
+
 @pytest.fixture
 def dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -35,12 +52,12 @@ def dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path(shutil.copytree(FIXTURES / "trainer", tmp_path / "ens"))
 
 
-def started(line: Line) -> None:
+def started(line: PseudoTerminal) -> None:
     line.wait_for("PROGRESS")
     line.rest()
 
 
-def seen(line: Line) -> list[list[tuple[object, ...]]]:
+def seen(line: PseudoTerminal) -> list[list[tuple[object, ...]]]:
     """What is seen of each cell: of a blank no colour but its ground."""
     return [
         [(c[0], c[2], c[6], c[7]) + ((c[1], c[3]) if c[0] != " " else ()) for c in row]
@@ -69,7 +86,7 @@ def test_after_any_sizes_the_picture_is_what_it_was(dagdir: Path, screen: str) -
         t.until(lambda: seen(t) == before, "another picture than before")
         t.type("\x03")
         assert t.end() == 130
-        assert t.given_back()
+        assert t.restored()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
@@ -78,8 +95,8 @@ def test_a_signal_is_told_behind_the_screen(dagdir: Path, number: signal.Signals
         started(t)
         t.child.send_signal(number)
         assert t.end() == 128 + number
-        assert t.given_back()
-        assert f"metlmon: ended by {number.name}" in t.said_last()
+        assert t.restored()
+        assert f"metlmon: ended by {number.name}" in t.text_after_screen()
 
 
 def test_two_signals_end_it_at_once_and_give_the_terminal_back(dagdir: Path) -> None:
@@ -88,7 +105,7 @@ def test_two_signals_end_it_at_once_and_give_the_terminal_back(dagdir: Path) -> 
         t.child.send_signal(signal.SIGTERM)
         t.child.send_signal(signal.SIGINT)
         assert t.end() in (128 + signal.SIGTERM, 128 + signal.SIGINT)
-        assert t.given_back()
+        assert t.restored()
 
 
 def test_what_was_stopped_unheard_takes_the_terminal_and_gives_it_back(dagdir: Path) -> None:
@@ -106,7 +123,7 @@ def test_what_was_stopped_unheard_takes_the_terminal_and_gives_it_back(dagdir: P
         assert seen(t) == before
         t.type("q")
         assert t.end() == 0
-        assert t.given_back()
+        assert t.restored()
 
 
 def test_to_the_shell_and_back(dagdir: Path) -> None:
@@ -151,7 +168,7 @@ def test_a_line_that_is_gone_leaves_no_process_behind(dagdir: Path) -> None:
         started(t)
         t.hang_up()
         assert t.child.wait(PATIENCE) == 128 + signal.SIGHUP
-        assert t.family() == []
+        assert t.processes() == []
 
 
 def test_while_the_terminal_reads_nothing_no_processor_is_taken(dagdir: Path) -> None:
@@ -204,7 +221,7 @@ def test_a_file_pasted_by_mistake_is_no_row_of_keys(dagdir: Path, bracketed: boo
         assert t.end() == 0
 
 
-def _pressed(line: Line, key: bytes) -> bool:
+def _pressed(line: PseudoTerminal, key: bytes) -> bool:
     """Press it once more, for as long as there is somebody to hear it."""
     if line.child.poll() is None:
         line.type(key)
@@ -298,8 +315,8 @@ def test_a_signal_behind_thousands_of_keys_ends_it_as_ever(dagdir: Path) -> None
             t.pump()
         t.child.send_signal(signal.SIGTERM)
         assert t.end() == 128 + signal.SIGTERM
-        assert t.given_back()
-        assert t.said_last() == "metlmon: ended by SIGTERM"
+        assert t.restored()
+        assert t.text_after_screen() == "metlmon: ended by SIGTERM"
 
 
 def test_a_size_that_no_terminal_has_is_not_believed(dagdir: Path) -> None:

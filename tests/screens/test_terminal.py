@@ -2,112 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pyte
 import pytest
 
 from screens import app as application
-from tests.keystrokes import type_keys
+from tests.support.terminal import PseudoTerminal, terminal_environment
 
 CHILD = Path(__file__).with_name("on_a_terminal.py")
 PATIENCE = 15.0
 """Seconds until a test says that what it waits for does not come."""
 
 
-class Terminal:
-    """A child on a pseudo-terminal, its bytes, and what they leave on the screen."""
-
-    def __init__(self, what: str, size: tuple[int, int], env: dict[str, str]) -> None:
-        columns, lines = size
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        self.modes = termios.tcgetattr(slave)
-        self.slave = slave
-        base = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM")}
-        self.child = subprocess.Popen(
-            [sys.executable, str(CHILD), what],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**base, "TERM": "xterm-256color", **env},
-            start_new_session=True,
-        )
-        self.bytes = b""
-        self.screen = pyte.Screen(columns, lines)
-        self.stream = pyte.ByteStream(self.screen)
-
-    def type(self, keys: bytes) -> None:
-        type_keys(self.master, keys)
-
-    def pump(self, seconds: float) -> bool:
-        """Take what has been written; False when there was nothing for so long."""
-        ready, _, _ = select.select([self.master], [], [], seconds)
-        if not ready:
-            return False
-        try:
-            got = os.read(self.master, 65536)
-        except OSError:
-            return False
-        self.bytes += got
-        self.stream.feed(_without_kitty(got))
-        return bool(got)
-
-    def wait_for(self, text: str, gone: str | None = None) -> None:
-        """Until this text stands on the screen, and that of the screen before does not."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._shows(text) or (gone is not None and self._shows(gone)):
-            self.pump(0.2)
-            shown = "\n".join(self.screen.display)
-            assert time.monotonic() < deadline, f"{text!r} did not come:\n{shown}"
-
-    def _shows(self, text: str) -> bool:
-        return any(text in line for line in self.screen.display)
-
-    def leave(self) -> int:
-        """Until the child has ended; its exit code."""
-        deadline = time.monotonic() + PATIENCE
-        while self.child.poll() is None:
-            self.pump(0.1)
-            assert time.monotonic() < deadline, "it does not leave"
-        while self.pump(0.05):
-            pass
-        return self.child.returncode
+def terminal(what: str, size: tuple[int, int] = (100, 30), **env: str) -> PseudoTerminal:
+    """A program of :mod:`on_a_terminal`, to which the terminal is not the controlling one."""
+    argv = [sys.executable, str(CHILD), what]
+    return PseudoTerminal(argv, size, terminal_environment(**env), controlling=False)
 
 
-def _without_kitty(data: bytes) -> bytes:
-    """pyte takes the keyboard protocol's ``CSI > 9 u`` and ``CSI < u`` for cursor commands."""
-    return re.sub(rb"\x1b\[[<>=?]\d*u", b"", data)
-
-
-@contextmanager
-def terminal(what: str, size: tuple[int, int] = (100, 30), **env: str) -> Iterator[Terminal]:
-    made = Terminal(what, size, env)
-    try:
-        yield made
-    finally:
-        if made.child.poll() is None:
-            made.child.kill()
-            made.child.wait()
-        os.close(made.slave)
-        if made.master >= 0:
-            os.close(made.master)
-
-
-def assert_given_back(screen: Terminal) -> None:
+def assert_given_back(screen: PseudoTerminal) -> None:
     """Alternate screen left, cursor shown, paste and mouse modes off, line modes as before."""
     data = screen.bytes
     for on, off in ((b"1049h", b"1049l"), (b"25l", b"25h"), (b"2004h", b"2004l")):
@@ -119,7 +37,7 @@ def test_quitting_gives_the_terminal_back() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
         t.type(b"q")
-        assert t.leave() == 0
+        assert t.end() == 0
         assert_given_back(t)
 
 
@@ -129,7 +47,7 @@ def test_a_signal_gives_the_terminal_back(number: signal.Signals) -> None:
         t.wait_for("run9")
         t.child.send_signal(number)
         before = time.monotonic()
-        assert t.leave() == 128 + number
+        assert t.end() == 128 + number
         assert time.monotonic() - before < application.EXIT_TIMEOUT_SECONDS, "it was left by force"
         assert_given_back(t)
 
@@ -138,7 +56,7 @@ def test_control_c_leaves_with_130() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
         t.type(b"\x03")
-        assert t.leave() == 130
+        assert t.end() == 130
         assert_given_back(t)
 
 
@@ -151,13 +69,13 @@ def test_an_error_is_told_on_the_screen_and_the_rest_goes_on(what: str) -> None:
         t.type(b"?")
         t.wait_for("Keys and signs")
         t.type(b"q")
-        assert t.leave() == 0
+        assert t.end() == 0
         assert_given_back(t)
 
 
 def test_an_error_that_nothing_can_go_on_after_is_one_sentence_behind_the_screen() -> None:
     with terminal("hopeless") as t:
-        assert t.leave() == 70
+        assert t.end() == 70
         assert_given_back(t)
         told = t.bytes[t.bytes.rfind(b"1049l") :]
         assert b"metlmon: ended by an error: RuntimeError: something broke" in told
@@ -180,8 +98,7 @@ def test_a_terminal_that_is_gone_is_left_also_without_a_signal(what: str) -> Non
     would go on for ever, as fast as it can."""
     with terminal(what) as t:
         t.wait_for("run9")
-        os.close(t.master)
-        t.master = -1
+        t.hang_up()
         assert t.child.wait(timeout=PATIENCE) == 128 + signal.SIGHUP
 
 
@@ -213,7 +130,7 @@ WAY = (
 """Through every screen, and what stands on that one only."""
 
 
-def _through_every_screen(t: Terminal, marker: str) -> None:
+def _through_every_screen(t: PseudoTerminal, marker: str) -> None:
     t.wait_for(marker)
     for keys, then in WAY:
         if keys == b"y":
@@ -222,7 +139,7 @@ def _through_every_screen(t: Terminal, marker: str) -> None:
         t.wait_for(then, gone=None if keys.startswith(b"/") else marker)
         marker = then
     t.type(b"q")
-    assert t.leave() == 0
+    assert t.end() == 0
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
@@ -263,7 +180,7 @@ def test_in_sixteen_colours_only_those_are_sent() -> None:
     with terminal("plain", TERM="xterm") as t:
         t.wait_for("run9")
         t.type(b"q")
-        assert t.leave() == 0
+        assert t.end() == 0
         assert not re.search(rb"[34]8;[25];", t.bytes)
 
 
@@ -281,6 +198,6 @@ def test_the_mouse_is_left_to_the_terminal() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
         t.type(b"q")
-        t.leave()
+        t.end()
         assert b"\x1b[?1000h" not in t.bytes
         assert b"\x1b[?1003h" not in t.bytes

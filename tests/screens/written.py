@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pyte
 from ensemble_pictures import FakeFeed, update
 from eyes import Eager, Seen
-from filling import Filling
 from rich.color import ColorSystem
 
 from screens.app import AppOptions
 from screens.terminal.screen_buffer import ScreenBuffer
+from tests.support.terminal import FillingScreen
 
 
 class Drawn(Eager):
@@ -29,7 +29,7 @@ class Terminal(Seen):
     def __init__(self, app: Eager, feed: FakeFeed, pilot: object, size: tuple[int, int]) -> None:
         super().__init__(app, feed, pilot)  # type: ignore[arg-type]
         self.written: list[str] = []
-        self.screen = Filling(*size)
+        self.screen = FillingScreen(*size)
         self.stream = pyte.Stream(self.screen)
 
     def write(self, text: str) -> None:
