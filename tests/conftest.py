@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from hypothesis import HealthCheck, settings
 # A busy machine is no failure: nothing here depends on how long an example takes.
 settings.register_profile("metlmon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("metlmon")
+
+# Scanning the objects that live as long as the tests would take a third of their time.
+gc.set_threshold(50_000, 20, 100)
 
 HERE = Path(__file__).resolve().parent
 
@@ -37,6 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if places[item].startswith(SLOW):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (not places[item].startswith("pool/"), not _on_second_pool(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Take modules and tests out of the garbage collector's sight."""
+    gc.collect()
+    gc.freeze()
 
 
 def _group_of(item: pytest.Item, place: str) -> str:
