@@ -11,18 +11,16 @@ from textual.binding import BindingType
 from metlmon.live.feed import Snapshot
 from metlmon.stats import estimate_text
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
-from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
+from metlmon.tables.estimates import SURENESS_STYLES, columns
+from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
-    BAD,
     BOLD,
     DIM,
     GOOD,
-    MOVING,
     NOTE,
     Line,
-    TextStyle,
     crop,
     first_that_fits,
     join,
@@ -38,13 +36,8 @@ from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table, TableRow
 
-BAR: Final = 8
-"""Width of a run's progress bar."""
-
 SOURCE_LINES: Final = 2
 """Lines below the table; fixed, so that its height does not depend on the cursor."""
-
-SURENESS_STYLES: Final = {"good": GOOD, "fair": TextStyle(), "rough": NOTE}
 
 
 class EstimatesScreen(ListScreen):
@@ -76,7 +69,7 @@ class EstimatesScreen(ListScreen):
         self.query_one("#head", StaticLines).show(head(forecast, room))
         runs = () if forecast is None else forecast.runs
         filtered = self.filter_rows(runs, _text)
-        specs = _specs()
+        specs = columns()
         widths = fit_columns(specs, runs, room)
         rows = [TableRow(run.run, partial(render_cells, specs, widths, run)) for run in filtered]
         self.table.show(table_columns(specs, widths), rows, self._empty(forecast, update))
@@ -187,63 +180,3 @@ def _text(run: RunForecast) -> str:
         estimate_text.minute_text(run.expected_end),
     ]
     return "\n".join(parts).lower()
-
-
-def _specs() -> list[Column[RunForecast]]:
-    dash = line((formatting.UNKNOWN, DIM))
-
-    def progress(run: RunForecast, _: int | None) -> Line:
-        bar = formatting.progress_bar(run.done, run.total, BAR)
-        done = str(run.done).rjust(len(str(run.total)))
-        return line((bar, GOOD if not run.epochs_left else MOVING), f" {done}/{run.total}")
-
-    def left(run: RunForecast, _: int | None) -> Line:
-        if run.remaining is None:
-            style = (
-                GOOD
-                if not run.epochs_left
-                else BAD
-                if run.missing_reason and "not" in run.missing_reason
-                else DIM
-            )
-            return line((estimate_text.run_remaining_text(run), style))
-        text = estimate_text.approximate_text(run.remaining.median)
-        return line(
-            (text, BOLD), f" ({estimate_text.range_text(run.remaining.low, run.remaining.high)})"
-        )
-
-    def sure(run: RunForecast, _: int | None) -> Line:
-        if run.remaining is None:
-            return dash
-        text = estimate_text.quality(run.remaining)
-        return line((text, SURENESS_STYLES[text]))
-
-    def epoch_time(run: RunForecast, _: int | None) -> Line:
-        return line(estimate_text.durations_text(run.durations)) if run.durations else dash
-
-    def epochs_used(run: RunForecast, _: int | None) -> Line:
-        return line((str(run.durations.epochs) if run.durations else "0", DIM))
-
-    def now(run: RunForecast, _: int | None) -> Line:
-        return (
-            line(estimate_text.interval_text(run.epoch_remaining)) if run.epoch_remaining else dash
-        )
-
-    def finish(run: RunForecast, _: int | None) -> Line:
-        return (
-            line(estimate_text.minute_text(run.expected_end))
-            if run.expected_end is not None
-            else dash
-        )
-
-    return [
-        Column("run", "RUN", lambda r, _: line(plain(r.run_name, 40)), minimum=5, comfortable=12),
-        Column("progress", "DONE", progress, drop=3),
-        Column("epochs", "LEFT", lambda run, _: line(str(run.epochs_left)), "right", drop=6),
-        Column("each", "AN EPOCH TAKES", epoch_time, drop=4),
-        Column("of", "OF", epochs_used, "right", drop=5),
-        Column("now", "THIS EPOCH", now, drop=7),
-        Column("left", "TO GO", left, minimum=10, comfortable=24, maximum=60),
-        Column("at", "ABOUT", finish, drop=2),
-        Column("sure", "SURE", sure, drop=1),
-    ]

@@ -49,6 +49,7 @@ PRINTING = {
     )
 }
 FIGURES = {"metlmon.stats", "metlmon.jobfiles"}
+TEXTS = {"metlmon.cli.status_text", "metlmon.cli.text_output", "metlmon.tables"}
 
 OURS: dict[str, set[str]] = {
     "--version": set(),
@@ -74,12 +75,9 @@ OURS: dict[str, set[str]] = {
     },
     "jobs --json DIR": READING | PRINTING,
     "status --json DIR": READING | PRINTING | FIGURES,
-    "status DIR": READING | PRINTING | FIGURES | {"metlmon.cli.tables"},
-    "jobs DIR": READING | PRINTING | {"metlmon.cli.tables"},
-    "sites --json DIR": READING
-    | PRINTING
-    | FIGURES
-    | {"metlmon.cli.tables", "metlmon.cli.commands.sites"},
+    "status DIR": READING | PRINTING | FIGURES | TEXTS,
+    "jobs DIR": READING | PRINTING | FIGURES | TEXTS,
+    "sites --json DIR": READING | PRINTING | FIGURES | TEXTS | {"metlmon.cli.commands.sites"},
 }
 """Commands, and the packages and modules of ours that each may import besides :data:`NAME`."""
 
@@ -98,7 +96,7 @@ NEVER_AT_FIRST = {
     *("metlmon.authoring", "metlmon.report", "metlmon.stats.frames", "metlmon.stats.backtest"),
     *(
         "metlmon.trainer",
-        "metlmon.cli.tables",
+        "metlmon.cli.status_text",
         "metlmon.cli.commands.submit",
         "metlmon.cli.commands.act",
     ),
@@ -152,7 +150,7 @@ def test_a_command_imports_what_it_needs(command: str) -> None:
     ours = {name for name in found if name.split(".")[0] in ("metlmon", "screens")}
     assert {name for name in ours if not within(name, OURS[command] | NAME)} == set()
     others = {name.split(".")[0] for name in found - ours} - set(sys.stdlib_module_names)
-    tables = "--json" not in command and "metlmon.cli.tables" in OURS[command]
+    tables = OURS[command] >= TEXTS
     assert others <= (TABLES if tables else set())
     assert {name for name in found if name in SELDOM} == set()
 

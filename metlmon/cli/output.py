@@ -6,9 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from io import TextIOWrapper
-from typing import Any, TextIO
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TextIO, cast
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -38,18 +37,28 @@ def print_json_list(
 def standard_output(*, ascii: bool) -> Iterator[None]:
     """Standard output that translates symbols to ASCII if asked to or if it shows nothing else.
 
-    See :func:`metlmon.text.sanitize.to_ascii`. The stream's encoding is restored afterwards.
+    See :func:`metlmon.text.sanitize.to_ascii`.
     """
-    stream = sys.stdout
-    if not isinstance(stream, TextIOWrapper) or not (ascii or not can_show(stream)):
+    if not ascii and can_show(sys.stdout):
         yield
         return
-    from metlmon.text.sanitize import ENCODING_ERRORS
+    with redirect_stdout(cast(TextIO, _AsciiStream(sys.stdout))):
+        yield
 
-    encoding, errors = stream.encoding, stream.errors
-    stream.reconfigure(encoding="ascii", errors=ENCODING_ERRORS)
-    yield
-    stream.reconfigure(encoding=encoding, errors=errors)
+
+class _AsciiStream:
+    """A text stream that writes ASCII only."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        from metlmon.text.sanitize import to_ascii
+
+        return self._stream.write(to_ascii(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def can_show(stream: TextIO) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from rich.cells import cell_len
 
 from metlmon.frozen import frozen
-from metlmon.text.spans import DIM, Align, Line, fit, line, width
+from metlmon.text.spans import BOLD, DIM, Align, Line, crop, fit, line
+from metlmon.text.spans import width as line_width
 
 T = TypeVar("T")
 
@@ -36,7 +38,8 @@ class Column(Generic[T]):
     ``cell`` renders the value for a width (None: unlimited). ``drop``: 0 is never dropped,
     else the largest is dropped first. ``minimum`` and ``maximum`` bound the width in cells;
     ``comfortable`` is a width down to which the column shrinks before any column is dropped, and
-    ``grow`` one up to which it takes spare room.
+    ``grow`` one up to which it takes spare room. ``graphic``: a bar, which a pipe does not
+    get.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Column(Generic[T]):
     maximum: int = 200
     comfortable: int | None = None
     grow: int = 0
+    graphic: bool = False
 
 
 def fit_columns(specs: Sequence[Column[T]], rows: Sequence[T], width: int) -> dict[str, int]:
@@ -86,7 +90,7 @@ Measuring ten thousand rows takes a second per snapshot."""
 
 def _natural_width(spec: Column[T], rows: Sequence[T]) -> int:
     sample = rows[:: 1 + len(rows) // SAMPLE]
-    widest = max((width(spec.cell(row, None)) for row in sample), default=0)
+    widest = max((line_width(spec.cell(row, None)) for row in sample), default=0)
     return max(spec.minimum, cell_len(spec.title), min(spec.maximum, widest))
 
 
@@ -135,3 +139,65 @@ def _render_row(row_cells: Sequence[Line], fitting: Sequence[TableColumn]) -> Li
     for i, (cell, column) in enumerate(zip(row_cells, fitting, strict=True)):
         rendered += (line(" " * GAP) if i else ()) + fit(cell, column.width, column.align)
     return rendered
+
+
+def table_lines(columns: Sequence[Column[T]], rows: Sequence[T], width: int | None) -> list[Line]:
+    """A table without margin: the heading, then one line per row.
+
+    ``width`` None: all columns but the graphic ones, and nothing is cut.
+    """
+    if width is not None:
+        widths = fit_columns(columns, rows, width + MARGIN + 1)
+        fitting = table_columns(columns, widths)
+        cells_of_rows = [render_cells(columns, widths, row) for row in rows]
+    else:
+        shown = [column for column in columns if not column.graphic]
+        cells_of_rows = [tuple(column.cell(row, None) for column in shown) for row in rows]
+        fitting = [
+            TableColumn(
+                column.title,
+                max([cell_len(column.title), *(line_width(cells[i]) for cells in cells_of_rows)]),
+                column.align,
+            )
+            for i, column in enumerate(shown)
+        ]
+    heading = tuple(line((column.title, BOLD)) for column in fitting)
+    return [_join_cells(cells, fitting) for cells in (heading, *cells_of_rows)]
+
+
+def _join_cells(cells: Sequence[Line], fitting: Sequence[TableColumn]) -> Line:
+    """The cells side by side; the last one is not padded on its right."""
+    content: Line = ()
+    for i, (cell, column) in enumerate(zip(cells, fitting, strict=True)):
+        cell = crop(cell, column.width)
+        blank = line(" " * (column.width - line_width(cell)))
+        last = i == len(fitting) - 1
+        padded = blank + cell if column.align == "right" else cell if last else cell + blank
+        content += (line(" " * GAP) if i else ()) + padded
+    return content
+
+
+Row = Sequence[str | Line]
+"""A row of cells that are texts already."""
+
+
+@frozen
+class Heading:
+    """The heading of a column of texts; ``drop`` as that of a :class:`Column`."""
+
+    title: str
+    align: Align = "left"
+    drop: int = 0
+
+
+def text_columns(headings: Iterable[Heading]) -> list[Column[Row]]:
+    """The columns of a table whose rows are texts already."""
+
+    def cell(row: Row, max_width: int | None, index: int) -> Line:
+        value = row[index]
+        return line(value) if isinstance(value, str) else value
+
+    return [
+        Column(str(index), each.title, partial(cell, index=index), each.align, each.drop)
+        for index, each in enumerate(headings)
+    ]

@@ -6,8 +6,7 @@ Pure functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from metlmon.frozen import frozen
 from metlmon.model.hour_unit import HourUnit
@@ -236,23 +235,22 @@ def tabs(view: int, rows: Sequence[int]) -> Line:
 # --- columns ----------------------------------------------------------------------------------
 
 
-def specs(view: int, rows: Sequence[Row], measure: HourUnit = HourUnit.GPU) -> list[Column[Row]]:
-    """Return the columns of a view; the bars of all ``rows`` share one scale."""
+def specs(
+    view: int, rows: Sequence[Row], measure: HourUnit = HourUnit.GPU, usage: Usage | None = None
+) -> list[Column[Any]]:
+    """Return the columns of a view; the bars of all ``rows`` share one scale.
+
+    ``usage``: adds the sites and GPU models to causes; without a cursor nothing else shows them.
+    """
     if view == OF_CELLS:
         return _cell_specs([row for row in rows if isinstance(row, SiteGpuUsage)])
     if view == OF_CAUSES:
-        return _cause_specs([row for row in rows if isinstance(row, Cause)])
+        return _cause_specs([row for row in rows if isinstance(row, Cause)], usage)
     return _place_specs([row for row in rows if isinstance(row, GroupUsage)], view, measure)
 
 
-def _for_kind(kind: type[Row], render: Callable[..., Line]) -> Callable[[Row, int | None], Line]:
-    """Restrict a cell renderer to rows of one type."""
-    return lambda row, cells: render(row, cells) if isinstance(row, kind) else ()
-
-
-def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> list[Column[Row]]:
+def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> list[Column[Any]]:
     largest = max((row.totals.total for row in rows), default=0.0)
-    cell_of = partial(_for_kind, GroupUsage)
     hours_text = _hours_writer([row.totals.total for row in rows])
     title = "GPU MODEL" if view == OF_GPUS else "SITE"
     model_names = models(row.name for row in rows) if view == OF_GPUS else {}
@@ -298,47 +296,53 @@ def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> li
         return line((formatting.size(row.input.received or None), DIM))
 
     return [
-        Column("name", title, cell_of(name), minimum=8, comfortable=14, maximum=28),
-        Column("epochs", "EPOCHS", cell_of(epochs), "right"),
-        Column("success", "SUCCESS", cell_of(success), "right"),
-        Column("bar", measure.hours.upper(), cell_of(bar), minimum=LEAST_BAR, grow=MOST_BAR),
+        Column("name", title, name, minimum=8, comfortable=14, maximum=28),
+        Column("epochs", "EPOCHS", epochs, "right"),
+        Column("success", "SUCCESS", success, "right"),
+        Column(
+            "bar",
+            measure.hours.upper(),
+            bar,
+            minimum=LEAST_BAR,
+            grow=MOST_BAR,
+            graphic=True,
+        ),
         Column(
             "good",
             "GOOD h",
-            cell_of(hours(lambda row: row.totals.good, TextStyle())),
+            hours(lambda row: row.totals.good, TextStyle()),
             "right",
             drop=5,
         ),
-        Column("lost", "LOST h", cell_of(hours(lambda row: row.totals.bad, BAD)), "right"),
-        Column("flying", "IN FLIGHT h", cell_of(flying), "right", drop=8),
-        Column("cost", "h/EPOCH", cell_of(cost), "right", drop=2),
-        Column("epoch", "EPOCH TIME", cell_of(time(lambda row: row.epoch.median)), "right", drop=1),
-        Column("spread", "HALF OF THEM", cell_of(spreads), drop=10, maximum=24),
-        Column("wait", "WAIT", cell_of(time(lambda row: row.wait.median)), "right", drop=3),
-        Column("input", "INPUT", cell_of(time(lambda row: row.input.ok.median)), "right", drop=4),
-        Column("stalls", "STALLS", cell_of(stalls), "right", drop=6),
-        Column("moved", "RECEIVED", cell_of(moved), "right", drop=11),
+        Column("lost", "LOST h", hours(lambda row: row.totals.bad, BAD), "right"),
+        Column("flying", "IN FLIGHT h", flying, "right", drop=8),
+        Column("cost", "h/EPOCH", cost, "right", drop=2),
+        Column("epoch", "EPOCH TIME", time(lambda row: row.epoch.median), "right", drop=1),
+        Column("spread", "HALF OF THEM", spreads, drop=10, maximum=24),
+        Column("wait", "WAIT", time(lambda row: row.wait.median), "right", drop=3),
+        Column("input", "INPUT", time(lambda row: row.input.ok.median), "right", drop=4),
+        Column("stalls", "STALLS", stalls, "right", drop=6),
+        Column("moved", "RECEIVED", moved, "right", drop=11),
         Column(
             "evicted",
             "EVICTED",
-            cell_of(lambda row, max_width: _number(row.evictions)),
+            lambda row, max_width: _number(row.evictions),
             "right",
             drop=7,
         ),
         Column(
             "held",
             "HELD",
-            cell_of(lambda row, max_width: _number(row.holds)),
+            lambda row, max_width: _number(row.holds),
             "right",
             drop=9,
         ),
-        Column("targets", "TARGETS", cell_of(targets), drop=12, maximum=30),
+        Column("targets", "TARGETS", targets, drop=12, maximum=30),
     ]
 
 
-def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Row]]:
+def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
-    cell_of = partial(_for_kind, SiteGpuUsage)
     hours_text = _hours_writer([row.totals.total for row in rows])
     model_names = models(row.gpu for row in rows)
     groups: dict[tuple[str | None, int | None], int] = {}
@@ -370,34 +374,34 @@ def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Row]]:
         return line((slow_sites(row), style))
 
     return [
-        Column("gpu", "GPU", cell_of(gpu), minimum=8, comfortable=18, maximum=30),
-        Column("site", "SITE", cell_of(site), minimum=8, comfortable=12, maximum=28),
-        Column("epochs", "EPOCHS", cell_of(epochs), "right"),
-        Column("epoch", "EPOCH TIME", cell_of(lambda row, _: _time(row.epoch.median)), "right"),
-        Column("bar", "MEDIAN", cell_of(bar), minimum=6, comfortable=6, grow=MOST_BAR),
-        Column("against", "SAME GPU", cell_of(against), minimum=13),
+        Column("gpu", "GPU", gpu, minimum=8, comfortable=18, maximum=30),
+        Column("site", "SITE", site, minimum=8, comfortable=12, maximum=28),
+        Column("epochs", "EPOCHS", epochs, "right"),
+        Column("epoch", "EPOCH TIME", lambda row, _: _time(row.epoch.median), "right"),
+        Column("bar", "MEDIAN", bar, minimum=6, comfortable=6, grow=MOST_BAR, graphic=True),
+        Column("against", "SAME GPU", against, minimum=13),
         Column(
             "spread",
             "HALF OF THEM",
-            cell_of(lambda row, _: line((quartiles(row.epoch), DIM))),
+            lambda row, _: line((quartiles(row.epoch), DIM)),
             drop=3,
             maximum=24,
         ),
         Column(
             "success",
             "SUCCESS",
-            cell_of(lambda row, _: line(_rate(row.totals))),
+            lambda row, _: line(_rate(row.totals)),
             "right",
             drop=2,
         ),
         Column(
             "good",
             "GOOD h",
-            cell_of(lambda row, _: line(hours_text(row.totals.good))),
+            lambda row, _: line(hours_text(row.totals.good)),
             "right",
             drop=4,
         ),
-        Column("lost", "LOST h", cell_of(lost), "right", drop=1),
+        Column("lost", "LOST h", lost, "right", drop=1),
     ]
 
 
@@ -411,9 +415,8 @@ def slow_sites(row: SiteGpuUsage) -> str:
     return f"{times} slow" if row.slow else times
 
 
-def _cause_specs(rows: Sequence[Cause]) -> list[Column[Row]]:
+def _cause_specs(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]]:
     largest = max((row.bad for row in rows), default=0.0)
-    cell_of = partial(_for_kind, Cause)
 
     def what(row: Cause, max_width: int | None) -> Line:
         others = len(row.reasons) - 1
@@ -432,19 +435,35 @@ def _cause_specs(rows: Sequence[Cause]) -> list[Column[Row]]:
     def bar(row: Cause, max_width: int | None) -> Line:
         return single_bar(row.bad, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
 
-    return [
+    def places(groups: Sequence[GroupUsage]) -> Callable[[Cause, int | None], Line]:
+        return lambda row, max_width: line(
+            ", ".join(
+                f"{site_name(group.name, 28)} {hours_text(cause.bad)}"
+                for group in groups
+                for cause in group.causes
+                if cause.key == row.key
+            )
+        )
+
+    columns: list[Column[Cause]] = [
         Column(
             "lost",
             "LOST h",
-            cell_of(lambda row, _: line((_exact_hours(row.bad), BAD if row.bad else DIM))),
+            lambda row, _: line((hours_text(row.bad), BAD if row.bad else DIM)),
             "right",
         ),
-        Column("times", "TIMES", cell_of(lambda row, _: _number(row.occurrences)), "right"),
-        Column("bar", "", cell_of(bar), minimum=LEAST_BAR, drop=1, grow=24),
-        Column("code", "CODE", cell_of(lambda row, _: line(code_of(row))), drop=2),
-        Column("ended", "ENDED AS", cell_of(ended), drop=3, maximum=28),
-        Column("what", "CAUSE", cell_of(what), minimum=20, comfortable=40, maximum=400),
+        Column("times", "TIMES", lambda row, _: _number(row.occurrences), "right"),
+        Column("bar", "", bar, minimum=LEAST_BAR, drop=1, grow=24, graphic=True),
+        Column("code", "CODE", lambda row, _: line(code_of(row)), drop=2),
+        Column("ended", "ENDED AS", ended, drop=3, maximum=28),
+        Column("what", "CAUSE", what, minimum=20, comfortable=40, maximum=400),
     ]
+    if usage is not None:
+        columns[4:4] = [
+            Column("at", "AT", places(usage.sites), drop=4, maximum=60),
+            Column("on", "ON", places(usage.gpus), drop=5, maximum=60),
+        ]
+    return columns
 
 
 def code_of(row: Cause) -> str:
@@ -468,7 +487,7 @@ def _hours_writer(seconds: Sequence[float]) -> Callable[[float], str]:
     return write
 
 
-def _exact_hours(seconds: float) -> str:
+def hours_text(seconds: float) -> str:
     """Return hours with two decimals."""
     text = f"{seconds / HOUR:,.2f}" if seconds else "0"
     # A non-zero amount is never shown as zero.
@@ -650,7 +669,7 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
 
 def _cause_cost(cause: Cause) -> Line:
     times = f"{formatting.number(cause.occurrences)}×"
-    return line((_exact_hours(cause.bad), BAD if cause.bad > 0 else DIM), (f" h {times}", DIM))
+    return line((hours_text(cause.bad), BAD if cause.bad > 0 else DIM), (f" h {times}", DIM))
 
 
 ROOMY_CAUSES: Final = 4
@@ -714,7 +733,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     first = join(
         (
             line((code_of(row) or formatting.clip(plain(row.key, 80), 32), BOLD)),
-            line((_exact_hours(row.bad), BAD), f" GPU-hours lost, {share} of all")
+            line((hours_text(row.bad), BAD), f" GPU-hours lost, {share} of all")
             if row.bad > 0
             else line(("nothing lost", DIM)),
             line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),

@@ -7,16 +7,12 @@ layout changes.
 
 from __future__ import annotations
 
-import codecs
 import re
 import unicodedata
 from functools import lru_cache
 from typing import Final
 
 from rich.cells import cell_len
-
-ENCODING_ERRORS: Final = "metlmon_ascii"
-"""The ``errors`` argument of an ASCII stream that writes text as :func:`to_ascii` does."""
 
 _SYMBOLS: Final = {
     # States and outcomes
@@ -60,16 +56,3 @@ def _ascii_character(character: str) -> str:
     width = cell_len(character)
     base = "".join(c for c in unicodedata.normalize("NFKD", character) if c.isascii())
     return base if len(base) == width and base.isprintable() else "?" * width
-
-
-def _encoding_error(error: UnicodeError) -> tuple[str, int]:
-    """Replace the rest of the text that cannot be encoded."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    # A group of digits depends on the characters around it.
-    start = max(0, error.start - 1)
-    kept = to_ascii(error.object[start : error.start])
-    return to_ascii(error.object[start:])[len(kept) :], len(error.object)
-
-
-codecs.register_error(ENCODING_ERRORS, _encoding_error)

@@ -191,6 +191,30 @@ def limit_lines(lines: list[Line], limit: int, cells: int, indent: int) -> list[
     return [*lines[: limit - 1], crop(line(" " * indent, (dots + end, style)), cells)]
 
 
+def wrap_line(content: Line, cells: int) -> list[Line]:
+    """A line wrapped at blanks to at most ``cells`` cells; a longer word is broken."""
+    rows: list[Line] = []
+    while width(content) > cells:
+        characters, used, end = text(content), 0, 0
+        while used + cell_len(characters[end]) <= cells:
+            used += cell_len(characters[end])
+            end += 1
+        blank = characters.rfind(" ", 1, end + 1)
+        end = blank if blank > 0 and characters[:blank].strip() else max(end, 1)
+        rows.append(_part(content, 0, end))
+        content = _part(content, end + (characters[end] == " "), len(characters))
+    return [*rows, content]
+
+
+def _part(content: Line, start: int, end: int) -> Line:
+    """The characters from ``start`` to ``end`` of a line."""
+    spans: list[Span] = []
+    for piece, style in content:
+        spans.append((piece[max(0, start) : max(0, end)], style))
+        start, end = start - len(piece), end - len(piece)
+    return line(*spans)
+
+
 def wrap(content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0) -> list[Line]:
     """Plain text wrapped at blanks; a word is broken only if it exceeds the line."""
     room = max(8, cells - indent)

@@ -12,6 +12,7 @@ from textual.worker import get_current_worker
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.stats.curves import Curves, MetricBand, MetricCurve, curves_stat
+from metlmon.tables import curves as curves_table
 from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
@@ -30,7 +31,7 @@ from metlmon.text.spans import (
 )
 from screens.actions import bindings_of
 from screens.base.screens import ListScreen
-from screens.curves import table as curves_table
+from screens.curves import chart as curves_chart
 from screens.widgets import plot
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
@@ -116,8 +117,8 @@ class CurvesScreen(ListScreen):
         self.query_one("#head", StaticLines).show(self._head(curves, filtered, update))
         without = len(curves.curves) - len(with_values)
         more = [line((f"{without} without values", DIM))] if without else []
-        if self.view == 0 and len(filtered) > curves_table.MOST_TRACES:
-            more.append(line((f"the first {curves_table.MOST_TRACES} are drawn", DIM)))
+        if self.view == 0 and len(filtered) > curves_chart.MOST_TRACES:
+            more.append(line((f"the first {curves_chart.MOST_TRACES} are drawn", DIM)))
         more += [line((problem, NOTE)) for problem in self._problems(curves)]
         self.query_one("#note", StaticLines).show(
             [self.note_line(len(filtered), len(with_values), more)]
@@ -174,8 +175,8 @@ class CurvesScreen(ListScreen):
         live = update is not None and update.status.live
         title_prefix = line(("Curves", BOLD), "   ")
         answer = title_prefix + curves_table.headline(curves, live, room - 2 - width(title_prefix))
-        scale = curves_table.scale(curves, self.log_scale)
-        beyond = curves_table.out_of_range(curves, scale) if scale is not None else ()
+        scale = curves_chart.scale(curves, self.log_scale)
+        beyond = curves_chart.out_of_range(curves, scale) if scale is not None else ()
         title = first_that_fits(self._titles(curves), room - 4 - sum(len(t) for t, _ in beyond))
         lines = [line(" ") + answer, line(" ") + justify(title, beyond, room - 2)]
         if scale is None:
@@ -202,21 +203,21 @@ class CurvesScreen(ListScreen):
     ) -> tuple[list[Area], list[Trace]]:
         selected_run = self.table.cursor
         own_trace = [
-            curves_table.trace(c, curves_table.CHOSEN, "*")
+            curves_chart.trace(c, curves_chart.CHOSEN, "*")
             for c in filtered
             if c.run == selected_run
         ]
         if self.view == 0:
-            return [], curves_table.traces(filtered, selected_run)
+            return [], curves_chart.traces(filtered, selected_run)
         if self.view == 1:
-            median = curves_table.median(curves.band, PLAIN, "o")
-            return curves_table.areas(curves.band, DIM), [median, *own_trace]
+            median = curves_chart.median(curves.band, PLAIN, "o")
+            return curves_chart.areas(curves.band, DIM), [median, *own_trace]
         shades: list[Area] = []
         middles: list[Trace] = []
         for index, band in enumerate(curves.bands):
-            style = curves_table.COHORTS[index % len(curves_table.COHORTS)]
-            shades += curves_table.areas(band, style)[1:]
-            middles.append(curves_table.median(band, style, curves_table.COHORT_SIGNS[index % 5]))
+            style = curves_chart.COHORTS[index % len(curves_chart.COHORTS)]
+            shades += curves_chart.areas(band, style)[1:]
+            middles.append(curves_chart.median(band, style, curves_chart.COHORT_SIGNS[index % 5]))
         return shades, [*middles, *own_trace]
 
     def _titles(self, curves: Curves) -> list[Line]:
@@ -244,9 +245,9 @@ class CurvesScreen(ListScreen):
         if selected is not None:
             sign = "*" if self._signs else "━"
             name = plain(selected.run_name, 24)
-            chosen_key = [line((f"{sign} {name}", curves_table.CHOSEN))]
+            chosen_key = [line((f"{sign} {name}", curves_chart.CHOSEN))]
         if self.view == 0:
-            others = line((". others" if self._signs else "━ others", curves_table.OTHER))
+            others = line((". others" if self._signs else "━ others", curves_chart.OTHER))
             lost = any(curve.diverged and curve is not selected for curve in curves.curves)
             diverged = line(("x diverged" if self._signs else "━ diverged", BAD)) if lost else ()
             return [*chosen_key, others, *([diverged] if diverged else [])]
@@ -259,9 +260,9 @@ class CurvesScreen(ListScreen):
         return [*chosen_key, *(self._cohort(n, band, short) for n, band in enumerate(curves.bands))]
 
     def _cohort(self, index: int, band: MetricBand, short: bool) -> Line:
-        sign = curves_table.COHORT_SIGNS[index % 5] if self._signs else "━"
+        sign = curves_chart.COHORT_SIGNS[index % 5] if self._signs else "━"
         name = plain(band.label or "no label", 24)
-        style = curves_table.COHORTS[index % len(curves_table.COHORTS)]
+        style = curves_chart.COHORTS[index % len(curves_chart.COHORTS)]
         runs = "" if short else f" {formatting.count(band.runs, 'run')}"
         return line((f"{sign} {name}", style), (runs, DIM))
 

@@ -18,6 +18,7 @@ from metlmon.live.tail import UnreadableFile, output_file, read_tail
 from metlmon.model.states import TERMINAL, State
 from metlmon.snapshot.types import JobView
 from metlmon.stats.curves import streams
+from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
 from metlmon.text.spans import (
@@ -35,7 +36,6 @@ from metlmon.text.spans import (
 from screens.actions import bindings_of
 from screens.base.action_screen import ActionScreen
 from screens.base.screens import rule
-from screens.curves import table as curves_table
 from screens.job import queue_text
 from screens.job import sections as job_sections
 from screens.job.sections import OutputTail

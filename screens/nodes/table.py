@@ -9,7 +9,6 @@ from typing import Final
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.node_text import KINDS, WAITS, name_range, state_reason
 from metlmon.snapshot.node_tree import (
     SCOPE,
     DagNodes,
@@ -22,37 +21,21 @@ from metlmon.snapshot.node_tree import (
     urgency,
 )
 from metlmon.snapshot.types import NodeRow
-from metlmon.tables.layout import Column, TableColumn, fit_columns, render_cells, table_columns
-from metlmon.tables.runs import FAULTS, hold_reason, site_and_target
+from metlmon.tables.layout import TableColumn, fit_columns, render_cells, table_columns
+from metlmon.tables.nodes import columns, cursor_detail, empty, no_job_text
+from metlmon.tables.runs import FAULTS
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, plain
+from metlmon.text.formatting import STATES
 from metlmon.text.spans import (
-    BAD,
-    BOLD,
-    DIM,
     NOTE,
     Line,
-    TextStyle,
-    crop_middle,
-    file_name,
-    join,
     line,
-    style_of,
-    symbol_span,
 )
 from screens.base.screens import ListScreen
 from screens.widgets.lines import StaticLines
 from screens.widgets.table import LazyRows, TableRow
 
-DEEPEST: Final = 10
-"""Maximum levels that are indented: a real DAG has three, and rows need space."""
-
-STEP: Final = 2
-"""Indentation of a level, in cells."""
-
 ORDERS: Final = (("what needs a person", urgency), ("DAG order", file_order))
-
-TreeItem = tuple[TreeRow, NodeRow | None]
 
 
 class NodeList:
@@ -118,7 +101,7 @@ class NodeList:
         self, feed: Feed, rows: list[TreeRow], room: int
     ) -> tuple[list[TableColumn], LazyRows]:
         """Return columns and rows for a table; only visible rows are fetched."""
-        specs = _specs()
+        specs = columns()
         sample = rows[:: 1 + len(rows) // SAMPLE]
         widths = fit_columns(specs, [(row, self.detail(feed, row)) for row in sample], room)
 
@@ -193,170 +176,6 @@ def _text(dag: DagNodes, name: str, state: State) -> str:
     return "\n".join(parts).lower()
 
 
-# --- columns ------------------------------------------------------------------------------------
-
-
-def _specs() -> list[Column[TreeItem]]:
-    return [
-        Column("node", "NODE", _node, minimum=18, comfortable=30, maximum=60),
-        Column("state", "STATE", _state, minimum=11, comfortable=16),
-        Column("for", "FOR", _for, "right", drop=2, minimum=7),
-        Column("site", "SITE", _site, drop=5, minimum=6, comfortable=14, maximum=28),
-        Column("try", "TRIES", _tries, "right", drop=4),
-        Column("left", "LEFT", _left, "right", drop=6),
-        Column("job", "JOB", _job, "right", drop=3),
-        Column("why", "WHY", _why, minimum=12, comfortable=22, maximum=90, grow=90),
-    ]
-
-
-def _mark(row: TreeRow) -> str:
-    marks = {None: "  ", True: "▾ ", False: "▸ "}
-    return "  " * (STEP // 2) * min(row.depth, DEEPEST) + marks[row.open]
-
-
-def _node(item: TreeItem, max_width: int | None) -> Line:
-    row, node = item
-    lead = line(_mark(row))
-    if row.node is not None:
-        return lead + _node_title(row, node)
-    times = "×"
-    match row.kind:
-        case "alike":
-            name = line((f"{formatting.number(int(row.title))} {times} ", BOLD))
-            name += line(name_range(row.first, row.last))
-        case "line":
-            name = line(name_range(row.first, row.last))
-        case _:
-            name = line((file_name(row.title, 60), BOLD))
-    size = "" if row.kind == "alike" and int(row.title) == row.size else f"  ({row.size})"
-    return lead + name + line((size, DIM))
-
-
-def _node_title(row: TreeRow, node: NodeRow | None) -> Line:
-    name = plain(row.title, 60)
-    bold = node is not None and node.state in (State.HELD, State.FAILED)
-    dim = node is not None and node.state in (State.WAITING, State.SKIPPED)
-    title = line((name, BOLD if bold else DIM if dim else TextStyle()))
-    if node is not None and node.kind in KINDS:
-        title = line((f"{node.kind.upper()} ", DIM)) + title
-    if row.open is False:
-        title += line((f"  (+{row.size - 1})", DIM))
-    return title
-
-
-def _state(item: TreeItem, max_width: int | None) -> Line:
-    row, node = item
-    if node is not None:
-        if node.overruled:
-            return line((f"{STATES[State.FAILED].glyph} job failed", NOTE))
-        return symbol_span(STATES[node.state])
-    if not row.counts:
-        return ()
-    state, number = row.counts[0]
-    if len(row.counts) == 1:
-        return symbol_span(STATES[state])
-    sign = STATES[state]
-    return line((f"{sign.glyph} {formatting.number(number)} {sign.word}", style_of(sign)))
-
-
-def _for(item: TreeItem, max_width: int | None) -> Line:
-    node = item[1]
-    if node is None or node.seconds is None or node.state is State.WAITING:
-        return ()
-    return line(formatting.duration(node.seconds))
-
-
-def _why(item: TreeItem, max_width: int | None) -> Line:
-    row, node = item
-    if node is None:
-        return state_counts(row) if len(row.counts) > 1 else ()
-    if node.hold_reason:
-        text = hold_reason(node.hold_reason)
-        return line(
-            (text if max_width is None else crop_middle(text, max_width), _reason_style(node))
-        )
-    text = state_reason(node)
-    if max_width is not None and len(text) > max_width:
-        text = text.replace(WAITS, "after ", 1)
-    return line((text, _reason_style(node)))
-
-
-def _reason_style(node: NodeRow) -> TextStyle:
-    if node.state in (State.HELD, State.FAILED):
-        return BAD
-    return NOTE if node.overruled or node.state in FAULTS else DIM
-
-
-def state_counts(row: TreeRow) -> Line:
-    """Render the counts by state of a row: ``■ 1  ▶ 2  · 17  ✓ 12``."""
-    return join(
-        (
-            line((STATES[s].glyph, style_of(STATES[s])), f" {formatting.number(n)}")
-            for s, n in row.counts
-        ),
-        line("  "),
-    )
-
-
-def _site(item: TreeItem, max_width: int | None) -> Line:
-    node = item[1]
-    if node is None or (node.site is None and (node.target is None or not node.jobs)):
-        return ()
-    return site_and_target(node.site, node.target, node.off_target, max_width, node.state)
-
-
-def _tries(item: TreeItem, max_width: int | None) -> Line:
-    node = item[1]
-    if node is None or not node.tries:
-        return ()
-    return line((str(node.tries), NOTE if node.tries > 2 else TextStyle()))
-
-
-SETTLED_STATES: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
-"""States in which the number of retries left is irrelevant."""
-
-
-def _left(item: TreeItem, max_width: int | None) -> Line:
-    node = item[1]
-    if node is None or node.state in SETTLED_STATES or node.retries_left is None:
-        return ()
-    return line((str(node.retries_left), DIM if node.retries_left else NOTE))
-
-
-def _job(item: TreeItem, max_width: int | None) -> Line:
-    node = item[1]
-    if node is None or not node.jobs:
-        return ()
-    return line((formatting.job_id(*node.jobs[-1]), DIM))
-
-
-# --- cursor detail ------------------------------------------------------------------------------
-
-
-def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int) -> list[Line]:
-    """Return two lines on the current row: the node, and the reason of its state."""
-    if row is None:
-        return [(), ()]
-    if node is None:
-        key = "enter folds" if row.open else "enter unfolds"
-        return [line(" ") + state_counts(row), line(" ", (key, DIM))]
-    facts = [(plain(node.submit, 60) if node.submit else "")]
-    parents = formatting.count(node.parents, "parent")
-    children = formatting.count(node.children, "child", "children")
-    facts += [f"{parents}, {children}"] if node.parents or node.children else []
-    if node.retries:
-        retries_text = "" if node.retries_left is None else f", {node.retries_left} left"
-        facts.append(f"retried up to {node.retries} times{retries_text}")
-    if len(node.jobs) > 1:
-        facts.append(formatting.count(len(node.jobs), "job"))
-    facts.append(file_name(node.dag_key, 60))
-    name = line((plain(node.node, 60), BOLD))
-    first = line(" ") + join((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
-    reason = state_reason(node)
-    second = line(" ", (crop_middle(reason, room - 2), _reason_style(node))) if reason else ()
-    return [first, second]
-
-
 # --- list screens -------------------------------------------------------------------------------
 
 
@@ -422,29 +241,3 @@ def open_row(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
         return no_job_text(node)
     screen.context.open_job(*node.jobs[-1])
     return None
-
-
-def no_job_text(node: NodeRow) -> str:
-    """Return why a node has no job to open."""
-    reason = state_reason(node)
-    return f"it has no job to open: {reason}" if reason else "it has no job to open"
-
-
-def empty(filtered: bool, faults: bool, reading: bool) -> list[Line]:
-    """Return the text of an empty list."""
-    if reading:
-        return [line("  ", ("Nodes appear as soon as their DAG has been read.", DIM))]
-    if faults and not filtered:
-        return [
-            line("  ", "No node is held, failed, removed, retrying or cut off."),
-            line("  ", ("f shows all nodes again.", DIM)),
-        ]
-    if filtered:
-        return [
-            line("  ", "No node has this in any column."),
-            line("  ", ("esc clears the filter; / changes it.", DIM)),
-        ]
-    return [
-        line("  ", "The DAG has no nodes."),
-        line("  ", ("JOB lines in a *.dag file make them.", DIM)),
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
@@ -11,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-from rich.text import Text
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from metlmon.cli.output import print_json, print_json_list
-from metlmon.cli.tables import TextColumn, print_table
+from metlmon.cli.text_output import TextOutput
+from metlmon.tables.layout import Heading, Row, text_columns
+from metlmon.text.spans import ALARM, GOOD, line, text, width, wrap_line
 
 DEMO = Path(__file__).resolve().parents[2] / "fixtures" / "demo"
 
@@ -43,29 +45,42 @@ def test_a_list_is_printed_item_by_item(
     assert capsys.readouterr().out == whole
 
 
-COLUMNS = (TextColumn("RUN", shrinks=6), TextColumn("N", right=True), TextColumn("SITE", drop=1))
-ROWS: list[list[str | Text]] = [
-    ["run1", "3", Text("日本", style="bold red")],
+COLUMNS = text_columns((Heading("RUN"), Heading("N", "right"), Heading("SITE", drop=1)))
+ROWS: list[Row] = [
+    ["run1", "3", line(("日本", ALARM))],
     ["a-long-name-of-a-run", "12", "Delta"],
-    [Text("another-long-name", style="green"), "—", ""],
+    [line(("another-long-name", GOOD)), "—", ""],
 ]
 
 
-@pytest.mark.parametrize("width", [1000, 24, 12])
-def test_a_table_has_the_same_words_with_and_without_colours(width: int) -> None:
+@pytest.mark.parametrize("width", [None, 40, 24, 12])
+def test_a_table_is_as_wide_as_its_terminal_with_and_without_colours(
+    width: int | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = []
-    for colours in (None, "truecolor"):
-        stream = io.StringIO()
-        console = Console(
-            file=stream, width=width, color_system=colours, force_terminal=bool(colours)
-        )
-        print_table(console, COLUMNS, ROWS)
-        shown.append(stream.getvalue())
+    for no_color in ("1", ""):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: width is not None)
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setenv("NO_COLOR", no_color)
+        monkeypatch.setenv("TERM", "xterm")
+        TextOutput().table(COLUMNS, ROWS)
+        shown.append(capsys.readouterr().out)
     plain, coloured = shown
-    assert "\x1b[" in coloured
+    assert ("\x1b[" in coloured) == (width is not None)
     assert "\x1b" not in plain
-    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
+    without = re.sub(r"\x1b\[[\d;]*m", "", coloured)
+    assert [row.rstrip() for row in without.splitlines()] == plain.splitlines()
     assert ("…" in plain) == (width == 12)
+    assert ("SITE" in plain) == (width in (None, 40))
+    assert width is None or max(map(cell_len, plain.splitlines())) <= width
+
+
+@given(st.text(max_size=200), st.integers(2, 60))
+def test_a_wrapped_line_keeps_its_words(content: str, cells: int) -> None:
+    spans = line((content[:50], GOOD), content[50:])
+    rows = wrap_line(spans, cells)
+    assert all(width(row) <= cells for row in rows)
+    assert "".join(map(text, rows)).replace(" ", "") == content.replace(" ", "")
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,9 @@ def test_the_table_has_every_value_at_any_width(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("metlmon.cli.tables.PIPE_WIDTH", columns)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
     assert main(["grid", str(dagdir), "--ascii"]) == Exit.OK
     out = capsys.readouterr().out
     assert out.isascii()
@@ -423,7 +425,9 @@ def test_wide_characters_have_the_room_that_they_take(
 ) -> None:
     points = [{"lr": lr, "opt": f"日本語の最適化器{n}"} for lr in "12" for n in "一二三四"]
     write_points(tmp_path, points, [str(n) for n in range(8)])
-    monkeypatch.setattr("metlmon.cli.tables.PIPE_WIDTH", 60)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
     assert main(["grid", str(tmp_path), "--rows", "lr"]) == Exit.OK
     out = capsys.readouterr().out
     table = out[out.index("lr / opt") :]

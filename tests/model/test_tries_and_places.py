@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.cli.tables import _where
 from metlmon.model.states import State
 from metlmon.snapshot.types import Latest
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
+from metlmon.text.spans import text
 from screens.timeline.lines import lane_state_line
 from tests.model.written import Log, Told, tell
 
@@ -71,6 +71,10 @@ def latest(log: Log, dag: str = SITE) -> Latest:
     found = tell(dag, log).run("run0").latest
     assert found is not None
     return found
+
+
+def _where(at: Latest) -> str:
+    return text(site_and_target(at.site, at.target, at.off_target, None, at.state))
 
 
 def test_an_idle_job_is_shown_where_it_is_to_go() -> None:

@@ -9,7 +9,7 @@ from eyes import NARROW, WIDE, Show
 from forests import PainterFeed, evaluated, evaluated_log
 
 from metlmon.cli.json_output import JsonWriter
-from metlmon.cli.tables import print_status
+from metlmon.cli.status_text import print_status
 from metlmon.jobfiles.records import Point, TrainingOutput
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunView

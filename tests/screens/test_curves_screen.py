@@ -215,7 +215,7 @@ async def test_an_epoch_and_its_job_show_it_too(show: Show) -> None:
 
 
 def test_a_hundred_percent_only_when_it_is() -> None:
-    from screens.curves.table import percent
+    from metlmon.tables.curves import percent
 
     def of(fraction: float | None) -> str:
         return percent(Streamed(fraction, None, None, None, None, None, None))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from metlmon.cli.tables import hours_line
+from metlmon.cli.status_text import hours_line
 from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
@@ -149,7 +149,7 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
     status = found.status()
     assert status.nodes_unlogged == found.ledger().nodes_unlogged == 2
     assert usage_in_window(found.ledger()).nodes_unlogged == 2
-    assert hours_line(status.gpu_hours, missing=status.nodes_unlogged) == (
+    assert hours_line(status.gpu_hours, nodes_unlogged=status.nodes_unlogged) == (
         "GPU-hours: at least 4.00 = 4.00 good + 0 lost + 0 in flight; "
         "2 nodes without an execution in the logs"
     )

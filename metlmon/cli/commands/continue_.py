@@ -15,8 +15,9 @@ from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
-from metlmon.cli.tables import TextColumn, console, print_table
+from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
+from metlmon.tables.layout import Heading, text_columns
 from metlmon.text.formatting import UNKNOWN, count, plain
 
 SCHEMA: Final = 1
@@ -26,11 +27,11 @@ NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 300
 
 COLUMNS: Final = (
-    TextColumn("RUN", shrinks=12),
-    TextColumn("UUID", drop=1),
-    TextColumn("DONE", right=True),
-    TextColumn("TRAINS"),
-    TextColumn("BEFORE", shrinks=20),
+    Heading("RUN"),
+    Heading("UUID", drop=1),
+    Heading("DONE", "right"),
+    Heading("TRAINS"),
+    Heading("BEFORE"),
 )
 
 
@@ -67,13 +68,13 @@ def continue_(options: argparse.Namespace) -> int:
 
 
 def _print(found: Continuation) -> None:
-    out = console()
+    out = TextOutput()
     if found.plan is not None:
         jobs = count(found.plan.jobs, "node")
         of = ", ".join(plain(file, NAME_LIMIT) for file in found.of)
         runs = count(len(found.runs), "run")
         print(f"{plain(found.plan.dag_file, 200)} goes on with {runs} of {of}: {jobs}\n")
-        print_table(out, COLUMNS, [list(_cells(run)) for run in found.runs])
+        out.table(text_columns(COLUMNS), [list(_cells(run)) for run in found.runs])
         print()
     else:
         print("No run goes on.")

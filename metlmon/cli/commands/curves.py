@@ -6,13 +6,14 @@ import argparse
 import math
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA, JsonWriter, warnings
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
-from metlmon.cli.tables import NAME_LIMIT, SHADES, TextColumn, console, print_table
+from metlmon.cli.status_text import NAME_LIMIT
+from metlmon.cli.text_output import TextOutput
 from metlmon.cli.warnings import print_warnings
 from metlmon.jobfiles.records import Point, Streamed
 from metlmon.live.errors import InputError
@@ -23,18 +24,16 @@ from metlmon.stats.curves import (
     Curves,
     MetricBand,
     MetricCurve,
-    course_text,
-    curve_symbol,
     curves_summary,
     metric_names,
 )
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.worker import StatsInput
-from metlmon.text.formatting import UNKNOWN, Weight, plain
+from metlmon.tables.curves import specs as columns
+from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import metric as metric_told
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from metlmon.text.formatting import plain
+from metlmon.text.spans import BOLD, line
 
 PROBLEMS_SHOWN: Final = 20
 """Sentences about files, printed by the command; ``--json`` has them all."""
@@ -188,75 +187,38 @@ def _band(band: MetricBand) -> list[dict[str, Any]]:
 
 def print_curves(of: Curves, live: bool, metrics: MetricSettings) -> None:
     """The answer, a row for each run, and the band by epoch."""
-    from rich.text import Text
-
-    out = console()
+    out = TextOutput()
     if not of.curves_with_values:
-        out.print(Text("No training has written a metric here yet."))
+        out.print("No training has written a metric here yet.")
         places = ", ".join(plain(f"{each}/version_<k>/metrics.csv", 80) for each in metrics.files)
-        out.print(Text(f"Looked for {places}, and for {plain(of.metric, 40)} in the jobs' output."))
+        out.print(f"Looked for {places}, and for {plain(of.metric, 40)} in the jobs' output.")
         return
     told = curves_summary(of, live)
     dot = " · "
     said = [part for part in (told.runs, told.best, told.diverged, told.flat) if part]
-    out.print(Text(dot.join(said), style="bold"))
+    out.print(line((dot.join(said), BOLD)))
     goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
-    out.print(Text(f"{plain(of.metric, 80)}{goal}"))
+    out.print(f"{plain(of.metric, 80)}{goal}")
     out.print()
-    labelled = bool(of.bands)
-    print_table(
-        out,
-        [column for column in _COLUMNS if labelled or column.head != "LABEL"],
-        [_cells(curve, labelled) for curve in of.curves],
-    )
+    out.table(columns(of.curves), of.curves)
     for band in (of.band, *of.bands):
         out.print()
         name = "all runs" if band is of.band else plain(band.label or "no label", NAME_LIMIT)
-        out.print(Text(name, style="bold"))
-        print_table(out, _BAND, [_level(level) for level in _band(band)])
+        out.print(line((name, BOLD)))
+        out.table(text_columns(_BAND), [_level(level) for level in _band(band)])
 
-
-_COLUMNS: Final = (
-    TextColumn("RUN", shrinks=12),
-    TextColumn("LABEL", drop=1),
-    TextColumn("EPOCH", right=True),
-    TextColumn("LAST", right=True),
-    TextColumn("BEST", right=True),
-    TextColumn("IN EPOCH", right=True),
-    TextColumn("TREND/EPOCH", right=True, drop=2),
-    TextColumn("HOW IT GOES"),
-)
 
 _BAND: Final = (
-    TextColumn("EPOCH", right=True),
-    TextColumn("RUNS", right=True),
-    TextColumn("MIN", right=True),
-    TextColumn("QUARTILE", right=True),
-    TextColumn("MEDIAN", right=True),
-    TextColumn("QUARTILE", right=True),
-    TextColumn("MAX", right=True),
+    Heading("EPOCH", "right"),
+    Heading("RUNS", "right"),
+    Heading("MIN", "right"),
+    Heading("QUARTILE", "right"),
+    Heading("MEDIAN", "right"),
+    Heading("QUARTILE", "right"),
+    Heading("MAX", "right"),
 )
 
 
-def _cells(curve: MetricCurve, labelled: bool) -> list[str | Text]:
-    from rich.text import Text
-
-    sign = curve_symbol(curve)
-    style = SHADES[sign.colour] + (" bold" if sign.weight is Weight.BOLD else "")
-    label = [plain(curve.label or "", NAME_LIMIT)] if labelled else []
-    last, best = curve.last, curve.best
-    return [
-        plain(curve.run_name, NAME_LIMIT),
-        *label,
-        str(last.epoch) if last is not None else UNKNOWN,
-        metric_told(last.value if last is not None else None),
-        metric_told(best.value if best is not None else None),
-        str(best.epoch) if best is not None else "",
-        metric_told(curve.trend),
-        Text(f"{sign.glyph} {course_text(curve)}", style=style),
-    ]
-
-
-def _level(level: dict[str, Any]) -> list[str | Text]:
+def _level(level: dict[str, Any]) -> Row:
     values = ("min", "lower_quartile", "median", "upper_quartile", "max")
     return [str(level["epoch"]), str(level["n"]), *(metric_told(level[v]) for v in values)]

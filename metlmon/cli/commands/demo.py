@@ -56,7 +56,7 @@ def demo(options: argparse.Namespace) -> int:
 
 
 def _print_end(where: Path, options: argparse.Namespace) -> int:
-    from metlmon.cli.tables import print_status
+    from metlmon.cli.status_text import print_status
     from metlmon.stats.headline import headline
     from metlmon.stats.worker import StatsInput
 

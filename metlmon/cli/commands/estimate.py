@@ -6,22 +6,23 @@ import argparse
 from collections.abc import Sequence
 from copy import copy
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter, head, outlook_json
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
+from metlmon.cli.text_output import TextOutput
 from metlmon.cli.warnings import print_warnings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats import estimate_text
 from metlmon.stats.backtest import Backtest, Prediction, backtest, median_error, median_naive_error
-from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
+from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.worker import StatsInput
+from metlmon.tables.estimates import columns
+from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, plain, share
-
-if TYPE_CHECKING:
-    from metlmon.cli.tables import TextColumn
+from metlmon.text.spans import BOLD, DIM, line
 
 NAME_LIMIT: Final = 24
 
@@ -68,34 +69,23 @@ def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
 
 
 def _print(told: Forecast) -> None:
-    from rich.text import Text
-
-    from metlmon.cli.tables import TextColumn, console, print_table
-
-    out = console()
-    out.print(Text(first_line(told), style="bold"))
+    out = TextOutput()
+    out.print(line((first_line(told), BOLD)))
     if not told.runs:
         return
     out.print()
-    columns: Sequence[TextColumn] = (
-        TextColumn("RUN", shrinks=8),
-        TextColumn("DONE", right=True),
-        TextColumn("PER EPOCH", drop=2),
-        TextColumn("OF", right=True, drop=1),
-        TextColumn("TO GO", shrinks=14),
-        TextColumn("ABOUT", drop=3),
-        TextColumn("SURE", drop=4),
-        TextColumn("EPOCH NOW", drop=5),
-    )
-    print_table(out, columns, [_cells(run) for run in told.runs])
+    out.table(columns(), told.runs)
     if told.remaining is not None:
         out.print()
         out.print(
-            Text(
-                "Four in five end within the interval, if the DAG goes on running: time in which "
-                "it was removed and waited to be submitted again is neither in the history nor "
-                "foretold. Epochs a day are those of the last week, whatever came between them.",
-                style="dim",
+            line(
+                (
+                    "Four in five end within the interval, if the DAG goes on running: time in "
+                    "which it was removed and waited to be submitted again is neither in the "
+                    "history nor foretold. Epochs a day are those of the last week, whatever came "
+                    "between them.",
+                    DIM,
+                )
             )
         )
 
@@ -117,54 +107,41 @@ def first_line(told: Forecast) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _cells(run: RunForecast) -> list[str | Any]:
-    dash = UNKNOWN
-    return [
-        plain(run.run_name, NAME_LIMIT),
-        f"{run.done}/{run.total}",
-        estimate_text.durations_text(run.durations) or dash,
-        str(run.durations.epochs) if run.durations else "0",
-        estimate_text.run_remaining_text(run),
-        estimate_text.minute_text(run.expected_end) or dash,
-        estimate_text.quality(run.remaining) if run.remaining else dash,
-        estimate_text.interval_text(run.epoch_remaining) or dash,
-    ]
-
-
 def _print_backtest(tested: Backtest) -> None:
-    from rich.text import Text
-
-    from metlmon.cli.tables import TextColumn, console, print_table
-
-    out = console()
+    out = TextOutput()
     if not tested.predictions:
         why = "fewer than two epochs were completed" if tested.epochs < 2 else "no run went on then"
-        out.print(Text(f"Nothing to test: {why}."))
+        out.print(f"Nothing to test: {why}.")
         return
-    out.print(Text(_verdict(tested), style="bold"))
-    out.print()
-    columns = (
-        TextColumn("WAY"),
-        TextColumn("RUN", shrinks=8),
-        TextColumn("ESTIMATE"),
-        TextColumn("TRUTH"),
-        TextColumn("ERROR", right=True),
-        TextColumn("INSIDE"),
-        TextColumn("PLAIN GUESS", drop=2),
-        TextColumn("ITS ERROR", right=True, drop=1),
-    )
-    print_table(out, columns, [_trial(trial) for trial in tested.predictions])
+    out.print(line((_verdict(tested), BOLD)), "")
+    out.table(BACKTEST_COLUMNS, [_trial(trial) for trial in tested.predictions])
     out.print()
     out.print(
-        Text(
-            "Error: of the time that was left, + too late, - too early. Inside: the truth lay in "
-            "the interval. The plain guess is a run's last cycle times the epochs that were left. "
-            "Time in which a removed DAG waited to be submitted again, and what was lost with it, "
-            "is not in the truth. "
-            "Of what is not finished: until the last epoch that each run has completed.",
-            style="dim",
+        line(
+            (
+                "Error: of the time that was left, + too late, - too early. Inside: the truth lay "
+                "in the interval. The plain guess is a run's last cycle times the epochs that were "
+                "left. Time in which a removed DAG waited to be submitted again, and what was lost "
+                "with it, is not in the truth. "
+                "Of what is not finished: until the last epoch that each run has completed.",
+                DIM,
+            )
         )
     )
+
+
+BACKTEST_COLUMNS: Final = text_columns(
+    (
+        Heading("WAY"),
+        Heading("RUN"),
+        Heading("ESTIMATE"),
+        Heading("TRUTH"),
+        Heading("ERROR", "right"),
+        Heading("INSIDE"),
+        Heading("PLAIN GUESS", drop=1),
+        Heading("ITS ERROR", "right", drop=2),
+    )
+)
 
 
 def _verdict(tested: Backtest) -> str:
@@ -182,7 +159,7 @@ def _verdict(tested: Backtest) -> str:
     return "; ".join(parts)
 
 
-def _trial(trial: Prediction) -> list[str | Any]:
+def _trial(trial: Prediction) -> Row:
     name = "all" if trial.run_name is None else plain(trial.run_name, NAME_LIMIT)
     told = estimate_text.approximate_text(trial.predicted)
     interval = estimate_text.range_text(trial.low, trial.high)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from metlmon.cli.commands.curves import check_metric, print_figures
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.reading import open_reader
-from metlmon.cli.tables import TextColumn, console, print_table
+from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.dag_description import describe_dags
@@ -25,11 +25,10 @@ from metlmon.stats.sweep_grid import (
 )
 from metlmon.stats.sweep_grid import grid as grid_in
 from metlmon.stats.worker import StatsInput
+from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, plain
 from metlmon.text.sanitize import to_ascii
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from metlmon.text.spans import BOLD, PLAIN, line
 
 
 def grid(options: argparse.Namespace) -> int:
@@ -221,47 +220,44 @@ def _run(run: CellRun) -> dict[str, Any]:
 
 def print_grid(of: Grid) -> None:
     """The answer, then the grid: in each cell the best value and how far it is."""
-    from rich.text import Text
-
-    out = console()
+    out = TextOutput()
     if of.rows is None:
-        for line in sweep_text.no_sweep_lines():
-            out.print(Text(line))
+        out.print(*sweep_text.no_sweep_lines())
         return
     told = sweep_text.sweep_headline(of, full=True)
     dot = " · "
     best = f"{told.best} ({told.run})" if told.best else ""
     parts = (best, told.points, told.active, told.needs_action, told.epochs)
-    out.print(Text(dot.join(part for part in parts if part), style="bold"))
+    out.print(line((dot.join(part for part in parts if part), BOLD)))
     goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
     notes = [f"{plain(of.metric, 60)}{goal}", *sweep_text.folding_texts(of)]
-    out.print(Text("; ".join(notes)))
+    out.print("; ".join(notes))
     if of.columns is None:
         out.print()
         rows = sweep_text.labels(of.rows)
-        columns = [TextColumn(sweep_text.axis_name(of.rows)), *_LISTED]
-        print_table(out, columns, [_listed(cell, rows) for cell in of.cells.values()])
+        columns = [Heading(sweep_text.axis_name(of.rows)), *_LISTED]
+        out.table(text_columns(columns), [_listed(cell, rows) for cell in of.cells.values()])
         return
     head = f"{sweep_text.axis_name(of.rows)} / {sweep_text.axis_name(of.columns)}"
     rows, heads = sweep_text.labels(of.rows), sweep_text.labels(of.columns)
     for across in _blocks(of, head, rows, heads, out.width):
         out.print()
-        columns = [TextColumn(head), *(TextColumn(heads[each], right=True) for each in across)]
+        columns = [Heading(head), *(Heading(heads[each], "right") for each in across)]
         lines = [[rows[row], *_row(of, row, across)] for row in of.rows.points]
-        print_table(out, columns, lines)
+        out.table(text_columns(columns), lines)
 
 
 _LISTED: Final = (
-    TextColumn("BEST", right=True),
-    TextColumn("RANK", right=True, drop=2),
-    TextColumn("RUN", shrinks=8),
-    TextColumn("EPOCH", right=True, drop=3),
-    TextColumn("DONE", right=True),
-    TextColumn("STATE"),
+    Heading("BEST", "right"),
+    Heading("RANK", "right", drop=1),
+    Heading("RUN"),
+    Heading("EPOCH", "right", drop=2),
+    Heading("DONE", "right"),
+    Heading("STATE"),
 )
 
 
-def _listed(cell: GridCell, rows: Mapping[Point, str]) -> list[str | Text]:
+def _listed(cell: GridCell, rows: Mapping[Point, str]) -> Row:
     best = cell.best
     reached = best.value if best is not None else None
     return [
@@ -276,7 +272,7 @@ def _listed(cell: GridCell, rows: Mapping[Point, str]) -> list[str | Text]:
 
 
 def _blocks(
-    of: Grid, head: str, rows: Mapping[Point, str], heads: Mapping[Point, str], room: int
+    of: Grid, head: str, rows: Mapping[Point, str], heads: Mapping[Point, str], room: int | None
 ) -> Iterator[Sequence[Point]]:
     """The columns, as many of them at a time as have room: in cells of the terminal, of which a
     character may need two."""
@@ -288,7 +284,7 @@ def _blocks(
     for point, name in heads.items():
         told = (_told(of.cells.get((row, point))) for row in rows)
         cells = 2 + max(cell_len(text) for text in (name, *told))
-        if block and used + cells > room:
+        if block and room is not None and used + cells > room:
             yield block
             block, used = [], first
         block.append(point)
@@ -296,15 +292,12 @@ def _blocks(
     yield block
 
 
-def _row(of: Grid, row: Point, across: Sequence[Point]) -> list[str | Text]:
-    from rich.text import Text
-
-    texts: list[str | Text] = []
-    for column in across:
-        cell = of.cells.get((row, column))
-        best = cell is not None and cell.rank == 1
-        texts.append(Text(_told(cell), style="bold" if best else ""))
-    return texts
+def _row(of: Grid, row: Point, across: Sequence[Point]) -> Row:
+    cells = [of.cells.get((row, column)) for column in across]
+    return [
+        line((_told(cell), BOLD if cell is not None and cell.rank == 1 else PLAIN))
+        for cell in cells
+    ]
 
 
 def _told(cell: GridCell | None) -> str:

@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
         print_warnings(builder.notices())
         return Exit.OK
     if not is_terminal():
-        from metlmon.cli.tables import print_run
+        from metlmon.cli.status_text import print_run
 
         print_run(view)
         return Exit.OK

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA, JsonWriter, warnings
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
-from metlmon.cli.tables import TextColumn, console, hours_line, print_table
+from metlmon.cli.status_text import hours_line
+from metlmon.cli.text_output import TextOutput
 from metlmon.cli.warnings import print_warnings
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats import estimate_text, shard_text
 from metlmon.stats.estimates import Interval
 from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes, Straggler, bags
 from metlmon.stats.worker import StatsInput
+from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, duration, job_id, plain
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from metlmon.text.spans import BOLD, line
 
 STRAGGLERS_SHOWN: Final = 20
 """Printed by the command; ``--json`` has them all."""
@@ -165,60 +165,58 @@ def _shard(each: Shard, writer: JsonWriter) -> dict[str, Any]:
 
 def print_bags(found: tuple[Bag, ...], live: bool) -> None:
     """Each bag: how far it is, how fast, and what lags."""
-    from rich.text import Text
-
-    out = console()
+    out = TextOutput()
     if not found:
         for line in shard_text.no_bag_lines():
-            out.print(Text(line))
+            out.print(line)
     for place, bag in enumerate(found):
         if place:
             out.print()
         _print_bag(out, bag, live)
 
 
-def _print_bag(out: Console, bag: Bag, live: bool) -> None:
-    from rich.text import Text
-
+def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
     told = shard_text.shard_headline(bag, live)
     dot = " · "
     parts = [each for each in (told.done, told.running, told.held, told.stragglers) if each]
     head = f"{shard_text.name_text(bag)}  {dot.join(parts)}; {told.when}"
-    out.print(Text(head, style="bold"))
-    out.print(Text(f"{plain(bag.in_dag, 60)}, {plain(bag.submit, 60)}"))
-    out.print(Text("  ".join(text for _, text in shard_text.state_texts(bag))))
+    out.print(line((head, BOLD)))
+    out.print(f"{plain(bag.in_dag, 60)}, {plain(bag.submit, 60)}")
+    out.print("  ".join(text for _, text in shard_text.state_texts(bag)))
     if bag.durations is not None:
-        out.print(Text(f"A shard takes {shard_text.times_text(bag.durations)}"))
+        out.print(f"A shard takes {shard_text.times_text(bag.durations)}")
     if bag.overall_rate is not None:
         rates = f"Rate: {shard_text.rate_text(bag.overall_rate)}"
         if bag.recent_rate is not None:
             window = shard_text.window_text(bag.recent_rate)
             rates += f", {shard_text.rate_text(bag.recent_rate)} in {window}"
             rates += f", {bag.machines:.1f} at a time"
-        out.print(Text(rates))
+        out.print(rates)
     if bag.remaining is not None:
         sure = estimate_text.quality(bag.remaining)
-        out.print(Text(f"How sure: {sure}, from {bag.remaining.samples} shards that have ended"))
-    out.print(Text(hours_line(bag.gpu_hours)))
+        out.print(f"How sure: {sure}, from {bag.remaining.samples} shards that have ended")
+    out.print(hours_line(bag.gpu_hours))
     if not bag.stragglers:
         return
     out.print()
-    print_table(out, _STRAGGLERS, [_cells(each) for each in bag.stragglers[:STRAGGLERS_SHOWN]])
+    out.table(
+        text_columns(_STRAGGLERS), [_cells(each) for each in bag.stragglers[:STRAGGLERS_SHOWN]]
+    )
     if len(bag.stragglers) > STRAGGLERS_SHOWN:
-        out.print(Text(f"and {len(bag.stragglers) - STRAGGLERS_SHOWN} more: see --json"))
+        out.print(f"and {len(bag.stragglers) - STRAGGLERS_SHOWN} more: see --json")
 
 
 _STRAGGLERS: Final = (
-    TextColumn("STRAGGLER"),
-    TextColumn("JOB"),
-    TextColumn("SITE", shrinks=8),
-    TextColumn("HOST", drop=1),
-    TextColumn("RUNS FOR", right=True),
-    TextColumn("TIMES MEDIAN", right=True, drop=2),
+    Heading("STRAGGLER"),
+    Heading("JOB"),
+    Heading("SITE"),
+    Heading("HOST", drop=1),
+    Heading("RUNS FOR", "right"),
+    Heading("TIMES MEDIAN", "right", drop=2),
 )
 
 
-def _cells(each: Straggler) -> list[Any]:
+def _cells(each: Straggler) -> Row:
     return [
         plain(each.node, 40),
         job_id(*each.job),

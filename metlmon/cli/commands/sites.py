@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA, JsonWriter, hours_of, warnings
@@ -13,7 +13,8 @@ from metlmon.cli.json_output import hours as hours_number
 from metlmon.cli.json_output import seconds as seconds_number
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
-from metlmon.cli.tables import NAME_LIMIT, TextColumn, console, hours_line, print_table
+from metlmon.cli.status_text import NAME_LIMIT, hours_line
+from metlmon.cli.text_output import TextOutput
 from metlmon.cli.warnings import print_warnings
 from metlmon.model.hour_unit import HourUnit
 from metlmon.snapshot.ledger import HOUR, EpochEntry, in_hour_unit
@@ -30,21 +31,17 @@ from metlmon.stats.usage import (
     usage_in_window,
 )
 from metlmon.stats.windows import parse_window, window_text
+from metlmon.tables.layout import Heading, Row, text_columns
+from metlmon.tables.usage import VIEWS, hours_text, specs
 from metlmon.text.formatting import (
     UNKNOWN,
     count,
     duration,
-    gpus,
-    hours,
     moment,
     number,
     plain,
     share,
-    size,
 )
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 REASON_LIMIT: Final = 160
 """Characters of a cause in a table; ``--json`` has it whole."""
@@ -239,182 +236,45 @@ def _moved(of: TransferStats) -> dict[str, Any]:
 
 # --- tables -----------------------------------------------------------------------------------
 
-PLACE_COLUMNS: Final = (
-    TextColumn("SITE", shrinks=10),
-    TextColumn("TARGETS", drop=1, shrinks=8),
-    TextColumn("EPOCHS", right=True),
-    TextColumn("SUCCESS", right=True),
-    TextColumn("GOOD H", right=True, drop=9),
-    TextColumn("LOST H", right=True),
-    TextColumn("IN FLIGHT H", right=True, drop=6),
-    TextColumn("H/EPOCH", right=True, drop=10),
-    TextColumn("EPOCH TIME", right=True),
-    TextColumn("HALF OF THEM", drop=4),
-    TextColumn("WAIT", right=True, drop=11),
-    TextColumn("INPUT", right=True, drop=8),
-    TextColumn("STALLS", right=True, drop=7),
-    TextColumn("RECEIVED", right=True, drop=2),
-    TextColumn("EVICTED", right=True, drop=5),
-    TextColumn("HELD", right=True, drop=3),
-)
-
-CELL_COLUMNS: Final = (
-    TextColumn("GPU", shrinks=12),
-    TextColumn("SITE", shrinks=10),
-    TextColumn("EPOCHS", right=True),
-    TextColumn("EPOCH TIME", right=True),
-    TextColumn("HALF OF THEM", drop=1),
-    TextColumn("SAME GPU"),
-    TextColumn("SUCCESS", right=True, drop=2),
-    TextColumn("GOOD H", right=True, drop=3),
-    TextColumn("LOST H", right=True, drop=4),
-)
-
-CAUSE_COLUMNS: Final = (
-    TextColumn("LOST H", right=True),
-    TextColumn("TIMES", right=True),
-    TextColumn("CODE"),
-    TextColumn("AT", drop=2, shrinks=10),
-    TextColumn("ON", drop=1, shrinks=10),
-    TextColumn("CAUSE", shrinks=20),
-)
-
 HIDDEN_COLUMNS: Final = (
-    TextColumn("RUN", shrinks=10),
-    TextColumn("EPOCH", right=True),
-    TextColumn("SUCCEEDED IN", right=True),
-    TextColumn("AT"),
-    TextColumn("LONGEST TRY", right=True),
-    TextColumn("AT"),
-    TextColumn("DAG", drop=1),
+    Heading("RUN"),
+    Heading("EPOCH", "right"),
+    Heading("SUCCEEDED IN", "right"),
+    Heading("AT"),
+    Heading("LONGEST TRY", "right"),
+    Heading("AT"),
+    Heading("DAG", drop=1),
 )
 
 
 def print_sites(found: Usage, spent: GpuHours) -> None:
-    """Sites, GPU models, both, causes, and what must be said besides. ``spent``: by all, in the
-    measure that the tables are in."""
-    from rich.text import Text
+    """The hours by site, GPU model, both, and cause, and remarks.
 
-    out = console()
-    told = "" if found.window.unbounded else f"{window_text(found.window)}, "
-    out.print(Text(f"{told}as of {moment(found.as_of)}"))
-    out.print(Text(hours_line(spent, found.nodes_unlogged)))
+    ``spent``: the hours of all, in the unit of the tables.
+    """
+    out = TextOutput()
+    window = "" if found.window.unbounded else f"{window_text(found.window)}, "
+    out.print(f"{window}as of {moment(found.as_of)}", hours_line(spent, found.nodes_unlogged))
     if not found.executions:
-        out.print()
-        out.print(Text("Nothing ran: no execution is in the event logs."))
+        out.print("", "Nothing ran: no execution is in the event logs.")
         return
-    models = PLACE_COLUMNS[1:]
-    for columns, rows in (
-        (PLACE_COLUMNS, [_place_cells(p, plain(p.name or "unknown", NAME_LIMIT))
-                         for p in found.sites]),
-        ((TextColumn("GPU MODEL", shrinks=10), *models),
-         [_place_cells(p, plain(p.name or "unknown", NAME_LIMIT))
-          for p in found.gpus]),
-        (CELL_COLUMNS, [_cell_cells(cell, found.site_gpus) for cell in found.site_gpus]),
-        (CAUSE_COLUMNS, [_cause_cells(cause, found) for cause in found.causes]),
-    ):  # fmt: skip
+    for index, view in enumerate(VIEWS):
+        rows = view.rows(found)
         if rows:
             out.print()
-            print_table(out, columns, rows)
+            out.table(specs(index, rows, found.measure, found), rows)
     for line in _remarks(found):
-        out.print()
-        out.print(Text(line))
+        out.print("", line)
     if found.hidden:
         out.print()
-        print_table(out, HIDDEN_COLUMNS, [_hidden_cells(epoch) for epoch in found.hidden])
-
-
-def _place_cells(place: GroupUsage, name: str) -> list[str | Text]:
-    of, split = place.totals, place.totals.gpu_hours
-    n = number
-    return [
-        name,
-        ", ".join(plain(target, 24) for target in place.targets),
-        n(of.completed),
-        share(of.good_executions, of.good_executions + of.bad_executions),
-        _exact(split.good),
-        _exact(split.bad),
-        _exact(split.in_flight),
-        hours(None if place.gpu_seconds_per_epoch is None else place.gpu_seconds_per_epoch / HOUR),
-        duration(place.epoch.median),
-        _half(place.epoch),
-        duration(place.wait.median),
-        duration(place.input.ok.median),
-        n(place.input.stalls),
-        size(place.input.received),
-        n(place.evictions),
-        n(place.holds),
-    ]
-
-
-def _exact(value: float) -> str:
-    """Hours to the hundredth."""
-    told = f"{value:,.2f}"
-    # What is something is never printed as nothing.
-    told = "<0.01" if value > 0 and told == "0.00" else told
-    return told.replace(",", "\u202f")
-
-
-def _half(of: Distribution) -> str:
-    if of.n < 2:
-        return ""
-    return f"{duration(of.lower_quartile)} to {duration(of.upper_quartile)}"
-
-
-def _cell_cells(cell: SiteGpuUsage, cells: Iterable[SiteGpuUsage]) -> list[str | Text]:
-    split = cell.totals.gpu_hours
-    alone = sum((each.gpu, each.gpus) == (cell.gpu, cell.gpus) for each in cells) == 1
-    against = "no other site" if alone else "too few"
-    if cell.relative_time is not None:
-        fastest = cell.site == cell.fastest_site
-        against = "fastest" if fastest else f"{cell.relative_time:.2f}×"
-        against += " slow" if cell.slow else ""
-    model = plain(cell.gpu, NAME_LIMIT) if cell.gpu else None
-    sign = "×"
-    return [
-        f"{model} {sign}{cell.gpus}" if model and cell.gpus else gpus(model, cell.gpus),
-        plain(cell.site or "unknown", NAME_LIMIT),
-        number(cell.epoch.n),
-        duration(cell.epoch.median),
-        _half(cell.epoch),
-        against,
-        share(
-            cell.totals.good_executions, cell.totals.good_executions + cell.totals.bad_executions
-        ),
-        _exact(split.good),
-        _exact(split.bad),
-    ]
-
-
-def _cause_cells(cause: Cause, found: Usage) -> list[str | Text]:
-    others = len(cause.reasons) - 1
-    more = f" (and {count(others, 'other text')})" if others else ""
-    return [
-        _exact(cause.bad / HOUR),
-        number(cause.occurrences),
-        "" if cause.code is None else f"{cause.code}/{cause.subcode or 0}",
-        _shares(cause.key, found.sites),
-        _shares(cause.key, found.gpus),
-        plain(cause.text, REASON_LIMIT) + more,
-    ]
-
-
-def _shares(key: str, places: Iterable[GroupUsage]) -> str:
-    """``aws 222.69, delta 3.10``: a cause's hours by place."""
-    parts = []
-    for place in places:
-        for cause in place.causes:
-            if cause.key == key:
-                name = plain(place.name or "unknown", 28)
-                parts.append(f"{name} {_exact(cause.bad / HOUR)}")
-    return ", ".join(parts)
+        out.table(text_columns(HIDDEN_COLUMNS), [_hidden_cells(epoch) for epoch in found.hidden])
 
 
 def _remarks(found: Usage) -> Iterable[str]:
     """What the tables cannot say: paragraphs."""
     ended = found.total.totals.good + found.total.totals.bad
     for place in found.wasteful_sites:
-        name, lost = plain(place.name or "", NAME_LIMIT), _exact(place.totals.bad / HOUR)
+        name, lost = plain(place.name or "", NAME_LIMIT), hours_text(place.totals.bad)
         done = place.totals.completed
         epochs = count(done, "epoch") if done else "no epoch"
         of_all = share(place.totals.bad, ended)
@@ -443,7 +303,7 @@ def _waited(waits: TargetWaits) -> str:
     return f"{target} {', '.join(told)}"
 
 
-def _hidden_cells(epoch: EpochEntry) -> list[str | Text]:
+def _hidden_cells(epoch: EpochEntry) -> Row:
     return [
         plain(epoch.run_name, NAME_LIMIT),
         UNKNOWN if epoch.epoch is None else str(epoch.epoch),

@@ -36,7 +36,7 @@ def status(options: argparse.Namespace) -> int:
         print_json(writer.status(shown) | figures_json(writer, stats) | queue_json(queue))
         print_warnings(shown.warnings)
     else:
-        from metlmon.cli.tables import print_status
+        from metlmon.cli.status_text import print_status
         from metlmon.stats.headline import headline
 
         print_status(shown, headline(stats))

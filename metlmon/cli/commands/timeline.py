@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter, head, seconds
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
+from metlmon.cli.text_output import TextOutput
 from metlmon.cli.warnings import print_warnings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.timeline import (
@@ -38,10 +39,8 @@ from metlmon.stats.timeline_text import (
     stack_rows,
     stacks,
 )
-from metlmon.text.formatting import Weight, count, duration, moment, number, plain
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from metlmon.text.formatting import count, duration, moment, number, plain
+from metlmon.text.spans import DIM, NOTE, PLAIN, Line, join, line, style_of
 
 PIPE_CELLS: Final = 100
 """Columns where no terminal tells how many there are (``COLUMNS`` does too)."""
@@ -152,65 +151,55 @@ def _step(writer: JsonWriter, step: CountStep) -> dict[str, Any]:
 
 
 def _print(made: Timeline) -> None:
-    from metlmon.cli.tables import console
-
-    out = console()
     cells = shutil.get_terminal_size((PIPE_CELLS, 24)).columns
-    for line in _lines(made, cells):
-        out.print(line, soft_wrap=True)
+    TextOutput().print_cropped(list(_lines(made, cells)))
 
 
-def _lines(made: Timeline, cells: int) -> Iterable[Text]:
-    from rich.text import Text
-
+def _lines(made: Timeline, cells: int) -> Iterable[Line]:
     if made.first is None:
-        yield Text("No job has an event yet: there is no time to show.")
+        yield line("No job has an event yet: there is no time to show.")
         return
     names = [plain(lane.name, NAME_CELLS) for lane in made.lanes]
     indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
     window = full_window(made, max(20, cells - indent - 1))
     arrow = "→"
     span = f"{moment(made.first)} {arrow} {moment(made.last)}"
-    yield Text(f"{span}   {duration(made.length)}")
+    yield line(f"{span}   {duration(made.length)}")
     yield from _stall_lines(made)
     if made.length:
         gpus, jobs = made.gpu_seconds / made.length, made.job_seconds / made.length
         told = f"GPUs at a time: {made.max_gpus} at most, {gpus:.2f} in the mean"
-        yield Text(f"{told}; jobs: {made.max_jobs} at most, {jobs:.2f} in the mean")
-    yield Text()
-    yield Text(" " * indent + axis(made, window).rstrip(), style="bright_black")
+        yield line(f"{told}; jobs: {made.max_jobs} at most, {jobs:.2f} in the mean")
+    yield ()
+    yield line((" " * indent + axis(made, window).rstrip(), DIM))
     for name, lane in zip(names, made.lanes, strict=True):
         drawn = cell_characters(lane_cells(lane, window, outcome_symbol))
-        yield Text(f"{name:<{indent}}") + _cells(drawn)
-        yield Text(" " * indent + epoch_labels(lane, window), style="bright_black")
+        yield line(f"{name:<{indent}}") + _cells(drawn)
+        yield line((" " * indent + epoch_labels(lane, window), DIM))
     yield from _chart(made, window, indent)
-    yield Text()
+    yield ()
     yield _legend(made)
 
 
-def _stall_lines(made: Timeline) -> Iterable[Text]:
-    from rich.text import Text
-
+def _stall_lines(made: Timeline) -> Iterable[Line]:
     if not made.steps:
-        yield Text("nothing has run yet", style="yellow")
+        yield line(("nothing has run yet", NOTE))
         return
     if not made.gaps:
-        yield Text("something ran all the time")
+        yield line("something ran all the time")
         return
     total = duration(sum(stall.seconds for stall in made.gaps))
     times = count(len(made.gaps), "time")
-    yield Text(f"nothing ran {times}, for {total} in all; the longest:")
+    yield line(f"nothing ran {times}, for {total} in all; the longest:")
     longest = sorted(made.gaps, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
     for stall in longest:
         until = "and still" if stall.ongoing else moment(stall.end)
         arrow = "→"
         told = f"  {duration(stall.seconds):>10}  {moment(stall.start)} {arrow} {until}"
-        yield Text(told, style="yellow")
+        yield line((told, NOTE))
 
 
-def _chart(made: Timeline, window: VisibleWindow, indent: int) -> Iterable[Text]:
-    from rich.text import Text
-
+def _chart(made: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]:
     gpus = made.max_gpus > 0
     columns = stacks(made, window, outcome_symbol, BY_OUTCOME, gpus)
     top = chart_maximum(columns)
@@ -218,32 +207,20 @@ def _chart(made: Timeline, window: VisibleWindow, indent: int) -> Iterable[Text]
     for at, row in enumerate(stack_rows(columns, top, CHART_LINES)):
         label = f"{number(top)} {unit}" if at == 0 else ""
         label = "0" if at == CHART_LINES - 1 else label
-        yield Text(f"{label:>{indent - 1}} ", style="bright_black") + _cells(row)
+        yield line((f"{label:>{indent - 1}} ", DIM)) + _cells(row)
 
 
-def _legend(made: Timeline) -> Text:
-    from rich.text import Text
+def _legend(made: Timeline) -> Line:
+    kinds = {kind_of(span) for lane in made.lanes for span in lane.spans}
+    return join(
+        (
+            _cells([(symbol.glyph * 2, symbol)]) + line(f" {symbol.word}")
+            for kind, symbol in SIGNS.items()
+            if kind in kinds
+        ),
+        line("  "),
+    )
 
-    there = {kind_of(span) for lane in made.lanes for span in lane.spans}
-    line = Text()
-    for kind, sign in SIGNS.items():
-        if kind in there:
-            line += _cells([(sign.glyph * 2, sign)]) + Text(f" {sign.word}  ")
-    line.rstrip()
-    return line
 
-
-def _cells(cells: Iterable[Cell]) -> Text:
-    from rich.text import Text
-
-    from metlmon.cli.tables import SHADES
-
-    line = Text()
-    for character, sign in cells:
-        style = ""
-        if sign is not None:
-            bold = " bold" if sign.weight is Weight.BOLD else ""
-            style = SHADES[sign.colour] + bold
-        line.append(character, style=style)
-    line.rstrip()
-    return line
+def _cells(cells: Iterable[Cell]) -> Line:
+    return line(*((text, PLAIN if symbol is None else style_of(symbol)) for text, symbol in cells))

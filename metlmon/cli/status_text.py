@@ -1,0 +1,236 @@
+"""The texts of ``metlmon status`` and ``metlmon run`` for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import TYPE_CHECKING, Final
+
+from metlmon.cli.text_output import TextOutput
+from metlmon.cli.warnings import WARNINGS_SHOWN, warning_line
+from metlmon.model.states import State
+from metlmon.snapshot.gate_text import (
+    PAUSED,
+    REQUESTED,
+    gate_sentences,
+    gate_symbol,
+    paused_epochs,
+)
+from metlmon.snapshot.node_text import (
+    KINDS,
+    active_other_nodes,
+    counted_states,
+    failed_evaluations,
+)
+from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
+from metlmon.stats.estimate_text import rate_text, remaining_text
+from metlmon.tables import epochs, runs
+from metlmon.text.formatting import (
+    STATES,
+    at_least,
+    count,
+    dag_sign,
+    hours_added,
+    moment,
+    nothing_logged,
+    number,
+    plain,
+    refused_submissions,
+    share,
+)
+from metlmon.text.spans import (
+    BAD,
+    BOLD,
+    NOTE,
+    Line,
+    TextStyle,
+    line,
+    style_of,
+    symbol_span,
+    wrap_parts,
+)
+
+if TYPE_CHECKING:
+    from metlmon.stats.headline import Headline
+
+NAME_LIMIT: Final = 60
+REASON_LIMIT: Final = 160
+"""Characters of names and reasons in a text; ``--json`` has them in full."""
+
+GAP: Final = line("  ")
+
+
+def print_status(status: Status, headline: Headline) -> None:
+    """The ensemble on one page: DAGs, counts, hours, forecast, runs and warnings."""
+    out = TextOutput()
+    for dag in status.dags:
+        out.print(_dag_line(dag))
+        if dag.hold is not None:
+            out.print(held_line("DAGMan", dag.hold.code, dag.hold.reason))
+            out.print("  its jobs run on; metlmon act release-dag lets DAGMan go on")
+    out.print(_time_line(status), "")
+    out.print(*_count_lines(status, out.width), *_other_node_lines(status))
+    out.print(hours_line(status.gpu_hours, status.nodes_unlogged), *_headline_lines(headline), "")
+    if status.runs:
+        out.table(runs.specs(status.runs), status.runs)
+    else:
+        out.print("No runs: no node of these DAGs is called …-train_epochN.")
+    reasons = list(_reason_lines(status))
+    if reasons:
+        out.print(*reasons)
+    _print_warnings(out, status)
+
+
+def print_run(view: RunView) -> None:
+    """One run: its hours and its gate, then a line per epoch and per other node."""
+    out, row = TextOutput(), view.row
+    name = (
+        f"{plain(row.run, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"
+    )
+    done = f"{row.epochs_done} of {count(row.epochs_total, 'epoch')} done"
+    out.print(line((f"{name}  {done}", BOLD)), hours_line(row.gpu_hours, view.nodes_unlogged))
+    out.print(*_gate_lines(row), "")
+    out.table(epochs.specs(view), [*view.epochs, *view.side])
+
+
+def _time_line(status: Status) -> str:
+    """The time of the status, and whether anything was logged."""
+    if status.as_of is None:
+        return nothing_logged(dag.ended for dag in status.dags)
+    logged = any(log.events for log in status.logs)
+    suffix = "" if logged else ", before anything was logged"
+    return f"{'live, as of' if status.live else 'as of'} {moment(status.as_of)}{suffix}"
+
+
+def _dag_line(dag: DagRow) -> Line:
+    done = at_least(number(dag.nodes_done), dag.is_lower_bound)
+    submitted = [f"submitted {dag.submitted}×"] * (dag.submitted > 0)
+    submitted += [f"recovered {dag.recoveries}×"] * (dag.recoveries > 0)
+    submitted += [f"rescue {dag.rescue}"] if dag.rescue else []
+    return line(
+        (plain(dag.file, NAME_LIMIT), BOLD),
+        "  ",
+        *symbol_span(dag_sign(dag.state, dag.nodes_failed)),
+        f"  {done} of {count(dag.nodes_total, 'node')} done",
+        (f", {number(dag.nodes_failed)} failed" if dag.nodes_failed else "", BAD),
+        f"  {', '.join(submitted)}" if submitted else "",
+        ("  halted" if dag.halted else "", NOTE),
+        (f"  {refused_submissions(dag.refused)}" if dag.refused else "", NOTE),
+    )
+
+
+def _count_lines(status: Status, width: int | None) -> list[Line]:
+    """The number of epochs (or nodes) in each state, wrapped between two states."""
+    counts, paused = counted_states(status), paused_epochs(status)
+    noun = "epoch" if counts is status.epoch_states else "node"
+    inferred = sum(run.epochs_inferred for run in status.runs) if noun == "epoch" else 0
+    parts = [line((count(sum(counts.values()), noun) + ":", BOLD))]
+    numbers = [
+        (STATES[state], counts[state] - (paused if state is State.PRE else 0)) for state in State
+    ]
+    for symbol, n in [*numbers, (PAUSED, paused)]:
+        if n:
+            text = f"{symbol.glyph} {number(n)} {symbol.word}"
+            if symbol is STATES[State.COMPLETED] and inferred:
+                text += f" ({number(inferred)} inferred)"
+            parts.append(line((text, style_of(symbol))))
+    return wrap_parts(parts, GAP, width or UNLIMITED)
+
+
+UNLIMITED: Final = 1_000_000
+"""Cells of a line that a pipe gets in one piece."""
+
+
+def _other_node_lines(status: Status) -> Iterator[Line]:
+    """Nodes that are no epochs and active or failed, and failures that were overruled."""
+    active = active_other_nodes(status)
+    if status.special_nodes or active:
+        content = line(("Other nodes:", BOLD))
+        for row in status.special_nodes:
+            kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
+            content += line(f"  {kind}{plain(row.node, NAME_LIMIT)} ")
+            content += symbol_span(STATES[row.state])
+        for state, n in active.items():
+            symbol = STATES[state]
+            content += line("  ", (f"{symbol.glyph} {number(n)} {symbol.word}", style_of(symbol)))
+        yield content
+    overruled = sum(run.epochs_overruled for run in status.runs)
+    if overruled:
+        jobs = "its job" if overruled == 1 else "their jobs"
+        yield line((f"{count(overruled, 'epoch')} completed although {jobs} failed", NOTE))
+    failed, nodes = failed_evaluations(status.side_nodes)
+    if failed:
+        yield line((f"{failed} ({nodes})" if nodes else failed, NOTE))
+
+
+def _headline_lines(headline: Headline) -> Iterator[Line]:
+    """When it will be done, the rate, and the worst present incident."""
+    forecast = headline.forecast
+    parts = [remaining_text(forecast), rate_text(forecast.rate)] if forecast.total else []
+    if any(parts):
+        yield line("Estimate: " + "   ".join(part for part in parts if part))
+    if headline.worst_incident is not None:
+        others = headline.other_incidents
+        more = f" (and {others} more: see --json)" if others else ""
+        yield line((f"Incident: {plain(headline.worst_incident.text, REASON_LIMIT)}{more}", BAD))
+
+
+def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:
+    """The hours in one line, with the lost share.
+
+    ``nodes_unlogged``: nodes whose hours are missing, since no log has an execution of theirs.
+    """
+    parts, total = hours_added((hours.good, hours.bad, hours.in_flight))
+    lost = f" ({share(hours.bad, hours.good + hours.bad)} of ended)" if hours.bad > 0 else ""
+    least = "at least " if nodes_unlogged else ""
+    nodes = count(nodes_unlogged, "node")
+    suffix = f"; {nodes} without an execution in the logs" if nodes_unlogged else ""
+    spent = f"{parts[0]} good + {parts[1]} lost{lost} + {parts[2]} in flight"
+    return f"{hours.measure.hours}: {least}{total} = {spent}{suffix}"
+
+
+def _reason_lines(status: Status) -> Iterator[Line]:
+    """Why runs are held or failed, and what their gates do."""
+    for run in status.runs:
+        if run.latest and run.latest.hold_reason:
+            name = plain(run.run, NAME_LIMIT)
+            yield held_line(name, run.latest.hold_code, run.latest.hold_reason)
+    for run in status.runs:
+        if run.failed is not None and run.failed.reason is not None:
+            name, node = plain(run.run, NAME_LIMIT), plain(run.failed.node, NAME_LIMIT)
+            reason = plain(run.failed.reason, REASON_LIMIT)
+            yield line((f"{name} failed: {node}: {reason}", BAD))
+    for run in status.runs:
+        yield from _gate_lines(run)
+
+
+def _gate_lines(run: RunRow) -> Iterator[Line]:
+    sentences = gate_sentences(run)
+    if sentences:
+        style = TextStyle((gate_symbol(run) or REQUESTED).colour)
+        yield line((f"{plain(run.run, NAME_LIMIT)} {'; '.join(sentences)}", style))
+
+
+def held_line(name: str, code: int | None, reason: str | None) -> Line:
+    """``run1 is held (code 34): …``."""
+    code_text = f" (code {code})" if code is not None else ""
+    text = plain(reason or "the log gives no reason", REASON_LIMIT)
+    return line((f"{name} is held{code_text}: {text}", BAD))
+
+
+def _print_warnings(out: TextOutput, status: Status) -> None:
+    if not status.warnings:
+        return
+    out.print("", line((count(len(status.warnings), "warning") + ":", BOLD)))
+    for notice in status.warnings[:WARNINGS_SHOWN]:
+        out.print(
+            *wrap(
+                warning_line(notice),
+                (out.width or UNLIMITED) - 1,
+                initial_indent="  ",
+                subsequent_indent="    ",
+                break_on_hyphens=False,
+            )
+        )
+    if len(status.warnings) > WARNINGS_SHOWN:
+        out.print(f"  and {len(status.warnings) - WARNINGS_SHOWN} more: see --json")
