@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats import estimate_text
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
+from metlmon.tables import estimate_text
 from metlmon.tables.estimates import SURENESS_STYLES, columns
 from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.text import formatting

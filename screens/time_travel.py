@@ -20,8 +20,8 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.null_feed import NullFeed
 from metlmon.snapshot.types import Progress
 from metlmon.stats.timeline import Timeline, timeline
-from metlmon.stats.timeline_text import nice_step, snap_to_step
 from metlmon.stats.worker import StatsWorker
+from metlmon.tables.timeline_text import nice_step, snap_to_step
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, first_that_fits, line

@@ -39,7 +39,9 @@ OFFICES: dict[str, set[str]] = {
     "metlmon.live": HEAVY | {"metlmon.cli"},
     "metlmon.jobfiles": HEAVY | {"metlmon.model", "metlmon.live"},
     "metlmon.stats": HEAVY | {"metlmon.cli", "metlmon.pool", "metlmon.report"},
-    "metlmon.report": HEAVY | {"metlmon.cli", "metlmon.pool"},
+    # Rich measures the width of characters.
+    "metlmon.tables": HEAVY - {"rich"} | {"metlmon.cli", "metlmon.pool", "metlmon.report"},
+    "metlmon.report": HEAVY - {"rich"} | {"metlmon.cli", "metlmon.pool"},
     "metlmon.cli": {"textual", "screens", "pandas", "htcondor2"},
 }
 """Packages, and what importing every module of one never brings in."""

@@ -23,8 +23,8 @@ from metlmon.snapshot.node_text import (
     failed_evaluations,
 )
 from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
-from metlmon.stats.estimate_text import rate_text, remaining_text
 from metlmon.tables import epochs, runs
+from metlmon.tables.estimate_text import rate_text, remaining_text
 from metlmon.text.formatting import (
     STATES,
     at_least,

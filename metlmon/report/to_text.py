@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from textwrap import wrap
 from typing import Final
+
+from rich.cells import cell_len
 
 from metlmon.model.hour_unit import HourUnit
 from metlmon.report.document import (
     Facts,
-    Raw,
     Report,
     ReportColumn,
     ReportFigure,
+    ReportRow,
     ReportTable,
     ValueKind,
 )
 from metlmon.report.values import format_value, sanitize
+from metlmon.tables.layout import MARGIN, Heading, fit_columns, table_lines, text_columns
 from metlmon.text.formatting import clip
-
-COLUMN_GAP: Final = 2
+from metlmon.text.spans import Align, text
 
 MAX_NAME_WIDTH: Final = 48
 """Maximum width of a name or reason."""
@@ -82,99 +85,40 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
         yield from _prose(table.empty_text, width)
         return
     rows = [*table.rows, *([table.total] if table.total is not None else [])]
-    heads = [_head(column) for column in table.columns]
-    cells = [
-        [
-            _cell(report, column, value, row.is_detail and index == 1)
-            for index, (column, value) in enumerate(zip(table.columns, row.cells, strict=True))
-        ]
-        for row in rows
+    columns = text_columns(_heading(column) for column in table.columns)
+    columns = [
+        replace(column, maximum=MAX_NAME_WIDTH, comfortable=MIN_NAME_WIDTH)
+        if each.kind is ValueKind.TEXT
+        else column
+        for column, each in zip(columns, table.columns, strict=True)
     ]
-    visible_columns, widths = _fit_columns(table.columns, [heads, *cells], width)
-    rule = "─" * (
-        sum(widths[index] for index in visible_columns) + COLUMN_GAP * (len(visible_columns) - 1)
-    )
-    yield _line(table.columns, heads, visible_columns, widths, width)
-    yield rule[:width]
-    for row, texts in zip(rows, cells, strict=True):
+    cells = [_cells(report, table, row) for row in rows]
+    heading, *lines = (text(each).rstrip() for each in table_lines(columns, cells, width))
+    rule = "─" * min(width, max(map(cell_len, (heading, *lines))))
+    yield from (heading, rule)
+    for row, content in zip(rows, lines, strict=True):
         if row is table.total:
-            yield rule[:width]
-        yield _line(table.columns, texts, visible_columns, widths, width)
-    if len(visible_columns) < len(table.columns):
-        left_out = ", ".join(
-            heads[index] for index in range(len(heads)) if index not in visible_columns
-        )
-        yield from _prose(f"No room for: {left_out}.", width)
+            yield rule
+        yield content
+    shown = fit_columns(columns, cells, width + MARGIN + 1)
+    hidden = [column.title for column in columns if column.name not in shown]
+    if hidden:
+        yield from _prose(f"No room for: {', '.join(hidden)}.", width)
     if table.comment:
         yield from _prose(table.comment, width)
 
 
-def _head(column: ReportColumn) -> str:
-    head = _plain(column.heading)
+def _heading(column: ReportColumn) -> Heading:
     short = {**{m.hours: m.short for m in HourUnit}, "Bytes": "bytes"}.get(column.group or "")
-    return f"{short} {head}" if short else head
+    title = _plain(column.heading)
+    align: Align = "left" if column.kind is ValueKind.TEXT else "right"
+    return Heading(f"{short} {title}" if short else title, align, column.drop)
 
 
-def _cell(report: Report, column: ReportColumn, value: Raw, part: bool) -> str:
-    text = format_value(column.kind, value, report.hours_digits)
-    if column.kind is ValueKind.TEXT:
-        text = clip(text, MAX_NAME_WIDTH)
-    return f"  {text}" if part else text
-
-
-def _fit_columns(
-    columns: Sequence[ReportColumn], lines: Sequence[Sequence[str]], width: int
-) -> tuple[list[int], list[int]]:
-    """Return the indices of the visible columns, and the width of every column.
-
-    Columns are omitted until the others fit with clipped names; names get the remaining width.
-    """
-    natural_widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    visible_columns = list(range(len(columns)))
-
-    names = [index for index in visible_columns if columns[index].kind is ValueKind.TEXT]
-    widths = [
-        min(size, MIN_NAME_WIDTH) if index in names else size
-        for index, size in enumerate(natural_widths)
+def _cells(report: Report, table: ReportTable, row: ReportRow) -> list[str]:
+    """The texts of a row; the name of a detail is indented."""
+    texts = [
+        format_value(column.kind, value, report.hours_digits)
+        for column, value in zip(table.columns, row.cells, strict=True)
     ]
-
-    def excess() -> int:
-        return (
-            sum(widths[index] for index in visible_columns)
-            + COLUMN_GAP * (len(visible_columns) - 1)
-            - width
-        )
-
-    for index in sorted(
-        (index for index in visible_columns if columns[index].drop),
-        key=lambda index: -columns[index].drop,
-    ):
-        if excess() <= 0:
-            break
-        visible_columns.remove(index)
-    # Columns omitted before a wide one may fit again without it.
-    for index in sorted(
-        set(range(len(columns))) - set(visible_columns), key=lambda index: columns[index].drop
-    ):
-        if widths[index] + COLUMN_GAP <= -excess():
-            visible_columns = sorted([*visible_columns, index])
-    while excess() > 0 and len(visible_columns) > 2:
-        del visible_columns[-2]
-    for index in (index for index in names if index in visible_columns):
-        widths[index] = min(natural_widths[index], widths[index] + max(0, -excess()))
-    return visible_columns, widths
-
-
-def _line(
-    columns: Sequence[ReportColumn],
-    texts: Sequence[str],
-    visible_columns: Sequence[int],
-    widths: Sequence[int],
-    width: int,
-) -> str:
-    cells = []
-    for index in visible_columns:
-        text = clip(texts[index], widths[index])
-        left = columns[index].kind is ValueKind.TEXT
-        cells.append(f"{text:<{widths[index]}}" if left else f"{text:>{widths[index]}}")
-    return clip((" " * COLUMN_GAP).join(cells).rstrip(), width)
+    return [f"  {each}" if row.is_detail and i == 1 else each for i, each in enumerate(texts)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from metlmon.stats import estimate_text
 from metlmon.stats.estimates import RunForecast
+from metlmon.tables import estimate_text
 from metlmon.tables.layout import Column
 from metlmon.text import formatting
 from metlmon.text.formatting import plain

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from metlmon.model.states import State
-from metlmon.stats import estimate_text, shard_text
 from metlmon.stats.shard_times import RUNNING
 from metlmon.stats.shards import FAILED, Bag, Shard
+from metlmon.tables import estimate_text, shard_text
 from metlmon.tables.layout import Column
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain

@@ -26,15 +26,11 @@ from metlmon.text.spans import (
     NOTE,
     Line,
     TextStyle,
-    crop,
     crop_middle,
-    first_that_fits,
     join,
     line,
     style_of,
     texture,
-    width,
-    wrap_parts,
 )
 
 HIDDEN: Final = Symbol("⇄", "another was over twice as long", Colour.ORANGE)
@@ -275,7 +271,7 @@ def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> li
         return lambda row, max_width: line((hours_text(amount(row)), style if amount(row) else DIM))
 
     def time(value: Callable[[GroupUsage], float | None]) -> Callable[..., Line]:
-        return lambda row, max_width: _time(value(row))
+        return lambda row, max_width: time_cell(value(row))
 
     flying = hours(lambda row: row.totals.in_flight, MOVING)
 
@@ -377,7 +373,7 @@ def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
         Column("gpu", "GPU", gpu, minimum=8, comfortable=18, maximum=30),
         Column("site", "SITE", site, minimum=8, comfortable=12, maximum=28),
         Column("epochs", "EPOCHS", epochs, "right"),
-        Column("epoch", "EPOCH TIME", lambda row, _: _time(row.epoch.median), "right"),
+        Column("epoch", "EPOCH TIME", lambda row, _: time_cell(row.epoch.median), "right"),
         Column("bar", "MEDIAN", bar, minimum=6, comfortable=6, grow=MOST_BAR, graphic=True),
         Column("against", "SAME GPU", against, minimum=13),
         Column(
@@ -500,11 +496,7 @@ def _rate(totals: UsageTotals) -> str:
     return formatting.share(totals.good_executions, ended)
 
 
-def _hours(seconds: float, style: TextStyle) -> Line:
-    return line((formatting.hours(seconds / HOUR), style if seconds > 0 else DIM))
-
-
-def _time(seconds: float | None) -> Line:
+def time_cell(seconds: float | None) -> Line:
     return _unknown() if seconds is None else line(formatting.duration(seconds))
 
 
@@ -520,247 +512,10 @@ def quartiles(distribution: Distribution) -> str:
         or distribution.n < 2
     ):
         return ""
-    return _from_to(distribution.lower_quartile, distribution.upper_quartile)
+    return seconds_range(distribution.lower_quartile, distribution.upper_quartile)
 
 
-def _from_to(low: float, high: float) -> str:
+def seconds_range(low: float, high: float) -> str:
     """Return a range: ``4 s to 5 s``, or one value if both ends look the same."""
     ends = formatting.duration(low), formatting.duration(high)
     return " to ".join(dict.fromkeys(ends))
-
-
-# --- the row under the cursor -----------------------------------------------------------------
-
-
-def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
-    """Return the details of a row, cropped to ``lines`` lines of ``cells`` cells."""
-    if isinstance(row, Cause):
-        lines_shown = _cause_details(row, usage, room, lines)
-    elif isinstance(row, SiteGpuUsage):
-        lines_shown = _cell_details(row, usage, room)
-    else:
-        lines_shown = _place_details(row, usage, room, lines)
-    return [crop(detail_line, room) for detail_line in lines_shown[:lines]]
-
-
-def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list[Line]:
-    rows = [
-        _fit_parts(line(" "), _identity_parts(row, _model_names(usage)), room),
-        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, row.hidden), room),
-        _fit_parts(_label("queue wait"), _wait_parts(row, usage), room),
-        _fit_parts(_label("input"), _input_parts(row), room),
-    ]
-    return [*rows, *_cause_lines(row.causes, room, max(1, lines - len(rows)))]
-
-
-def _fit_parts(start: Line, parts: Sequence[Line], room: int) -> Line:
-    """Join as many parts as fit; the last ones are dropped first."""
-    fitting = [part for part in parts if part] or [line(("nothing known", DIM))]
-    while len(fitting) > 1 and width(start + join(fitting, GAP)) > room:
-        fitting.pop()
-    return start + join(fitting, GAP)
-
-
-def _model_names(usage: Usage) -> dict[str | None, str]:
-    return models(place.name for place in usage.gpus)
-
-
-def _identity_parts(row: GroupUsage, model_names: Mapping[str | None, str]) -> list[Line]:
-    totals = row.totals
-    n = formatting.number
-    in_flight = totals.executions - totals.good_executions - totals.bad_executions
-    if row.name in row.sites or row.name is None:
-        places = [machine(model_names, gpu, number) for gpu, number in row.machines]
-    else:
-        places = [f"at {site_name(site, 24)}" for site in row.sites]
-    targets = ", ".join(plain(target, 24) for target in row.targets)
-    return [
-        line((site_name(row.name, NAME_LIMIT), BOLD)),
-        line(
-            formatting.count(totals.executions, "execution"),
-            (f": {n(totals.good_executions)} good, {n(totals.bad_executions)} lost", DIM),
-            (f", {n(in_flight)} in flight" if in_flight else "", DIM),
-        ),
-        line((", ".join(places), DIM)),
-        line((f"for {targets}" if targets else "", DIM)),
-    ]
-
-
-def _label(title: str) -> Line:
-    return line((f" {title:<11}", DIM))
-
-
-def _distribution_parts(distribution: Distribution, hidden: int = 0) -> list[Line]:
-    if distribution.median is None or distribution.minimum is None or distribution.maximum is None:
-        return []
-    several = distribution.n > 1
-    mark = f"{HIDDEN.glyph} {hidden}: {HIDDEN.word}" if hidden else ""
-    return [
-        line(
-            ("median ", DIM),
-            formatting.duration(distribution.median),
-            (f" of {formatting.number(distribution.n)}", DIM),
-        ),
-        line(("half of them ", DIM), quartiles(distribution)) if several else (),
-        line((f"all {_from_to(distribution.minimum, distribution.maximum)}", DIM))
-        if several
-        else (),
-        line((mark, style_of(HIDDEN))),
-    ]
-
-
-def _wait_parts(row: GroupUsage, usage: Usage) -> list[Line]:
-    # By target only: the site of a job that never ran is unknown.
-    waits = [wait for wait in usage.waiting if wait.target in row.targets]
-    waiting, removed = sum(wait.waiting for wait in waits), sum(wait.removed for wait in waits)
-    target = plain(waits[0].target or "", 24) if len(waits) == 1 else "one of its targets"
-    suffix = f" for {target}"
-    longest = max((wait.longest or 0.0 for wait in waits), default=0.0)
-    up_to = f", up to {formatting.duration(longest)}"
-    median, *others = _distribution_parts(row.wait) or [()]
-    return [
-        median,
-        line((f"{waiting} still waiting{suffix}", NOTE), (up_to, DIM)) if waiting else (),
-        line((f"{removed} removed while waiting{suffix}", DIM)) if removed else (),
-        *others,
-    ]
-
-
-def _input_parts(row: GroupUsage) -> list[Line]:
-    transfers = row.input
-    median, *others = _distribution_parts(transfers.ok) or [()]
-    stalled = f" {formatting.duration(transfers.stalled_seconds)}"
-    size = formatting.size
-    return [
-        median,
-        line((f"{transfers.stalls} stalled", BAD), (stalled, DIM)) if transfers.stalls else (),
-        line((f"{transfers.aborted} aborted, {transfers.unfinished} unfinished", DIM))
-        if transfers.failed
-        else (),
-        line((f"{transfers.in_flight} under way", MOVING)) if transfers.in_flight else (),
-        line((f"{size(transfers.received)} in, {size(transfers.sent)} out", DIM))
-        if transfers.received or transfers.sent
-        else (),
-        *others,
-    ]
-
-
-def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
-    """List the causes of loss, one per line if they fit, else packed."""
-    if not causes:
-        return [_label("lost to") + line(("nothing", GOOD))]
-    indent = width(_label(""))
-    if lines >= min(len(causes), ROOMY_CAUSES):
-        widest = max(width(_cause_cost(cause)) for cause in causes[:lines])
-        rows = []
-        for cause in causes[:lines]:
-            cost = _cause_cost(cause)
-            name = crop_middle(_cause_text(cause), room - indent - widest - 4)
-            rows.append(line(" " * (widest - width(cost))) + cost + line("   ", name))
-    else:
-        short = [
-            _cause_cost(cause) + line(" ", formatting.clip(_short_name(cause), 28))
-            for cause in causes
-        ]
-        rows = wrap_parts(short, GAP, room - indent)[:lines]
-    starts = [_label("lost to"), *[line(" " * indent)] * len(rows)]
-    return [start + cause for start, cause in zip(starts, rows, strict=False)]
-
-
-def _cause_cost(cause: Cause) -> Line:
-    times = f"{formatting.number(cause.occurrences)}×"
-    return line((hours_text(cause.bad), BAD if cause.bad > 0 else DIM), (f" h {times}", DIM))
-
-
-ROOMY_CAUSES: Final = 4
-"""Minimum lines for one line per cause."""
-
-
-def _short_name(cause: Cause) -> str:
-    """Return the code of a cause, or its key."""
-    return code_of(cause) or plain(cause.key, 80)
-
-
-def _cause_text(cause: Cause) -> str:
-    code = code_of(cause)
-    return plain(f"{code} {cause.text}" if code else cause.text, 400)
-
-
-def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
-    gpu = machine(_model_names(usage), row.gpu, row.gpus)
-    site, totals = site_name(row.site, NAME_LIMIT), row.totals
-    executions = line(formatting.count(totals.executions, "execution"))
-    parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals)]
-    lines = [
-        _fit_parts(line(" "), parts, room),
-        _fit_parts(_label("epoch time"), _distribution_parts(row.epoch, row.hidden), room),
-    ]
-    if row.slow:
-        fastest = site_name(row.fastest_site, NAME_LIMIT)
-        times = f"{row.relative_time:.2f} times the median at {fastest}"
-        comparisons = (", and the middle halves do not overlap", ", middle halves apart", "")
-        candidates = (
-            _label("slow") + line((times + comparison, NOTE)) for comparison in comparisons
-        )
-        lines.append(first_that_fits(candidates, room))
-    elif row.relative_time is None:
-        lines.append(
-            _label("compared")
-            + line(("sites with the same GPU, as many of them, and 3 epochs or more each", DIM))
-        )
-    others = [
-        cell
-        for cell in usage.site_gpus
-        if (cell.gpu, cell.gpus) == (row.gpu, row.gpus) and cell.site != row.site
-    ]
-    if others:
-        compared = [
-            line(site_name(cell.site, 24), " ")
-            + _time(cell.epoch.median)
-            + line((f" of {cell.epoch.n}", DIM))
-            for cell in others
-        ]
-        lines.append(_label("elsewhere") + crop(join(compared, GAP), room - 13))
-    return lines
-
-
-def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> list[Line]:
-    times = formatting.count(row.occurrences, "time")
-    ended = formatting.count(row.executions, "execution")
-    held = formatting.count(row.holds, "hold")
-    both = f", {row.ended_by_hold} of them one thing" if row.ended_by_hold else ""
-    share = formatting.share(row.bad, usage.total.totals.bad)
-    first = join(
-        (
-            line((code_of(row) or formatting.clip(plain(row.key, 80), 32), BOLD)),
-            line((hours_text(row.bad), BAD), f" GPU-hours lost, {share} of all")
-            if row.bad > 0
-            else line(("nothing lost", DIM)),
-            line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),
-        ),
-        GAP,
-    )
-    rows = [line(" ") + first]
-    for label, places in (("at", usage.sites), ("on", usage.gpus)):
-        model_names = _model_names(usage) if label == "on" else {}
-        rows.append(_label(label) + _where_lost(row, places, model_names))
-    for reason in row.reasons[: max(1, lines - len(rows))]:
-        sign = OUTCOMES[reason.outcome]
-        start = line((sign.text(), style_of(sign)), "  ")
-        if len(row.reasons) > 1:
-            start += _hours(reason.bad, BAD) + line(" h  ")
-        room = total_room - width(start) - 2
-        rows.append(line(" ") + start + line(crop_middle(plain(reason.text, 400), room)))
-    return rows
-
-
-def _where_lost(
-    row: Cause, places: Iterable[GroupUsage], model_names: Mapping[str | None, str]
-) -> Line:
-    parts = []
-    for place in places:
-        for cause in place.causes:
-            if cause.key == row.key:
-                name = model_names.get(place.name) or site_name(place.name, 28)
-                parts.append(line(f"{name} ") + _cause_cost(cause))
-    return join(parts, GAP)

@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats import shard_text
 from metlmon.stats.shards import Bag, bags
+from metlmon.tables import shard_text
 from metlmon.tables import shards as shards_table
 from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.text.spans import BOLD, DIM, Line, line, wrap

@@ -14,6 +14,7 @@ from metlmon.stats.usage import Usage, site_usage
 from metlmon.tables import usage as usage_table
 from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.tables.usage import VIEWS, Row
+from metlmon.tables.usage_details import details
 from metlmon.text.spans import BOLD, DIM, Line, line
 from screens.actions import bindings_of
 from screens.base.screens import ListScreen
@@ -89,10 +90,8 @@ class SitesScreen(ListScreen):
             self.table.select(stored_cursor)
         note = self.note_line(len(filtered), len(rows), noun=view.noun)
         selected = next((r for r in filtered if usage_table.key_of(r) == self.table.cursor), None)
-        details = (
-            [] if selected is None else usage_table.details(selected, usage, room - 1, self._lines)
-        )
-        self.query_one("#note", StaticLines).show([note, *self._padded_details(details)])
+        shown = [] if selected is None else details(selected, usage, room - 1, self._lines)
+        self.query_one("#note", StaticLines).show([note, *self._padded_details(shown)])
 
     @property
     def _roomy(self) -> bool:

@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats import sweep_text
 from metlmon.stats.curves import course_symbol
 from metlmon.stats.sweep import Point
 from metlmon.stats.sweep_grid import CellRun, GridChoice, grid_stat
+from metlmon.tables import sweep_text
 from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain

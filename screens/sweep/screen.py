@@ -8,9 +8,9 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats import sweep_text
 from metlmon.stats.sweep import choices
 from metlmon.stats.sweep_grid import Grid, GridChoice, grid_stat, next_fixed, next_pair, swap_axes
+from metlmon.tables import sweep_text
 from metlmon.text.spans import BOLD, DIM, Line, join, line, wrap
 from screens.actions import bindings_of
 from screens.base.screens import SnapshotScreen, rule

@@ -19,7 +19,7 @@ from metlmon.stats.timeline import (
     Wait,
     job_states_at,
 )
-from metlmon.stats.timeline_text import (
+from metlmon.tables.timeline_text import (
     SIGNS,
     Cell,
     CellKind,

@@ -13,7 +13,8 @@ from textual.binding import BindingType
 from metlmon.frozen import frozen
 from metlmon.live.feed import Snapshot
 from metlmon.stats.timeline import Lane, Timeline, timeline
-from metlmon.stats.timeline_text import (
+from metlmon.tables.layout import GAP, MARGIN, TableColumn
+from metlmon.tables.timeline_text import (
     SIGNS,
     Cell,
     CellKind,
@@ -33,7 +34,6 @@ from metlmon.stats.timeline_text import (
     snap_to_step,
     stacks,
 )
-from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import STATES, Symbol, plain
 from metlmon.text.spans import BOLD, DIM, Line, crop, fit, line, style_of, width
 from screens.actions import bindings_of

@@ -30,11 +30,11 @@ from metlmon.snapshot.gate_text import (
     has_open_request,
 )
 from metlmon.snapshot.types import GateStatus, RunRow, Stopped
-from metlmon.stats.estimate_text import epochs_text, remaining_text, run_remaining_text
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.worker import StatsInput
 from metlmon.tables import epochs as epochs_table
+from metlmon.tables.estimate_text import epochs_text, remaining_text, run_remaining_text
 from metlmon.tables.runs import cursor_detail, specs
 from metlmon.text.spans import text
 from screens.overview import header as overview_header

@@ -18,7 +18,6 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.snapshot.types import GateStatus, Stopped
-from metlmon.stats import sweep_text
 from metlmon.stats.curves import Course, curves
 from metlmon.stats.sweep import Axis
 from metlmon.stats.sweep_grid import (
@@ -31,6 +30,7 @@ from metlmon.stats.sweep_grid import (
     sweep_progress,
 )
 from metlmon.stats.worker import StatsInput
+from metlmon.tables import sweep_text
 from tests.generated import sweeps
 
 

@@ -20,6 +20,7 @@ from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, UsageFilter, usage_in_window
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import usage as usage_table
+from metlmon.tables.usage_details import details
 from metlmon.text import spans
 from screens.actions import actions_of
 from screens.app import AppOptions
@@ -327,7 +328,7 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
     for view in usage_table.VIEWS:
         for row in view.rows(found):
             for lines in (6, 12):
-                told = usage_table.details(row, found, cells, lines)
+                told = details(row, found, cells, lines)
                 assert len(told) <= lines
                 assert all(spans.width(each) <= cells for each in told)
 

@@ -18,7 +18,7 @@ from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry, Ledger, RunEntry
 from metlmon.snapshot.types import JobRow
 from metlmon.stats.timeline import NO_RUN, Timeline, build_timeline, job_states_at
-from metlmon.stats.timeline_text import (
+from metlmon.tables.timeline_text import (
     SIGNS,
     CellKind,
     VisibleWindow,

@@ -15,10 +15,10 @@ from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.cli.warnings import print_warnings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.stats import estimate_text
 from metlmon.stats.backtest import Backtest, Prediction, backtest, median_error, median_naive_error
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.worker import StatsInput
+from metlmon.tables import estimate_text
 from metlmon.tables.estimates import columns
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, plain, share

@@ -13,7 +13,6 @@ from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.dag_description import describe_dags
-from metlmon.stats import sweep_text
 from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, find_sweep
 from metlmon.stats.sweep_grid import (
     CellRun,
@@ -25,6 +24,7 @@ from metlmon.stats.sweep_grid import (
 )
 from metlmon.stats.sweep_grid import grid as grid_in
 from metlmon.stats.worker import StatsInput
+from metlmon.tables import sweep_text
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, plain
 from metlmon.text.sanitize import to_ascii

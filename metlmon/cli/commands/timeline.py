@@ -23,7 +23,7 @@ from metlmon.stats.timeline import (
     TimelineSpan,
     build_timeline,
 )
-from metlmon.stats.timeline_text import (
+from metlmon.tables.timeline_text import (
     SIGNS,
     Cell,
     CellKind,

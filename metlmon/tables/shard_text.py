@@ -6,9 +6,9 @@ from typing import Final
 
 from metlmon.frozen import frozen
 from metlmon.model.states import State
-from metlmon.stats import estimate_text
-from metlmon.stats.estimate_text import range_text
 from metlmon.stats.shards import Bag, ShardRate, ShardTimes
+from metlmon.tables import estimate_text
+from metlmon.tables.estimate_text import range_text
 from metlmon.text.formatting import STATES, count, duration, number, plain
 
 NAME_LIMIT: Final = 40
