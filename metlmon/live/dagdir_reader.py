@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metlmon.dagman import Problem
-from metlmon.eventlog import FastResult, LogWarning, Position, first_year, parse, parse_fast
+from metlmon.eventlog import LogWarning
 from metlmon.frozen import frozen
 from metlmon.live.cache import Cache
-from metlmon.live.cache_session import CacheSession
 from metlmon.live.dagman_files import DagmanFiles
 from metlmon.live.discovery import (
-    Discovery,
-    LogFile,
     Sniffed,
     check_dagdir,
     dag_file_paths,
@@ -35,29 +31,19 @@ from metlmon.live.discovery import (
 from metlmon.live.ensemble_warnings import as_of_warnings, reused_ids_warning, zone_conflict
 from metlmon.live.errors import InputError
 from metlmon.live.file_errors import FileError, FileErrors, duration_suffix
-from metlmon.live.follower import CHUNK, GREATEST_REST, DirectoryMtimes, FileCheck, Follower
+from metlmon.live.follower import DirectoryMtimes
 from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout, clock_time
 from metlmon.live.gate_files import GateFiles
-from metlmon.model.clock import Clock
+from metlmon.live.log_cache import CacheWrite
+from metlmon.live.log_reader import LogReader
 from metlmon.model.dag import Dag
-from metlmon.model.dump_dag import judged_by_jobs
-from metlmon.model.ensemble import NOTICES_PER_KIND, Batch, Changes, Ensemble, LogRole, LogStats
+from metlmon.model.ensemble import NOTICES_PER_KIND, Changes, Ensemble, LogRole, LogStats
 from metlmon.model.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import Notice, Progress
 
-if TYPE_CHECKING:
-    from metlmon.live.cache_entry import CachedState, CacheWrite
-
 FRESH: Final = timedelta(days=1)
 """Maximum age of a running ensemble's newest event: memory sizes are logged every few minutes."""
-
-YEARLESS_HEADER: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
-"""An event header whose date has no year."""
-
-UNWRITTEN_SECONDS: Final = 60.0
-"""How long after a write zeros in a file may be data not yet visible: NFS clients hold back pages
-for up to 30 s."""
 
 ANEW_SECONDS: Final = 10.0
 """Minimum interval of re-reading everything, so that a log rewritten continually takes no core."""
@@ -77,163 +63,13 @@ class ReadStep:
     more: bool
 
 
-class LogReader:
-    """Reader of one event log: its follower, position and role."""
-
-    def __init__(self, log: LogFile) -> None:
-        self.log = log
-        self.follower = Follower(log.path)
-        self.position = Position()
-        self.read_error: str | None = None
-        self.missing = False
-        self.at_end = False
-        self.content_replaced = False
-        """The content read before has been replaced: everything must be read again."""
-        self._last_time: datetime | None = None
-        self._has_hole = False
-        self._year: int | None = None
-
-    @property
-    def year(self) -> int | None:
-        """The year of the first event, where a log writes none."""
-        return self._year
-
-    def resume(self, position: Position, year: int | None, inode: int, start: bytes) -> None:
-        """Continue at the position of another reader; see :meth:`Follower.resume`."""
-        self.position, self._year = position, year
-        self.follower.resume(position.offset, inode, start)
-
-    def check(self) -> FileCheck:
-        """Check the state of the file."""
-        check = self.follower.check()
-        self.read_error, self.missing = check.problem, check.missing
-        if check.restarted:
-            self._last_time = self.position.last or self._last_time
-            self.position, self._year = Position(), None
-        if check.restarted or check.grew or self._has_hole:
-            self.at_end = False
-        return check
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes not yet read."""
-        return 0 if self.at_end else self.follower.unread_bytes
-
-    def read(self, clock: Clock, until: datetime | None) -> tuple[Batch, tuple[LogWarning, ...]]:
-        """Return the next complete events, those of one chunk.
-
-        ``until``: later events are not needed.
-        """
-        if self.content_replaced:
-            self.at_end = True
-            return self._empty_batch(), ()
-        size = CHUNK
-        while True:
-            try:
-                data = self.follower.read(self.follower.offset, size)
-            except OSError as error:
-                self.read_error, self.at_end = error.strerror or str(error), True
-                return self._empty_batch(), ()
-            data = self._without_hole(data)
-            year = self._first_year(data, clock)
-            at_end, endless = len(data) < size, size >= GREATEST_REST
-            result = self._parse(data, year, clock, until)
-            if result.after.offset > self.position.offset or at_end:
-                break
-            if endless:
-                result = _parse_slow(data, self.position, year, final=True)
-                break
-            # One event is longer than the chunk: read more to find its end.
-            size *= 4
-        self.at_end = at_end
-        if self._starts_earlier(result, clock):
-            self.content_replaced = self.at_end = True
-            return self._empty_batch(), ()
-        self.position = result.after
-        self.follower.consume(result.after.offset)
-        log, last = self.log, result.after.last
-        return Batch(
-            log.name, log.role, result.events, log.dag, result.images, result.first, last
-        ), result.warnings
-
-    def _empty_batch(self) -> Batch:
-        return Batch(self.log.name, self.log.role, (), self.log.dag)
-
-    def _without_hole(self, data: bytes) -> bytes:
-        """Return the data before a hole that may still be filled.
-
-        Another NFS client sees a file's new size before the bytes, and zeros in their place;
-        zeros in an older file are damage, and remain.
-        """
-        hole = data.find(b"\0")
-        age = time.time() - self.follower.mtime
-        self._has_hole = hole >= 0 and -UNWRITTEN_SECONDS < age < UNWRITTEN_SECONDS
-        return data[:hole] if self._has_hole else data
-
-    def _starts_earlier(self, result: FastResult, clock: Clock) -> bool:
-        """Whether an emptied log continues with earlier events than it had.
-
-        A log emptied by DAGMan or to save space continues later in time; otherwise it is
-        another log, or repeats events already read.
-        """
-        first = result.first or next((event.time for event in result.events), None)
-        if self._last_time is None or first is None or self.log.role is LogRole.DAGMAN:
-            # DAGMan truncates its own job log on restart; its events are discarded then.
-            return False
-        last_time, self._last_time = self._last_time, None
-        return clock.naive(first) < clock.naive(last_time)
-
-    def _parse(
-        self, data: bytes, year: int | None, clock: Clock, until: datetime | None
-    ) -> FastResult:
-        result = parse_fast(data, self.position, year_hint=year, until=until)
-        if clock.zone is None or not result.images:
-            return result
-        # A log may switch to UTC: only local times can be compared.
-        times = [clock.naive(event.time) for event in result.events]
-        for image in result.images:
-            times += clock.naive(image.first), clock.naive(image.last)
-        if clock.is_steady(min(times), max(times)):
-            return result
-        # In the hour that occurs twice, only the order of the events resolves their times.
-        return _parse_slow(data, self.position, year)
-
-    def _first_year(self, data: bytes, clock: Clock) -> int | None:
-        """Infer the year in a log without years: no event is newer than the file."""
-        if (
-            self._year is None
-            and self.position.offset == 0
-            and YEARLESS_HEADER.match(data.lstrip())
-        ):
-            mtime = self.follower.mtime
-            written = clock.to_local(mtime) or datetime.fromtimestamp(mtime)
-            self._year = first_year(self._all_bytes(data), written)
-        return self._year
-
-    def _all_bytes(self, data: bytes) -> bytes:
-        if len(data) >= self.follower.size:
-            return data
-        try:
-            return self.follower.read(0, self.follower.size)
-        except OSError:
-            return data
-
-    def unparsed_text(self) -> str:
-        """Return the text after the last complete event."""
-        try:
-            return self.follower.read(self.follower.offset, 4096).decode("utf-8", "replace")
-        except OSError:
-            return ""
-
-
 class DagdirReader:
     """Reads one dagdir. Not thread-safe; raises InputError from :meth:`open` only.
 
     ``now`` returns seconds since 1970, ``local_now`` the access point's local time if the caller
     knows it (a replay). ``as_of`` excludes later events; ``live`` overrides whether the ensemble
-    is running according to its files. ``job_states_at`` is set from outside if a reachable schedd
-    has the jobs. ``cache`` stores the model for the next reader of this dagdir (not with
-    ``as_of``).
+    is running according to its files. ``in_queue`` is set from outside if a reachable schedd has
+    the jobs. ``cache`` stores the events of large logs for the next reader (not with ``as_of``).
     """
 
     def __init__(
@@ -272,13 +108,8 @@ class DagdirReader:
         self._next_dagman_files = 0
         self._grew = False
         self._caught_up = False
-        self._cache_session: CacheSession | None = None
-        if cache is not None and as_of is None and not cache.lies_in(self.dagdir):
-            self._cache_session = CacheSession(
-                cache, self.dagdir, self._only, self.ensemble.settings
-            )
-        self._cached_state: CachedState | None = None
-        self._diverged = False
+        usable = cache is not None and as_of is None and not cache.lies_in(self.dagdir)
+        self._cache = cache if usable else None
         self._file_errors = FileErrors(now)
         self._dagdir_error: tuple[str, float] | None = None
         self._directory_id: tuple[int, int] | None = None
@@ -291,68 +122,25 @@ class DagdirReader:
 
     def open(self) -> Changes:
         """Make the first check. Raises InputError if the dagdir is unusable."""
-        with _gc_paused(settled=True):
-            changes = self._load_initial()
-            if self._cached_state is not None:
-                self._cached_state.restore_totals(self.ensemble)
-        # In the order of discovery: the reader that wrote the cache may have had another.
-        self.ensemble.log_stats = {name: self.ensemble.log_stats[name] for name in self._logs}
-        self._cached_state = None
-        if self._cache_session is not None:
-            self._cache_session.holds(self.consumed_bytes)
-        return changes | self.check()
-
-    def _load_initial(self) -> Changes:
-        """Load the cached state if it is valid, else begin with an empty model."""
-        self._load_cached()
-        try:
+        with _gc_paused():
             changes = self._reload_dags()
-        except InputError:
-            raise
-        except Exception:
-            # The cached state is malformed.
-            if self._cached_state is None:
-                raise
-            changes = self._reload_dags_uncached()
-        if self._cached_state is not None and not self._cached_state.complete:
-            changes = self._reload_dags_uncached()
-        return changes
-
-    def _load_cached(self) -> None:
-        """Load the state cached by an earlier reader of this dagdir, if still valid."""
-        if self._cache_session is not None:
-            self._cached_state = self._cache_session.recall(self.ensemble)
-            if self._cached_state is None:
-                self._reset()
-
-    def _reload_dags_uncached(self) -> Changes:
-        self._reset()
-        return self._reload_dags()
+        return changes | self.check()
 
     def _reset(self) -> None:
         """Begin with an empty model."""
         self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
-        self._logs, self._dagman_files, self._cached_state = {}, [], None
+        self._logs, self._dagman_files = {}, []
         self._gates = GateFiles(self._now)
 
     @property
-    def consumed_bytes(self) -> int:
-        """Bytes consumed of the growing files."""
-        logs = sum(reader.position.offset for reader in self._logs.values())
-        return logs + sum(file.offset for files in self._dagman_files for file in files.growing)
+    def cached_bytes(self) -> int:
+        """Bytes of logs whose events come from the cache, and are not applied yet."""
+        return sum(reader.cached_bytes for reader in self._logs.values())
 
-    def keep(self) -> list[CacheWrite]:
-        """Return the cache entries due to be written, for the caller to write later."""
-        if self._cache_session is None:
-            return []
-        # A model with events that are in no file any more must not be cached.
-        consumed = 0 if self._diverged else self.consumed_bytes
-        if not self._cache_session.due(consumed):
-            return []
-        with _gc_paused():
-            return self._cache_session.keep(
-                consumed, self.ensemble, self._logs.values(), self._dagman_files
-            )
+    def cache_writes(self) -> list[CacheWrite]:
+        """Return the cache entries due to be written, for any thread to write."""
+        writes = [reader.cache_write() for reader in self._logs.values()]
+        return [write for write in writes if write is not None]
 
     def check(self) -> Changes:
         """Check the dagdir for changes; reads only small files.
@@ -386,7 +174,6 @@ class DagdirReader:
             if check.problem is None:
                 self.ensemble.log_stats[reader.log.name].bytes = check.size
             if check.restarted:
-                self._diverged = True
                 self._note_emptied(reader)
                 changes |= self.ensemble.reset_log(reader.log.name, reader.log.dag)
             # An incomplete last event is read again when the file is only touched: no growth.
@@ -452,7 +239,7 @@ class DagdirReader:
     def _reload_dags(self) -> Changes:
         self._dag_paths = dag_file_paths(self.dagdir)
         before = self._dag_files_signature()
-        discovery = self._discover_dags()
+        discovery = discover_dags(self.dagdir, self._only)
         shared = _shared_names(discovery.dags)
         files_by_dag = {files.key: files for files in self._dagman_files}
         dags = []
@@ -460,31 +247,19 @@ class DagdirReader:
             known = self.ensemble.dags.get(dag.key)
             if known is None or not files_by_dag[dag.key].names_same_files(dag, shared):
                 files_by_dag[dag.key] = DagmanFiles(dag, shared)
-                if self._cached_state is not None:
-                    self._cached_state.restore_dagman_files(files_by_dag[dag.key], dag)
                 dags.append(dag)
                 continue
-            if judged_by_jobs(known.workflow) != judged_by_jobs(dag.workflow):
-                files_by_dag[dag.key].misinterpreted = True
             known.replace_workflow(dag.workflow)
             known.top = dag.top
             dags.append(known)
         self._dag_problems = discovery.problems
         self._dagman_files = [files_by_dag[dag.key] for dag in dags]
-        attributed = None
-        if self._cache_session is not None and self._cached_state is not None:
-            attributed = self._cache_session.places(self._cached_state, self.ensemble, dags)
-        changes = self.ensemble.set_dags(dags, attributed)
+        changes = self.ensemble.set_dags(dags)
         # A file written while it was being read must be read again.
         now = self._dag_files_signature()
         self._dag_signature = {path: before.get(path, stat) for path, stat in now.items()}
         self._discover_logs()
         return changes
-
-    def _discover_dags(self) -> Discovery:
-        if self._cache_session is None:
-            return discover_dags(self.dagdir, self._only)
-        return discover_dags(self.dagdir, self._only, self._cache_session.load)
 
     def _discover_logs(self) -> None:
         discovery = discover_logs(self.dagdir, list(self.ensemble.dags.values()), self._sniffed)
@@ -494,12 +269,10 @@ class DagdirReader:
         for log in discovery.logs:
             reader = self._logs.get(log.name)
             if reader is None:
-                reader = self._logs[log.name] = LogReader(log)
-                if self._cached_state is not None:
-                    self._cached_state.resume(reader)
+                reader = LogReader(log, self._cache, self.ensemble.settings.zone)
+                self._logs[log.name] = reader
                 self.ensemble.log_stats.setdefault(log.name, LogStats(log.name, log.role))
             else:
-                self._diverged |= (log.role, log.dag) != (reader.log.role, reader.log.dag)
                 reader.log = log
         self._sort_logs([log.name for log in discovery.logs])
 
@@ -582,11 +355,9 @@ class DagdirReader:
             self._rewritten_log_notices[""] = Notice("rewritten-log", self.path_given, None, text)
         self._reset()
         self._dag_signature, self._non_logs, self._directory_mtimes = {}, {}, DirectoryMtimes()
-        self._grew = self._caught_up = self._diverged = False
+        self._grew = self._caught_up = False
         self._file_errors = FileErrors(self._now)
         self._restarted_at = time.monotonic()
-        if self._cache_session is not None:
-            self._cache_session.holds(0)
         return self.check()
 
     def _add_warning(self, stats: LogStats, warning: LogWarning) -> None:
@@ -600,14 +371,13 @@ class DagdirReader:
 
     def read_all(self, progress: Callable[[Progress], None] | None = None) -> None:
         """Read until there is nothing more to read, and update the totals."""
-        with _gc_paused(settled=True):
+        with _gc_paused():
             while self.step(0.25).more:
                 if progress is not None:
                     progress(self.progress())
-            # The caller needs the totals, and so will the next reader from the cache.
             self.ensemble.aggregates.add_up()
             self.ensemble.aggregates.settle(self.live())
-        for cache_write in self.keep():
+        for cache_write in self.cache_writes():
             cache_write.write()
 
     def progress(self) -> Progress:
@@ -744,27 +514,19 @@ class DagdirReader:
                 yield Notice("missing-log", Path(log).name, None, text)
 
 
-def _parse_slow(data: bytes, at: Position, year: int | None, final: bool = False) -> FastResult:
-    parsed = parse(data, at, year_hint=year, final=final)
-    return FastResult(parsed.events, (), parsed.warnings, parsed.after)
-
-
 @contextmanager
-def _gc_paused(settled: bool = False) -> Iterator[None]:
-    """Pause garbage collection.
+def _gc_paused() -> Iterator[None]:
+    """Pause garbage collection, and finally move all objects to the oldest generation.
 
-    Loading or building a cache entry creates a million acyclic objects at once; collecting would
-    take at least as long as the work itself.
-
-    ``settled``: finally move all objects to the oldest generation. That resets the collector's
-    counters, so it is for one-time work only: at every check it would prevent any collection.
+    Reading a dagdir creates a million acyclic objects at once. For one-time work only: moving the
+    objects resets the collector's counters.
     """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if settled and not gc.get_freeze_count():
+        if not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()
         if enabled:

@@ -60,8 +60,6 @@ class DagmanFiles:
         self._rescues: dict[str, tuple[int, int, int]] = {}
         self.problems: dict[str, list[Problem]] = {}
         self.file_errors = FileErrors()
-        self.misinterpreted = False
-        """The DAG file has changed so that earlier messages would be interpreted differently."""
 
     def names_same_files(self, dag: Dag, shared: frozenset[str]) -> bool:
         """Whether the rewritten DAG file names the same files."""
@@ -83,23 +81,6 @@ class DagmanFiles:
     def total_bytes(self) -> int:
         """Bytes of the growing files."""
         return self._out.size + (self._jobstate.size if self._jobstate else 0)
-
-    # --- cache --------------------------------------------------------------------------
-
-    @property
-    def growing(self) -> list[Follower]:
-        """The followers of the growing files."""
-        return [self._out, *([self._jobstate] if self._jobstate is not None else [])]
-
-    def standing(self) -> tuple[OutState, int, list[Problem]]:
-        """Return the state needed, besides the offsets, to continue reading."""
-        return self._out_state, self._jobstate_line, list(self.problems.get("jobstate", ()))
-
-    def resume(self, out: OutState, line: int, problems: list[Problem]) -> None:
-        """Continue from the state returned by :meth:`standing`."""
-        self._out_state, self._jobstate_line = out, line
-        if problems:
-            self.problems["jobstate"] = problems
 
     # --- small files --------------------------------------------------------------------
 

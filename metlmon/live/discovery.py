@@ -306,8 +306,8 @@ def dag_file_paths(dagdir: Path) -> list[Path]:
     return [dagdir / name for name in dag_files(_listing(dagdir))]
 
 
-def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files) -> Discovery:
-    """Discover and load the DAGs of a dagdir; ``load`` as in :func:`read_workflows`.
+def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
+    """Discover and load the DAGs of a dagdir.
 
     Raises InputError if none of them is usable.
     """
@@ -315,7 +315,7 @@ def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files
     discovery = Discovery()
     if only is not None:
         _refuse_event_log(dagdir, only)
-    workflows = read_workflows(dagdir, only, load)
+    workflows = read_workflows(dagdir, only)
     if only is not None and _is_no_dag(workflows[0]):
         raise InputError(
             f"{dagdir / only}: not a DAG file: no line of it is a JOB or any other node; give "

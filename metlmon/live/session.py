@@ -18,6 +18,7 @@ from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.fs_timeout import FsExecutor, FsTimeout, calls_through
 from metlmon.live.job_files import TrainingFiles
+from metlmon.live.log_cache import CacheWrite
 from metlmon.live.priority_lock import PriorityLock
 from metlmon.live.watcher import DirectoryWatcher
 from metlmon.model.job_events import JobId, NodeKey
@@ -29,7 +30,6 @@ from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import JobRow, JobView, NodeRow, Notice, ProblemGroup, RunView
 
 if TYPE_CHECKING:
-    from metlmon.live.cache_entry import CacheWrite
     from metlmon.snapshot.node_tree import DagNodes
 
 POLL_SECONDS: Final = 0.9
@@ -335,7 +335,7 @@ class Session:
         self._cached_at, before = time.monotonic(), self._cached_at
         try:
             with self._lock.exclusive:
-                entries = self._reader.keep()
+                entries = self._reader.cache_writes()
         except Exception as error:
             self._add_notice(NOT_KEPT, error)
             return
@@ -344,7 +344,7 @@ class Session:
             return
         # In a thread, since the cache may be on a hung file server.
         self._cache_thread = threading.Thread(
-            target=self._write_entries, args=(entries,), name="metlmon-keep", daemon=True
+            target=self._write_entries, args=(entries,), name="metlmon-cache", daemon=True
         )
         self._cache_thread.start()
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from metlmon.dagman import DagmanMessage, DagmanMessageKind, DagMetrics, Rescue
 from metlmon.eventlog import Event
@@ -63,13 +63,9 @@ class OutTimes:
     ``runs``: DAGMan's starts and ends. ``written``: when it wrote each rescue file, by name.
     """
 
-    def __init__(self, runs: Iterable[Any] = (), written: Mapping[str, datetime] = {}) -> None:
-        self.runs = [QueueInterval(*run) for run in runs]
-        self.written = dict(written)
-
-    def dump(self) -> tuple[list[Any], dict[str, datetime]]:
-        """The arguments of a copy, as plain data."""
-        return [astuple(run) for run in self.runs], dict(self.written)
+    def __init__(self) -> None:
+        self.runs: list[QueueInterval] = []
+        self.written: dict[str, datetime] = {}
 
     def add(self, line: DagmanMessage) -> None:
         """Store the time of a message on the DAG as a whole."""

@@ -7,13 +7,13 @@ the as-of time is an argument of the snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from metlmon.dagman import DagmanMessage, JobstateLine
 from metlmon.eventlog import (
@@ -41,7 +41,6 @@ from metlmon.model.clock import Clock
 from metlmon.model.clock_evidence import QueueInterval, note_dagman_event
 from metlmon.model.dag import Dag
 from metlmon.model.dagman_runs import DagmanJob, add_dagman_event
-from metlmon.model.dump_jobs import dump_jobs, load_jobs
 from metlmon.model.job_events import (
     NOOP_PROC,
     EventStore,
@@ -84,7 +83,6 @@ ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
 """The DAG of the nodes.log and the event's identity: a log that is read again repeats it."""
 
 
-Place: TypeAlias = tuple[str | None, str | None, tuple[str, ...], bool, bool, bool]
 """An :class:`Attribution` as plain data."""
 
 
@@ -235,12 +233,11 @@ class Ensemble:
 
     # --- the workflow -------------------------------------------------------------------
 
-    def set_dags(self, dags: Iterable[Dag], attributions: Iterable[Place] | None = None) -> Changes:
+    def set_dags(self, dags: Iterable[Dag]) -> Changes:
         """Replace the DAGs and attribute all jobs again.
 
         A DAG file may be missing or incomplete for a moment while it is replaced: events of
-        its nodes are stored until it is back. ``attributions``: those of all jobs in their
-        order, where they are known.
+        its nodes are stored until it is back.
         """
         self.dags = {dag.key: dag for dag in dags}
         self._dags_by_node = {}
@@ -261,11 +258,8 @@ class Ensemble:
         self._provisional = set()
         self._states.reset(self.nodes)
         self.all_changed = True
-        if attributions is not None:
-            self._restore_attributions(attributions)
-        else:
-            for job_key in self.jobs:
-                self._attribute(job_key)
+        for job_key in self.jobs:
+            self._attribute(job_key)
         self._unassigned_scripts = dict(self._scripts)
         self._assign_scripts()
         named = named_by(self.dags)
@@ -342,21 +336,6 @@ class Ensemble:
         timed = ((event, self.clock.naive(event.time)) for event in removals)
         holds = [hold for hold in lost_holds(timed) if self.cut is None or hold.time <= self.cut]
         return with_holds(events, holds) if holds else events
-
-    def kept(self) -> Iterator[Any]:
-        """The state read from job event logs, as records of plain data.
-
-        Later changes are not included. See :mod:`metlmon.model.dump_jobs`.
-        """
-        return dump_jobs(self)
-
-    def restore(self, records: Iterable[Any]) -> None:
-        """Restore the result of :meth:`kept` of an ensemble without a cut.
-
-        Both must have equal settings. Call it before any other method. Raises any exception when
-        the records are invalid; the ensemble must not be used then.
-        """
-        load_jobs(self, records)
 
     def _localize(self, batch: Batch, stats: LogStats) -> Sequence[Event]:
         """The batch's events up to the cut, in local time; updates the log's statistics."""
@@ -637,13 +616,9 @@ class Ensemble:
 
     def _apply_script_result(self, dag_key: str | None, event: Event) -> set[NodeKey]:
         """Apply a 016 or 034 to its node, or store it until the node is known."""
-        return self._assign_script(self.note_script(dag_key, event), event)
-
-    def note_script(self, dag_key: str | None, event: Event) -> ScriptKey:
-        """Store a script's result."""
         key = (dag_key, event.cluster, event.proc, event.number, event.time, event.detail)
         self._scripts[key] = event._replace(body="")
-        return key
+        return self._assign_script(key, event)
 
     def _assign_script(self, key: ScriptKey, event: Event) -> set[NodeKey]:
         detail = event.detail
@@ -909,48 +884,10 @@ class Ensemble:
         jobs = record.jobs if record is not None else []
         return [job for job in jobs if self.attributions[job.key].proven]
 
-    def _restore_attributions(self, attributions: Iterable[Place]) -> None:
-        """Restore the attributions of all jobs, in the jobs' order."""
-        known: dict[Place, tuple[Attribution, NodeRecord | None]] = {}
-        for (key, job), plain in zip(self.jobs.items(), attributions, strict=True):
-            entry = known.get(plain)
-            if entry is None:
-                attribution = Attribution(*plain)
-                record = self._record_of(attribution)
-                if record is not None:
-                    # Share one string object for equal names.
-                    attribution = Attribution(attribution.dag, record.node.name, *plain[2:])
-                entry = known[plain] = attribution, record
-            attribution, record = entry
-            self.attributions[key] = attribution
-            self.unproven.update(job, attribution, self.dags)
-            if attribution.provisional:
-                self._provisional.add(key)
-            if record is not None:
-                record.jobs.append(job)
-                if job.node_name == record.node.name:
-                    job.node_name = record.node.name
-
     def _record_of(self, attribution: Attribution | None) -> NodeRecord | None:
         if attribution is None or attribution.dag is None or attribution.node is None:
             return None
         return self.nodes.get((attribution.dag, attribution.node))
-
-    # --- restoring derived state --------------------------------------------------------
-
-    def weighed_is(self, dag_key: str, alive: bool, table: NodeStateTable) -> bool:
-        """Is this the current table of a DAG's node states?"""
-        return self._states.table(dag_key, alive) is table
-
-    def recall_weighed(self, dag_key: str, alive: bool, table: NodeStateTable) -> None:
-        """Restore the table of a DAG's node states, resolved from the same input."""
-        self._states.restore(dag_key, alive, table)
-
-    def reckon_anew(self) -> None:
-        """Reset all derived state: node states and aggregates."""
-        self._states.reset(self.nodes)
-        self.aggregates = Aggregates(self)
-        self.all_changed = True
 
     # --- queries ------------------------------------------------------------------------
 

@@ -51,10 +51,6 @@ BODY_LIMIT: Final = 500
 """Characters stored of the body of an event without typed detail: enough to be understood, and
 few enough for months of events to fit in memory."""
 
-REDACTED_LENGTH: Final = 8 * BODY_LIMIT
-"""Characters of a body that are searched for secrets: a secret truncated at the end is then far
-beyond the stored part."""
-
 TEXT_LIMIT: Final = 8000
 """Characters stored of any text of an event: a job can write a megabyte as its reason, and the
 cost of processing grows with the length."""
@@ -161,8 +157,11 @@ def unpack_time(plain: PlainData) -> datetime:
     return (_EPOCH + timedelta(0, seconds, microseconds)).replace(fold=fold)
 
 
-def pack_event(event: Event, strings: StringTable) -> PlainData:
-    """One event as plain data, without its job and a body covered by the detail."""
+def pack_event(event: Event, strings: StringTable, body_limit: int = BODY_LIMIT) -> PlainData:
+    """One event as plain data, without its job and a body covered by the detail.
+
+    ``body_limit``: characters stored of any other body.
+    """
     number, _, _, _, time, text, body, detail, line, damaged = event
     elapsed = time - _EPOCH
     packed_time: PlainData = elapsed.days * 86400 + elapsed.seconds
@@ -191,9 +190,9 @@ def pack_event(event: Event, strings: StringTable) -> PlainData:
         None if is_redundant else number_if_shared(text) if text_number is None else text_number
     )
     if body:
-        body = (
-            "" if kind and kind != _GENERIC else redact_secrets(body[:REDACTED_LENGTH])[:BODY_LIMIT]
-        )
+        # A secret truncated at the end is far beyond the stored part.
+        is_covered = kind and kind != _GENERIC
+        body = "" if is_covered else redact_secrets(body[: 8 * body_limit])[:body_limit]
     if body or damaged:
         return (number, packed_time, line, ~kind, text_or_number, body, damaged, *values)
     return (number, packed_time, line, kind, text_or_number, *values)

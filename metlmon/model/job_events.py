@@ -196,7 +196,7 @@ class Job:
             self.newest_time = time
             is_latest = not time.microsecond
         if number in AD_ATTRIBUTE_EVENTS:
-            event = _without_environment(event)
+            event = without_environment(event)
         strings = self._store.strings
         events = self._events
         if isinstance(events, bytes):
@@ -306,21 +306,10 @@ class Job:
 
     def pack(self) -> None:
         """Pack the events and drop the cached history."""
-        self._events = self.packed()
+        if not isinstance(self._events, bytes):
+            self._events = pack(self._events.streams, self._store.strings)
         self._history = None
         self._store.unpacked.pop(self, None)
-
-    def packed(self) -> bytes:
-        """The events, packed with the store's string table."""
-        events = self._events
-        return events if isinstance(events, bytes) else pack(events.streams, self._store.strings)
-
-    def set_packed(self, packed: bytes) -> None:
-        """Set the events to the result of :meth:`packed` for the same cluster and proc.
-
-        The store must have the string table that they were packed with.
-        """
-        self._events = packed
 
     def _unpack(self, packed: bytes) -> EventBuffer:
         parts = unpack(packed, self._store.strings)
@@ -411,8 +400,8 @@ _ENVIRONMENT: Final = re.compile(
 _ATTRIBUTE: Final = re.compile(r"\w+ job attribute (\S+)")
 
 
-def _without_environment(event: Event) -> Event:
-    """Remove values of the job's environment, and of attributes with a secret's name.
+def without_environment(event: Event) -> Event:
+    """Return an event without values of the environment, and of secret attributes.
 
     API keys and tokens are passed in the environment; what is not stored cannot be shown.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from metlmon.dagman import NodeKind, StatusFile
 from metlmon.model.clock import Clock
@@ -37,11 +37,6 @@ Inputs: TypeAlias = tuple[
 ]
 """DONE nodes, :meth:`Dag.fresh_start`, :meth:`Dag.last_start`, whether ABORT-DAG-ON applied, the
 node status file, and the evidence on unrecorded nodes."""
-
-
-Judged: TypeAlias = tuple[NodeState, NodeState, NodeState, datetime | None]
-"""A node's own state, its state after inference from neighbours, its final state, and the last
-submission of any ancestor."""
 
 
 class NodeStates:
@@ -87,10 +82,6 @@ class NodeStates:
     def newest_table(self, dag_key: str) -> NodeStateTable | None:
         """The table that was resolved last."""
         return self._newest_tables.get(dag_key)
-
-    def restore(self, dag_key: str, alive: bool, table: NodeStateTable) -> None:
-        """Restore a table that was resolved from the same input."""
-        self._tables[dag_key, alive] = table
 
     def resolve(
         self,
@@ -172,45 +163,6 @@ class NodeStateTable:
         self.unrecorded = UnrecordedNodes(inputs[5], self.nodes) if inputs[5] is not None else None
         if self.unrecorded is not None:
             self.unrecorded.add_all(self.states)
-
-    def kept(self) -> Any:
-        """The table as plain data, without what :meth:`judged` returns.
-
-        A status file is not included: with one, all nodes are resolved again.
-        """
-        unrecorded = self.unrecorded.kept() if self.unrecorded is not None else None
-        if self.inputs is None or self.inputs[4] is not None:
-            return None, list(self.pending), unrecorded
-        return (tuple(self.inputs[0]), *self.inputs[1:4]), list(self.pending), unrecorded
-
-    def judged(self) -> list[Judged]:
-        """The resolved states of all nodes, in the DAG's order."""
-        inferred, states, ancestors = self._inferred, self.states, self._ancestor_submitted
-        return [
-            (self._own[name], inferred[name], states[name], ancestors.get(name))
-            for name in self.nodes
-        ]
-
-    def recall(self, plain: Any, judged: Iterable[Judged]) -> None:
-        """Restore the results of :meth:`kept` and :meth:`judged` for the same DAG."""
-        inputs, touched, unrecorded = plain
-        evidence = None
-        if unrecorded is not None:
-            self.unrecorded = UnrecordedNodes.recall(unrecorded, self.nodes)
-            evidence = self.unrecorded.evidence
-        for name, (own, inferred, state, ancestor_submitted) in zip(
-            self.nodes, judged, strict=True
-        ):
-            self._own[name], self._inferred[name] = own, inferred
-            self._note_submission(own.submitted)
-            self.states[name] = state
-            if ancestor_submitted is not None:
-                self._ancestor_submitted[name] = ancestor_submitted
-        if inputs is not None:
-            done, *run_facts = inputs
-            self.inputs = frozenset(done), *run_facts, None, evidence
-        self.pending = set(touched)
-        self.version = 1
 
     def resolve(self, resolve_own: Callable[[str], NodeState], limit: int | None = None) -> None:
         """Resolve at most ``limit`` touched nodes, and the nodes that they affect.

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from metlmon.eventlog import Event, Submit
-from metlmon.model.job_events import NOOP_PROC, Job, JobId, JobKey
+from metlmon.model.job_events import Job, JobId, JobKey
 
 ONE_SECOND: Final = timedelta(seconds=1)
 """Maximum difference of one event in two logs, if one has fractions of seconds."""
@@ -79,12 +79,6 @@ class ReusedJobIds:
         """The known submission times of the job's id."""
         first = job.first_submitted
         return self._submit_times.get(job.id) or ([first] if first is not None else [])
-
-    def restore(self, key: JobKey, job: Job) -> None:
-        """Restore a submission; jobs must come in the order of their keys."""
-        if key[1] != NOOP_PROC:
-            self._submit_times.setdefault(key[:2], [datetime.min])
-            self._submit_times[key[:2]].append(job.first_submitted or datetime.max)
 
 
 def find_resubmission(job: Job, event: Event, reused_ids: ReusedJobIds) -> bool:

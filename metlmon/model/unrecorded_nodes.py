@@ -11,11 +11,11 @@ from an end with all nodes done. Manual: "DAGMan Workflows > The Rescue DAG"; so
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from metlmon.dagman import DagMetrics, Node, NodeKind, rescue_number
 from metlmon.frozen import frozen
@@ -115,22 +115,6 @@ class UnrecordedNodes:
     def has_lost_records(self) -> bool:
         """Were nodes submitted although their ancestors have no record?"""
         return bool(self._lost_records)
-
-    def kept(self) -> tuple[Any, ...]:
-        """The state as plain data."""
-        *counts, verdict = astuple(self.counts)
-        tally = (*counts, verdict.value)
-        return astuple(self.evidence), list(self._names), list(self._lost_records), tally
-
-    @classmethod
-    def recall(cls, kept: tuple[Any, ...], nodes: Mapping[str, Node]) -> UnrecordedNodes:
-        """Restore the result of :meth:`kept`."""
-        evidence, names, lost, tally = kept
-        restored = cls(UnrecordedEvidence(*evidence), nodes)
-        restored._names, restored._lost_records = set(names), set(lost)
-        restored.counts = UnrecordedCounts(*tally[:-1])
-        restored.counts.verdict = State(tally[-1])
-        return restored
 
     def add_all(self, states: Mapping[str, NodeState]) -> None:
         """Add all resolved nodes with their states, before they are resolved again."""

@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from metlmon.dagman import NodeKind
 from metlmon.model.attribution import Attribution
@@ -175,82 +175,6 @@ class Aggregates:
         if self.ledger_builder is not None:
             self.ledger_builder.nodes.update(nodes)
         self.version += 1
-
-    # --- dump and load ------------------------------------------------------------------
-
-    def node_tables(self) -> list[tuple[str, bool, NodeStateTable]] | None:
-        """The node tables that the counts are based on, with each DAG's key and liveness.
-
-        Liveness: whether its DAGMan was taken to be alive. None where the counts are out of date.
-        """
-        ensemble = self._ensemble
-        if ensemble.dags is not self._dags or ensemble.all_changed:
-            return None
-        tables = [
-            (dag, alive, table)
-            for dag, table in self._node_tables.items()
-            for alive in (False, True)
-            if ensemble.weighed_is(dag, alive, table)
-        ]
-        complete = all(
-            not table.changed and len(table.states) == len(table.nodes) for _, _, table in tables
-        )
-        return tables if complete and len(tables) == len(ensemble.dags) else None
-
-    def dump(self) -> Any:
-        """The node counts as plain data."""
-        return {
-            "states": [
-                [(state.value, count) for state, count in counts.items()]
-                for counts in (self.node_states, self.other_states)
-            ],
-            "counts": {
-                dag: (dag_counts.done, dag_counts.failed, dag_counts.unknown)
-                for dag, dag_counts in self.counts.items()
-            },
-            "failed": list(self._failed),
-            "overruled": list(self.overruled),
-            "unlogged": list(self.unlogged),
-            "side": [(state.value, count) for state, count in self._side_states.items()],
-            "completed": list(self._completion_sites.items()),
-            "ambiguous": list(self.ambiguous),
-            "strangers": [(dag, list(names)) for dag, names in self.unknown_nodes.items()],
-        }
-
-    def load(self, data: Any) -> None:
-        """Restore what :meth:`dump` returned for the same settings and DAGs.
-
-        The totals, problems and node states must be loaded separately.
-        """
-        self._reset_nodes()
-        self._reset_jobs()
-        for counts, values in zip(
-            (self.node_states, self.other_states), data["states"], strict=True
-        ):
-            counts.update({State(state): count for state, count in values})
-        for dag, (done, failed, unknown) in data["counts"].items():
-            dag_counts = self.counts[dag]
-            dag_counts.done, dag_counts.failed, dag_counts.unknown = done, failed, unknown
-        nodes = self._ensemble.nodes
-        self._failed = {nodes[key].key for key in data["failed"]}
-        self._completion_sites = {
-            nodes[key].key: site_and_gpu for key, site_and_gpu in data["completed"]
-        }
-        self.overruled = {nodes[key].key for key in data["overruled"]}
-        self.unlogged = {nodes[key].key for key in data["unlogged"]}
-        self._side_states.update({State(state): count for state, count in data["side"]})
-        self.ambiguous = set(data["ambiguous"])
-        self.unknown_nodes = {dag: set(names) for dag, names in data["strangers"]}
-        self._changed_runs = set(self.runs.by_key)
-        self.version += 1
-
-    def load_node_table(self, dag: str, table: NodeStateTable) -> None:
-        """Restore the node states of a DAG, which are already counted."""
-        self._set_node_table(dag, table)
-        nodes = self._ensemble.nodes
-        for name, state in table.states.items():
-            self.states[nodes[dag, name].key] = state
-            self._note_failure_without_job(nodes[dag, name].key, state)
 
     def _set_node_table(self, dag: str, table: NodeStateTable) -> None:
         self._node_tables[dag] = table

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from metlmon.model.clock import Clock
 from metlmon.model.job import Execution, JobHistory, TransferSpan
@@ -154,35 +154,6 @@ class ProblemIndex:
             self._totals.pop(cause, None)
         self._in_progress.pop(key, None)
         self._runs.pop(key, None)
-
-    def dump_job(self, key: JobKey) -> tuple[Any, str | None]:
-        """The occurrences of a job as plain data, and its run."""
-        occurrences = [
-            (occurrence[0], int(occurrence[1]), *occurrence[2:])
-            for occurrence in self._occurrences.get(key, ())
-        ]
-        return occurrences, self._runs.get(key)
-
-    def dump(self) -> Any:
-        """Plain data of what :meth:`dump_job` does not include."""
-        return list(self._in_progress)
-
-    def load_job(self, key: JobKey, occurrences: Any, run: str | None) -> None:
-        """Restore the occurrences of a job (:meth:`dump_job`)."""
-        if run is not None:
-            self._runs[key] = run
-        if occurrences:
-            # Converted to Occurrence objects on use only.
-            loaded: Any = tuple(
-                [(self._interned(occurrence[0]), *occurrence[1:]) for occurrence in occurrences]
-            )
-            self._occurrences[key] = loaded
-            for cause in {occurrence[0] for occurrence in loaded}:
-                self._by_cause.setdefault(cause, {})[key] = None
-
-    def load(self, data: Any, jobs: Mapping[JobKey, Job]) -> None:
-        """Restore what :meth:`dump` returned."""
-        self._in_progress = {key: jobs[key] for key in data}
 
     def by_cause(self, as_of: datetime | None) -> Mapping[Cause, ProblemTotals]:
         """All problems up to ``as_of``."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from metlmon.eventlog import Execute
 from metlmon.model.clock import Clock
@@ -109,10 +109,6 @@ class GpuSeconds:
     wall_good: int = 0
     wall_bad: int = 0
 
-    def dump(self) -> tuple[int, ...]:
-        """As plain data."""
-        return self.good, self.bad, self.cpu_good, self.cpu_bad, self.wall_good, self.wall_bad
-
     def hours(self, measure: HourUnit, in_flight: int = 0) -> GpuHours:
         """In hours of the unit ``measure``; ``in_flight``: microseconds of the same."""
         good, bad = {
@@ -128,13 +124,9 @@ class RunningMedian:
 
     __slots__ = ("_new", "_sorted")
 
-    def __init__(self, data: bytes = b"") -> None:
-        self._sorted = array("d", data)
+    def __init__(self) -> None:
+        self._sorted = array("d")
         self._new: list[float] = []
-
-    def dump(self) -> bytes:
-        """As plain data. It changes nothing, since another thread may be reading."""
-        return array("d", sorted([*self._sorted, *self._new])).tobytes()
 
     def add(self, value: float) -> None:
         self._new.append(value)
@@ -173,18 +165,6 @@ class SiteTotals:
     hours: GpuSeconds = field(default_factory=GpuSeconds)
     targets: Counter[str] = field(default_factory=Counter)
     seconds: RunningMedian = field(default_factory=RunningMedian)
-
-    def dump(self) -> Any:
-        """As plain data."""
-        hours = self.hours.dump()
-        return self.executions, self.completed, hours, dict(self.targets), self.seconds.dump()
-
-
-def _load_site_totals(data: Any) -> SiteTotals:
-    executions, completed, hours, targets, seconds = data
-    return SiteTotals(
-        executions, completed, GpuSeconds(*hours), Counter(targets), RunningMedian(seconds)
-    )
 
 
 @dataclass(slots=True)
@@ -246,11 +226,6 @@ class _Interner(Generic[H]):
             number = self._numbers[item] = len(self.items)
             self.items.append(item)
         return number
-
-    def load(self, items: Iterable[H]) -> None:
-        """Restore the values, in the order of their numbers."""
-        self.items = list(items)
-        self._numbers = {item: number for number, item in enumerate(self.items)}
 
 
 _ExecutionShare: TypeAlias = tuple[int, int, int, int, int, int, int]
@@ -337,60 +312,10 @@ class RunningTotals:
             if delta < 0:
                 _drop_empty(by_name, name)
 
-    # --- dump and load ------------------------------------------------------------------
-
     def execution_count(self, key: JobKey) -> int | None:
         """Number of executions of a job, None where its share was not added."""
         share = self._shares.get(key)
         return None if share is None else len(marshal.loads(share)[4])
-
-    def job_share(self, key: JobKey) -> bytes | None:
-        """The stored share of a job."""
-        return self._shares.get(key)
-
-    def dump(self) -> Any:
-        """Everything but the shares (:meth:`job_share`), as plain data."""
-        return {
-            "numbers": [[*map(tuple, item.items)] for item in self._interners()],
-            "total": self.total.dump(),
-            "measured": (self.executions, self.with_gpus, self.with_cpus),
-            "runs": {key: hours.dump() for key, hours in self.runs.items()},
-            "sites": [(name, site_totals.dump()) for name, site_totals in self.sites.items()],
-            "gpus": [(name, site_totals.dump()) for name, site_totals in self.gpus.items()],
-            "causes": [
-                (cause, losses.executions, losses.micros, dict(losses.jobs))
-                for cause, losses in self.causes.items()
-            ],
-            "queued": list(self.queued),
-            "open": [(key, tuple(item)) for key, item in self.open.items()],
-            "gaps": dict(self.gaps),
-            "moved": (self._transfers, self._sent, self._received),
-        }
-
-    def load(self, data: Any) -> None:
-        """Restore what :meth:`dump` returned for the same settings, into empty totals."""
-        owners, places, causes = data["numbers"]
-        self._owners.load(Owner(*item) for item in owners)
-        self._places.load(places)
-        self._causes.load(causes)
-        self.total = GpuSeconds(*data["total"])
-        self.executions, self.with_gpus, self.with_cpus = data["measured"]
-        self.runs = {key: GpuSeconds(*hours) for key, hours in data["runs"].items()}
-        self.sites = {name: _load_site_totals(totals) for name, totals in data["sites"]}
-        self.gpus = {name: _load_site_totals(totals) for name, totals in data["gpus"]}
-        for cause, executions, micros, jobs in data["causes"]:
-            self.causes[cause] = LossTotals(executions, micros, Counter(jobs))
-        self.queued = set(data["queued"])
-        self.open = {key: OpenExecution(*item) for key, item in data["open"]}
-        self.gaps = data["gaps"]
-        self._transfers, self._sent, self._received = data["moved"]
-
-    def load_share(self, key: JobKey, share: bytes) -> None:
-        """Restore the share of a job (:meth:`job_share`)."""
-        self._shares[key] = share
-
-    def _interners(self) -> tuple[_Interner[Owner], _Interner[SiteAndGpu], _Interner[Cause]]:
-        return self._owners, self._places, self._causes
 
     def transfers(self) -> TransferTotals:
         """All transfers, and all bytes."""

@@ -121,7 +121,7 @@ def skim(directory: Path) -> dict[str, Any]:
     from metlmon import eventlog
     from metlmon.live.follower import CHUNK
 
-    if not hasattr(eventlog, "skim"):
+    if not hasattr(eventlog, "parse_fast"):
         return {"missing": "there is no such reader"}
 
     def work() -> None:
@@ -192,7 +192,7 @@ def _whole(directory: Path, **more: Any) -> dict[str, Any]:
         reached.append(process_time())
         reader.read_all()
         reached.append(process_time())
-        made[:] = [reader, reader.painter().status()]
+        made[:] = [reader, reader.snapshot_builder().status()]
         reached.append(process_time())
 
     begun = process_time()
@@ -231,12 +231,12 @@ def pictures(directory: Path) -> dict[str, Any]:
     reader.open()
     reader.read_all()
     clock.now = reader.ensemble.newest + timedelta(seconds=1)
-    first = timed(lambda: reader.painter().status())
+    first = timed(lambda: reader.snapshot_builder().status())
     passed, changed = [], []
     begun = process_time()
     while len(passed) < PICTURES and process_time() - begun < ENOUGH_SECONDS:
         clock.now += timedelta(seconds=1)
-        passed.append(timed(lambda: reader.painter().status()))
+        passed.append(timed(lambda: reader.snapshot_builder().status()))
         clock.now += timedelta(seconds=1)
         batch = _change(reader, clock.now)
         if batch is not None:
@@ -250,7 +250,7 @@ def pictures(directory: Path) -> dict[str, Any]:
 
 def _taken(reader: Any, batch: Any) -> None:
     reader.ensemble.apply(batch)
-    reader.painter().status()
+    reader.snapshot_builder().status()
 
 
 def _change(reader: Any, now: datetime) -> Any:
@@ -265,7 +265,7 @@ def _change(reader: Any, now: datetime) -> Any:
         State.SUSPENDED: "011 ({}.000.000) {} Job was unsuspended.\n...\n",
     }
     for job in reversed(list(reader.ensemble.jobs.values())):
-        text = words.get(job.life().state)
+        text = words.get(job.history().state)
         if text is not None:
             said = text.format(job.cluster, now.isoformat(" ", "seconds"))
             return Batch("metl.log", LogRole.USER, parse(said.encode()).events)

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from metlmon.live import cache_session
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower as follower_module
+from metlmon.live import log_reader
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
@@ -243,7 +243,9 @@ class Sessions:
         self.history: list[str] = []
 
     def new(self) -> DagdirReader:
-        return DagdirReader(self.disk.dagdir, live=False, now=self.now, cache=Cache(self.cache))
+        return DagdirReader(
+            self.disk.dagdir, live=False, now=self.now, cache=Cache(self.cache, min_log_bytes=1)
+        )
 
     def now(self) -> float:
         return time.time() + self.clock
@@ -303,9 +305,7 @@ class Sessions:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_module, "ANEW_SECONDS", 0.0)
-    monkeypatch.setattr(reader_module, "UNWRITTEN_SECONDS", 0.0)
-    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(cache_session, "SHARE_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(log_reader, "UNWRITTEN_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.live import dagdir_reader as reader_module
+from metlmon.live import log_reader
 from metlmon.live.errors import InputError
 from tests.faults.recorded import FIXTURES, again, copied, opened, sentences, told
 
@@ -19,7 +20,7 @@ from tests.faults.recorded import FIXTURES, again, copied, opened, sentences, to
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All is read anew as often as there is a reason, and zeros are what they are."""
     monkeypatch.setattr(reader_module, "ANEW_SECONDS", 0.0)
-    monkeypatch.setattr(reader_module, "UNWRITTEN_SECONDS", 0.0)
+    monkeypatch.setattr(log_reader, "UNWRITTEN_SECONDS", 0.0)
 
 
 def in_place(path: Path, content: bytes) -> None:
@@ -184,7 +185,7 @@ def test_a_file_that_cannot_be_read_any_more_is_named_and_since_when(
     assert reader.error.startswith(f"{name} ")
     assert " since " in reader.error
     assert len(reader.error) < 100
-    assert len([n for n in reader.painter().notices() if n.file == name]) == 1
+    assert len([n for n in reader.snapshot_builder().notices() if n.file == name]) == 1
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_a_log_that_is_copied_away_and_emptied_goes_on(tmp_path: Path) -> None:
 def test_zeros_that_another_machine_has_not_written_yet_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_module, "UNWRITTEN_SECONDS", 3600.0)
+    monkeypatch.setattr(log_reader, "UNWRITTEN_SECONDS", 3600.0)
     dagdir = copied("rescue", tmp_path / "dagdir")
     path = dagdir / "metl.log"
     content = path.read_bytes()

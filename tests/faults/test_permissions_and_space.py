@@ -108,21 +108,9 @@ def test_a_log_whose_disk_was_full_goes_on_behind_half_an_event(small_disk: Path
 
 
 def test_a_cache_on_a_full_disk_is_none(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "LEFT_FREE", 0)
+    monkeypatch.setattr(cache_module, "MIN_FREE_BYTES", 0)
     cache = Cache(small_disk / "cache")
-    assert cache.write("small", [1, 2])
-    assert not cache.write("large", [os.urandom(1000) for _ in range(200)])
-    assert list(cache.records("small")) == [1, 2]
-    assert [path.name for path in (small_disk / "cache").iterdir()] == ["small.kept"]
-
-
-@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
-def test_the_cache_is_private_whatever_the_mask(tmp_path: Path, mask: int) -> None:
-    before = os.umask(mask)
-    try:
-        assert Cache(tmp_path / "cache" / "metlmon").write("entry", [1])
-    finally:
-        os.umask(before)
-    place = tmp_path / "cache" / "metlmon"
-    assert stat.S_IMODE(place.stat().st_mode) == 0o700
-    assert stat.S_IMODE((place / "entry.kept").stat().st_mode) == 0o600
+    assert cache.write("entry", b"small")
+    assert not cache.write("entry", os.urandom(200_000))
+    assert cache.read("entry") == b"small"
+    assert [path.name for path in (small_disk / "cache").iterdir()] == ["entry.events"]

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live import cache_session
 from metlmon.live import session as session_module
 from metlmon.live.cache import Cache
-from metlmon.live.cache_entry import CacheWrite
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
+from metlmon.live.log_cache import CacheWrite
 from metlmon.live.replay import Replay
 from metlmon.live.session import Session
 from metlmon.live.watcher import DirectoryWatcher
@@ -31,7 +30,7 @@ class Watched:
 
     def __init__(self, dagdir: Path, cache: Path) -> None:
         self.dagdir = dagdir
-        self.reader = DagdirReader(dagdir, live=False, cache=Cache(cache))
+        self.reader = DagdirReader(dagdir, live=False, cache=Cache(cache, min_log_bytes=1))
         self.session = Session(self.reader)
         self.latest: Snapshot | None = None
         self._news = threading.Condition()
@@ -68,8 +67,6 @@ def _watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watche
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(session_module, "FAILURE_PAUSE_SECONDS", 0.2)
     monkeypatch.setattr(session_module, "KEEP_SECONDS", 0.2)
-    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(cache_session, "SHARE_WORTH_KEEPING", 0.0)
     watched = Watched(copied("rescue", tmp_path / "dagdir"), tmp_path / "cache")
     yield watched
     watched.session.stop()
@@ -83,7 +80,7 @@ def of_mishaps(update: Snapshot) -> list[str]:
     return [each.text for each in update.status.warnings if each.kind == "mishap"]
 
 
-@pytest.mark.parametrize("name", ["look", "step", "painter"])
+@pytest.mark.parametrize("name", ["check", "step", "snapshot_builder"])
 def test_reading_fails_for_a_while(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -130,7 +127,7 @@ def test_nobody_wakes_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> N
     watched.hears_of(9999)
 
 
-@pytest.mark.parametrize("where", [(DagdirReader, "keep"), (CacheWrite, "write")])
+@pytest.mark.parametrize("where", [(DagdirReader, "cache_writes"), (CacheWrite, "write")])
 def test_nothing_can_be_kept(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, where: tuple[type, str]
 ) -> None:

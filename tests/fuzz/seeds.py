@@ -3,12 +3,15 @@ them has."""
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.fuzz.targets import BETWEEN, DAGDIR_FILES, RECORDS
+from msgspec import msgpack
+
+from metlmon.eventlog import Position
+from metlmon.live.log_cache import CachedLog, FileMark, LogFragment, parser_version
+from tests.fuzz.targets import BETWEEN, CACHED_LOG, DAGDIR_FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures"
@@ -197,8 +200,16 @@ pattern = 'rho=(?P<value>\\\\S+)'
 
 
 def _cache() -> Iterator[bytes]:
-    yield BETWEEN.join(pickle.dumps(record, protocol=5) for record in RECORDS)
-    yield b"\x10\x00\x01\x40\x00\xff\x80\x00\x00"
+    entry = CachedLog(
+        version=parser_version(),
+        path=CACHED_LOG,
+        zone="",
+        mark=FileMark(offset=100, inode=1, size=100, mtime_ns=1, digest=b"16 bytes"),
+        position=Position(100, 9),
+        year=None,
+        fragments=[LogFragment(100, b"events")],
+    )
+    yield msgpack.encode(entry)
 
 
 def _dagdirs() -> Iterator[bytes]:

@@ -19,11 +19,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from functools import cache
-from hashlib import blake2b
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from metlmon.cli.json_output import JsonWriter
@@ -48,10 +46,10 @@ from metlmon.frozen import frozen
 from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
 from metlmon.jobfiles.metrics_csv import MOST_EPOCHS, MOST_METRICS, read_metrics_csv
 from metlmon.jobfiles.stdout import newest_progress, printed_values
-from metlmon.live.cache import CacheMiss
-from metlmon.live.cache_records import MAGIC, read_records, write_records
+from metlmon.live.cache import Cache, CacheMiss
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
+from metlmon.live.log_cache import entry_name, load_entry, parser_version
 from metlmon.model.settings import Settings
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -395,70 +393,17 @@ def toml(data: bytes) -> None:
     json.dumps([[e.key, e.value, e.origin, e.line] for e in found.entries], allow_nan=False)
 
 
-RECORDS: Final = [
-    ("code", ("logs", "/ap/home/ensemble", "")),
-    {"when": datetime(2025, 11, 4, 9, 0, 0, 5, UTC), "for": timedelta(seconds=3)},
-    [1, -(2**70), 1.5, "é\ud800", b"\0\xff", None, True, {"a", 2}, frozenset({3})],
-    ("in", datetime(2025, 1, 1, tzinfo=timezone(timedelta(hours=-6)))),
-]
-PLAIN: Final = (
-    *(int, float, str, bytes, bytearray, bool, type(None), tuple, list, dict, set, frozenset),
-    *(datetime, timedelta, timezone, tzinfo, complex),
-)
+CACHED_LOG: Final = b"/ap/home/ensemble/metl.log"
 
 
-@cache
-def _good_file() -> bytes:
-    file = io.BytesIO()
-    write_records(file, RECORDS, 1 << 20)
-    return file.getvalue()
-
-
-def kept(data: bytes) -> None:
-    """A file of the cache: of anybody's making, with checksums that fit, and damaged."""
-    with suppress(CacheMiss):
-        list(read_records(io.BytesIO(data), len(data)))
-    framed = _framed(data.split(BETWEEN))
-    with suppress(CacheMiss):
-        for record in read_records(io.BytesIO(framed), len(framed)):
-            _plain(record, 0)
-    _damaged(data)
-
-
-def _framed(payloads: Iterable[bytes]) -> bytes:
-    """As :func:`write_records`, but for pickles of anybody's making."""
-    out, before = [MAGIC], MAGIC
-    for payload in [*payloads, b"end"]:
-        before = blake2b(payload, digest_size=16, key=before).digest()
-        out += [len(payload).to_bytes(8, "little"), before, payload]
-    return b"".join(out)
-
-
-def _plain(record: object, depth: int) -> None:
-    """Nothing but data: looked at some levels deep, since it may hold itself."""
-    check(type(record) in PLAIN or record in (datetime, timedelta, timezone), repr(type(record)))
-    if depth < 3 and isinstance(record, list | tuple):
-        for each in record[:50]:
-            _plain(each, depth + 1)
-
-
-def _damaged(data: bytes) -> None:
-    """Each three bytes say where the good file has another one, or is cut: what comes of it are
-    records from its beginning, and then no end."""
-    good = bytearray(_good_file())
-    for at in range(0, min(len(data) - 2, 30), 3):
-        place = int.from_bytes(data[at : at + 2], "little") % max(1, len(good))
-        if data[at + 2] == 0:
-            del good[place:]
-        elif place < len(good):
-            good[place] ^= data[at + 2]
-    records: list[Any] = []
-    try:
-        records.extend(read_records(io.BytesIO(good), len(good)))
-    except CacheMiss:
-        check(records == RECORDS[: len(records)], "a damaged record was believed")
-    else:
-        check(bytes(good) == _good_file() and records == RECORDS, "damage was not seen")
+def cached_log(data: bytes) -> None:
+    """An entry of the cache with any content: it is refused, or of this log and version."""
+    with scratch() as folder:
+        cache = Cache(folder / "cache")
+        check(cache.write(entry_name(CACHED_LOG), data), "an entry is not written")
+        with suppress(CacheMiss):
+            entry = load_entry(cache, CACHED_LOG)
+            check(entry.path == CACHED_LOG and entry.version == parser_version(), "another entry")
 
 
 # --- a whole dagdir ---------------------------------------------------------------------------
@@ -690,8 +635,6 @@ TARGETS: Final = {
     "toml": Target(
         toml, 1 << 13, (b"[[site]]\n", b"[metrics]\n", b"tz = ", b'"', b"train_node = '", b"''' ")
     ),
-    "cache": Target(
-        kept, 1 << 13, (BETWEEN, b"\x80\x05", b"cos\nsystem\n", b"\x8c\x02os", b"\x93", b"R", b".")
-    ),
+    "cache": Target(cached_log, 1 << 13, (CACHED_LOG, b"\x90", b"\x9f", b"\xc4", b"\xd9", b"\xc0")),
     "dagdir": Target(dagdir, 1 << 15, (*LOG_WORDS, *DAG_WORDS, *OUT_WORDS), share=0.1),
 }

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.live import cache_entry, cache_session, gate_files
+from metlmon.live import gate_files
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.fs_timeout import FsTimeout
@@ -288,15 +288,12 @@ def test_no_folder_is_looked_for_where_no_gate_stands(
 def test_the_cache_knows_by_which_targets_it_was_added_up(
     dagdir: Dagdir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(cache_session, "SHARE_WORTH_KEEPING", 0.0)
-    monkeypatch.setattr(cache_entry, "code", lambda: "this code")
-    cache = Cache(tmp_path / "cache")
+    cache = Cache(tmp_path / "cache", min_log_bytes=1)
 
     def targets() -> tuple[str, ...]:
         reader = DagdirReader(dagdir.path, cache=cache)
         reader.open()
-        recalled.append(bool(reader.ensemble.jobs))
+        recalled.append(reader.cached_bytes > 0)
         reader.read_all()
         return reader.snapshot_builder().status().sites[0].target
 

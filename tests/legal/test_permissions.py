@@ -220,24 +220,6 @@ def test_a_dag_file_that_may_not_be_read(place: Path, dagdir: Path) -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o277, 0o777])
-def test_the_cache_is_the_users_alone(tmp_path: Path, mask: int) -> None:
-    """Whatever the mask, and the directories above it that had to be made."""
-    from metlmon.live.cache import Cache
-
-    cache = Cache(tmp_path / "a" / "b" / "metlmon")
-    before = os.umask(mask)
-    try:
-        assert cache.write("x", [1, 2, 3])
-    finally:
-        os.umask(before)
-    for folder in ("a", "a/b", "a/b/metlmon"):
-        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
-    (file,) = (tmp_path / "a/b/metlmon").iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert list(cache.records("x")) == [1, 2, 3]
-
-
 # --- on every screen ------------------------------------------------------------------------
 
 KEYS = (

@@ -129,15 +129,15 @@ def test_the_first_life_lost_its_beginning(tmp_path: Path) -> None:
     assert booked(reader) == [(None, "completed", 2.0), (SECOND, "failed", 1.0)]
 
 
-def test_it_is_kept_for_the_next_reader(tmp_path: Path) -> None:
+def test_it_is_the_same_from_the_cache(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
     dagdir.write("metl.log", second_life(first_life(Log())).data)
-    reader = dagdir.reader()
-    again = DagdirReader(dagdir.path, live=False)
-    again.ensemble.restore(reader.ensemble.kept())
-    again.ensemble.set_dags(reader.ensemble.dags.values())
-    assert booked(again) == BOTH
-    assert list(again.ensemble.reused_ids) == [(5, 0)]
+    for _ in range(2):
+        again = DagdirReader(dagdir.path, live=False, cache=Cache(tmp_path / "cache", 1))
+        again.open()
+        again.read_all()
+        assert booked(again) == BOTH
+        assert list(again.ensemble.reused_ids) == [(5, 0)]
 
 
 def test_one_submission_in_many_copies_is_one_job(tmp_path: Path) -> None:
@@ -170,17 +170,6 @@ def test_events_after_the_second_begins_are_told_apart_by_their_time(tmp_path: P
     (_, old_state, _), new = booked(reader)
     assert old_state == "removed"
     assert new == (SECOND, "failed", 1.0)
-
-
-def test_the_cache_is_not_needed_for_it(tmp_path: Path) -> None:
-    """Read with a cache twice, the second time from what was kept."""
-    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
-    dagdir.write("metl.log", second_life(first_life(Log())).data)
-    for _ in range(2):
-        reader = DagdirReader(dagdir.path, live=False, cache=Cache(tmp_path / "cache"))
-        reader.open()
-        reader.read_all()
-        assert booked(reader) == BOTH
 
 
 def in_another_zone(log: Log, hours: int) -> Log:

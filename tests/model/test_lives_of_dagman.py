@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_on import condition
 from metlmon.cli.main import main
-from metlmon.model.ensemble import Ensemble, LogRole
+from metlmon.model.ensemble import LogRole
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.types import DagRow
 from tests.model.written import Log, Out, Told, moment, read_logs, tell
@@ -190,10 +189,6 @@ def test_a_held_dagman_is_alive_and_says_why() -> None:
     assert (dag.ended, told.ensemble.is_unfinished()) == (None, True)
     assert exits(told, "failed") is exits(told, "all") is None
     assert exits(told, "held") is Exit.HELD
-    again = Ensemble()
-    again.restore(pickle.loads(pickle.dumps(list(told.ensemble.kept()))))
-    again.set_dags(told.ensemble.dags.values())
-    assert row(Told(again)) == dag
     log.release(100, at="11:00:00")
     assert row(tell(DAG, log, out=out)).state is DagState.RESTARTING
     log.execute(100, gpus=None, at="11:00:00")

@@ -14,7 +14,6 @@ import pytest
 from planted import NODES, Planted, plant
 
 from metlmon.cli.main import main
-from metlmon.live import cache_entry, cache_session, cached_workflows
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.redact import HIDDEN
@@ -165,36 +164,27 @@ def test_nothing_is_written_with_one(planted: Planted, tmp_path: Path, home: Pat
 # --- the cache --------------------------------------------------------------------------------
 
 
-def kept_of(planted: Planted, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> bytes:
+def kept_of(planted: Planted, cache: Cache) -> bytes:
     """What a reader keeps of the dagdir, as it is in the files."""
-    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(cached_workflows, "WORTH_SECONDS", -1.0)
-    # Whatever becomes of the code while the tests run.
-    monkeypatch.setattr(cache_entry, "code", lambda: "this code")
     reader = DagdirReader(planted.path, cache=cache)
     reader.open()
     reader.read_all()
-    for each in reader.keep():
+    for each in reader.cache_writes():
         assert each.write()
     return written_below(cache.directory)
 
 
-def test_the_cache_holds_none(
-    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = Cache(tmp_path / "cache")
-    held = kept_of(planted, cache, monkeypatch)
+def test_the_cache_holds_none(planted: Planted, tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", min_log_bytes=1)
+    held = kept_of(planted, cache)
     assert b"cannot run train.sh" in held
-    assert b"wandb_key" in held
     assert planted.left_in(held) == []
 
 
-def test_nor_while_a_log_is_read_from_there(
-    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nor_while_a_log_is_read_from_there(planted: Planted, tmp_path: Path) -> None:
     """What is appended to a log that was half read, and what a reader takes over."""
-    cache = Cache(tmp_path / "cache")
-    kept_of(planted, cache, monkeypatch)
+    cache = Cache(tmp_path / "cache", min_log_bytes=1)
+    kept_of(planted, cache)
     with (planted.path / "metl.log").open("a") as log:
         log.write(
             f"\n...\n008 (77.000.000) 2026-11-21 09:30:00 token={planted.key('later')} x\n...\n"
@@ -205,19 +195,19 @@ def test_nor_while_a_log_is_read_from_there(
     job = reader.snapshot_builder().job_view(77, 0)
     assert job is not None
     assert f"token={HIDDEN} x" in [event.text for event in job.events]
-    held = kept_of(planted, cache, monkeypatch)
+    held = kept_of(planted, cache)
     assert planted.left_in(held) == []
 
 
-def test_a_log_that_begins_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_begins_with_one(tmp_path: Path) -> None:
     """The first bytes of a log tell one life of it from another: not by standing in the cache."""
     planted = Planted(tmp_path / "ensemble")
     planted.write("run.dag", "JOB A a.sub\n")
     planted.write("a.sub", "log = a.log\nqueue\n")
     planted.write("a.log", "008 (77.000.000) 2026-11-21 09:00:00 token={first-bytes} x\n...\n")
     planted.write("run.dag.dagman.out", "--token={first-line}\n")
-    cache = Cache(tmp_path / "cache")
-    held = kept_of(planted, cache, monkeypatch)
+    cache = Cache(tmp_path / "cache", min_log_bytes=1)
+    held = kept_of(planted, cache)
     assert b"token=(hidden) x" in held
     assert planted.left_in(held) == []
 

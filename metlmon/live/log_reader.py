@@ -1,0 +1,216 @@
+"""Reads one event log into batches of events, from the cache where it has them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime, tzinfo
+from typing import Final
+
+from metlmon.eventlog import FastResult, LogWarning, Position, first_year, parse, parse_fast
+from metlmon.live.cache import Cache, CacheMiss
+from metlmon.live.discovery import LogFile
+from metlmon.live.follower import CHUNK, GREATEST_REST, FileCheck, Follower
+from metlmon.live.log_cache import CacheWrite, LogCache
+from metlmon.model.clock import Clock
+from metlmon.model.ensemble import Batch, LogRole
+
+YEARLESS_HEADER: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
+"""An event header whose date has no year."""
+
+UNWRITTEN_SECONDS: Final = 60.0
+"""How long after a write zeros in a file may be data not yet visible: NFS clients hold back pages
+for up to 30 s."""
+
+
+class LogReader:
+    """Reader of one event log: its follower, position and role.
+
+    ``cache``: where a large log's events may be cached; ``zone``: the time zone set.
+    """
+
+    def __init__(
+        self, log: LogFile, cache: Cache | None = None, zone: tzinfo | None = None
+    ) -> None:
+        self.log = log
+        self.follower = Follower(log.path)
+        self.position = Position()
+        self.read_error: str | None = None
+        self.missing = False
+        self.at_end = False
+        self.content_replaced = False
+        """The content read before has been replaced: everything must be read again."""
+        self._last_time: datetime | None = None
+        self._has_hole = False
+        self._year: int | None = None
+        self._cache, self._zone = cache, zone
+        self._log_cache: LogCache | None = None
+
+    def check(self) -> FileCheck:
+        """Check the state of the file."""
+        check = self.follower.check()
+        if self._cache is not None and check.size:
+            if check.size >= self._cache.min_log_bytes and self._resume_cached(self._cache):
+                check = self.follower.check()
+            self._cache = None
+        self.read_error, self.missing = check.problem, check.missing
+        if check.restarted:
+            self._last_time = self.position.last or self._last_time
+            self.position, self._year = Position(), None
+            if self._log_cache is not None:
+                self._log_cache.clear()
+        if check.restarted or check.grew or self._has_hole:
+            self.at_end = False
+        return check
+
+    def _resume_cached(self, cache: Cache) -> bool:
+        """Continue at the position up to which the events are in the cache, if any."""
+        self._log_cache = LogCache(cache, self.log.path, self._zone)
+        loaded = self._log_cache.load()
+        if loaded is None:
+            return False
+        entry, first_bytes = loaded
+        self.position, self._year = entry.position, entry.year
+        self.follower.resume(entry.position.offset, entry.mark.inode, first_bytes)
+        return True
+
+    def cache_write(self) -> CacheWrite | None:
+        """Return the write of the events read since the last one; None if it is not due."""
+        if self._log_cache is None or self.content_replaced:
+            return None
+        return self._log_cache.take_write(self.follower, self.position, self._year)
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes whose events come from the cache, and have not been returned yet."""
+        return self._log_cache.unapplied_bytes if self._log_cache is not None else 0
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes whose events have not been returned yet."""
+        return self.cached_bytes + (0 if self.at_end else self.follower.unread_bytes)
+
+    def read(self, clock: Clock, until: datetime | None) -> tuple[Batch, tuple[LogWarning, ...]]:
+        """Return the next complete events, those of one chunk.
+
+        ``until``: later events are not needed.
+        """
+        if self.content_replaced:
+            self.at_end = True
+            return self._empty_batch(), ()
+        if self._log_cache is not None and self._log_cache.unapplied_bytes:
+            try:
+                return self._log_cache.next_batch(self.log)
+            except CacheMiss:
+                self.content_replaced = self.at_end = True
+                return self._empty_batch(), ()
+        size = CHUNK
+        while True:
+            try:
+                data = self.follower.read(self.follower.offset, size)
+            except OSError as error:
+                self.read_error, self.at_end = error.strerror or str(error), True
+                return self._empty_batch(), ()
+            data = self._without_hole(data)
+            year = self._first_year(data, clock)
+            at_end, endless = len(data) < size, size >= GREATEST_REST
+            result = self._parse(data, year, clock, until)
+            if result.after.offset > self.position.offset or at_end:
+                break
+            if endless:
+                result = _parse_slow(data, self.position, year, final=True)
+                break
+            # One event is longer than the chunk: read more to find its end.
+            size *= 4
+        self.at_end = at_end
+        if self._starts_earlier(result, clock):
+            self.content_replaced = self.at_end = True
+            return self._empty_batch(), ()
+        start, self.position = self.position.offset, result.after
+        self.follower.consume(result.after.offset)
+        batch = Batch(
+            file=self.log.name,
+            role=self.log.role,
+            events=result.events,
+            dag=self.log.dag,
+            images=result.images,
+            first=result.first,
+            last=result.after.last,
+        )
+        if self._log_cache is not None:
+            self._log_cache.record(batch, result.warnings, start, result.after.offset)
+        return batch, result.warnings
+
+    def _empty_batch(self) -> Batch:
+        return Batch(self.log.name, self.log.role, (), self.log.dag)
+
+    def _without_hole(self, data: bytes) -> bytes:
+        """Return the data before a hole that may still be filled.
+
+        Another NFS client sees a file's new size before the bytes, and zeros in their place;
+        zeros in an older file are damage, and remain.
+        """
+        hole = data.find(b"\0")
+        age = time.time() - self.follower.mtime
+        self._has_hole = hole >= 0 and -UNWRITTEN_SECONDS < age < UNWRITTEN_SECONDS
+        return data[:hole] if self._has_hole else data
+
+    def _starts_earlier(self, result: FastResult, clock: Clock) -> bool:
+        """Whether an emptied log continues with earlier events than it had.
+
+        A log emptied by DAGMan or to save space continues later in time; otherwise it is
+        another log, or repeats events already read.
+        """
+        first = result.first or next((event.time for event in result.events), None)
+        if self._last_time is None or first is None or self.log.role is LogRole.DAGMAN:
+            # DAGMan truncates its own job log on restart; its events are discarded then.
+            return False
+        last_time, self._last_time = self._last_time, None
+        return clock.naive(first) < clock.naive(last_time)
+
+    def _parse(
+        self, data: bytes, year: int | None, clock: Clock, until: datetime | None
+    ) -> FastResult:
+        result = parse_fast(data, self.position, year_hint=year, until=until)
+        if clock.zone is None or not result.images:
+            return result
+        # A log may switch to UTC: only local times can be compared.
+        times = [clock.naive(event.time) for event in result.events]
+        for image in result.images:
+            times += clock.naive(image.first), clock.naive(image.last)
+        if clock.is_steady(min(times), max(times)):
+            return result
+        # In the hour that occurs twice, only the order of the events resolves their times.
+        return _parse_slow(data, self.position, year)
+
+    def _first_year(self, data: bytes, clock: Clock) -> int | None:
+        """Infer the year in a log without years: no event is newer than the file."""
+        if (
+            self._year is None
+            and self.position.offset == 0
+            and YEARLESS_HEADER.match(data.lstrip())
+        ):
+            mtime = self.follower.mtime
+            written = clock.to_local(mtime) or datetime.fromtimestamp(mtime)
+            self._year = first_year(self._all_bytes(data), written)
+        return self._year
+
+    def _all_bytes(self, data: bytes) -> bytes:
+        if len(data) >= self.follower.size:
+            return data
+        try:
+            return self.follower.read(0, self.follower.size)
+        except OSError:
+            return data
+
+    def unparsed_text(self) -> str:
+        """Return the text after the last complete event."""
+        try:
+            return self.follower.read(self.follower.offset, 4096).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+
+def _parse_slow(data: bytes, at: Position, year: int | None, final: bool = False) -> FastResult:
+    parsed = parse(data, at, year_hint=year, final=final)
+    return FastResult(parsed.events, (), parsed.warnings, parsed.after)
