@@ -9,8 +9,7 @@ from pathlib import Path
 
 from metlmon.live.dagdir_reader import DagdirReader, ReadStep
 from metlmon.live.feed import Snapshot
-from metlmon.live.historical import HistoricalSession
-from metlmon.live.session import Session
+from metlmon.live.session import HistoricalSession, Session
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log
 
