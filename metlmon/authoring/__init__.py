@@ -12,10 +12,10 @@ from metlmon.authoring.request import (
     RunPlan,
     Template,
 )
-from metlmon.authoring.submit_text import shown
 from metlmon.authoring.templates import load_template, templates
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import write_plan
+from metlmon.authoring.write_submit import shown
 
 __all__ = [
     "Parameter",

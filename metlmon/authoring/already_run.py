@@ -8,7 +8,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.submit_text import assignments, input_files
+from metlmon.authoring.write_submit import assignments, input_files
 from metlmon.config.files import load_settings
 from metlmon.dagman import Node, Workflow, read_rescue, rescue_number
 from metlmon.frozen import frozen

@@ -15,25 +15,26 @@ from metlmon.authoring.graph import (
     Precedence,
     VariableValue,
 )
-from metlmon.authoring.jobs import GATHER, PROVISION, JobTemplate, jobs_of
-from metlmon.authoring.request import EnsembleShape, Policy, Request
+from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan
 from metlmon.authoring.runs import (
     ANYWHERE,
     PLACE,
     SweptRun,
-    checkpoint_directory,
     epochs_of,
     gpu_model,
     runs_of,
     targets,
 )
+from metlmon.authoring.templates import GATHER, PROVISION, JobTemplate, jobs_of
 from metlmon.authoring.variables import (
     DESCRIPTION,
     ORDER,
     NodePosition,
+    checkpoint_variable,
     described,
+    gpu_variables,
     merged,
-    on_gpu,
+    run_variables,
 )
 from metlmon.dagman import NodeKind
 
@@ -108,7 +109,7 @@ def _training_node(
     name = train_node(swept_run.plan.name, epoch)
     variables = [
         *_run_variables(request, swept_run),
-        *_epoch_variables(request, swept_run, epoch, started=epoch > 0),
+        *_epoch_variables(request, swept_run.plan, epoch, started=epoch > 0),
     ]
     if job.stage is not None:
         variables += _stage_variables(request, job, epoch)
@@ -135,7 +136,7 @@ def _evaluation_node(
     name = evaluation_node(swept_run.plan.name, epoch)
     variables = [
         *_run_variables(request, swept_run),
-        *_epoch_variables(request, swept_run, epoch, started=True),
+        *_epoch_variables(request, swept_run.plan, epoch, started=True),
     ]
     position = NodePosition(name, swept_run.plan.name, epoch, NodeRole.EVALUATE)
     node = GraphNode(
@@ -176,39 +177,25 @@ def _all_variables(
 
 
 def _run_variables(request: Request, swept_run: SweptRun) -> list[VariableValue]:
-    plan = swept_run.plan
-    seed = DESCRIPTION if request.seeds else "metlmon: seeds count from 1"
-    variables = [
-        VariableValue("run", plan.name, Precedence.RUN, "metlmon: the run's name"),
-        VariableValue(
-            "run_uuid", plan.uuid, Precedence.RUN, "metlmon: made of all that makes the model"
-        ),
+    return [
+        *run_variables(request, swept_run.plan),
         VariableValue("epochs", str(epochs_of(request)), Precedence.ALL, DESCRIPTION),
-        VariableValue("random_seed", str(plan.seed), Precedence.RUN, seed),
+        *(
+            VariableValue(name, value, Precedence.RUN, swept.where)
+            for name, (value, swept) in swept_run.point.items()
+        ),
     ]
-    variables += on_gpu(request, plan.gpu)
-    variables += [
-        VariableValue(name, value, Precedence.RUN, swept.where)
-        for name, (value, swept) in swept_run.point.items()
-    ]
-    return variables
 
 
 def _epoch_variables(
-    request: Request, swept_run: SweptRun, epoch: int, started: bool
+    request: Request, plan: RunPlan, epoch: int, started: bool
 ) -> list[VariableValue]:
-    plan = swept_run.plan
-    variables = [
+    """``started``: the run has a checkpoint before this node."""
+    return [
         VariableValue("epoch", str(epoch + 1), Precedence.NODE, "metlmon: epochs count from 1"),
         _target(request, plan.targets[epoch]),
+        *([checkpoint_variable(plan.uuid)] if started else []),
     ]
-    if started:
-        # Absent in the first epoch: HTCondor 25.5 refuses empty values, and any other value counts
-        # as defined in a template's "if defined continue_from_checkpoint".
-        where = "metlmon: where the epoch before leaves its checkpoint"
-        path = checkpoint_directory(plan.uuid)
-        variables.append(VariableValue("continue_from_checkpoint", path, Precedence.NODE, where))
-    return variables
 
 
 _POLICY_PRECEDENCE: Final = {
@@ -281,7 +268,7 @@ def _shard_variables(request: Request, index: int) -> list[VariableValue]:
         VariableValue("shard", str(index), Precedence.NODE, "metlmon: shards count from 0"),
         VariableValue("shards", str(request.shards), Precedence.ALL, DESCRIPTION),
         _target(request, targets(replace(request, epochs=1), index)[0]),
-        *on_gpu(request, gpu_model(request, index)),
+        *gpu_variables(request, gpu_model(request, index)),
     ]
 
 

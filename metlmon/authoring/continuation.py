@@ -22,7 +22,7 @@ from metlmon.authoring.continuation_dag import (
     SourceNode,
 )
 from metlmon.authoring.request import Plan, PlanError
-from metlmon.authoring.target_directory import in_the_way, is_locked, leftovers
+from metlmon.authoring.write_files import in_the_way, is_locked, leftovers
 from metlmon.frozen import frozen
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, variable

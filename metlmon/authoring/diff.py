@@ -20,7 +20,7 @@ from metlmon.authoring import gate_config
 from metlmon.authoring.already_run import NodeKey, RunHistory, epoch_of, history
 from metlmon.authoring.manifest import content_digest, recorded_digests
 from metlmon.authoring.request import Plan, PlanError
-from metlmon.authoring.target_directory import (
+from metlmon.authoring.write_files import (
     gate_leftovers,
     in_the_way,
     is_locked,

@@ -8,13 +8,13 @@ from typing import Final
 from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.gate_config import SCRIPT, rules_file, rules_text, script
 from metlmon.authoring.graph import Graph, NodeRole
-from metlmon.authoring.jobs import JobTemplate, jobs_of
 from metlmon.authoring.manifest import description_files, kept_source, kept_sweep
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan
 from metlmon.authoring.runs import checkpoint_directory, epochs_of, run_plans
-from metlmon.authoring.target_directory import already_there, in_the_way, is_left
+from metlmon.authoring.templates import JobTemplate, jobs_of
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_dag import dag_text
+from metlmon.authoring.write_files import already_there, in_the_way, is_left
 from metlmon.authoring.write_submit import nodes_by_file, procs, submit_text
 from metlmon.dagman import NodeKind
 

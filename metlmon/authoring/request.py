@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
-from metlmon.authoring.constraints import Constraint
 from metlmon.authoring.graph import NO_GRAPH, Graph, NodeRole
 from metlmon.frozen import frozen
 from metlmon.redact import redact_secrets
+
+_WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 
 
 class Policy(StrEnum):
@@ -200,6 +204,42 @@ class Request:
     source: Path | None = None
     subdags: bool = False
     gather: str | None = None
+
+
+@frozen
+class Constraint:
+    """The values that a parameter may have.
+
+    One of ``words``; if empty, a number from ``low`` to ``high`` (``whole``: without a fraction).
+    """
+
+    words: tuple[str, ...] = ()
+    whole: bool = False
+    low: float = -math.inf
+    high: float = math.inf
+
+    def misfit(self, value: str) -> str | None:
+        """What the value should be instead, as text; None if it is valid."""
+        if self.words:
+            return None if value in self.words else f"one of {', '.join(self.words)}"
+        expected = f"a {'whole ' if self.whole else ''}number{self._range_text()}"
+        try:
+            number = float(value)
+        except ValueError:
+            return expected
+        fits = self.low <= number <= self.high and math.isfinite(number)
+        if self.whole and not _WHOLE.fullmatch(value.strip()):
+            fits = False
+        return None if fits else expected
+
+    def _range_text(self) -> str:
+        if math.isinf(self.low) and math.isinf(self.high):
+            return ""
+        if math.isinf(self.high):
+            return f" from {self.low:g} on"
+        if math.isinf(self.low):
+            return f" up to {self.high:g}"
+        return f" from {self.low:g} to {self.high:g}"
 
 
 @frozen

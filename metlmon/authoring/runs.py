@@ -13,8 +13,8 @@ from typing import Final
 from uuid import UUID
 
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole
-from metlmon.authoring.jobs import JobTemplate
 from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan, SweptVariable
+from metlmon.authoring.templates import JobTemplate
 from metlmon.frozen import frozen
 
 ANYWHERE: Final = "any"

@@ -16,7 +16,7 @@ the DAG is written. A line that begins with ``?`` is dropped if one of its place
 0. ``{{name}}`` yields ``{name}``; braces around anything but one word stay (ClassAd lists), as do
 comments and HTCondor's ``$(…)``.
 
-``# allowed`` constrains a parameter (:mod:`metlmon.authoring.constraints`): a range of numbers, or
+``# allowed`` constrains a parameter (:mod:`metlmon.authoring.templates`): a range of numbers, or
 one of several words. ``# ship`` names files that are copied from beside the template to beside the
 DAG. ``# later`` names parameters added when runs had uuids already: at their defaults they are not
 part of a run's uuid. ``# role`` is the role of its nodes
@@ -26,16 +26,26 @@ submit description is a template.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import field as dataclass_field
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.constraints import read_allowed
 from metlmon.authoring.graph import NodeRole
-from metlmon.authoring.request import Parameter, PlanError, Template
+from metlmon.authoring.request import (
+    Constraint,
+    EnsembleShape,
+    Evaluation,
+    Parameter,
+    PlanError,
+    Request,
+    Template,
+)
+from metlmon.frozen import frozen
 
 BUILT_IN: Final = (
     "name",
@@ -323,3 +333,171 @@ def _placeholder_line(source: Path, name: str) -> str:
         if not _is_comment(line) and any(match[2] == name for match in _PLACEHOLDER.finditer(line)):
             return f":{number}"
     return ""
+
+
+# --- constraints of parameters -------------------------------------------------------------------
+
+
+_RANGE: Final = re.compile(r"(whole\s+)?(-?[\d.]*\d)?\.\.(-?\d[\d.]*)?")
+
+
+def read_allowed(text: str) -> Constraint | None:
+    """Parse the text after the parameter's name in ``# allowed:``; None if invalid."""
+    text = text.strip()
+    if not text:
+        return None
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return Constraint(words=tuple(text.split()))
+    try:
+        low = float(match[2]) if match[2] else -math.inf
+        high = float(match[3]) if match[3] else math.inf
+    except ValueError:
+        return None
+    return Constraint(whole=match[1] is not None, low=low, high=high)
+
+
+# --- the submit files of a request ---------------------------------------------------------------
+
+
+PROVISION: Final = "provision"
+"""Template and node name of the PROVISIONER of a multi-node ensemble."""
+
+GATHER: Final = "gather"
+"""Name of the node that runs after all shards of a bag."""
+
+_MAIN_ROLE: Final = {EnsembleShape.BAG: NodeRole.SHARD}
+
+
+@frozen
+class JobTemplate:
+    """A submit file: a template with parameter values.
+
+    ``file``: its name beside the DAG. ``values``: of all parameters of the template. ``field``: the
+    field of the request that names the template. ``own_values``: values for this job only;
+    ``values_field``: the field that contains these. ``first_epoch``: number of epochs in earlier
+    stages.
+    """
+
+    file: str
+    template: Template
+    values: Mapping[str, str]
+    role: NodeRole
+    field: str = "template"
+    values_field: str = "values"
+    own_values: Mapping[str, str] = dataclass_field(default_factory=dict)
+    stage: str | None = None
+    first_epoch: int = 0
+
+
+class TemplateError(PlanError):
+    """A template cannot be loaded. ``field``: the field of the request that names it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def parameter_values(values: Mapping[str, str], template: Template) -> dict[str, str]:
+    """The values of the template's parameters, with defaults for missing ones."""
+    return {p.name: values.get(p.name, p.default) for p in template.parameters}
+
+
+def jobs_of(request: Request) -> tuple[JobTemplate, ...]:
+    """The submit files of the request, the main one first. Raises TemplateError."""
+    name = request.name
+    jobs = (
+        list(_stage_jobs(request))
+        if request.shape is EnsembleShape.STAGES
+        else [_main_job(request)]
+    )
+    evaluation = request.evaluation
+    if evaluation is None and request.source is not None:
+        evaluation = Evaluation()  # The sweep file decides about evaluations.
+    if evaluation is not None:
+        template = _load_template(evaluation.template, "evaluation.template")
+        # Parameters of the training also apply to its evaluation, if that template has them.
+        values = parameter_values({**request.values, **evaluation.values}, template)
+        jobs.append(
+            JobTemplate(
+                file=f"{name}-evaluate.sub",
+                template=template,
+                values=values,
+                role=NodeRole.EVALUATE,
+                field="evaluation.template",
+                values_field="evaluation.values",
+                own_values=evaluation.values,
+            )
+        )
+    if request.shape is EnsembleShape.BAG and request.gather is not None:
+        jobs.append(
+            _extra_job(
+                request=request,
+                template_name=request.gather,
+                suffix=GATHER,
+                role=NodeRole.GATHER,
+                field="gather",
+            )
+        )
+    if request.shape is EnsembleShape.MULTI_NODE:
+        jobs.append(
+            _extra_job(
+                request=request,
+                template_name=PROVISION,
+                suffix=PROVISION,
+                role=NodeRole.PROVISION,
+                field="shape",
+            )
+        )
+    return tuple(jobs)
+
+
+def _main_job(request: Request) -> JobTemplate:
+    template = _load_template(request.template, "template")
+    values = parameter_values(request.values, template)
+    return JobTemplate(
+        f"{request.name}.sub", template, values, _MAIN_ROLE.get(request.shape, NodeRole.TRAIN)
+    )
+
+
+def _stage_jobs(request: Request) -> list[JobTemplate]:
+    jobs, first_epoch = [], 0
+    for stage in request.stages:
+        field = f"stages.{stage.name}.template" if stage.template else "template"
+        template = _load_template(stage.template or request.template, field)
+        jobs.append(
+            JobTemplate(
+                file=f"{request.name}-{stage.name}.sub",
+                template=template,
+                values=parameter_values({**request.values, **stage.values}, template),
+                role=NodeRole.TRAIN,
+                field=field,
+                values_field=f"stages.{stage.name}.values",
+                own_values=stage.values,
+                stage=stage.name,
+                first_epoch=first_epoch,
+            )
+        )
+        first_epoch += stage.epochs
+    return jobs
+
+
+def _extra_job(
+    request: Request, template_name: str, suffix: str, role: NodeRole, field: str
+) -> JobTemplate:
+    template = _load_template(template_name, field)
+    values = parameter_values(request.values, template)
+    return JobTemplate(
+        file=f"{request.name}-{suffix}.sub",
+        template=template,
+        values=values,
+        role=role,
+        field=field,
+    )
+
+
+def _load_template(name: str, field: str) -> Template:
+    try:
+        return load_template(name)
+    except PlanError as error:
+        raise TemplateError(field, str(error)) from None

@@ -13,13 +13,10 @@ from typing import Final
 from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.gate_config import FOLDERS, SCRIPT, rules_file
 from metlmon.authoring.graph import Graph, NodeRole
-from metlmon.authoring.jobs import JobTemplate, TemplateError, jobs_of
 from metlmon.authoring.manifest import kept_name, template_copy_name
 from metlmon.authoring.request import EnsembleShape, PlanError, Policy, Request, RequestProblem
 from metlmon.authoring.runs import ANYWHERE
-from metlmon.authoring.submit_text import Assignment, assignments, input_files, is_secret, secrets
-from metlmon.authoring.target_directory import in_the_way, is_left, is_locked, leftovers, other_dags
-from metlmon.authoring.templates import fill, used_placeholders
+from metlmon.authoring.templates import JobTemplate, TemplateError, fill, jobs_of, used_placeholders
 from metlmon.authoring.validate_shape import (
     LONGEST_NAME,
     SECRET_REMEDY,
@@ -27,7 +24,17 @@ from metlmon.authoring.validate_shape import (
     validate_shape,
     validate_usage,
 )
-from metlmon.authoring.write_submit import PartlyDefined, nodes_by_file, placeholders
+from metlmon.authoring.write_files import in_the_way, is_left, is_locked, leftovers, other_dags
+from metlmon.authoring.write_submit import (
+    Assignment,
+    PartlyDefined,
+    assignments,
+    input_files,
+    is_secret,
+    nodes_by_file,
+    placeholders,
+    secrets,
+)
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, redact_secrets
 

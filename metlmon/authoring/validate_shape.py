@@ -11,10 +11,9 @@ from typing import Final
 from metlmon.authoring.build_graph import shard_names
 from metlmon.authoring.gate_config import INTERPRETER, has_interpreter, is_gated
 from metlmon.authoring.graph import MOST_NODES, NodeRole
-from metlmon.authoring.jobs import JobTemplate
 from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem, StopRules
 from metlmon.authoring.runs import PLACE, epochs_of, runs_of
-from metlmon.authoring.templates import used_placeholders
+from metlmon.authoring.templates import JobTemplate, used_placeholders
 from metlmon.authoring.variables import OWN, has_meaning
 from metlmon.redact import hide_value
 

@@ -7,9 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
-from metlmon.authoring.request import Region, Request
-from metlmon.authoring.runs import GPU
+from metlmon.authoring.request import Region, Request, RunPlan
+from metlmon.authoring.runs import GPU, checkpoint_directory
 from metlmon.frozen import frozen
+
+DESCRIPTION: Final = "the description"
+"""Source of a variable that the description defines."""
 
 ORDER: Final = (
     *("run", "run_uuid", "epoch", "epochs", "random_seed", "ResourceName", "GpuModel"),
@@ -117,17 +120,34 @@ def described(request: Request, position: NodePosition) -> list[VariableValue]:
     return variables
 
 
-def on_gpu(request: Request, model: str | None) -> list[VariableValue]:
+def run_variables(request: Request, run: RunPlan) -> list[VariableValue]:
+    """The variables of all nodes of a run that metlmon defines in every shape."""
+    seed = DESCRIPTION if request.seeds else "metlmon: seeds count from 1"
+    uuid = "metlmon: made of all that makes the model"
+    return [
+        VariableValue("run", run.name, Precedence.RUN, "metlmon: the run's name"),
+        VariableValue("run_uuid", run.uuid, Precedence.RUN, uuid),
+        VariableValue("random_seed", str(run.seed), Precedence.RUN, seed),
+        *gpu_variables(request, run.gpu),
+    ]
+
+
+def gpu_variables(request: Request, model: str | None) -> list[VariableValue]:
     """The variable with the GPU model of a node, if it has one."""
-    return (
-        []
-        if model is None
-        else [VariableValue(GPU, model, Precedence.RUN, f"the policy: {request.policy}")]
-    )
+    if model is None:
+        return []
+    return [VariableValue(GPU, model, Precedence.RUN, f"the policy: {request.policy}")]
 
 
-DESCRIPTION = "the description"
-"""Source of a variable that the description defines."""
+def checkpoint_variable(uuid: str) -> VariableValue:
+    """The variable with the checkpoint of a run.
+
+    The first epoch must not have it: HTCondor 25.5 refuses empty values, and any other value counts
+    as defined in a template's "if defined continue_from_checkpoint".
+    """
+    where = "metlmon: where the epoch before leaves its checkpoint"
+    path = checkpoint_directory(uuid)
+    return VariableValue("continue_from_checkpoint", path, Precedence.NODE, where)
 
 
 def region_contains(region: Region, position: NodePosition) -> bool:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from metlmon.dagman.records import DagmanMessage, DagmanMessageKind
-from metlmon.frozen import frozen
 from metlmon.redact import redact_secrets
 
 LONGEST_LINE: Final = 256 * 1024
@@ -35,9 +35,9 @@ its log; beyond this the set is cleared, and a submission may be reported twice.
 JobId = tuple[int, int, int]
 
 
-@frozen
+@dataclass(slots=True)
 class OutState:
-    """The parser state between calls: pass it back with the next bytes.
+    """The parser state between calls: pass it back, unchanged, with the next bytes.
 
     ``year`` is the year of the next line where timestamps have none (HTCondor before 7.5):
     pass the first line's, if known; without it such lines have no time. The other fields
@@ -48,7 +48,7 @@ class OutState:
     last: datetime | None = None
     halted: bool = False
     submitting: str | None = None
-    assigned: frozenset[JobId] = frozenset()
+    assigned: set[JobId] = field(default_factory=set)
     dag_follows: bool = False
     total: int | None = None
     columns: tuple[str, ...] = ()
@@ -58,46 +58,6 @@ class OutState:
 
 
 _START: Final = OutState()
-
-
-class _RunState:
-    """The mutable :class:`OutState` of one DAGMan run while lines are read."""
-
-    __slots__ = (
-        "assigned",
-        "columns",
-        "dag_follows",
-        "dumped",
-        "dumped_value",
-        "halted",
-        "last",
-        "skipping",
-        "submitting",
-        "total",
-        "year",
-    )
-
-    def __init__(self, state: OutState) -> None:
-        self.year, self.last, self.halted = state.year, state.last, state.halted
-        self.submitting, self.assigned = state.submitting, set(state.assigned)
-        self.dag_follows, self.total, self.columns = state.dag_follows, state.total, state.columns
-        self.dumped, self.dumped_value = state.dumped, state.dumped_value
-        self.skipping = state.skipping
-
-    def freeze(self) -> OutState:
-        return OutState(
-            year=self.year,
-            last=self.last,
-            halted=self.halted,
-            submitting=self.submitting,
-            assigned=frozenset(self.assigned),
-            dag_follows=self.dag_follows,
-            total=self.total,
-            columns=self.columns,
-            dumped=self.dumped,
-            dumped_value=self.dumped_value,
-            skipping=self.skipping,
-        )
 
 
 def read_dagman_out(
@@ -135,7 +95,7 @@ def read_dagman_out(
             reader.read_line(data[start : min(end, start + _PARSED_BYTES)])
         start = end + 1
         lines += 1
-    return reader.messages, reader.state.freeze(), start
+    return reader.messages, reader.state, start
 
 
 _HEADER: Final = re.compile(
@@ -164,7 +124,7 @@ class _LineReader:
     """Parses lines into ``messages``; ``state`` is carried from line to line."""
 
     def __init__(self, state: OutState) -> None:
-        self.state = _RunState(state)
+        self.state = replace(state, assigned=set(state.assigned))
         self.messages: list[DagmanMessage] = []
         self._stamp = b""
         self._time: datetime | None = None
@@ -256,8 +216,7 @@ class _LineReader:
     def on_started(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Begin a new DAGMan run, keeping only submissions that are not yet logged."""
         old = self.state
-        assigned = frozenset(old.assigned)
-        self.state = _RunState(OutState(year=old.year, last=old.last, assigned=assigned))
+        self.state = OutState(year=old.year, last=old.last, assigned=old.assigned)
         self.add_message(DagmanMessageKind.STARTED, match, stamp)
 
     def on_argument(self, match: re.Match[bytes], stamp: bytes) -> None:

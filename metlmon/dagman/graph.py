@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from graphlib import CycleError, TopologicalSorter
 
 from metlmon.dagman.records import NO_NAMES, Node, NodeKind
 from metlmon.frozen import frozen
@@ -120,27 +121,9 @@ def _widths(nodes: Mapping[str, Node]) -> list[int]:
 
 def cycle(nodes: Mapping[str, Node]) -> list[str]:
     """The names along one cycle, first and last the same; empty when there is none."""
-    unvisited_parents = {name: len(node.parents) for name, node in nodes.items()}
-    ready = [name for name, count in unvisited_parents.items() if count == 0]
-    while ready:
-        name = ready.pop()
-        del unvisited_parents[name]
-        for child in nodes[name].children:
-            unvisited_parents[child] -= 1
-            if unvisited_parents[child] == 0:
-                ready.append(child)
-    if not unvisited_parents:
-        return []
-    return _trace_cycle(nodes, unvisited_parents)
-
-
-def _trace_cycle(nodes: Mapping[str, Node], blocked: Mapping[str, int]) -> list[str]:
-    """Follow blocked parents until a node repeats: every blocked node has one."""
-    name = next(iter(blocked))
-    path: list[str] = []
-    positions: dict[str, int] = {}
-    while name not in positions:
-        positions[name] = len(path)
-        path.append(name)
-        name = next(parent for parent in sorted(nodes[name].parents) if parent in blocked)
-    return [name, *reversed(path[positions[name] :])]
+    try:
+        TopologicalSorter({name: sorted(node.parents) for name, node in nodes.items()}).prepare()
+    except CycleError as error:
+        names: list[str] = error.args[1]
+        return names
+    return []

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from metlmon.dagman import graph
@@ -41,9 +41,9 @@ from metlmon.dagman.lexer import shown
 from metlmon.dagman.loader_scope import Scope
 from metlmon.dagman.node_commands import applies, apply, keyword
 from metlmon.dagman.parser import DagFile
-from metlmon.dagman.records import Node, NodeKind, Problem, Workflow
-from metlmon.dagman.redaction import redact_nodes
+from metlmon.dagman.records import Node, NodeKind, Problem, Script, Workflow
 from metlmon.dagman.submit_info import PendingSubmitInfo, SubmitInfoResolver
+from metlmon.redact import hide_value, redact_secrets
 
 #: Nesting depth of splices and sub-DAGs: no real DAG comes close.
 _MAX_DEPTH = 40
@@ -141,7 +141,7 @@ class _WorkflowLoader:
         resolver = SubmitInfoResolver(self._files, self._home, self._scopes)
         for pending in self._pending.values():
             resolver.resolve(pending)
-        redact_nodes(workflow.nodes.values())
+        _redact_nodes(workflow.nodes.values())
         workflow.problems = [*self._problems, *resolver.problems]
         tops = [path for path in self._paths if path in self._loaded_files]
         workflow.files = list(dict.fromkeys([*tops, *self._loaded_files, *resolver.files]))
@@ -439,3 +439,34 @@ def _format_cycle(names: list[str]) -> str:
 def _format_names(names: list[str]) -> str:
     text = ", ".join(names[:_NAMES_SHOWN])
     return text if len(names) <= _NAMES_SHOWN else f"{text}, …"
+
+
+def _redact_nodes(nodes: Iterable[Node]) -> None:
+    """Redact secrets in VARS, attributes and script command lines of nodes.
+
+    Only after submit macros have been expanded with the original values, so that a log whose
+    name merely looks like a secret is still found.
+    """
+    # Most pairs occur in many nodes.
+    cached: dict[tuple[str, str], str] = {}
+    scripts: dict[Script, Script] = {}
+    for node in nodes:
+        for pair in node.vars.items():
+            value = cached.get(pair)
+            if value is None:
+                value = cached[pair] = hide_value(*pair)
+            if value is not pair[1] and value != pair[1]:
+                # Changing only values is safe during the iteration.
+                node.vars[pair[0]] = value
+        if node.attributes:
+            node.attributes = {k: hide_value(k, v) for k, v in node.attributes.items()}
+        if node.pre or node.post or node.hold:
+            node.pre, node.post, node.hold = (
+                script and (scripts.get(script) or scripts.setdefault(script, _redacted(script)))
+                for script in (node.pre, node.post, node.hold)
+            )
+
+
+def _redacted(script: Script) -> Script:
+    command = redact_secrets(script.command)
+    return script if command == script.command else Script(command, script.defer)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
-from metlmon.eventlog import text_parser as careful
+from metlmon.eventlog import text_parser
 from metlmon.eventlog.bodies import detail
 from metlmon.eventlog.events import Event, FastResult, ImageSizes, LogFormat, LogWarning, Position
 from metlmon.eventlog.header import CANDIDATE, parse_iso
@@ -159,7 +159,7 @@ class _FastParser:
             del self._events[events:]
             year = self._start.year if self._last is None else self._last.year
             position = Position(0, line, LogFormat.TEXT, year, self._last)
-            parsed = careful.parse(blocks, position, None, False)
+            parsed = text_parser.parse(blocks, position, None, False)
             if parsed.after.offset != len(blocks):
                 raise
             self._events += parsed.events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from metlmon.jobfiles.numbers import number
+from metlmon.jobfiles.metric_values import number
 from metlmon.redact import hide_value
 
 MOST_LINES: Final = 2000

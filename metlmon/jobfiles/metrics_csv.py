@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from metlmon.frozen import frozen
-from metlmon.jobfiles.numbers import number
+from metlmon.jobfiles.metric_values import number
 
 EPOCH: Final = "epoch"
 

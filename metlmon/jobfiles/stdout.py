@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from metlmon.jobfiles.numbers import NUMBER, VALUE, number
+from metlmon.jobfiles.metric_values import NUMBER, VALUE, number
 from metlmon.jobfiles.records import Streamed
 
 PIECE_CHARACTERS: Final = 2000

@@ -27,7 +27,7 @@ from statistics import quantiles
 from typing import Final, Literal, Protocol
 
 from metlmon.frozen import frozen
-from metlmon.jobfiles.metric_direction import more_is_better
+from metlmon.jobfiles.metric_values import more_is_better
 from metlmon.jobfiles.records import Point, Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.settings import MetricSettings

@@ -11,9 +11,8 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.from_toml import STEERED
+from metlmon.authoring.from_toml import STEERED, megabytes, seeds_in, sites_in
 from metlmon.authoring.graph import NodeRole
-from metlmon.authoring.inputs import megabytes, seeds_in, sites_in
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,

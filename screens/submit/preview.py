@@ -17,7 +17,7 @@ from rich.cells import cell_len, chop_cells
 from metlmon.authoring.ascii_graph import picture
 from metlmon.authoring.request import EnsembleShape, Plan, PlannedFile, RunPlan
 from metlmon.authoring.runs import epochs_of, gpus_of
-from metlmon.authoring.submit_text import shown
+from metlmon.authoring.write_submit import shown
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
 from metlmon.text import formatting
 from metlmon.text.formatting import plain

@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 
-from metlmon.authoring.inputs import sites_in
+from metlmon.authoring.from_toml import sites_in
 from metlmon.authoring.request import EnsembleShape, Request, RequestProblem, StopRules, Template
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot

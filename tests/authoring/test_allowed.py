@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.authoring import load_template, validate
-from metlmon.authoring.constraints import read_allowed
 from metlmon.authoring.request import PlanError, Request
+from metlmon.authoring.templates import read_allowed
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.authoring.inputs import megabytes, seeds_in, sites_in
+from metlmon.authoring.from_toml import megabytes, seeds_in, sites_in
 
 
 @pytest.mark.parametrize(

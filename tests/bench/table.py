@@ -40,7 +40,7 @@ ROWS: Final = {
     "count": "counting separators",
     "htcondor": "htcondor2.JobEventLog",
     "parse": "eventlog.parse",
-    "skim": "eventlog.skim",
+    "skim": "eventlog.parse_fast",
     "state": "bytes to full state",
     "keep": "the same, and kept",
     "restart": "reopened",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metlmon.eventlog import Event, LogWarning, Parsed, Position, parse
 from tests.conftest import SHARED
-from tests.eventlog.test_log_damage import EVICTED, EXECUTE, QUOTED, QUOTED_BARE, RELEASED
+from tests.eventlog.test_recovery import EVICTED, EXECUTE, QUOTED, QUOTED_BARE, RELEASED
 
 Read = tuple[tuple[Event, ...], tuple[LogWarning, ...], Position]
 

@@ -23,8 +23,6 @@ from tests.effort import effort
 BOUNDED: Final = {
     "metlmon.redact._HARMLESS_NAME": "looks at names of 200 characters at most",
     "metlmon.eventlog.bodies._USUAL_GPU": "looks at records of 2000 characters at most",
-    "metlmon.dagman.fast_path._PAIR": "looks at pairs that another pattern has found",
-    "metlmon.dagman.fast_path._USUAL": "is tried where a line begins, and nowhere else",
 }
 """Patterns that are given short texts only, and why that is so."""
 

@@ -91,8 +91,8 @@ def test_an_offset_is_inferred_from_a_moment_told_both_ways() -> None:
     clock.observe(moment("10:00:02"), moment("15:00:00").replace(tzinfo=UTC).timestamp())
     assert clock.has_offset
     ten = moment("15:00:00").replace(tzinfo=UTC).timestamp()
-    assert clock.epoch(moment("10:00:00")) == ten
-    assert clock.local(ten) == moment("10:00:00")
+    assert clock.to_epoch(moment("10:00:00")) == ten
+    assert clock.to_local(ten) == moment("10:00:00")
 
 
 def test_offsets_of_both_seasons_put_a_night_right() -> None:

@@ -450,8 +450,8 @@ def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
 def test_who_waits_at_a_terminal_is_told_so(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new_command._tell_slow()
+    new_command._say_slow()
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    new_command._tell_slow()
+    new_command._say_slow()
     assert "take a while" in capsys.readouterr().err

@@ -78,7 +78,7 @@ class PainterFeed(FakeFeed):
     def node_row(self, key: NodeKey) -> NodeRow | None:
         return self.painter.node_row(key)
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
         return self.painter.queued_rows(run)
 
 

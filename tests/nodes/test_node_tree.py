@@ -110,9 +110,9 @@ def test_a_join_node_of_dagmans_own_is_not_shown() -> None:
     drawn = tree(nodes)
     assert drawn.total == 4
     assert sorted(row.title for row in drawn.rows()) == ["a", "b", "c", "d"]
-    assert {name: after for (_, name), (after, _) in drawn.standing().items()} == dict.fromkeys(
-        "abcd"
-    )
+    assert {
+        name: after for (_, name), (after, _) in drawn.node_positions().items()
+    } == dict.fromkeys("abcd")
 
 
 def test_long_and_deep_graphs_need_no_recursion() -> None:
@@ -157,7 +157,7 @@ def test_every_node_is_shown_exactly_once(graph) -> None:  # type: ignore[no-unt
     assert drawn.total == len(real)
     keys = [row.key for row in drawn.rows(fold_state(drawn, True))]
     assert len(keys) == len(set(keys))
-    assert {name for _, name in drawn.standing()} == set(real)
+    assert {name for _, name in drawn.node_positions()} == set(real)
 
 
 @given(graphs(), st.booleans())
@@ -191,7 +191,7 @@ def test_a_node_stands_after_one_that_all_its_ways_come_through(graph) -> None: 
     plain = nodes_of(flat, edges)
     drawn = tree(plain)
     order = set(_reachable(plain, None))
-    for (_, name), (after, _) in drawn.standing().items():
+    for (_, name), (after, _) in drawn.node_positions().items():
         if after is not None and name in order and _acyclic(plain):
             assert name not in _reachable(plain, after)
 

@@ -57,4 +57,4 @@ def test_one_picture_without_a_thread(tmp_path: Path) -> None:
     assert session.latest is None
     update = session.take()
     assert session.latest is update
-    assert [row.cluster for row in session.queued()] == [77]
+    assert [row.cluster for row in session.queued_jobs()] == [77]

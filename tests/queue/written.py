@@ -173,7 +173,7 @@ class Logs:
     def problems(self) -> tuple[ProblemGroup, ...]:
         return ()
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
         return tuple(each for each in self.rows.values() if each.state in ACTIVE)
 
     @property
@@ -183,22 +183,22 @@ class Logs:
     def ledger(self) -> Ledger:
         return Ledger(str(self.dagdir), NINE, True)
 
-    def described(self) -> DagDescription:
+    def dag_description(self) -> DagDescription:
         return DagDescription()
 
-    def trainings(self) -> Mapping[str, TrainingOutput]:
+    def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return {}
 
-    def streams(self) -> Mapping[JobId, Streamed]:
+    def progress_lines(self) -> Mapping[JobId, Streamed]:
         return {}
 
-    def past(self, moment: datetime) -> Feed:
+    def historical(self, moment: datetime) -> Feed:
         return self
 
-    def in_queue(self, there: bool) -> None:
-        self.there = there
+    def set_in_queue(self, present: bool) -> None:
+        self.there = present
 
-    def rest(self, resting: bool) -> None:
+    def set_unattended(self, unattended: bool) -> None:
         """Nothing ticks here."""
 
 

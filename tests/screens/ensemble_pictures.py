@@ -443,7 +443,7 @@ class FakeFeed:
                 return job_view(row, cluster)
         return None
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
         rows = self._latest.status.runs if self._latest else ()
         asked = [row for row in rows if run in (None, row.key) and row.latest is not None]
         views = [self.job_view(row.latest.cluster or 0, row.latest.proc or 0) for row in asked]
@@ -465,13 +465,13 @@ class FakeFeed:
     def ledger(self) -> Ledger:
         return self.book or ledger(self._latest)
 
-    def described(self) -> DagDescription:
+    def dag_description(self) -> DagDescription:
         return DagDescription()
 
-    def trainings(self) -> Mapping[str, TrainingOutput]:
+    def training_outputs(self) -> Mapping[str, TrainingOutput]:
         return self.written
 
-    def streams(self) -> Mapping[tuple[int, int], Streamed]:
+    def progress_lines(self) -> Mapping[tuple[int, int], Streamed]:
         return self.streamed
 
 

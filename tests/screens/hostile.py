@@ -53,8 +53,8 @@ class HostileFeed(FakeFeed):
         view = self._clean.job_view(cluster, proc)
         return None if view is None else harmed(replace(view, queue=replace(QUEUE, differs="x")))
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
-        return harmed(self._clean.queued(run))
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+        return harmed(self._clean.queued_jobs(run))
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         return self.causes

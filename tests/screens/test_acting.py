@@ -196,8 +196,8 @@ async def test_from_a_run_its_epochs_by_node(act: Open) -> None:
     assert view is not None
     twin = replace(view, row=replace(view.row, proc=1, state=State.RUNNING))
     feed.jobs[RUN1 or 0, 1] = twin
-    was = feed.queued
-    feed.queued = lambda run=None: (*was(run), *([twin.row] if run == RUNS[1].key else []))  # type: ignore[method-assign]
+    was = feed.queued_jobs
+    feed.queued_jobs = lambda run=None: (*was(run), *([twin.row] if run == RUNS[1].key else []))  # type: ignore[method-assign]
     async with act(feed=feed) as seen:
         await seen.press(*TO_RUN1, "enter", "X")
         assert "2 jobs" in seen.text
@@ -435,7 +435,7 @@ async def test_the_menu_follows_the_log(act: Open) -> None:
 async def test_without_a_desk_all_acts_are_there_with_the_reason(act: Open) -> None:
     async with act(no_desk="this is a recording") as seen:
         assert "a act" in seen.lines[-1]
-        seen.app.desk = None
+        seen.app.pool_actions = None
         for key in "HRXVPZDUOTKWCE":
             await seen.press(*TO_RUN1, key)
             assert isinstance(seen.app.screen, MenuScreen)
@@ -574,9 +574,9 @@ async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
         assert deed is not None
         seen.app.action_leave()
         desk.gate.set()
-        while not deed.over:
+        while not deed.ended:
             await asyncio.sleep(0)
-    told = [answer.reply for answer in deed.answers]
+    told = [answer.reply for answer in deed.results]
     assert told == [ResultCode.DONE, reply] + [ResultCode.DONE] * (reply is ResultCode.DONE)
 
 
@@ -651,7 +651,7 @@ async def test_who_was_asked_is_told_with_the_warnings(act: Open) -> None:
         assert "no word: no HTCondor is installed here" in seen.text
         assert "asked again in 1 min" in seen.text
     async with act(size=(100, 40), no_desk="this is a recording") as seen:
-        seen.app.desk = None
+        seen.app.pool_actions = None
         seen.app.options = replace(seen.app.options, desk=None)
         await seen.press("exclamation_mark")
         assert "not asked: this is a recording" in seen.text

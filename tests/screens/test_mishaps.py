@@ -156,7 +156,7 @@ async def test_after_too_many_errors_it_ends_with_a_word() -> None:
     async with opened() as seen:
         seen.app._failed_at = [monotonic() - 1] * ERROR_LIMIT
         seen.app._handle_exception(RuntimeError(HOSTILE))
-        (told,) = seen.app.last_words
+        (told,) = seen.app.exit_messages
         assert told.startswith("metlmon: ended by an error: RuntimeError")
         assert told.isprintable()
     assert seen.app.return_code == 70
@@ -194,7 +194,7 @@ async def test_an_act_that_breaks_off_is_told_with_what_was_done(error: Exceptio
         assert seen.app.running_action is not None
         assert seen.app.running_action.over, "others can be done"
         assert "it broke off" in (seen.app.running_action.error or "")
-        assert not seen.app.unfinished
+        assert not seen.app.pending_task
         assert seen.app.action_refusal() is None
 
 

@@ -23,7 +23,7 @@ from screens.terminal.input_decoder import InputDecoder
 class Patient(Eager):
     """Questions wait for their answer as they do for users."""
 
-    ANSWER_SECONDS = CONFIRM_SECONDS
+    CONFIRM_SECONDS = CONFIRM_SECONDS
 
     def now(self) -> float:
         return NOW
@@ -107,7 +107,7 @@ async def test_a_question_is_answered_once_it_has_been_there() -> None:
         await seen.press("y")
         assert isinstance(seen.app.screen, ConfirmScreen)
         assert desk.orders == []
-        seen.app.ANSWER_SECONDS = 0.0  # type: ignore[misc]
+        seen.app.CONFIRM_SECONDS = 0.0  # type: ignore[misc]
         await seen.settle()
         await seen.press("y")
         assert [order.act.value for order in desk.orders] == ["release"]

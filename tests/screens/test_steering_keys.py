@@ -208,7 +208,7 @@ async def test_where_nothing_can_be_done_nothing_is_asked(
 ) -> None:
     async with steer(**options) as seen:
         if "no_desk" in options:
-            seen.app.desk = None
+            seen.app.pool_actions = None
         for key in "TKWCEO":
             await seen.press(*TO_RUN8, key, "y", "escape", "home")
         assert seen.desk.orders == []

@@ -319,7 +319,7 @@ async def test_gpu_models_are_marked_in_a_list_of_those_that_the_collector_knows
         await seen.press("enter")
         assert "Expanse-GPU" in seen.line("NVIDIA A100-SXM4-40GB")
         await seen.press("down", "space", "down", "down", "space", "enter")
-        assert seen.app.form.text("gpu_models") == "NVIDIA A40, NVIDIA L40S"  # type: ignore[union-attr]
+        assert seen.app.form_state.text("gpu_models") == "NVIDIA A40, NVIDIA L40S"  # type: ignore[union-attr]
 
 
 async def test_sites_are_marked_in_a_list_of_those_that_the_collector_knows(home: Path) -> None:
@@ -339,7 +339,7 @@ async def test_sites_are_marked_by_keys_that_come_together(home: Path) -> None:
         for key in ("space", "down", "space", "enter"):
             seen.app.simulate_key(key)
         await until(seen, lambda: isinstance(seen.app.screen, SubmitScreen))
-        chosen = seen.app.form.text("sites")  # type: ignore[union-attr]
+        chosen = seen.app.form_state.text("sites")  # type: ignore[union-attr]
         assert len(chosen.split(",")) == 2, chosen
 
 
@@ -356,7 +356,7 @@ async def test_fields_that_need_another_look_are_named_as_they_stand_in_the_form
         assert "! the collector knows" in row(seen, "Sites")
         await seen.press("enter", "down", "space", "enter")
         assert "Expanse-GPU, Delta-GPU, Nowhere" in " ".join(
-            seen.app.form.text("sites").split()  # type: ignore[union-attr]
+            seen.app.form_state.text("sites").split()  # type: ignore[union-attr]
         ), "a name that was typed is kept"
 
 
@@ -709,8 +709,8 @@ async def test_a_paste_is_one_line_without_controls(home: Path) -> None:
         await seen.press("ctrl+u")
         form.post_message(Paste("a\x1b[2Jb\x00.tsv\nrm -rf"))
         await seen.settle()
-        assert seen.app.form is not None
-        assert seen.app.form.text("values.data") == "a[2Jb.tsv"
+        assert seen.app.form_state is not None
+        assert seen.app.form_state.text("values.data") == "a[2Jb.tsv"
 
 
 async def test_ascii_is_ascii(home: Path) -> None:

@@ -46,7 +46,7 @@ def as_it_was(dagdir: Path, moment: datetime) -> Status:
 async def travelled(seen: Seen, moment: datetime) -> None:
     travel = seen.app.time_travel
     travel.load(moment)
-    await until(seen, lambda: travel.then is not None and travel.then.moment == moment)
+    await until(seen, lambda: travel.past_view is not None and travel.past_view.moment == moment)
 
 
 # --- it is a prefix of the logs -------------------------------------------------------------
@@ -110,20 +110,20 @@ async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
         now = seen.app.snapshot
         await seen.press("t", "left", "left", "v")
         travel = seen.app.time_travel
-        await until(seen, lambda: travel.then is not None)
-        assert travel.then is not None
-        first = travel.then.moment
+        await until(seen, lambda: travel.past_view is not None)
+        assert travel.past_view is not None
+        first = travel.past_view.moment
         assert seen.lines[0].lstrip().startswith(f"◀◀ as it was {first:%Y-%m-%d %H:%M:%S}")
         assert "before the end) — esc returns to now" in seen.lines[0]
         await seen.press("left")
-        await until(seen, lambda: travel.then is not None and travel.then.moment < first)
+        await until(seen, lambda: travel.past_view is not None and travel.past_view.moment < first)
         await seen.press("p")
         assert isinstance(seen.app.screen, ProblemsScreen)
         assert "as it was" in seen.lines[0]
         await seen.press("escape")
         assert isinstance(seen.app.screen, ProblemsScreen), "first to now, then back"
         assert seen.app.snapshot is now
-        assert not travel.away
+        assert not travel.active
         assert "as it was" not in seen.text
         assert "Problems" in seen.lines[0]
         await seen.press("escape")
@@ -197,14 +197,14 @@ async def test_two_keys_step_through_time_from_anywhere() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         travel = seen.app.time_travel
         await seen.press("less_than_sign", "less_than_sign", "less_than_sign")
-        await until(seen, lambda: travel.then is not None and travel.requested_moment is None)
-        assert travel.then is not None
-        assert travel.then.moment == datetime(2026, 11, 21, 14, 22, 33)
+        await until(seen, lambda: travel.past_view is not None and travel.requested_moment is None)
+        assert travel.past_view is not None
+        assert travel.past_view.moment == datetime(2026, 11, 21, 14, 22, 33)
         await seen.press("greater_than_sign")
-        await until(seen, lambda: travel.then is not None and travel.requested_moment is None)
-        assert travel.then.moment == datetime(2026, 11, 21, 14, 22, 34)
+        await until(seen, lambda: travel.past_view is not None and travel.requested_moment is None)
+        assert travel.past_view.moment == datetime(2026, 11, 21, 14, 22, 34)
         await seen.press(*["greater_than_sign"] * 3)
-        await until(seen, lambda: not travel.away)
+        await until(seen, lambda: not travel.active)
 
 
 def test_the_steps_are_round_and_end_with_the_story() -> None:
@@ -243,7 +243,7 @@ async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
             self.notify = notify
 
         def news(self) -> None:
-            self._reader.look()
+            self._reader.check()
             self._reader.read_all()
             self.notify(self.take())
 
@@ -273,7 +273,7 @@ class Slow(Still):
         self.asked: list[datetime] = []
         self.made: list[Feed] = []
 
-    def past(self, moment: datetime) -> Feed:
+    def historical(self, moment: datetime) -> Feed:
         self.asked.append(moment)
         if len(self.asked) == 1:
             assert self.gate.wait(20)
@@ -303,13 +303,13 @@ async def test_of_several_wishes_the_newest_counts() -> None:
         travel.load(MIDDLE + timedelta(seconds=5))
         travel.load(newest)
         assert "going to 2026-11-21 14:21:59" in text(travel.banner(80))
-        while travel.then is None or travel.then.moment != newest:
+        while travel.past_view is None or travel.past_view.moment != newest:
             await seen.pilot.pause(0.01)
         feed.gate.set()
         await seen.settle()
         assert feed.asked == [MIDDLE, newest]
-        assert travel.then is not None
-        assert travel.then.moment == newest
+        assert travel.past_view is not None
+        assert travel.past_view.moment == newest
         assert seen.app.snapshot is not None
         assert seen.app.snapshot.status.as_of == newest
 
@@ -332,7 +332,7 @@ async def test_esc_gives_up_a_journey_that_has_not_arrived() -> None:
 
 async def test_a_past_that_cannot_be_read_says_why() -> None:
     class Gone(Still):
-        def past(self, moment: datetime) -> Feed:
+        def historical(self, moment: datetime) -> Feed:
             raise InputError("/x: there is no DAG file here any more")
 
     reader = DagdirReader(TRAINER)

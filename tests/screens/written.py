@@ -80,8 +80,8 @@ async def terminal(
         assert app._driver is not None
         app._driver.write = made.write  # type: ignore[method-assign]
         # Of all colours, whatever terminal the tests run in.
-        app._glass = ScreenBuffer(ColorSystem.TRUECOLOR)
-        app.glass.shape(*size)
+        app._screen_buffer = ScreenBuffer(ColorSystem.TRUECOLOR)
+        app.screen_buffer.resize(*size)
         app.screen.refresh()
         await made.settle()
         yield made

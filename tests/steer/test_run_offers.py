@@ -67,7 +67,7 @@ def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
 
 
 def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
-    row = run(asked(pause_asked=at(9), paused=at(9)), state=State.PRE)
+    row = run(asked(pause_requested=at(9), paused=at(9)), state=State.PRE)
     made = offer(PoolAction.STOP_NOW, SelectedRun(row))
     assert made.order is not None
     assert made.order.runs[0].jobs == ()
@@ -88,25 +88,25 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
             "it is over: all its epochs are done",
         ),
         (PoolAction.PAUSE, run(state=State.FAILED), "it is over: it is failed"),
-        (PoolAction.STOP, run(asked(stop_asked=at(9))), run_actions.STOP_ASKED),
+        (PoolAction.STOP, run(asked(stop_requested=at(9))), run_actions.STOP_ASKED),
         (PoolAction.STOP, run(asked(stopped=STOPPED)), run_actions.STOPPED),
         (PoolAction.STOP_NOW, run(asked(stopped=STOPPED)), run_actions.STOPPED),
-        (PoolAction.PAUSE, run(asked(pause_asked=at(9))), run_actions.PAUSE_ASKED),
-        (PoolAction.PAUSE, run(asked(pause_asked=at(9), paused=at(9))), run_actions.PAUSED),
+        (PoolAction.PAUSE, run(asked(pause_requested=at(9))), run_actions.PAUSE_ASKED),
+        (PoolAction.PAUSE, run(asked(pause_requested=at(9), paused=at(9))), run_actions.PAUSED),
         (PoolAction.RESUME_RUN, run(), run_actions.NOT_ASKED),
         (
             PoolAction.RESUME_RUN,
-            run(asked(stopped=STOPPED, stop_asked=at(9))),
+            run(asked(stopped=STOPPED, stop_requested=at(9))),
             "it is stopped, for good: metlmon continue goes on from its checkpoint",
         ),
         (
             PoolAction.PAUSE,
-            run(asked(stop_asked=at(9))),
+            run(asked(stop_requested=at(9))),
             "its stop is asked for: resume-run takes that back",
         ),
         (
             PoolAction.SEND,
-            run(asked(stop_asked=at(9))),
+            run(asked(stop_requested=at(9))),
             "its stop is asked for: resume-run takes that back",
         ),
         (PoolAction.STOP, run(epochs_done=9), f"{run_actions.LAST}, and stop-now ends it"),
@@ -114,9 +114,9 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
         (PoolAction.SEND, run(epochs_done=9), run_actions.LAST),
         (PoolAction.STOP_NOW, run(epochs_done=9), None),
         (PoolAction.STOP, run(epochs_done=9, latest=latest(8, State.COMPLETED)), None),
-        (PoolAction.STOP_NOW, run(asked(stop_asked=at(9))), None),
-        (PoolAction.STOP, run(asked(pause_asked=at(9))), None),
-        (PoolAction.SEND, run(asked(pause_asked=at(9))), None),
+        (PoolAction.STOP_NOW, run(asked(stop_requested=at(9))), None),
+        (PoolAction.STOP, run(asked(pause_requested=at(9))), None),
+        (PoolAction.SEND, run(asked(pause_requested=at(9))), None),
         (PoolAction.STOP_NOW, run(latest=latest(2, retries_left=0)), run_actions.NO_RETRY),
         (PoolAction.STOP, run(latest=latest(2, retries_left=0)), None),
         (PoolAction.STOP_NOW, run(latest=latest(2, retries_left=None)), None),
@@ -133,7 +133,7 @@ def test_why_not(act: PoolAction, row: RunRow, why: str | None) -> None:
     "state", [DagState.DONE, DagState.FAILED, DagState.REMOVED, DagState.NOT_SUBMITTED]
 )
 def test_without_a_dagman_nobody_looks_at_gates(act: PoolAction, state: DagState) -> None:
-    row = run(asked(pause_asked=at(9)))
+    row = run(asked(pause_requested=at(9)))
     said = str(state).replace("-", " ")
     assert refused(act, row, state=state) == f"the DAG does not run: it is {said}"
 
@@ -142,7 +142,7 @@ def test_files_need_no_schedd() -> None:
     for act in FILES_ALONE:
         assert refused(act, run(), word=NO_SCHEDD) is None
         assert refused(act, run(), word=QueueSnapshot(asking=True)) is None
-    assert refused(PoolAction.RESUME_RUN, run(asked(pause_asked=at(9))), word=NO_SCHEDD) is None
+    assert refused(PoolAction.RESUME_RUN, run(asked(pause_requested=at(9))), word=NO_SCHEDD) is None
     assert refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD) == "no schedd is known here"
 
 
@@ -192,7 +192,7 @@ def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
 
 
 def test_what_is_asked_for_already_is_as_it_was_wished() -> None:
-    paused = selected(run(asked(pause_asked=at(9), paused=at(9))))
+    paused = selected(run(asked(pause_requested=at(9), paused=at(9))))
     assert already_so(offer(PoolAction.PAUSE, paused))
     assert already_so(offer(PoolAction.PAUSE, paused, paused))
     assert already_so(offer(PoolAction.RESUME_RUN, selected()))
@@ -206,9 +206,9 @@ def test_what_is_taken_back_is_what_was_asked() -> None:
         assert made.order is not None
         return made.order.runs[0].files
 
-    assert files(pause_asked=at(9)) == (f"gate/ens/{UUID}.pause",)
-    assert files(stop_asked=at(9)) == (f"gate/ens/{UUID}.stop",)
-    both = files(stop_asked=at(9), pause_asked=at(9))
+    assert files(pause_requested=at(9)) == (f"gate/ens/{UUID}.pause",)
+    assert files(stop_requested=at(9)) == (f"gate/ens/{UUID}.stop",)
+    both = files(stop_requested=at(9), pause_requested=at(9))
     assert both == (f"gate/ens/{UUID}.pause", f"gate/ens/{UUID}.stop")
 
 

@@ -95,7 +95,7 @@ def test_asking_writes_a_file_and_asks_no_schedd(
 def test_a_pause_and_a_stop_are_taken_back(there: Ensemble) -> None:
     there.perform(there.order(PoolAction.PAUSE))
     there.perform(there.order(PoolAction.STOP))
-    both = asked(pause_asked=at(9), stop_asked=at(9))
+    both = asked(pause_requested=at(9), stop_requested=at(9))
     (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, both))
     assert answer.reply is ResultCode.DONE
     assert answer.text.count("was deleted") == 2
@@ -108,7 +108,7 @@ def test_a_pause_and_a_stop_are_taken_back(there: Ensemble) -> None:
 def test_a_stop_that_was_met_cannot_be_taken_back(there: Ensemble) -> None:
     there.perform(there.order(PoolAction.STOP))
     there.stopped("asked to stop")
-    (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, asked(stop_asked=at(9))))
+    (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, asked(stop_requested=at(9))))
     assert answer == ActionResult(
         UUID, ResultCode.BAD_STATE, "it was stopped before: asked to stop"
     )
@@ -126,7 +126,7 @@ def test_a_stop_that_is_met_while_it_is_taken_back_is_told(
         before(*given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "unlink", meanwhile)
-    (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, asked(stop_asked=at(9))))
+    (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, asked(stop_requested=at(9))))
     assert answer.reply is ResultCode.BAD_STATE
     assert answer.text.startswith("too late")
 
@@ -234,7 +234,7 @@ def test_stopping_now_writes_before_it_removes(there: Ensemble) -> None:
 
 def test_what_is_asked_to_stop_can_be_stopped_now(there: Ensemble) -> None:
     there.perform(there.order(PoolAction.STOP))
-    answers = there.perform(there.order(PoolAction.STOP_NOW, asked(stop_asked=at(9))))
+    answers = there.perform(there.order(PoolAction.STOP_NOW, asked(stop_requested=at(9))))
     assert [each.reply for each in answers] == [ResultCode.ALREADY, ResultCode.DONE]
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from metlmon.authoring.graph import Graph, GraphNode
 from metlmon.authoring.request import PlanError, Request
-from metlmon.authoring.sweeps.expand import expand
-from metlmon.authoring.sweeps.result import Expansion
+from metlmon.authoring.sweeps.expand import Expansion, expand
 
 REPORTED_TEMPLATE = """\
     PARENT {run}-train_epoch0 CHILD {run}-train_epoch1

@@ -11,7 +11,7 @@ import pytest
 from metlmon.authoring import make_plan, validate
 from metlmon.authoring.graph import NodeRole, Precedence
 from metlmon.authoring.manifest import kept_sweep
-from metlmon.authoring.request import Policy, Region, Request, StopRules, SweepMode
+from metlmon.authoring.request import Policy, Region, Request, StopRules
 from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps import SYNTAX
 from metlmon.authoring.sweeps.expand import expand
@@ -47,27 +47,24 @@ def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
     request = request_for(tmp_path, INIT + REPORTED, train=REPORTED_TEMPLATE)
     made = expand(request)
     runs = [f"train_flow{index}" for index in range(10)]
-    assert [run.name for run in made.runs] == runs
+    assert [run.name for run in run_plans(made.graph)] == runs
     assert len(made.graph.nodes) == 1 + 10 * 5
     first = [told(made.graph.node(f"{run}-train_epoch0")) for run in runs]
     assert exactly([each["a"] for each in first]) == [Fraction(k, 100) for k in range(1, 11)]
     assert exactly([each["b"] for each in first]) == [Fraction(k, 2) for k in range(1, 11)]
     assert [each["a"] for each in first][-2:] == ["0.09", "0.10"]
-    (group,) = made.groups
-    assert (group.runs, group.nodes, group.how) == (10, 5, SweepMode.ZIP)
-    assert group.counts == {"a": 10, "b": 10}
 
 
 def test_the_reports_example_makes_a_hundred_as_a_product(tmp_path: Path) -> None:
     workflow = INIT + REPORTED.replace("b from", "b from product")
     made = expand(request_for(tmp_path, workflow, train=REPORTED_TEMPLATE))
     runs = [f"train_flow{index:02}" for index in range(100)]
-    assert [run.name for run in made.runs] == runs
+    assert [run.name for run in run_plans(made.graph)] == runs
     pairs = [told(made.graph.node(f"{run}-train_epoch2")) for run in runs]
     assert [(Fraction(each["a"]), Fraction(each["b"])) for each in pairs] == [
         (Fraction(i, 100), Fraction(j, 2)) for i in range(1, 11) for j in range(1, 11)
     ]
-    assert len({run.uuid for run in made.runs}) == 100
+    assert len({run.uuid for run in run_plans(made.graph)}) == 100
 
 
 def test_in_the_reports_example_every_edge_and_epoch_is_as_it_says(tmp_path: Path) -> None:
@@ -155,7 +152,7 @@ def test_what_was_written_is_made_again_from_the_copies_beside_it(
 def test_uuids_are_made_of_what_makes_the_model(tmp_path: Path) -> None:
     def uuids(folder: str, workflow: str = TWO, **asked: object) -> list[str]:
         made = expanded(tmp_path / folder, workflow, **asked)
-        return [run.uuid for run in made.runs]
+        return [run.uuid for run in run_plans(made.graph)]
 
     plain = uuids("one")
     assert uuids("two") == plain
@@ -170,7 +167,7 @@ def test_uuids_are_made_of_what_makes_the_model(tmp_path: Path) -> None:
 
 def test_each_run_has_a_seed_of_its_own_unless_the_file_or_request_says(tmp_path: Path) -> None:
     def seeds(name: str, workflow: str = TWO, **asked: object) -> list[int]:
-        return [run.seed for run in expanded(tmp_path / name, workflow, **asked).runs]
+        return [run.seed for run in run_plans(expanded(tmp_path / name, workflow, **asked).graph)]
 
     assert seeds("plain") == [1, 2]
     assert seeds("given", seeds=(7, 9)) == [7, 9]
@@ -182,8 +179,8 @@ def test_each_run_has_a_seed_of_its_own_unless_the_file_or_request_says(tmp_path
 def test_epochs_go_where_the_policy_says(tmp_path: Path) -> None:
     asked = {"sites": ("x", "y"), "policy": Policy.PIN}
     made = expanded(tmp_path, TWO, **asked)
-    assert [run.targets for run in made.runs] == [("x", "x"), ("y", "y")]
-    assert [run.targets for run in expanded(tmp_path, TWO).runs] == [("any", "any")] * 2
+    assert [run.targets for run in run_plans(made.graph)] == [("x", "x"), ("y", "y")]
+    assert [run.targets for run in run_plans(expanded(tmp_path, TWO).graph)] == [("any", "any")] * 2
 
 
 # --- what trains and evaluates --------------------------------------------------------------
@@ -192,7 +189,7 @@ def test_epochs_go_where_the_policy_says(tmp_path: Path) -> None:
 def test_metlmon_gives_what_the_file_does_not(tmp_path: Path) -> None:
     made = expanded(tmp_path, TWO)
     first, second = (told(made.graph.node(f"g0-train_epoch{epoch}")) for epoch in (0, 1))
-    uuid = made.runs[0].uuid
+    uuid = run_plans(made.graph)[0].uuid
     assert first == {
         "run": "g0",
         "run_uuid": uuid,
@@ -216,14 +213,14 @@ def test_what_the_file_gives_is_not_given_again(tmp_path: Path) -> None:
     assert found["EPOCH"] == "5"
     assert "epoch" not in found
     assert (found["run_uuid"], found["epochs"], found["random_seed"]) == ("g1-2", "30", "81")
-    assert made.runs[1].uuid == "g1-2"
+    assert run_plans(made.graph)[1].uuid == "g1-2"
     assert made.graph.node("g1-train_epoch4").epoch == 4  # type: ignore[union-attr]
 
 
 def test_a_name_may_be_made_of_the_uuid_and_of_values(tmp_path: Path) -> None:
     template = "PARENT {uuid}-train_epoch0 CHILD {uuid}_{a}-eval_epoch1\n"
     made = expanded(tmp_path, TWO + "REGION r { *-eval* }\nVARS r x={uuid}\n", template)
-    first, second = (run.uuid for run in made.runs)
+    first, second = (run.uuid for run in run_plans(made.graph))
     assert made.graph.edges == (
         (f"{first}-train_epoch0", f"{first}_1-eval_epoch1"),
         (f"{second}-train_epoch0", f"{second}_2-eval_epoch1"),
@@ -251,7 +248,7 @@ def test_an_evaluation_is_of_the_training_before_it_whatever_its_number(tmp_path
 def test_a_gate_stands_before_what_trains_and_evaluates(tmp_path: Path) -> None:
     template = CHAIN + "PARENT {run}-train_epoch0 CHILD {run}-eval_epoch1\n"
     made = expanded(tmp_path, TWO + "JOB x x.sub\n", template, gate=StopRules(poll=9))
-    uuid = made.runs[1].uuid
+    uuid = run_plans(made.graph)[1].uuid
     node = made.graph.node("g1-eval_epoch1")
     assert node is not None
     assert node.pre == f"gate.py ensemble.gate.json {uuid} 0 evaluate $JOB"
@@ -316,7 +313,7 @@ def test_what_is_appended_counts_at_its_level_as_the_rest_does(tmp_path: Path) -
 
 def test_a_uuid_is_made_of_what_is_appended_too(tmp_path: Path) -> None:
     def uuids(name: str, line: str = "") -> list[str]:
-        return [run.uuid for run in expanded(tmp_path / name, TWO + line).runs]
+        return [run.uuid for run in run_plans(expanded(tmp_path / name, TWO + line).graph)]
 
     plain, one, other = uuids("no"), uuids("one", "VARS g APPEND x=1\n"), uuids("two")
     assert other == plain
@@ -367,7 +364,7 @@ def test_labels_and_indices_are_filled_in(tmp_path: Path) -> None:
     found = [told(node) for node in made.graph.nodes]
     assert [each["t"] for each in found] == ["low-0", "x, y-1"]
     assert [each["v"] for each in found] == ["0.1", "x, y"]
-    assert found[1]["u"] == "$(epoch){a}" + made.runs[1].uuid
+    assert found[1]["u"] == "$(epoch){a}" + run_plans(made.graph)[1].uuid
 
 
 # --- groups and all other commands --------------------------------------------------------------
@@ -706,8 +703,10 @@ def test_runs_may_be_sub_dags(tmp_path: Path) -> None:
     assert names(inner) == ["g1-train_epoch0", "g1-train_epoch1", "g1-end"]
     assert inner.edges == (("g1-train_epoch0", "g1-train_epoch1"),)
     assert (inner.retries, inner.lines) == (3, ("PRIORITY g1-train_epoch0 2",))
-    assert [run.uuid for run in made.runs] == [run.uuid for run in flat.runs]
-    assert run_plans(graph) == made.runs
+    assert [run.uuid for run in run_plans(made.graph)] == [
+        run.uuid for run in run_plans(flat.graph)
+    ]
+    assert run_plans(graph) == run_plans(made.graph)
     assert told(graph.node("g1-train_epoch0"))["v"] == "1"
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from metlmon.authoring.graph import Graph
 from metlmon.authoring.request import Request
+from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps.expand import expand
 from metlmon.authoring.write_dag import dag_text
 from metlmon.dagman import load_workflow
@@ -251,9 +252,9 @@ def test_nodes_edges_and_variables_are_those_that_arithmetic_says(
     assert set(names) == sweep.nodes()
     assert len(graph.edges) == len(set(graph.edges))
     assert set(graph.edges) == sweep.edges()
-    assert [run.name for run in made.runs] == [run for g in sweep.groups for run in g.runs()]
-    assert len({run.uuid for run in made.runs}) == len(made.runs)
-    assert [group.runs for group in made.groups] == [len(g.points()) for g in sweep.groups]
+    runs = run_plans(graph)
+    assert [run.name for run in runs] == [run for g in sweep.groups for run in g.runs()]
+    assert len({run.uuid for run in runs}) == len(runs)
     expected = sweep.variables()
     for node in graph.nodes:
         told = {each.name: each.value for each in node.variables if each.name not in OWN}

@@ -3,64 +3,56 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.gate_config import gated, is_gated
-from metlmon.authoring.graph import (
-    ALWAYS_SUCCEEDS,
-    Graph,
-    GraphNode,
-    NodeRole,
-    VariableValue,
-)
-from metlmon.authoring.jobs import jobs_of
+from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode, NodeRole, VariableValue
 from metlmon.authoring.manifest import kept_sweep
 from metlmon.authoring.request import PlanError, Request, RequestProblem
-from metlmon.authoring.runs import run_plans
-from metlmon.authoring.sweeps.commands import (
-    GenCommand,
-    GlobalCommand,
-    NodeDeclaration,
-    ParentChild,
-    Splice,
-    SweepCommand,
-    SweepDescription,
-    SweepNodeCommand,
-)
-from metlmon.authoring.sweeps.dependencies import DependencyBuilder, check_acyclic
+from metlmon.authoring.sweeps.dependencies import DependencyBuilder
 from metlmon.authoring.sweeps.files import (
     FileUse,
     NamedFile,
+    Referenced,
+    SweepFiles,
     file_use,
     read_submit_text,
     referenced_files,
 )
-from metlmon.authoring.sweeps.node_drafts import (
+from metlmon.authoring.sweeps.nodes import (
+    MARK,
+    TRAINING_ROLES,
     NodeDraft,
     RunDraft,
+    SweepNodes,
     affected_nodes,
-    apply_command,
-    check_line,
-    parse_retry,
-    render,
+    parse_command,
 )
-from metlmon.authoring.sweeps.node_variables import VarsAssigner
-from metlmon.authoring.sweeps.nodes import NodeBuilder, find_undeclared
-from metlmon.authoring.sweeps.parser import SweepFiles
-from metlmon.authoring.sweeps.placeholders import has_placeholders
-from metlmon.authoring.sweeps.result import Expansion, Group, Referenced
-from metlmon.authoring.sweeps.template import RunTemplate, known_names, shared_description
-from metlmon.authoring.sweeps.training_chain import TRAINING_ROLES, TrainingChain
+from metlmon.authoring.sweeps.parser import (
+    GenCommand,
+    GlobalCommand,
+    NodeDeclaration,
+    ParentChild,
+    SweepCommand,
+    SweepDescription,
+    SweepNodeCommand,
+)
+from metlmon.authoring.sweeps.template import (
+    RunTemplate,
+    placeholder_names,
+    shared_description,
+    topological_order,
+)
+from metlmon.authoring.sweeps.training_chain import TrainingChain
 from metlmon.authoring.sweeps.unused import VariableEffects
-from metlmon.authoring.sweeps.values import resolve_mode
+from metlmon.authoring.templates import jobs_of
 from metlmon.authoring.variables import NodePosition, described, merged
 from metlmon.dagman import NodeKind
-from metlmon.dagman.commands import ALL_NODES
+from metlmon.dagman.commands import ALL_NODES, RetryCommand
 from metlmon.dagman.lexer import shown
+from metlmon.frozen import frozen
 
 SINGLE_COMMANDS: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"})
 """Commands that a DAG can have only once."""
@@ -68,7 +60,19 @@ SINGLE_COMMANDS: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"
 PER_NODE_COMMANDS: Final = frozenset({"SCRIPT", "PRE_SKIP"})
 """Commands for ALL_NODES that the graph stores for each node."""
 
-_MARK: Final = re.compile("\x01([0-9]+)\x02")
+
+@frozen
+class Expansion:
+    """An expanded sweep file.
+
+    ``files``: the files that the DAG names. ``sources``: names and contents of the sweep file and
+    all files read with it. ``warnings``: variables without an effect.
+    """
+
+    graph: Graph
+    files: tuple[Referenced, ...]
+    sources: tuple[tuple[str, bytes], ...]
+    warnings: tuple[RequestProblem, ...] = ()
 
 
 def expand(request: Request) -> Expansion:
@@ -92,313 +96,271 @@ def expand(request: Request) -> Expansion:
             f"{source.name}: no line of it begins with GEN SUBDAG, so nothing is swept; write "
             "'GEN SUBDAG group file.subdag a from', and the values of a on the line below"
         )
-    return _Expander(request, source, commands, sweep_files).expansion()
+    nodes = SweepNodes(request, commands, sweep_files)
+    expander = _Expander(request, commands, nodes)
+    graph = expander.graph()
+    files = referenced_files(source, commands, expander.named_files())
+    return Expansion(
+        graph=graph,
+        files=files,
+        sources=tuple(sweep_files.contents.items()),
+        warnings=tuple(expander.warnings(files)),
+    )
 
 
 class _Expander:
     """Expands the commands of one sweep file."""
 
     def __init__(
-        self,
-        request: Request,
-        source: Path,
-        commands: Sequence[SweepCommand],
-        sweep_files: SweepFiles,
+        self, request: Request, commands: Sequence[SweepCommand], nodes: SweepNodes
     ) -> None:
         self._request = request
-        self._source = source
-        self._sweep_files = sweep_files
         self._commands = commands
-        self._builder = NodeBuilder(request, commands, sweep_files)
-        self._names = self._builder.names
+        self._nodes = nodes
         self._jobs = jobs_of(request)
+        self._dependencies = DependencyBuilder(nodes, subdags=request.subdags)
         self._uuids: list[str] = []
         self._lines: dict[str, None] = {}
-        self._descriptions: dict[str, tuple[str, str]] = {}
+        self._descriptions: dict[str, SweepDescription] = {}
+        self._single_lines: dict[str, str] = {}
         self._retries = request.retries
         self._unless: int | None = None
-        self._assigner = VarsAssigner(self._names, commands)
-        self._single: dict[str, str] = {}
+        self._graph_nodes: dict[str, GraphNode] = {}
 
-    def expansion(self) -> Expansion:
-        names, subdags = self._names, self._request.subdags
-        if problem := find_undeclared(names.nodes.values()):
-            raise problem
-        self._assigner.assign()
-        dependencies = DependencyBuilder(names, subdags=subdags)
-        templates = iter(self._builder.templates)
+    def graph(self) -> Graph:
+        """The graph. Raises PlanError."""
+        nodes, request = self._nodes, self._request
+        templates = iter(nodes.templates)
         for command in self._commands:
             if isinstance(command, GenCommand):
-                self._add_template(next(templates), command, dependencies)
+                self._add_template(next(templates))
             else:
-                self._add_command(command, dependencies)
-        self._add_done_lines()
-        workflow_nodes = [
-            node.name for node in names.nodes.values() if not subdags or node.run is None
-        ]
-        runs = list(names.runs) if subdags else []
-        check_acyclic([*workflow_nodes, *runs], dependencies.edges)
-        return self._build_expansion(dependencies)
-
-    # --- lines --------------------------------------------------------------------------------
-
-    def _add_template(
-        self, template: RunTemplate, gen: GenCommand, dependencies: DependencyBuilder
-    ) -> None:
-        """Add the lines and commands of a template for each of its runs."""
-        for description in template.descriptions:
-            self._add_description(description)
-        for run in self._names.groups[gen.group]:
-            for line in dependencies.add_run(run):
-                self._add_line(line, gen.where, run)
-            for template_command in template.node_commands:
-                command = template_command.fill(run.filling)
-                if template_command.key is not None:
-                    self._apply_to_node(run.nodes[template_command.key], command)
-                    continue
-                for node in affected_nodes(run.nodes.values(), command):
-                    self._apply_to_node(node, command)
-            for global_command, text in template.global_commands:
-                self._add_global_command(global_command, text.fill(run.filling), run)
-
-    def _add_command(self, command: SweepCommand, dependencies: DependencyBuilder) -> None:
-        """Add a command of the workflow."""
-        match command:
-            case ParentChild():
-                if (line := dependencies.add_command(command)) is not None:
-                    self._add_line(line, command.where)
-            case SweepNodeCommand():
-                self._apply_to_nodes(command)
-            case SweepDescription():
-                names = [known_names(template.generate) for template in self._builder.templates]
-                self._add_description(shared_description(command, frozenset().union(*names)))
-            case Splice(text=text):
-                self._add_line(text, command.where)
-            case GlobalCommand(text=text):
-                self._add_global_command(command, text, None)
-            case _:
-                pass
-
-    def _add_description(self, command: SweepDescription) -> None:
-        previous = self._descriptions.setdefault(command.name, (command.text, command.where))
-        if previous[0] != command.text:
-            raise PlanError(
-                f"{command.where}: {shown(command.name)} is described otherwise at {previous[1]}; "
-                "give one of the two another name"
-            )
-
-    def _add_line(self, line: str, where: str, run: RunDraft | None = None) -> None:
-        check_line(line, where)
-        if run is not None and self._request.subdags:
-            run.lines[line] = None
-        else:
-            self._lines[line] = None
-
-    def _add_global_command(self, command: GlobalCommand, text: str, run: RunDraft | None) -> None:
-        if command.keyword in SINGLE_COMMANDS and (run is None or not self._request.subdags):
-            previous = self._single.setdefault(command.keyword, text)
-            if previous != text:
-                raise PlanError(
-                    f"{command.where}: a DAG has one {command.keyword}, and this would be another "
-                    f"one; write it once, in {self._source.name}"
-                )
-        self._add_line(text, command.where, run)
-
-    def _apply_to_nodes(self, command: SweepNodeCommand) -> None:
-        if command.name.upper() != ALL_NODES:
-            for node in self._names.resolve(command.name, command.where):
-                self._apply_to_node(node, self._fill(node, command))
-            return
-        if command.keyword == "DONE":
-            raise PlanError(f"{command.where}: ALL_NODES cannot be DONE; name the nodes")
-        eligible = [node for node in self._names.nodes.values() if node.kind is not NodeKind.FINAL]
-        nodes = list(affected_nodes(eligible, command))
-        if command.keyword == "RETRY":
-            render(command, ALL_NODES)
-            self._retries, self._unless = parse_retry(command.rest.split())
-            for node in nodes:
-                node.retries = None
-        elif (
-            command.keyword in PER_NODE_COMMANDS
-            or has_placeholders(command.rest)
-            or len(nodes) < len(eligible)
-        ):
-            for node in nodes:
-                self._apply_to_node(node, self._fill(node, command))
-        else:
-            self._add_line_everywhere(render(command, ALL_NODES))
-
-    def _add_line_everywhere(self, line: str) -> None:
-        self._lines[line] = None
-        if self._request.subdags:
-            for run in self._names.runs.values():
-                run.lines[line] = None
-
-    def _fill(self, node: NodeDraft, command: SweepNodeCommand) -> SweepNodeCommand:
-        """The command with placeholders filled in for this node."""
-        fill = self._assigner.fill
-        head, rest = (fill(node, text, command.where) for text in (command.head, command.rest))
-        return replace(command, head=head, rest=rest)
-
-    def _apply_to_node(self, node: NodeDraft, command: SweepNodeCommand) -> None:
-        if (line := apply_command(node, command)) is not None:
-            self._add_line(line, command.where, node.run)
-
-    def _add_done_lines(self) -> None:
-        for node in self._names.nodes.values():
+                self._add_command(command)
+        for node in nodes.nodes.values():
             if node.done:
-                self._add_line(f"DONE {node.name}", node.where, node.run)
-
-    # --- the graph ----------------------------------------------------------------------------
-
-    def _build_expansion(self, dependencies: DependencyBuilder) -> Expansion:
-        names, request = self._names, self._request
-        trainings = {
-            run.name: TrainingChain(request, self._jobs, run) for run in names.runs.values()
+                self._add_line(f"DONE {node.name}", node.run)
+        edges = self._dependencies.edges
+        outer = [name for name, node in nodes.nodes.items() if not self._subdag_of(node)]
+        topological_order([*outer, *(nodes.runs if request.subdags else ())], edges)
+        chains = {run.name: TrainingChain(request, self._jobs, run) for run in nodes.runs.values()}
+        self._uuids = [chain.uuid for chain in chains.values()]
+        self._graph_nodes = {
+            node.name: self._graph_node(node, chains) for node in nodes.nodes.values()
         }
-        self._uuids = [training.uuid for training in trainings.values()]
-        nodes = {node.name: self._graph_node(node, trainings) for node in names.nodes.values()}
-        _check_uuids(nodes.values())
-        descriptions = tuple(text for text, _ in self._descriptions.values())
+        _check_uuids(self._graph_nodes.values())
+        descriptions = tuple(description.text for description in self._descriptions.values())
         lines = (*descriptions, *self._with_uuids(self._lines))
-        edges = self._edges_with_uuids(dependencies.edges)
-        ordered = tuple(self._ordered_nodes(nodes))
+        ordered = tuple(self._ordered_nodes())
         if request.subdags:
-            subdags = self._subdags(nodes, descriptions)
-            graph = Graph(ordered, edges, lines=lines, subdags=subdags)
-        else:
-            graph = Graph(ordered, edges, self._retries, lines, self._unless)
-        files = referenced_files(self._source, self._commands, self._named_files(nodes))
-        return Expansion(
-            graph=graph,
-            runs=run_plans(graph),
-            values=tuple(run.point for run in names.runs.values()),
-            groups=tuple(self._groups()),
-            files=files,
-            sources=tuple(self._sweep_files.contents.items()),
-            warnings=tuple(self._warnings(nodes, files)),
+            subdags = {
+                self._subdag_file(run): self._subdag(run, descriptions)
+                for run in nodes.runs.values()
+            }
+            return Graph(ordered, self._edges_with_uuids(edges), lines=lines, subdags=subdags)
+        return Graph(
+            nodes=ordered,
+            edges=self._edges_with_uuids(edges),
+            retries=self._retries,
+            lines=lines,
+            unless=self._unless,
         )
 
-    def _warnings(
-        self, nodes: Mapping[str, GraphNode], files: Sequence[Referenced]
-    ) -> Iterator[RequestProblem]:
+    def warnings(self, files: Sequence[Referenced]) -> Iterator[RequestProblem]:
+        """Warnings about variables without an effect. ``files``: those that the DAG names."""
         contents = {file.name: file.data for file in files}
 
         def read(name: str) -> str | None:
             if name in self._descriptions:
-                return self._descriptions[name][0]
+                return self._descriptions[name].text
             return read_submit_text(name, contents.get(name), self._request.directory)
 
-        effects = VariableEffects(self._jobs, self._names, nodes, self._commands, read)
-        for template in self._builder.templates:
-            yield from effects.idle(template)
+        effects = VariableEffects(self._jobs, self._nodes, self._graph_nodes, self._commands, read)
+        for template in self._nodes.templates:
+            yield from effects.without_effect(template)
         yield from effects.unused(self._request)
 
-    def _named_files(self, nodes: Mapping[str, GraphNode]) -> Iterator[NamedFile]:
+    def named_files(self) -> Iterator[NamedFile]:
         """The files that nodes submit and run.
 
         Excludes descriptions in the DAG and files that metlmon writes.
         """
         excluded = {*self._descriptions, *(job.file for job in self._jobs)}
-        for node in self._names.nodes.values():
-            submit = nodes[node.name].submit
+        for node in self._nodes.nodes.values():
+            submit = self._graph_nodes[node.name].submit
             if not node.noop and submit not in excluded:
                 yield NamedFile(submit, node.where, file_use(node.kind))
             for script in node.scripts.values():
-                (line,) = self._with_uuids((script.command,))
-                yield NamedFile(line.split(None, 1)[0], script.where, FileUse.SCRIPT)
+                program = self._with_uuid(script.command).split(None, 1)[0]
+                yield NamedFile(program, script.where, FileUse.SCRIPT)
+
+    # --- commands -----------------------------------------------------------------------------
+
+    def _add_template(self, template: RunTemplate) -> None:
+        """Add the commands of a template for each of its runs."""
+        for description in template.commands_of(SweepDescription):
+            self._add_description(shared_description(description, template.known_names))
+        for run in self._nodes.groups[template.generate.group]:
+            for line in self._dependencies.add_run(run):
+                self._add_line(line, run)
+            for command in template.commands_of(SweepNodeCommand):
+                nodes: Iterable[NodeDraft] = run.resolve(command.name, command.where)
+                if command.name.upper() == ALL_NODES:
+                    nodes = affected_nodes(nodes, command)
+                self._apply(command, nodes)
+            for global_command in template.commands_of(GlobalCommand):
+                self._add_global_command(global_command, run)
+
+    def _add_command(self, command: SweepCommand) -> None:
+        """Add a command of the workflow."""
+        match command:
+            case ParentChild():
+                if (line := self._dependencies.add_command(command)) is not None:
+                    self._add_line(line)
+            case SweepNodeCommand():
+                self._apply_to_workflow(command)
+            case SweepDescription():
+                known = [template.known_names for template in self._nodes.templates]
+                self._add_description(shared_description(command, frozenset().union(*known)))
+            case GlobalCommand():
+                self._add_global_command(command, None)
+            case _:
+                pass
+
+    def _add_description(self, command: SweepDescription) -> None:
+        previous = self._descriptions.setdefault(command.name, command)
+        if previous.text != command.text:
+            raise PlanError(
+                f"{command.where}: {shown(command.name)} is described otherwise at "
+                f"{previous.where}; give one of the two another name"
+            )
+
+    def _add_line(self, line: str, run: RunDraft | None = None) -> None:
+        in_subdag = run is not None and self._request.subdags
+        lines = run.lines if run is not None and in_subdag else self._lines
+        lines[line] = None
+
+    def _add_global_command(self, command: GlobalCommand, run: RunDraft | None) -> None:
+        text = command.text if run is None else run.fill(command.text, command.where)
+        is_single = command.keyword in SINGLE_COMMANDS
+        if is_single and not (run is not None and self._request.subdags):
+            previous = self._single_lines.setdefault(command.keyword, text)
+            if previous != text:
+                assert self._request.source is not None
+                raise PlanError(
+                    f"{command.where}: a DAG has one {command.keyword}, and this would be another "
+                    f"one; write it once, in {self._request.source.name}"
+                )
+        parse_command(text, command.where)
+        self._add_line(text, run)
+
+    def _apply_to_workflow(self, command: SweepNodeCommand) -> None:
+        """Apply a command of the workflow to its nodes, or to the DAG as a whole."""
+        if command.name.upper() != ALL_NODES:
+            self._apply(command, self._nodes.resolve(command.name, command.where))
+            return
+        if command.keyword == "DONE":
+            raise PlanError(f"{command.where}: ALL_NODES cannot be DONE; name the nodes")
+        all_nodes = self._nodes.nodes.values()
+        eligible = [node for node in all_nodes if node.kind is not NodeKind.FINAL]
+        nodes = list(affected_nodes(eligible, command))
+        line = f"{command.head} {ALL_NODES} {command.rest}".rstrip()
+        if command.keyword == "RETRY":
+            retry = parse_command(line, command.where)
+            assert isinstance(retry, RetryCommand)
+            self._retries, self._unless = retry.retries, retry.unless_exit
+            for node in nodes:
+                node.retries = None
+        elif (
+            command.keyword in PER_NODE_COMMANDS
+            or placeholder_names(command.rest)
+            or len(nodes) < len(eligible)
+        ):
+            self._apply(command, nodes)
+        else:
+            parse_command(line, command.where)
+            self._lines[line] = None
+            if self._request.subdags:
+                for run in self._nodes.runs.values():
+                    run.lines[line] = None
+
+    def _apply(self, command: SweepNodeCommand, nodes: Iterable[NodeDraft]) -> None:
+        for node in nodes:
+            if (line := node.apply(command)) is not None:
+                self._add_line(line, node.run)
+
+    # --- the graph ----------------------------------------------------------------------------
+
+    def _subdag_of(self, node: NodeDraft) -> RunDraft | None:
+        """The run whose sub-DAG contains the node."""
+        return node.run if self._request.subdags else None
+
+    def _with_uuid(self, text: str) -> str:
+        """The text with the marks of uuids replaced by the uuids."""
+        if "\x01" not in text:
+            return text
+        return MARK.sub(lambda match: self._uuids[int(match[1])], text)
 
     def _with_uuids(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """The texts with the marks of uuids replaced by the uuids."""
-        return tuple(
-            _MARK.sub(lambda match: self._uuids[int(match[1])], text) if "\x01" in text else text
-            for text in texts
-        )
+        return tuple(map(self._with_uuid, texts))
 
     def _edges_with_uuids(self, edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        return tuple((parent, child) for parent, child in map(self._with_uuids, edges))
+        return tuple((self._with_uuid(parent), self._with_uuid(child)) for parent, child in edges)
 
-    def _ordered_nodes(self, nodes: Mapping[str, GraphNode]) -> Iterator[GraphNode]:
+    def _ordered_nodes(self) -> Iterator[GraphNode]:
         """The nodes in the file's order; a run in a sub-DAG is one node."""
         for command in self._commands:
             if isinstance(command, NodeDeclaration):
-                if self._names.nodes[command.name].run is None:
-                    yield nodes[command.name]
+                if self._nodes.nodes[command.name].run is None:
+                    yield self._graph_nodes[command.name]
             elif isinstance(command, GenCommand):
-                for run in self._names.groups[command.group]:
-                    if self._request.subdags:
-                        yield GraphNode(
-                            run.name,
-                            self._subdag_file(run),
-                            kind=NodeKind.SUBDAG,
-                            run=run.name,
-                            where=command.where,
-                        )
-                    else:
-                        yield from (nodes[node.name] for node in run.nodes.values())
+                for run in self._nodes.groups[command.group]:
+                    if not self._request.subdags:
+                        yield from (self._graph_nodes[node.name] for node in run.nodes.values())
+                        continue
+                    yield GraphNode(
+                        run.name,
+                        self._subdag_file(run),
+                        kind=NodeKind.SUBDAG,
+                        run=run.name,
+                        where=command.where,
+                    )
 
     def _subdag_file(self, run: RunDraft) -> str:
         return f"{self._request.name}-{run.name}.dag"
 
-    def _subdags(
-        self, nodes: Mapping[str, GraphNode], descriptions: tuple[str, ...]
-    ) -> dict[str, Graph]:
-        return {
-            self._subdag_file(run): Graph(
-                tuple(nodes[node.name] for node in run.nodes.values()),
-                self._edges_with_uuids(run.edges),
-                self._retries,
-                (*descriptions, *self._with_uuids(run.lines)),
-                self._unless,
-            )
-            for run in self._names.runs.values()
-        }
+    def _subdag(self, run: RunDraft, descriptions: tuple[str, ...]) -> Graph:
+        return Graph(
+            nodes=tuple(self._graph_nodes[node.name] for node in run.nodes.values()),
+            edges=self._edges_with_uuids(run.edges),
+            retries=self._retries,
+            lines=(*descriptions, *self._with_uuids(run.lines)),
+            unless=self._unless,
+        )
 
-    def _groups(self) -> Iterator[Group]:
-        for template in self._builder.templates:
-            gen = template.generate
-            sweep = template.sweep
-            yield Group(
-                name=gen.group,
-                template=gen.template,
-                runs=len(self._names.groups[gen.group]),
-                nodes=len(template.parts),
-                counts={
-                    name: len(values)
-                    for name, (_, values) in zip(gen.names, gen.lines, strict=True)
-                },
-                how=resolve_mode(sweep),
-                where=gen.where,
-            )
-
-    # --- one node -----------------------------------------------------------------------------
-
-    def _graph_node(self, node: NodeDraft, trainings: Mapping[str, TrainingChain]) -> GraphNode:
+    def _graph_node(self, node: NodeDraft, chains: Mapping[str, TrainingChain]) -> GraphNode:
         request, run = self._request, node.run
-        (name,) = self._with_uuids((node.name,))
+        name, uuid = self._with_uuid(node.name), ""
         if run is None:
             position = NodePosition(name, role=node.role)
             variables = merged([*described(request, position), *node.variables])
-            uuid = ""
         else:
-            training = trainings[run.name]
-            variables = training.variables(node, gated=is_gated(request, node.role))
-            uuid = next(
-                (variable.value for variable in variables if variable.name.lower() == "run_uuid"),
-                "",
-            )
+            variables = chains[run.name].variables(node, gated=is_gated(request, node.role))
+            values = {variable.name.lower(): variable.value for variable in variables}
+            uuid = values.get("run_uuid", "")
+        scripts = {kind: self._with_uuid(script.command) for kind, script in node.scripts.items()}
+        options = (
+            (kind, self._with_uuid(script.options(deferred=kind != "PRE")))
+            for kind, script in node.scripts.items()
+        )
         retries, unless = self._retries_of(node)
-        scripts = {
-            kind: self._with_uuids((script.command,))[0] for kind, script in node.scripts.items()
-        }
         graph_node = GraphNode(
             name=name,
-            submit=self._with_uuids((node.submit or self._default_submit(node),))[0],
+            submit=self._with_uuid(node.submit or self._default_submit(node)),
             kind=node.kind,
             role=node.role,
             run=run.name if run is not None else None,
             epoch=node.epoch if node.role in TRAINING_ROLES else None,
-            variables=tuple(map(self._variable_with_uuids, variables))
+            variables=tuple(map(self._variable_with_uuid, variables))
             if node.kind is not NodeKind.SUBDAG
             else (),
             pre=scripts.get("PRE"),
@@ -406,7 +368,7 @@ class _Expander:
             skip=node.skip,
             post=scripts.get("POST", self._default_post(node)),
             hold=scripts.get("HOLD"),
-            options=tuple(self._script_options(node)),
+            options=tuple((kind, text) for kind, text in options if text),
             retries=retries,
             unless=unless,
             noop=node.noop,
@@ -414,11 +376,11 @@ class _Expander:
         )
         return self._with_gate(node, graph_node, uuid)
 
-    def _variable_with_uuids(self, variable: VariableValue) -> VariableValue:
+    def _variable_with_uuid(self, variable: VariableValue) -> VariableValue:
         if "\x01" not in variable.value and not variable.over:
             return variable
-        over = tuple(map(self._variable_with_uuids, variable.over))
-        return replace(variable, value=self._with_uuids((variable.value,))[0], over=over)
+        over = tuple(map(self._variable_with_uuid, variable.over))
+        return replace(variable, value=self._with_uuid(variable.value), over=over)
 
     def _default_submit(self, node: NodeDraft) -> str:
         """The default submit file of the node's role."""
@@ -434,11 +396,6 @@ class _Expander:
         if node.role is NodeRole.EVALUATE and not node.declared and is_last and not gates:
             return ALWAYS_SUCCEEDS
         return None
-
-    def _script_options(self, node: NodeDraft) -> Iterator[tuple[str, str]]:
-        for kind, script in node.scripts.items():
-            if options := script.options(deferred=kind != "PRE"):
-                yield kind, self._with_uuids((options,))[0]
 
     def _retries_of(self, node: NodeDraft) -> tuple[int | None, int | None]:
         """The node's retries; a workflow of sub-DAGs retries its own jobs, not whole runs."""
@@ -463,7 +420,7 @@ class _Expander:
                 f"{node.where}: {shown(graph_node.name)} is not tried again, which a run that can "
                 "be stopped must be; give it a RETRY of 1 or more, or write it without a gate"
             )
-        return gated(self._request, graph_node, self._with_uuids((uuid,))[0])
+        return gated(self._request, graph_node, self._with_uuid(uuid))
 
 
 def _check_uuids(nodes: Iterable[GraphNode]) -> None:

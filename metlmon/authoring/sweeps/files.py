@@ -1,4 +1,4 @@
-"""The files that the DAG of a sweep refers to, and that are copied beside the DAG.
+"""The files of a sweep: those that are read, and those that are copied beside the DAG.
 
 Files beside the sweep file that are referred to by a bare name are copied: submit files and their
 jobs' input files, scripts, spliced and external DAGs, and what these refer to. Files named by a
@@ -7,6 +7,7 @@ path are left where they are.
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
@@ -14,11 +15,10 @@ from os.path import exists
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.request import Request
-from metlmon.authoring.submit_text import Assignment, assignments, input_files
-from metlmon.authoring.sweeps.commands import GlobalCommand, Splice, SweepCommand
-from metlmon.authoring.sweeps.parser import MAX_FILE_BYTES
-from metlmon.authoring.sweeps.result import Referenced
+from metlmon.authoring.manifest import kept_source
+from metlmon.authoring.request import PlanError, Request
+from metlmon.authoring.sweeps.parser import GlobalCommand, Splice, SweepCommand, parse
+from metlmon.authoring.write_submit import Assignment, assignments, input_files
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
     DescriptionCommand,
@@ -27,9 +27,17 @@ from metlmon.dagman.commands import (
     ScriptCommand,
     SpliceCommand,
 )
-from metlmon.dagman.lexer import Tokens
+from metlmon.dagman.lexer import Tokens, shown
 from metlmon.dagman.parser import parse_dag
 from metlmon.frozen import frozen
+
+MAX_FILE_BYTES: Final = 16 << 20
+"""Size limit of one file; exceeds any DAG that may result."""
+
+MOST_COMMANDS: Final = 400_000
+MOST_INCLUDES: Final = 100
+MAX_DEPTH: Final = 10
+"""Most levels of nested INCLUDE."""
 
 MOST_BYTES: Final = 4 * MAX_FILE_BYTES
 """Limit for all files together; larger ones are not copied or held in memory."""
@@ -37,6 +45,100 @@ MOST_BYTES: Final = 4 * MAX_FILE_BYTES
 MOST_FILES: Final = 10_000
 
 _DIRECTORY_KEYS: Final = frozenset({"initialdir", "initial_dir", "iwd"})
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
+
+
+# --- sweep files and templates --------------------------------------------------------------------
+
+
+class SweepFiles:
+    """The files read for one sweep, by the names that the sweep uses.
+
+    Names are relative to the sweep's directory. ``is_copy``: the sweep may be the copy beside its
+    DAG.
+    """
+
+    def __init__(self, directory: Path, is_copy: bool) -> None:
+        self.directory = directory
+        self._is_copy = is_copy
+        self.contents: dict[str, bytes] = {}
+        """The contents of the files read, by name."""
+        self._commands_left = MOST_COMMANDS
+        self._includes_left = MOST_INCLUDES
+
+    def commands(self, name: str, named_at: str = "") -> list[SweepCommand]:
+        """All commands of a file, with included files expanded in place.
+
+        ``named_at``: the position that names the file. Raises PlanError.
+        """
+        return self._read_file(name, named_at, ())
+
+    def _path(self, name: str) -> Path:
+        """The file's path; of a copied sweep, that of the copy if there is no original."""
+        path, copy = self.directory / name, self.directory / kept_source(name)
+        return copy if self._is_copy and not exists(path) and exists(copy) else path
+
+    def _read_file(
+        self, name: str, named_at: str, including: tuple[str, ...]
+    ) -> list[SweepCommand]:
+        data = self.contents[name] = _read_source(self._path(name), name, named_at)
+        text = _decode(data, name)
+        commands: list[SweepCommand] = []
+        for command in parse(name, text):
+            self._commands_left -= 1
+            if self._commands_left < 0:
+                raise PlanError(f"{command.where}: more than {MOST_COMMANDS} lines; make two DAGs")
+            if not (isinstance(command, GlobalCommand) and command.keyword == "INCLUDE"):
+                commands.append(command)
+                continue
+            self._includes_left -= 1
+            if command.text in (*including, name):
+                raise PlanError(f"{command.where}: {shown(command.text)} leads back to itself")
+            if len(including) >= MAX_DEPTH or self._includes_left < 0:
+                raise PlanError(f"{command.where}: too many files within files; join some of them")
+            commands += self._read_file(command.text, command.where, (*including, name))
+        return commands
+
+
+def _read_source(path: Path, name: str, named_at: str) -> bytes:
+    prefix = f"{named_at}: " if named_at else ""
+    try:
+        if not path.is_file():
+            kind = "is no file" if path.exists() else "is not there"
+            directory = path.parent if str(path.parent) != "." else "the current directory"
+            raise PlanError(f"{prefix}{shown(name)} {kind}; it is looked for in {directory}")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "its name cannot be a file's"
+        raise PlanError(f"{prefix}{shown(name)} cannot be read: {reason}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise PlanError(
+            f"{prefix}{shown(name)} is larger than {MAX_FILE_BYTES >> 20} MB; make two DAGs"
+        )
+    return data
+
+
+def _decode(data: bytes, name: str) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise PlanError(f"{name}:{line}: not UTF-8 text; save the file as UTF-8") from None
+    if control := _CONTROL.search(text):
+        line = text[: control.start()].count("\n") + 1
+        raise PlanError(f"{name}:{line}: a control character; take it out")
+    content = text.rstrip()
+    if content.endswith("\\") and not content[content.rfind("\n") + 1 :].lstrip().startswith(
+        ("#", "//")
+    ):
+        line = content.count("\n") + 1
+        raise PlanError(f"{name}:{line}: the last line is continued, but nothing follows")
+    return text
+
+
+# --- files that the DAG names ---------------------------------------------------------------------
 
 
 class FileUse(Enum):
@@ -56,6 +158,21 @@ class NamedFile:
     name: str
     where: str
     use: FileUse
+
+
+@frozen
+class Referenced:
+    """A file that the DAG names: submit file, script, sub-DAG or configuration.
+
+    ``data`` None: it is not beside the sweep file (or is named by a path), so that it must exist
+    where the DAG is submitted. ``taken``: an input file of jobs, which an earlier job may create.
+    """
+
+    name: str
+    where: str
+    data: bytes | None
+    executable: bool = False
+    taken: bool = False
 
 
 def referenced_files(

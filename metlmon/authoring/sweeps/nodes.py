@@ -1,71 +1,257 @@
-"""Builds the nodes of a sweep file: those of every run, and the workflow's own."""
+"""The nodes of a sweep file: those of every run, and the workflow's own.
+
+Drafts of nodes and runs are filled in step by step. Their texts may contain the mark of a uuid that
+is not yet known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from typing import Final
 
-from metlmon.authoring.graph import MOST_NODES, NodeRole
+from metlmon.authoring.graph import MOST_NODES, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import PlanError, Request
-from metlmon.authoring.sweeps.commands import (
+from metlmon.authoring.sweeps.files import SweepFiles
+from metlmon.authoring.sweeps.parser import (
     GenCommand,
     NodeDeclaration,
     RegionCommand,
     Splice,
     SweepCommand,
+    SweepNodeCommand,
+    VarsLine,
+    nearest,
 )
-from metlmon.authoring.sweeps.names import SweepNames
-from metlmon.authoring.sweeps.node_drafts import NodeDraft, RunDraft, check_file, check_name
-from metlmon.authoring.sweeps.parser import SweepFiles
 from metlmon.authoring.sweeps.template import (
     RunTemplate,
-    read_template,
-    run_fillings,
+    parse_placeholders,
+    placeholder_names,
     sweep_request,
 )
-from metlmon.authoring.sweeps.training_chain import find_role
 from metlmon.authoring.sweeps.values import points
 from metlmon.dagman import NodeKind
-from metlmon.dagman.lexer import shown
+from metlmon.dagman.commands import (
+    ALL_NODES,
+    SCOPE_SIGN,
+    DagCommand,
+    PreSkipCommand,
+    RetryCommand,
+    ScriptCommand,
+)
+from metlmon.dagman.graph import APART
+from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown
+from metlmon.dagman.parser import READERS, RESERVED
+from metlmon.frozen import frozen
+from metlmon.model.settings import SIDE_NODE, TRAIN_NODE
 
-_ROLES = {
+TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
+
+LONGEST_NAME: Final = 200
+"""Node names become parts of file names, which are limited to 255 characters."""
+
+MOST_MATCHED: Final = 20_000_000
+"""Limit of comparisons between region patterns and node names."""
+
+MARK: Final = re.compile("\x01([0-9]+)\x02")
+"""Stands for the uuid of the run with this index."""
+
+_ROLE_PATTERNS: Final = (
+    (NodeRole.TRAIN, re.compile(TRAIN_NODE)),
+    (NodeRole.EVALUATE, re.compile(SIDE_NODE)),
+)
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_NAME: Final = re.compile(r"[^\s\"'\\+/(){}$#,]++")
+_FILE: Final = re.compile(r"[^\s\"'\\]++")
+
+_ROLES: Final = {
     NodeKind.PROVISIONER: NodeRole.PROVISION,
     NodeKind.SERVICE: NodeRole.SERVE,
     NodeKind.FINAL: NodeRole.FINISH,
 }
-_SINGLE_KINDS = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
+_SINGLE_KINDS: Final = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
 """Kinds of which a DAG has at most one node."""
 
+_JOB_ONLY_COMMANDS: Final = frozenset(
+    {"RETRY", "PRIORITY", "CATEGORY", "SAVE_POINT_FILE", "TOLERANCE"}
+)
+"""Commands that apply to JOB and SUBDAG nodes only."""
 
-class NodeBuilder:
-    """Builds the nodes of a file.
 
-    ``templates``: those of the GEN commands, in file order.
+@frozen
+class NodeScript:
+    """A script of a node.
+
+    ``defer``: (exit code, seconds); ``debug``: the option DEBUG as DAG text, or "".
+    """
+
+    command: str
+    where: str
+    defer: tuple[int, int] | None
+    debug: str
+
+    def options(self, *, deferred: bool) -> str:
+        """The options as DAG text; ``deferred``: including DEFER.
+
+        DAGMan before 25.5 accepts them in this order only.
+        """
+        defer = "DEFER {} {}".format(*self.defer) if deferred and self.defer is not None else ""
+        return f"{defer} {self.debug}".strip()
+
+
+@dataclass(slots=True)
+class NodeDraft:
+    """A node under construction.
+
+    ``scripts``: by PRE, POST and HOLD. ``key``: the name in the template.
+    """
+
+    name: str
+    kind: NodeKind
+    where: str
+    submit: str = ""
+    declared: bool = False
+    noop: bool = False
+    done: bool = False
+    run: RunDraft | None = None
+    key: str = ""
+    role: NodeRole = NodeRole.PLAIN
+    epoch: int | None = None
+    variables: list[VariableValue] = field(default_factory=list)
+    scripts: dict[str, NodeScript] = field(default_factory=dict)
+    skip: int | None = None
+    retries: int | None = None
+    unless: int | None = None
+
+    def declare(self, command: NodeDeclaration, submit: str) -> None:
+        """Apply a JOB command or the like, with its placeholders filled in."""
+        unmarked = _without_marks(submit)
+        valid = _FILE.fullmatch(unmarked) and unmarked.isprintable()
+        if not valid or unmarked.startswith(("{", "@=")):
+            raise PlanError(
+                f"{command.where}: {shown(unmarked)!r} cannot be the name of a file in a DAG; use "
+                "one without blanks and quotes"
+            )
+        self.kind, self.submit, self.where = command.kind, submit, command.where
+        self.declared, self.noop, self.done = True, command.noop, command.done
+        self.role = _ROLES.get(self.kind, self.role)
+
+    def find_role(self) -> None:
+        """Set the role and the epoch in the name, by the patterns of monitoring."""
+        if self.kind is not NodeKind.JOB:
+            return
+        for role, pattern in _ROLE_PATTERNS:
+            match = pattern.match(self.name)
+            if match and _NUMBER.fullmatch(match["epoch"]):
+                self.role, self.epoch = role, int(match["epoch"])
+                return
+
+    def fill(self, text: str, where: str) -> str:
+        """A text with placeholders filled in for the node's run. Raises PlanError."""
+        if "{" not in text:
+            return text
+        if self.run is None:
+            return parse_placeholders(text, (), where).fill({})
+        return self.run.fill(text, where)
+
+    def apply(self, command: SweepNodeCommand) -> str | None:
+        """Apply a command; one without a field here is returned as DAG text.
+
+        Raises PlanError if DAGMan would refuse it.
+        """
+        head, rest = self.fill(command.head, command.where), self.fill(command.rest, command.where)
+        line = f"{head} {self.name} {rest}" if rest else f"{head} {self.name}"
+        match parse_command(line, command.where):
+            case RetryCommand(retries=retries, unless_exit=unless):
+                self.retries, self.unless = retries, unless
+            case PreSkipCommand(code=code):
+                self.skip = code
+            case ScriptCommand(kind=kind, command=script, defer=defer):
+                debug = _debug_option(head)
+                self.scripts[kind.name] = NodeScript(script, command.where, defer, debug)
+            case _:
+                return line
+        return None
+
+
+@dataclass(slots=True)
+class RunDraft:
+    """A run under construction.
+
+    ``index``: its number among all runs of the file. ``point``: its swept values; ``values``: of
+    all placeholders. ``nodes``: by their names in the template.
+    """
+
+    name: str
+    index: int
+    template: RunTemplate
+    point: Mapping[str, str]
+    values: dict[str, str]
+    seed: int
+    nodes: dict[str, NodeDraft] = field(default_factory=dict)
+    edges: dict[tuple[str, str], str] = field(default_factory=dict)
+    lines: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> str:
+        """The mark that stands for the run's uuid."""
+        return self.values["uuid"]
+
+    def fill(self, text: str, where: str) -> str:
+        """A text with the placeholders of the run filled in. Raises PlanError."""
+        return self.template.text(text, where).fill(self.values) if "{" in text else text
+
+    def resolve(self, name: str, where: str) -> list[NodeDraft]:
+        """The nodes that a command of the template is about. Raises PlanError."""
+        return [self.nodes[key] for key in self.template.resolve(name, where)]
+
+    def end_nodes(self, *, last: bool) -> list[str]:
+        """The names of its last nodes, or of its first ones."""
+        keys = self.template.lasts if last else self.template.firsts
+        return [self.nodes[key].name for key in keys]
+
+
+class SweepNodes:
+    """All nodes of a sweep file, with the names that commands may use for them.
+
+    Each name refers to one thing: a group, run, node, region or splice. ``templates``: those of
+    the GEN commands, in file order.
     """
 
     def __init__(
-        self, request: Request, commands: Sequence[SweepCommand], sweep_files: SweepFiles
+        self, request: Request, commands: Sequence[SweepCommand], files: SweepFiles
     ) -> None:
-        self.names = SweepNames()
+        self.groups: dict[str, list[RunDraft]] = {}
+        self.runs: dict[str, RunDraft] = {}
+        self.nodes: dict[str, NodeDraft] = {}
+        self.regions: dict[str, list[NodeDraft]] = {}
+        self.splices: set[str] = set()
         self.templates: list[RunTemplate] = []
         self._request = request
-        self._commands = commands
         self._points: list[tuple[Mapping[str, str], ...]] = []
+        self._reserved: dict[str, tuple[str, str]] = {}
         self._singles: dict[NodeKind, str] = {}
-        self._read_templates(sweep_files)
-        self._build()
+        self._matched = 0
+        self._read_templates(commands, files)
+        self._build(commands)
+        self._assign(commands)
 
-    def _read_templates(self, sweep_files: SweepFiles) -> None:
+    # --- building -----------------------------------------------------------------------------
+
+    def _read_templates(self, commands: Sequence[SweepCommand], files: SweepFiles) -> None:
         """Read the templates, and check the number of nodes before any is built."""
-        total = sum(isinstance(command, NodeDeclaration) for command in self._commands)
-        for command in self._commands:
+        total = sum(isinstance(command, NodeDeclaration) for command in commands)
+        for command in commands:
             if not isinstance(command, GenCommand):
                 continue
             run_points = points(sweep_request(command))
-            template = read_template(command, sweep_files.commands(command.template, command.where))
-            total += len(run_points) * len(template.parts)
+            template = RunTemplate(command, files.commands(command.template, command.where))
+            total += len(run_points) * len(template.nodes)
             if total > MOST_NODES:
                 raise PlanError(
-                    f"{command.where}: {len(run_points)} runs of {len(template.parts)} nodes: with "
+                    f"{command.where}: {len(run_points)} runs of {len(template.nodes)} nodes: with "
                     f"them the DAG has {total} nodes, more than the {MOST_NODES} it may have; make "
                     "several DAGs"
                 )
@@ -78,77 +264,76 @@ class NodeBuilder:
                 "each, or sweep random_seed in the GEN line"
             )
 
-    def _build(self) -> None:
-        names = self.names
-        runs = iter(zip(self.templates, self._points, strict=True))
-        for command in self._commands:
+    def _build(self, commands: Sequence[SweepCommand]) -> None:
+        templates = iter(zip(self.templates, self._points, strict=True))
+        for command in commands:
             if isinstance(command, GenCommand):
-                self._build_runs(command, *next(runs))
+                self._build_runs(*next(templates))
             elif isinstance(command, RegionCommand):
-                names.reserve(command.name, "a region", command.where)
+                self._reserve(command.name, "a region", command.where)
             elif isinstance(command, Splice):
-                names.reserve(command.name, "a splice", command.where)
-                names.splices.add(command.name)
-        for command in self._commands:
+                self._reserve(command.name, "a splice", command.where)
+                self.splices.add(command.name)
+        for command in commands:
             if isinstance(command, NodeDeclaration):
                 self._declare(command)
-        for command in self._commands:
+        for command in commands:
             if isinstance(command, RegionCommand):
-                names.add_region(command)
+                self._add_region(command)
+        for node in self.nodes.values():
+            if not node.declared and node.role is NodeRole.PLAIN:
+                raise PlanError(
+                    f"{node.where}: {shown(node.key)} is named, but no line says what it runs, and "
+                    "its name is not one of a node that trains (…train_epoch0) or evaluates "
+                    f"(…eval_epoch1); add 'JOB {shown(node.key)} file.sub'"
+                )
 
-    def _build_runs(
-        self, gen: GenCommand, template: RunTemplate, run_points: Sequence[Mapping[str, str]]
-    ) -> None:
-        names = self.names
-        names.reserve(gen.group, "a group", gen.where)
-        first_index = len(names.runs)
-        marks = [f"\x01{first_index + index}\x02" for index in range(len(run_points))]
-        group = names.groups[gen.group] = []
-        all_values = run_fillings(gen, run_points, marks)
-        for index, (point, values) in enumerate(
-            zip(run_points, all_values, strict=True), start=first_index
-        ):
+    def _build_runs(self, template: RunTemplate, run_points: Sequence[Mapping[str, str]]) -> None:
+        gen, seeds = template.generate, self._request.seeds
+        self._reserve(gen.group, "a group", gen.where)
+        first = len(self.runs)
+        marks = [f"\x01{index}\x02" for index in range(first, first + len(run_points))]
+        group = self.groups[gen.group] = []
+        runs = zip(run_points, template.run_values(run_points, marks), strict=True)
+        for index, (point, values) in enumerate(runs, start=first):
             run = RunDraft(
-                name=values["run"], index=index, template=template, point=point, filling=values
+                name=values["run"],
+                index=index,
+                template=template,
+                point=point,
+                values=values,
+                seed=seeds[index % len(seeds)] if seeds else index + 1,
             )
-            run.seed = self._seed(index)
-            names.reserve(run.name, f"a run of {gen.group}", gen.where)
-            names.runs[run.name] = run
+            self._reserve(run.name, f"a run of {gen.group}", gen.where)
+            self.runs[run.name] = run
             group.append(run)
             self._build_nodes(run)
 
-    def _seed(self, index: int) -> int:
-        seeds = self._request.seeds
-        return seeds[index % len(seeds)] if seeds else index + 1
-
     def _build_nodes(self, run: RunDraft) -> None:
-        for template_node in run.template.parts:
-            name = template_node.name.fill(run.filling)
-            check_name(name, template_node.where)
-            node = NodeDraft(
-                name, NodeKind.JOB, template_node.where, run=run, key=template_node.key
-            )
-            if template_node.declared is not None and template_node.submit is not None:
-                self._apply_declaration(
-                    node, template_node.declared, template_node.submit.fill(run.filling)
-                )
+        for key, where in run.template.nodes.items():
+            name = run.fill(key, where)
+            check_name(name, where)
+            node = NodeDraft(name, NodeKind.JOB, where, run=run, key=key)
+            if (declaration := run.template.declarations.get(key)) is not None:
+                node.declare(declaration, run.fill(declaration.submit, declaration.where))
                 if node.kind in _SINGLE_KINDS and not self._request.subdags:
                     raise PlanError(
-                        f"{template_node.where}: a DAG has one {node.kind.name} node, and each run "
+                        f"{where}: a DAG has one {node.kind.name} node, and each run "
                         "would bring one; declare it in the workflow, or make each run a sub-DAG"
                     )
-            find_role(node)
-            self.names.add(node, f"a node of {run.template.generate.group}")
-            run.nodes[template_node.key] = node
+            node.find_role()
+            self._reserve(name, f"a node of {run.template.generate.group}", node.where)
+            self.nodes[name] = run.nodes[key] = node
 
     def _declare(self, command: NodeDeclaration) -> None:
         """Declare a node of the workflow, or the job of a run's node."""
-        node = self.names.nodes.get(command.name)
+        node = self.nodes.get(command.name)
         if node is None:
             check_name(command.name, command.where)
             node = NodeDraft(command.name, command.kind, command.where)
-            self._apply_declaration(node, command, command.submit)
-            self.names.add(node, "a node")
+            node.declare(command, command.submit)
+            self._reserve(node.name, "a node", node.where)
+            self.nodes[node.name] = node
             if node.kind in _SINGLE_KINDS:
                 self._check_single(node)
         elif node.declared:
@@ -157,15 +342,15 @@ class NodeBuilder:
                 "of the lines out"
             )
         elif command.kind not in (NodeKind.JOB, NodeKind.SUBDAG):
+            run_name = node.run.name if node.run is not None else ""
             raise PlanError(
-                f"{command.where}: {shown(node.name)} is a node of the run {_run_name(node)}; "
+                f"{command.where}: {shown(node.name)} is a node of the run {run_name}; "
                 "declare it with JOB"
             )
         else:
-            self._apply_declaration(node, command, command.submit)
+            node.declare(command, command.submit)
 
     def _check_single(self, node: NodeDraft) -> None:
-        """Raises PlanError if the DAG has another node of this kind."""
         previous = self._singles.setdefault(node.kind, node.where)
         if previous != node.where:
             raise PlanError(
@@ -173,26 +358,200 @@ class NodeBuilder:
                 f"({previous}); take one of the lines out"
             )
 
-    def _apply_declaration(self, node: NodeDraft, declared: NodeDeclaration, submit: str) -> None:
-        """Apply a declaration to a node."""
-        check_file(submit, declared.where)
-        node.kind, node.submit, node.where = declared.kind, submit, declared.where
-        node.declared, node.noop, node.done = True, declared.noop, declared.done
-        node.role = _ROLES.get(node.kind, node.role)
+    def _reserve(self, name: str, kind: str, where: str) -> None:
+        """Reserve ``name`` for ``kind``. Raises PlanError if it is in use."""
+        if (previous := self._reserved.get(name)) is None:
+            self._reserved[name] = (kind, where)
+            return
+        remedy = "choose another name"
+        if previous[0].startswith("a node of") and kind.startswith("a node of"):
+            remedy = "put {run} into the name in the template, since every run has one"
+        raise PlanError(
+            f"{where}: {shown(name)} would be {kind}, and is {previous[0]} ({previous[1]}) "
+            f"already; {remedy}"
+        )
 
+    def _add_region(self, region: RegionCommand) -> None:
+        """Resolve the members of a region: any names, and patterns of node names."""
+        nodes: dict[str, NodeDraft] = {}
+        for member in region.members:
+            members = self._nodes_of(member)
+            if members is None and any(wildcard in member for wildcard in "*?["):
+                members = self._matching(member, region.where)
+                if not members:
+                    raise PlanError(
+                        f"{region.where}: no node has a name like {shown(member)!r}; patterns are "
+                        "held against nodes' names, such as flow0-train_epoch1"
+                    )
+            if not members:
+                raise self.unknown_name(member, region.where)
+            nodes |= {node.name: node for node in members}
+        self.regions[region.name] = list(nodes.values())
 
-def _run_name(node: NodeDraft) -> str:
-    """The name of the node's run."""
-    return node.run.name if node.run is not None else ""
+    def _matching(self, pattern: str, where: str) -> list[NodeDraft]:
+        self._matched += len(self.nodes)
+        if self._matched > MOST_MATCHED:
+            raise PlanError(f"{where}: too many patterns for so many nodes; name groups instead")
+        matches = re.compile(translate(pattern)).match
+        return [node for name, node in self.nodes.items() if matches(name)]
 
+    # --- names --------------------------------------------------------------------------------
 
-def find_undeclared(nodes: Iterable[NodeDraft]) -> PlanError | None:
-    """The error for a run's node without a job, or None if all nodes have one."""
-    for node in nodes:
-        if not node.declared and node.role is NodeRole.PLAIN:
-            return PlanError(
-                f"{node.where}: {shown(node.key)} is named, but no line says what it runs, and its "
-                "name is not one of a node that trains (…train_epoch0) or evaluates "
-                f"(…eval_epoch1); add 'JOB {shown(node.key)} file.sub'"
+    def _nodes_of(self, name: str) -> list[NodeDraft] | None:
+        if name in self.groups:
+            return [node for run in self.groups[name] for node in run.nodes.values()]
+        if name in self.runs:
+            return list(self.runs[name].nodes.values())
+        if name in self.regions:
+            return self.regions[name]
+        return [self.nodes[name]] if name in self.nodes else None
+
+    def resolve(self, name: str, where: str) -> list[NodeDraft]:
+        """The nodes that a command about ``name`` applies to. Raises PlanError."""
+        if name.upper() == ALL_NODES:
+            return list(self.nodes.values())
+        nodes = self._nodes_of(name)
+        if nodes is None:
+            raise self.unknown_name(name, where)
+        return nodes
+
+    def end_nodes(self, name: str, where: str, *, last: bool) -> list[str]:
+        """The nodes that PARENT (``last``) or CHILD refer to by ``name``.
+
+        Runs in sub-DAGs are one node. Raises PlanError.
+        """
+        subdags = self._request.subdags
+        if name in self.groups or name in self.runs:
+            runs = self.groups.get(name) or [self.runs[name]]
+            if subdags:
+                return [run.name for run in runs]
+            return [name_of_end for run in runs for name_of_end in run.end_nodes(last=last)]
+        if name in self.regions or name.upper() == ALL_NODES:
+            raise PlanError(
+                f"{where}: {shown(name)} has no first and last nodes; name nodes, runs or groups "
+                "in PARENT … CHILD"
             )
-    return None
+        node = self.nodes.get(name)
+        if node is None:
+            raise self.unknown_name(name, where)
+        if node.kind in APART:
+            raise PlanError(
+                f"{where}: {shown(name)} is a {node.kind.name} node ({node.where}), which comes "
+                "before or after nothing; take it out of PARENT … CHILD"
+            )
+        if subdags and node.run is not None:
+            raise PlanError(
+                f"{where}: {shown(name)} lies in the sub-DAG of {node.run.name}; name the run or "
+                "its group in PARENT … CHILD"
+            )
+        return [name]
+
+    def unknown_name(self, name: str, where: str) -> PlanError:
+        """The error for an unknown name."""
+        check_name(name, where)
+        similar = nearest(name, self._reserved)
+        hint = f"; is {similar} meant? If not," if similar else ";"
+        return PlanError(
+            f"{where}: {shown(name)} is named, but no line says what it runs{hint} add "
+            f"'JOB {shown(name)} {shown(name)}.sub', with NOOP behind it if it only stands between "
+            "others"
+        )
+
+    # --- variables ----------------------------------------------------------------------------
+
+    def _assign(self, commands: Sequence[SweepCommand]) -> None:
+        """Assign variables, from the widest to the narrowest scope of the workflow.
+
+        Within one scope the last assignment wins.
+        """
+        for run in self.runs.values():
+            variables = [
+                VariableValue(swept.name, run.point[swept.name], Precedence.RUN, swept.where)
+                for swept in run.template.sweep.variables
+            ]
+            for node in run.nodes.values():
+                if node.role in TRAINING_ROLES:
+                    node.variables += variables
+        lines = [command for command in commands if isinstance(command, VarsLine)]
+        scopes: list[Iterable[str]] = [self.regions, self.groups, self.runs]
+        wide_names = {name for scope in scopes for name in scope}
+        for line in lines:
+            if line.name.upper() == ALL_NODES:
+                nodes = [node for node in self.nodes.values() if node.kind is not NodeKind.FINAL]
+                _assign_line(line, nodes, Precedence.ALL)
+        for run in self.runs.values():
+            for line in run.template.commands_of(VarsLine):
+                nodes = run.resolve(line.name, line.where)
+                _assign_line(line, nodes, run.template.precedence(line.name))
+        for scope in scopes:
+            level = Precedence.REGION if scope is self.regions else Precedence.RUN
+            for line in lines:
+                if line.name in scope:
+                    _assign_line(line, self.resolve(line.name, line.where), level)
+        for line in lines:
+            if line.name not in wide_names and line.name.upper() != ALL_NODES:
+                _assign_line(line, self.resolve(line.name, line.where), Precedence.NODE)
+
+
+def _assign_line(line: VarsLine, nodes: Iterable[NodeDraft], level: Precedence) -> None:
+    for node in nodes:
+        node.variables += [
+            VariableValue(name, node.fill(text, line.where), level, line.where, append=line.append)
+            for name, text in line.pairs
+        ]
+
+
+def affected_nodes(nodes: Iterable[NodeDraft], command: SweepNodeCommand) -> Iterator[NodeDraft]:
+    """The nodes to which a command about ALL_NODES applies.
+
+    DAGMan before 25.5 refuses a DAG whose command does not apply to a SERVICE node; later
+    versions skip the node.
+    """
+    for node in nodes:
+        is_job = node.kind in (NodeKind.JOB, NodeKind.SUBDAG)
+        has_effect = command.keyword not in _JOB_ONLY_COMMANDS
+        if is_job or (node.kind is not NodeKind.FINAL and has_effect):
+            yield node
+
+
+def check_name(name: str, where: str) -> None:
+    """Raises PlanError if DAGMan, or a file named after the node, cannot use the name."""
+    if placeholder_names(name):
+        raise PlanError(
+            f"{where}: {shown(name)}: {{run}} and the like stand in a template only; write the "
+            "name of a group, a run or a node"
+        )
+    unmarked = _without_marks(name)
+    if not _NAME.fullmatch(unmarked) or not unmarked.isprintable() or name.upper() in RESERVED:
+        reason = " ('+' joins the names of splices)" if SCOPE_SIGN in name else ""
+        raise PlanError(
+            f"{where}: {shown(unmarked)!r} cannot be a node's name{reason}; use letters, digits, "
+            "'-', '_' and '.'"
+        )
+    if len(name) > LONGEST_NAME:
+        raise PlanError(
+            f"{where}: a node's name of {len(name)} characters; use {LONGEST_NAME} at most"
+        )
+
+
+def _without_marks(text: str) -> str:
+    return text.replace("\x01", "").replace("\x02", "")
+
+
+def parse_command(line: str, where: str) -> DagCommand:
+    """The command in a line. Raises PlanError if DAGMan would refuse it."""
+    tokens = Tokens(line)
+    try:
+        keyword = tokens.next().upper().replace("-", "_")
+        return READERS[keyword](0, tokens, LogicalLines(b""))
+    except SyntaxFault as fault:
+        raise PlanError(f"{where}: {keyword.replace('_', '-')}: {fault}") from None
+
+
+def _debug_option(head: str) -> str:
+    """``DEBUG file stream`` among the options of a SCRIPT command, or ""."""
+    words = head.split()[1:-1]
+    options = {
+        words[index].upper(): words[index + 1 : index + 3] for index in range(0, len(words), 3)
+    }
+    return "DEBUG {} {}".format(*options["DEBUG"]) if "DEBUG" in options else ""

@@ -14,35 +14,29 @@ from typing import Final
 
 from metlmon.authoring.gate_config import OF_A_NODE, told_by_gate
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
-from metlmon.authoring.jobs import JobTemplate
-from metlmon.authoring.request import EnsembleShape, PlanError, Request
+from metlmon.authoring.request import EnsembleShape, PlanError, Request, RunPlan
 from metlmon.authoring.runs import (
     PLACE,
     WHEREABOUTS,
-    checkpoint_directory,
     gpu_model,
     run_uuid,
     targets,
     what_makes_a_run,
 )
-from metlmon.authoring.sweeps.node_drafts import NodeDraft, RunDraft
+from metlmon.authoring.sweeps.nodes import TRAINING_ROLES, NodeDraft, RunDraft
+from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.variables import (
     ORDER,
     NodePosition,
+    checkpoint_variable,
     described,
     merged,
-    on_gpu,
+    run_variables,
 )
-from metlmon.dagman import NodeKind
 from metlmon.dagman.lexer import shown
-from metlmon.model.settings import SIDE_NODE, TRAIN_NODE
 
-_TRAIN: Final = re.compile(TRAIN_NODE)
-_EVALUATE: Final = re.compile(SIDE_NODE)
 _UUID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
-
-TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
 
 
 def _check_gate_variable(gate_variable: VariableValue, assigned: VariableValue | None) -> None:
@@ -52,17 +46,6 @@ def _check_gate_variable(gate_variable: VariableValue, assigned: VariableValue |
             f"{assigned.where}: {gate_variable.name} is what a run that can be stopped is told of "
             "its nodes by metlmon; choose another name for this variable"
         )
-
-
-def find_role(node: NodeDraft) -> None:
-    """Set the node's role and the epoch in its name, by the monitoring's patterns."""
-    if node.kind is not NodeKind.JOB or node.run is None:
-        return
-    for role, pattern in ((NodeRole.TRAIN, _TRAIN), (NodeRole.EVALUATE, _EVALUATE)):
-        match = pattern.match(node.name)
-        if match and _NUMBER.fullmatch(match["epoch"]):
-            node.role, node.epoch = role, int(match["epoch"])
-            return
 
 
 def _check_site(site: VariableValue | None) -> None:
@@ -97,7 +80,7 @@ class TrainingChain:
     def _find_epochs(self) -> None:
         """Set the epochs, from 0: by VAR epoch (from 1), or by the name's number."""
         run = self._run
-        for key in run.template.node_order:
+        for key in run.template.order:
             node = run.nodes[key]
             parent_epochs = [
                 epoch
@@ -213,15 +196,10 @@ class TrainingChain:
         """The variables that metlmon adds."""
         run, request = self._run, self._request
         assert node.epoch is not None
-        trained = self._epochs_before[node.key]
-        seed = "the description" if request.seeds else "metlmon: seeds count from 1"
+        plan = RunPlan(run.name, uuid, run.seed, (), gpu_model(request, run.index))
         variables = [
-            VariableValue("run", run.name, Precedence.RUN, "metlmon: the run's name"),
-            VariableValue(
-                "run_uuid", uuid, Precedence.RUN, "metlmon: made of all that makes the model"
-            ),
+            *run_variables(request, plan),
             VariableValue("epoch", str(node.epoch + 1), Precedence.NODE, self._epoch_source(node)),
-            VariableValue("random_seed", str(run.seed), Precedence.RUN, seed),
         ]
         if self._epochs:
             source = "metlmon: the last epoch of the run"
@@ -230,13 +208,8 @@ class TrainingChain:
             variables.append(
                 VariableValue(PLACE, target, Precedence.ALL, f"the policy: {request.policy}")
             )
-        variables += on_gpu(request, gpu_model(request, run.index))
-        if trained is not None:
-            source = "metlmon: where the epoch before leaves its checkpoint"
-            path = checkpoint_directory(uuid)
-            variables.append(
-                VariableValue("continue_from_checkpoint", path, Precedence.NODE, source)
-            )
+        if self._epochs_before[node.key] is not None:
+            variables.append(checkpoint_variable(uuid))
         return variables
 
     def _epoch_source(self, node: NodeDraft) -> str:

@@ -12,13 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from metlmon.authoring.graph import GraphNode
-from metlmon.authoring.jobs import JobTemplate
 from metlmon.authoring.request import Request, RequestProblem
 from metlmon.authoring.runs import PLACE
-from metlmon.authoring.sweeps.commands import SweepCommand, SweepNodeCommand, VarsLine
-from metlmon.authoring.sweeps.names import SweepNames
-from metlmon.authoring.sweeps.placeholders import placeholder_names
-from metlmon.authoring.sweeps.template import RunTemplate
+from metlmon.authoring.sweeps.nodes import SweepNodes
+from metlmon.authoring.sweeps.parser import (
+    GlobalCommand,
+    NodeDeclaration,
+    ParentChild,
+    SweepCommand,
+    SweepNodeCommand,
+    VarsLine,
+)
+from metlmon.authoring.sweeps.template import RunTemplate, placeholder_names
+from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.variables import has_meaning
 from metlmon.dagman import NodeKind
 
@@ -40,13 +46,13 @@ class VariableEffects:
     def __init__(
         self,
         jobs: Sequence[JobTemplate],
-        names: SweepNames,
+        sweep_nodes: SweepNodes,
         nodes: Mapping[str, GraphNode],
         commands: Sequence[SweepCommand],
         read: Read,
     ) -> None:
         self._jobs = {job.file: job for job in jobs}
-        self._names = names
+        self._sweep_nodes = sweep_nodes
         self._nodes = nodes
         self._vars_lines = [command for command in commands if isinstance(command, VarsLine)]
         self._node_commands = [
@@ -55,25 +61,24 @@ class VariableEffects:
         self._read = read
         self._names_by_file: dict[str, frozenset[str] | None] = {}
 
-    def idle(self, template: RunTemplate) -> Iterator[RequestProblem]:
+    def without_effect(self, template: RunTemplate) -> Iterator[RequestProblem]:
         """Warnings about variables of a GEN command without an effect."""
         group = template.generate.group
-        nodes = [node for run in self._names.groups[group] for node in run.nodes.values()]
+        nodes = [node for run in self._sweep_nodes.groups[group] for node in run.nodes.values()]
         used = self._names_used_by(self._nodes[node.name] for node in nodes)
         if used is None:
             return
-        lines = self._lines_for(template, self._vars_lines)
-        for text in (raw for line in lines for _, raw in line.pairs):
+        lines = [line for line in self._vars_lines if self._applies_to(template, line)]
+        lines += template.commands_of(VarsLine)
+        pairs = [pair for line in lines for pair in line.pairs]
+        for _, text in pairs:
             used |= _macros_in(text)
-        for variable in (
-            variable for template_node in template.parts for variable in template_node.variables
-        ):
-            used |= _macros_in("".join(variable.value.parts[::2]))
+        filled_in = self._placeholders_filled_in(template)
         for swept in template.sweep.variables:
             placeholders = {swept.name, f"{swept.name}_label"}
-            if self._is_filled_in(template, placeholders) or any(
-                _has_effect(name, used)
-                for name in (swept.name, *_variables_using(template, lines, placeholders))
+            names = [name for name, text in pairs if placeholders & placeholder_names(text)]
+            if placeholders & filled_in or any(
+                _has_effect(name, used) for name in (swept.name, *names)
             ):
                 continue
             text = (
@@ -124,34 +129,23 @@ class VariableEffects:
         parameters = job.template.parameters if job is not None else ()
         return frozenset({*(parameter.name.lower() for parameter in parameters), *_macros_in(text)})
 
-    def _lines_for(self, template: RunTemplate, lines: Iterable[VarsLine]) -> list[VarsLine]:
-        """The VARS commands of the workflow that apply to runs of this template."""
-        return [line for line in lines if self._applies_to(template, line)]
-
     def _applies_to(self, template: RunTemplate, command: VarsLine | SweepNodeCommand) -> bool:
         """Whether the command applies to runs of this template."""
-        nodes = self._names.resolve(command.name, command.where)
+        nodes = self._sweep_nodes.resolve(command.name, command.where)
         return any(node.run is not None and node.run.template is template for node in nodes)
 
-    def _is_filled_in(self, template: RunTemplate, placeholders: set[str]) -> bool:
-        """Whether a placeholder is used in a name, script or other command."""
-        texts = [
-            text
-            for template_node in template.parts
-            for text in (template_node.name, template_node.submit)
-            if text
+    def _placeholders_filled_in(self, template: RunTemplate) -> set[str]:
+        """The placeholders used in names, scripts and other commands than VARS."""
+        commands: list[SweepCommand] = [
+            command
+            for command in template.commands
+            if isinstance(command, NodeDeclaration | ParentChild | SweepNodeCommand | GlobalCommand)
         ]
-        texts += [
-            text for command in template.node_commands for text in (command.head, command.rest)
+        commands += [
+            command for command in self._node_commands if self._applies_to(template, command)
         ]
-        texts += [text for _, text in template.global_commands]
-        if any(not placeholders.isdisjoint(text.names) for text in texts):
-            return True
-        return any(
-            not placeholders.isdisjoint(placeholder_names(f"{command.head} {command.rest}"))
-            and self._applies_to(template, command)
-            for command in self._node_commands
-        )
+        texts = [*template.nodes, *(text for command in commands for text in command.texts)]
+        return {name for text in texts for name in placeholder_names(text)}
 
 
 def _submits(node: GraphNode) -> bool:
@@ -162,20 +156,6 @@ def _macros_in(text: str) -> set[str]:
     """The macros used in a text."""
     matches = _MACRO.finditer(_COMMENT.sub("", text))
     return {(match[1] or match[2]).lower() for match in matches}
-
-
-def _variables_using(
-    template: RunTemplate, lines: Iterable[VarsLine], placeholders: set[str]
-) -> Iterator[str]:
-    """The variables whose values contain one of these placeholders."""
-    for template_node in template.parts:
-        for variable in template_node.variables:
-            if not placeholders.isdisjoint(variable.value.names):
-                yield variable.name
-    for line in lines:
-        for name, text in line.pairs:
-            if not placeholders.isdisjoint(placeholder_names(text)):
-                yield name
 
 
 def _has_effect(name: str, used: set[str]) -> bool:

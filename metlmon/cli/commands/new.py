@@ -38,6 +38,7 @@ import shutil
 import sys
 import threading
 from codecs import BOM_UTF8
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,68 +48,56 @@ from metlmon import authoring
 from metlmon.authoring.ascii_graph import picture
 from metlmon.authoring.diff import FileChangeKind, PlanDiff, plan_diff
 from metlmon.authoring.explain import explain, names
-from metlmon.authoring.from_toml import (
-    STEERED,
-    DescriptionError,
-    description_of,
-    place_of,
-    template_for,
-)
+from metlmon.authoring.from_toml import DescriptionError, description_of, template_for
 from metlmon.authoring.graph import VariableValue
-from metlmon.authoring.inputs import megabytes, seeds_in, sites_in
 from metlmon.authoring.manifest import by_hand, in_own_words, kept_name
 from metlmon.authoring.request import (
     EnsembleShape,
-    Evaluation,
     Plan,
     PlanError,
-    Policy,
     Request,
     RequestProblem,
     StopRules,
-    SweepMode,
-    SweepRequest,
-    SweptVariable,
 )
 from metlmon.authoring.runs import epochs_of, gpus_of
-from metlmon.authoring.target_directory import in_the_way, same_place
 from metlmon.authoring.to_toml import example
 from metlmon.authoring.variables import DESCRIPTION
-from metlmon.authoring.write_files import amend_plan
+from metlmon.authoring.write_files import amend_plan, in_the_way, same_place
 from metlmon.cli.commands import new_output
-from metlmon.cli.commands.submit import counts, hand_over, option_of, plan_json, say, setting
+from metlmon.cli.commands.new_output import plan_json, print_answer, say
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_json
+from metlmon.cli.request_options import (
+    is_given,
+    option_of,
+    position_of,
+    refuse_sweep_file_options,
+    with_options,
+)
 from metlmon.config.files import load_settings
 from metlmon.live.errors import InputError
-from metlmon.pool.types import PoolError
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
     from metlmon.stats.cost import CostEstimate
 
-SWEEP_FILE: Final = 1 << 22
-"""Bytes of a file that is asked whether it is a sweep."""
+LONGEST_SWEEP_FILE: Final = 1 << 22
+"""Bytes of a file that are searched for a GEN command."""
 
 SWEEP_SYNTAX: Final = "sweep-file"
-"""The example that is no description: what a sweep file may say."""
+"""The example that is no description, but the syntax of sweep files."""
 
 SLOW: Final = 1.0
-"""Seconds without an answer, after which it is said that there will be one."""
+"""Seconds after which a message says that planning takes a while."""
 
-FIELDS: Final = {"random_seed": "seeds"}
-"""Variables that the description calls otherwise."""
-
-SAID_BY_A_SWEEP_FILE: Final = (
-    *("shape", "runs", "epochs", "sweep", "how", "shards", "machines", "every"),
-)
-"""Options that mean nothing beside one."""
+_FIELDS: Final = {"random_seed": "seeds"}
+"""Variables whose names differ from those of the fields."""
 
 _PLACED: Final = re.compile(r"[^:]+:[0-9]+: ")
-"""What begins with file and line."""
+"""Matches a message that begins with file and line."""
 
-CELLS: Final = 80
-"""Of a picture that no terminal asks for."""
+WIDTH: Final = 80
+"""Width of a drawing without a terminal."""
 
 
 def new(options: argparse.Namespace) -> int:
@@ -122,23 +111,24 @@ def new(options: argparse.Namespace) -> int:
         shape = EnsembleShape(options.example)
         print(example(shape, template_for(shape)), end="")
         return Exit.OK
-    slow = threading.Timer(SLOW, _tell_slow)
+    slow = threading.Timer(SLOW, _say_slow)
     slow.daemon = True
     try:
-        request, source = asked(options)
+        request, source = _request(options)
         slow.start()
-        found = list(authoring.validate(request, amending=_amends(request)))
-        _tell(found, source, options)
-        if any(each.fatal for each in found):
+        amending = in_the_way(request.directory / f"{request.name}.dag")
+        problems = authoring.validate(request, amending=amending)
+        _print_problems(problems, source, options)
+        if any(problem.fatal for problem in problems):
             return Exit.USAGE
-        plan = authoring.make_plan(request, amending=_amends(request))
+        plan = authoring.make_plan(request, amending=amending)
         if options.explain is not None:
             return _explain(plan, source, options)
-        plan = _in_own_words(plan, source)
+        plan = _with_own_description(plan, source)
         if options.picture:
-            print(*picture(plan.graph, _cells()), sep="\n")
+            print(*picture(plan.graph, _width()), sep="\n")
             return Exit.OK
-        change = plan_diff(plan, source, options.force)
+        diff = plan_diff(plan, source, options.force)
     except DescriptionError as error:
         for sentence in error.sentences:
             say(sentence)
@@ -147,41 +137,41 @@ def new(options: argparse.Namespace) -> int:
         raise InputError(str(error)) from None
     finally:
         slow.cancel()
-    return _write(plan, change, found, source, options)
+    answer = _print_plan(plan, diff, problems, source, options)
+    return _write(plan, diff, answer, options)
 
 
-def _tell_slow() -> None:
-    """Nobody should think that it hangs; who reads a file or a pipe does not wait."""
+def _say_slow() -> None:
+    """Say on a terminal that the program works; a file or a pipe needs no message."""
     if sys.stderr.isatty():
         say("working it out: so many nodes take a while")
 
 
-# --- what is asked for ------------------------------------------------------------------------
+# --- the request ------------------------------------------------------------------------------
 
 
-def asked(options: argparse.Namespace) -> tuple[Request, Path | None]:
+def _request(options: argparse.Namespace) -> tuple[Request, Path | None]:
     """The request, and the file that it begins with. Raises InputError and PlanError."""
-    source, directory = _places(options)
+    source, directory = _file_and_directory(options)
     if source is None and directory is not None:
-        source = _kept_there(directory, options.name)
+        source = _description_in(directory, options.name)
     if source is None:
         request = Request("", Path(), gate=StopRules())
     elif source.suffix == ".toml":
         request = description_of(source)
     else:
-        request = Request(
-            "", Path(), name=source.stem, gate=StopRules(), source=_sweep_file(source)
-        )
+        _check_sweep_file(source)
+        request = Request("", Path(), name=source.stem, gate=StopRules(), source=source)
     if request.source is not None:
-        _refuse_beside_a_sweep_file(options)
-    request = _changed(request, options, plain=source is None)
+        refuse_sweep_file_options(options)
+    request = with_options(request, options, plain=source is None)
     if directory is None:
-        directory = _home(source, request.name)
+        directory = _default_directory(source, request.name)
     return replace(request, directory=directory), source
 
 
-def _places(options: argparse.Namespace) -> tuple[Path | None, Path | None]:
-    """FILE and DIR: what ends in .toml, or is a file, is FILE."""
+def _file_and_directory(options: argparse.Namespace) -> tuple[Path | None, Path | None]:
+    """FILE and DIR: a first argument that ends in .toml, or is a file, is FILE."""
     words = [word for word in (options.file, options.dir) if word is not None]
     if not words:
         return None, None
@@ -195,249 +185,62 @@ def _places(options: argparse.Namespace) -> tuple[Path | None, Path | None]:
     return None, first
 
 
-def _kept_there(directory: Path, name: str | None) -> Path | None:
-    """The description that was kept beside a DAG in this directory."""
+def _description_in(directory: Path, name: str | None) -> Path | None:
+    """The description beside a DAG in this directory."""
     try:
-        there = os.listdir(directory)
+        files = os.listdir(directory)
     except OSError:
         return None
-    found = sorted(
-        kept_name(dag.removesuffix(".dag"))
-        for dag in there
-        if dag.endswith(".dag") and kept_name(dag.removesuffix(".dag")) in there
-    )
+    dags = (file.removesuffix(".dag") for file in files if file.endswith(".dag"))
+    descriptions = sorted(kept_name(dag) for dag in dags if kept_name(dag) in files)
     if name is not None:
-        return directory / kept_name(name) if kept_name(name) in found else None
-    if len(found) > 1:
-        raise InputError(f"{directory}: holds {', '.join(found)}; say which one, or --name")
-    return directory / found[0] if found else None
+        return directory / kept_name(name) if kept_name(name) in descriptions else None
+    if len(descriptions) > 1:
+        raise InputError(f"{directory}: holds {', '.join(descriptions)}; say which one, or --name")
+    return directory / descriptions[0] if descriptions else None
 
 
-def _home(source: Path | None, name: str) -> Path:
-    """Where the DAG goes when nothing is said: to that of which ``source`` is the description,
-    else to a directory of its name."""
-    kept = source is not None and source.name == kept_name(name)
-    if source is not None and kept and in_the_way(source.parent / f"{name}.dag"):
+def _default_directory(source: Path | None, name: str) -> Path:
+    """The directory of the DAG that ``source`` describes, else one with the DAG's name."""
+    is_description = source is not None and source.name == kept_name(name)
+    if source is not None and is_description and in_the_way(source.parent / f"{name}.dag"):
         return source.parent
     return Path(name.replace("/", "_"))
 
 
-def _sweep_file(path: Path) -> Path:
+def _check_sweep_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
-            text = file.read(SWEEP_FILE)
+            text = file.read(LONGEST_SWEEP_FILE)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     lines = text.removeprefix(BOM_UTF8).upper().split(b"\n")
-    words = (line.split(None, 2)[:2] for line in lines)
-    if [b"GEN", b"SUBDAG"] not in words:
+    if [b"GEN", b"SUBDAG"] not in (line.split(None, 2)[:2] for line in lines):
         raise InputError(
             f"{path}: is neither a description (.toml) nor a sweep file: it has no GEN SUBDAG; "
             "a DAG file that is written already can be looked at with metlmon check"
         )
-    return path
 
 
-def _refuse_beside_a_sweep_file(options: argparse.Namespace) -> None:
-    """What a sweep file says itself would have no effect beside it, or half of one."""
-    said = [name for name in SAID_BY_A_SWEEP_FILE if getattr(options, name) not in (None, [])]
-    if options.evaluate == "":
-        said.append("evaluate")
-    if said:
-        remedy = "; name a template (--evaluate T), or take it out" * (said[0] == "evaluate")
-        raise InputError(f"--{said[0]}: the sweep file says that{remedy or '; take it out'}")
-
-
-def _changed(request: Request, options: argparse.Namespace, plain: bool) -> Request:
-    """The request with what the options say. ``plain``: nothing else says anything."""
-    said: dict[str, Any] = {
-        "name": options.name,
-        "runs": options.runs,
-        "epochs": options.epochs,
-        "gpus": options.gpus,
-        "retries": options.retries,
-        "shards": options.shards,
-        "machines": options.machines,
-        "subdags": options.subdags,
-        "policy": None if options.policy is None else Policy(options.policy),
-        "sites": None if options.sites is None else sites_in(options.sites),
-        "gpu_models": None if options.gpu_models is None else sites_in(options.gpu_models),
-        "gpu_memory_mb": _size(options, "gpu_memory"),
-        "memory_mb": _size(options, "memory"),
-        "template": options.template,
-    }
-    if options.seeds is not None:
-        said["seeds"] = _seeds(options.seeds)
-        if options.runs is None and request.source is None and said["seeds"]:
-            said["runs"] = len(said["seeds"])
-    shape = _shape(options)
-    said |= {"shape": shape, "sweep": _sweep(request, options)}
-    said |= {"evaluation": _evaluation(request, options)}
-    said = {field: value for field, value in said.items() if value is not None}
-    said["values"] = {**request.values, **dict(map(setting, options.set))}
-    said["variables"] = {**request.variables, **dict(map(setting, options.var))}
-    request = replace(request, **said)
-    if not request.template:
-        request = replace(request, template=template_for(request.shape))
-    return replace(request, gate=_gate(request, options, plain))
-
-
-def _shape(options: argparse.Namespace) -> EnsembleShape | None:
-    if options.shape is not None:
-        return EnsembleShape(options.shape)
-    told = {
-        EnsembleShape.SWEEP: bool(options.sweep),
-        EnsembleShape.BAG: options.shards is not None,
-        EnsembleShape.MULTI_NODE: options.machines is not None,
-    }
-    return next((shape for shape, said in told.items() if said), None)
-
-
-def _sweep(request: Request, options: argparse.Namespace) -> SweepRequest | None:
-    how = None if options.how is None else SweepMode(options.how)
-    if not options.sweep:
-        if how is None:
-            return None
-        if request.sweep is None:
-            raise InputError("--how: there is no sweep; say what is swept with --sweep NAME=VALUES")
-        return replace(request.sweep, how=how)
-    from metlmon.authoring.sweeps.values import values
-
-    variables = []
-    for text in options.sweep:
-        name, equals, line = text.partition("=")
-        if not equals or not name.strip():
-            raise InputError(f"--sweep {text!r}: write it as a=0.01 to 0.1 by 0.01, or a=1,2,3")
-        where = f"--sweep {name.strip()}"
-        variables.append(SweptVariable(name.strip(), values(line, where), where))
-    group = request.sweep.group if request.sweep is not None else "run"
-    return SweepRequest(group, tuple(variables), how, "--sweep")
-
-
-def _evaluation(request: Request, options: argparse.Namespace) -> Evaluation | None:
-    if options.evaluate is None and options.every is None:
-        return request.evaluation
-    found = request.evaluation or Evaluation()
-    if options.evaluate:
-        found = replace(found, template=options.evaluate)
-    return found if options.every is None else replace(found, every=options.every)
-
-
-def _gate(request: Request, options: argparse.Namespace, plain: bool) -> StopRules | None:
-    rules = {
-        "patience": options.stop_patience,
-        "divergence": options.diverge,
-        "median_after": options.median_after,
-    }
-    rules = {field: value for field, value in rules.items() if value is not None}
-    if options.gate is False:
-        if rules:
-            raise InputError("--no-gate: nobody would follow the rules then; take one of them out")
-        return None
-    gate = request.gate
-    if plain and request.shape not in STEERED and not options.gate:
-        gate = None
-    if rules or options.gate:
-        gate = gate or StopRules()
-    return replace(gate, **rules) if gate is not None and rules else gate
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    try:
-        return seeds_in(text)
-    except ValueError as error:
-        raise InputError(f"--seeds {text!r}: {error}") from None
-
-
-def _size(options: argparse.Namespace, name: str) -> int | None:
-    text = getattr(options, name)
-    if text is None:
-        return None
-    size = megabytes(text)
-    if size is None:
-        option = "--" + name.replace("_", "-")
-        raise InputError(f"{option} {text!r} is no size; write it as 4096 (MB) or 4GB")
-    return size
-
-
-def _amends(request: Request) -> bool:
-    return in_the_way(request.directory / f"{request.name}.dag")
-
-
-def _tell(found: list[RequestProblem], source: Path | None, options: argparse.Namespace) -> None:
-    """Complaints, each with the line or the option that it is about."""
-    for each in found:
-        kind = "" if each.fatal else "warning: "
-        where = None
-        if source is not None and source.suffix == ".toml" and not _is_given(options, each.field):
-            where = place_of(source, each.field)
-        whole = source is not None and each.text.startswith(f"{source.name}:")
-        if whole or (each.field == "source" and _PLACED.match(each.text)):
-            say(f"{kind}{each.text}")
+def _print_problems(
+    problems: Sequence[RequestProblem], source: Path | None, options: argparse.Namespace
+) -> None:
+    """Print problems, each with the line or the option that it is about."""
+    for problem in problems:
+        kind = "" if problem.fatal else "warning: "
+        where = position_of(options, source, problem.field) or option_of(problem.field)
+        has_file = source is not None and problem.text.startswith(f"{source.name}:")
+        if has_file or (problem.field == "source" and _PLACED.match(problem.text)):
+            say(f"{kind}{problem.text}")
         else:
-            say(each.text, f"{kind}{where or option_of(each.field)}: ")
+            say(problem.text, f"{kind}{where}: ")
 
 
-def _is_given(options: argparse.Namespace, field: str) -> bool:
-    """Does an option say what the complaint is about?"""
-    name, _, rest = field.partition(".")
-    if name in ("values", "variables"):
-        texts = options.set if name == "values" else options.var
-        return any(text.partition("=")[0].strip() == rest for text in texts)
-    option = option_of(field).removeprefix("--").replace("-", "_")
-    return getattr(options, option, None) not in (None, [])
+def _with_own_description(plan: Plan, source: Path | None) -> Plan:
+    """The plan with the user's description, if that lies beside the DAG and is complete.
 
-
-# --- showing ------------------------------------------------------------------------------------
-
-
-def _cells() -> int:
-    return shutil.get_terminal_size((CELLS, 24)).columns if sys.stdout.isatty() else CELLS
-
-
-def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> int:
-    if not options.explain:
-        known = names(plan.graph)
-        some = ", ".join(map(plain, known[:6])) + (", …" if len(known) > 6 else "")
-        raise InputError(f"--explain: name a node, or several as 'run0-*'; there are {some}")
-    found = explain(plan.graph, options.explain, plan.dag_file)
-    if not found:
-        from difflib import get_close_matches
-
-        near = get_close_matches(options.explain[:80], names(plan.graph)[:20_000], n=1, cutoff=0.4)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"--explain {options.explain!r}: no node is called so{meant}")
-    place = partial(_place_of, source, options)
-    if options.json:
-        told = [new_output.explained_json(each, place) for each in found]
-        print_json({"schema": 1, "explained": told})
-    else:
-        room = _cells() if sys.stdout.isatty() else None
-        new_output.print_explained(found, place, room)
-    return Exit.OK
-
-
-def _place_of(source: Path | None, options: argparse.Namespace, given: VariableValue) -> str:
-    """What gave a variable, with the line or the option where it is the description."""
-    if given.where != DESCRIPTION:
-        return given.where
-    field = FIELDS.get(given.name, given.name)
-    fields = (f"variables.{given.name}", f"values.{given.name}", field)
-    for field in fields:
-        if _is_given(options, field):
-            return option_of(field)
-    if source is None or source.suffix != ".toml":
-        return "the default"
-    places = (place_of(source, field, exact=True) for field in fields)
-    return next((place for place in places if place is not None), "the default")
-
-
-# --- writing ------------------------------------------------------------------------------------
-
-
-def _in_own_words(plan: Plan, source: Path | None) -> Plan:
-    """The plan, whose description is that of the user where it lies beside the DAG already and
-    says all of it: with the comments of those who wrote it."""
+    It keeps the user's comments.
+    """
     request = plan.request
     kept = request.directory / kept_name(request.name)
     if source is None or source.suffix != ".toml" or not same_place(source, kept):
@@ -450,116 +253,144 @@ def _in_own_words(plan: Plan, source: Path | None) -> Plan:
     return plan
 
 
-def _write(
-    plan: Plan,
-    change: PlanDiff,
-    found: list[RequestProblem],
-    source: Path | None,
-    options: argparse.Namespace,
-) -> int:
-    drawn = picture(plan.graph, CELLS if options.json else _cells() - 2)
-    answer: dict[str, Any] = {}
-    if options.json:  # The texts of 100,000 nodes take seconds to be looked through.
-        answer = {
-            **plan_json(plan, found),
-            "shape": plan.request.shape.value if plan.request.source is None else "sweep file",
-            "source": None if source is None else str(source),
-            "picture": drawn,
-            "change": new_output.change_json(change),
-        }
-    costs = None if options.past is None else _cost(plan, options)
-    if options.past is not None:
-        answer["cost"] = None if costs is None else new_output.cost_json(costs)
-    if not options.json:
-        new_output.print_plan(plan, change, drawn)
-        if costs is not None:
-            _print_cost(costs, options)
-    for remark in change.remarks:
-        say(f"warning: {remark}")
-    if change.refusal is not None:
-        _answer(options, answer)
-        say(change.refusal)
-        return Exit.USAGE
-    if options.submit:
-        _may_submit(plan, change)
-    if options.dry_run or (change.same and not options.submit):
-        _answer(options, answer)
-        return Exit.OK
-    try:
-        paths = () if change.same else _placed(plan, change, options)
-    except PlanError as error:
-        say(f"{error}{' (--force)' if plan.in_the_way and not options.force else ''}")
-        return Exit.USAGE
-    answer["written"] = bool(paths)
-    if options.submit:
-        return _submit(plan, answer, options)
-    _answer(options, answer)
-    new_output.say_next(plan, change)
+# --- printing ---------------------------------------------------------------------------------
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
+
+
+def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> int:
+    pattern = options.explain
+    if not pattern:
+        nodes = names(plan.graph)
+        examples = ", ".join(map(plain, nodes[:6])) + (", …" if len(nodes) > 6 else "")
+        raise InputError(f"--explain: name a node, or several as 'run0-*'; there are {examples}")
+    explanations = explain(plan.graph, pattern, plan.dag_file)
+    if not explanations:
+        from difflib import get_close_matches  # Imported late: rarely needed.
+
+        similar = get_close_matches(pattern[:80], names(plan.graph)[:20_000], n=1, cutoff=0.4)
+        hint = f"; did you mean {similar[0]}?" if similar else ""
+        raise InputError(f"--explain {pattern!r}: no node is called so{hint}")
+    source_of = partial(_source_of, source, options)
+    if options.json:
+        nodes_json = [new_output.explanation_json(node, source_of) for node in explanations]
+        print_json({"schema": new_output.SCHEMA, "explained": nodes_json})
+    else:
+        width = _width() if sys.stdout.isatty() else None
+        new_output.print_explained(explanations, source_of, width)
     return Exit.OK
 
 
+def _source_of(source: Path | None, options: argparse.Namespace, variable: VariableValue) -> str:
+    """What set a variable; if it is the description, with the line or the option."""
+    if variable.where != DESCRIPTION:
+        return variable.where
+    field = _FIELDS.get(variable.name, variable.name)
+    fields = (f"variables.{variable.name}", f"values.{variable.name}", field)
+    for field in fields:
+        if is_given(options, field):
+            return option_of(field)
+    positions = (position_of(options, source, field, exact=True) for field in fields)
+    return next(filter(None, positions), "the default")
+
+
+def _print_plan(
+    plan: Plan,
+    diff: PlanDiff,
+    problems: Sequence[RequestProblem],
+    source: Path | None,
+    options: argparse.Namespace,
+) -> dict[str, Any] | None:
+    """Print the plan; with ``--json`` return the object to print at the end instead."""
+    cost = None if options.past is None else _cost(plan, options)
+    if not options.json:
+        new_output.print_plan(plan, diff, picture(plan.graph, _width() - 2))
+        if cost is not None:
+            from metlmon.stats.cost import cost_estimate_lines
+
+            print()
+            for sentence in cost_estimate_lines(cost, options.past):
+                print(plain(sentence))
+        return None
+    answer = {
+        **plan_json(plan, problems),
+        "shape": plan.request.shape.value if plan.request.source is None else "sweep file",
+        "source": None if source is None else str(source),
+        "picture": picture(plan.graph, WIDTH),
+        "change": new_output.diff_json(diff),
+    }
+    if options.past is not None:
+        answer["cost"] = None if cost is None else new_output.cost_json(cost)
+    return answer
+
+
 def _cost(plan: Plan, options: argparse.Namespace) -> CostEstimate | None:
-    """What it would cost by what the epochs of another ensemble did."""
+    """The expected cost, by the epochs of another ensemble."""
     from metlmon.cli.reading import read_whole
     from metlmon.stats.cost import cost_history, estimate_cost
     from metlmon.stats.worker import StatsInput
 
     reader = read_whole(Path(options.past))
-    painter = reader.snapshot_builder()
-    known = cost_history(StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings))
-    asked = plan.request
-    evaluations = asked.evaluation is not None
-    made = estimate_cost(
-        known, plan.graph.trainings, epochs_of(asked), gpus_of(asked), evaluations=evaluations
+    builder = reader.snapshot_builder()
+    history = cost_history(StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings))
+    request = plan.request
+    result = estimate_cost(
+        history,
+        plan.graph.trainings,
+        epochs_of(request),
+        gpus_of(request),
+        evaluations=request.evaluation is not None,
     )
-    if made is None:
-        why = "it trains no epoch" if known else f"too few epochs of {options.past} are completed"
+    if result is None:
+        why = "it trains no epoch" if history else f"too few epochs of {options.past} are completed"
         say(f"what it would cost cannot be told: {why}")
-    return made
+    return result
 
 
-def _print_cost(made: CostEstimate, options: argparse.Namespace) -> None:
-    from metlmon.stats.cost import cost_estimate_lines
-
-    print()
-    for sentence in cost_estimate_lines(made, options.past):
-        print(plain(sentence))
+# --- writing ------------------------------------------------------------------------------------
 
 
-def _placed(plan: Plan, change: PlanDiff, options: argparse.Namespace) -> tuple[Path, ...]:
-    if change.stand is FileChangeKind.NEW:
-        return authoring.write_plan(plan, overwrite=options.force)
-    return amend_plan(plan, change)
+def _write(
+    plan: Plan, diff: PlanDiff, answer: dict[str, Any] | None, options: argparse.Namespace
+) -> int:
+    for remark in diff.remarks:
+        say(f"warning: {remark}")
+    if diff.refusal is not None:
+        print_answer(answer)
+        say(diff.refusal)
+        return Exit.USAGE
+    if options.submit:
+        _check_submittable(plan, diff)
+    if options.dry_run or (diff.same and not options.submit):
+        print_answer(answer)
+        return Exit.OK
+    try:
+        paths: tuple[Path, ...] = ()
+        if not diff.same and diff.stand is FileChangeKind.NEW:
+            paths = authoring.write_plan(plan, overwrite=options.force)
+        elif not diff.same:
+            paths = amend_plan(plan, diff)
+    except PlanError as error:
+        say(f"{error}{' (--force)' if plan.in_the_way and not options.force else ''}")
+        return Exit.USAGE
+    if answer is not None:
+        answer["written"] = bool(paths)
+    if options.submit:
+        return new_output.submit(plan, answer)
+    print_answer(answer)
+    new_output.next_steps(plan, diff)
+    return Exit.OK
 
 
-def _may_submit(plan: Plan, change: PlanDiff) -> None:
+def _check_submittable(plan: Plan, diff: PlanDiff) -> None:
+    """Raise InputError if the DAG must not be submitted."""
     directory = plan.request.directory
     if load_settings(directory).read_only:
         raise InputError("--submit: metlmon.toml says read_only = true; take one of them out")
-    if change.stand is FileChangeKind.ENDED:
+    if diff.stand is FileChangeKind.ENDED:
         raise InputError(
             f"--submit: {plan.dag_file} ran before: write it without --submit, then go on with "
             f"metlmon act resubmit {shlex.quote(str(directory))}"
         )
-
-
-def _submit(plan: Plan, answer: dict[str, Any], options: argparse.Namespace) -> int:
-    dag = plan.request.directory / plan.dag_file
-    try:
-        done = hand_over(dag)
-    except PoolError as error:
-        _answer(options, answer)
-        say(f"written, but not submitted: {error}")
-        return Exit.REFUSED
-    answer["submitted"] = {"cluster": done.cluster, "way": done.way, "text": done.text or None}
-    _answer(options, answer)
-    if not options.json:
-        where = plain(str(dag))
-        print(f"cluster {done.cluster}: {where}, {counts(plan)}, submitted by {done.way}")
-    say(f"watch it with: metlmon watch {shlex.quote(str(plan.request.directory))}")
-    return Exit.OK
-
-
-def _answer(options: argparse.Namespace, answer: dict[str, Any]) -> None:
-    if options.json:
-        print_json(answer)

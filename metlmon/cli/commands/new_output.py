@@ -1,160 +1,203 @@
-"""What ``metlmon new`` prints: a plan, what it changes, and what a node is told."""
+"""Output of ``metlmon new`` and ``metlmon submit``: plans, differences, explained nodes."""
 
 from __future__ import annotations
 
+import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from metlmon import authoring
 from metlmon.authoring.diff import FileChangeKind, NodeChange, PlanDiff, VariableDiff
 from metlmon.authoring.explain import LEVELS, NodeExplanation
 from metlmon.authoring.graph import GraphNode, VariableValue
-from metlmon.authoring.request import Plan
-from metlmon.cli.commands.submit import counts, say
-from metlmon.redact import hide_value
+from metlmon.authoring.request import Plan, RequestProblem
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.output import print_json
+from metlmon.live.errors import shorten_words
+from metlmon.pool.types import PoolError
+from metlmon.redact import hide_value, redact_secrets
 from metlmon.text.formatting import count, plain, size
 
 if TYPE_CHECKING:
     from metlmon.stats.cost import CostEstimate
 
+SCHEMA: Final = 1
+"""Version of the JSON: fields are added, never renamed."""
+
 SENTENCE: Final = 300
+_LONGEST_MESSAGE: Final = 2000
 MOST_GROUPS: Final = 12
-"""Lines of what differs: many nodes mostly differ in the same way."""
+"""Maximum lines of differences: many nodes mostly differ in the same way."""
 
-HOW: Final = {"added": "+", "changed": "~", "removed": "-"}
-Place = Callable[[VariableValue], str]
-"""What gave a variable, in words."""
+_SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
-STANDS: Final = {
+SourceOf = Callable[[VariableValue], str]
+"""Returns what set a variable, as text."""
+
+_PROGRESS: Final = {
     FileChangeKind.WRITTEN: "not submitted yet",
     FileChangeKind.RUNNING: "a DAGMan has it",
     FileChangeKind.ENDED: "it ran before",
 }
 
 
-def cost_json(made: CostEstimate) -> dict[str, Any]:
-    """As ``--past --json`` prints it. ``lower``, ``upper``: of the sum, in four of five cases;
-    those of ``past`` are the quartiles of an epoch. ``gpus``: that an epoch asks for, of ``past``
-    the least and the most that one had. ``evaluations_left_out``: there are some, which cost more.
+def say(text: str, subject: str = "") -> None:
+    """Print a message about ``subject`` on standard error, with secrets redacted.
+
+    Each is redacted by itself: a subject such as ``api_token:`` makes no secret of the message.
     """
-    known = made.history
-    return {
-        "epochs": made.epochs,
-        "gpu_hours": made.hours,
-        "lower": made.lower,
-        "upper": made.upper,
-        "seconds": made.seconds,
-        "gpus": made.gpus,
-        "evaluations_left_out": made.evaluations,
-        "past": {
-            "epochs": known.epochs,
-            "runs": known.runs,
-            "gpu_hours": known.hours,
-            "lower": known.lower,
-            "upper": known.upper,
-            "lost": known.lost_share,
-            "cycle_seconds": known.cycle_seconds,
-            "gpus": list(known.gpus) if known.gpus is not None else None,
-        },
-    }
+    message = shorten_words(redact_secrets(subject) + redact_secrets(text))
+    print(f"metlmon: {plain(message, _LONGEST_MESSAGE)}", file=sys.stderr)
+
+
+def counts(plan: Plan) -> str:
+    """``4 runs, 12 nodes, 12 jobs``."""
+    numbers = (("run", len(plan.runs)), ("node", plan.nodes), ("job", plan.jobs))
+    shown = [(word, n) for word, n in numbers if n or word != "run"]
+    return ", ".join(f"{n} {word}" if n == 1 else f"{n} {word}s" for word, n in shown)
 
 
 # --- the plan -------------------------------------------------------------------------------
 
 
-def print_plan(plan: Plan, change: PlanDiff, drawn: Sequence[str]) -> None:
-    """Counts, picture, files, and what differs from what is there."""
+def plan_json(plan: Plan, problems: Iterable[RequestProblem]) -> dict[str, Any]:
+    """The plan as ``--json`` prints it; ``text`` is null for a file that is not text."""
+    request = plan.request
+    return {
+        "schema": SCHEMA,
+        "directory": str(request.directory),
+        "dag": plan.dag_file,
+        "template": request.template,
+        "nodes": plan.nodes,
+        "jobs": plan.jobs,
+        "runs": [
+            {
+                "run": run.name,
+                "uuid": run.uuid,
+                "seed": run.seed,
+                "targets": list(run.targets),
+                "gpu": run.gpu,
+            }
+            for run in plan.runs
+        ],
+        "files": [
+            {
+                "name": file.name,
+                "about": file.about,
+                "executable": file.executable,
+                "exists": file.exists,
+                "bytes": len(file.data),
+                "text": authoring.shown(file) if _is_text(file.data) else None,
+            }
+            for file in plan.files
+        ],
+        "complaints": [
+            {"field": problem.field, "text": problem.text, "fatal": problem.fatal}
+            for problem in problems
+        ],
+        "written": False,
+        "submitted": None,
+    }
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def print_files(plan: Plan) -> None:
+    """Print the runs, and all files with their contents."""
+    where = plain(str(plan.request.directory))
+    print(f"{plan.dag_file} in {where}: {counts(plan)}, template {plain(plan.request.template)}")
+    for run in plan.runs:
+        targets = run.targets[:1] if len(set(run.targets)) == 1 else run.targets
+        gpu = "" if run.gpu is None else f"  on {plain(run.gpu)}"
+        print(f"  {run.name}  {run.uuid}  seed {run.seed}  {' '.join(targets)}{gpu}")
+    for file in plan.files:
+        notes = [file.about, f"{len(file.data)} bytes"]
+        notes += ["executable"] * file.executable + ["EXISTS ALREADY"] * file.exists
+        print(f"\n=== {file.name} ({'; '.join(notes)})")
+        for line in authoring.shown(file).rstrip("\n").split("\n"):
+            print(_visible(line))
+
+
+_BLANKS: Final = re.compile(r"([ \t]+)")
+
+
+def _visible(line: str) -> str:
+    """A line as written, with unprintable characters escaped."""
+    if line.isascii() and line.isprintable():
+        return line
+    parts = enumerate(_BLANKS.split(line))
+    return "".join(part if number % 2 else plain(part) for number, part in parts)
+
+
+def print_plan(plan: Plan, diff: PlanDiff, drawing: Sequence[str]) -> None:
+    """Print counts, drawing, files, and the differences from the existing DAG."""
     where = plain(str(plan.request.directory), SENTENCE)
     request = plan.request
-    made_of = f"{request.shape}, template {request.template}"
+    origin = f"{request.shape}, template {request.template}"
     if request.source is not None:
-        made_of = f"from the sweep file {request.source.name}"
-    print(f"{plan.dag_file} in {where}: {counts(plan)}, {plain(made_of, SENTENCE)}")
+        origin = f"from the sweep file {request.source.name}"
+    print(f"{plan.dag_file} in {where}: {counts(plan)}, {plain(origin, SENTENCE)}")
     print()
-    for line in drawn:
+    for line in drawing:
         print(f"  {line}")
     print()
-    wide = max((len(file.name) for file in plan.files), default=0)
+    width = max((len(file.name) for file in plan.files), default=0)
     for file in plan.files:
         name, about = (plain(text, SENTENCE) for text in (file.name, file.about))
-        print(f"  {name:<{wide}}  {size(len(file.data)):>7}  {about}")
-    if change.stand is not FileChangeKind.NEW:
+        print(f"  {name:<{width}}  {size(len(file.data)):>7}  {about}")
+    if diff.stand is not FileChangeKind.NEW:
         print()
-        for line in changes(change):
+        for line in _diff_lines(diff):
             print(line)
 
 
-def changes(change: PlanDiff) -> Iterable[str]:
-    """What differs from the DAG that is there, in lines."""
-    stand = STANDS[change.stand]
-    if change.ran:
-        stand += f", {count(change.ran, 'node')} of it have run"
-    if change.same:
-        yield f"nothing differs from what is there ({stand})"
+# --- submitting -----------------------------------------------------------------------------
+
+
+def submit(plan: Plan, answer: dict[str, Any] | None) -> int:
+    """Submit the written DAG and print the result. ``answer``: the JSON to print, if any."""
+    from metlmon.pool.client import open_pool  # Imported late: slow.
+
+    directory = plan.request.directory
+    dag = directory / plan.dag_file
+    try:
+        pool = open_pool()
+        try:
+            result = pool.submit_dag(dag.absolute())
+        finally:
+            pool.close()
+    except PoolError as error:
+        print_answer(answer)
+        say(f"written, but not submitted: {error}")
+        return Exit.REFUSED
+    if answer is None:
+        where = plain(str(dag))
+        print(f"cluster {result.cluster}: {where}, {counts(plan)}, submitted by {result.way}")
     else:
-        yield f"differs from what is there ({stand}):"
-    for sign, runs in (("+", change.runs_added), ("-", change.runs_removed)):
-        if runs:
-            yield f"  {sign} {_some('run', runs)}"
-    groups = _alike(change.nodes)
-    for (how, *_), nodes in list(groups.items())[:MOST_GROUPS]:
-        said = "; ".join(_in_common(nodes))
-        named = _some("node", [each.node for each in nodes])
-        yield f"  {HOW[how]} {named}" + (f": {said}" if said else "")
-    if len(groups) > MOST_GROUPS:
-        yield f"  and {count(len(groups) - MOST_GROUPS, 'other change')}"
-    for file in change.files:
-        name = plain(file.name, SENTENCE)
-        if file.name in change.keeps:
-            yield f"  {name}: kept, it was changed by hand (--force writes it anew)"
-        elif file.name in change.drops:
-            yield f"  {name}: taken away, nothing needs it any more"
-        elif file.how == "unused":
-            yield f"  {name}: stays, but nothing needs it any more"
-        else:
-            yield f"  {name}: {file.how}"
-    if change.rescue is not None and change.refusal is None and not change.same:
-        yield f"the next DAGMan goes on from {change.rescue}"
+        submitted = {"cluster": result.cluster, "way": result.way, "text": result.text or None}
+        print_json({**answer, "submitted": submitted})
+    say(f"watch it with: metlmon watch {shlex.quote(str(directory))}")
+    return Exit.OK
 
 
-def _alike(nodes: Iterable[NodeChange]) -> dict[tuple[str, ...], list[NodeChange]]:
-    """Nodes that change in the same things."""
-    groups: dict[tuple[str, ...], list[NodeChange]] = {}
-    for each in nodes:
-        groups.setdefault((each.how, *(d.name for d in each.differences)), []).append(each)
-    return groups
+def print_answer(answer: dict[str, Any] | None) -> None:
+    """Print the JSON object, if there is to be one."""
+    if answer is not None:
+        print_json(answer)
 
 
-def _in_common(nodes: Sequence[NodeChange]) -> Iterable[str]:
-    """What changes in all of these, with the values where they are the same in all."""
-    for place, first in enumerate(nodes[0].differences):
-        if all(each.differences[place] == first for each in nodes):
-            yield _told(first)
-        else:
-            yield plain(first.name, 80)
-
-
-def _some(word: str, names: Sequence[str]) -> str:
-    rest = "…"
-    first, last = (plain(each, 100) for each in (names[0], names[-1]))
-    if len(names) == 1:
-        return f"{word} {first}"
-    between = ", " if len(names) == 2 else f" {rest} "
-    return f"{count(len(names), word)}: {first}{between}{last}"
-
-
-def _told(each: VariableDiff) -> str:
-    old, new = (
-        "nothing" if value is None else plain(hide_value(each.name, value), 80)
-        for value in (each.old, each.new)
-    )
-    return f"{plain(each.name, 80)} from {old} to {new}"
-
-
-def say_next(plan: Plan, change: PlanDiff) -> None:
-    """What to do next, on standard error."""
+def next_steps(plan: Plan, diff: PlanDiff) -> None:
+    """Print on standard error what to do with the written DAG."""
     where = shlex.quote(str(plan.request.directory))
-    if change.stand is FileChangeKind.ENDED:
+    if diff.stand is FileChangeKind.ENDED:
         say(f"written; go on with: metlmon act resubmit {where}")
         return
     dag = shlex.quote(plan.dag_file)
@@ -162,136 +205,204 @@ def say_next(plan: Plan, change: PlanDiff) -> None:
     say(f"condor_submit_dag {dag}, and watch it with metlmon watch {where}")
 
 
-def change_json(change: PlanDiff) -> dict[str, Any]:
-    """What differs, as ``--json`` prints it."""
+# --- differences ----------------------------------------------------------------------------
+
+
+def _diff_lines(diff: PlanDiff) -> Iterable[str]:
+    """The differences from the existing DAG."""
+    progress = _PROGRESS[diff.stand]
+    if diff.ran:
+        progress += f", {count(diff.ran, 'node')} of it have run"
+    if diff.same:
+        yield f"nothing differs from what is there ({progress})"
+    else:
+        yield f"differs from what is there ({progress}):"
+    for sign, runs in (("+", diff.runs_added), ("-", diff.runs_removed)):
+        if runs:
+            yield f"  {sign} {_span('run', runs)}"
+    groups: dict[tuple[str, ...], list[NodeChange]] = {}
+    for node in diff.nodes:
+        names = (difference.name for difference in node.differences)
+        groups.setdefault((node.how, *names), []).append(node)
+    for (how, *_), nodes in list(groups.items())[:MOST_GROUPS]:
+        differences = "; ".join(_common_differences(nodes))
+        span = _span("node", [node.node for node in nodes])
+        yield f"  {_SIGNS[how]} {span}" + (f": {differences}" if differences else "")
+    if len(groups) > MOST_GROUPS:
+        yield f"  and {count(len(groups) - MOST_GROUPS, 'other change')}"
+    for file in diff.files:
+        name = plain(file.name, SENTENCE)
+        if file.name in diff.keeps:
+            yield f"  {name}: kept, it was changed by hand (--force writes it anew)"
+        elif file.name in diff.drops:
+            yield f"  {name}: taken away, nothing needs it any more"
+        elif file.how == "unused":
+            yield f"  {name}: stays, but nothing needs it any more"
+        else:
+            yield f"  {name}: {file.how}"
+    if diff.rescue is not None and diff.refusal is None and not diff.same:
+        yield f"the next DAGMan goes on from {diff.rescue}"
+
+
+def _common_differences(nodes: Sequence[NodeChange]) -> Iterable[str]:
+    """The differences of all of these nodes; with values if they are the same in all."""
+    for index, first in enumerate(nodes[0].differences):
+        same = all(node.differences[index] == first for node in nodes)
+        yield _difference_text(first) if same else plain(first.name, 80)
+
+
+def _span(noun: str, names: Sequence[str]) -> str:
+    """``3 runs: run0 … run2``."""
+    first, last = (plain(name, 100) for name in (names[0], names[-1]))
+    if len(names) == 1:
+        return f"{noun} {first}"
+    between = ", " if len(names) == 2 else " … "
+    return f"{count(len(names), noun)}: {first}{between}{last}"
+
+
+def _difference_text(difference: VariableDiff) -> str:
+    old, new = (
+        "nothing" if value is None else plain(hide_value(difference.name, value), 80)
+        for value in (difference.old, difference.new)
+    )
+    return f"{plain(difference.name, 80)} from {old} to {new}"
+
+
+def diff_json(diff: PlanDiff) -> dict[str, Any]:
+    """The differences as ``--json`` prints them."""
     return {
-        "stand": change.stand.value,
-        "same": change.same,
-        "ran": change.ran,
-        "rescue": change.rescue,
-        "refusal": change.refusal,
-        "remarks": list(change.remarks),
-        "runs_added": list(change.runs_added),
-        "runs_removed": list(change.runs_removed),
+        "stand": diff.stand.value,
+        "same": diff.same,
+        "ran": diff.ran,
+        "rescue": diff.rescue,
+        "refusal": diff.refusal,
+        "remarks": list(diff.remarks),
+        "runs_added": list(diff.runs_added),
+        "runs_removed": list(diff.runs_removed),
         "nodes": [
             {
-                "node": each.node,
-                "dag": each.dag,
-                "how": each.how,
-                "ran": each.ran,
-                "differences": [
-                    {"name": d.name, "old": _hidden(d.name, d.old), "new": _hidden(d.name, d.new)}
-                    for d in each.differences
-                ],
+                "node": node.node,
+                "dag": node.dag,
+                "how": node.how,
+                "ran": node.ran,
+                "differences": list(map(_difference_json, node.differences)),
             }
-            for each in change.nodes
+            for node in diff.nodes
         ],
         "files": [
             {
-                "name": each.name,
-                "how": each.how,
-                "by_hand": each.foreign,
-                "kept": each.name in change.keeps,
+                "name": file.name,
+                "how": file.how,
+                "by_hand": file.foreign,
+                "kept": file.name in diff.keeps,
             }
-            for each in change.files
+            for file in diff.files
         ],
     }
 
 
-def _hidden(name: str, value: str | None) -> str | None:
-    return None if value is None else hide_value(name, value)
+def _difference_json(difference: VariableDiff) -> dict[str, Any]:
+    name, values = difference.name, (difference.old, difference.new)
+    old, new = (None if value is None else hide_value(name, value) for value in values)
+    return {"name": name, "old": old, "new": new}
 
 
 # --- one node -------------------------------------------------------------------------------
 
 
-def print_explained(found: Sequence[NodeExplanation], place: Place, room: int | None) -> None:
-    """Each node: what it is, and where each of its variables comes from. ``room``: cells of a
-    line, where there is a limit."""
-    for number, each in enumerate(found):
+def print_explained(
+    explanations: Sequence[NodeExplanation], source_of: SourceOf, width: int | None
+) -> None:
+    """Print nodes, and the source of each of their variables.
+
+    ``width``: limit of a line, if there is one.
+    """
+    for number, explanation in enumerate(explanations):
         if number:
             print()
-        for line in (*_node(each), *_variables(each, place, room)):
-            print(line)
+        print(*_node_lines(explanation), sep="\n")
+        print(*_variable_lines(explanation.node, source_of, width), sep="\n")
 
 
-def _node(each: NodeExplanation) -> Iterable[str]:
-    node = each.node
-    of_run = f", run {plain(node.run, 100)}" if node.run is not None else ""
+def _node_lines(explanation: NodeExplanation) -> Iterable[str]:
+    node = explanation.node
+    run = f", run {plain(node.run, 100)}" if node.run is not None else ""
     epoch = f", epoch {node.epoch} of the name" if node.epoch is not None else ""
     kind = "" if node.kind.value == "job" else f"{node.kind.name} "
-    yield f"{plain(node.name, SENTENCE)}: {kind}{node.role}{of_run}{epoch}"
-    yield f"  file      {each.file}" + (f" ({plain(node.where, SENTENCE)})" * bool(node.where))
+    yield f"{plain(node.name, SENTENCE)}: {kind}{node.role}{run}{epoch}"
+    where = f" ({plain(node.where, SENTENCE)})" if node.where else ""
+    yield f"  file      {explanation.file}{where}"
     yield f"  submits   {plain(node.submit, SENTENCE)}"
-    yield from _scripts(node)
-    if node.retries is not None or each.unless is not None:
-        unless = f", unless it exits with {each.unless}" if each.unless is not None else ""
-        yield f"  retries   {each.retries}{unless}"
+    yield from _script_lines(node)
+    if node.retries is not None or explanation.unless is not None:
+        unless = explanation.unless
+        exception = f", unless it exits with {unless}" if unless is not None else ""
+        yield f"  retries   {explanation.retries}{exception}"
     if node.noop:
         yield "  NOOP      it submits nothing"
-    for line in each.says:
+    for line in explanation.says:
         yield f"  says      {plain(line, SENTENCE)}"
-    yield f"  after     {_names(each.parents, each.weak)}"
-    yield f"  before    {_names(each.children)}"
+    yield f"  after     {_names(explanation.parents, explanation.weak)}"
+    yield f"  before    {_names(explanation.children)}"
 
 
-def _scripts(node: GraphNode) -> Iterable[str]:
-    ends = []
+def _script_lines(node: GraphNode) -> Iterable[str]:
+    exit_codes = []
     if node.defer is not None:
-        ends.append(f"{node.defer[0]}: asked again after {node.defer[1]} s")
+        exit_codes.append(f"{node.defer[0]}: asked again after {node.defer[1]} s")
     if node.skip is not None:
-        ends.append(f"{node.skip}: done without a job")
+        exit_codes.append(f"{node.skip}: done without a job")
     options = dict(node.options)
     for kind, script in (("PRE", node.pre), ("POST", node.post), ("HOLD", node.hold)):
         if script is not None:
-            told = f"  (exit {'; '.join(ends)})" if ends and kind == "PRE" else ""
-            beside = f"  ({plain(options[kind], SENTENCE)})" if kind in options else ""
-            yield f"  {kind:<9} {plain(script, SENTENCE)}{told}{beside}"
+            codes = f"  (exit {'; '.join(exit_codes)})" if exit_codes and kind == "PRE" else ""
+            option = f"  ({plain(options[kind], SENTENCE)})" if kind in options else ""
+            yield f"  {kind:<9} {plain(script, SENTENCE)}{codes}{option}"
 
 
-def _variables(each: NodeExplanation, place: Place, room: int | None) -> Iterable[str]:
-    """A row of each variable, or, where that is too wide, two lines."""
-    variables = each.node.variables
-    if not variables:
+def _variable_lines(node: GraphNode, source_of: SourceOf, width: int | None) -> Iterable[str]:
+    """A row of each variable, or two lines if the rows are too wide."""
+    if not node.variables:
         yield "  it has no variables"
         return
-    rows = [_row(given, place) for given in variables]
-    wide = [max(len(row[column]) for row in rows) for column in range(4)]
-    broken = room is not None and sum(wide) + 10 > room
-    for given, row in zip(variables, rows, strict=True):
-        if broken:
+    rows = [_variable_cells(variable, source_of) for variable in node.variables]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    is_wide = width is not None and sum(widths) + 10 > width
+    for variable, row in zip(node.variables, rows, strict=True):
+        if is_wide:
             name, value, level, where = row
             yield f"    {name} = {value}"
             yield f"      {level}: {where}"
         else:
-            yield "    " + "  ".join(c.ljust(w) for c, w in zip(row, wide, strict=True)).rstrip()
-        for hidden in given.over:
-            _, value, level, where = _row(hidden, place)
+            cells = (cell.ljust(n) for cell, n in zip(row, widths, strict=True))
+            yield f"    {'  '.join(cells)}".rstrip()
+        for hidden in variable.over:
+            _, value, level, where = _variable_cells(hidden, source_of)
             yield f"      hides {value} ({level}: {where})"
 
 
-def _row(given: VariableValue, place: Place) -> tuple[str, str, str, str]:
-    value = plain(hide_value(given.name, given.value), SENTENCE)
-    name, where = plain(given.name, 100), plain(place(given), SENTENCE)
-    where += ", APPEND: before the submit file" * given.append
-    return name, f'"{value}"', LEVELS[given.level], where
+def _variable_cells(variable: VariableValue, source_of: SourceOf) -> tuple[str, str, str, str]:
+    value = plain(hide_value(variable.name, variable.value), SENTENCE)
+    where = plain(source_of(variable), SENTENCE)
+    where += ", APPEND: before the submit file" * variable.append
+    return plain(variable.name, 100), f'"{value}"', LEVELS[variable.level], where
 
 
 def _names(names: Sequence[str], weak: Sequence[str] = ()) -> str:
     if not names:
         return "no node"
-    listed = ", ".join(
+    text = ", ".join(
         plain(name, 100) + " (weak: also if it fails)" * (name in weak) for name in names[:6]
     )
-    return listed + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    return text + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def explained_json(each: NodeExplanation, place: Place) -> dict[str, Any]:
-    """One node, as ``--json`` prints it."""
-    node = each.node
+def explanation_json(explanation: NodeExplanation, source_of: SourceOf) -> dict[str, Any]:
+    """One node as ``--json`` prints it."""
+    node = explanation.node
     return {
         "node": node.name,
-        "file": each.file,
+        "file": explanation.file,
         "kind": node.kind.value,
         "role": node.role.value,
         "run": node.run,
@@ -304,23 +415,55 @@ def explained_json(each: NodeExplanation, place: Place) -> dict[str, Any]:
         "hold": node.hold,
         "options": dict(node.options),
         "retries": node.retries,
-        "unless_exit": each.unless,
+        "unless_exit": explanation.unless,
         "noop": node.noop,
         "where": node.where,
-        "parents": list(each.parents),
-        "children": list(each.children),
-        "weak_parents": list(each.weak),
-        "says": list(each.says),
-        "variables": [_given_json(given, place) for given in node.variables],
+        "parents": list(explanation.parents),
+        "children": list(explanation.children),
+        "weak_parents": list(explanation.weak),
+        "says": list(explanation.says),
+        "variables": [_variable_json(variable, source_of) for variable in node.variables],
     }
 
 
-def _given_json(given: VariableValue, place: Place) -> dict[str, Any]:
+def _variable_json(variable: VariableValue, source_of: SourceOf) -> dict[str, Any]:
     return {
-        "name": given.name,
-        "value": hide_value(given.name, given.value),
-        "level": given.level.name.lower(),
-        "where": place(given),
-        "append": given.append,
-        "hides": [_given_json(each, place) for each in given.over],
+        "name": variable.name,
+        "value": hide_value(variable.name, variable.value),
+        "level": variable.level.name.lower(),
+        "where": source_of(variable),
+        "append": variable.append,
+        "hides": [_variable_json(hidden, source_of) for hidden in variable.over],
+    }
+
+
+# --- cost -----------------------------------------------------------------------------------
+
+
+def cost_json(cost: CostEstimate) -> dict[str, Any]:
+    """The cost as ``--past --json`` prints it.
+
+    ``lower``, ``upper``: of the sum, in four of five cases; those of ``past`` are the quartiles of
+    an epoch. ``gpus``: requested by an epoch; of ``past``: minimum and maximum.
+    ``evaluations_left_out``: whether there are some, which cost more.
+    """
+    past = cost.history
+    return {
+        "epochs": cost.epochs,
+        "gpu_hours": cost.hours,
+        "lower": cost.lower,
+        "upper": cost.upper,
+        "seconds": cost.seconds,
+        "gpus": cost.gpus,
+        "evaluations_left_out": cost.evaluations,
+        "past": {
+            "epochs": past.epochs,
+            "runs": past.runs,
+            "gpu_hours": past.hours,
+            "lower": past.lower,
+            "upper": past.upper,
+            "lost": past.lost_share,
+            "cycle_seconds": past.cycle_seconds,
+            "gpus": list(past.gpus) if past.gpus is not None else None,
+        },
     }

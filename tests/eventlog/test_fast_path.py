@@ -21,8 +21,8 @@ from metlmon.eventlog import (
     parse,
     parse_fast,
 )
-from tests.eventlog.test_log_damage import RELEASED
 from tests.eventlog.test_log_prefixes import REAL, real
+from tests.eventlog.test_recovery import RELEASED
 
 Sums = dict[tuple[int, int, int], tuple[int, datetime, datetime, int | None]]
 Told = tuple[list[Event], Sums, list[LogWarning], Position]
@@ -198,12 +198,12 @@ def test_a_real_log_is_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for what is cut: most of it never goes the careful way."""
     data, expected = bytes_of(REAL[0])
     noted_bytes: list[int] = []
-    text_parse = fast_path.careful.parse
+    text_parse = fast_path.text_parser.parse
 
     def noted(blocks: bytes, *rest: object) -> object:
         noted_bytes.append(len(blocks))
         return text_parse(blocks, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fast_path.careful, "parse", noted)
+    monkeypatch.setattr(fast_path.text_parser, "parse", noted)
     assert quickly(data) == expected
     assert 0 < sum(noted_bytes) < 20_000

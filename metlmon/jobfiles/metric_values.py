@@ -1,4 +1,4 @@
-"""Parses numbers in the forms that trainings write."""
+"""Values of metrics: numbers as trainings write them, and which of two is the better."""
 
 from __future__ import annotations
 
@@ -41,3 +41,29 @@ def number(text: str) -> float | None:
         return None
     value = float(text)
     return NAN if math.isnan(value) else value
+
+
+MORE_IS_BETTER: Final = (
+    "pearson",
+    "spearman",
+    "kendall",
+    "corr",
+    "r2",
+    "acc",
+    "auc",
+    "f1",
+    "precision",
+    "recall",
+)
+"""Substrings of names of metrics whose largest value is the best."""
+
+LESS_IS_BETTER: Final = ("loss", "error")
+"""Substrings of names of metrics whose smallest value is the best; these take precedence."""
+
+
+def more_is_better(metric: str) -> bool:
+    """Whether the largest value of the metric with this name is the best."""
+    name = metric.lower()
+    if any(word in name for word in LESS_IS_BETTER):
+        return False
+    return any(word in name for word in MORE_IS_BETTER)
