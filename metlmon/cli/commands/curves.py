@@ -42,38 +42,38 @@ PROBLEMS_SHOWN: Final = 20
 def curves(options: argparse.Namespace) -> int:
     """``metlmon curves``. Raises InputError for a metric that no run has."""
     reader = open_reader(options)
-    painter = reader.snapshot_builder()
-    ledger, settings = painter.ledger(), painter.ensemble.settings
+    builder = reader.snapshot_builder()
+    ledger, settings = builder.ledger(), builder.ensemble.settings
     written = TrainingFiles(reader.dagdir, settings)
     basis = StatsInput(
-        painter.status(),
+        builder.status(),
         ledger,
         settings,
-        written.training_outputs(ledger, painter),
-        written.progress_lines(ledger, painter),
+        written.training_outputs(ledger, builder),
+        written.progress_lines(ledger, builder),
         files_read=True,
     )
     check_metric(options.metric, basis)
-    found = curves_in(basis, options.metric)
+    result = curves_in(basis, options.metric)
     if options.json:
-        print_figures(painter, curves_json(found, settings.metrics))
+        print_figures(builder, curves_json(result, settings.metrics))
     else:
-        print_curves(found, painter.live, settings.metrics)
-    for problem in found.problems[:PROBLEMS_SHOWN]:
+        print_curves(result, builder.live, settings.metrics)
+    for problem in result.problems[:PROBLEMS_SHOWN]:
         print(f"metlmon: warning: {plain(problem, 400)}", file=sys.stderr)
     return Exit.OK
 
 
-def print_figures(painter: SnapshotBuilder, told: Mapping[str, Any]) -> None:
-    """What a command found, as JSON, with what all of them say; warnings on standard error, too."""
-    notices = tuple(painter.notices())
+def print_figures(builder: SnapshotBuilder, figures: Mapping[str, Any]) -> None:
+    """Print a JSON object with the fields of all commands; warnings go to standard error, too."""
+    notices = tuple(builder.notices())
     print_json(
         {
             "schema": SCHEMA,
-            "dagdir": painter.dagdir,
-            "as_of": JsonWriter(painter.clock.with_offset).time(painter.as_of),
-            "live": painter.live,
-            **told,
+            "dagdir": builder.dagdir,
+            "as_of": JsonWriter(builder.clock.with_offset).time(builder.as_of),
+            "live": builder.live,
+            **figures,
             "warnings": warnings(notices),
         }
     )
@@ -84,14 +84,14 @@ def check_metric(name: str | None, basis: StatsInput) -> None:
     """Raises InputError for a metric that no run has."""
     names = metric_names(basis)
     if name is not None and names and name not in names:
-        some = ", ".join(plain(each, NAME_LIMIT) for each in names)
+        some = ", ".join(plain(name, NAME_LIMIT) for name in names)
         raise InputError(f"--metric {plain(name, 80)}: no run has it; there are: {some}")
 
 
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def curves_json(of: Curves, metrics: MetricSettings) -> dict[str, Any]:
+def curves_json(result: Curves, metrics: MetricSettings) -> dict[str, Any]:
     """Curves as JSON (schema 1).
 
     A ``value`` that is no number is null, and ``odd`` then says which: "nan", "inf" or "-inf";
@@ -103,16 +103,16 @@ def curves_json(of: Curves, metrics: MetricSettings) -> dict[str, Any]:
     not among them. ``running``: the progress line of the running epoch, null without one.
     """
     return {
-        "metric": of.metric,
-        "goal": of.goal,
-        "metrics": list(of.metrics),
+        "metric": result.metric,
+        "goal": result.goal,
+        "metrics": list(result.metrics),
         "looked_in": list(metrics.files),
-        "runs": [_run(curve) for curve in of.curves],
-        "band": _band(of.band),
+        "runs": [_run(curve) for curve in result.curves],
+        "band": _band(result.band),
         "labels": [
-            {"label": band.label, "runs": band.runs, "band": _band(band)} for band in of.bands
+            {"label": band.label, "runs": band.runs, "band": _band(band)} for band in result.bands
         ],
-        "problems": list(of.problems),
+        "problems": list(result.problems),
     }
 
 
@@ -185,25 +185,27 @@ def _band(band: MetricBand) -> list[dict[str, Any]]:
 # --- tables -----------------------------------------------------------------------------------
 
 
-def print_curves(of: Curves, live: bool, metrics: MetricSettings) -> None:
-    """The answer, a row for each run, and the band by epoch."""
+def print_curves(result: Curves, live: bool, metrics: MetricSettings) -> None:
+    """The headline, a row per run, and the band by epoch."""
     out = TextOutput()
-    if not of.curves_with_values:
+    if not result.curves_with_values:
         out.print("No training has written a metric here yet.")
-        places = ", ".join(plain(f"{each}/version_<k>/metrics.csv", 80) for each in metrics.files)
-        out.print(f"Looked for {places}, and for {plain(of.metric, 40)} in the jobs' output.")
+        places = ", ".join(
+            plain(f"{pattern}/version_<k>/metrics.csv", 80) for pattern in metrics.files
+        )
+        out.print(f"Looked for {places}, and for {plain(result.metric, 40)} in the jobs' output.")
         return
-    told = curves_summary(of, live)
+    summary = curves_summary(result, live)
     dot = " · "
-    said = [part for part in (told.runs, told.best, told.diverged, told.flat) if part]
-    out.print(line((dot.join(said), BOLD)))
-    goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
-    out.print(f"{plain(of.metric, 80)}{goal}")
+    parts = [part for part in (summary.runs, summary.best, summary.diverged, summary.flat) if part]
+    out.print(line((dot.join(parts), BOLD)))
+    goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[result.goal]
+    out.print(f"{plain(result.metric, 80)}{goal}")
     out.print()
-    out.table(columns(of.curves), of.curves)
-    for band in (of.band, *of.bands):
+    out.table(columns(result.curves), result.curves)
+    for band in (result.band, *result.bands):
         out.print()
-        name = "all runs" if band is of.band else plain(band.label or "no label", NAME_LIMIT)
+        name = "all runs" if band is result.band else plain(band.label or "no label", NAME_LIMIT)
         out.print(line((name, BOLD)))
         out.table(text_columns(_BAND), [_level(level) for level in _band(band)])
 

@@ -33,15 +33,15 @@ def recording() -> Path:
 
 def demo(options: argparse.Namespace) -> int:
     """Replay it on the screens; without a terminal print how it ended."""
-    where = recording()
+    directory = recording()
     if options.status or not is_terminal():
-        return _print_end(where, options)
+        return _print_end(directory, options)
     if options.speed is not None and options.speed <= 0:
         raise InputError(f"--speed {options.speed:g}: give a number above 0, such as 4")
     with tempfile.TemporaryDirectory(prefix="metlmon-demo-") as scratch:
         folder = Path(scratch) / "demo"
         folder.mkdir()
-        replay = Replay(where, folder, options.speed or 1.0)
+        replay = Replay(directory, folder, options.speed or 1.0)
         if options.speed is None:
             replay.set_length(STORY_SECONDS)
         replay.start()
@@ -55,16 +55,16 @@ def demo(options: argparse.Namespace) -> int:
                 print(f"metlmon: {replay.error}", file=sys.stderr)
 
 
-def _print_end(where: Path, options: argparse.Namespace) -> int:
+def _print_end(directory: Path, options: argparse.Namespace) -> int:
     from metlmon.cli.status_text import print_status
     from metlmon.stats.headline import headline
     from metlmon.stats.worker import StatsInput
 
-    reader = DagdirReader(where)
+    reader = DagdirReader(directory)
     reader.open()
     reader.read_all()
-    painter = reader.snapshot_builder()
-    picture = painter.status()
-    figures = headline(StatsInput(picture, painter.ledger(), reader.ensemble.settings))
-    print_status(picture, figures)
+    builder = reader.snapshot_builder()
+    snapshot = builder.status()
+    headline_data = headline(StatsInput(snapshot, builder.ledger(), reader.ensemble.settings))
+    print_status(snapshot, headline_data)
     return Exit.OK

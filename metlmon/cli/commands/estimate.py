@@ -31,28 +31,28 @@ def estimate(options: argparse.Namespace) -> int:
     """``metlmon estimate``, ``metlmon estimate --backtest``."""
     reader = open_reader(options)
     if options.backtest:
-        tested = _backtest(reader, options)
+        backtested = _backtest(reader, options)
         if options.json:
             print_json(
-                head(reader.snapshot_builder()) | {"backtest": _backtest_json(reader, tested)}
+                head(reader.snapshot_builder()) | {"backtest": _backtest_json(reader, backtested)}
             )
         else:
-            _print_backtest(tested)
+            _print_backtest(backtested)
         return Exit.OK
-    basis = _basis(reader)
-    told = make_forecast(basis)
+    stats_input = _basis(reader)
+    forecast = make_forecast(stats_input)
     if options.json:
         writer = JsonWriter(reader.snapshot_builder().clock.with_offset)
-        print_json(head(reader.snapshot_builder()) | {"estimate": outlook_json(writer, told)})
-        print_warnings(basis.status.warnings)
+        print_json(head(reader.snapshot_builder()) | {"estimate": outlook_json(writer, forecast)})
+        print_warnings(stats_input.status.warnings)
     else:
-        _print(told)
+        _print(forecast)
     return Exit.OK
 
 
 def _basis(reader: DagdirReader) -> StatsInput:
-    painter = reader.snapshot_builder()
-    return StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings)
+    builder = reader.snapshot_builder()
+    return StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings)
 
 
 def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
@@ -68,14 +68,14 @@ def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
 # --- tables -------------------------------------------------------------------------------
 
 
-def _print(told: Forecast) -> None:
+def _print(forecast: Forecast) -> None:
     out = TextOutput()
-    out.print(line((first_line(told), BOLD)))
-    if not told.runs:
+    out.print(line((first_line(forecast), BOLD)))
+    if not forecast.runs:
         return
     out.print()
-    out.table(columns(), told.runs)
-    if told.remaining is not None:
+    out.table(columns(), forecast.runs)
+    if forecast.remaining is not None:
         out.print()
         out.print(
             line(
@@ -90,31 +90,39 @@ def _print(told: Forecast) -> None:
         )
 
 
-def first_line(told: Forecast) -> str:
+def first_line(forecast: Forecast) -> str:
     """``42 of 150 epochs done; done in 6 d (4–9 d), about 2025-11-20 08:00; 4.6 epochs/day``."""
-    done = estimate_text.epochs_text(told)
+    done = estimate_text.epochs_text(forecast)
     done += (
-        f" by {estimate_text.minute_text(told.as_of)}"
-        if told.as_of is not None and not told.live
+        f" by {estimate_text.minute_text(forecast.as_of)}"
+        if forecast.as_of is not None and not forecast.live
         else ""
     )
     at = (
-        f", about {estimate_text.minute_text(told.expected_end)}"
-        if told.expected_end is not None
+        f", about {estimate_text.minute_text(forecast.expected_end)}"
+        if forecast.expected_end is not None
         else ""
     )
-    parts = [done, estimate_text.remaining_text(told) + at, estimate_text.rate_text(told.rate)]
+    parts = [
+        done,
+        estimate_text.remaining_text(forecast) + at,
+        estimate_text.rate_text(forecast.rate),
+    ]
     return "; ".join(part for part in parts if part)
 
 
-def _print_backtest(tested: Backtest) -> None:
+def _print_backtest(backtested: Backtest) -> None:
     out = TextOutput()
-    if not tested.predictions:
-        why = "fewer than two epochs were completed" if tested.epochs < 2 else "no run went on then"
+    if not backtested.predictions:
+        why = (
+            "fewer than two epochs were completed"
+            if backtested.epochs < 2
+            else "no run went on then"
+        )
         out.print(f"Nothing to test: {why}.")
         return
-    out.print(line((_verdict(tested), BOLD)), "")
-    out.table(BACKTEST_COLUMNS, [_trial(trial) for trial in tested.predictions])
+    out.print(line((_verdict(backtested), BOLD)), "")
+    out.table(BACKTEST_COLUMNS, [_trial(trial) for trial in backtested.predictions])
     out.print()
     out.print(
         line(
@@ -144,8 +152,8 @@ BACKTEST_COLUMNS: Final = text_columns(
 )
 
 
-def _verdict(tested: Backtest) -> str:
-    whole, runs = tested.ensemble_predictions(), tested.run_predictions()
+def _verdict(backtested: Backtest) -> str:
+    whole, runs = backtested.ensemble_predictions(), backtested.run_predictions()
     parts = []
     for name, trials in (("ensemble", whole), ("runs", runs)):
         error, naive = median_error(trials), median_naive_error(trials)
@@ -161,13 +169,13 @@ def _verdict(tested: Backtest) -> str:
 
 def _trial(trial: Prediction) -> Row:
     name = "all" if trial.run_name is None else plain(trial.run_name, NAME_LIMIT)
-    told = estimate_text.approximate_text(trial.predicted)
+    forecast = estimate_text.approximate_text(trial.predicted)
     interval = estimate_text.range_text(trial.low, trial.high)
     naive = trial.naive_error
     return [
         share(trial.share, 1.0),
         name,
-        f"{told} ({interval})",
+        f"{forecast} ({interval})",
         estimate_text.approximate_text(trial.actual),
         f"{100 * trial.error:+.0f} %",
         "yes" if trial.covered else "no",
@@ -181,13 +189,13 @@ def _trial(trial: Prediction) -> Row:
 # --- JSON ---------------------------------------------------------------------------------
 
 
-def _backtest_json(reader: DagdirReader, tested: Backtest) -> dict[str, Any]:
+def _backtest_json(reader: DagdirReader, backtested: Backtest) -> dict[str, Any]:
     writer = JsonWriter(reader.snapshot_builder().clock.with_offset)
     return {
-        "epochs": tested.epochs,
-        "unsaid": list(tested.skipped_shares),
-        "ensemble": _summary(tested.ensemble_predictions()),
-        "runs": _summary(tested.run_predictions()),
+        "epochs": backtested.epochs,
+        "unsaid": list(backtested.skipped_shares),
+        "ensemble": _summary(backtested.ensemble_predictions()),
+        "runs": _summary(backtested.run_predictions()),
         "trials": [
             {
                 "share": trial.share,
@@ -207,7 +215,7 @@ def _backtest_json(reader: DagdirReader, tested: Backtest) -> dict[str, Any]:
                 else round(trial.naive_prediction, 3),
                 "naive_error": None if trial.naive_error is None else round(trial.naive_error, 6),
             }
-            for trial in tested.predictions
+            for trial in backtested.predictions
         ],
     }
 

@@ -59,8 +59,8 @@ def export(options: argparse.Namespace) -> int:
     _check_place(out, dagdir.parent if dagdir.is_file() else dagdir)
     paths = {name: out / f"{name}.{options.to}" for name in names}
     _check_new(paths.values(), options.force)
-    painter = open_reader(options).snapshot_builder()
-    frames = Frames(painter)
+    builder = open_reader(options).snapshot_builder()
+    frames = Frames(builder)
     _make(out)
     for name, path in paths.items():
         rows = _write(path, frames, name, WRITERS[options.to], options.force)
@@ -69,7 +69,7 @@ def export(options: argparse.Namespace) -> int:
         if not sys.stdout.isatty():
             # For scripts; a person has just read it.
             print(plain(str(path)))
-    print_warnings(painter.notices())
+    print_warnings(builder.notices())
     return Exit.OK
 
 

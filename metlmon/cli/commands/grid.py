@@ -35,31 +35,31 @@ def grid(options: argparse.Namespace) -> int:
     """``metlmon grid``. Raises InputError for a metric that no run has, for a variable that is
     not swept, and for a value that it does not have."""
     reader = open_reader(options)
-    painter = reader.snapshot_builder()
-    ledger, settings = painter.ledger(), painter.ensemble.settings
+    builder = reader.snapshot_builder()
+    ledger, settings = builder.ledger(), builder.ensemble.settings
     written = TrainingFiles(reader.dagdir, settings)
-    told = describe_dags(painter)
+    description = describe_dags(builder)
     basis = StatsInput(
-        painter.status(),
+        builder.status(),
         ledger,
         settings,
-        written.training_outputs(ledger, painter),
+        written.training_outputs(ledger, builder),
         files_read=True,
-        load_description=lambda: told,
+        load_description=lambda: description,
     )
     check_metric(options.metric, basis)
-    found = grid_in(basis, _choice(find_sweep(told.nodes), options))
+    sweep_grid = grid_in(basis, _choice(find_sweep(description.nodes), options))
     if options.json:
-        print_figures(painter, grid_json(found))
+        print_figures(builder, grid_json(sweep_grid))
     else:
-        print_grid(found)
+        print_grid(sweep_grid)
     return Exit.OK
 
 
 def _choice(sweep: SweepVariables, options: argparse.Namespace) -> GridChoice:
     rows = _names(sweep, "--rows", options.rows)
     columns = _names(sweep, "--columns", options.columns)
-    fixed = tuple(_fixed(sweep, each) for each in options.where)
+    fixed = tuple(_fixed(sweep, item) for item in options.where)
     if bool(rows) is not bool(columns):
         given = rows or columns
         free = without_fixed_axes(sweep, (name for name, _ in fixed))
@@ -80,13 +80,13 @@ def _choice(sweep: SweepVariables, options: argparse.Namespace) -> GridChoice:
 def _names(sweep: SweepVariables, option: str, given: str | None) -> tuple[str, ...]:
     if given is None:
         return ()
-    return tuple(_name(sweep, option, each.strip()) for each in given.split(",") if each.strip())
+    return tuple(_name(sweep, option, item.strip()) for item in given.split(",") if item.strip())
 
 
 def _name(sweep: SweepVariables, option: str, given: str) -> str:
     name = sweep.find_name(given)
     if name is None:
-        there = ", ".join(plain(each.name, 40) for each in sweep.variables)
+        there = ", ".join(plain(item.name, 40) for item in sweep.variables)
         there = f"there are: {there}" if there else "nothing is swept here"
         raise InputError(f"{option} {plain(given, 80)}: no variable that is swept; {there}")
     return name
@@ -97,12 +97,12 @@ def _fixed(sweep: SweepVariables, given: str) -> tuple[str, Value]:
     if not equals:
         raise InputError(f"--where {plain(given, 80)}: write NAME=VALUE")
     name = _name(sweep, "--where", before.strip())
-    values = next(each.values for each in sweep.variables if each.name == name)
+    values = next(item.values for item in sweep.variables if item.name == name)
     if wanted not in values and None in values and wanted in (UNKNOWN, to_ascii(UNKNOWN)):
         # As a missing one is shown.
         return name, None
     if wanted not in values:
-        there = ", ".join(sweep_text.value_text(each) for each in values[:20])
+        there = ", ".join(sweep_text.value_text(item) for item in values[:20])
         raise InputError(f"--where {plain(given, 80)}: no run has that value; there are: {there}")
     return name, wanted
 
@@ -110,7 +110,7 @@ def _fixed(sweep: SweepVariables, given: str) -> tuple[str, Value]:
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def grid_json(of: Grid) -> dict[str, Any]:
+def grid_json(grid_data: Grid) -> dict[str, Any]:
     """A sweep as JSON (schema 1).
 
     ``variables``: all that are swept. ``rows``, ``columns``: variables that go together, mostly
@@ -121,53 +121,59 @@ def grid_json(of: Grid) -> dict[str, Any]:
     and columns name cells by their values. Of ``points``, ``stopped`` are among those that are
     done, ``paused`` among those that wait.
     """
-    told = sweep_progress(of)
+    progress = sweep_progress(grid_data)
     return {
-        "metric": of.metric,
-        "goal": of.goal,
-        "metrics": list(of.metrics),
+        "metric": grid_data.metric,
+        "goal": grid_data.goal,
+        "metrics": list(grid_data.metrics),
         "variables": [
-            {"name": each.name, "values": list(each.values)} for each in of.sweep.variables
+            {"name": item.name, "values": list(item.values)} for item in grid_data.sweep.variables
         ],
-        "rows": _axis(of.rows),
-        "columns": _axis(of.columns),
-        "folded": [{"names": list(each.axis.names), "most": each.max_values} for each in of.folded],
-        "fixed": dict(of.fixed),
-        "runs_elsewhere": of.excluded_runs,
+        "rows": _axis(grid_data.rows),
+        "columns": _axis(grid_data.columns),
+        "folded": [
+            {"names": list(item.axis.names), "most": item.max_values} for item in grid_data.folded
+        ],
+        "fixed": dict(grid_data.fixed),
+        "runs_elsewhere": grid_data.excluded_runs,
         "points": {
-            "total": told.points,
-            "done": told.finished,
-            "stopped": told.stopped,
-            "moving": told.active,
-            "idle": told.idle,
-            "waiting": told.waiting,
-            "paused": told.paused,
-            "need_a_person": told.needs_action,
+            "total": progress.points,
+            "done": progress.finished,
+            "stopped": progress.stopped,
+            "moving": progress.active,
+            "idle": progress.idle,
+            "waiting": progress.waiting,
+            "paused": progress.paused,
+            "need_a_person": progress.needs_action,
         },
-        "epochs_done": told.done,
-        "epochs_total": told.total,
-        "best": _at(of, of.best),
-        "row_best": [_at(of, of.row_best.get(p)) for p in (of.rows.points if of.rows else ())],
-        "column_best": [
-            _at(of, of.column_best.get(p)) for p in (of.columns.points if of.columns else ())
+        "epochs_done": progress.done,
+        "epochs_total": progress.total,
+        "best": _at(grid_data, grid_data.best),
+        "row_best": [
+            _at(grid_data, grid_data.row_best.get(p))
+            for p in (grid_data.rows.points if grid_data.rows else ())
         ],
-        "cells": [_cell(of, cell) for cell in of.cells.values()],
+        "column_best": [
+            _at(grid_data, grid_data.column_best.get(p))
+            for p in (grid_data.columns.points if grid_data.columns else ())
+        ],
+        "cells": [_cell(grid_data, cell) for cell in grid_data.cells.values()],
     }
 
 
 def _axis(axis: Axis | None) -> dict[str, Any] | None:
     if axis is None:
         return None
-    return {"names": list(axis.names), "points": [list(each) for each in axis.points]}
+    return {"names": list(axis.names), "points": [list(item) for item in axis.points]}
 
 
-def _at(of: Grid, cell: GridCell | None) -> dict[str, Any] | None:
+def _at(grid_data: Grid, cell: GridCell | None) -> dict[str, Any] | None:
     if cell is None:
         return None
     best = cell.best
     reached = best.value if best is not None else None
     return {
-        "at": _values(of, cell),
+        "at": _values(grid_data, cell),
         "value": reached.value if reached is not None else None,
         "epoch": reached.epoch if reached is not None else None,
         "run": best.name if best is not None else None,
@@ -175,8 +181,11 @@ def _at(of: Grid, cell: GridCell | None) -> dict[str, Any] | None:
     }
 
 
-def _values(of: Grid, cell: GridCell) -> dict[str, Value]:
-    axes: tuple[tuple[Axis | None, Point], ...] = ((of.rows, cell.row), (of.columns, cell.column))
+def _values(grid_data: Grid, cell: GridCell) -> dict[str, Value]:
+    axes: tuple[tuple[Axis | None, Point], ...] = (
+        (grid_data.rows, cell.row),
+        (grid_data.columns, cell.column),
+    )
     return {
         name: value
         for axis, point in axes
@@ -185,10 +194,10 @@ def _values(of: Grid, cell: GridCell) -> dict[str, Value]:
     }
 
 
-def _cell(of: Grid, cell: GridCell) -> dict[str, Any]:
-    told = _at(of, cell) or {}
+def _cell(grid_data: Grid, cell: GridCell) -> dict[str, Any]:
+    best = _at(grid_data, cell) or {}
     return {
-        **told,
+        **best,
         "rank": cell.rank,
         "state": str(cell.state),
         "epochs_done": cell.done,
@@ -218,32 +227,32 @@ def _run(run: CellRun) -> dict[str, Any]:
 # --- tables -----------------------------------------------------------------------------------
 
 
-def print_grid(of: Grid) -> None:
-    """The answer, then the grid: in each cell the best value and how far it is."""
+def print_grid(grid_data: Grid) -> None:
+    """The headline, then the grid: the best value and the progress of each cell."""
     out = TextOutput()
-    if of.rows is None:
+    if grid_data.rows is None:
         out.print(*sweep_text.no_sweep_lines())
         return
-    told = sweep_text.sweep_headline(of, full=True)
+    headline = sweep_text.sweep_headline(grid_data, full=True)
     dot = " · "
-    best = f"{told.best} ({told.run})" if told.best else ""
-    parts = (best, told.points, told.active, told.needs_action, told.epochs)
+    best = f"{headline.best} ({headline.run})" if headline.best else ""
+    parts = (best, headline.points, headline.active, headline.needs_action, headline.epochs)
     out.print(line((dot.join(part for part in parts if part), BOLD)))
-    goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
-    notes = [f"{plain(of.metric, 60)}{goal}", *sweep_text.folding_texts(of)]
+    goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[grid_data.goal]
+    notes = [f"{plain(grid_data.metric, 60)}{goal}", *sweep_text.folding_texts(grid_data)]
     out.print("; ".join(notes))
-    if of.columns is None:
+    if grid_data.columns is None:
         out.print()
-        rows = sweep_text.labels(of.rows)
-        columns = [Heading(sweep_text.axis_name(of.rows)), *_LISTED]
-        out.table(text_columns(columns), [_listed(cell, rows) for cell in of.cells.values()])
+        rows = sweep_text.labels(grid_data.rows)
+        columns = [Heading(sweep_text.axis_name(grid_data.rows)), *_LISTED]
+        out.table(text_columns(columns), [_listed(cell, rows) for cell in grid_data.cells.values()])
         return
-    head = f"{sweep_text.axis_name(of.rows)} / {sweep_text.axis_name(of.columns)}"
-    rows, heads = sweep_text.labels(of.rows), sweep_text.labels(of.columns)
-    for across in _blocks(of, head, rows, heads, out.width):
+    head = f"{sweep_text.axis_name(grid_data.rows)} / {sweep_text.axis_name(grid_data.columns)}"
+    rows, heads = sweep_text.labels(grid_data.rows), sweep_text.labels(grid_data.columns)
+    for across in _blocks(grid_data, head, rows, heads, out.width):
         out.print()
-        columns = [Heading(head), *(Heading(heads[each], "right") for each in across)]
-        lines = [[rows[row], *_row(of, row, across)] for row in of.rows.points]
+        columns = [Heading(head), *(Heading(heads[item], "right") for item in across)]
+        lines = [[rows[row], *_row(grid_data, row, across)] for row in grid_data.rows.points]
         out.table(text_columns(columns), lines)
 
 
@@ -272,7 +281,11 @@ def _listed(cell: GridCell, rows: Mapping[Point, str]) -> Row:
 
 
 def _blocks(
-    of: Grid, head: str, rows: Mapping[Point, str], heads: Mapping[Point, str], room: int | None
+    grid_data: Grid,
+    head: str,
+    rows: Mapping[Point, str],
+    heads: Mapping[Point, str],
+    room: int | None,
 ) -> Iterator[Sequence[Point]]:
     """The columns, as many of them at a time as have room: in cells of the terminal, of which a
     character may need two."""
@@ -282,8 +295,8 @@ def _blocks(
     block: list[Point] = []
     used = first
     for point, name in heads.items():
-        told = (_told(of.cells.get((row, point))) for row in rows)
-        cells = 2 + max(cell_len(text) for text in (name, *told))
+        texts = (_cell_text(grid_data.cells.get((row, point))) for row in rows)
+        cells = 2 + max(cell_len(text) for text in (name, *texts))
         if block and room is not None and used + cells > room:
             yield block
             block, used = [], first
@@ -292,15 +305,15 @@ def _blocks(
     yield block
 
 
-def _row(of: Grid, row: Point, across: Sequence[Point]) -> Row:
-    cells = [of.cells.get((row, column)) for column in across]
+def _row(grid_data: Grid, row: Point, across: Sequence[Point]) -> Row:
+    cells = [grid_data.cells.get((row, column)) for column in across]
     return [
-        line((_told(cell), BOLD if cell is not None and cell.rank == 1 else PLAIN))
+        line((_cell_text(cell), BOLD if cell is not None and cell.rank == 1 else PLAIN))
         for cell in cells
     ]
 
 
-def _told(cell: GridCell | None) -> str:
+def _cell_text(cell: GridCell | None) -> str:
     if cell is None:
         return ""
     best = sweep_text.BEST if cell.rank == 1 else ""

@@ -26,14 +26,14 @@ DEEPEST: Final = 10
 def nodes(options: argparse.Namespace) -> int:
     """``metlmon nodes``."""
     wanted = wanted_states(options.state)
-    painter = open_reader(options).snapshot_builder()
-    tree = NodeTree(painter.dag_nodes())
+    builder = open_reader(options).snapshot_builder()
+    tree = NodeTree(builder.dag_nodes())
     if options.json:
-        print_json_list(head(painter), "nodes", _json(painter, tree, wanted), {})
-        print_warnings(painter.notices())
+        print_json_list(head(builder), "nodes", _json(builder, tree, wanted), {})
+        print_warnings(builder.notices())
         return Exit.OK
     rows = tree.rows() if wanted is None else _in_states(tree, wanted)
-    _print(painter, tree, rows, wanted)
+    _print(builder, tree, rows, wanted)
     return Exit.OK
 
 
@@ -55,19 +55,19 @@ def _in_states(tree: NodeTree, wanted: frozenset[State]) -> list[TreeRow]:
 
 
 def _json(
-    painter: SnapshotBuilder, tree: NodeTree, wanted: frozenset[State] | None
+    builder: SnapshotBuilder, tree: NodeTree, wanted: frozenset[State] | None
 ) -> Iterator[dict[str, Any]]:
     """Every node once, as the DAG files name them; ``after``: the node that it stands after in
     the tree, ``below`` the splice, or the SUBDAG node, that holds it."""
-    writer = JsonWriter(painter.clock.with_offset)
+    writer = JsonWriter(builder.clock.with_offset)
     for (dag, name), (after, below) in tree.node_positions().items():
-        row = painter.node_row((dag, name))
+        row = builder.node_row((dag, name))
         if row is not None and (wanted is None or row.state in wanted):
             yield writer.node(row) | {"after": after, "below": below}
 
 
 def _print(
-    painter: SnapshotBuilder, tree: NodeTree, rows: list[TreeRow], wanted: frozenset[State] | None
+    builder: SnapshotBuilder, tree: NodeTree, rows: list[TreeRow], wanted: frozenset[State] | None
 ) -> None:
     from metlmon.cli.text_output import TextOutput
     from metlmon.tables.nodes import columns
@@ -80,5 +80,5 @@ def _print(
         out.print(f"None of {total} is {names}." if wanted else "The DAG has no nodes.")
         return
     out.print(line((total if wanted is None else f"{len(rows)} of {total}", BOLD)))
-    nodes = [painter.node_row(row.node) if row.node is not None else None for row in rows]
+    nodes = [builder.node_row(row.node) if row.node is not None else None for row in rows]
     out.table(columns(), list(zip(rows, nodes, strict=True)))

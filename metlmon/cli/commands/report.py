@@ -38,49 +38,51 @@ def report(options: argparse.Namespace) -> int:
     """``metlmon report``."""
     from metlmon.report.build import build_report
 
-    wanted = [name for name in ("html", "md") if getattr(options, name) is not None]
-    _check(options, wanted)
+    formats = [name for name in ("html", "md") if getattr(options, name) is not None]
+    _check(options, formats)
     reader = open_reader(options)
-    painter = reader.snapshot_builder()
-    zone = painter.clock.zone
+    builder = reader.snapshot_builder()
+    zone = builder.clock.zone
     window = parse_window(options.since, options.until, options.month, zone)
-    for name in wanted:
+    for name in formats:
         _check_outside(getattr(options, name), reader.dagdir)
         _check_replaceable(getattr(options, name), options.force)
-    ledger = painter.ledger()
+    ledger = builder.ledger()
     # What the JSON calls GPU-hours is nothing else.
     measure = HourUnit.GPU if options.json else ledger.measure
-    made = build_report(painter.status(), ledger, window, options.title, _zone(painter), measure)
+    document = build_report(
+        builder.status(), ledger, window, options.title, _zone(builder), measure
+    )
     if options.json:
-        print_json(_json(painter, made))
-    elif not wanted:
-        _print(made)
-    for name in wanted:
-        _deliver(getattr(options, name), _written(name, made), options.force)
+        print_json(_json(builder, document))
+    elif not formats:
+        _print(document)
+    for name in formats:
+        _deliver(getattr(options, name), _written(name, document), options.force)
     return Exit.OK
 
 
-def _print(made: Report) -> None:
+def _print(document: Report) -> None:
     from metlmon.report.to_text import text_lines
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    for line in text_lines(made, width):
+    for line in text_lines(document, width):
         print(line)
 
 
-def _zone(painter: SnapshotBuilder) -> str | None:
-    zone = painter.clock.zone
+def _zone(builder: SnapshotBuilder) -> str | None:
+    zone = builder.clock.zone
     if zone is not None:
         return str(zone)
-    return "UTC" if painter.clock.utc_only else None
+    return "UTC" if builder.clock.utc_only else None
 
 
-def _check(options: argparse.Namespace, wanted: list[str]) -> None:
-    if options.json and wanted:
-        raise InputError(f"--json goes to standard output: leave out --{wanted[0]}, or --json")
-    if [getattr(options, name) for name in wanted].count(STDOUT) > 1:
+def _check(options: argparse.Namespace, formats: list[str]) -> None:
+    if options.json and formats:
+        raise InputError(f"--json goes to standard output: leave out --{formats[0]}, or --json")
+    if [getattr(options, name) for name in formats].count(STDOUT) > 1:
         raise InputError("--html - and --md -: only one of them can go to standard output")
-    if len(wanted) > 1 and _same(options.html, options.md):
+    if len(formats) > 1 and _same(options.html, options.md):
         raise InputError(f"--html and --md both name {plain(options.html)}: give each a file")
 
 
@@ -88,25 +90,27 @@ def _same(one: str, other: str) -> bool:
     return one != STDOUT and os.path.realpath(one) == os.path.realpath(other)
 
 
-def _written(name: str, made: Report) -> str:
-    return to_html.render_html(made) if name == "html" else to_markdown.render_markdown(made)
+def _written(name: str, document: Report) -> str:
+    return (
+        to_html.render_html(document) if name == "html" else to_markdown.render_markdown(document)
+    )
 
 
-def _json(painter: SnapshotBuilder, made: Report) -> dict[str, object]:
+def _json(builder: SnapshotBuilder, document: Report) -> dict[str, object]:
     from metlmon.report.to_json import tables_json
 
-    stamp = JsonWriter(painter.clock.with_offset).time
+    stamp = JsonWriter(builder.clock.with_offset).time
     return {
         "schema": SCHEMA,
-        "dagdir": made.dagdir,
-        "as_of": stamp(made.as_of),
-        "live": made.live,
-        "title": made.title,
-        "window": {"since": stamp(made.since), "until": stamp(made.until)},
-        "headline": made.headline,
-        **tables_json(made),
-        "unknown": list(made.limitations),
-        "definitions": {note.key: note.text for note in made.footnotes},
+        "dagdir": document.dagdir,
+        "as_of": stamp(document.as_of),
+        "live": document.live,
+        "title": document.title,
+        "window": {"since": stamp(document.since), "until": stamp(document.until)},
+        "headline": document.headline,
+        **tables_json(document),
+        "unknown": list(document.limitations),
+        "definitions": {note.key: note.text for note in document.footnotes},
     }
 
 

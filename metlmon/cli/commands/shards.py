@@ -28,28 +28,31 @@ STRAGGLERS_SHOWN: Final = 20
 def shards(options: argparse.Namespace) -> int:
     """``metlmon shards``."""
     reader = open_reader(options)
-    painter = reader.snapshot_builder()
-    told = describe_dags(painter)
+    builder = reader.snapshot_builder()
+    description = describe_dags(builder)
     basis = StatsInput(
-        painter.status(), painter.ledger(), painter.ensemble.settings, load_description=lambda: told
+        builder.status(),
+        builder.ledger(),
+        builder.ensemble.settings,
+        load_description=lambda: description,
     )
-    found = bags(basis)
+    bag_list = bags(basis)
     if options.json:
-        notices = tuple(painter.notices())
-        writer = JsonWriter(painter.clock.with_offset)
+        notices = tuple(builder.notices())
+        writer = JsonWriter(builder.clock.with_offset)
         print_json(
             {
                 "schema": SCHEMA,
-                "dagdir": painter.dagdir,
-                "as_of": writer.time(painter.as_of),
-                "live": painter.live,
-                "bags": [bag_json(bag, writer) for bag in found],
+                "dagdir": builder.dagdir,
+                "as_of": writer.time(builder.as_of),
+                "live": builder.live,
+                "bags": [bag_json(bag, writer) for bag in bag_list],
                 "warnings": warnings(notices),
             }
         )
         print_warnings(notices)
     else:
-        print_bags(found, painter.live)
+        print_bags(bag_list, builder.live)
     return Exit.OK
 
 
@@ -87,7 +90,7 @@ def bag_json(bag: Bag, writer: JsonWriter) -> dict[str, Any]:
         "about": writer.time(bag.expected_end),
         "without": bag.excluded,
         "why_not": bag.missing_reason,
-        "stragglers": [_straggler(each) for each in bag.stragglers],
+        "stragglers": [_straggler(shard) for shard in bag.stragglers],
         "gpu_hours": {
             "good": bag.gpu_hours.good,
             "bad": bag.gpu_hours.bad,
@@ -96,7 +99,7 @@ def bag_json(bag: Bag, writer: JsonWriter) -> dict[str, Any]:
         },
         "executions": bag.executions,
         "executions_lost": bag.lost_executions,
-        "shards": [_shard(each, writer) for each in bag.shards],
+        "shards": [_shard(shard, writer) for shard in bag.shards],
     }
 
 
@@ -132,54 +135,58 @@ def _span(span: Interval | None) -> dict[str, Any] | None:
     }
 
 
-def _straggler(each: Straggler) -> dict[str, Any]:
+def _straggler(shard: Straggler) -> dict[str, Any]:
     return {
-        "node": each.node,
-        "cluster": each.job[0],
-        "proc": each.job[1],
-        "site": each.site,
-        "host": each.host,
-        "seconds": each.seconds,
-        "times_median": each.times_median,
+        "node": shard.node,
+        "cluster": shard.job[0],
+        "proc": shard.job[1],
+        "site": shard.site,
+        "host": shard.host,
+        "seconds": shard.seconds,
+        "times_median": shard.times_median,
     }
 
 
-def _shard(each: Shard, writer: JsonWriter) -> dict[str, Any]:
-    cluster, proc = each.job if each.job is not None else (None, None)
+def _shard(shard: Shard, writer: JsonWriter) -> dict[str, Any]:
+    cluster, proc = shard.job if shard.job is not None else (None, None)
     return {
-        "node": each.node,
-        "number": each.number,
-        "state": str(each.state),
+        "node": shard.node,
+        "number": shard.number,
+        "state": str(shard.state),
         "cluster": cluster,
         "proc": proc,
-        "site": each.site,
-        "seconds": each.seconds,
-        "since": writer.time(each.since),
-        "attempts": each.attempts,
-        "straggles": each.is_straggler,
+        "site": shard.site,
+        "seconds": shard.seconds,
+        "since": writer.time(shard.since),
+        "attempts": shard.attempts,
+        "straggles": shard.is_straggler,
     }
 
 
 # --- tables -----------------------------------------------------------------------------------
 
 
-def print_bags(found: tuple[Bag, ...], live: bool) -> None:
+def print_bags(bag_list: tuple[Bag, ...], live: bool) -> None:
     """Each bag: how far it is, how fast, and what lags."""
     out = TextOutput()
-    if not found:
+    if not bag_list:
         for line in shard_text.no_bag_lines():
             out.print(line)
-    for place, bag in enumerate(found):
+    for place, bag in enumerate(bag_list):
         if place:
             out.print()
         _print_bag(out, bag, live)
 
 
 def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
-    told = shard_text.shard_headline(bag, live)
+    headline = shard_text.shard_headline(bag, live)
     dot = " · "
-    parts = [each for each in (told.done, told.running, told.held, told.stragglers) if each]
-    head = f"{shard_text.name_text(bag)}  {dot.join(parts)}; {told.when}"
+    parts = [
+        part
+        for part in (headline.done, headline.running, headline.held, headline.stragglers)
+        if part
+    ]
+    head = f"{shard_text.name_text(bag)}  {dot.join(parts)}; {headline.when}"
     out.print(line((head, BOLD)))
     out.print(f"{plain(bag.in_dag, 60)}, {plain(bag.submit, 60)}")
     out.print("  ".join(text for _, text in shard_text.state_texts(bag)))
@@ -200,7 +207,7 @@ def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
         return
     out.print()
     out.table(
-        text_columns(_STRAGGLERS), [_cells(each) for each in bag.stragglers[:STRAGGLERS_SHOWN]]
+        text_columns(_STRAGGLERS), [_cells(shard) for shard in bag.stragglers[:STRAGGLERS_SHOWN]]
     )
     if len(bag.stragglers) > STRAGGLERS_SHOWN:
         out.print(f"and {len(bag.stragglers) - STRAGGLERS_SHOWN} more: see --json")
@@ -216,12 +223,12 @@ _STRAGGLERS: Final = (
 )
 
 
-def _cells(each: Straggler) -> Row:
+def _cells(shard: Straggler) -> Row:
     return [
-        plain(each.node, 40),
-        job_id(*each.job),
-        plain(each.site or UNKNOWN, 40),
-        plain(each.host or UNKNOWN, 60),
-        duration(each.seconds),
-        f"{each.times_median:.1f}×",
+        plain(shard.node, 40),
+        job_id(*shard.job),
+        plain(shard.site or UNKNOWN, 40),
+        plain(shard.host or UNKNOWN, 60),
+        duration(shard.seconds),
+        f"{shard.times_median:.1f}×",
     ]

@@ -50,33 +50,33 @@ REASON_LIMIT: Final = 160
 def sites(options: argparse.Namespace) -> int:
     """``metlmon sites``."""
     reader = open_reader(options)
-    painter = reader.snapshot_builder()
+    builder = reader.snapshot_builder()
     window = parse_window(
-        options.since, options.until, options.month, painter.ensemble.settings.zone
+        options.since, options.until, options.month, builder.ensemble.settings.zone
     )
-    ledger = painter.ledger()
+    ledger = builder.ledger()
     measure = ledger.measure
-    found = usage_in_window(in_hour_unit(ledger), window)
-    spent = replace(found.total.totals.gpu_hours, measure=measure)
+    usage = usage_in_window(in_hour_unit(ledger), window)
+    spent = replace(usage.total.totals.gpu_hours, measure=measure)
     if options.json:
         if measure is not HourUnit.GPU:
             # What is called GPU-hours there is nothing else.
-            found = usage_in_window(ledger, window)
-        notices = tuple(painter.notices())
-        writer = _Places(JsonWriter(painter.clock.with_offset))
+            usage = usage_in_window(ledger, window)
+        notices = tuple(builder.notices())
+        writer = _Places(JsonWriter(builder.clock.with_offset))
         print_json(
             {
                 "schema": SCHEMA,
-                "dagdir": painter.dagdir,
-                "as_of": writer.time(painter.as_of),
-                **writer.sites(found),
+                "dagdir": builder.dagdir,
+                "as_of": writer.time(builder.as_of),
+                **writer.sites(usage),
                 "hours": hours_of(spent),
                 "warnings": warnings(notices),
             }
         )
         print_warnings(notices)
     else:
-        print_sites(found, spent)
+        print_sites(usage, spent)
     return Exit.OK
 
 
@@ -99,18 +99,18 @@ class _Places:
     def __init__(self, writer: JsonWriter) -> None:
         self.time = writer.time
 
-    def sites(self, found: Usage) -> dict[str, Any]:
-        window = found.window
+    def sites(self, usage: Usage) -> dict[str, Any]:
+        window = usage.window
         return {
             "window": {"since": self.time(window.since), "until": self.time(window.until)},
-            "nodes_unlogged": found.nodes_unlogged,
-            "total": self._place(found.total),
-            "sites": [{"site": place.name, **self._place(place)} for place in found.sites],
-            "gpus": [{"gpu": place.name, **self._place(place)} for place in found.gpus],
-            "site_gpu": [self._cell(cell) for cell in found.site_gpus],
-            "causes": [self._cause(cause) for cause in found.causes],
-            "waiting": [self._waiting(each) for each in found.waiting],
-            "hidden_epochs": [self._hidden(epoch) for epoch in found.hidden],
+            "nodes_unlogged": usage.nodes_unlogged,
+            "total": self._place(usage.total),
+            "sites": [{"site": place.name, **self._place(place)} for place in usage.sites],
+            "gpus": [{"gpu": place.name, **self._place(place)} for place in usage.gpus],
+            "site_gpu": [self._cell(cell) for cell in usage.site_gpus],
+            "causes": [self._cause(cause) for cause in usage.causes],
+            "waiting": [self._waiting(item) for item in usage.waiting],
+            "hidden_epochs": [self._hidden(epoch) for epoch in usage.hidden],
         }
 
     def _place(self, place: GroupUsage) -> dict[str, Any]:
@@ -194,14 +194,14 @@ class _Places:
         }
 
 
-def _tally(of: UsageTotals) -> dict[str, Any]:
-    rate = of.success_rate
-    split = of.gpu_hours
+def _tally(totals: UsageTotals) -> dict[str, Any]:
+    rate = totals.success_rate
+    split = totals.gpu_hours
     return {
-        "executions": of.executions,
-        "good_executions": of.good_executions,
-        "bad_executions": of.bad_executions,
-        "completed_epochs": of.completed,
+        "executions": totals.executions,
+        "good_executions": totals.good_executions,
+        "bad_executions": totals.bad_executions,
+        "completed_epochs": totals.completed,
         "success_rate": None if rate is None else round(rate, 6),
         "good": hours_number(split.good),
         "bad": hours_number(split.bad),
@@ -209,28 +209,28 @@ def _tally(of: UsageTotals) -> dict[str, Any]:
     }
 
 
-def _spread(of: Distribution) -> dict[str, Any]:
+def _spread(totals: Distribution) -> dict[str, Any]:
     return {
-        "n": of.n,
-        "median": seconds_number(of.median),
-        "low_quartile": seconds_number(of.lower_quartile),
-        "high_quartile": seconds_number(of.upper_quartile),
-        "least": seconds_number(of.minimum),
-        "most": seconds_number(of.maximum),
+        "n": totals.n,
+        "median": seconds_number(totals.median),
+        "low_quartile": seconds_number(totals.lower_quartile),
+        "high_quartile": seconds_number(totals.upper_quartile),
+        "least": seconds_number(totals.minimum),
+        "most": seconds_number(totals.maximum),
     }
 
 
-def _moved(of: TransferStats) -> dict[str, Any]:
+def _moved(totals: TransferStats) -> dict[str, Any]:
     return {
-        "ok_seconds": _spread(of.ok),
-        "aborted": of.aborted,
-        "unfinished": of.unfinished,
-        "in_flight": of.in_flight,
-        "stalls": of.stalls,
-        "stalled_seconds": seconds_number(of.stalled_seconds),
-        "stall_limit_seconds": seconds_number(of.limit),
-        "bytes_sent": of.sent,
-        "bytes_received": of.received,
+        "ok_seconds": _spread(totals.ok),
+        "aborted": totals.aborted,
+        "unfinished": totals.unfinished,
+        "in_flight": totals.in_flight,
+        "stalls": totals.stalls,
+        "stalled_seconds": seconds_number(totals.stalled_seconds),
+        "stall_limit_seconds": seconds_number(totals.limit),
+        "bytes_sent": totals.sent,
+        "bytes_received": totals.received,
     }
 
 
@@ -247,60 +247,60 @@ HIDDEN_COLUMNS: Final = (
 )
 
 
-def print_sites(found: Usage, spent: GpuHours) -> None:
+def print_sites(usage: Usage, spent: GpuHours) -> None:
     """The hours by site, GPU model, both, and cause, and remarks.
 
     ``spent``: the hours of all, in the unit of the tables.
     """
     out = TextOutput()
-    window = "" if found.window.unbounded else f"{window_text(found.window)}, "
-    out.print(f"{window}as of {moment(found.as_of)}", hours_line(spent, found.nodes_unlogged))
-    if not found.executions:
+    window = "" if usage.window.unbounded else f"{window_text(usage.window)}, "
+    out.print(f"{window}as of {moment(usage.as_of)}", hours_line(spent, usage.nodes_unlogged))
+    if not usage.executions:
         out.print("", "Nothing ran: no execution is in the event logs.")
         return
     for index, view in enumerate(VIEWS):
-        rows = view.rows(found)
+        rows = view.rows(usage)
         if rows:
             out.print()
-            out.table(specs(index, rows, found.measure, found), rows)
-    for line in _remarks(found):
+            out.table(specs(index, rows, usage.measure, usage), rows)
+    for line in _remarks(usage):
         out.print("", line)
-    if found.hidden:
+    if usage.hidden:
         out.print()
-        out.table(text_columns(HIDDEN_COLUMNS), [_hidden_cells(epoch) for epoch in found.hidden])
+        out.table(text_columns(HIDDEN_COLUMNS), [_hidden_cells(epoch) for epoch in usage.hidden])
 
 
-def _remarks(found: Usage) -> Iterable[str]:
+def _remarks(usage: Usage) -> Iterable[str]:
     """What the tables cannot say: paragraphs."""
-    ended = found.total.totals.good + found.total.totals.bad
-    for place in found.wasteful_sites:
+    ended = usage.total.totals.good + usage.total.totals.bad
+    for place in usage.wasteful_sites:
         name, lost = plain(place.name or "", NAME_LIMIT), hours_text(place.totals.bad)
         done = place.totals.completed
         epochs = count(done, "epoch") if done else "no epoch"
         of_all = share(place.totals.bad, ended)
-        hours_ = found.measure.hours
+        hours_ = usage.measure.hours
         yield f"{name} lost {lost} {hours_} ({of_all} of what has ended) and completed {epochs}."
-    if found.waiting:
-        waits = "; ".join(_waited(each) for each in found.waiting)
+    if usage.waiting:
+        waits = "; ".join(_waited(item) for item in usage.waiting)
         yield f"Waits that led to no execution, and are in no median: {waits}."
-    if found.hidden:
+    if usage.hidden:
         yield (
-            f"{number(len(found.hidden))} of "
-            f"{count(found.total.totals.completed, 'completed epoch')} had an execution "
+            f"{number(len(usage.hidden))} of "
+            f"{count(usage.total.totals.completed, 'completed epoch')} had an execution "
             "over twice as long as the successful one, which may have trained it:"
         )
 
 
 def _waited(waits: TargetWaits) -> str:
-    told = []
+    parts = []
     if waits.waiting:
         jobs = count(waits.waiting, "job")
-        told.append(f"{jobs} still waiting, up to {duration(waits.longest)}")
+        parts.append(f"{jobs} still waiting, up to {duration(waits.longest)}")
     if waits.removed:
         longest = duration(waits.longest_removed)
-        told.append(f"{number(waits.removed)} removed while waiting, up to {longest}")
+        parts.append(f"{number(waits.removed)} removed while waiting, up to {longest}")
     target = plain(waits.target, 24) if waits.target else "no target"
-    return f"{target} {', '.join(told)}"
+    return f"{target} {', '.join(parts)}"
 
 
 def _hidden_cells(epoch: EpochEntry) -> Row:

@@ -54,41 +54,41 @@ BY_OUTCOME: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKin
 
 def timeline(options: argparse.Namespace) -> int:
     """The command."""
-    painter = open_reader(options).snapshot_builder()
-    made = build_timeline(painter.ledger())
+    builder = open_reader(options).snapshot_builder()
+    data = build_timeline(builder.ledger())
     if options.json:
-        print_json(_json(painter, made))
-        print_warnings(painter.notices())
+        print_json(_json(builder, data))
+        print_warnings(builder.notices())
     else:
-        _print(made)
+        _print(data)
     return Exit.OK
 
 
 # --- JSON -----------------------------------------------------------------------------------
 
 
-def _json(painter: SnapshotBuilder, made: Timeline) -> dict[str, Any]:
+def _json(builder: SnapshotBuilder, data: Timeline) -> dict[str, Any]:
     """Spans and executions by run, stalls, and the steps of how many ran at a time. The last
     span of a job in the queue has no end; the last step lasts to ``last``."""
-    writer = JsonWriter(painter.clock.with_offset)
+    writer = JsonWriter(builder.clock.with_offset)
     ran: dict[str, list[ExecutionSpan]] = {}
-    for each in made.executions:
-        ran.setdefault(each.entry.run or "", []).append(each)
+    for item in data.executions:
+        ran.setdefault(item.entry.run or "", []).append(item)
     return {
-        **head(painter),
-        "first": writer.time(made.first),
-        "last": writer.time(made.last),
-        "seconds": seconds(made.length),
-        "runs": [_lane(writer, lane, ran.get(lane.key, [])) for lane in made.lanes],
-        "stalls": [_stall(writer, stall) for stall in made.gaps],
+        **head(builder),
+        "first": writer.time(data.first),
+        "last": writer.time(data.last),
+        "seconds": seconds(data.length),
+        "runs": [_lane(writer, lane, ran.get(lane.key, [])) for lane in data.lanes],
+        "stalls": [_stall(writer, stall) for stall in data.gaps],
         "concurrency": {
-            "max_jobs": made.max_jobs,
-            "max_gpus": made.max_gpus,
-            "mean_jobs": made.job_seconds / made.length if made.length else None,
-            "mean_gpus": made.gpu_seconds / made.length if made.length else None,
-            "job_seconds": seconds(made.job_seconds),
-            "gpu_seconds": seconds(made.gpu_seconds),
-            "steps": [_step(writer, step) for step in made.steps],
+            "max_jobs": data.max_jobs,
+            "max_gpus": data.max_gpus,
+            "mean_jobs": data.job_seconds / data.length if data.length else None,
+            "mean_gpus": data.gpu_seconds / data.length if data.length else None,
+            "job_seconds": seconds(data.job_seconds),
+            "gpu_seconds": seconds(data.gpu_seconds),
+            "steps": [_step(writer, step) for step in data.steps],
         },
     }
 
@@ -99,7 +99,7 @@ def _lane(writer: JsonWriter, lane: Lane, ran: Iterable[ExecutionSpan]) -> dict[
         "uuid": lane.uuid,
         "dag": lane.dag or None,
         "spans": [_span(writer, span) for span in lane.spans],
-        "executions": [_execution(writer, each) for each in ran],
+        "executions": [_execution(writer, item) for item in ran],
     }
 
 
@@ -117,8 +117,8 @@ def _span(writer: JsonWriter, span: TimelineSpan) -> dict[str, Any]:
     }
 
 
-def _execution(writer: JsonWriter, each: ExecutionSpan) -> dict[str, Any]:
-    entry = each.entry
+def _execution(writer: JsonWriter, item: ExecutionSpan) -> dict[str, Any]:
+    entry = item.entry
     return {
         "cluster": entry.job[0],
         "proc": entry.job[1],
@@ -150,48 +150,48 @@ def _step(writer: JsonWriter, step: CountStep) -> dict[str, Any]:
 # --- printed --------------------------------------------------------------------------------
 
 
-def _print(made: Timeline) -> None:
+def _print(data: Timeline) -> None:
     cells = shutil.get_terminal_size((PIPE_CELLS, 24)).columns
-    TextOutput().print_cropped(list(_lines(made, cells)))
+    TextOutput().print_cropped(list(_lines(data, cells)))
 
 
-def _lines(made: Timeline, cells: int) -> Iterable[Line]:
-    if made.first is None:
+def _lines(data: Timeline, cells: int) -> Iterable[Line]:
+    if data.first is None:
         yield line("No job has an event yet: there is no time to show.")
         return
-    names = [plain(lane.name, NAME_CELLS) for lane in made.lanes]
+    names = [plain(lane.name, NAME_CELLS) for lane in data.lanes]
     indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
-    window = full_window(made, max(20, cells - indent - 1))
+    window = full_window(data, max(20, cells - indent - 1))
     arrow = "→"
-    span = f"{moment(made.first)} {arrow} {moment(made.last)}"
-    yield line(f"{span}   {duration(made.length)}")
-    yield from _stall_lines(made)
-    if made.length:
-        gpus, jobs = made.gpu_seconds / made.length, made.job_seconds / made.length
-        told = f"GPUs at a time: {made.max_gpus} at most, {gpus:.2f} in the mean"
-        yield line(f"{told}; jobs: {made.max_jobs} at most, {jobs:.2f} in the mean")
+    span = f"{moment(data.first)} {arrow} {moment(data.last)}"
+    yield line(f"{span}   {duration(data.length)}")
+    yield from _stall_lines(data)
+    if data.length:
+        gpus, jobs = data.gpu_seconds / data.length, data.job_seconds / data.length
+        told = f"GPUs at a time: {data.max_gpus} at most, {gpus:.2f} in the mean"
+        yield line(f"{told}; jobs: {data.max_jobs} at most, {jobs:.2f} in the mean")
     yield ()
-    yield line((" " * indent + axis(made, window).rstrip(), DIM))
-    for name, lane in zip(names, made.lanes, strict=True):
+    yield line((" " * indent + axis(data, window).rstrip(), DIM))
+    for name, lane in zip(names, data.lanes, strict=True):
         drawn = cell_characters(lane_cells(lane, window, outcome_symbol))
         yield line(f"{name:<{indent}}") + _cells(drawn)
         yield line((" " * indent + epoch_labels(lane, window), DIM))
-    yield from _chart(made, window, indent)
+    yield from _chart(data, window, indent)
     yield ()
-    yield _legend(made)
+    yield _legend(data)
 
 
-def _stall_lines(made: Timeline) -> Iterable[Line]:
-    if not made.steps:
+def _stall_lines(data: Timeline) -> Iterable[Line]:
+    if not data.steps:
         yield line(("nothing has run yet", NOTE))
         return
-    if not made.gaps:
+    if not data.gaps:
         yield line("something ran all the time")
         return
-    total = duration(sum(stall.seconds for stall in made.gaps))
-    times = count(len(made.gaps), "time")
+    total = duration(sum(stall.seconds for stall in data.gaps))
+    times = count(len(data.gaps), "time")
     yield line(f"nothing ran {times}, for {total} in all; the longest:")
-    longest = sorted(made.gaps, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
+    longest = sorted(data.gaps, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
     for stall in longest:
         until = "and still" if stall.ongoing else moment(stall.end)
         arrow = "→"
@@ -199,9 +199,9 @@ def _stall_lines(made: Timeline) -> Iterable[Line]:
         yield line((told, NOTE))
 
 
-def _chart(made: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]:
-    gpus = made.max_gpus > 0
-    columns = stacks(made, window, outcome_symbol, BY_OUTCOME, gpus)
+def _chart(data: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]:
+    gpus = data.max_gpus > 0
+    columns = stacks(data, window, outcome_symbol, BY_OUTCOME, gpus)
     top = chart_maximum(columns)
     unit = "GPUs" if gpus else "jobs"
     for at, row in enumerate(stack_rows(columns, top, CHART_LINES)):
@@ -210,8 +210,8 @@ def _chart(made: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]
         yield line((f"{label:>{indent - 1}} ", DIM)) + _cells(row)
 
 
-def _legend(made: Timeline) -> Line:
-    kinds = {kind_of(span) for lane in made.lanes for span in lane.spans}
+def _legend(data: Timeline) -> Line:
+    kinds = {kind_of(span) for lane in data.lanes for span in lane.spans}
     return join(
         (
             _cells([(symbol.glyph * 2, symbol)]) + line(f" {symbol.word}")
