@@ -326,7 +326,7 @@ _COMMANDS = (
 def _macros(
     description: Description, before: Mapping[str, str], after: Mapping[str, str]
 ) -> tuple[_Macros, str]:
-    """The macro table after the description has been read, and the arguments of ``queue``."""
+    """The macro table after the whole description, and the arguments of ``queue``."""
     macros = _Macros({key.lower(): value for key, value in before.items()})
     if description.assignments is None:
         queue = _execute(description.statements, macros)

@@ -283,10 +283,10 @@ def _gpu(record: str) -> dict[str, str | int]:
 
 
 def _machine_attribute(line: str) -> tuple[str, str | int | dict[str, str | int] | None] | None:
-    """(name in lower case, value) of a line of a machine's ad, None for any other line.
+    """(name, value) of a line of a machine's ad, None for any other line.
 
-    The value of an unused attribute is None. Cached, since a machine logs the same lines each
-    time.
+    Names are in lower case. The value of an unused attribute is None. Cached, since a machine
+    logs the same lines each time.
     """
     stripped = line.strip()
     if stripped.startswith("SlotName:"):

@@ -1,4 +1,6 @@
-"""Converts the ClassAd of an event (XML and JSON logs) into its text, body and detail.
+"""Converts the ClassAd of an event into its text, body and detail.
+
+For XML and JSON logs.
 
 Source followed: the ``toClassAd`` and ``formatBody`` methods of ``condor_event.cpp``. The same
 event in two logs must compare equal whatever their forms, so its first text is that of the text
@@ -84,7 +86,10 @@ def _literal(value: Value, depth: int = _MAX_DEPTH) -> str:
 
 
 class _Attributes:
-    """Typed access to the attributes of an ad; ``self[name]`` is a string, "" when absent."""
+    """Typed access to the attributes of an ad.
+
+    ``self[name]`` is the value as a string, "" when absent.
+    """
 
     def __init__(self, ad: Ad) -> None:
         self.ad = ad

@@ -1,4 +1,6 @@
-"""Parses text-form event headers, ``NNN (C.P.S) DATE[.frac][Z] first text``, and dates.
+"""Parses text-form event headers, and their dates.
+
+A header is ``NNN (C.P.S) DATE[.frac][Z] first text``.
 
 Source followed: ``ULogEvent::readHeader`` and ``formatHeader`` in ``condor_event.cpp``.
 """
