@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import sqrt
-from statistics import fmean, median, quantiles, stdev
+from statistics import NormalDist, fmean, median, quantiles, stdev
 from typing import Final
 
 from metlmon.frozen import frozen
@@ -19,7 +19,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.ledger import HOUR, EpochEntry
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import HIGH
-from metlmon.stats.quantiles import gamma, normal
+from metlmon.stats.simulation import gamma_quantile
 from metlmon.stats.worker import StatsInput
 from metlmon.text.formatting import count, duration, number
 
@@ -173,10 +173,10 @@ def _interval(history: CostHistory, epochs: int, runs: float) -> tuple[float, fl
     if variance <= 0:
         return 1.0, 1.0
     # For few samples: the first term of the expansion of Student's t quantile.
-    z = normal(HIGH)
+    z = NormalDist().inv_cdf(HIGH)
     degrees_of_freedom = max(1, (history.runs if between > within else history.epochs) - 1)
     z += (z**3 + z) / (4 * degrees_of_freedom)
-    return min(1.0, gamma(1 / variance, -z)), max(1.0, gamma(1 / variance, z))
+    return min(1.0, gamma_quantile(1 / variance, -z)), max(1.0, gamma_quantile(1 / variance, z))
 
 
 def cost_estimate_lines(estimate: CostEstimate, source: str) -> Iterable[str]:

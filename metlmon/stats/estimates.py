@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import exp
+from statistics import median, quantiles
 from typing import Final
 from zlib import crc32
 
@@ -41,12 +42,8 @@ from metlmon.stats.epoch_times import (
     epoch_durations,
     naive_time,
 )
-from metlmon.stats.quantiles import gamma, median, normal, quarters
+from metlmon.stats.simulation import TRIALS, UNIFORM, Z_SCORES, gamma_quantile
 from metlmon.stats.worker import StatsInput
-
-TRIALS: Final = 211
-"""Monte Carlo trials, enough for the 10th and 90th percentile. Prime, so that each run can
-traverse the common random numbers in its own order."""
 
 LOW: Final = 0.1
 HIGH: Final = 0.9
@@ -61,9 +58,6 @@ RATE_SECONDS: Final = 7 * 86400.0
 
 RECENT_CYCLES: Final = 2.0
 """Without DAGMan files, a run with no job in the queue for this many cycles is inactive."""
-
-_Z: Final = tuple(normal((i + 0.5) / TRIALS) for i in range(TRIALS))
-_U: Final = tuple((i + 0.5) / TRIALS for i in range(TRIALS))
 
 
 @frozen
@@ -402,13 +396,17 @@ class _Estimator:
         )
         trials = []
         for i in range(TRIALS):
-            common_factor = exp(log_sigma * _Z[i])
+            common_factor = exp(log_sigma * Z_SCORES[i])
             current = (
                 current_trials[i]
                 if current_epoch is not None and current_epoch.executing
                 else current_trials[i] * common_factor
             )
-            later = total * common_factor * gamma(shape, _Z[permutations.own[i]]) if total else 0.0
+            later = (
+                total * common_factor * gamma_quantile(shape, Z_SCORES[permutations.own[i]])
+                if total
+                else 0.0
+            )
             trials.append(current + later)
         return trials, current_epoch
 
@@ -427,7 +425,8 @@ class _Estimator:
         training, _ = self.executions.curve(None, run.run)
         floor = training.conditional_quantile(LOW) if training is not None else 0.0
         return [
-            max(floor, ratio * curve.conditional_quantile(_U[i], age)) for i in permutations.first
+            max(floor, ratio * curve.conditional_quantile(UNIFORM[i], age))
+            for i in permutations.first
         ]
 
     def _current_epoch(
@@ -453,17 +452,21 @@ class _Estimator:
         streamed = self.stats_input.streams.get(entry.job)
         seconds_left = _streamed_seconds(streamed, entry)
         if seconds_left is not None:
-            trials = [seconds_left * exp(STREAM_LOG_SIGMA * _Z[i]) for i in permutations.first]
+            trials = [
+                seconds_left * exp(STREAM_LOG_SIGMA * Z_SCORES[i]) for i in permutations.first
+            ]
             source, samples = "its progress line", 1
         else:
             curve, label = self.executions.curve(entry, run.run)
             if curve is None:
                 return None
-            trials = [curve.conditional_quantile(_U[i], entry.seconds) for i in permutations.first]
+            trials = [
+                curve.conditional_quantile(UNIFORM[i], entry.seconds) for i in permutations.first
+            ]
             source, samples = f"{curve.events} executions on {label}", curve.events
             if label in ("its run", "all"):
                 source = f"{curve.events} executions of {label}"
-        lost_trials = [i for i in range(TRIALS) if _U[permutations.lost[i]] < loss_risk]
+        lost_trials = [i for i in range(TRIALS) if UNIFORM[permutations.lost[i]] < loss_risk]
         for i in lost_trials:
             # A lost execution costs at least another cycle.
             trials[i] += another_cycle
@@ -554,7 +557,7 @@ def _summary(seconds: Sequence[float]) -> EpochDurations | None:
         return None
     if len(seconds) < 3:
         return EpochDurations(median(seconds), None, None, len(seconds))
-    lower, middle, upper = quarters(seconds)
+    lower, middle, upper = quantiles(seconds, n=4, method="inclusive")
     return EpochDurations(middle, lower, upper, len(seconds))
 
 

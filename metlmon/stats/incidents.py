@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
 from itertools import pairwise
+from statistics import median
 from typing import Final, TypeAlias, TypeVar
 
 from metlmon.frozen import frozen
@@ -24,7 +25,6 @@ from metlmon.snapshot.builder import ANY_SITE_TARGETS, POOL_TARGETS
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, RunEntry, TransferEntry
 from metlmon.snapshot.types import FailedEpoch
 from metlmon.stats.epoch_times import USER_VACATE_CODES, elapsed, naive_time
-from metlmon.stats.quantiles import median
 from metlmon.stats.worker import StatsInput
 from metlmon.text.formatting import age, count, hours
 

@@ -20,6 +20,7 @@ from datetime import datetime
 from functools import lru_cache
 from math import sqrt
 from operator import attrgetter
+from statistics import quantiles
 from typing import Final, TypeAlias
 
 from metlmon.dagman import NodeKind
@@ -31,11 +32,10 @@ from metlmon.snapshot.dag_description import DagDescription, DescribedNode, Node
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
 from metlmon.snapshot.types import GpuHours
 from metlmon.stats.epoch_times import time_after_as_of
-from metlmon.stats.estimates import HIGH, LOW, TRIALS, Interval
+from metlmon.stats.estimates import HIGH, LOW, Interval
 from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
-from metlmon.stats.quantiles import quarters
 from metlmon.stats.shard_times import RUNNING, ShardWork, TimeAxis, shard_work
-from metlmon.stats.simulation import RemainingShards, simulate_makespan
+from metlmon.stats.simulation import TRIALS, RemainingShards, simulate_makespan
 from metlmon.stats.totals import group_by
 from metlmon.stats.worker import StatsInput
 
@@ -544,7 +544,9 @@ def _shard_times(seconds: Sequence[float]) -> ShardTimes | None:
     if not seconds:
         return None
     ordered = sorted(seconds)
-    lower, middle, upper = quarters(ordered) if len(ordered) > 1 else ordered * 3
+    lower, middle, upper = (
+        quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
+    )
     return ShardTimes(
         minimum=ordered[0],
         lower=lower,

@@ -18,12 +18,15 @@ from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from math import exp, sqrt
 from random import Random
+from statistics import NormalDist
 from typing import Final
 
 from metlmon.frozen import frozen
-from metlmon.stats.estimates import TRIALS
 from metlmon.stats.kaplan_meier import KaplanMeier
-from metlmon.stats.quantiles import gamma, normal
+
+TRIALS: Final = 211
+"""Monte Carlo trials, enough for the 10th and 90th percentile. Prime, so that each run can
+traverse the common random numbers in its own order."""
 
 MAX_SIMULATED: Final = 200
 """Shards simulated one by one at the end; earlier ones count with their mean, as errors cancel."""
@@ -47,8 +50,21 @@ MAX_SLOW_SHARE: Final = 0.9
 SLOW_LOG_SIGMA: Final = 0.5
 """Log-scale standard deviation of future slow shards relative to a few observed ones."""
 
-_U: Final = tuple((i + 0.5) / TRIALS for i in range(TRIALS))
-_Z: Final = tuple(normal(u) for u in _U)
+UNIFORM: Final = tuple((i + 0.5) / TRIALS for i in range(TRIALS))
+"""Common random numbers: evenly spread shares, 0–1."""
+
+Z_SCORES: Final = tuple(NormalDist().inv_cdf(share) for share in UNIFORM)
+"""The standard normal quantiles of these shares."""
+
+
+def gamma_quantile(shape: float, z: float) -> float:
+    """The quantile of a gamma distribution with mean 1, at the standard score ``z``.
+
+    Wilson and Hilferty's cube approximation for the given ``shape``.
+    """
+    if shape <= 0:
+        return 1.0
+    return max(0.0, 1 - 1 / (9 * shape) + z / (3 * sqrt(shape))) ** 3
 
 
 @frozen
@@ -89,7 +105,9 @@ class _ShardDurationModel:
     def slow_share(self, z: float) -> float:
         """The share of slow shards, 0–1, at the standard score ``z``."""
         count = self.slow_count + PSEUDOCOUNT
-        return min(MAX_SLOW_SHARE, gamma(count, z) * count / (self.curve.events + PSEUDOCOUNT))
+        return min(
+            MAX_SLOW_SHARE, gamma_quantile(count, z) * count / (self.curve.events + PSEUDOCOUNT)
+        )
 
     def slow_probability(self, share: float, age: float) -> float:
         """The probability that a shard of this age is slow, given the slow ``share``."""
@@ -105,7 +123,8 @@ class _ShardDurationModel:
             left = self.survival(age)
             share_ordinary = (left - self.share) / left if left > self.share else 0.0
             self._ordinary[age] = [
-                self.curve.conditional_quantile(share_ordinary * quantile, age) for quantile in _U
+                self.curve.conditional_quantile(share_ordinary * quantile, age)
+                for quantile in UNIFORM
             ]
         return self._ordinary[age][int(u * TRIALS)]
 
@@ -123,9 +142,12 @@ class _ShardDurationModel:
 
     def mean(self, share: float) -> float:
         """The mean duration in seconds, given the ``share`` of slow shards."""
-        ordinary = sum(self.ordinary_remaining(u, 0.0) for u in _U) / TRIALS
+        ordinary = sum(self.ordinary_remaining(u, 0.0) for u in UNIFORM) / TRIALS
         slow = (
-            sum(self.slow_remaining(u, _U[i * 47 % TRIALS], 0.0) for i, u in enumerate(_U)) / TRIALS
+            sum(
+                self.slow_remaining(u, UNIFORM[i * 47 % TRIALS], 0.0) for i, u in enumerate(UNIFORM)
+            )
+            / TRIALS
         )
         return (1 - share) * ordinary + share * slow
 
@@ -136,14 +158,14 @@ class _Trial:
     def __init__(self, model: _ShardDurationModel, remaining: RemainingShards, i: int) -> None:
         curve = model.curve
         self.model, self.remaining_shards = model, remaining
-        self.share = model.slow_share(_Z[(i * 34 + 5) % TRIALS])
+        self.share = model.slow_share(Z_SCORES[(i * 34 + 5) % TRIALS])
         # The log-scale standard error of the mean.
         standard_error = curve.sigma / (curve.mean * sqrt(curve.events)) if curve.mean > 0 else 0.0
-        self.ordinary_factor = exp(standard_error * _Z[(i * 89 + 13) % TRIALS])
+        self.ordinary_factor = exp(standard_error * Z_SCORES[(i * 89 + 13) % TRIALS])
         self.slow_factor = exp(
-            SLOW_LOG_SIGMA / sqrt(1 + model.slow_count) * _Z[(i * 55 + 101) % TRIALS]
+            SLOW_LOG_SIGMA / sqrt(1 + model.slow_count) * Z_SCORES[(i * 55 + 101) % TRIALS]
         )
-        self.machines_factor = exp(remaining.log_sigma * _Z[i])
+        self.machines_factor = exp(remaining.log_sigma * Z_SCORES[i])
         self.interruption_probability = (remaining.interrupted + PSEUDOCOUNT) / (
             remaining.interrupted + curve.events + 2 * PSEUDOCOUNT
         )
