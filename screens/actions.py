@@ -502,12 +502,22 @@ READ_ONLY_REFUSED: Final = frozenset(
 """Actions refused in read-only mode; the screens of the other changing scopes do not exist."""
 
 
+SCREEN_ACTIONS: Final = frozenset(
+    {"problems", "timeline", "sites", "curves", "estimates", "incidents", "inputs"}
+    | {"nodes", "grid", "bag"}
+)
+"""Actions that open the screen of their name, from any other screen."""
+
+_APP_ACTIONS: Final = frozenset({"new", "palette", "help", "leave"})
+"""Actions that are the application's, whatever scope their key is in."""
+
+
 def bindings_of(*scopes: str) -> list[BindingType]:
     """Textual's bindings of these scopes, with ids so that a keymap can change them."""
     return [
         Binding(
             ",".join(action.keys),
-            action.name,
+            _textual_action(action),
             action.label,
             tooltip=action.help,
             priority=action.priority,
@@ -516,3 +526,9 @@ def bindings_of(*scopes: str) -> list[BindingType]:
         )
         for action in actions_of(scopes)
     ]
+
+
+def _textual_action(action: Action) -> str:
+    if action.scope == "everywhere" and action.name in SCREEN_ACTIONS:
+        return f"app.open_screen('{action.name}')"
+    return f"app.{action.name}" if action.name in _APP_ACTIONS else action.name

@@ -131,7 +131,7 @@ class IncidentsScreen(ListScreen):
         if incident is None:
             return
         if incident.kind in SITE_KINDS:
-            self.context.action_sites()
+            self.context.open_screen("sites")
         elif len(incident.runs) == 1 and (incident.ongoing or len(incident.jobs) != 1):
             self.context.open_run(incident.runs[0])
         elif incident.jobs:
@@ -139,7 +139,7 @@ class IncidentsScreen(ListScreen):
         elif incident.runs:
             self.context.open_run(incident.runs[0])
         else:
-            self.context.action_inputs()
+            self.context.open_screen("inputs")
 
 
 def head(report: IncidentList | None, room: int) -> list[Line]:

@@ -16,7 +16,7 @@ from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import plain
 from metlmon.text.spans import DIM, KEY, Line, line
 from screens.actions import Action, actions_of, own_key_cap
-from screens.base.fault_tolerant import ResultModal
+from screens.base.result_modal import ResultModal
 from screens.base.screens import Prompt
 from screens.widgets.table import Table, TableRow
 

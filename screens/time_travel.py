@@ -6,12 +6,14 @@ running, so that returning to it takes no time. A newer request cancels an older
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from textual.message import Message
+from textual.timer import Timer
 
 from metlmon.error_text import describe_error
 from metlmon.frozen import frozen
@@ -20,17 +22,12 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.null_feed import NullFeed
 from metlmon.snapshot.types import Progress
 from metlmon.stats.timeline import Timeline, timeline
-from metlmon.stats.worker import StatsWorker
 from metlmon.tables.timeline_text import nice_step, snap_to_step
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, first_that_fits, line
+from screens.base.stats_worker import StatsWorker
 from screens.overview.header import seconds_ago
-
-if TYPE_CHECKING:
-    from textual.timer import Timer
-
-    from screens.app import MetlmonApp
 
 SETTLE_SECONDS: Final = 0.15
 """Delay before reading starts: a repeating key requests thirty moments a second."""
@@ -59,6 +56,32 @@ class PastView:
     stats: StatsWorker
 
 
+class TravellingApp(Protocol):
+    """The application, as far as time travel is concerned."""
+
+    present_feed: Feed
+    present_stats: StatsWorker
+
+    @property
+    def newest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot of the present."""
+
+    def switch_feed(self, feed: Feed, stats: StatsWorker) -> None:
+        """Show this feed on all screens."""
+
+    def refresh_screen(self) -> None:
+        """Refresh the current screen."""
+
+    def stats_ready(self) -> None:
+        """Called in the statistics thread when a result is ready."""
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer: ...
+
+    def run_worker(self, work: Any, *, thread: bool, exit_on_error: bool) -> object: ...
+
+    def post_message(self, message: Message) -> bool: ...
+
+
 class TimeTravel:
     """The moment that the screens of ``app`` show; ``past_view`` None: the present."""
 
@@ -69,7 +92,7 @@ class TimeTravel:
             super().__init__()
             self.reading = reading
 
-    def __init__(self, app: MetlmonApp) -> None:
+    def __init__(self, app: TravellingApp) -> None:
         self._app = app
         self.past_view: PastView | None = None
         self.requested_moment: datetime | None = None
@@ -119,7 +142,10 @@ class TimeTravel:
             return "the times are being added up: try again in a moment"
         if known.first is None or known.last is None:
             return "there is no past: no log has an event yet"
-        start = self.moment or known.last
+        status = None if self._app.newest_snapshot is None else self._app.newest_snapshot.status
+        # The statistic may be a little older than the snapshot.
+        now = status.as_of if status is not None and status.live else None
+        start = self.moment or now or known.last
         self.load(step_moment(known, start, steps))
         return None
 
@@ -132,7 +158,6 @@ class TimeTravel:
         self._app.run_worker(
             lambda: self._read(self._app.present_feed, reading),
             thread=True,
-            group="travel",
             exit_on_error=False,
         )
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from metlmon.pool.types import QueueSnapshot
     from metlmon.stats.estimates import Forecast, Interval, RunForecast
     from metlmon.stats.incidents import Incident
-    from metlmon.stats.worker import StatsInput
+    from metlmon.stats.inputs import StatsInput
 
 SCHEMA: Final = 1
 

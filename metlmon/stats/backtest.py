@@ -27,7 +27,7 @@ from metlmon.stats.epoch_times import (
     naive_time,
 )
 from metlmon.stats.estimates import Forecast, forecast_to_goals
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 
 SHARES: Final = (0.25, 0.5, 0.75)
 

@@ -19,8 +19,8 @@ from metlmon.model.states import State
 from metlmon.snapshot.ledger import HOUR, EpochEntry
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import HIGH
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import gamma_quantile
-from metlmon.stats.worker import StatsInput
 from metlmon.text.formatting import count, duration, number
 
 MIN_EPOCHS: Final = 3

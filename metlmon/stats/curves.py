@@ -32,7 +32,7 @@ from metlmon.jobfiles.records import Point, Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.settings import MetricSettings
 from metlmon.snapshot.ledger import RunEntry
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 from metlmon.text.formatting import Colour, Symbol, Weight, count, number, plain
 from metlmon.text.formatting import metric as format_metric
 
@@ -265,7 +265,7 @@ def course_text(curve: MetricCurve) -> str:
 
 
 class CurveStat(Protocol):
-    """A statistic for :meth:`metlmon.stats.worker.StatsWorker.of` that returns curves."""
+    """A statistic for ``StatsWorker.value`` that returns curves."""
 
     def __call__(self, stats_input: StatsInput, /) -> Curves: ...
 

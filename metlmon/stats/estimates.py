@@ -42,8 +42,8 @@ from metlmon.stats.epoch_times import (
     epoch_durations,
     naive_time,
 )
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import TRIALS, UNIFORM, Z_SCORES, gamma_quantile
-from metlmon.stats.worker import StatsInput
 
 LOW: Final = 0.1
 HIGH: Final = 0.9

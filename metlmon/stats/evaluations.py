@@ -8,7 +8,7 @@ from typing import Final
 from metlmon.frozen import frozen
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.snapshot.types import EpochRow
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 
 PREFERRED_METRIC: Final = "eval_loss"
 """The metric that is shown if there are several."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from metlmon.frozen import frozen
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.incidents import Incident, incidents, urgent_incidents
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 
 
 @frozen

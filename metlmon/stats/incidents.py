@@ -25,7 +25,7 @@ from metlmon.snapshot.builder import ANY_SITE_TARGETS, POOL_TARGETS
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, RunEntry, TransferEntry
 from metlmon.snapshot.types import FailedEpoch
 from metlmon.stats.epoch_times import USER_VACATE_CODES, elapsed, naive_time
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 from metlmon.text.formatting import age, count, hours
 
 T = TypeVar("T")

@@ -33,11 +33,11 @@ from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
 from metlmon.snapshot.types import GpuHours
 from metlmon.stats.epoch_times import time_after_as_of
 from metlmon.stats.estimates import HIGH, LOW, Interval
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
 from metlmon.stats.shard_times import RUNNING, ShardWork, TimeAxis, shard_work
 from metlmon.stats.simulation import TRIALS, RemainingShards, simulate_makespan
 from metlmon.stats.totals import group_by
-from metlmon.stats.worker import StatsInput
 
 MIN_NODES: Final = 4
 """Minimum nodes of a bag: three similar nodes are an ordinary small workflow."""

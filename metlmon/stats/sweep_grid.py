@@ -21,8 +21,8 @@ from metlmon.snapshot.ledger import RunEntry
 from metlmon.snapshot.types import RunRow
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, choices, find_sweep
-from metlmon.stats.worker import StatsInput
 
 STATE_PRIORITY: Final = (
     *(State.HELD, State.FAILED, State.REMOVED, State.DISCONNECTED, State.SUSPENDED),
@@ -183,7 +183,7 @@ class Grid:
 
 
 class GridStat(Protocol):
-    """A statistic for :meth:`metlmon.stats.worker.StatsWorker.of` that returns a grid."""
+    """A statistic for ``StatsWorker.value`` that returns a grid."""
 
     def __call__(self, stats_input: StatsInput, /) -> Grid: ...
 

@@ -22,7 +22,7 @@ from metlmon.model.job_times import latest_by
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, plain_seconds
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 from metlmon.text.formatting import Symbol
 
 NO_RUN: Final = ""

@@ -29,9 +29,9 @@ from metlmon.snapshot.ledger import (
 )
 from metlmon.snapshot.problems import TRANSFER_LIMIT
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import UsageTotals, group_by, sum_executions
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
-from metlmon.stats.worker import StatsInput
 
 K = TypeVar("K", bound=Hashable)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from rich.cells import cell_len
 from textual import events, on
@@ -16,14 +16,11 @@ from metlmon.live.feed import Snapshot
 from metlmon.text.formatting import plain
 from metlmon.text.spans import ALARM, DIM, NOTE, Line, crop, join, line, width
 from screens.actions import READ_ONLY_REFUSED
-from screens.base.fault_tolerant import FaultTolerant
-from screens.terminal.driver import release_styles
+from screens.base.context import AppContext
+from screens.terminal.private import FaultTolerant, release_styles
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table
-
-if TYPE_CHECKING:
-    from screens.app import MetlmonApp
 
 T = TypeVar("T")
 
@@ -54,9 +51,9 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         self._banner: StaticLines | None = None
 
     @property
-    def context(self) -> MetlmonApp:
-        """The application, typed."""
-        return cast("MetlmonApp", self.app)
+    def context(self) -> AppContext:
+        """The application, as screens use it."""
+        return cast(AppContext, self.app)
 
     @property
     def ascii(self) -> bool:

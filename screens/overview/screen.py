@@ -316,9 +316,6 @@ class OverviewScreen(ListScreen, ActionScreen):
             self._node_list.fold_all(is_open)
             self._refresh_if_mounted()
 
-    def action_new(self) -> None:
-        self.context.action_new()
-
     def refusals(self) -> Mapping[str, str]:
         pool = self.context.options.submission_pool is not None
         new = {} if pool else {"new": self.context.options.no_pool_reason}

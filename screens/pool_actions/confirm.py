@@ -54,7 +54,7 @@ from metlmon.text.spans import (
 )
 from screens.actions import bindings_of
 from screens.base.confirmation import ConfirmationBase
-from screens.base.screens import Prompt, SnapshotScreen, heading, rule
+from screens.base.screens import Prompt, heading, rule
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import (
@@ -74,7 +74,7 @@ from screens.pool_actions.site_prompt import (
     site_lines,
 )
 from screens.widgets.document import Document
-from screens.widgets.footer import SCREEN_ACTIONS, KeyFooter
+from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
 from screens.widgets.lines import StaticLines
 
 EFFECT_LINES: Final = 3
@@ -87,20 +87,11 @@ PRIORITY_LIMIT: Final = 2**31 - 1
 class NumberPrompt(Prompt):
     """Input of a whole number; ``enter`` goes on to the confirmation."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "screen.back", show=False)]
 
     def __init__(self) -> None:
         super().__init__(id="number", hint="a whole number; larger goes first, 0 is the usual")
         self.restrict = r"-?\d{0,10}"
-
-    def action_give_up(self) -> None:
-        self.snapshot_screen.action_back()
-
-    @property
-    def snapshot_screen(self) -> SnapshotScreen:
-        screen = self.screen
-        assert isinstance(screen, SnapshotScreen)
-        return screen
 
 
 class ConfirmScreen(ConfirmationBase):
@@ -135,7 +126,7 @@ class ConfirmScreen(ConfirmationBase):
         if self._preview.act is PoolAction.PRIORITY:
             yield NumberPrompt()
         elif self._preview.act in SITE_ACTIONS:
-            yield SitePrompt()
+            yield SitePrompt(self._known_sites)
         yield Document()
         yield StaticLines(id="note")
         yield self.key_footer()
@@ -154,7 +145,7 @@ class ConfirmScreen(ConfirmationBase):
             ).start()
 
     def key_footer(self) -> KeyFooter:
-        return KeyFooter((*self.SCOPES, "everywhere"), SCREEN_ACTIONS)
+        return KeyFooter((*self.SCOPES, "everywhere"), HIDDEN_IN_MODALS)
 
     @property
     def _input_missing(self) -> bool:
@@ -169,7 +160,9 @@ class ConfirmScreen(ConfirmationBase):
 
     def show(self, update: Snapshot | None) -> None:
         closed = self._input_missing or not self.can_confirm
-        self.query_one(KeyFooter).hide_actions(SCREEN_ACTIONS | ({"confirm"} if closed else set()))
+        self.query_one(KeyFooter).hide_actions(
+            HIDDEN_IN_MODALS | ({"confirm"} if closed else set())
+        )
         room, document = self.app.size.width, self.query_one(Document)
         self.query_one("#head", StaticLines).show(self._head(room - 2))
         document.show(self._body(room))
@@ -192,7 +185,7 @@ class ConfirmScreen(ConfirmationBase):
             undo = wrap(undo_text(offer), room, DIM, indent=1)
             lines += limit_lines(undo, EFFECT_LINES, room, 1)
         if isinstance(self._entered, str):
-            known_names = [site.name for site in self.sites]
+            known_names = [site.name for site in self._known_sites()]
             warning = unknown_site(self._entered, self._pool_sites, known_names)
             lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []
         lines.append(crop(self._key_hint(), room))
@@ -281,8 +274,7 @@ class ConfirmScreen(ConfirmationBase):
 
     # --- input of a site ------------------------------------------------------------------
 
-    @property
-    def sites(self) -> list[SiteChoice]:
+    def _known_sites(self) -> list[SiteChoice]:
         """The known sites; incomplete until the collector has replied."""
         order, snapshot, feed = self._preview.order, self.context.snapshot, self.context.feed
         targets = order.touched[:1] if order is not None else ()
@@ -299,7 +291,7 @@ class ConfirmScreen(ConfirmationBase):
     def _sites(self, room: int) -> list[Line]:
         lines: list[Line] = []
         for prompt in self.query(SitePrompt):
-            matching = prompt.matching(self.sites)
+            matching = prompt.matching(self._known_sites())
             title = heading("Sites that are known", room)
             rows = site_lines(matching, prompt.value, self._loading_sites, self._sites_error)
             lines += [title, *rows, ()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -20,6 +20,7 @@ from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import (
     IRREVERSIBLE,
     PoolActionKeys,
+    Selection,
     action_of,
     capitalized,
     is_possible,
@@ -28,15 +29,25 @@ from screens.pool_actions.running_action import (
     undo_text,
     without_ruled_out,
 )
-from screens.widgets.footer import SCREEN_ACTIONS, KeyFooter
+from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
 from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table, TableRow
 
-if TYPE_CHECKING:
-    from screens.base.action_screen import ActionScreen
-
 DETAIL_LINES = 4
 """Always as many under the table, so that it keeps its height while the cursor moves."""
+
+
+class ActionOrigin(Protocol):
+    """The screen whose selection the actions of a menu are for."""
+
+    def selection(self) -> Selection:
+        """The selected rows."""
+
+    def previews(self) -> list[ActionPreview]:
+        """Previews of all pool actions on the selection."""
+
+    def open_confirmation(self, preview: ActionPreview) -> None:
+        """Open the confirmation of an action."""
 
 
 class MenuScreen(PoolActionKeys, SnapshotScreen):
@@ -46,14 +57,14 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
     SHOWS_ENSEMBLE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("menu", "acting", "below")]
 
-    def __init__(self, origin: ActionScreen, initial: ActionPreview | None = None) -> None:
+    def __init__(self, origin: ActionOrigin, initial: ActionPreview | None = None) -> None:
         super().__init__()
         self._origin = origin
         self._initial_key = None if initial is None else _key(initial)
         self._previews: Sequence[ActionPreview] = ()
 
     def key_footer(self) -> KeyFooter:
-        return KeyFooter((*self.SCOPES, "everywhere"), SCREEN_ACTIONS)
+        return KeyFooter((*self.SCOPES, "everywhere"), HIDDEN_IN_MODALS)
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")

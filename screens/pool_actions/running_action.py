@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
 
+from metlmon.error_text import describe_error
 from metlmon.frozen import frozen
+from metlmon.pool.interface import PoolActions
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     DAG_ACTS,
@@ -16,6 +18,7 @@ from metlmon.pool.types import (
     ActionRequest,
     ActionResult,
     PoolAction,
+    PoolError,
     ResultCode,
     RunTarget,
     SelectedRun,
@@ -130,6 +133,33 @@ class RunningAction:
     def total(self) -> int:
         """The expected number of results: one per run and job, or one for the DAG."""
         return 1 if self.request.act in DAG_ACTS else len(self.request.touched)
+
+    def perform(
+        self, pool: PoolActions, on_progress: Callable[[], None], is_exiting: Callable[[], bool]
+    ) -> None:
+        """Perform the action, and record its results; runs in a thread.
+
+        After quitting (``is_exiting``) it is completed, but without waiting job by job for a
+        schedd that does not respond.
+        """
+
+        def on_result(result: ActionResult) -> None:
+            self.results.append(result)
+            on_progress()
+            if is_exiting() and result.reply is ResultCode.FAILED:
+                raise PoolError("metlmon was left, and the schedd did not answer")
+
+        try:
+            results = pool.perform(self.request, on_result)
+            # Includes results that were not reported on the way.
+            self.results = list(results)
+        except PoolError as error:
+            self.error = str(error)
+        except Exception as error:
+            self.error = describe_error(
+                "it broke off; look into the queue for what was done", error
+            )
+        self.ended = True
 
     def status_line(self) -> Line:
         """Render the state: ``hold: 3 of 12 answered``, then the outcome."""

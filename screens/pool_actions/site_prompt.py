@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
@@ -14,9 +14,6 @@ from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, DIM, NOTE, PLAIN, Line, fit, line, width
 from screens.base.screens import Prompt
-
-if TYPE_CHECKING:
-    from screens.pool_actions.confirm import ConfirmScreen
 
 DAG_DEFAULT: Final = "as the DAG says"
 """Accepted instead of a site name, to undo an earlier choice of site."""
@@ -61,29 +58,23 @@ def known_sites(
 
 
 class SitePrompt(Prompt):
-    """Input of a site name. ``up`` and ``down`` go through the matching sites."""
+    """Input of a site name. ``up`` and ``down`` go through the matching ones of ``sites``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "give_up", show=False),
+        Binding("escape", "screen.back", show=False),
         Binding("up,shift+tab", "choose(-1)", show=False),
         Binding("down,tab", "choose(1)", show=False),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, sites: Callable[[], Sequence[SiteChoice]]) -> None:
         super().__init__(id="site", hint="a site's name; up and down choose one")
+        self._sites = sites
         self._typed_text = ""
         self._chosen_site: str | None = None
 
-    @property
-    def _question(self) -> ConfirmScreen:
-        return cast("ConfirmScreen", self.screen)
-
-    def action_give_up(self) -> None:
-        self._question.action_back()
-
     def action_choose(self, step: int) -> None:
         """Insert the next matching site."""
-        names = [site.name for site in self.matching(self._question.sites)]
+        names = [site.name for site in self.matching(self._sites())]
         if not names:
             return
         index = names.index(self.value) + step if self.value in names else min(step, 0)

@@ -44,7 +44,7 @@ from screens.base.screens import heading, rule
 from screens.submit.pool_info import PoolInfo, schedd_line, submission_method
 from screens.submit.preview import file_list, size_text
 from screens.widgets.document import Document
-from screens.widgets.footer import SCREEN_ACTIONS, KeyFooter
+from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
 from screens.widgets.lines import StaticLines
 
 RESULT_SECONDS: Final = 1.5
@@ -108,7 +108,7 @@ class LaunchScreen(ConfirmationBase):
         yield StaticLines(id="head")
         yield Document()
         yield StaticLines(id="note")
-        yield KeyFooter((*self.SCOPES, "everywhere"), SCREEN_ACTIONS)
+        yield KeyFooter((*self.SCOPES, "everywhere"), HIDDEN_IN_MODALS)
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -164,7 +164,7 @@ class LaunchScreen(ConfirmationBase):
         head = line(" ") + justify(line((title, BOLD)), right, room - 2)
         self.query_one("#head", StaticLines).show([head, ()])
         # The footer shows only keys that work now.
-        self.query_one(KeyFooter).hide_actions(SCREEN_ACTIONS | self.refusals().keys())
+        self.query_one(KeyFooter).hide_actions(HIDDEN_IN_MODALS | self.refusals().keys())
         document = self.query_one(Document)
         document.show([*self._progress_lines(room), *self._effect_lines(room)])
         down = "↓"

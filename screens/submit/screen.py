@@ -415,7 +415,7 @@ class SubmitScreen(SnapshotScreen):
             self._update_pool_info(error="this is not where jobs are submitted from")
             return
         self._requested_at = monotonic()
-        self._update_pool_info(error=None, where=None, asking=0.0, asking_sites=0.0)
+        self._update_pool_info(error=None, schedd=None, schedd_wait=0.0, sites_wait=0.0)
         self._tick.resume()
         threading.Thread(
             target=self._fetch_pool_info, args=(pool,), name="metlmon-ask", daemon=True
@@ -426,19 +426,19 @@ class SubmitScreen(SnapshotScreen):
         with suppress(RuntimeError):
             try:
                 schedd = pool.where()
-                self.post_message(self.PoolInfoChanged(where=schedd, error=None, asking=None))
+                self.post_message(self.PoolInfoChanged(schedd=schedd, error=None, schedd_wait=None))
             except Exception as error:
                 self.post_message(
-                    self.PoolInfoChanged(where=None, error=_error_text(error), asking=None)
+                    self.PoolInfoChanged(schedd=None, error=_error_text(error), schedd_wait=None)
                 )
             try:
                 sites = pool.sites()
                 self.post_message(
-                    self.PoolInfoChanged(sites=sites, no_sites=None, asking_sites=None)
+                    self.PoolInfoChanged(sites=sites, sites_error=None, sites_wait=None)
                 )
             except Exception as error:
                 self.post_message(
-                    self.PoolInfoChanged(no_sites=_error_text(error), asking_sites=None)
+                    self.PoolInfoChanged(sites_error=_error_text(error), sites_wait=None)
                 )
 
     def on_submit_screen_pool_info_changed(self, event: PoolInfoChanged) -> None:
@@ -459,8 +459,8 @@ class SubmitScreen(SnapshotScreen):
         waited = monotonic() - self._requested_at
         pool_info = self.pool_info
         self._update_pool_info(
-            asking=None if pool_info.schedd_wait is None else waited,
-            asking_sites=None if pool_info.sites_wait is None else waited,
+            schedd_wait=None if pool_info.schedd_wait is None else waited,
+            sites_wait=None if pool_info.sites_wait is None else waited,
         )
 
     # --- editing --------------------------------------------------------------------------
@@ -586,15 +586,6 @@ class SubmitScreen(SnapshotScreen):
             return
         self._launch = LaunchScreen(self.form_result.plan, self.pool_info)
         self.app.push_screen(self._launch)
-
-    def action_help(self) -> None:
-        self.context.action_help()
-
-    def action_palette(self) -> None:
-        self.context.action_palette()
-
-    def action_leave(self) -> None:
-        self.context.action_leave()
 
 
 def _default_request(templates: Sequence[Template]) -> Request:

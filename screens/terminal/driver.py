@@ -22,16 +22,20 @@ from typing import IO, Any, Final
 
 from rich.segment import Segment
 from textual import events
-from textual._compositor import ChopsUpdate, LayoutUpdate
-from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.widgets import Input
 
-from screens.base.fault_tolerant import FaultTolerant
 from screens.terminal.input_decoder import InputDecoder
+from screens.terminal.private import (
+    ChopsUpdate,
+    HookedApp,
+    HookedDriver,
+    LayoutUpdate,
+    color_system,
+)
 from screens.terminal.screen_buffer import ScreenBuffer
 
 SYNCHRONISED_BYTES: Final = 256
@@ -105,12 +109,12 @@ class TerminalWriter:
         return self._file.fileno()
 
 
-class FlowControlledDriver(LinuxDriver):
+class FlowControlledDriver(HookedDriver):
     """Textual's driver, extended by flow control and a robust input decoder."""
 
     def __init__(self, app: App[Any], **kwargs: Any) -> None:
         super().__init__(app, **kwargs)
-        self._file: Any = TerminalWriter(self._file, self._written, self._terminal_lost)
+        self.output_file = TerminalWriter(self.output_file, self._written, self._terminal_lost)
         self._writes_queued = self._writes_done = 0
         self._unreported_bytes = REPORT_BYTES
         self._requested_at: float | None = None
@@ -142,7 +146,7 @@ class FlowControlledDriver(LinuxDriver):
             self._reply.clear()
             self._requested_at = monotonic()
             output += REPORT_CURSOR
-            self._loop.call_later(REPLY_SECONDS, self._paint_if_clear)
+            self.event_loop.call_later(REPLY_SECONDS, self._paint_if_clear)
         self.write(output)
 
     def _written(self, count: int) -> None:
@@ -160,21 +164,21 @@ class FlowControlledDriver(LinuxDriver):
 
     def _paint_if_clear(self) -> None:
         """Paint if all output may have arrived; called in any thread."""
-        if self.paint_pending and not self.has_pending_output and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._app.call_later, self._paint_app)
+        if self.paint_pending and not self.has_pending_output and not self.event_loop.is_closed():
+            self.event_loop.call_soon_threadsafe(self.application.call_later, self._paint_app)
 
     def _paint_app(self) -> None:
-        if isinstance(self._app, DiffRenderingApp):
-            self._app.paint()
+        if isinstance(self.application, DiffRenderingApp):
+            self.application.paint()
 
     def start_application_mode(self) -> None:
-        if isinstance(self._app, DiffRenderingApp):
-            self._app.screen_buffer.invalidate()
-        previous_thread, self._suspended = self._writer_thread, False
+        if isinstance(self.application, DiffRenderingApp):
+            self.application.screen_buffer.invalidate()
+        previous_thread, self._suspended = self.writer_thread, False
         self._requested_at = None
         super().start_application_mode()  # type: ignore[no-untyped-call]
         # A background process cannot get the terminal; the next SIGCONT may be in foreground.
-        self._suspended = self._writer_thread is previous_thread
+        self._suspended = self.writer_thread is previous_thread
 
     def stop_application_mode(self) -> None:
         if (
@@ -196,7 +200,7 @@ class FlowControlledDriver(LinuxDriver):
         decoder, poller = InputDecoder(), select.poll()
         poller.register(self.fileno, select.POLLIN)
         while not self.exit_event.is_set():
-            if self._app.message_queue_size > QUEUE_LIMIT:
+            if self.application.message_queue_size > QUEUE_LIMIT:
                 self.exit_event.wait(READ_MILLISECONDS / 1000)
                 continue
             if poller.poll(READ_MILLISECONDS):
@@ -212,50 +216,39 @@ class FlowControlledDriver(LinuxDriver):
             for message in decoder.tick():
                 self.process_message(message)
 
-    def _query_in_band_window_resize(self) -> None:
-        """Do nothing: every terminal reports its size by SIGWINCH; text could be forged."""
-
-    def _get_terminal_size(self) -> tuple[int, int]:
-        return terminal_size((self._file.fileno(), self.fileno))
+    def terminal_size(self) -> tuple[int, int]:
+        return terminal_size((self.output_file.fileno(), self.fileno))
 
     def _terminal_lost(self) -> None:
         """Report that the terminal has gone; called in any thread."""
-        if isinstance(self._app, DiffRenderingApp):
-            self._app.terminal_lost()
+        if isinstance(self.application, DiffRenderingApp):
+            self.application.terminal_lost()
 
     # --- suspend and resume -----------------------------------------------------------------
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback, context=self._context)
+        if not self.event_loop.is_closed():
+            self.event_loop.call_soon_threadsafe(callback, context=self._context)
 
-    def _sigtstp_application(self, *_: object) -> None:
+    def on_stop_signal(self) -> None:
         # Deferred: the signal may interrupt code that holds the lock of the output queue.
         self._call_soon(self._suspend)
 
     def _suspend(self) -> None:
-        if self._auto_restart and not self._suspended and can_be_resumed():
+        if self.restarts_after_stop and not self._suspended and can_be_resumed():
             self.suspend_application_mode()
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _sigcont_application(self, *_: object) -> None:
+    def on_continue_signal(self) -> None:
         self._call_soon(self._resume)
 
     def _resume(self) -> None:
-        if not self._auto_restart or self.exit_event.is_set():
+        if not self.restarts_after_stop or self.exit_event.is_set():
             return
         if not self._suspended:
             # SIGSTOP cannot be handled: the terminal modes set by the shell are unknown.
             self.suspend_application_mode()
         self.resume_application_mode()
-
-
-def release_styles() -> None:
-    """Clear Textual's cache of rendered lines.
-
-    It is an ``lru_cache`` on a method and holds megabytes of closed screens' widgets.
-    """
-    StylesCache.get_inner_outer.cache_clear()
 
 
 def terminal_size(descriptors: tuple[int, ...]) -> tuple[int, int]:
@@ -300,7 +293,7 @@ def can_be_resumed() -> bool:
     return False
 
 
-class DiffRenderingApp(FaultTolerant, App[int]):
+class DiffRenderingApp(HookedApp):
     """Base application with differential rendering, for slow remote terminals."""
 
     def __init__(self) -> None:
@@ -316,7 +309,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
         """The screen buffer, created with the colour system of the console."""
         if self._screen_buffer is None:
             # Without a known colour system use the default, as Textual's strips do.
-            system = self.console._color_system
+            system = color_system(self.console)
             self._screen_buffer = (
                 ScreenBuffer(fills=erases_with_background())
                 if system is None
@@ -342,21 +335,17 @@ class DiffRenderingApp(FaultTolerant, App[int]):
         self.screen_buffer.invalidate()
         self.paint()
 
-    def _display(self, screen: Any, renderable: Any) -> None:
-        use_buffer = isinstance(renderable, LayoutUpdate | ChopsUpdate) and self._can_paint()
-        if not use_buffer:
-            super()._display(screen, renderable)
-            return
+    def display_update(self, update: LayoutUpdate | ChopsUpdate) -> None:
         if self.too_small:
             self._show_required_size()
             return
-        if isinstance(renderable, LayoutUpdate):
-            self.screen_buffer.resize(renderable.region.width, renderable.region.height)
-            for y, strips in enumerate(renderable.strips):
+        if isinstance(update, LayoutUpdate):
+            self.screen_buffer.resize(update.region.width, update.region.height)
+            for y, strips in enumerate(update.strips):
                 self.screen_buffer.write(y, 0, (segment for strip in strips for segment in strip))
         else:
-            for y in {y for y, _, _ in renderable.spans}:
-                for x, strip in renderable.chops[y].items():
+            for y in {y for y, _, _ in update.spans}:
+                for x, strip in update.chops[y].items():
                     if strip is not None:
                         self.screen_buffer.write(y, x, strip)
         self.paint()
@@ -379,16 +368,11 @@ class DiffRenderingApp(FaultTolerant, App[int]):
         self.paint()
         self.post_display_hook()
 
-    def _can_paint(self) -> bool:
-        """May output be written? The same conditions as in Textual."""
-        idle = self._running and not self._closed and not self._batch_count
-        return idle and not self.is_headless and self._driver is not None
-
     def paint(self) -> None:
         """Write the differences, now or as soon as the previous output has arrived."""
-        if not self._can_paint() or self._driver is None:
+        driver = self.driver
+        if not self.can_paint or driver is None:
             return
-        driver = self._driver
         if isinstance(driver, FlowControlledDriver):
             driver.paint_pending = True
             if driver.has_pending_output:
@@ -401,7 +385,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
             # An input method shows its composition at the cursor.
             x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
             output += self.screen_buffer.cursor_sequence(y, x)
-        if self._sync_available and len(output) > SYNCHRONISED_BYTES:
+        if self.supports_synchronised_output and len(output) > SYNCHRONISED_BYTES:
             output = f"\x1b[?2026h{output}\x1b[?2026l"
         if isinstance(driver, FlowControlledDriver):
             driver.write_frame(output)

@@ -14,8 +14,9 @@ from time import monotonic
 from typing import Final
 
 from textual import events, messages
-from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.message import Message
+
+from screens.terminal.private import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 
 TYPED_LIMIT: Final = 512
 """More characters than this at once are not typed: they are a paste, and none is a key."""

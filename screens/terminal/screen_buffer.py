@@ -19,6 +19,8 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
+from screens.terminal.private import style_attributes
+
 BOLD, DIM, ITALIC, UNDERLINE, REVERSE, STRIKE = (1 << bit for bit in (0, 1, 2, 3, 6, 8))
 """Attribute bits of a style, as Rich numbers them."""
 
@@ -184,7 +186,7 @@ class ScreenBuffer:
         """The cell styles of a Rich style: of characters, and of blanks (no foreground)."""
         attributes, fore, back = 0, "39", "49"
         if style is not None:
-            attributes = style._attributes & style._set_attributes & sum(_ON)
+            attributes = style_attributes(style) & sum(_ON)
             if style.color is not None:
                 fore = ";".join(style.color.downgrade(self._system).get_ansi_codes())
             if style.bgcolor is not None:

@@ -7,14 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from metlmon.text.spans import DIM, KEY, Line, join, line, width
-from screens.actions import Action, actions_of
+from screens.actions import SCREEN_ACTIONS, Action, actions_of
 from screens.widgets.line_widget import LineWidget
 
-SCREEN_ACTIONS: Final = frozenset(
-    {"problems", "timeline", "sites", "curves", "estimates", "incidents", "inputs", "palette"}
-    | {"nodes", "grid", "bag"}
-)
-"""Actions that open other screens. Modal screens offer their own keys instead."""
+HIDDEN_IN_MODALS: Final = SCREEN_ACTIONS | {"palette"}
+"""Actions that leave a modal screen, which offers its own keys instead."""
 
 RELABELLED: Final = 10
 """Footer priority of a temporary label: that of the help, so that it stays on narrow screens."""

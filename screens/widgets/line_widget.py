@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rich.segment import Segment
 from rich.style import Style
@@ -15,12 +15,9 @@ from textual.widget import Widget
 
 from metlmon.text.sanitize import to_ascii
 from metlmon.text.spans import Line, crop
-from screens.base.fault_tolerant import FaultTolerant
+from screens.base.context import AppContext
+from screens.terminal.private import FaultTolerant, report_exception
 from screens.theme import PALETTES, Palette
-
-if TYPE_CHECKING:
-    from screens.app import MetlmonApp
-
 
 LineState = tuple[Any, ...]
 """State of a rendered line: content, whether it is selected, and other dependencies."""
@@ -40,9 +37,9 @@ class LineWidget(FaultTolerant, Widget):
         self._base_style: tuple[str, Style] | None = None
 
     @property
-    def context(self) -> MetlmonApp:
-        """The application, typed."""
-        return cast("MetlmonApp", self.app)
+    def context(self) -> AppContext:
+        """The application, as widgets use it."""
+        return cast(AppContext, self.app)
 
     @property
     def ascii(self) -> bool:
@@ -99,7 +96,7 @@ class LineWidget(FaultTolerant, Widget):
             strip = self.render_state(y, state)
         except Exception as error:
             # Skip a line that fails to render instead of crashing.
-            self.app._handle_exception(error)
+            report_exception(self.app, error)
             return Strip.blank(self.size.width, self.base_style)
         self._painted[y] = state
         return strip

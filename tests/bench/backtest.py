@@ -33,7 +33,7 @@ from metlmon.stats.backtest import (  # noqa: E402
     median_error,
     median_naive_error,
 )
-from metlmon.stats.worker import StatsInput  # noqa: E402
+from metlmon.stats.inputs import StatsInput  # noqa: E402
 from tests.generated.varied import KINDS, Kind, varied  # noqa: E402
 from tests.generated.write import write  # noqa: E402
 

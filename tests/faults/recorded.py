@@ -9,7 +9,7 @@ from typing import Any
 
 from metlmon.cli.json_output import JsonWriter, figures_json
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -31,8 +31,8 @@ from metlmon.snapshot.gate_text import (
 )
 from metlmon.snapshot.types import GateStatus, RunRow, Stopped
 from metlmon.stats.estimates import make_forecast
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.timeline import build_timeline
-from metlmon.stats.worker import StatsInput
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables.estimate_text import epochs_text, remaining_text, run_remaining_text
 from metlmon.tables.runs import cursor_detail, specs

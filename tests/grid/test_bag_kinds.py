@@ -17,8 +17,8 @@ from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.dag_description import describe_dags
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.shards import Bag, bags
-from metlmon.stats.worker import StatsInput
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import text
 from tests.model.written import Log, Out, moment

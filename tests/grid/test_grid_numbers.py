@@ -19,6 +19,7 @@ from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.snapshot.types import GateStatus, Stopped
 from metlmon.stats.curves import Course, curves
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.sweep import Axis
 from metlmon.stats.sweep_grid import (
     Grid,
@@ -29,7 +30,6 @@ from metlmon.stats.sweep_grid import (
     swap_axes,
     sweep_progress,
 )
-from metlmon.stats.worker import StatsInput
 from metlmon.tables import sweep_text
 from tests.generated import sweeps
 

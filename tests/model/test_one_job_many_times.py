@@ -13,9 +13,9 @@ import pytest
 from metlmon.cli.reading import read_whole
 from metlmon.live.session import Session
 from metlmon.model.job_times import first_from, latest_by
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import site_usage
-from metlmon.stats.worker import StatsInput
 from tests.effort import effort
 
 FEW: Final = 500

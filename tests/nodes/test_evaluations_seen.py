@@ -15,7 +15,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.types import RunView
 from metlmon.stats.evaluations import EvaluationResult
 from metlmon.stats.headline import headline
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 from tests.model.written import Log, tell
 
 KEY = "0aaa1111"

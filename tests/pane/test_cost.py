@@ -15,7 +15,7 @@ from metlmon.cli.main import main
 from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, cost_history, estimate_cost
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 from metlmon.text.spans import text
 from screens.submit.form_model import FormState
 from screens.submit.preview import build_preview

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from ensemble_pictures import FakeFeed
+from textual.app import App
 from textual.pilot import Pilot
 
 from screens.app import AppOptions, MetlmonApp
+from screens.base import stats_worker
 from screens.theme import DARK
 
+STATS_SECONDS = 10.0
+stats_worker.SHARE = 0.0  # type: ignore[misc]  # The tests wait for each result.
 WIDE, NARROW, MIDDLE = (200, 50), (80, 24), (120, 34)
 
 
@@ -57,14 +62,23 @@ class Seen:
             await self.settle()
 
     async def settle(self) -> None:
+        """Let messages, workers and statistics come to an end."""
         await self.pilot.pause()
-        await self.app.workers.wait_for_complete()
+        await settled(self.app)
         await self.pilot.pause()
 
     async def tell(self, new: object) -> None:
         """A new picture arrives."""
         self.feed.tell(new)  # type: ignore[arg-type]
         await self.settle()
+
+
+async def settled(app: App[int]) -> None:
+    """Wait for the workers and statistics of the application."""
+    assert isinstance(app, MetlmonApp)
+    await app.workers.wait_for_complete()
+    for stats in (app.stats, app.present_stats):
+        await asyncio.to_thread(stats.wait_until_idle, STATS_SECONDS)
 
 
 Show = Callable[..., AbstractAsyncContextManager[Seen]]
@@ -90,7 +104,9 @@ def pressed(keys: tuple[str, ...]) -> Callable[[Pilot[int]], Awaitable[None]]:
         for key in keys:
             await pilot.press(key)
             await pilot.pause()
-            await pilot.app.workers.wait_for_complete()
+            await settled(pilot.app)
+        await pilot.pause()
+        await settled(pilot.app)
         await pilot.pause()
 
     return go

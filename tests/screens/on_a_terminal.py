@@ -19,6 +19,7 @@ from hostile import HostileDesk, HostileFeed  # noqa: E402
 
 from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
+from screens.base import terminal_guard  # noqa: E402
 from screens.overview.screen import OverviewScreen  # noqa: E402
 
 
@@ -37,7 +38,7 @@ def main(what: str) -> int:
     if what == "hopeless":
         application.MetlmonApp.on_mount = fail  # type: ignore[method-assign]
     if what == "stuck":
-        application.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
+        terminal_guard.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
     options = AppOptions(
         ascii=what.endswith("ascii"), no_color=what == "colourless", pool_actions=desk
     )

@@ -75,7 +75,7 @@ def act() -> Open:
     ) -> AsyncIterator[Acted]:
         desk = desk or ActingDesk()
         feed = feed or QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-        app = Punctual(feed, AppOptions(**{"desk": desk, **options}))  # type: ignore[arg-type]
+        app = Punctual(feed, AppOptions(**{"pool_actions": desk, **options}))  # type: ignore[arg-type]
         async with app.run_test(size=size) as pilot:
             seen = Acted(app, feed, pilot)
             seen.desk = desk
@@ -433,7 +433,7 @@ async def test_the_menu_follows_the_log(act: Open) -> None:
 
 
 async def test_without_a_desk_all_acts_are_there_with_the_reason(act: Open) -> None:
-    async with act(no_desk="this is a recording") as seen:
+    async with act(no_pool_reason="this is a recording") as seen:
         assert "a act" in seen.lines[-1]
         seen.app.pool_actions = None
         for key in "HRXVPZDUOTKWCE":
@@ -497,7 +497,7 @@ async def test_read_only_has_no_key_that_changes_anything(act: Open) -> None:
 
 
 async def test_who_has_nowhere_to_submit_is_told_so(act: Open) -> None:
-    async with act(no_desk="no HTCondor here") as seen:
+    async with act(no_pool_reason="no HTCondor here") as seen:
         await seen.press("n")
         assert "nothing can be submitted: no HTCondor here" in seen.text
         await seen.press("down")
@@ -650,9 +650,9 @@ async def test_who_was_asked_is_told_with_the_warnings(act: Open) -> None:
         await seen.tell(update())
         assert "no word: no HTCondor is installed here" in seen.text
         assert "asked again in 1 min" in seen.text
-    async with act(size=(100, 40), no_desk="this is a recording") as seen:
+    async with act(size=(100, 40), no_pool_reason="this is a recording") as seen:
         seen.app.pool_actions = None
-        seen.app.options = replace(seen.app.options, desk=None)
+        seen.app.options = replace(seen.app.options, pool_actions=None)
         await seen.press("exclamation_mark")
         assert "not asked: this is a recording" in seen.text
 

@@ -11,6 +11,7 @@ from eyes import MIDDLE, NARROW, WIDE, Show
 from metlmon.model.states import State
 from screens.actions import ACTIONS
 from screens.app import AppOptions, MetlmonApp
+from screens.base.screens import SnapshotScreen
 from screens.curves.screen import CurvesScreen
 from screens.help import HelpScreen
 from screens.job.screen import JobScreen
@@ -21,6 +22,7 @@ from screens.pool_actions.confirm import ConfirmScreen
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
+from screens.registry import SCREENS, create_screen
 from screens.run.screen import RunScreen
 from screens.shards.screen import ShardsScreen
 from screens.sites.executions_screen import ExecutionsScreen
@@ -274,6 +276,9 @@ async def test_every_action_of_the_registry_is_there(show: Show) -> None:
                 "launch": [LaunchScreen],
                 "moving": [seen.app.screen.focused],
             }[action.scope]
+            if action.name in SCREENS:
+                assert isinstance(create_screen(action.name), SnapshotScreen)
+                continue
             for owner in owners:
                 assert callable(getattr(owner, f"action_{action.name}")), action
 

@@ -76,32 +76,38 @@ async def test_the_first_line_answers() -> None:
     async with watching("demo", HALFWAY) as seen:
         await seen.press("e")
         assert isinstance(seen.app.screen, EstimatesScreen)
-        found = seen.app.stats.of(make_forecast)
+        seen.app.stats.value(make_forecast)
+        await seen.settle()
+        found = seen.app.stats.value(make_forecast)
         assert found is not None
         assert estimate_text.remaining_text(found) in seen.lines[0]
         assert "16 of 36 epochs done" in seen.lines[1]
         run0 = seen.under_cursor
         assert "3/6" in run0
-        assert estimate_text.interval_text(found.runs[0].span) in run0
+        assert estimate_text.interval_text(found.runs[0].remaining) in run0
         below = " ".join(seen.text.split())
         assert "3 epochs left: from 3 epochs of its own, 13 of other runs." in below
 
 
 async def test_enter_opens_the_run_which_tells_its_rest_too() -> None:
     async with watching("demo", HALFWAY) as seen:
-        found = seen.app.stats.of(make_forecast)
+        seen.app.stats.value(make_forecast)
+        await seen.settle()
+        found = seen.app.stats.value(make_forecast)
         assert found is not None
         await seen.press("e", "down", "enter")
         assert isinstance(seen.app.screen, RunScreen)
-        assert f"to go  {estimate_text.interval_text(found.runs[1].span)}" in seen.text
+        assert f"to go  {estimate_text.interval_text(found.runs[1].remaining)}" in seen.text
 
 
 async def test_sorted_by_what_ends_last() -> None:
     async with watching("demo", HALFWAY) as seen:
-        found = seen.app.stats.of(make_forecast)
+        seen.app.stats.value(make_forecast)
+        await seen.settle()
+        found = seen.app.stats.value(make_forecast)
         assert found is not None
         await seen.press("e", "s")
-        last = max(found.runs, key=lambda run: run.span.median if run.span else 0.0)
+        last = max(found.runs, key=lambda run: run.remaining.median if run.remaining else 0.0)
         first_row = next(line for line in seen.lines[4:] if "run" in line)
         assert last.run_name in first_row
 
@@ -129,7 +135,11 @@ async def test_plain_characters_only(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("cells", [40, 60, 80, 120, 200])
 def test_the_head_fits(cells: int) -> None:
-    for made in (told(), told(without=(("run4", "is held"),)), told(span=None, why_not="x" * 300)):
+    for made in (
+        told(),
+        told(excluded=(("run4", "is held"),)),
+        told(remaining=None, missing_reason="x" * 300),
+    ):
         assert all(width(line) <= cells for line in head(made, cells))
 
 
@@ -146,7 +156,7 @@ def header(cells: int, made: Forecast) -> str:
 
 def test_the_line_of_the_overview() -> None:
     assert header(100, told()) == "17 epochs/day   done in 6 d (4–9 d)"
-    held = told(without=(("run4", "is held"),))
+    held = told(excluded=(("run4", "is held"),))
     assert header(100, held).endswith("done in 6 d (4–9 d) without run4, which is held")
     # The date stays longest.
     assert header(30, held) == "done in 6 d (4–9 d)"

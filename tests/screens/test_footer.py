@@ -47,7 +47,7 @@ async def test_marks_are_cleared_before_anything_else(show: Show) -> None:
 async def test_in_the_past_the_key_says_that_it_returns(way: tuple[str, ...]) -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press(*way, "less_than_sign")
-        await until(seen, lambda: seen.app.time_travel.then is not None)
+        await until(seen, lambda: seen.app.time_travel.past_view is not None)
         assert "esc now" in seen.lines[-1]
         await seen.press("escape")
         assert ("esc back" in seen.lines[-1]) == bool(way)
@@ -57,7 +57,7 @@ async def test_in_the_past_the_key_says_that_it_returns(way: tuple[str, ...]) ->
 async def test_a_filter_in_the_past_goes_first() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await seen.press("less_than_sign")
-        await until(seen, lambda: seen.app.time_travel.then is not None)
+        await until(seen, lambda: seen.app.time_travel.past_view is not None)
         assert "returns to now" in seen.lines[0]
         await seen.press("slash", "r", "enter")
         assert "esc clear filter" in seen.lines[-1]

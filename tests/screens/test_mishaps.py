@@ -16,8 +16,9 @@ from eyes import NARROW, Eager, Seen
 
 from metlmon.error_text import describe_error, format_traceback
 from metlmon.model.states import State
-from metlmon.stats.worker import StatsWorker
-from screens.app import ERROR_LIMIT, AppOptions
+from screens.app import AppOptions
+from screens.base.fault_tolerant_app import ERROR_LIMIT
+from screens.base.stats_worker import StatsWorker
 from screens.overview.screen import OverviewScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table
@@ -43,7 +44,7 @@ class Unspeakable(Exception):
 class Tough(Eager):
     """Under this pilot an error that was borne is not raised again."""
 
-    def noticed(self, error: Exception) -> None:
+    def record_error(self, error: Exception) -> None:
         """It is what the test is about."""
 
 
@@ -192,7 +193,7 @@ async def test_an_act_that_breaks_off_is_told_with_what_was_done(error: Exceptio
     async with opened(QueuedFeed(update()), AppOptions(pool_actions=desk)) as seen:
         await seen.press("down", "space", "space", "X", "y")
         assert seen.app.running_action is not None
-        assert seen.app.running_action.over, "others can be done"
+        assert seen.app.running_action.ended, "others can be done"
         assert "it broke off" in (seen.app.running_action.error or "")
         assert not seen.app.pending_task
         assert seen.app.action_refusal() is None
@@ -202,7 +203,7 @@ async def test_a_past_that_cannot_be_opened_is_told_and_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feed = FakeFeed(update())
-    monkeypatch.setattr(feed, "past", failing(RuntimeError("broke")), raising=False)
+    monkeypatch.setattr(feed, "historical", failing(RuntimeError("broke")), raising=False)
     async with opened(feed) as seen:
         moment = update().status.as_of
         assert moment is not None
@@ -229,11 +230,17 @@ def test_a_figure_that_fails_is_tried_again_and_its_error_goes_when_it_works() -
             raise RuntimeError(HOSTILE)
         return 42
 
-    assert study.value(figure) is None
+    def value() -> int | None:
+        study.value(figure)
+        assert study.wait_until_idle(10)
+        return study.value(figure)
+
+    assert value() is None
     assert study.error is not None
     assert study.error.isprintable()
+    assert study.wait_until_idle(10)
     broken.clear()
-    assert study.value(figure) == 42
+    assert value() == 42
     assert study.error is None
     study.close()
 
@@ -241,13 +248,15 @@ def test_a_figure_that_fails_is_tried_again_and_its_error_goes_when_it_works() -
 def test_no_thread_of_the_screens_is_unheard_of() -> None:
     """Whoever begins another thread or worker says here how its errors are told."""
     known = {
-        "app.py": 4,
+        "app.py": 2,
+        "base/stats_worker.py": 1,
+        "base/terminal_guard.py": 2,
         "curves/screen.py": 1,
         "job/screen.py": 1,
         "pool_actions/confirm.py": 1,
         "submit/launch_screen.py": 1,
         "submit/screen.py": 2,
-        "time_travel.py": 3,
+        "time_travel.py": 4,
         "timeline/screen.py": 1,
     }
     found: dict[str, int] = {}

@@ -62,7 +62,7 @@ def steer() -> Open:
         picture = status(rows)
         picture = replace(picture, dags=tuple(replace(each, state=dag) for each in picture.dags))
         feed = QueuedFeed(update(picture), Path("/nowhere/global_pretraining"))
-        app = Punctual(feed, AppOptions(**{"desk": desk, **options}))  # type: ignore[arg-type]
+        app = Punctual(feed, AppOptions(**{"pool_actions": desk, **options}))  # type: ignore[arg-type]
         async with app.run_test(size=size) as pilot:
             seen = Acted(app, feed, pilot)
             seen.desk = desk
@@ -202,12 +202,14 @@ async def test_files_are_written_without_a_schedd(steer: Open) -> None:
         desk.word = WORD
 
 
-@pytest.mark.parametrize("options", [{"read_only": True}, {"no_desk": "this is a recording"}])
+@pytest.mark.parametrize(
+    "options", [{"read_only": True}, {"no_pool_reason": "this is a recording"}]
+)
 async def test_where_nothing_can_be_done_nothing_is_asked(
     steer: Open, options: dict[str, object]
 ) -> None:
     async with steer(**options) as seen:
-        if "no_desk" in options:
+        if "no_pool_reason" in options:
             seen.app.pool_actions = None
         for key in "TKWCEO":
             await seen.press(*TO_RUN8, key, "y", "escape", "home")

@@ -576,7 +576,7 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
         return session, ScriptedDesk()
 
     opened: list[Session] = []
-    async with pane(request_at(home, runs=2), desk=Pool(), opener=opener, size=TALL) as seen:
+    async with pane(request_at(home, runs=2), desk=Pool(), open_dagdir=opener, size=TALL) as seen:
         await seen.press("ctrl+s", "y")
         await until(seen, lambda: isinstance(seen.app.screen, OverviewScreen))
         await until(seen, lambda: "idle" in seen.text)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from screens import app as application
+from screens.base.terminal_guard import EXIT_TIMEOUT_SECONDS
 from tests.support.terminal import PseudoTerminal, terminal_environment
 
 CHILD = Path(__file__).with_name("on_a_terminal.py")
@@ -48,7 +48,7 @@ def test_a_signal_gives_the_terminal_back(number: signal.Signals) -> None:
         t.child.send_signal(number)
         before = time.monotonic()
         assert t.end() == 128 + number
-        assert time.monotonic() - before < application.EXIT_TIMEOUT_SECONDS, "it was left by force"
+        assert time.monotonic() - before < EXIT_TIMEOUT_SECONDS, "it was left by force"
         assert_given_back(t)
 
 

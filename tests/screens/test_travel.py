@@ -145,7 +145,7 @@ async def test_the_overview_shows_the_runs_of_then() -> None:
         await seen.press("question_mark")
         assert "as it was" not in seen.lines[0], "the help is of no time"
         await seen.press("escape", "escape")
-        assert not seen.app.time_travel.away
+        assert not seen.app.time_travel.active
         await seen.press("escape", "escape", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "5/5" in seen.line(" run0 ")
@@ -158,9 +158,9 @@ async def test_a_filter_goes_before_the_past_does() -> None:
         assert " run1 " not in seen.text
         await seen.press("escape")
         assert " run1 " in seen.text
-        assert seen.app.time_travel.away
+        assert seen.app.time_travel.active
         await seen.press("escape")
-        assert not seen.app.time_travel.away
+        assert not seen.app.time_travel.active
 
 
 async def test_nothing_can_be_acted_on_in_the_past() -> None:
@@ -175,7 +175,7 @@ async def test_nothing_can_be_acted_on_in_the_past() -> None:
         assert "only the present can be acted on" in seen.text
         await seen.press("escape")
         assert isinstance(seen.app.screen, OverviewScreen)
-        assert seen.app.time_travel.away, "the menu was left, not the past"
+        assert seen.app.time_travel.active, "the menu was left, not the past"
         await seen.press("n")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "only the present" in seen.text
@@ -326,7 +326,7 @@ async def test_esc_gives_up_a_journey_that_has_not_arrived() -> None:
         await seen.pilot.press("escape")
         feed.gate.set()
         await seen.settle()
-        assert not seen.app.time_travel.away
+        assert not seen.app.time_travel.active
         assert seen.app.snapshot is now
 
 
@@ -344,7 +344,7 @@ async def test_a_past_that_cannot_be_read_says_why() -> None:
         seen.app.time_travel.load(MIDDLE)
         await until(seen, lambda: seen.app.time_travel.error is not None)
         assert "that past cannot be read: /x: there is no DAG file" in seen.lines[0]
-        assert not seen.app.time_travel.away
+        assert not seen.app.time_travel.active
         await seen.press("escape")
         assert "cannot be read" not in seen.text
 
@@ -352,7 +352,7 @@ async def test_a_past_that_cannot_be_read_says_why() -> None:
 async def test_now_or_later_is_the_present() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         seen.app.time_travel.load(datetime(2030, 1, 1))
-        assert not seen.app.time_travel.away
+        assert not seen.app.time_travel.active
 
 
 async def test_ascii(shared: Callable[[str], Path]) -> None:
@@ -372,6 +372,6 @@ def test_picture_of_the_past(snap_compare) -> None:  # type: ignore[no-untyped-d
     async def go(pilot: Pilot[int]) -> None:
         await pressed(("t", "z", "v"))(pilot)
         seen = Seen(made, made.feed, pilot)  # type: ignore[arg-type]
-        await until(seen, lambda: made.time_travel.then is not None)
+        await until(seen, lambda: made.time_travel.past_view is not None)
 
     assert snap_compare(made, terminal_size=NARROW, run_before=go)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +68,7 @@ async def test_a_screen(way: str, tmp_path: Path) -> None:
                 await pilot.press(key)
             await pilot.pause()
             await app.workers.wait_for_complete()
+            await asyncio.to_thread(app.stats.wait_until_idle, 10)
             await pilot.pause()
             strips = app.screen._compositor.render_strips()
             seen += ["\n".join(strip.text for strip in strips), app.export_screenshot()]
@@ -88,6 +90,7 @@ async def test_what_stands_around_them_is_on_the_screen(tmp_path: Path) -> None:
                 await pilot.press(key)
             await pilot.pause()
             await app.workers.wait_for_complete()
+            await asyncio.to_thread(app.stats.wait_until_idle, 10)
             await pilot.pause()
             seen += [strip.text for strip in app.screen._compositor.render_strips()]
     shown = " ".join("".join(seen).split())

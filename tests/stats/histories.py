@@ -15,7 +15,7 @@ from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger, RunEntry
 from metlmon.snapshot.types import Count as Counted
 from metlmon.snapshot.types import DagRow, GpuHours, Latest, RunRow, Status, TransferTotals
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NOON = datetime(2026, 3, 2, 12, 0, 0)

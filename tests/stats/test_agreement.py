@@ -35,8 +35,8 @@ from metlmon.cli.commands import sites as sites_command
 from metlmon.cli.commands import status as commands_status
 from metlmon.cli.main import main, parser
 from metlmon.stats.frames import Frames
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.usage import GroupUsage, Usage, site_usage
-from metlmon.stats.worker import StatsInput
 from tests.conftest import SHARED
 from tests.stats import painted
 from tests.stats.said import (

@@ -18,7 +18,7 @@ from metlmon.stats.backtest import (
     predict_naively,
 )
 from metlmon.stats.epoch_times import counted_epochs
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import write
 from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded

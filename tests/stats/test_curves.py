@@ -32,7 +32,7 @@ from metlmon.stats.curves import (
     metric_names,
     trend_of,
 )
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 
 ROOT = Path(__file__).resolve().parents[2]
 NAN = math.nan

@@ -25,7 +25,7 @@ from metlmon.stats.incidents import (
     incidents,
     urgent_incidents,
 )
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 from tests.stats.histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 
 HOUR = 3600.0

@@ -28,7 +28,7 @@ from metlmon.stats.curves import (
     metric_names,
 )
 from metlmon.stats.curves import curves as curves_in
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 from metlmon.tables.curves import specs as columns
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import metric as metric_told

@@ -17,7 +17,7 @@ from metlmon.cli.warnings import print_warnings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.backtest import Backtest, Prediction, backtest, median_error, median_naive_error
 from metlmon.stats.estimates import Forecast, make_forecast
-from metlmon.stats.worker import StatsInput
+from metlmon.stats.inputs import StatsInput
 from metlmon.tables import estimate_text
 from metlmon.tables.estimates import columns
 from metlmon.tables.layout import Heading, Row, text_columns

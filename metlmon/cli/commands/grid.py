@@ -13,6 +13,7 @@ from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.dag_description import describe_dags
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, find_sweep
 from metlmon.stats.sweep_grid import (
     CellRun,
@@ -23,7 +24,6 @@ from metlmon.stats.sweep_grid import (
     without_fixed_axes,
 )
 from metlmon.stats.sweep_grid import grid as grid_in
-from metlmon.stats.worker import StatsInput
 from metlmon.tables import sweep_text
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, plain

@@ -330,7 +330,7 @@ def _cost(plan: Plan, options: argparse.Namespace) -> CostEstimate | None:
     """The expected cost, by the epochs of another ensemble."""
     from metlmon.cli.reading import read_whole
     from metlmon.stats.cost import cost_history, estimate_cost
-    from metlmon.stats.worker import StatsInput
+    from metlmon.stats.inputs import StatsInput
 
     reader = read_whole(Path(options.past))
     builder = reader.snapshot_builder()

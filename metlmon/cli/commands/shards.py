@@ -14,8 +14,8 @@ from metlmon.cli.text_output import TextOutput
 from metlmon.cli.warnings import print_warnings
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.estimates import Interval
+from metlmon.stats.inputs import StatsInput
 from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes, Straggler, bags
-from metlmon.stats.worker import StatsInput
 from metlmon.tables import estimate_text, shard_text
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, duration, job_id, plain

@@ -26,7 +26,7 @@ def status(options: argparse.Namespace) -> int:
     check_only(reader.snapshot_builder(), options.only)
     code = wait(reader, options) if options.exit_on else Exit.OK
     queue = query_queue(reader, options)
-    from metlmon.stats.worker import StatsInput
+    from metlmon.stats.inputs import StatsInput
 
     builder = reader.snapshot_builder()
     shown = select_runs(builder.status(), options.only)

@@ -14,19 +14,20 @@ from metlmon.model.settings import Settings
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Progress, Status
-from metlmon.stats import worker as studies
-from metlmon.stats.worker import FIRST_AT_ONCE, StatsInput, StatsWorker
+from metlmon.stats.inputs import StatsInput
+from screens.base import stats_worker
+from screens.base.stats_worker import StatsWorker
 
 PATIENCE = 10.0
 
 
-class Large:
-    """A feed of so many nodes that figures are computed in the thread."""
+class OneNode:
+    """A feed of one node."""
 
     settings = Settings()
 
     def __init__(self) -> None:
-        status = SimpleNamespace(node_states={State.COMPLETED: FIRST_AT_ONCE + 1})
+        status = SimpleNamespace(node_states={State.COMPLETED: 1})
         self.latest = Snapshot(cast(Status, status), frozenset(), Progress(1, 1))
 
     def ledger(self) -> Ledger:
@@ -56,8 +57,8 @@ def comes(what: Callable[[], object]) -> bool:
 
 def test_a_figure_asked_for_the_first_time_ends_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     # After the least work the thread would rest for longer than anybody waits here.
-    monkeypatch.setattr(studies, "SHARE", 1e7)
-    study = StatsWorker(cast(Feed, Large()), lambda: None)
+    monkeypatch.setattr(stats_worker, "SHARE", 1e7)
+    study = StatsWorker(cast(Feed, OneNode()), lambda: None)
     try:
         assert comes(lambda: study.value(first) == "first")
         assert comes(lambda: study.value(second) == "second")
@@ -65,31 +66,16 @@ def test_a_figure_asked_for_the_first_time_ends_the_rest(monkeypatch: pytest.Mon
         study.close()
 
 
-class Small(Large):
-    """A feed of one node: its figures are computed when they are asked for."""
-
-    def __init__(self) -> None:
-        status = SimpleNamespace(node_states={State.COMPLETED: 1})
-        self.latest = Snapshot(cast(Status, status), frozenset(), Progress(1, 1))
-
-
 def broken(basis: StatsInput) -> str:
     raise ValueError("no such thing")
 
 
-def test_a_figure_that_fails_is_told_of_and_leaves_the_others() -> None:
-    study = StatsWorker(cast(Feed, Small()), lambda: None)
-    assert study.value(broken) is None
-    assert study.error is not None
-    assert "ValueError: no such thing" in study.error
-    assert study.value(first) == "first"
-
-
 def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
-    study = StatsWorker(cast(Feed, Large()), lambda: None)
+    study = StatsWorker(cast(Feed, OneNode()), lambda: None)
     try:
         study.value(broken)
         assert comes(lambda: study.error)
+        assert "ValueError: no such thing" in str(study.error)
         assert comes(lambda: study.value(first) == "first")
     finally:
         study.close()
@@ -97,16 +83,10 @@ def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
 
 def test_what_is_foreseen_is_there_when_it_is_asked_for() -> None:
     told: list[str] = []
-    study = StatsWorker(cast(Feed, Large()), lambda: told.append("came"))
+    study = StatsWorker(cast(Feed, OneNode()), lambda: told.append("came"))
     try:
         study.precompute(first, second)
         assert comes(lambda: told)
         assert study.value(second) == "second"
     finally:
         study.close()
-
-
-def test_nothing_is_foreseen_where_it_takes_no_time() -> None:
-    study = StatsWorker(cast(Feed, Small()), lambda: None)
-    study.precompute(first)
-    assert study._thread is None

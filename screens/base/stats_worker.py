@@ -1,7 +1,6 @@
-"""Background evaluator of statistics, at most once per snapshot.
+"""Evaluates statistics in a thread, each at most once per snapshot.
 
-A statistic is a pure function of a :class:`StatsInput`. :meth:`StatsWorker.of` returns its newest
-value. Statistics of small ensembles are computed synchronously.
+A statistic is a pure function of a :class:`StatsInput`.
 """
 
 from __future__ import annotations
@@ -9,25 +8,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
-from metlmon.frozen import frozen
+from metlmon.error_text import describe_error
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import JobId
-from metlmon.model.settings import Settings
-from metlmon.snapshot.dag_description import DagDescription
-from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Status
+from metlmon.stats.inputs import StatsInput
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 200
-"""Nodes up to which statistics are computed synchronously (about 10 ms), not in the thread."""
-
-FIRST_AT_ONCE: Final = 1000
-"""The same limit for a first value: a 0.1 s delay is better than an empty screen."""
+LARGE: Final = 1000
+"""Nodes from which nothing is evaluated before the logs have been read: it would delay that."""
 
 WRITTEN_SECONDS: Final = 5.0
 """Polling interval of the job files while a screen shows them: one ``stat`` per file."""
@@ -45,24 +39,6 @@ FORGET_SECONDS: Final = 10.0
 """A statistic that was not requested for this long is no longer updated."""
 
 
-@frozen
-class StatsInput:
-    """The input of every statistic.
-
-    ``trainings`` (by run key) and ``streams`` (by job) hold the content of the job files; both
-    are empty until the first read (``files_read`` is False). ``load_description`` loads the
-    description of the DAG files' nodes, which few statistics need.
-    """
-
-    status: Status
-    ledger: Ledger
-    settings: Settings = field(default_factory=Settings)
-    trainings: Mapping[str, TrainingOutput] = field(default_factory=dict)
-    streams: Mapping[JobId, Streamed] = field(default_factory=dict)
-    files_read: bool = False
-    load_description: Callable[[], DagDescription] = DagDescription
-
-
 @dataclass(slots=True)
 class _CachedStat:
     """The last value of a statistic, its input, and the time of the last request."""
@@ -75,7 +51,7 @@ class _CachedStat:
 class StatsWorker:
     """Evaluates the statistics of one feed.
 
-    ``tell`` is called in the worker thread when a value has changed since it was requested.
+    ``on_change`` is called in the worker thread when a value has changed since it was requested.
     """
 
     def __init__(self, feed: Feed, on_change: Callable[[], None]) -> None:
@@ -85,6 +61,8 @@ class StatsWorker:
         self._wake = threading.Event()
         self._skip_pause = threading.Event()
         self._stop = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
         self._thread: threading.Thread | None = None
         self._figures: dict[Callable[[StatsInput], Any], _CachedStat] = {}
         self._snapshot: Snapshot | None = None
@@ -106,35 +84,22 @@ class StatsWorker:
     def value(self, statistic: Callable[[StatsInput], T]) -> T | None:
         """The newest value of ``statistic``; None until its first evaluation has finished.
 
-        Never blocks: a slow evaluation runs in the thread and ends with the callback.
+        Never blocks: the evaluation runs in the thread and ends with the callback.
         """
         with self._lock:
             cached = self._figures.setdefault(statistic, _CachedStat())
             cached.requested = time.monotonic()
             snapshot = self._feed.latest
-            if snapshot is None:
-                return cast(T | None, cached.value)
-            nodes = sum(snapshot.status.node_states.values())
-            if nodes <= (FIRST_AT_ONCE if cached.stats_input is None else AT_ONCE):
-                started = time.thread_time()
-                try:
-                    self._refresh(cached, statistic, self._current_input(snapshot))
-                except Exception as error:
-                    self._record_error(statistic, error)
-                self._add_cost(time.thread_time() - started)
-            elif cached.stats_input is None:
+            if snapshot is not None and cached.stats_input is None:
                 # The screen is empty until then: skip the pause of the thread.
                 self._skip_pause.set()
                 self._wake_thread()
-            elif self._snapshot is not snapshot:
+            elif snapshot is not None and self._snapshot is not snapshot:
                 self._wake_thread()
             return cast(T | None, cached.value)
 
     def precompute(self, *statistics: Callable[[StatsInput], Any]) -> None:
-        """Evaluate in the thread before a screen needs it, if the ensemble is large."""
-        snapshot = self._feed.latest
-        if snapshot is None or sum(snapshot.status.node_states.values()) <= AT_ONCE:
-            return
+        """Evaluate these before a screen needs them."""
         with self._lock:
             for statistic in statistics:
                 self._figures.setdefault(statistic, _CachedStat()).requested = time.monotonic()
@@ -204,13 +169,19 @@ class StatsWorker:
         cached.value, cached.stats_input = value, stats_input
         return changed
 
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until all that was requested has been evaluated; False after ``seconds``."""
+        return self._idle.wait(seconds)
+
     def _wake_thread(self) -> None:
         self._start()
-        self._wake.set()
+        with self._lock:
+            self._idle.clear()
+            self._wake.set()
 
     def _start(self) -> None:
         if self._thread is None and not self._stop.is_set():
-            self._thread = threading.Thread(target=self._run, name="metlmon-study", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="metlmon-stats", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
@@ -226,6 +197,9 @@ class StatsWorker:
             changed |= self._attempt("adding up", self._compute)
             if changed and not self._stop.is_set():
                 self._on_change()
+            with self._lock:
+                if not self._wake.is_set():
+                    self._idle.set()
             pause = (time.monotonic() - started) * SHARE
             self._skip_pause.wait(pause)
             self._wake.wait(WRITTEN_SECONDS if wanted else None)
@@ -239,10 +213,6 @@ class StatsWorker:
         return self._errors.pop(task, None) is not None or changed
 
     def _record_error(self, task: object, error: Exception) -> bool:
-        from metlmon.error_text import (
-            describe_error,  # Not needed by commands that print statistics once.
-        )
-
         text = describe_error(
             f"{task} failed" if isinstance(task, str) else "a figure failed", error
         )
@@ -278,7 +248,7 @@ class StatsWorker:
                 if now - cached.requested < FORGET_SECONDS
             ]
         nodes = sum(snapshot.status.node_states.values())
-        if not requested or (snapshot.progress.fraction < 1 and nodes > FIRST_AT_ONCE):
+        if not requested or (snapshot.progress.fraction < 1 and nodes > LARGE):
             # Building the ledger of a partial read would delay reading the rest.
             return False
         started = time.thread_time()

@@ -15,8 +15,9 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.settings import Settings
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Progress, Status
-from metlmon.stats import worker as module
-from metlmon.stats.worker import WRITTEN_SECONDS, StatsInput, StatsWorker
+from metlmon.stats.inputs import StatsInput
+from screens.base import stats_worker as module
+from screens.base.stats_worker import WRITTEN_SECONDS, StatsWorker
 
 SOON = WRITTEN_SECONDS / 2
 

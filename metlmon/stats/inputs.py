@@ -1,0 +1,32 @@
+"""The input of every statistic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+
+from metlmon.frozen import frozen
+from metlmon.jobfiles.records import Streamed, TrainingOutput
+from metlmon.model.job_events import JobId
+from metlmon.model.settings import Settings
+from metlmon.snapshot.dag_description import DagDescription
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import Status
+
+
+@frozen
+class StatsInput:
+    """The input of every statistic.
+
+    ``trainings`` (by run key) and ``streams`` (by job) hold the content of the job files; both
+    are empty until the first read (``files_read`` is False). ``load_description`` loads the
+    description of the DAG files' nodes, which few statistics need.
+    """
+
+    status: Status
+    ledger: Ledger
+    settings: Settings = field(default_factory=Settings)
+    trainings: Mapping[str, TrainingOutput] = field(default_factory=dict)
+    streams: Mapping[JobId, Streamed] = field(default_factory=dict)
+    files_read: bool = False
+    load_description: Callable[[], DagDescription] = DagDescription

@@ -1,0 +1,129 @@
+"""What screens and widgets see of the application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from textual.screen import Screen
+
+from metlmon.frozen import frozen
+from metlmon.live.feed import Feed, Snapshot
+from metlmon.pool.interface import PoolActions
+from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
+from metlmon.snapshot.types import JobRow, Status
+from screens.base.stats_worker import StatsWorker
+from screens.pool_actions.running_action import RunningAction
+from screens.time_travel import TimeTravel
+
+if TYPE_CHECKING:
+    # The authoring modules are loaded with the submit form only.
+    from metlmon.authoring.request import Request
+    from screens.submit.form_model import FormState
+
+
+@frozen
+class AppOptions:
+    """Options of the application.
+
+    ``mouse`` enables mouse reporting (the terminal then cannot select text). ``ascii``: only
+    characters below 0x80. ``no_color``: as if NO_COLOR were set. ``run_filter``: names or uuid
+    prefixes of runs, separated by commas. ``start``: the first screen. ``exit_when`` is called
+    with the status of every complete snapshot; the application exits with the code it returns.
+    ``timeout``: seconds after which that wait ends (exit code 5). ``pool_actions`` act on the
+    jobs of the feed; None: not possible here, for the reason ``no_pool_reason``. ``read_only``
+    removes all pool actions. ``open_dagdir`` opens the feed and pool actions of another dagdir
+    (one just submitted). ``submission_pool`` submits, without a dagdir; None: submitting is not
+    possible here. ``initial_request``: the initial content of the submit form.
+    """
+
+    mouse: bool = False
+    ascii: bool = False
+    no_color: bool = False
+    run_filter: str | None = None
+    start: Literal["overview", "submit"] | tuple[Literal["run"], str] = "overview"
+    exit_when: Callable[[Status], int | None] | None = None
+    timeout: float | None = None
+    pool_actions: PoolActions | None = None
+    no_pool_reason: str = "nothing can be acted on here"
+    read_only: bool = False
+    open_dagdir: Callable[[Path], tuple[Feed, PoolActions]] | None = None
+    submission_pool: PoolActions | None = None
+    initial_request: Request | None = None
+
+
+class AppContext(Protocol):
+    """The application, as screens and widgets use it.
+
+    ``feed``, ``stats`` and ``snapshot`` belong to the moment shown, ``present_stats`` to the
+    present. ``pool_actions`` is None where nothing can be acted on. ``form_state`` is the
+    content of the submit form while it is closed. ``error_banner`` is an error to be shown on
+    every screen. ``pending_task`` names a task that exiting waits for; empty: none.
+    ``CONFIRM_SECONDS`` is the time that a confirmation is on the screen before a key confirms.
+    ``last_key_time`` and ``pause_before_key`` are the time of the last key or paste, and the
+    seconds without one before it.
+    """
+
+    CONFIRM_SECONDS: ClassVar[float]
+    options: AppOptions
+    no_color: bool
+    feed: Feed
+    stats: StatsWorker
+    present_stats: StatsWorker
+    snapshot: Snapshot | None
+    time_travel: TimeTravel
+    pool_actions: PoolActions | None
+    running_action: RunningAction | None
+    form_state: FormState | None
+    error_banner: str
+    pending_task: str
+    last_key_time: float
+    pause_before_key: float
+
+    @property
+    def screen(self) -> Screen[Any]:
+        """The current screen."""
+
+    @property
+    def queue(self) -> QueueSnapshot | None:
+        """The latest queue snapshot; None without a schedd, and in the past."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    def push_screen(self, screen: Screen[Any]) -> object:
+        """Open a screen above the current one."""
+
+    def pop_screen(self) -> object:
+        """Close the current screen."""
+
+    def open_screen(self, name: str) -> None:
+        """Open the screen of this name, unless it is the current one."""
+
+    def open_run(self, key: str) -> None:
+        """Open the screen of a run."""
+
+    def open_job(self, cluster: int, proc: int) -> None:
+        """Open the screen of a job."""
+
+    def open_run_of(self, job: JobRow) -> None:
+        """Open the run that a job belongs to, if any."""
+
+    def go_back(self) -> None:
+        """Return to the present, or else to the previous screen."""
+
+    def watch_dagdir(self, dagdir: Path) -> None:
+        """Switch to another dagdir; raises InputError if it cannot be read."""
+
+    def action_refusal(self) -> str | None:
+        """The reason that refuses all pool actions; None if each is checked by itself."""
+
+    def perform(self, preview: ActionPreview, request: ActionRequest) -> RunningAction:
+        """Perform a pool action in a thread."""
+
+    def show_error(self, context: str, error: BaseException) -> None:
+        """Show an error in the banner of the current screen, until a key is pressed."""
+
+    def record_error(self, error: Exception) -> None:
+        """Let a test's pilot raise an error, even if it is survived."""

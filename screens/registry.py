@@ -1,0 +1,35 @@
+"""The screens, by name; each module is imported when its screen is first opened."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from screens.base.screens import SnapshotScreen
+
+SCREENS: Final = {
+    "bag": "screens.shards.screen.ShardsScreen",
+    "curves": "screens.curves.screen.CurvesScreen",
+    "estimates": "screens.estimates.EstimatesScreen",
+    "grid": "screens.sweep.screen.SweepScreen",
+    "help": "screens.help.HelpScreen",
+    "incidents": "screens.incidents.IncidentsScreen",
+    "inputs": "screens.sources.SourcesScreen",
+    "job": "screens.job.screen.JobScreen",
+    "new": "screens.submit.screen.SubmitScreen",
+    "nodes": "screens.nodes.screen.NodesScreen",
+    "overview": "screens.overview.screen.OverviewScreen",
+    "problems": "screens.problems.ProblemsScreen",
+    "run": "screens.run.screen.RunScreen",
+    "sites": "screens.sites.screen.SitesScreen",
+    "timeline": "screens.timeline.screen.TimelineScreen",
+}
+"""Module and class of each screen that the application opens."""
+
+
+def create_screen(name: str, *arguments: object) -> SnapshotScreen:
+    """Create the screen with this name; ``arguments`` are those of its class."""
+    module, _, class_name = SCREENS[name].rpartition(".")
+    screen = getattr(import_module(module), class_name)(*arguments)
+    assert isinstance(screen, SnapshotScreen)
+    return screen

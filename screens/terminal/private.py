@@ -1,0 +1,205 @@
+"""Every private name of Textual and Rich that the screens use, each with its reason.
+
+Other modules use the public names of the classes and functions here, so that a new version of
+Textual needs a look at this module alone (``pyproject.toml`` bounds the version).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
+
+# What the compositor gives to App._display: all lines, or the parts that changed.
+from textual._compositor import ChopsUpdate, LayoutUpdate
+
+# Its cache of rendered lines is an lru_cache on a method, which nothing public clears.
+from textual._styles_cache import StylesCache
+
+# The decoder of key sequences; Textual's input thread around it ends at invalid input.
+from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
+from textual.app import App
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import Monochrome, NoColor
+from textual.message import Message
+from textual.message_pump import MessagePump
+from textual.screen import Screen
+
+__all__ = [
+    "BRACKETED_PASTE_END",
+    "BRACKETED_PASTE_START",
+    "ChopsUpdate",
+    "FaultTolerant",
+    "HookedApp",
+    "HookedDriver",
+    "LayoutUpdate",
+    "XTermParser",
+    "color_system",
+    "release_styles",
+    "report_exception",
+    "style_attributes",
+]
+
+
+def report_exception(app: App[Any], error: Exception) -> None:
+    """Handle an exception as one that a handler of the application raised."""
+    app._handle_exception(error)
+
+
+def release_styles() -> None:
+    """Clear Textual's cache of rendered lines, which holds megabytes of closed screens."""
+    StylesCache.get_inner_outer.cache_clear()
+
+
+def color_system(console: Console) -> ColorSystem | None:
+    """The colour system of a console; ``Console.color_system`` is only its name."""
+    return console._color_system
+
+
+def style_attributes(style: Style) -> int:
+    """The bits of the attributes that are set and on; publicly they are eight properties."""
+    return style._attributes & style._set_attributes
+
+
+class FaultTolerant(MessagePump):
+    """Mixin for the application, screens and widgets: survives handler exceptions.
+
+    Textual ends the application, and the message loop of the widget, with the first exception
+    in any handler. A monitor has to survive the night: here the error is shown and the next
+    message is handled. There is no public hook around the handlers of a message.
+    """
+
+    async def _dispatch_message(self, message: Message) -> None:
+        try:
+            await super()._dispatch_message(message)
+        except Exception as error:
+            report_exception(self.app, error)
+
+
+class HookedApp(FaultTolerant, App[int]):
+    """Textual's application with public hooks for what it does in private methods."""
+
+    # --- errors: Textual prints a traceback with local variables, and exits -------------------
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.handle_exception(error)
+
+    def handle_exception(self, error: Exception) -> None:
+        """Handle an exception that nothing has caught."""
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        self.handle_fatal_error()
+
+    def handle_fatal_error(self) -> None:
+        """Handle the exception that is being raised by ending the application."""
+        super()._fatal_error()
+
+    def close_with_code(self, code: int) -> None:
+        """End the message loop; also where ``exit`` is not handled any more."""
+        self._return_code = code
+        self._close_messages_no_wait()
+
+    def record_error(self, error: Exception) -> None:
+        """Let a test's pilot raise an error, even if it is survived."""
+        if self.is_headless and self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+
+    @property
+    def is_exiting(self) -> bool:
+        """Has ``exit`` been called?"""
+        return self._exit
+
+    # --- painting -----------------------------------------------------------------------------
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        is_update = isinstance(renderable, LayoutUpdate | ChopsUpdate)
+        if is_update and self.can_paint:
+            self.display_update(renderable)
+        else:
+            super()._display(screen, renderable)
+
+    def display_update(self, update: LayoutUpdate | ChopsUpdate) -> None:
+        """Write an update of the compositor to the terminal; called if ``can_paint``."""
+        raise NotImplementedError
+
+    @property
+    def can_paint(self) -> bool:
+        """May output be written? The same conditions as in Textual."""
+        is_idle = self._running and not self._closed and not self._batch_count
+        return is_idle and not self.is_headless and self._driver is not None
+
+    @property
+    def driver(self) -> Driver | None:
+        """The driver of the terminal, once there is one."""
+        return self._driver
+
+    @property
+    def supports_synchronised_output(self) -> bool:
+        """Does the terminal show a frame at once if it is marked as one?"""
+        return self._sync_available
+
+    def remove_colours(self) -> None:
+        """Show no colours: Textual's own filter for NO_COLOR produces greys."""
+        others = [each for each in self._filters if not isinstance(each, Monochrome | NoColor)]
+        self._filters = [*others, NoColor()]
+
+
+class HookedDriver(LinuxDriver):
+    """Textual's driver with public hooks for its private methods and attributes."""
+
+    @property
+    def application(self) -> App[Any]:
+        """The application that this driver serves."""
+        return self._app
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the application."""
+        return self._loop
+
+    @property
+    def output_file(self) -> Any:
+        """The file that the writer thread writes to."""
+        return self._file
+
+    @output_file.setter
+    def output_file(self, file: Any) -> None:
+        self._file = file
+
+    @property
+    def writer_thread(self) -> object:
+        """The thread that writes the output; a new one after each resume."""
+        return self._writer_thread
+
+    @property
+    def restarts_after_stop(self) -> bool:
+        """Is the application mode entered again after SIGCONT? Not with an inline application."""
+        return self._auto_restart
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        return self.terminal_size()
+
+    def terminal_size(self) -> tuple[int, int]:
+        """Columns and lines of the terminal."""
+        return super()._get_terminal_size()
+
+    def _query_in_band_window_resize(self) -> None:
+        """Do nothing: every terminal reports its size by SIGWINCH; text could be forged."""
+
+    def _sigtstp_application(self, *_: object) -> None:
+        self.on_stop_signal()
+
+    def on_stop_signal(self) -> None:
+        """Handle SIGTSTP."""
+
+    def _sigcont_application(self, *_: object) -> None:
+        self.on_continue_signal()
+
+    def on_continue_signal(self) -> None:
+        """Handle SIGCONT."""
