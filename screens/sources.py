@@ -9,7 +9,8 @@ from textual.binding import BindingType
 
 from metlmon.live.discovery import directory_label
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.types import DagRow, LogRow, Notice, Status
+from metlmon.model.model_state import Notice
+from metlmon.snapshot.types import DagRow, LogRow, Status
 from metlmon.text import formatting
 from metlmon.text.formatting import dag_sign, plain
 from metlmon.text.spans import (

@@ -58,7 +58,7 @@ OURS: dict[str, set[str]] = {
     # What is in force is settings, which name states of the model; no log is read for it.
     "config path DIR": {
         *("metlmon.frozen", "metlmon.cli.commands.config", "metlmon.cli.output"),
-        *("metlmon.model.settings", "metlmon.model.sites", "metlmon.model.states"),
+        *("metlmon.config.settings", "metlmon.model.sites", "metlmon.model.states"),
         *("metlmon.text.formatting", "metlmon.eventlog", "metlmon.config.loader"),
         *(
             "metlmon.live.cache",

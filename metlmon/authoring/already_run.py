@@ -10,6 +10,7 @@ from typing import Final
 
 from metlmon.authoring.write_submit import assignments, input_files
 from metlmon.config.files import load_settings
+from metlmon.config.settings import Settings
 from metlmon.dagman import Node, Workflow, read_rescue, rescue_number
 from metlmon.frozen import frozen
 from metlmon.live.dagdir_reader import DagdirReader
@@ -17,7 +18,6 @@ from metlmon.live.discovery import read_regular_file
 from metlmon.live.errors import InputError
 from metlmon.model.dag import Dag
 from metlmon.model.run import parse_run_part
-from metlmon.model.settings import Settings
 from metlmon.model.states import ALIVE, State
 from metlmon.snapshot.builder import SnapshotBuilder
 

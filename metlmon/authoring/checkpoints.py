@@ -19,6 +19,7 @@ from typing import Final
 from metlmon.authoring.lint.context import FileStore, LintContext
 from metlmon.authoring.lint.finding import Findings
 from metlmon.authoring.request import PlanError
+from metlmon.config.settings import Settings
 from metlmon.dagman import Node
 from metlmon.frozen import frozen
 from metlmon.jobfiles.metrics_csv import read_metrics_csv
@@ -26,7 +27,6 @@ from metlmon.live.safe_glob import read_file
 from metlmon.live.tail import UnreadableFile
 from metlmon.model.dag import Dag
 from metlmon.model.run import variable
-from metlmon.model.settings import Settings
 from metlmon.redact import redact_secrets
 
 VARIABLE: Final = "continue_from_checkpoint"

@@ -25,8 +25,7 @@ from metlmon.frozen import frozen
 from metlmon.live.safe_glob import read_file
 from metlmon.live.tail import UnreadableFile
 from metlmon.model.dag import Dag
-from metlmon.model.gates import gate_command
-from metlmon.model.run import Run, variable
+from metlmon.model.run import Run, gate_command, variable
 from metlmon.redact import HIDDEN
 from metlmon.snapshot.builder import SnapshotBuilder
 

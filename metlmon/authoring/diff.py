@@ -30,8 +30,7 @@ from metlmon.authoring.write_files import (
 from metlmon.dagman import Node, NodeKind, Workflow, load_workflow
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
-from metlmon.model.gates import gate_name
-from metlmon.model.run import variable
+from metlmon.model.run import gate_name, variable
 from metlmon.redact import hide_value
 
 LARGEST: Final = 256 << 20

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.model.hour_unit import HourUnit
-from metlmon.model.states import State
+from metlmon.model.model_state import Notice
+from metlmon.model.run import GateStatus
+from metlmon.model.states import HourUnit, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_text import state_reason
 from metlmon.snapshot.types import (
@@ -19,12 +20,10 @@ from metlmon.snapshot.types import (
     EpochRow,
     ExecutionRow,
     FailedEpoch,
-    GateStatus,
     GpuHours,
     JobRow,
     Latest,
     NodeRow,
-    Notice,
     RunRow,
     RunView,
     Status,

@@ -18,8 +18,8 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.ensemble_warnings import OF_A_MOMENT
 from metlmon.live.errors import InputError
 from metlmon.live.time_argument import parse_time_argument
-from metlmon.model.run_filter import format_run_list, matches_run
 from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.run_filter import format_run_list, matches_run
 from metlmon.snapshot.types import Progress, RunRow, Status
 
 PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from metlmon.snapshot.types import Notice
+from metlmon.model.model_state import Notice
 from metlmon.text.formatting import plain
 
 WARNINGS_SHOWN: Final = 20

@@ -50,8 +50,8 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.config.loader import NAME, configuration_directory, load_configuration, time_zone
+from metlmon.config.settings import Settings
 from metlmon.live.errors import InputError
-from metlmon.model.settings import Settings
 
 __all__ = ["NAME", "configuration_directory", "load_settings", "time_zone"]
 

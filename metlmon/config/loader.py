@@ -13,10 +13,10 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from metlmon.config.settings import Label, MetricPattern, MetricSettings, Settings
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
-from metlmon.model.settings import Label, MetricPattern, MetricSettings, Settings
 from metlmon.model.sites import BUILT_IN_SITES
 
 if TYPE_CHECKING:

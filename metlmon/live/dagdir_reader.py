@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from metlmon.config.settings import Settings
 from metlmon.dagman import Problem
 from metlmon.eventlog import LogWarning
 from metlmon.frozen import frozen
@@ -37,10 +38,11 @@ from metlmon.live.gate_files import GateFiles
 from metlmon.live.log_cache import CacheWrite
 from metlmon.live.log_reader import LogReader
 from metlmon.model.dag import Dag
-from metlmon.model.ensemble import NOTICES_PER_KIND, Changes, Ensemble, LogRole, LogStats
-from metlmon.model.settings import Settings
+from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
+from metlmon.model.model_state import Changes, LogRole, LogStats, Notice
+from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.types import Notice, Progress
+from metlmon.snapshot.types import Progress
 
 FRESH: Final = timedelta(days=1)
 """Maximum age of a running ensemble's newest event: memory sizes are logged every few minutes."""
@@ -88,6 +90,7 @@ class DagdirReader:
         self.dagdir = dagdir.parent if self._only else dagdir
         self.as_of = as_of
         self.ensemble = Ensemble(settings or Settings(), as_of)
+        self.aggregates = Aggregates(self.ensemble)
         self.error: str | None = None
         self.in_queue = False
         self._forced_live = live
@@ -129,6 +132,7 @@ class DagdirReader:
     def _reset(self) -> None:
         """Begin with an empty model."""
         self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
+        self.aggregates = Aggregates(self.ensemble)
         self._logs, self._dagman_files = {}, []
         self._gates = GateFiles(self._now)
 
@@ -375,8 +379,8 @@ class DagdirReader:
             while self.step(0.25).more:
                 if progress is not None:
                     progress(self.progress())
-            self.ensemble.aggregates.add_up()
-            self.ensemble.aggregates.settle(self.live())
+            self.aggregates.post_jobs()
+            self.aggregates.update_nodes(self.live())
         for cache_write in self.cache_writes():
             cache_write.write()
 
@@ -400,7 +404,7 @@ class DagdirReader:
         """Whether an ensemble is running here, as defined in ``metlmon/README.md``."""
         if self._forced_live is not None:
             return self._forced_live
-        if self.as_of is not None or not self.ensemble.is_unfinished():
+        if self.as_of is not None or not self.aggregates.is_unfinished():
             return False
         newest = self.ensemble.newest
         if newest is None:
@@ -430,10 +434,10 @@ class DagdirReader:
     def snapshot_builder(self) -> SnapshotBuilder:
         """Return a snapshot builder of the current state."""
         # First the job totals: resolving the node states needs them too.
-        self.ensemble.aggregates.add_up()
+        self.aggregates.post_jobs()
         live = self.live()
         self._gather_notices(live)
-        return SnapshotBuilder(self.ensemble, self.path_given, self.duration_end(live), live)
+        return SnapshotBuilder(self.aggregates, self.path_given, self.duration_end(live), live)
 
     def _gather_notices(self, live: bool) -> None:
         """Collect the current notices on the input, other than from parsing the logs."""

@@ -28,7 +28,8 @@ from metlmon.live.file_errors import FileErrors
 from metlmon.live.follower import CHUNK, DirectoryMtimes, FileCheck, Follower
 from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
 from metlmon.model.dag import Dag
-from metlmon.model.ensemble import NOTICES_PER_KIND, Changes, Ensemble
+from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
+from metlmon.model.model_state import Changes
 
 MAX_SMALL_FILE_BYTES: Final = 64 << 20
 """Ten times the size of rescue, status and metrics files of 100,000 nodes."""

@@ -23,7 +23,7 @@ from metlmon.frozen import frozen
 from metlmon.live.errors import InputError, unusable_path
 from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout
 from metlmon.model.dag import Dag
-from metlmon.model.ensemble import LogRole
+from metlmon.model.model_state import LogRole
 
 SNIFF_BYTES: Final = 4096
 """First bytes read to distinguish an event log from any other ``*.log``."""

@@ -7,10 +7,10 @@ from datetime import timedelta
 from itertools import islice
 from typing import Final
 
+from metlmon.model.attribution import ReusedJobIds
 from metlmon.model.clock import Clock
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.reused_ids import ReusedJobIds
-from metlmon.snapshot.types import Notice
+from metlmon.model.model_state import Notice
 
 OF_A_MOMENT: Final = frozenset({"undated", "before-first-event"})
 """Kinds of notices that apply only to the time of ``--as-of``."""

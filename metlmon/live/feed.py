@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from metlmon.config.settings import Settings
 from metlmon.frozen import frozen
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.settings import Settings
 from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import JobRow, JobView, NodeRow, ProblemGroup, Progress, RunView, Status

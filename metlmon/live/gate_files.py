@@ -30,10 +30,10 @@ from metlmon.live.follower import DirectoryMtimes
 from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
 from metlmon.live.safe_glob import read_file, read_file_end
 from metlmon.live.tail import UnreadableFile
-from metlmon.model.ensemble import Changes, Ensemble
-from metlmon.model.gates import gate_name
+from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NodeKey
-from metlmon.snapshot.types import Notice
+from metlmon.model.model_state import Changes, Notice
+from metlmon.model.run import gate_name
 
 ANEW_SECONDS: Final = 30.0
 """How often files are looked at that somebody may have written to in place, which changes no name

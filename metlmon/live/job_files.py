@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from metlmon.config.regex_check import LONGEST_TEXT
+from metlmon.config.settings import MetricPattern, Settings
 from metlmon.frozen import frozen
 from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
 from metlmon.jobfiles.metrics_csv import MetricsTable, read_metrics_csv
@@ -23,7 +24,6 @@ from metlmon.jobfiles.stdout import matched_values, newest_progress, printed_val
 from metlmon.live.safe_glob import SafeGlob, Seen, file_state, open_text, read_file_end
 from metlmon.live.tail import UnreadableFile, output_file
 from metlmon.model.job_events import JobId
-from metlmon.model.settings import MetricPattern, Settings
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import JobEntry, Ledger, RunEntry

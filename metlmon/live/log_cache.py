@@ -26,9 +26,9 @@ from metlmon.eventlog import Event, ImageSizes, LogWarning, Position
 from metlmon.live.cache import Cache, CacheMiss
 from metlmon.live.discovery import LogFile
 from metlmon.live.follower import FINGERPRINT, Follower
-from metlmon.model.ensemble import Batch
 from metlmon.model.event_store import StringTable, pack_event, unpack_event
 from metlmon.model.job_events import AD_ATTRIBUTE_EVENTS, without_environment
+from metlmon.model.model_state import Batch
 
 MIN_NEW_SHARE: Final = 0.02
 """Share of a log that must be new before its entry is written again."""

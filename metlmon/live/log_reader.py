@@ -13,7 +13,7 @@ from metlmon.live.discovery import LogFile
 from metlmon.live.follower import CHUNK, GREATEST_REST, FileCheck, Follower
 from metlmon.live.log_cache import CacheWrite, LogCache
 from metlmon.model.clock import Clock
-from metlmon.model.ensemble import Batch, LogRole
+from metlmon.model.model_state import Batch, LogRole
 
 YEARLESS_HEADER: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 """An event header whose date has no year."""

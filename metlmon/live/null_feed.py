@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.settings import Settings
 from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import (

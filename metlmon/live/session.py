@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from metlmon.config.settings import Settings
 from metlmon.error_text import describe_error
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
@@ -25,12 +26,12 @@ from metlmon.live.log_cache import CacheWrite
 from metlmon.live.priority_lock import PriorityLock
 from metlmon.live.watcher import DirectoryWatcher
 from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.model_state import Notice
 from metlmon.model.run import Runs
-from metlmon.model.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.dag_description import DagDescription, Nodes, describe_dags
 from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import JobRow, JobView, NodeRow, Notice, ProblemGroup, RunView
+from metlmon.snapshot.types import JobRow, JobView, NodeRow, ProblemGroup, RunView
 
 if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
@@ -377,14 +378,14 @@ class Session:
 
     def _update_totals(self) -> None:
         """Update the totals and the node states, in slices."""
-        summary, done = self._reader.ensemble.aggregates, False
+        aggregates, done = self._reader.aggregates, False
         while not done:
             with self._lock.background():
-                done = summary.add_up(TURN_SECONDS)
+                done = aggregates.post_jobs(TURN_SECONDS)
         done = False
         while not done:
             with self._lock.background():
-                done = summary.settle(self._reader.live(), TURN_SECONDS)
+                done = aggregates.update_nodes(self._reader.live(), TURN_SECONDS)
 
 
 class HistoricalSession(Session):

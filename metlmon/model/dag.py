@@ -7,19 +7,15 @@ events. Manual: "DAGMan Workflows > DAG Monitoring", "Rescue DAG".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Final, TypeAlias
 
 from metlmon.dagman import (
-    CondorSub,
-    DagmanMessage,
-    DagmanMessageKind,
     DagMetrics,
-    JobstateLine,
     NodeKind,
     Rescue,
     StatusFile,
@@ -29,35 +25,26 @@ from metlmon.dagman import (
 from metlmon.model.clock import Clock
 from metlmon.model.clock_evidence import (
     ClockObservation,
-    OutTimes,
-    QueueInterval,
-    SubmissionTimes,
     jobstate_observations,
     metrics_observations,
     rescue_observations,
 )
+from metlmon.model.dag_reports import DagReports, NodeReportKind
 from metlmon.model.dagman_runs import (
-    DagmanJob,
     DagmanRun,
     Hold,
     Process,
     build_runs,
     current_run,
-    is_restart_status,
-)
-from metlmon.model.node_reports import (
-    JOBSTATE_REPORT_KINDS,
-    OUT_REPORT_KINDS,
-    NodeReport,
-    NodeReportKind,
 )
 from metlmon.model.states import DagState
+
+Submitter: TypeAlias = Callable[[int], str | None]
+"""The key of the DAG whose DAGMan submitted a cluster, None where that is not known."""
 
 DAG_ABORTED: Final = 3
 """``DagStatus`` of ``.metrics`` after ABORT-DAG-ON."""
 
-MAX_UNKNOWN_NODES: Final = 1000
-"""Stored names of nodes that the DAG file does not have: enough for a warning."""
 
 WRITE_DELAY: Final = timedelta(seconds=10)
 """DAGMan writes a submission to its files within this time, before anything later."""
@@ -65,66 +52,20 @@ WRITE_DELAY: Final = timedelta(seconds=10)
 ONE_SECOND: Final = timedelta(seconds=1)
 """The schedd and the shadows write the events of one second in any order."""
 
-SUBMIT_FAILURE: Final = "submit failure"
-"""DAGMan's reason for giving up on a node whose submission failed too often."""
 
 DAG_REMOVED: Final = 4
 """``DagStatus`` of ``.metrics`` for a DAGMan that was removed."""
 
 
-class Dag:
+class Dag(DagReports):
     """A DAG, top-level or external sub-DAG.
 
     ``key`` is unique in the ensemble, ``file`` the DAG file's name relative to the dagdir,
     ``top`` the key of the top-level DAG it belongs to (its own for a top-level one).
     ``nodes_log_span``: times of the first and the newest event in its nodes.log. ``out_last_time``
-    and
-    ``jobstate_last_epoch`` (seconds since 1970): the newest times in ``.dagman.out`` and in the
-    jobstate log.
+    and ``jobstate_last_epoch`` (seconds since 1970): the newest times in ``.dagman.out`` and in
+    the jobstate log.
     """
-
-    def __init__(self, key: str, file: str, workflow: Workflow, top: str | None = None) -> None:
-        self.key = key
-        self.file = file
-        self.workflow = workflow
-        self.top = top or key
-        self.rescue_files: dict[int, Rescue] = {}
-        self.clock = Clock()
-        self.cut: datetime | None = None
-        self.status_file: StatusFile | None = None
-        self.metrics_file: DagMetrics | None = None
-        self.condor_sub: CondorSub | None = None
-        self.processes: list[Process] = []
-        self.dagman_jobs: list[DagmanJob] = []
-        self.node_reports: dict[str, list[NodeReport]] = {}
-        self.submit_epochs: dict[int, float] = {}
-        self.jobstate_started: list[tuple[float, int | None]] = []
-        self.jobstate_finished: list[tuple[float, int | None, int]] = []
-        """Ends in the jobstate log: seconds since 1970, return value, number of starts before."""
-        self.halted = False
-        self.out_last_time: datetime | None = None
-        self.jobstate_last_epoch: float | None = None
-        self.nodes_log_span: tuple[datetime, datetime] | None = None
-        self.unknown_nodes: dict[str, datetime | None] = {}
-        """Nodes in ``.dagman.out`` that the DAG file does not have, with the last time."""
-        self._out_submitted: dict[int, str] = {}
-        self._jobstate_submitted: dict[int, str] = {}
-        self._last_clusters: dict[str, int] = {}
-        self.out_times = OutTimes()
-        self.dagman_intervals: dict[int, QueueInterval] = {}
-        """DAGMan's own jobs in ``.dagman.log``, including those after the cut."""
-        self._submission_times = SubmissionTimes()
-        self._clock_observations: list[ClockObservation] = []
-        self._submissions: tuple[tuple[int, int], Counter[str]] | None = None
-        self._has_final: bool | None = None
-        self._order: list[str] | None = None
-        self._done_in_dag_file: frozenset[str] | None = None
-        self._done: tuple[Rescue | None, frozenset[str]] | None = None
-        self._done_counts: dict[int, tuple[Rescue, int]] = {}
-        self._runs: list[DagmanRun] | None = None
-        self._unknown_names_cache: (
-            tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None
-        ) = None
 
     @property
     def is_top(self) -> bool:
@@ -137,194 +78,6 @@ class Dag:
         return sum(n.kind is not NodeKind.SERVICE for n in self.workflow.nodes.values())
 
     # --- reading DAGMan's files ---------------------------------------------------------
-
-    def apply_messages(self, messages: Iterable[DagmanMessage]) -> set[str]:
-        """Apply messages of ``.dagman.out``; return the names of their nodes.
-
-        Messages after the cut are evidence for the UTC offset alone.
-        """
-        touched: set[str] = set()
-        until, cut = self.out_last_time, self.cut
-        for line in messages:
-            time = line.time
-            self._note_time(line)
-            if cut is not None and (time is None or time > cut):
-                continue
-            if time is not None and (until is None or time > until):
-                until = time
-            if line.node is None:
-                self._apply_dag_message(line)
-            else:
-                touched.add(self._apply_node_message(line.node, line))
-        self.out_last_time = until
-        return touched
-
-    def _note_time(self, line: DagmanMessage) -> None:
-        """Store a local time that another file may have in UTC."""
-        if line.node is None:
-            self.out_times.add(line)
-        elif (
-            line.kind is DagmanMessageKind.SUBMITTED
-            and line.cluster is not None
-            and line.time is not None
-        ):
-            epoch = self.submit_epochs.get(line.cluster)
-            if epoch is None:
-                self._submission_times.add(line.cluster, line.time)
-            else:
-                self._clock_observations.append((line.time, epoch))
-
-    def _apply_dag_message(self, line: DagmanMessage) -> None:
-        """Apply a message on the DAG as a whole."""
-        self._runs = None
-        process = self._writing_process()
-        match line.kind:
-            case DagmanMessageKind.STARTED:
-                self.processes.append(Process(line.time, line.cluster))
-            case DagmanMessageKind.RECOVERY if process:
-                process.recovery = True
-            case DagmanMessageKind.PRE_COMPLETED if process:
-                process.pre_completed = line.value
-            case DagmanMessageKind.RESCUE_USED if process:
-                process.rescue = line.text
-            case DagmanMessageKind.TOTALS if process:
-                process.total = dict(line.totals).get("total")
-            case DagmanMessageKind.ERROR if process:
-                process.error = line.text
-            case DagmanMessageKind.REMOVED if process:
-                process.removed = True
-            case DagmanMessageKind.ABORTED if process:
-                process.aborted = True
-            case DagmanMessageKind.REFUSED if process:
-                process.refused = True
-            case DagmanMessageKind.EXITED:
-                self._apply_exit(line)
-
-    def _writing_process(self) -> Process | None:
-        """The process that writes ``.dagman.out``: the newest one that has not ended.
-
-        A second DAGMan may end while the first one continues.
-        """
-        newest = self.processes[-1] if self.processes else None
-        return next((process for process in reversed(self.processes) if not process.ended), newest)
-
-    def _apply_exit(self, line: DagmanMessage) -> None:
-        process = self._writing_process()
-        if line.cluster is not None:
-            named = (p for p in reversed(self.processes) if p.cluster in (None, line.cluster))
-            process = next(named, None)
-        if process is not None:
-            process.ended, process.end, process.status = True, line.time, line.value
-
-    def _apply_node_message(self, name: str, line: DagmanMessage) -> str:
-        """Apply a message on a node; return its name as in :meth:`_canonical_name`."""
-        node, message_kind, kind = self.workflow.nodes.get(name), line.kind, None
-        if node is not None:
-            name = node.name
-        elif len(self.unknown_nodes) < MAX_UNKNOWN_NODES:
-            self.unknown_nodes[name] = line.time
-        if message_kind is DagmanMessageKind.SUBMITTED:
-            kind = NodeReportKind.SUBMITTED
-            if line.cluster is not None:
-                self._out_submitted[line.cluster] = name
-                self._note_cluster(name, line.cluster)
-        elif (
-            message_kind is not DagmanMessageKind.JOB_OK
-            and message_kind is not DagmanMessageKind.JOB_FAILED
-        ):
-            kind = OUT_REPORT_KINDS.get(message_kind)
-        elif node is not None and node.post is None:
-            # Without a POST script the job's result is the node's.
-            kind = (
-                NodeReportKind.JOB_DONE
-                if message_kind is DagmanMessageKind.JOB_OK
-                else NodeReportKind.JOB_FAILED
-            )
-        if kind is not None:
-            if line.text == SUBMIT_FAILURE:
-                kind = NodeReportKind.SUBMIT_FAILED
-            report = NodeReport(kind, line.time, value=line.value, text=line.text)
-            self._add_report(name, report)
-        return name
-
-    def reset_out(self) -> None:
-        """Reset what was read from ``.dagman.out``, which was replaced."""
-        self.processes = []
-        self._runs = None
-        self.unknown_nodes = {}
-        self.out_last_time = None
-        self.out_times = OutTimes()
-        self._out_submitted = {}
-        self._last_clusters = {}
-        for cluster, node in self._jobstate_submitted.items():
-            self._note_cluster(node, cluster)
-        for node, reports in self.node_reports.items():
-            self.node_reports[node] = [report for report in reports if report.time is None]
-
-    def reset_jobstate(self) -> None:
-        """Reset what was read from the jobstate log, which was replaced."""
-        self.jobstate_started, self.jobstate_finished = [], []
-        self.jobstate_last_epoch = None
-        self.submit_epochs = {}
-        self._jobstate_submitted = {}
-        self._last_clusters = {}
-        for cluster, node in self._out_submitted.items():
-            self._note_cluster(node, cluster)
-        for node, reports in self.node_reports.items():
-            self.node_reports[node] = [report for report in reports if report.epoch is None]
-
-    def apply_jobstate(self, entries: Iterable[JobstateLine]) -> set[str]:
-        """Apply lines of the jobstate log; return the names of their nodes."""
-        touched: set[str] = set()
-        for entry in entries:
-            self.jobstate_last_epoch = max(self.jobstate_last_epoch or 0.0, entry.epoch)
-            if entry.node is None:
-                if entry.event == "DAGMAN_STARTED":
-                    self.jobstate_started.append((entry.epoch, entry.cluster))
-                elif entry.event == "DAGMAN_FINISHED" and not is_restart_status(entry.value):
-                    starts = len(self.jobstate_started)
-                    self.jobstate_finished.append((entry.epoch, entry.value, starts))
-                continue
-            name = self._canonical_name(entry.node)
-            touched.add(name)
-            if entry.event == "SUBMIT" and entry.cluster is not None and entry.cluster > 0:
-                self._jobstate_submitted.setdefault(entry.cluster, name)
-                self.submit_epochs.setdefault(entry.cluster, entry.epoch)
-                submitted = self._submission_times.get(entry.cluster)
-                if submitted is not None:
-                    self._clock_observations.append((submitted, entry.epoch))
-                if entry.cluster not in self._out_submitted:
-                    self._note_cluster(name, entry.cluster)
-            kind = JOBSTATE_REPORT_KINDS.get(entry.event) or self._job_report_kind(entry)
-            if kind is not None:
-                self._add_report(name, NodeReport(kind, None, entry.epoch, entry.value))
-        return touched
-
-    def _canonical_name(self, name: str) -> str:
-        """The DAG file's string object for this name, so that copies share memory."""
-        node = self.workflow.nodes.get(name)
-        return name if node is None else node.name
-
-    def _note_cluster(self, node: str, cluster: int) -> None:
-        """Note a node's cluster; the highest is the last one.
-
-        Of two files with a node's submissions either may be ahead or be read first; the schedd
-        numbers clusters in order.
-        """
-        self._last_clusters[node] = max(cluster, self._last_clusters.get(node, cluster))
-
-    def _job_report_kind(self, entry: JobstateLine) -> NodeReportKind | None:
-        """The report of a job's result, which is the node's without a POST script."""
-        node = self.workflow.nodes.get(entry.node or "")
-        if node is None or node.post is not None:
-            return None
-        return {
-            "JOB_SUCCESS": NodeReportKind.JOB_DONE,
-            "JOB_FAILURE": NodeReportKind.JOB_FAILED,
-        }.get(entry.event)
-
-    def _add_report(self, node: str, report: NodeReport) -> None:
-        self.node_reports.setdefault(node, []).append(report)
 
     # --- queries ------------------------------------------------------------------------
 
@@ -773,3 +526,43 @@ def _topological(workflow: Workflow) -> list[str]:
                 if missing[child] == 0:
                     ready.append(child)
     return order
+
+
+def named_by(dags: Mapping[str, Dag]) -> dict[str, list[str]]:
+    """By the key of each sub-DAG, the keys of the DAGs that name it, in their order."""
+    by_path = {dag.workflow.path: key for key, dag in dags.items()}
+    named: dict[str, list[str]] = {}
+    for key, dag in dags.items():
+        for subdag in dag.workflow.subdags:
+            inner = by_path.get(subdag.path) if subdag is not None else None
+            if inner is not None and inner != key and key not in named.setdefault(inner, []):
+                named[inner].append(key)
+    return named
+
+
+def settle_tops(
+    dags: Mapping[str, Dag], named: Mapping[str, list[str]], submitter: Submitter
+) -> bool:
+    """Set the top-level DAG of each sub-DAG; return whether any changed."""
+    parents = {
+        key: _parent(dags[key], [dags[dag_key] for dag_key in dag_keys], submitter)
+        for key, dag_keys in named.items()
+    }
+    changed = False
+    for key in named:
+        top, visited = parents[key], {key}
+        while top in parents and top not in visited:
+            visited.add(top)
+            top = parents[top]
+        if not dags[key].is_top and dags[top].is_top and dags[key].top != top:
+            dags[key].top, changed = top, True
+    return changed
+
+
+def _parent(subdag: Dag, candidates: list[Dag], submitter: Submitter) -> str:
+    """The DAG that submitted it last, else the first that ran, else the first."""
+    for run in reversed(subdag.dagman_runs()):
+        dag_key = submitter(run.cluster) if run.cluster is not None else None
+        if any(dag_key == dag.key for dag in candidates):
+            return dag_key or ""
+    return next((dag.key for dag in candidates if dag.has_run()), candidates[0].key)

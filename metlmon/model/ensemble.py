@@ -8,142 +8,52 @@ the as-of time is an argument of the snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
-from functools import partial
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Final
 
 from metlmon.dagman import DagmanMessage, JobstateLine
 from metlmon.eventlog import (
     Aborted,
     ClusterSubmit,
-    Detail,
     Event,
     ImageSize,
-    ImageSizes,
     PostScript,
     PreSkip,
     Submit,
     Terminated,
 )
-from metlmon.frozen import frozen
 from metlmon.jobfiles.gate_files import RunGate
 from metlmon.model.attribution import (
     DAGMAN_IN_AD,
     DAGMAN_IN_REMOVAL,
     REMOVAL_OF_ALL_JOBS,
-    Attribution,
-    attribute_job,
-)
-from metlmon.model.clock import Clock
-from metlmon.model.clock_evidence import QueueInterval, note_dagman_event
-from metlmon.model.dag import Dag
-from metlmon.model.dagman_runs import DagmanJob, add_dagman_event
-from metlmon.model.job_events import (
-    NOOP_PROC,
-    EventStore,
-    Job,
-    JobId,
-    JobKey,
-    NodeKey,
-    NodeRecord,
-    PostResult,
-    Stream,
-    merge_by_time,
-)
-from metlmon.model.lost_holds import lost_holds, with_holds
-from metlmon.model.node import NodeState, SubmissionResult
-from metlmon.model.node_neighbours import effective_parents
-from metlmon.model.node_states import NodeStates, NodeStateTable
-from metlmon.model.reused_ids import (
-    LATEST,
-    ONE_SECOND,
-    ReusedJobIds,
+    UnprovenJobs,
     find_resubmission,
     submit_time_difference,
 )
-from metlmon.model.run import variable
-from metlmon.model.settings import Settings
-from metlmon.model.states import ALIVE, DONE, DagState
-from metlmon.model.sub_dags import named_by, settle_tops
-from metlmon.model.unproven_jobs import UnprovenJobs
-from metlmon.model.unrecorded_nodes import UnrecordedNodes, unrecorded_evidence
-from metlmon.model.utc_offsets import UtcOffsets
-from metlmon.snapshot.aggregates import Aggregates
-from metlmon.snapshot.types import Notice
+from metlmon.model.attributor import JobAttributor
+from metlmon.model.clock_evidence import note_dagman_event
+from metlmon.model.dag import Dag, named_by, settle_tops
+from metlmon.model.dagman_runs import add_dagman_event
+from metlmon.model.job_events import (
+    NOOP_PROC,
+    Job,
+    JobKey,
+    NodeKey,
+    NodeRecord,
+    Stream,
+    merge_by_time,
+)
+from metlmon.model.model_state import Batch, Changes, LogRole, LogStats, Notice, _latest
+from metlmon.model.reasons import lost_holds, with_holds
 
 NOTICES_PER_KIND = 50
 """Notices stored of one kind per log: the first ones show the problem, and a corrupt log must
 not fill the memory."""
 
 
-ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
-"""The DAG of the nodes.log and the event's identity: a log that is read again repeats it."""
-
-
 """An :class:`Attribution` as plain data."""
-
-
-class LogRole(Enum):
-    """Kind of a log: user job event log, nodes.log of a DAGMan, DAGMan's own job log."""
-
-    USER = 0
-    NODES = 1
-    DAGMAN = 2
-
-
-@frozen
-class Batch:
-    """Events of one log, in its order.
-
-    ``dag``: key of the DAG that a nodes.log or dagman.log belongs to, also of a DAG whose own
-    file is missing. ``images``: totals of the 006 in this part of the log that are not in
-    ``events``; ``first`` and ``last`` are then the times of the part's first and last event
-    in the log's order, including 006. The totals ignore a cut and repeated hours: pass 006 in
-    ``events`` when they reach beyond the ensemble's ``cut`` or its clock has a zone.
-    """
-
-    file: str
-    role: LogRole
-    events: Sequence[Event]
-    dag: str | None = None
-    images: Sequence[ImageSizes] = ()
-    first: datetime | None = None
-    last: datetime | None = None
-
-
-@frozen
-class Changes:
-    """Keys of the jobs, nodes and DAGs that changed."""
-
-    jobs: frozenset[JobId] = frozenset()
-    nodes: frozenset[NodeKey] = frozenset()
-    dags: frozenset[str] = frozenset()
-
-    def __bool__(self) -> bool:
-        return bool(self.jobs or self.nodes or self.dags)
-
-    def __or__(self, other: Changes) -> Changes:
-        return Changes(self.jobs | other.jobs, self.nodes | other.nodes, self.dags | other.dags)
-
-
-@dataclass(slots=True)
-class LogStats:
-    """Statistics of one log: size in bytes, complete events, first and last time.
-
-    ``previous``: time of the event read last. ``notices``: number of notices by kind.
-    """
-
-    file: str
-    role: LogRole
-    bytes: int = 0
-    events: int = 0
-    first: datetime | None = None
-    last: datetime | None = None
-    previous: datetime | None = None
-    notices: dict[str, int] = field(default_factory=dict)
 
 
 class _Affected:
@@ -162,19 +72,12 @@ class _Affected:
         self.nodes: set[NodeKey] = set()
 
 
-def _latest(*times: datetime | None) -> datetime | None:
-    return max((time for time in times if time is not None), default=None)
-
-
 def _log_identity(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
     """The log's name in a job's set of logs, and the getter of that set."""
     if batch.role is LogRole.NODES and batch.dag is not None:
         return batch.dag, attrgetter("nodes_logs")
     return batch.file, attrgetter("user_logs")
 
-
-END_TOLERANCE: Final = timedelta(seconds=1)
-"""DAGMan submits nothing after its end; timestamps of two logs may differ by this."""
 
 _NODE_EVENTS: Final = frozenset({16, 34})
 """Events of a node, not of a job."""
@@ -183,53 +86,11 @@ _ATTRIBUTION_EVENTS: Final = frozenset({0, 5, 9, 15, 28})
 """Events that are evidence for the job's attribution or the access point's UTC offset."""
 
 
-class Ensemble:
+class Ensemble(JobAttributor):
     """The state model of one dagdir.
 
     ``cut``: later events are ignored (``--as-of``).
     """
-
-    def __init__(self, settings: Settings | None = None, cut: datetime | None = None) -> None:
-        self.settings = settings or Settings()
-        self.clock = Clock(self.settings.zone)
-        self.cut = cut
-        self.dags: dict[str, Dag] = {}
-        self.jobs: dict[JobKey, Job] = {}
-        self.nodes: dict[NodeKey, NodeRecord] = {}
-        self.attributions: dict[JobKey, Attribution] = {}
-        self.unproven = UnprovenJobs()
-        self.event_store = EventStore(self.settings.checkpoint_codes)
-        self.reused_ids = ReusedJobIds()
-        """Submissions of job ids (cluster and proc) that the schedd used more than once."""
-        self.log_stats: dict[str, LogStats] = {}
-        self.notices: list[Notice] = []
-        self.lasting_notices: list[Notice] = []
-        self.newest: datetime | None = None
-        self._newest_of_replaced: datetime | None = None
-        """Time of the newest event in logs that have been replaced."""
-        self._dags_by_node: dict[str, list[str]] = {}
-        self._procs: dict[int, list[JobKey]] = {}
-        self._submitting_dags: dict[int, str] = {}
-        self._provisional: set[JobKey] = set()
-        self._naming_dags: dict[str, list[str]] = {}
-        """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
-        self._factories: dict[int, str] = {}
-        self._scripts: dict[ScriptKey, Event] = {}
-        self._unassigned_scripts: dict[ScriptKey, Event] = {}
-        self._dagman_jobs: dict[str, list[DagmanJob]] = {}
-        self._dagman_intervals: dict[str, dict[int, QueueInterval]] = {}
-        self._nodes_logs: dict[str, tuple[datetime, datetime]] = {}
-        self._states = NodeStates(self.clock, cut)
-        self.offsets = UtcOffsets(self.clock, self._offset_changed)
-        self.changed_jobs: set[JobKey] = set()
-        """Jobs whose events or attribution changed; the aggregates clear it."""
-        self.all_changed = True
-        """The aggregates must be rebuilt: the DAGs or the clock changed."""
-        self.gates: dict[str, Mapping[str, RunGate]] = {}
-        """Contents of the gate directories, by DAG and run uuid."""
-        self.placements: Mapping[NodeKey, str] = {}
-        """Sites of nodes that override the site in their VARS."""
-        self.aggregates = Aggregates(self)
 
     # --- the workflow -------------------------------------------------------------------
 
@@ -555,17 +416,6 @@ class Ensemble:
                 merged_job.last_image_size, merged_job.memory_max, merged_job.memory_updates
             )
 
-    def note_proc(self, key: JobKey) -> None:
-        """Index a new job by its cluster."""
-        # Most clusters have only proc 0, which needs no index.
-        if key[1:] != (0, 0):
-            self._procs.setdefault(key[0], []).append(key)
-
-    def _jobs_of_cluster(self, cluster: int) -> list[JobKey]:
-        """The keys of the cluster's jobs."""
-        first = (cluster, 0, 0)
-        return [*([first] if first in self.jobs else ()), *self._procs.get(cluster, ())]
-
     def _add_log(self, batch: Batch, job: Job, affected: _Affected) -> None:
         """Note that the job is in the batch's log, which is evidence for its attribution."""
         if batch.role is not LogRole.NODES or batch.dag is None:
@@ -614,52 +464,6 @@ class Ensemble:
                 affected.touched.add(key)
                 affected.to_attribute.add(key)
 
-    def _apply_script_result(self, dag_key: str | None, event: Event) -> set[NodeKey]:
-        """Apply a 016 or 034 to its node, or store it until the node is known."""
-        key = (dag_key, event.cluster, event.proc, event.number, event.time, event.detail)
-        self._scripts[key] = event._replace(body="")
-        return self._assign_script(key, event)
-
-    def _assign_script(self, key: ScriptKey, event: Event) -> set[NodeKey]:
-        detail = event.detail
-        if not isinstance(detail, PostScript | PreSkip):
-            return set()
-        dag_key = key[0]
-        record = self._find_node(dag_key, event, detail.node)
-        if record is None:
-            # With both DAG and node named, only another DAG file could resolve it.
-            if dag_key is None or detail.node is None:
-                self._unassigned_scripts[key] = event
-            return set()
-        if isinstance(detail, PostScript):
-            _note_post(record, event, detail)
-        elif event.time not in record.skips:
-            record.skips = tuple(sorted((*record.skips, event.time)))
-        return {record.key}
-
-    def _assign_scripts(self) -> set[NodeKey]:
-        """Try again to assign script results, after new evidence."""
-        waiting, self._unassigned_scripts = self._unassigned_scripts, {}
-        return {node for key, event in waiting.items() for node in self._assign_script(key, event)}
-
-    def _find_node(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
-        if dag_key is None:
-            attribution = self.attributions.get(self._job_key_at(event))
-            if attribution is not None and (attribution.foreign or attribution.candidates):
-                return None
-            dag_key = attribution.dag if attribution else None
-            if dag_key is None and node is not None and len(self._dags_by_node.get(node, ())) == 1:
-                dag_key = self._dags_by_node[node][0]
-        if node is None and dag_key is not None:
-            attribution = self.attributions.get(self._job_key_at(event))
-            node = attribution.node if attribution else None
-        if dag_key is None or node is None:
-            return None
-        return self.nodes.get((dag_key, node))
-
-    def _job_key_at(self, event: Event) -> JobKey:
-        return self.reused_ids.key_at((event.cluster, max(event.proc, 0), 0), event.time)
-
     # --- DAGMan's files -----------------------------------------------------------------
 
     def apply_dagman_messages(self, dag_key: str, messages: Sequence[DagmanMessage]) -> Changes:
@@ -695,18 +499,9 @@ class Ensemble:
         self._index_submitting_dags()
         return self._changes_of(dag_key, (), {key[0] for key in self.jobs})
 
-    def _submitting_dag(self, cluster: int) -> Dag | None:
-        """The DAG that submitted a cluster, by its DAGMan's files."""
-        return self.dags.get(self._submitting_dags.get(cluster, ""))
-
     def _logged_submit_time(self, cluster: int) -> datetime | None:
         job = self.jobs.get(self.reused_ids.newest((cluster, 0)))
         return job.first_submitted if job is not None else None
-
-    def _offset_changed(self) -> None:
-        """Resolve again: reports in seconds since 1970 have another local time now."""
-        self._states.invalidate()
-        self.all_changed = True
 
     def _changes_of(
         self, dag_key: str, names: Iterable[str] = (), clusters: Iterable[int | None] = ()
@@ -725,7 +520,6 @@ class Ensemble:
         if self.gates.get(dag_key, {}) == runs:
             return Changes()
         self.gates[dag_key] = runs
-        self.aggregates.note_gates()
         return Changes(dags=frozenset({dag_key}))
 
     def set_placements(self, sites: Mapping[NodeKey, str]) -> Changes:
@@ -737,246 +531,9 @@ class Ensemble:
             if previous.get(key) != sites.get(key) and key in self.nodes
         }
         self.changed_jobs |= {job.key for key in nodes for job in self.nodes[key].jobs}
-        self.aggregates.note_targets(nodes)
+        self.changed_targets |= nodes
         return Changes(nodes=frozenset(nodes), dags=frozenset(key[0] for key in nodes))
-
-    def target(self, key: NodeKey | None) -> str | None:
-        """The target site of a node: its override, else VAR ResourceName."""
-        record = self.nodes.get(key) if key is not None else None
-        if record is None:
-            return None
-        return self.placements.get(record.key) or variable(record.node, "ResourceName")
 
     # --- attribution of jobs to DAGs ----------------------------------------------------
 
-    def _reattribute(
-        self, clusters: Iterable[int | None] = (), of_dag: str | None = None
-    ) -> set[NodeKey]:
-        """Attribute jobs again after new evidence; return the changed nodes.
-
-        These are jobs with a provisional attribution, jobs of ``clusters``, which DAGMan's
-        files name, and all candidates of ``of_dag``, whose DAGMan runs changed.
-        """
-        jobs = {*self._provisional, *self.unproven.pop_due(self.dags)}
-        if of_dag is not None:
-            jobs.update(self.unproven.jobs_of_dag(of_dag))
-        for cluster in clusters:
-            if cluster is not None:
-                jobs.update(self._jobs_of_cluster(cluster))
-        return self._attribute_all(jobs) | self._assign_scripts()
-
-    def _attribute_all(self, jobs: Iterable[JobKey]) -> set[NodeKey]:
-        """Attribute these jobs again; return the nodes that gained or lost one."""
-        changed: set[NodeKey] = set()
-        for key in jobs:
-            previous = self.attributions.get(key)
-            affected = self._attribute(key)
-            if self.attributions[key] != previous:
-                changed.update(affected)
-        return changed
-
-    def _index_submitting_dags(self) -> None:
-        """Index the submitting DAG by cluster; of several the first one counts."""
-        self._submitting_dags = {}
-        for dag in self.dags.values():
-            for cluster in dag.clusters():
-                self._submitting_dags.setdefault(cluster, dag.key)
-
-    def _note_submitting_dag(self, dag_key: str, clusters: Iterable[int | None]) -> None:
-        dag = self.dags[dag_key]
-        for cluster in clusters:
-            if cluster is None or dag.node_of(cluster) is None:
-                continue
-            known = self._submitting_dags.setdefault(cluster, dag_key)
-            if known != dag_key:
-                both = (known, dag_key)
-                self._submitting_dags[cluster] = next(key for key in self.dags if key in both)
-
-    def _attribute(self, key: JobKey) -> list[NodeKey]:
-        """Attribute a job again; return the nodes that gained, lost or have it."""
-        job = self.jobs[key]
-        previous = self.attributions.get(key)
-        dag_keys = self._dags_by_node.get(job.node_name or "")
-        if previous is None and dag_keys:
-            # Share one string object for equal names.
-            job.node_name = self.nodes[dag_keys[0], job.node_name or ""].node.name
-        # Which submission of a reused id DAGMan's files mean is not known.
-        reused = key[:2] in self.reused_ids
-        submitting_dag = self._submitting_dags.get(key[0]) if not reused else None
-        shared_logs = self.unproven.shared_logs
-        attribution = attribute_job(
-            job,
-            self.dags,
-            self._dags_by_node,
-            submitting_dag=submitting_dag,
-            shared_logs=shared_logs,
-            reused=reused,
-            overlaps=partial(self._overlaps, job),
-        )
-        recheck = self.unproven.update(job, attribution, self.dags)
-        if attribution == previous:
-            record = self._record_of(previous)
-            return [record.key] if record is not None else []
-        self.attributions[key] = attribution
-        self.changed_jobs.add(key)
-        if attribution.provisional:
-            self._provisional.add(key)
-        else:
-            self._provisional.discard(key)
-        old, new = self._record_of(previous), self._record_of(attribution)
-        if old is not new:
-            if old is not None:
-                old.jobs.remove(job)
-            if new is not None:
-                new.jobs.append(job)
-        if new is not None and attribution.proven:
-            recheck += self._jobs_to_recheck([new.key])
-        rechecked_nodes = self._attribute_all(recheck) if recheck else ()
-        return [*(record.key for record in (old, new) if record is not None), *rechecked_nodes]
-
-    def _overlaps(self, job: Job, dag: Dag) -> bool:
-        """Was a proven job of this DAG in the queue together with ``job``?
-
-        Only jobs of the same node and its parents count: DAGMan has one job of a node at a time,
-        and none before those of the node's parents have left the queue.
-        """
-        name = job.node_name
-        if name is None or job.first_submitted is None:
-            return False
-        submitted, ended = self._queue_span(job)
-        if dag.processes and dag.processes[0].start and submitted < dag.processes[0].start:
-            # A DAGMan run whose .dagman.out was removed: ends of its jobs may be lost, too.
-            return False
-        for other in self._proven_jobs(dag, name):
-            begin, end = self._queue_span(other)
-            if other.cluster != job.cluster and max(begin, submitted) < min(end, ended):
-                return True
-        return any(
-            begin < submitted < end
-            for parent in effective_parents(dag.workflow.nodes, name)
-            for begin, end in map(self._queue_span, self._proven_jobs(dag, parent))
-        )
-
-    def _queue_span(self, job: Job) -> tuple[datetime, datetime]:
-        """Times between which the job is known to have been in the queue.
-
-        The second is its end, or the newest event in a log that would contain the end.
-        """
-        begin, end = job.queue_span()
-        if end == datetime.max:
-            known = (self.log_stats[log].last for log in job.user_logs if log in self.log_stats)
-            end = max((last for last in known if last is not None), default=begin)
-            end = min(end, LATEST) + ONE_SECOND
-        return begin, end
-
-    def _jobs_to_recheck(self, nodes: Iterable[NodeKey]) -> list[JobKey]:
-        """Unproven jobs that proven jobs of these nodes may refute by an overlap."""
-        jobs = []
-        for dag, name in nodes:
-            if self._proven_jobs(self.dags[dag], name):
-                children = self.nodes[dag, name].node.children
-                jobs += self.unproven.jobs_of_nodes(dag, (name, *children))
-        return jobs
-
-    def _proven_jobs(self, dag: Dag, node: str) -> list[Job]:
-        """The node's jobs with a proven attribution to this DAG."""
-        record = self.nodes.get((dag.key, node))
-        jobs = record.jobs if record is not None else []
-        return [job for job in jobs if self.attributions[job.key].proven]
-
-    def _record_of(self, attribution: Attribution | None) -> NodeRecord | None:
-        if attribution is None or attribution.dag is None or attribution.node is None:
-            return None
-        return self.nodes.get((attribution.dag, attribution.node))
-
     # --- queries ------------------------------------------------------------------------
-
-    def node_states(self, dag_key: str, live: bool = False) -> dict[str, NodeState]:
-        """The states of all nodes of one DAG, by name; updated incrementally."""
-        return self.node_state_table(dag_key, live).states
-
-    def node_state_table(
-        self, dag_key: str, live: bool = False, limit: int | None = None
-    ) -> NodeStateTable:
-        """The table of a DAG's node states; resolves at most ``limit`` changed nodes."""
-        dag = self.dags[dag_key]
-        evidence = unrecorded_evidence(dag, self.end_state(dag))
-        return self._states.resolve(dag, self._is_alive(dag, live), limit, evidence)
-
-    def unrecorded(self, dag_key: str) -> UnrecordedNodes | None:
-        """The unrecorded nodes of a DAG, None if there are none.
-
-        As of the last time that the states of its nodes were resolved.
-        """
-        table = self._states.newest_table(dag_key)
-        return table.unrecorded if table is not None else None
-
-    def submission_result(self, key: NodeKey) -> SubmissionResult | None:
-        """The result of a node's submissions."""
-        return self._states.submission_result(key)
-
-    def _is_alive(self, dag: Dag, live: bool) -> bool:
-        # A DAGMan that is being removed removes its jobs first: they are not retried.
-        run = dag.current_run()
-        if self.end_state(dag) is not None or (run is not None and run.removed):
-            return False
-        return dag.has_run() or live
-
-    def end_state(self, dag: Dag) -> tuple[DagState, datetime | None] | None:
-        """State and time of the newest DAGMan's end; None if it has not ended by the cut."""
-        ended = dag.end_state(self.clock)
-        if ended is not None and self.cut is not None and ended[1] and ended[1] > self.cut:
-            return None
-        return ended
-
-    def was_active_after(self, dag_key: str, moment: datetime | None) -> bool:
-        """Was a node submitted, or the node status file written, after this moment?
-
-        Then a DAGMan that ended at that moment is not the newest one. Uses the node states
-        resolved last.
-        """
-        table, status = self._states.newest_table(dag_key), self.dags[dag_key].status
-        last = _latest(
-            table.last_submitted if table is not None else None,
-            status.local if status is not None else None,
-        )
-        return moment is not None and last is not None and last - moment > END_TOLERANCE
-
-    def dag_state(self, dag_key: str) -> tuple[DagState, datetime | None]:
-        """The DAG's state and the time of its end, if it has ended."""
-        dag = self.dags[dag_key]
-        ended = self.end_state(dag)
-        if ended is not None and not self.was_active_after(dag_key, ended[1]):
-            return ended
-        if ended is None and dag.has_run():
-            return dag.live_state(), None
-        states = self.node_states(dag_key).values()
-        if not any(self.nodes[(dag_key, name)].jobs for name in dag.workflow.nodes):
-            # A rescue file shows that a DAGMan ran and ended; a new one may have started.
-            return (DagState.UNKNOWN if dag.rescue_files_at_cut() else DagState.NOT_SUBMITTED), None
-        if all(state.state in DONE for state in states):
-            return DagState.DONE, None
-        return DagState.UNKNOWN, None
-
-    def is_unfinished(self) -> bool:
-        """True while anything may still be running.
-
-        This is a DAGMan whose end no file reports or, if no DAG was ever submitted, jobs of
-        no DAG that are in the queue.
-        """
-        tops = [dag for dag in self.dags.values() if dag.is_top]
-        states = [self.dag_state(dag.key)[0] for dag in tops]
-        if any(state in ALIVE or state is DagState.UNKNOWN for state in states):
-            return True
-        if any(state is not DagState.NOT_SUBMITTED for state in states):
-            return False
-        self.aggregates.add_up()
-        return bool(self.aggregates.sums.queued)
-
-
-def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:
-    value = detail.return_value if detail.normal is True else None
-    cluster = event.cluster if event.cluster > 0 or event.proc == NOOP_PROC else None
-    result = PostResult(event.time, cluster, value == 0, value)
-    if result not in record.posts:
-        record.posts = tuple(sorted((*record.posts, result), key=lambda post: post.time))

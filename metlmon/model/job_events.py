@@ -51,7 +51,8 @@ JobId: TypeAlias = tuple[int, int]
 
 JobKey: TypeAlias = tuple[int, int, int]
 """Cluster, proc and a third number, else 0: the subproc of a NOOP node, or the submission's
-index where the schedd reused the job id (:mod:`metlmon.model.reused_ids`)."""
+index where the schedd reused the job id
+(:class:`metlmon.model.attribution.ReusedJobIds`)."""
 
 
 class Stream(NamedTuple):

@@ -14,11 +14,16 @@ from metlmon.eventlog import Execute
 from metlmon.frozen import frozen
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
+from metlmon.model.dag_reports import (
+    STATUS_REPORT_KINDS,
+    NodeReport,
+    NodeReportKind,
+    _failed_part,
+    _failure_text,
+)
 from metlmon.model.job import Execution
 from metlmon.model.job_events import Job, NodeRecord, PostResult
-from metlmon.model.node_reports import STATUS_REPORT_KINDS, NodeReport, NodeReportKind
-from metlmon.model.states import ACTIVE, Outcome, State
-from metlmon.snapshot.types import FAILED_JOB
+from metlmon.model.states import ACTIVE, FAILED_JOB, Outcome, State
 
 WORST_FIRST: Final = (
     State.HELD,
@@ -567,26 +572,6 @@ class NodeStateResolver:
 
 def _time_of(report: NodeReport) -> datetime:
     return report.time or datetime.min
-
-
-def _failed_part(details: str) -> str:
-    """The part of a node that failed, by DAGMan's StatusDetails."""
-    if details.startswith("Job submit"):
-        return "submit"
-    if "POST" in details:
-        return "post"
-    return "pre" if details.startswith("PRE ") else "job"
-
-
-def _failure_text(part: str, value: int | None) -> str:
-    """The text of DAGMan's StatusDetails. Source: ``dag.cpp``."""
-    if part == "submit":
-        return "Job submit failed"
-    part_name = {"pre": "PRE Script", "post": "POST Script", "job": "Job"}[part]
-    if value is None:
-        return f"{part_name} failed"
-    ending = f"died on signal {-value}" if value < 0 else f"failed with status {value}"
-    return f"{part_name} {ending}"
 
 
 def retries_left(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:

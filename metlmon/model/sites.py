@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
+from metlmon.config.settings import Settings
 from metlmon.eventlog import Execute
+
+SiteAndGpu: TypeAlias = tuple[str | None, str | None]
+"""Site and GPU model."""
+
+MAX_CACHED_MACHINES: Final = 5000
+"""Machines whose site is cached: more than a pool has at a time."""
 
 BUILT_IN_SITES: Final[tuple[tuple[str, str], ...]] = (
     ("*.delta.ncsa.illinois.edu", "delta"),
@@ -86,3 +93,38 @@ def _domain(host: str) -> str | None:
     if _IP.fullmatch(host) or "." not in host:
         return None
     return host.split(".", 1)[1] or None
+
+
+class NameTable:
+    """Names of sites and GPU models, with the aliases of the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._sites = (*settings.sites, *BUILT_IN_SITES)
+        self._site_aliases = dict(settings.site_aliases)
+        self._gpu_aliases = dict(settings.gpu_aliases)
+        self._by_machine: dict[Execute | None, SiteAndGpu] = {}
+
+    def site(self, machine: Execute | None) -> str | None:
+        """The site of an execution, with aliases of the settings applied."""
+        name = site_of(machine, self._sites)
+        return self._site_aliases.get(name, name) if name is not None else None
+
+    def site_of_address(self, address: str) -> str | None:
+        """The site of a host without executions, if a rule matches its address."""
+        name = site_of_address(address, self._sites)
+        return self._site_aliases.get(name, name) if name is not None else None
+
+    def gpu(self, machine: Execute | None) -> str | None:
+        """The GPU model as logged, or its alias in the settings."""
+        name = machine.gpu if machine is not None else None
+        return self._gpu_aliases.get(name, name) if name is not None else None
+
+    def site_and_gpu(self, machine: Execute | None) -> SiteAndGpu:
+        """Site and GPU model of an execution."""
+        # Jobs on one machine mostly share one object for it, so that the look-up is fast.
+        site_and_gpu = self._by_machine.get(machine)
+        if site_and_gpu is None:
+            if len(self._by_machine) >= MAX_CACHED_MACHINES:
+                self._by_machine.clear()
+            site_and_gpu = self._by_machine[machine] = self.site(machine), self.gpu(machine)
+        return site_and_gpu

@@ -11,11 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from metlmon.config.settings import Settings
 from metlmon.error_text import describe_error
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
-from metlmon.model.settings import Settings
+from metlmon.model.model_state import Notice
 from metlmon.model.states import ALIVE
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.discrepancies import IDLE, JobId, QueueDiscrepancy, differences, lasting
@@ -24,16 +25,7 @@ from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot, ScheddInfo
 from metlmon.pool.worker import SCHEDULER_UNIVERSE
 from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import (
-    DagRow,
-    JobRow,
-    JobView,
-    NodeRow,
-    Notice,
-    ProblemGroup,
-    QueueRow,
-    RunView,
-)
+from metlmon.snapshot.types import DagRow, JobRow, JobView, NodeRow, ProblemGroup, QueueRow, RunView
 
 if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Final
 
+from metlmon.model.run import GateStatus
 from metlmon.model.states import ACTIVE, ALIVE, State
 from metlmon.pool.gate_requests import FILE_NAME, request_file
 from metlmon.pool.reasons import (
@@ -35,7 +36,7 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.types import DagRow, GateStatus, RunRow
+from metlmon.snapshot.types import DagRow, RunRow
 from metlmon.text.formatting import plain
 
 NO_GATE: Final = "no gate stands before its nodes (metlmon new writes DAGs that have one)"

@@ -8,8 +8,7 @@ from statistics import median
 from typing import Final
 
 from metlmon.live.discovery import directory_label, directory_name
-from metlmon.model.hour_unit import HourUnit
-from metlmon.model.states import State
+from metlmon.model.states import HourUnit, State
 from metlmon.report.definitions import definition
 from metlmon.report.document import (
     Block,

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Final
 
-from metlmon.model.hour_unit import HourUnit
-from metlmon.model.states import State
+from metlmon.model.states import HourUnit, State
 from metlmon.report.values import hours, percent
 from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS
 from metlmon.stats.report_usage import WHISKER, ReportUsage, jobs_in

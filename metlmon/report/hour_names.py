@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from metlmon.model.hour_unit import HourUnit
+from metlmon.model.states import HourUnit
 from metlmon.report.document import Report, ReportRow
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from metlmon.model.hour_unit import HourUnit
+from metlmon.model.states import HourUnit
 from metlmon.report.document import (
     Facts,
     Report,

@@ -10,31 +10,22 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from metlmon.dagman import NodeKind
 from metlmon.model.attribution import Attribution
-from metlmon.model.dag import MAX_UNKNOWN_NODES, Dag
-from metlmon.model.job_events import NodeKey, NodeRecord
+from metlmon.model.dag import Dag
+from metlmon.model.dag_reports import MAX_UNKNOWN_NODES
+from metlmon.model.ensemble import Ensemble
+from metlmon.model.job_events import JobKey, NodeKey, NodeRecord
 from metlmon.model.node import NodeFailure, NodeState
-from metlmon.model.node_neighbours import has_failed
-from metlmon.model.node_states import NodeStateTable
+from metlmon.model.node_states import NodeStateTable, has_failed
 from metlmon.model.run import DagSubmission, Run, Runs, RunState, is_epoch, resolve_run
-from metlmon.model.states import ACTIVE, DONE, State
+from metlmon.model.sites import NameTable, SiteAndGpu
+from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, State
 from metlmon.snapshot.problems import ProblemIndex
-from metlmon.snapshot.running_totals import (
-    NO_OWNER,
-    JobKey,
-    NameTable,
-    Owner,
-    RunningTotals,
-    SiteAndGpu,
-)
-from metlmon.snapshot.types import FAILED_JOB, RunRow
-
-if TYPE_CHECKING:
-    from metlmon.model.ensemble import Ensemble
-    from metlmon.snapshot.ledger_builder import LedgerBuilder
+from metlmon.snapshot.totals import NO_OWNER, LedgerTotals, Owner
+from metlmon.snapshot.types import RunRow
 
 JOBS_PER_CHECK: Final = 32
 """Jobs added between two checks of the clock: a millisecond."""
@@ -68,6 +59,13 @@ NODES_PER_CHECK: Final = 200
 """Nodes resolved between two checks of the clock: some milliseconds."""
 
 
+class StaleEntries(Protocol):
+    """The nodes, and the jobs of no node, whose ledger entries are out of date."""
+
+    nodes: set[NodeKey]
+    strays: set[JobKey]
+
+
 class DagNodeCounts:
     """Node counts of one DAG, as DAGMan counts: without SERVICE nodes."""
 
@@ -85,26 +83,25 @@ class Aggregates:
 
     It is not thread-safe, like the ensemble itself.
 
-    ``runs``, ``states``, ``standings``, ``rows`` and ``sums`` are replaced, not cleared, when the
-    DAGs change: a snapshot that is still shown goes on using its own. ``rows`` caches the rows of
-    runs that have not changed.
+    ``runs``, ``states``, ``run_states``, ``rows`` and ``totals`` are replaced, not cleared, when
+    the DAGs change: a snapshot that is still shown goes on using its own. ``rows`` caches the rows
+    of runs that have not changed.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
-        self._ensemble = ensemble
+        self.ensemble = ensemble
         self.names = NameTable(ensemble.settings)
-        self.version = 0
-        self.ledger_builder: LedgerBuilder | None = None
+        self.ledger_builder: StaleEntries | None = None
         self._dags: Mapping[str, Dag] | None = None
         self._reset_nodes()
         self._reset_jobs()
 
     def _reset_nodes(self) -> None:
-        ensemble = self._ensemble
+        ensemble = self.ensemble
         self._dags = ensemble.dags
         self.runs = Runs(ensemble.dags, ensemble.settings)
         self.states: dict[NodeKey, NodeState] = {}
-        self.standings: dict[str, RunState] = {}
+        self.run_states: dict[str, RunState] = {}
         self._submitted: dict[str, DagSubmission] = {}
         self.rows: dict[str, RunRow] = {}
         self.node_states: Counter[State] = Counter()
@@ -134,20 +131,20 @@ class Aggregates:
 
     def _reset_jobs(self) -> None:
         self.ledger_builder = None
-        self.sums = RunningTotals(self.names, self._ensemble.clock)
-        self.problems = ProblemIndex(self._ensemble.clock)
+        self.totals = LedgerTotals(self.names, self.ensemble.clock)
+        self.problems = ProblemIndex(self.ensemble.clock)
         self.ambiguous: set[JobKey] = set()
         self.unknown_nodes: dict[str, set[str]] = {}
         """By DAG, node names in its nodes.log that are not in its file; under the empty key, epochs
         in a user log that are in no DAG file."""
-        self._ensemble.changed_jobs = set(self._ensemble.jobs)
-        self._ensemble.all_changed = False
+        self.ensemble.changed_jobs = set(self.ensemble.jobs)
+        self.ensemble.all_changed = False
         for site_and_gpu in self._completion_sites.values():
-            self.sums.count_completion(site_and_gpu, 1)
+            self.totals.count_completion(site_and_gpu, 1)
 
     def _targets_by_dag(self) -> Mapping[str, frozenset[str]]:
         """The targets of each top-level DAG, by its key, normalized."""
-        ensemble = self._ensemble
+        ensemble = self.ensemble
         by_dag: dict[str, set[str]] = {}
         for key in ensemble.nodes:
             target = ensemble.target(key)
@@ -155,26 +152,20 @@ class Aggregates:
                 by_dag.setdefault(ensemble.dags[key[0]].top, set()).add(target)
         return {dag: frozenset(map(normalize_name, names)) for dag, names in by_dag.items()}
 
-    # --- gates --------------------------------------------------------------------------
-
-    def note_gates(self) -> None:
-        """Note that gate files have changed: rows of runs show them."""
-        self.version += 1
-
-    def note_targets(self, nodes: Iterable[NodeKey]) -> None:
-        """Note new targets of these nodes, whose jobs must be added again."""
-        nodes = [key for key in nodes if key in self._ensemble.nodes]
-        if not nodes or self._ensemble.dags is not self._dags:
+    def _apply_targets(self) -> None:
+        """Apply new targets of nodes, whose jobs are added again."""
+        changed, self.ensemble.changed_targets = self.ensemble.changed_targets, set()
+        nodes = [key for key in changed if key in self.ensemble.nodes]
+        if not nodes:
             return
         self.targets = self._targets_by_dag()
         for key in nodes:
             self._owners.pop(key, None)
             run = self.runs.by_node.get(key)
-            if run is not None and run.key in self.standings:
+            if run is not None and run.key in self.run_states:
                 self._changed_runs.add(run.key)
         if self.ledger_builder is not None:
             self.ledger_builder.nodes.update(nodes)
-        self.version += 1
 
     def _set_node_table(self, dag: str, table: NodeStateTable) -> None:
         self._node_tables[dag] = table
@@ -182,18 +173,17 @@ class Aggregates:
 
     # --- jobs ---------------------------------------------------------------------------
 
-    def add_up(self, seconds: float | None = None) -> bool:
+    def post_jobs(self, seconds: float | None = None) -> bool:
         """Add up the changed jobs, for about ``seconds``; False while some are left."""
-        ensemble = self._ensemble
+        ensemble = self.ensemble
         if ensemble.dags is not self._dags:
             self._reset_nodes()
             ensemble.all_changed = True
         if ensemble.all_changed:
             self._reset_jobs()
+        self._apply_targets()
         deadline = None if seconds is None else time.monotonic() + seconds
         stale = ensemble.changed_jobs
-        if stale:
-            self.version += 1
         while stale:
             for _ in range(min(JOBS_PER_CHECK, len(stale))):
                 self._update_node(stale)
@@ -209,10 +199,10 @@ class Aggregates:
         They are handled together because the node's result depends on all of them.
         """
         key = stale.pop()
-        attribution = self._ensemble.attributions.get(key)
+        attribution = self.ensemble.attributions.get(key)
         record = None
         if attribution is not None and attribution.dag is not None and attribution.node is not None:
-            record = self._ensemble.nodes.get((attribution.dag, attribution.node))
+            record = self.ensemble.nodes.get((attribution.dag, attribution.node))
         if record is None:
             self._note_unknown_node(key, attribution)
             if attribution is not None and attribution.foreign:
@@ -229,38 +219,38 @@ class Aggregates:
             if other_key in stale:
                 stale.discard(other_key)
                 self._update_job(other_key, owner)
-        self._ensemble.submission_result(record.key)
+        self.ensemble.submission_result(record.key)
 
     def _note_unknown_node(self, key: JobKey, attribution: Attribution | None) -> None:
         """Store the node name of a job that is in no DAG file here.
 
         Only where its nodes.log shows its DAG, or where the name is that of an epoch.
         """
-        name = self._ensemble.jobs[key].node_name if key in self._ensemble.jobs else None
+        name = self.ensemble.jobs[key].node_name if key in self.ensemble.jobs else None
         if attribution is None or name is None or attribution.foreign or attribution.candidates:
             return
-        if attribution.dag is None and not is_epoch(name, self._ensemble.settings):
+        if attribution.dag is None and not is_epoch(name, self.ensemble.settings):
             return
         names = self.unknown_nodes.setdefault(attribution.dag or "", set())
         if len(names) < MAX_UNKNOWN_NODES:
             names.add(name)
 
     def _update_job(self, key: JobKey, owner: Owner) -> None:
-        job = self._ensemble.jobs.get(key)
+        job = self.ensemble.jobs.get(key)
         if job is None or job.noop:
             return
-        attribution = self._ensemble.attributions.get(key)
+        attribution = self.ensemble.attributions.get(key)
         if attribution is not None and attribution.candidates:
             self.ambiguous.add(key)
         else:
             self.ambiguous.discard(key)
-        self.sums.add_job(key, job, owner)
+        self.totals.post(key, job, owner)
         self.problems.add_job(key, job, owner.run)
 
     def _drop_job(self, key: JobKey) -> None:
         """Remove a job of another directory's DAG."""
         self.ambiguous.discard(key)
-        self.sums.drop_job(key)
+        self.totals.drop(key)
         self.problems.drop_job(key)
 
     def _owner(self, record: NodeRecord) -> Owner:
@@ -269,22 +259,38 @@ class Aggregates:
             run = self.runs.by_node.get(record.key)
             owner = self._owners[record.key] = Owner(
                 run.key if run is not None else None,
-                self._ensemble.target(record.key),
+                self.ensemble.target(record.key),
                 record.node.kind is NodeKind.SUBDAG,
             )
         return owner
 
+    def is_unfinished(self) -> bool:
+        """True while anything may still be running.
+
+        This is a DAGMan whose end no file reports or, if no DAG was ever submitted, jobs of
+        no DAG that are in the queue.
+        """
+        ensemble = self.ensemble
+        tops = [dag for dag in ensemble.dags.values() if dag.is_top]
+        states = [ensemble.dag_state(dag.key)[0] for dag in tops]
+        if any(state in ALIVE or state is DagState.UNKNOWN for state in states):
+            return True
+        if any(state is not DagState.NOT_SUBMITTED for state in states):
+            return False
+        self.post_jobs()
+        return bool(self.totals.queued)
+
     # --- nodes --------------------------------------------------------------------------
 
-    def settle(self, live: bool, seconds: float | None = None) -> bool:
+    def update_nodes(self, live: bool, seconds: float | None = None) -> bool:
         """Update the node states and the runs, for about ``seconds``.
 
         Returns False while some are left. ``live`` is as in :class:`SnapshotBuilder`.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         limit = None if seconds is None else NODES_PER_CHECK
-        for key in self._ensemble.dags:
-            while self._apply_node_table(key, self._ensemble.node_state_table(key, live, limit)):
+        for key in self.ensemble.dags:
+            while self._apply_node_table(key, self.ensemble.node_state_table(key, live, limit)):
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
         self._update_submitted(live)
@@ -300,27 +306,26 @@ class Aggregates:
         The epochs that a later DAG has not reached yet count for it from then on.
         """
         for key, runs in self.runs.shared_epochs.items():
-            dag = self._ensemble.dags[key]
-            starts = dag.run_starts(self._ensemble.clock)
+            dag = self.ensemble.dags[key]
+            starts = dag.run_starts(self.ensemble.clock)
             if not starts:
                 self._submitted.pop(key, None)
                 continue
-            submitted = DagSubmission(starts[-1], live and self._ensemble.end_state(dag) is None)
+            submitted = DagSubmission(starts[-1], live and self.ensemble.end_state(dag) is None)
             if self._submitted.get(key) != submitted:
                 self._submitted[key] = submitted
                 self._changed_runs.update(runs)
-                self.version += 1
 
     def _update_run(self, run: Run) -> None:
         """Update the state of a run.
 
         Each of its epochs counts once, however many DAGs contain it.
         """
-        before = self.standings.get(run.key)
+        before = self.run_states.get(run.key)
         if before is not None:
             self.epoch_states.subtract(before.states)
         context = self.states, self._dag_order, self._submitted, self._alive
-        after = self.standings[run.key] = resolve_run(run, *context)
+        after = self.run_states[run.key] = resolve_run(run, *context)
         self.epoch_states.update(after.states)
         self.rows.pop(run.key, None)
 
@@ -336,8 +341,6 @@ class Aggregates:
             run = self.runs.by_node.get(key)
             if run is not None:
                 self._changed_runs.add(run.key)
-        if changed:
-            self.version += 1
         if self.ledger_builder is not None:
             self.ledger_builder.nodes.update(changed)
         return bool(table.pending)
@@ -373,10 +376,10 @@ class Aggregates:
             self.counts[key[0]].unknown += delta
 
     def _is_service(self, key: NodeKey) -> bool:
-        return self._ensemble.nodes[key].node.kind is NodeKind.SERVICE
+        return self.ensemble.nodes[key].node.kind is NodeKind.SERVICE
 
     def _note_failure(self, key: NodeKey, state: NodeState) -> None:
-        dag = self._ensemble.dags[key[0]]
+        dag = self.ensemble.dags[key[0]]
         failed = has_failed(state, dag.aborted and dag.has_final) and not self._is_service(key)
         if failed is not (key in self._failed):
             self.counts[key[0]].failed += 1 if failed else -1
@@ -389,7 +392,7 @@ class Aggregates:
             self.failed_without_job.pop(key, None)
 
     def _note_unlogged(self, key: NodeKey, state: NodeState) -> None:
-        record = self._ensemble.nodes[key]
+        record = self.ensemble.nodes[key]
         # A queued job has no execution yet; a job known from DAGMan only may have one.
         without_log = not record.jobs and state.failure is None and state.state in SUBMITTED
         ran = state.state is State.COMPLETED or without_log
@@ -406,19 +409,19 @@ class Aggregates:
 
     def _note_overruled(self, key: NodeKey, state: NodeState) -> None:
         completed_by_post = state.state is State.COMPLETED and state.job is not None
-        if completed_by_post and self._ensemble.nodes[key].node.post is not None:
-            result = self._ensemble.submission_result(key)
+        if completed_by_post and self.ensemble.nodes[key].node.post is not None:
+            result = self.ensemble.submission_result(key)
             if result is not None and result.state in FAILED_JOB:
                 self.overruled.add(key)
                 return
         self.overruled.discard(key)
 
-    def special(self) -> Iterable[NodeKey]:
+    def special_nodes(self) -> Iterable[NodeKey]:
         """PROVISIONER, SERVICE and FINAL nodes, and with runs the nodes outside them."""
         return self._special
 
     def _special_nodes(self) -> list[NodeKey]:
-        nodes, of_node = self._ensemble.nodes, self.runs.by_node
+        nodes, of_node = self.ensemble.nodes, self.runs.by_node
         keys = [key for key, record in nodes.items() if record.node.kind in SPECIAL_KINDS]
         if self.runs.by_key:
             plain_kinds = (NodeKind.JOB, NodeKind.SUBDAG)
@@ -450,13 +453,13 @@ class Aggregates:
 
     def _count_completion(self, key: NodeKey, state: NodeState) -> None:
         if key in self._completion_sites:
-            self.sums.count_completion(self._completion_sites.pop(key), -1)
-        result = self._ensemble.submission_result(key) if state.state is State.COMPLETED else None
+            self.totals.count_completion(self._completion_sites.pop(key), -1)
+        result = self.ensemble.submission_result(key) if state.state is State.COMPLETED else None
         if result is not None and result.success_machine:
             site_and_gpu = self._completion_sites[key] = self.names.site_and_gpu(
                 result.success_machine[0]
             )
-            self.sums.count_completion(site_and_gpu, 1)
+            self.totals.count_completion(site_and_gpu, 1)
 
 
 def normalize_name(name: str) -> str:

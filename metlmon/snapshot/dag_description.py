@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metlmon.dagman import Node
 from metlmon.frozen import frozen
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
-
-if TYPE_CHECKING:
-    from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.lookups import SnapshotLookups
 
 
 @frozen
@@ -58,7 +56,7 @@ class DagDescription:
     completed: Mapping[NodeKey, datetime] = field(default_factory=dict)
 
 
-def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDescription:
+def describe_dags(builder: SnapshotLookups, previous: Nodes | None = None) -> DagDescription:
     """The description of the DAGs of a snapshot.
 
     ``previous``: the nodes of the last description, if the DAG files have not changed since.
@@ -73,7 +71,7 @@ def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> Da
     return DagDescription(nodes, {key: node.state for key, node in states.items()}, completed)
 
 
-def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
+def _describe_node(builder: SnapshotLookups, key: NodeKey) -> DescribedNode:
     run, part = builder.runs.by_node.get(key), builder.runs.parts.get(key)
     return DescribedNode(
         key=key,

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metlmon.model.dag import Dag
+from metlmon.model.model_state import Notice
 from metlmon.model.unrecorded_nodes import (
     current_metrics,
     matches_node_count,
     missing_rescue,
     reported_totals,
 )
-from metlmon.snapshot.aggregates import SPECIAL_KINDS
-from metlmon.snapshot.types import Notice
+from metlmon.snapshot.aggregates import SPECIAL_KINDS, Aggregates
 from metlmon.text.formatting import moment, plain
-
-if TYPE_CHECKING:
-    from metlmon.model.ensemble import Ensemble
 
 MAX_NAME: Final = 60
 """Characters of a node name in a warning."""
 
 
-def file_conflicts(ensemble: Ensemble) -> Iterator[Notice]:
+def file_conflicts(aggregates: Aggregates) -> Iterator[Notice]:
     """Warnings about the files of each DAG whose node states are resolved."""
-    for dag in ensemble.dags.values():
-        yield from _missing_files(ensemble, dag)
-        yield from _changed_dag_file(ensemble, dag)
-        yield from _different_counts(ensemble, dag)
-        yield from _outdated_files(ensemble, dag)
-    if names := ensemble.aggregates.unknown_nodes.get("", ()):
+    for dag in aggregates.ensemble.dags.values():
+        yield from _missing_files(aggregates, dag)
+        yield from _changed_dag_file(aggregates, dag)
+        yield from _different_counts(aggregates, dag)
+        yield from _outdated_files(aggregates, dag)
+    if names := aggregates.unknown_nodes.get("", ()):
         text = (
             f"epochs that no DAG file here has are in the logs: {_first_name(names)}; they are in "
             "no run: the DAG file was changed since, or is not here"
@@ -39,9 +36,9 @@ def file_conflicts(ensemble: Ensemble) -> Iterator[Notice]:
         yield Notice("unknown-nodes", None, None, text)
 
 
-def _missing_files(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+def _missing_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     """Missing files that would show the state of inferred or unknown nodes."""
-    without = ensemble.unrecorded(dag.key)
+    without = aggregates.ensemble.unrecorded(dag.key)
     if without is None:
         return
     inferred, unknown = without.counts.inferred, without.counts.unknown
@@ -73,7 +70,7 @@ def _nodes(number: int) -> str:
     return f"{number} node" if number == 1 else f"{number} nodes"
 
 
-def _changed_dag_file(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+def _changed_dag_file(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     """The DAG file is not the one that ran: its node names or numbers differ."""
     start = dag.last_fresh_start()
     in_dagman_out = [
@@ -82,7 +79,7 @@ def _changed_dag_file(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
         if name not in dag.workflow.nodes and (start is None or time is None or time >= start)
     ]
     sources: list[tuple[str, Collection[str]]] = [
-        (f"{dag.file}.nodes.log", ensemble.aggregates.unknown_nodes.get(dag.key, ())),
+        (f"{dag.file}.nodes.log", aggregates.unknown_nodes.get(dag.key, ())),
         (f"{dag.file}.dagman.out", in_dagman_out),
         *((file.name, names) for file, names in dag.unknown_names()),
     ]
@@ -103,16 +100,16 @@ def _first_name(names: Collection[str]) -> str:
     return f"{plain(min(names), MAX_NAME)}{more}"
 
 
-def _outdated_files(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+def _outdated_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     """A DAGMan was active after the end that its files report."""
-    ending = ensemble.end_state(dag)
-    if ending is not None and ending[1] is None and _has_queued(ensemble, dag):
+    ending = aggregates.ensemble.end_state(dag)
+    if ending is not None and ending[1] is None and _has_queued(aggregates, dag):
         text = (
             "its DAGMan ended by its files, at a moment that cannot be told without --tz, and jobs "
             "of it are in the queue by the logs: one of them is older than the others"
         )
         yield Notice("log-behind", dag.file, None, text)
-    if ending is not None and ensemble.was_active_after(dag.key, ending[1]):
+    if ending is not None and aggregates.ensemble.was_active_after(dag.key, ending[1]):
         text = (
             f"its DAGMan ended at {moment(ending[1])} by its files, and something was done since: "
             "files of a later DAGMan are not here, or older than the others"
@@ -120,8 +117,8 @@ def _outdated_files(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
         yield Notice("log-behind", dag.file, None, text)
 
 
-def _has_queued(ensemble: Ensemble, dag: Dag) -> bool:
-    attributions = map(ensemble.attributions.get, ensemble.aggregates.sums.queued)
+def _has_queued(aggregates: Aggregates, dag: Dag) -> bool:
+    attributions = map(aggregates.ensemble.attributions.get, aggregates.totals.queued)
     return any(
         attribution is not None and attribution.dag == dag.key for attribution in attributions
     )
@@ -132,7 +129,7 @@ def _other_dag_notice(dag: Dag, text: str) -> Notice:
     return Notice("dag-file-changed", dag.file, None, f"not the DAG that ran: {text}; {advice}")
 
 
-def _different_counts(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+def _different_counts(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     """DAGMan's final node counts differ from those of the logs."""
     metrics = current_metrics(dag)
     if metrics is None or metrics.succeeded is None or metrics.total_nodes is None:
@@ -140,7 +137,7 @@ def _different_counts(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
     if any(node.kind in SPECIAL_KINDS for node in dag.workflow.nodes.values()):
         # DAGMan counts some of these twice.
         return
-    counts = ensemble.aggregates.counts[dag.key]
+    counts = aggregates.counts[dag.key]
     if (
         counts.unknown
         or counts.done == metrics.succeeded

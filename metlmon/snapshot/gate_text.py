@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from metlmon.model.run import GateStatus, Stopped
 from metlmon.model.states import ACTIVE, State
-from metlmon.snapshot.types import EpochRow, GateStatus, RunRow, Status, Stopped
+from metlmon.snapshot.types import EpochRow, RunRow, Status
 from metlmon.text.formatting import Colour, Symbol, moment, plain
 
 STOPPED: Final = Symbol("□", "stopped", Colour.ORANGE)

@@ -14,9 +14,8 @@ from datetime import datetime
 from typing import Any, Final, overload
 
 from metlmon.frozen import frozen
-from metlmon.model.hour_unit import HourUnit
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.states import Outcome, State
+from metlmon.model.states import HourUnit, Outcome, State
 from metlmon.snapshot.types import FailedEpoch, Latest
 
 HOUR: Final = 3600.0

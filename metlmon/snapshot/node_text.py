@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
-from metlmon.model.states import State
-from metlmon.snapshot.types import FAILED_JOB, EpochRow, NodeRow, SideCounts, Status
+from metlmon.model.states import FAILED_JOB, State
+from metlmon.snapshot.types import EpochRow, NodeRow, SideCounts, Status
 from metlmon.text.formatting import count, number, plain
 
 MAX_NAME: Final = 60

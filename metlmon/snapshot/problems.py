@@ -14,10 +14,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from metlmon.model.clock import Clock
 from metlmon.model.job import Execution, JobHistory, TransferSpan
-from metlmon.model.job_events import Job, JobId
+from metlmon.model.job_events import Job, JobId, JobKey
 from metlmon.model.reasons import cause_of
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.running_totals import AN_HOUR, SECOND, JobKey
+from metlmon.snapshot.totals import AN_HOUR, SECOND
 
 TRANSFER_LIMIT: Final = timedelta(minutes=30)
 """Length of an input transfer from which it counts as stalled.

@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
-from typing import Final
 
 from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.frozen import frozen
 from metlmon.model.dagman_runs import Hold
-from metlmon.model.hour_unit import HourUnit
-from metlmon.model.states import DagState, Outcome, State
-
-FAILED_JOB: Final = frozenset({State.FAILED, State.REMOVED})
-"""States of a job for which its node fails, unless a POST script succeeds."""
+from metlmon.model.model_state import Notice
+from metlmon.model.run import GateStatus
+from metlmon.model.states import FAILED_JOB, DagState, HourUnit, Outcome, State
 
 
 @frozen
@@ -37,16 +34,6 @@ class GpuHours:
     @property
     def total(self) -> float:
         return self.good + self.bad + self.in_flight
-
-
-@frozen
-class Notice:
-    """A warning about the input, never about the jobs."""
-
-    kind: str
-    file: str | None
-    line: int | None
-    text: str
 
 
 @frozen
@@ -119,36 +106,6 @@ class Latest:
     off_target: bool = False
     retries_left: int | None = None
     overruled: bool = False
-
-
-@frozen
-class Stopped:
-    """A run that its gate stopped before its last epoch.
-
-    ``rule``: file (a user asked for it), patience, divergence or median. ``epoch``: the first one
-    not trained, as in its node's name. ``reason``: a sentence, as the gate wrote it. ``time``:
-    naive, local to the access point.
-    """
-
-    rule: str
-    epoch: int | None
-    reason: str
-    time: datetime | None
-
-
-@frozen
-class GateStatus:
-    """Requests to the gate of a running DAG, and what the gate did.
-
-    ``stop_requested``, ``pause_requested``: time of the request file. ``paused``: since when a
-    node waits for that reason. ``target``: the target of the next epochs; None: as in the DAG file.
-    """
-
-    stop_requested: datetime | None = None
-    pause_requested: datetime | None = None
-    paused: datetime | None = None
-    target: str | None = None
-    stopped: Stopped | None = None
 
 
 @frozen

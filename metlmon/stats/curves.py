@@ -26,11 +26,11 @@ from functools import cache
 from statistics import quantiles
 from typing import Final, Literal, Protocol
 
+from metlmon.config.settings import MetricSettings
 from metlmon.frozen import frozen
 from metlmon.jobfiles.metric_values import more_is_better
 from metlmon.jobfiles.records import Point, Streamed
 from metlmon.model.job_events import JobId
-from metlmon.model.settings import MetricSettings
 from metlmon.snapshot.ledger import RunEntry
 from metlmon.stats.inputs import StatsInput
 from metlmon.text.formatting import Colour, Symbol, Weight, count, number, plain

@@ -21,8 +21,8 @@ from metlmon.frozen import frozen
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import fold_reason
 from metlmon.model.states import DagState, Outcome, State
-from metlmon.snapshot.builder import ANY_SITE_TARGETS, POOL_TARGETS
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, RunEntry, TransferEntry
+from metlmon.snapshot.lookups import ANY_SITE_TARGETS, POOL_TARGETS
 from metlmon.snapshot.types import FailedEpoch
 from metlmon.stats.epoch_times import USER_VACATE_CODES, elapsed, naive_time
 from metlmon.stats.inputs import StatsInput

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
+from metlmon.config.settings import Settings
 from metlmon.frozen import frozen
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId
-from metlmon.model.settings import Settings
 from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Status

@@ -15,10 +15,9 @@ from statistics import median, quantiles
 from typing import Final, TypeVar
 
 from metlmon.frozen import frozen
-from metlmon.model.hour_unit import HourUnit
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.states import Outcome, State
+from metlmon.model.states import HourUnit, Outcome, State
 from metlmon.snapshot.ledger import (
     EpochEntry,
     ExecutionEntry,

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed
-from metlmon.model.settings import MetricSettings
 from metlmon.stats.curves import (
     NAME_LIMIT,
     Course,

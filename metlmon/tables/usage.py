@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from metlmon.frozen import frozen
-from metlmon.model.hour_unit import HourUnit
+from metlmon.model.states import HourUnit
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals

@@ -9,17 +9,8 @@ from typing import Final
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.node_tree import (
-    SCOPE,
-    DagNodes,
-    NodeTree,
-    TreePositions,
-    TreeRow,
-    file_order,
-    fold_state,
-    tree_positions,
-    urgency,
-)
+from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow, file_order, fold_state, urgency
+from metlmon.snapshot.tree_positions import SCOPE, TreePositions, tree_positions
 from metlmon.snapshot.types import NodeRow
 from metlmon.tables.layout import TableColumn, fit_columns, render_cells, table_columns
 from metlmon.tables.nodes import columns, cursor_detail, empty, no_job_text

@@ -13,11 +13,11 @@ from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import Snapshot
 from metlmon.live.null_feed import NullFeed
 from metlmon.model.job_events import JobId
-from metlmon.model.run_filter import matches_run
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.gate_text import paused_epochs
 from metlmon.snapshot.node_text import counted_states
+from metlmon.snapshot.run_filter import matches_run
 from metlmon.snapshot.types import JobRow, RunRow, Status
 from metlmon.stats.curves import streams
 from metlmon.stats.headline import headline

@@ -30,10 +30,10 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.write_dag import dag_text
+from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.parser import official_verdict, parse_dag
 from metlmon.model.run import parse_run_part
-from metlmon.model.settings import Settings
 from tests.authoring.written import text_of, woven
 
 NOWHERE = Path(tempfile.gettempdir()) / "planned-and-never-made"

@@ -256,7 +256,7 @@ def _taken(reader: Any, batch: Any) -> None:
 def _change(reader: Any, now: datetime) -> Any:
     """A running job's execution is suspended, or goes on: None where nothing runs."""
     from metlmon.eventlog import parse
-    from metlmon.model.ensemble import Batch, LogRole
+    from metlmon.model.model_state import Batch, LogRole
     from metlmon.model.states import State
 
     words = {

@@ -16,12 +16,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from metlmon.config.settings import Settings
 from metlmon.live import session as session_module
 from metlmon.live import watcher
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
-from metlmon.model.settings import Settings
 from tests.faults.recorded import FIXTURES, again, copied, opened, told
 from tests.live.dagdirs import NODE, Dagdir, log_of
 from tests.model.written import Log

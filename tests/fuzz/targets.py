@@ -26,6 +26,7 @@ from zlib import crc32
 
 from metlmon.cli.json_output import JsonWriter
 from metlmon.config.loader import load_configuration
+from metlmon.config.settings import Settings
 from metlmon.dagman import (
     OutState,
     Workflow,
@@ -50,7 +51,6 @@ from metlmon.live.cache import Cache, CacheMiss
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.live.log_cache import entry_name, load_entry, parser_version
-from metlmon.model.settings import Settings
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
 

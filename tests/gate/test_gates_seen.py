@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from metlmon.cli.main import main
+from metlmon.config.settings import Settings
 from metlmon.live import gate_files
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.fs_timeout import FsTimeout
-from metlmon.model.gates import gate_name
-from metlmon.model.settings import Settings
+from metlmon.model.run import GateStatus, Stopped, gate_name
 from metlmon.model.states import State
 from metlmon.snapshot import node_text
 from metlmon.snapshot.gate_text import (
@@ -29,7 +29,7 @@ from metlmon.snapshot.gate_text import (
     gate_symbol,
     has_open_request,
 )
-from metlmon.snapshot.types import GateStatus, RunRow, Stopped
+from metlmon.snapshot.types import RunRow
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.timeline import build_timeline

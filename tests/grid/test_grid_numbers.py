@@ -16,8 +16,8 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
+from metlmon.model.run import GateStatus, Stopped
 from metlmon.snapshot.dag_description import describe_dags
-from metlmon.snapshot.types import GateStatus, Stopped
 from metlmon.stats.curves import Course, curves
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.sweep import Axis

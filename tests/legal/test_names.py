@@ -10,8 +10,8 @@ import pytest
 from metlmon.cli.reading import one_run
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.model.run_filter import matches_run
 from metlmon.model.states import State
+from metlmon.snapshot.run_filter import matches_run
 from tests.live.dagdirs import Dagdir
 from tests.model.written import Log
 

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from metlmon.config.regex_check import LONGEST_TEXT, UnsafePattern, compiled
-from metlmon.model.settings import SIDE_NODE, TRAIN_NODE
+from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 
 USUAL = (
     TRAIN_NODE,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from metlmon.authoring.lint import Finding, check
-from metlmon.model.settings import Settings
+from metlmon.config.settings import Settings
 
 DAG = """\
 # two runs of two epochs, one evaluation

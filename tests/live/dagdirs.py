@@ -6,8 +6,8 @@ import os
 from datetime import datetime
 from pathlib import Path
 
+from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.settings import Settings
 from metlmon.model.states import State
 from metlmon.snapshot.types import JobRow, Status
 from tests.model.written import Log

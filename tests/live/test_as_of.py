@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.settings import Settings
 from metlmon.model.states import DagState
 from tests.conftest import HERE
 

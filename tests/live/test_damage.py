@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metlmon.cli.json_output import JsonWriter
+from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.model.settings import Settings
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 
 from metlmon import load
 from metlmon.cli.main import main
+from metlmon.config.settings import Settings
 from metlmon.live import log_cache
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.log_cache import CachedLog, CacheWrite, LogFragment, entry_name, load_entry
 from metlmon.live.session import Session
-from metlmon.model.settings import Settings
 from tests.conftest import SHARED
 from tests.faults.recorded import told
 from tests.live.dagdirs import DAG, NODE, Dagdir, log_of

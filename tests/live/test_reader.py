@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from metlmon.config.settings import Settings
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import log_reader
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.ensemble import Batch
-from metlmon.model.settings import Settings
+from metlmon.model.model_state import Batch
 from tests.live.dagdirs import NODE, Dagdir, again, log_of, states
 from tests.model.written import Log, Out, moment
 

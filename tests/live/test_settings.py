@@ -9,9 +9,9 @@ import pytest
 from metlmon.config import files as documented
 from metlmon.config.files import load_settings
 from metlmon.config.loader import READERS, load_configuration
+from metlmon.config.settings import Label, MetricSettings
 from metlmon.config.toml_file import key_lines
 from metlmon.live.errors import InputError
-from metlmon.model.settings import Label, MetricSettings
 
 
 @pytest.fixture(name="user")

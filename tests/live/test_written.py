@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.config.settings import MetricPattern, MetricSettings, Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live import job_files
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
-from metlmon.model.settings import MetricPattern, MetricSettings, Settings
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import DAY, Log
 

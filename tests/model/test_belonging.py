@@ -9,7 +9,8 @@ import pytest
 from metlmon.dagman import OutState, read_dagman_out
 from metlmon.eventlog import parse
 from metlmon.model.dag import Dag
-from metlmon.model.ensemble import Batch, Ensemble, LogRole
+from metlmon.model.ensemble import Ensemble
+from metlmon.model.model_state import Batch, LogRole
 from metlmon.model.states import DagState, State
 from tests.dagman.written import weave
 from tests.model.written import Log, Out, Told, read_logs, tell

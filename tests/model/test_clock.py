@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metlmon.config.settings import Settings
 from metlmon.dagman import read_jobstate
 from metlmon.model.clock import Clock
-from metlmon.model.ensemble import LogRole
-from metlmon.model.settings import Settings
+from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState
 from tests.model.written import Log, Out, moment, of_one_job, read_logs, tell
 

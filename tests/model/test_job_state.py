@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from metlmon.config.settings import Settings
 from metlmon.eventlog import Event
 from metlmon.model.job_events import Job, Stream
-from metlmon.model.settings import Settings
 from metlmon.model.states import Outcome, State
 from tests.model.written import Log, moment, of_one_job
 

@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from metlmon.config.files import load_settings
+from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
-from metlmon.model.settings import Settings
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import ExecutionEntry, Ledger, StateChanges

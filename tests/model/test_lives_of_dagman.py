@@ -11,7 +11,7 @@ import pytest
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_on import condition
 from metlmon.cli.main import main
-from metlmon.model.ensemble import LogRole
+from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.types import DagRow
 from tests.model.written import Log, Out, Told, moment, read_logs, tell
@@ -75,7 +75,7 @@ def test_a_second_submission_that_is_refused_leaves_the_first_running() -> None:
     assert (dag.state, dag.cluster, dag.ended) == (DagState.RUNNING, 100, None)
     assert (dag.dagmans, dag.submitted, dag.refused) == (1, 1, 1)
     assert dag.submissions == (moment("09:00:00"),)
-    assert told.ensemble.is_unfinished()
+    assert told.aggregates.is_unfinished()
     assert told.node(EPOCH0) is State.RUNNING
     assert exits(told, "failed") is exits(told, "all") is None
 
@@ -186,7 +186,7 @@ def test_a_held_dagman_is_alive_and_says_why() -> None:
     assert dag.state is DagState.HELD
     assert dag.hold is not None
     assert dag.hold.reason == "via condor_hold"
-    assert (dag.ended, told.ensemble.is_unfinished()) == (None, True)
+    assert (dag.ended, told.aggregates.is_unfinished()) == (None, True)
     assert exits(told, "failed") is exits(told, "all") is None
     assert exits(told, "held") is Exit.HELD
     log.release(100, at="11:00:00")
@@ -212,7 +212,7 @@ def test_an_exit_status_of_3_is_a_restart(logged: bool) -> None:
     dag = row(told)
     assert (dag.state, dag.ended) == (DagState.RESTARTING, None)
     assert exits(told, "failed") is exits(told, "held") is None
-    assert told.ensemble.is_unfinished()
+    assert told.aggregates.is_unfinished()
     log.execute(100, gpus=None, at="10:20:00")
     assert row(tell(DAG, log, out=out)).state is DagState.RUNNING
     out.starts(100, "10:20:01").recovery()

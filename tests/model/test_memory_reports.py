@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from metlmon.cli.json_output import JsonWriter
 from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
-from metlmon.model.ensemble import Batch, Ensemble, LogRole
+from metlmon.model.ensemble import Ensemble
+from metlmon.model.model_state import Batch, LogRole
+from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.model.written import ONE_NODE, Log, Told, of_one_job, tell
 
@@ -64,7 +66,7 @@ def in_pieces(events: Sequence[Event], dice: random.Random) -> list[Sequence[Eve
 
 
 def says(ensemble: Ensemble) -> dict[str, object]:
-    painter = SnapshotBuilder(ensemble, "here")
+    painter = SnapshotBuilder(Aggregates(ensemble), "here")
     writer = JsonWriter(painter.clock.with_offset)
     views = [painter.job_view(job.cluster, job.proc) for job in painter.real_jobs()]
     return {

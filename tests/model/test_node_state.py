@@ -8,9 +8,9 @@ from datetime import UTC, tzinfo
 
 import pytest
 
+from metlmon.config.settings import Settings
 from metlmon.dagman import OutState, read_dagman_out, read_jobstate
-from metlmon.model.ensemble import LogRole
-from metlmon.model.settings import Settings
+from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from tests.model.written import Log, Out, Told, moment, tell
 

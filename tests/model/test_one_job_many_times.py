@@ -12,7 +12,7 @@ import pytest
 
 from metlmon.cli.reading import read_whole
 from metlmon.live.session import Session
-from metlmon.model.job_times import first_from, latest_by
+from metlmon.snapshot.job_entries import first_from, latest_by
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import site_usage

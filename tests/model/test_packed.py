@@ -23,7 +23,6 @@ from metlmon.eventlog import (
     parse,
 )
 from metlmon.eventlog.usage_table import UsageTable
-from metlmon.model.ensemble import LogRole
 from metlmon.model.event_store import (
     ABBREVIATIONS,
     BODY_LIMIT,
@@ -37,6 +36,7 @@ from metlmon.model.event_store import (
     unpack,
     unpack_event,
 )
+from metlmon.model.model_state import LogRole
 from tests.conftest import SHARED
 from tests.model.written import Log, of_one_job
 

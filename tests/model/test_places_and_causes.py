@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from metlmon.config.settings import Settings
 from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason
-from metlmon.model.settings import Settings
 from metlmon.model.states import Outcome
 from tests.model.written import Log, of_one_job, tell
 

@@ -21,8 +21,10 @@ from metlmon.eventlog import Position, parse, parse_fast
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import discover_dags, discover_logs
 from metlmon.model.dag import Dag
-from metlmon.model.ensemble import Batch, Ensemble, LogRole, LogStats
+from metlmon.model.ensemble import Ensemble
+from metlmon.model.model_state import Batch, LogRole, LogStats
 from metlmon.model.states import State
+from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.conftest import SHARED
 from tests.live.dagdirs import Dagdir
@@ -82,6 +84,7 @@ class Model:
     def __init__(self, files: Growing) -> None:
         self.files = files
         self.ensemble = Ensemble()
+        self.aggregates = Aggregates(self.ensemble)
         dags = [Dag(d.key, d.file, d.workflow, d.top) for d in discovered(files.dagdir)]
         self.ensemble.set_dags(dags)
         for name, log in sorted(files.logs.items()):
@@ -127,7 +130,7 @@ class Model:
 
     def says(self) -> Facts:
         """``status`` and ``jobs``, all of it."""
-        painter = SnapshotBuilder(self.ensemble, "here")
+        painter = SnapshotBuilder(self.aggregates, "here")
         writer = JsonWriter(painter.clock.with_offset)
         jobs = writer.jobs(painter, painter.job_rows())["jobs"]
         return {"status": writer.status(painter.status()), "jobs": jobs}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.settings import Settings
 from metlmon.model.states import State
 from tests.model.written import Log, Out, tell
 

@@ -10,7 +10,7 @@ import pytest
 
 from metlmon.dagman import OutState, read_dagman_out
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.ensemble import LogRole
+from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.model.written import Log, Out, Told, moment, tell

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from metlmon.config.settings import Settings
 from metlmon.dagman import (
     OutState,
     read_dagman_out,
@@ -18,11 +19,12 @@ from metlmon.dagman import (
 )
 from metlmon.eventlog import parse
 from metlmon.model.dag import Dag
-from metlmon.model.ensemble import Batch, Ensemble, LogRole
+from metlmon.model.ensemble import Ensemble
 from metlmon.model.job import JobHistory
+from metlmon.model.model_state import Batch, LogRole
 from metlmon.model.node import NodeState
-from metlmon.model.settings import Settings
 from metlmon.model.states import State
+from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import ExecutionRow, JobRow, RunRow, TransferRow
 from tests.dagman.written import weave
@@ -291,8 +293,11 @@ class Told:
 
     ensemble: Ensemble
 
+    def __post_init__(self) -> None:
+        self.aggregates = Aggregates(self.ensemble)
+
     def painter(self, as_of: str | None = None, live: bool = False) -> SnapshotBuilder:
-        return SnapshotBuilder(self.ensemble, "here", moment(as_of) if as_of else None, live)
+        return SnapshotBuilder(self.aggregates, "here", moment(as_of) if as_of else None, live)
 
     def life(self, job: int | tuple[int, int]) -> JobHistory:
         cluster, proc = job if isinstance(job, tuple) else (job, 0)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from metlmon.dagman import NodeKind
 from metlmon.model.states import State
-from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state, tree_positions
+from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state
+from metlmon.snapshot.tree_positions import tree_positions
 
 DONE, HELD, RUNNING, WAITING = State.COMPLETED, State.HELD, State.RUNNING, State.WAITING
 

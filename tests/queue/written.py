@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import JobId
-from metlmon.model.settings import Settings
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolError, QueueJob, ScheddInfo, SiteInfo
 from metlmon.snapshot.dag_description import DagDescription

@@ -9,11 +9,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from metlmon.config.settings import Settings
 from metlmon.eventlog import UsageRow
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import Snapshot
 from metlmon.model.job_events import NodeKey
-from metlmon.model.settings import Settings
+from metlmon.model.model_state import Notice
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
 from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import Ledger, RunEntry
@@ -30,7 +31,6 @@ from metlmon.snapshot.types import (
     Latest,
     LogRow,
     NodeRow,
-    Notice,
     ProblemGroup,
     Progress,
     RunRow,

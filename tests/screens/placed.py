@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ensemble_pictures import FakeFeed, update
 
-from metlmon.model.settings import Settings
+from metlmon.config.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import JobView, RunView

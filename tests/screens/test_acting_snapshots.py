@@ -11,8 +11,8 @@ from acting_desk import NOW, WORD, ActingDesk, QueuedFeed
 from ensemble_pictures import RUNS, status, update
 from eyes import NARROW, WIDE, Eager, pressed
 
+from metlmon.model.run import GateStatus
 from metlmon.pool.types import ResultCode, SiteInfo
-from metlmon.snapshot.types import GateStatus
 from screens.app import AppOptions
 from tests.queue.written import dagman
 

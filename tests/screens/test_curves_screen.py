@@ -12,8 +12,8 @@ from ensemble_pictures import FakeFeed, update
 from eyes import NARROW, WIDE, Eager, Seen, Show
 from learning import LOST, RUNS, learning, pressed_until, until
 
+from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
-from metlmon.model.settings import MetricSettings, Settings
 from metlmon.text.spans import DIM, PLAIN, text
 from screens.app import AppOptions
 from screens.curves.screen import CurvesScreen

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from metlmon.config.settings import Settings
 from metlmon.live.feed import Feed, Snapshot
-from metlmon.model.settings import Settings
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Progress, Status

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import Feed, Snapshot
-from metlmon.model.settings import Settings
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Progress, Status
 from metlmon.stats.inputs import StatsInput

@@ -14,6 +14,7 @@ from ensemble_pictures import RUNS, status, update
 from eyes import NARROW
 from test_acting import Acted, Punctual
 
+from metlmon.model.run import GateStatus, Stopped
 from metlmon.model.states import DagState
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
@@ -23,7 +24,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     SiteInfo,
 )
-from metlmon.snapshot.types import GateStatus, RunRow, Stopped
+from metlmon.snapshot.types import RunRow
 from screens.app import AppOptions
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.confirm import ConfirmScreen

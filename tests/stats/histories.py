@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
-from metlmon.model.settings import Settings
 from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger, RunEntry
 from metlmon.snapshot.types import Count as Counted

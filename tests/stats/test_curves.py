@@ -12,10 +12,10 @@ from typing import Literal
 import pytest
 
 from metlmon.config.files import load_settings
+from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
-from metlmon.model.settings import MetricSettings, Settings
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger, RunEntry
 from metlmon.snapshot.types import Latest, Status

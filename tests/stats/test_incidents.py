@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
+from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.ledger import JobEntry, TransferEntry
-from metlmon.snapshot.types import LogRow, Notice
+from metlmon.snapshot.types import LogRow
 from metlmon.stats.headline import headline
 from metlmon.stats.incidents import (
     Incident,

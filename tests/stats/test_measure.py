@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.model.hour_unit import HourUnit, hour_unit_of
+from metlmon.model.states import HourUnit, hour_unit_of
 from metlmon.report.build import build_report
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import HOUR, in_hour_unit

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from metlmon.config.files import load_settings
+from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.report_usage import (

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.model.settings import Settings
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.totals import sum_executions

@@ -9,9 +9,10 @@ from datetime import datetime
 from pathlib import Path
 
 from metlmon.live.feed import Snapshot
+from metlmon.model.run import GateStatus, Stopped
 from metlmon.model.states import State
 from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
-from metlmon.snapshot.types import GateStatus, GpuHours, JobRow, Latest, RunRow, Stopped
+from metlmon.snapshot.types import GpuHours, JobRow, Latest, RunRow
 from tests.queue.written import NINE, Logs, dag, dagman, job, row
 
 UUID = "aaaa1111-0000"

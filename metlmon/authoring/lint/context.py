@@ -16,6 +16,7 @@ from metlmon.authoring.lint.source_map import (
     source_commands,
     submit_text,
 )
+from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.commands import DescriptionCommand, NodeCommand, Placement, VarsCommand
 from metlmon.dagman.file_cache import places
@@ -23,7 +24,6 @@ from metlmon.dagman.lexer import Line
 from metlmon.dagman.submit_description import command_values
 from metlmon.live.discovery import read_regular_file
 from metlmon.model.run import RunPart, parse_run_part
-from metlmon.model.settings import Settings
 
 MOST_FILES: Final = 20_000
 """Limit of path look-ups: each costs a stat, on network file systems 1 ms."""

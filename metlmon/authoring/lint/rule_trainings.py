@@ -10,8 +10,7 @@ from typing import Final
 from metlmon.authoring.lint.context import LintContext
 from metlmon.dagman import Node, NodeKind
 from metlmon.dagman.lexer import shown
-from metlmon.model.gates import gate_name
-from metlmon.model.run import RunPart, variable
+from metlmon.model.run import RunPart, gate_name, variable
 
 _SITE: Final = "glidein_resourcename"
 _CHECKPOINT: Final = "continue_from_checkpoint"

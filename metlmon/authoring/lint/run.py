@@ -21,11 +21,11 @@ from metlmon.authoring.lint import (
 )
 from metlmon.authoring.lint.context import FileStore, LintContext
 from metlmon.authoring.lint.finding import Findings, LintResult, listed
+from metlmon.config.settings import Settings
 from metlmon.dagman import Workflow, load_workflow
 from metlmon.dagman.lexer import shown
 from metlmon.live.discovery import check_dagdir, read_workflows
 from metlmon.live.errors import InputError
-from metlmon.model.settings import Settings
 
 RULES: Final = (
     rule_syntax,

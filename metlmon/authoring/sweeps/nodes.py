@@ -32,6 +32,7 @@ from metlmon.authoring.sweeps.template import (
     sweep_request,
 )
 from metlmon.authoring.sweeps.values import points
+from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
     ALL_NODES,
@@ -45,7 +46,6 @@ from metlmon.dagman.graph import APART
 from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown
 from metlmon.dagman.parser import READERS, RESERVED
 from metlmon.frozen import frozen
-from metlmon.model.settings import SIDE_NODE, TRAIN_NODE
 
 TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
 

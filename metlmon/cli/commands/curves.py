@@ -15,10 +15,10 @@ from metlmon.cli.reading import open_reader
 from metlmon.cli.status_text import NAME_LIMIT
 from metlmon.cli.text_output import TextOutput
 from metlmon.cli.warnings import print_warnings
+from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
-from metlmon.model.settings import MetricSettings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.curves import (
     Curves,

@@ -12,8 +12,8 @@ from metlmon.cli.output import print_json_list
 from metlmon.cli.queue_option import print_report, query_queue, queue_json
 from metlmon.cli.reading import check_only, open_reader
 from metlmon.cli.warnings import print_warnings
-from metlmon.model.run_filter import matches_name
 from metlmon.model.states import State
+from metlmon.snapshot.run_filter import matches_name
 from metlmon.snapshot.types import JobRow
 from metlmon.text.formatting import job_id
 

@@ -16,7 +16,7 @@ from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.live.errors import InputError
-from metlmon.model.hour_unit import HourUnit
+from metlmon.model.states import HourUnit
 from metlmon.report import to_html, to_markdown
 from metlmon.stats.windows import parse_window
 from metlmon.text.formatting import plain

@@ -16,7 +16,7 @@ from metlmon.cli.reading import open_reader
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.cli.warnings import print_warnings
-from metlmon.model.hour_unit import HourUnit
+from metlmon.model.states import HourUnit
 from metlmon.snapshot.ledger import HOUR, EpochEntry, in_hour_unit
 from metlmon.snapshot.types import GpuHours
 from metlmon.stats.causes import Cause

@@ -12,6 +12,7 @@ from metlmon.frozen import frozen
 TRAIN_NODE: Final = r"^(?P<run>.*?)[-_.+]?train[-_]?epoch[-_]?(?P<epoch>\d+)$"
 """Pattern of a training node: the first part is the run's name, the number is the epoch."""
 
+
 SIDE_NODE: Final = r"^(?P<run>.*?)[-_.+]?eval(?:uate|uation)?[-_]?epoch[-_]?(?P<epoch>\d+)$"
 """Pattern of a node of a run that does not train."""
 

@@ -1,7 +1,4 @@
-"""Matches runs against ``--only``.
-
-It is a comma-separated list of names, uuids, patterns of either, or prefixes of uuids.
-"""
+"""Matches runs against ``--only``: names, uuids, patterns, prefixes of uuids."""
 
 from __future__ import annotations
 
