@@ -15,7 +15,7 @@ from metlmon.authoring.request import (
 from metlmon.authoring.templates import load_template, templates
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import write_plan
-from metlmon.authoring.write_submit import shown
+from metlmon.authoring.write_submit import redacted_text
 
 __all__ = [
     "Parameter",
@@ -29,7 +29,7 @@ __all__ = [
     "Template",
     "load_template",
     "make_plan",
-    "shown",
+    "redacted_text",
     "templates",
     "validate",
     "write_plan",

@@ -61,16 +61,16 @@ class CanvasCell:
     hanging: tuple[str, ...] = ()
 
 
-def picture(graph: Graph, width: int) -> list[str]:
+def draw_graph(graph: Graph, width: int) -> list[str]:
     """Draw the graph as lines of at most ``width`` cells (at least NARROWEST).
 
     "(no nodes)" for an empty graph.
     """
-    canvas = _Canvas(max(width, NARROWEST))
+    canvas = _GraphDrawing(max(width, NARROWEST))
     return [line.rstrip() for line in canvas.lines(graph)] or ["(no nodes)"]
 
 
-class _Canvas:
+class _GraphDrawing:
     """Draws graphs at a given width; sub-DAGs on a nested canvas."""
 
     def __init__(self, width: int, depth: int = 0) -> None:
@@ -78,11 +78,11 @@ class _Canvas:
         self.depth = depth
 
     def lines(self, graph: Graph) -> Iterator[str]:
-        summary = outline(graph, self.depth)
-        first = [node for node in summary.apart if node.kind is not NodeKind.FINAL]
-        last = [node for node in summary.apart if node.kind is NodeKind.FINAL]
+        summary = summarize(graph, self.depth)
+        first = [node for node in summary.unconnected if node.kind is not NodeKind.FINAL]
+        last = [node for node in summary.unconnected if node.kind is NodeKind.FINAL]
         yield from self._unconnected(first)
-        if any(isinstance(unit, Bundle) for layer in summary.layers for unit in layer):
+        if any(isinstance(unit, RunGroup) for layer in summary.layers for unit in layer):
             yield from self._blocks(summary)
         else:
             yield from self._families(summary)
@@ -98,10 +98,10 @@ class _Canvas:
 
     # --- blocks, one beneath the other ------------------------------------------------------
 
-    def _blocks(self, summary: Outline) -> Iterator[str]:
+    def _blocks(self, summary: GraphSummary) -> Iterator[str]:
         layers = summary.layers
         single = layers[0][0] if len(layers) == len(layers[0]) == 1 else None
-        if self.depth and isinstance(single, Bundle) and len(single.names) == 1:
+        if self.depth and isinstance(single, RunGroup) and len(single.names) == 1:
             # The name of the only run of a sub-DAG has been printed already.
             yield from self._run(single)
             return
@@ -115,21 +115,21 @@ class _Canvas:
                     more = sum(map(len, layers[number:])) - layer.index(unit)
                     yield self._truncate(f"{REST} {more} more groups of nodes")
                     return
-                if isinstance(unit, Family):
+                if isinstance(unit, NodeGroup):
                     yield self._truncate(self._names_text(unit.names))
                 else:
                     yield from self._bundle(unit)
 
-    def _bundle(self, bundle: Bundle) -> Iterator[str]:
+    def _bundle(self, bundle: RunGroup) -> Iterator[str]:
         yield self._truncate(self._title(bundle))
-        canvas = _Canvas(self.width - 2, self.depth + 1)
+        canvas = _GraphDrawing(self.width - 2, self.depth + 1)
         if bundle.inner is not None and self.depth < DEEPEST:
             lines = canvas.lines(bundle.inner)
         else:
             lines = canvas._run(bundle)
         yield from (f"  {line}" for line in lines)
 
-    def _title(self, bundle: Bundle) -> str:
+    def _title(self, bundle: RunGroup) -> str:
         span = self._first_and_last(bundle.names)
         number = len(bundle.names)
         suffix = ", a sub-DAG" if bundle.inner is not None else ""
@@ -140,12 +140,12 @@ class _Canvas:
 
     # --- one run ------------------------------------------------------------------------------
 
-    def _run(self, bundle: Bundle) -> Iterator[str]:
+    def _run(self, bundle: RunGroup) -> Iterator[str]:
         """A chain with the nodes beneath it; any other graph by layers."""
         chain = _chain(bundle)
         if chain is None:
             graph = Graph(tuple(GraphNode(name, "") for name in bundle.nodes), edges=bundle.edges)
-            yield from self._families(outline(graph))
+            yield from self._families(summarize(graph))
             return
         spine, hanging = chain
         cells, kinds, last_stage = [], [], ""
@@ -154,7 +154,7 @@ class _Canvas:
             first = f"{self._name(stage)}: " if stage != last_stage else ""
             cell = CanvasCell(first + self._name(name), self._hanging_labels(hanging.get(name, ())))
             cells.append(cell)
-            kinds.append(family("/".join((stage, name, *cell.hanging))))
+            kinds.append(name_pattern("/".join((stage, name, *cell.hanging))))
             last_stage = stage
         yield from self._row(cells, kinds)
 
@@ -162,7 +162,7 @@ class _Canvas:
         """The lines beneath a node, similar names combined."""
         families: dict[str, list[str]] = {}
         for name in names:
-            families.setdefault(family(name), []).append(name)
+            families.setdefault(name_pattern(name), []).append(name)
         lines = [self._names_text(members) for members in families.values()]
         if len(lines) > MOST_HANGING:
             lines[MOST_HANGING - 1 :] = [f"{REST} {len(lines) - MOST_HANGING + 1} more"]
@@ -170,16 +170,16 @@ class _Canvas:
 
     # --- rows of arrows -------------------------------------------------------------------------
 
-    def _families(self, summary: Outline) -> Iterator[str]:
+    def _families(self, summary: GraphSummary) -> Iterator[str]:
         """``A ─▶ B0 … B2 (3) ─▶ C``: one cell per layer."""
         texts, kinds = [], []
         for layer in summary.layers:
-            spans = [self._names_text(unit.names) for unit in layer if isinstance(unit, Family)]
+            spans = [self._names_text(unit.names) for unit in layer if isinstance(unit, NodeGroup)]
             if len(spans) > MOST_HANGING:
-                nodes = sum(len(unit.names) for unit in layer if isinstance(unit, Family))
+                nodes = sum(len(unit.names) for unit in layer if isinstance(unit, NodeGroup))
                 spans = [f"{spans[0]} + {count(nodes - 1, 'other')}"]
             texts.append(" + ".join(spans))
-            kinds.append(" + ".join(family(span) for span in spans))
+            kinds.append(" + ".join(name_pattern(span) for span in spans))
         yield from self._row([CanvasCell(text) for text in texts], kinds)
 
     def _row(self, cells: Sequence[CanvasCell], kinds: Sequence[str]) -> Iterator[str]:
@@ -276,7 +276,7 @@ class _Canvas:
         return line[: self.width - len(REST)] + REST
 
 
-def _chain(bundle: Bundle) -> tuple[list[str], dict[str, list[str]]] | None:
+def _chain(bundle: RunGroup) -> tuple[list[str], dict[str, list[str]]] | None:
     """The longest chain of a run, and the leaf nodes beneath its nodes.
 
     None if the run has any other structure. Edges that only skip part of the chain are ignored.
@@ -291,8 +291,8 @@ def _chain(bundle: Bundle) -> tuple[list[str], dict[str, list[str]]] | None:
         parents_of.setdefault(child, []).append(parent)
         has_children.add(parent)
     # The evaluation of the last epoch is a leaf, unless epochs wait for their evaluations.
-    awaited = {family(name) for name in has_children & bundle.sides}
-    ends = [name for name in nodes if name not in bundle.sides or family(name) in awaited]
+    awaited = {name_pattern(name) for name in has_children & bundle.sides}
+    ends = [name for name in nodes if name not in bundle.sides or name_pattern(name) in awaited]
     spine = [max(ends or nodes, key=lambda name: depths[name])]
     while parents := parents_of.get(spine[-1]):
         spine.append(max(parents, key=lambda name: (depths[name], name in has_children)))
@@ -356,7 +356,7 @@ _DIGITS: Final = re.compile(r"[0-9]+")
 
 
 @frozen
-class Bundle:
+class RunGroup:
     """Runs of equal structure.
 
     ``names``: of the runs, in the order of the file. ``nodes`` and ``edges``: of the first run, by
@@ -373,26 +373,26 @@ class Bundle:
 
 
 @frozen
-class Family:
+class NodeGroup:
     """Nodes with similar names in the same position: ``shard000`` to ``shard099``."""
 
     names: tuple[str, ...]
 
 
 @frozen
-class Outline:
+class GraphSummary:
     """The summary of a graph.
 
-    ``layers``: bundles and families by depth. ``apart``: nodes outside of the graph. ``cyclic``:
-    nodes in a cycle, which DAGMan cannot start.
+    ``layers``: groups of runs and of nodes, by depth. ``unconnected``: nodes outside of the graph.
+    ``cyclic``: nodes in a cycle, which DAGMan cannot start.
     """
 
-    layers: tuple[tuple[Bundle | Family, ...], ...]
-    apart: tuple[GraphNode, ...] = ()
+    layers: tuple[tuple[RunGroup | NodeGroup, ...], ...]
+    unconnected: tuple[GraphNode, ...] = ()
     cyclic: tuple[str, ...] = field(default=())
 
 
-def outline(graph: Graph, depth: int = 0) -> Outline:
+def summarize(graph: Graph, depth: int = 0) -> GraphSummary:
     """Summarise a graph.
 
     If runs depend on each other in a cycle, nodes are summarised without regard to runs.
@@ -400,7 +400,7 @@ def outline(graph: Graph, depth: int = 0) -> Outline:
     nodes = [node for node in graph.nodes if node.kind not in APART]
     apart = tuple(node for node in graph.nodes if node.kind in APART)
     bundles = _bundles(graph, nodes, depth)
-    bundle_by_run: dict[str, Bundle] = {}
+    bundle_by_run: dict[str, RunGroup] = {}
     for bundle in bundles:
         bundle_by_run.update(dict.fromkeys(bundle.names, bundle))
     runs = {node.name: run for node in nodes if (run := run_of(node)) is not None}
@@ -415,12 +415,12 @@ def run_of(node: GraphNode) -> str | None:
     return node.run or (node.name if node.kind is NodeKind.SUBDAG else None)
 
 
-def family(name: str) -> str:
+def name_pattern(name: str) -> str:
     """A name with its numbers replaced, the same for similar names."""
     return _DIGITS.sub("#", name)
 
 
-def local(name: str, run: str) -> str:
+def name_in_run(name: str, run: str) -> str:
     """The name of a node within its run."""
     return name.removeprefix(f"{run}-") or name
 
@@ -428,7 +428,7 @@ def local(name: str, run: str) -> str:
 # --- runs of equal structure ----------------------------------------------------------------
 
 
-def _bundles(graph: Graph, nodes: Sequence[GraphNode], depth: int) -> list[Bundle]:
+def _bundles(graph: Graph, nodes: Sequence[GraphNode], depth: int) -> list[RunGroup]:
     nodes_by_run: dict[str, list[GraphNode]] = {}
     for node in nodes:
         run = run_of(node)
@@ -440,12 +440,14 @@ def _bundles(graph: Graph, nodes: Sequence[GraphNode], depth: int) -> list[Bundl
     for parent, child in graph.edges:
         parent_run, child_run = run_by_node.get(parent), run_by_node.get(child)
         if parent_run is not None and parent_run == child_run:
-            inner_edges[parent_run].append((local(parent, parent_run), local(child, parent_run)))
+            inner_edges[parent_run].append(
+                (name_in_run(parent, parent_run), name_in_run(child, parent_run))
+            )
             continue
         if parent_run is not None:
-            outer_edges[parent_run].append((local(parent, parent_run), f"> {child}"))
+            outer_edges[parent_run].append((name_in_run(parent, parent_run), f"> {child}"))
         if child_run is not None:
-            outer_edges[child_run].append((f"< {parent}", local(child, child_run)))
+            outer_edges[child_run].append((f"< {parent}", name_in_run(child, child_run)))
     runs_by_form: dict[object, list[str]] = {}
     for run, members in nodes_by_run.items():
         names = tuple(_node_form(node, run) for node in members)
@@ -460,17 +462,17 @@ def _bundles(graph: Graph, nodes: Sequence[GraphNode], depth: int) -> list[Bundl
     for runs in runs_by_form.values():
         first = runs[0]
         bundles.append(
-            Bundle(
+            RunGroup(
                 names=tuple(runs),
-                nodes=tuple(local(node.name, first) for node in nodes_by_run[first]),
+                nodes=tuple(name_in_run(node.name, first) for node in nodes_by_run[first]),
                 edges=tuple(inner_edges[first]),
                 sides=frozenset(
-                    local(node.name, first)
+                    name_in_run(node.name, first)
                     for node in nodes_by_run[first]
                     if node.role is NodeRole.EVALUATE
                 ),
                 stages={
-                    local(node.name, first): stage
+                    name_in_run(node.name, first): stage
                     for node in nodes_by_run[first]
                     if (stage := _stage(node)) is not None
                 },
@@ -481,7 +483,7 @@ def _bundles(graph: Graph, nodes: Sequence[GraphNode], depth: int) -> list[Bundl
 
 
 def _node_form(node: GraphNode, run: str) -> tuple[str, bool, str | None]:
-    name = "" if node.name == run else local(node.name, run)
+    name = "" if node.name == run else name_in_run(node.name, run)
     return name, node.role is NodeRole.EVALUATE, _stage(node)
 
 
@@ -502,7 +504,7 @@ def _inner_form(graph: Graph, members: Sequence[GraphNode], depth: int) -> objec
     inner = _inner_graph(graph, members, depth)
     if inner is None:
         return None
-    names = tuple(local(node.name, node.run or "") for node in inner.nodes)
+    names = tuple(name_in_run(node.name, node.run or "") for node in inner.nodes)
     index = {node.name: number for number, node in enumerate(inner.nodes)}
     return names, tuple((index.get(parent), index.get(child)) for parent, child in inner.edges)
 
@@ -513,10 +515,10 @@ def _inner_form(graph: Graph, members: Sequence[GraphNode], depth: int) -> objec
 def _layered(
     graph: Graph,
     nodes: Sequence[GraphNode],
-    bundles: Sequence[Bundle],
+    bundles: Sequence[RunGroup],
     bundle_index: Mapping[str, int],
     apart: tuple[GraphNode, ...],
-) -> Outline:
+) -> GraphSummary:
     keys: dict[int | str, None] = {}
     key_of: dict[str, int | str] = {}
     for node in nodes:
@@ -535,20 +537,20 @@ def _layered(
     for key, depth in depths.items():
         layers[depth].append(key)
     cyclic = tuple(str(key) for key in keys if key not in depths)
-    return Outline(tuple(_layer_units(layer, bundles) for layer in layers), apart, cyclic)
+    return GraphSummary(tuple(_layer_units(layer, bundles) for layer in layers), apart, cyclic)
 
 
 def _layer_units(
-    layer: Iterable[int | str], bundles: Sequence[Bundle]
-) -> tuple[Bundle | Family, ...]:
-    units: list[Bundle | Family] = []
+    layer: Iterable[int | str], bundles: Sequence[RunGroup]
+) -> tuple[RunGroup | NodeGroup, ...]:
+    units: list[RunGroup | NodeGroup] = []
     families: dict[str, list[str]] = {}
     for key in layer:
         if isinstance(key, int):
             units.append(bundles[key])
         else:
-            families.setdefault(family(key), []).append(key)
-    return (*units, *(Family(tuple(names)) for names in families.values()))
+            families.setdefault(name_pattern(key), []).append(key)
+    return (*units, *(NodeGroup(tuple(names)) for names in families.values()))
 
 
 def depths_of(

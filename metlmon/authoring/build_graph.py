@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from metlmon.authoring.gate_config import gated, is_gated, told_by_gate
+from metlmon.authoring.gate_config import gate_variables, has_gate, with_gate
 from metlmon.authoring.graph import (
     ALWAYS_SUCCEEDS,
     Graph,
@@ -18,22 +18,22 @@ from metlmon.authoring.graph import (
 from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan
 from metlmon.authoring.runs import (
     ANYWHERE,
-    PLACE,
+    SITE_VARIABLE,
     SweptRun,
     epochs_of,
     gpu_model,
     runs_of,
-    targets,
+    target_sites,
 )
 from metlmon.authoring.templates import GATHER, PROVISION, JobTemplate, jobs_of
 from metlmon.authoring.variables import (
     DESCRIPTION,
-    ORDER,
+    VARIABLE_ORDER,
     NodePosition,
     checkpoint_variable,
-    described,
     gpu_variables,
-    merged,
+    merge_variables,
+    request_variables,
     run_variables,
 )
 from metlmon.dagman import NodeKind
@@ -124,7 +124,7 @@ def _training_node(
         ),
         where=f"the shape: {request.shape}",
     )
-    return gated(request, node, swept_run.plan.uuid)
+    return with_gate(request, node, swept_run.plan.uuid)
 
 
 def _evaluation_node(
@@ -150,7 +150,7 @@ def _evaluation_node(
         post=None if evaluation.gates and epoch + 1 < epochs_of(request) else ALWAYS_SUCCEEDS,
         where=f"the evaluation: {_every_text(evaluation.every)}",
     )
-    return gated(request, node, swept_run.plan.uuid)
+    return with_gate(request, node, swept_run.plan.uuid)
 
 
 def _every_text(number: int) -> str:
@@ -167,13 +167,11 @@ def _all_variables(
     request: Request, position: NodePosition, node_variables: Sequence[VariableValue]
 ) -> tuple[VariableValue, ...]:
     """The shape's own variables in their fixed order, then those of the request."""
-    variables = sorted(
-        node_variables,
-        key=lambda variable: ORDER.index(variable.name) if variable.name in ORDER else len(ORDER),
-    )
-    if is_gated(request, position.role):
-        variables += told_by_gate(request.name, position.node)
-    return merged([*variables, *described(request, position)])
+    order = {name: index for index, name in enumerate(VARIABLE_ORDER)}
+    variables = sorted(node_variables, key=lambda variable: order.get(variable.name, len(order)))
+    if has_gate(request, position.role):
+        variables += gate_variables(request.name, position.node)
+    return merge_variables([*variables, *request_variables(request, position)])
 
 
 def _run_variables(request: Request, swept_run: SweptRun) -> list[VariableValue]:
@@ -209,7 +207,7 @@ _POLICY_PRECEDENCE: Final = {
 
 def _target(request: Request, target: str) -> VariableValue:
     level = _POLICY_PRECEDENCE[request.policy] if request.sites else Precedence.ALL
-    return VariableValue(PLACE, target, level, f"the policy: {request.policy}")
+    return VariableValue(SITE_VARIABLE, target, level, f"the policy: {request.policy}")
 
 
 def _stage_variables(request: Request, job: JobTemplate, epoch: int) -> list[VariableValue]:
@@ -267,7 +265,7 @@ def _shard_variables(request: Request, index: int) -> list[VariableValue]:
     return [
         VariableValue("shard", str(index), Precedence.NODE, "metlmon: shards count from 0"),
         VariableValue("shards", str(request.shards), Precedence.ALL, DESCRIPTION),
-        _target(request, targets(replace(request, epochs=1), index)[0]),
+        _target(request, target_sites(replace(request, epochs=1), index)[0]),
         *gpu_variables(request, gpu_model(request, index)),
     ]
 

@@ -63,7 +63,7 @@ class Checkpoints:
         self._file_store = FileStore()
         self._contexts: dict[str, LintContext] = {}
 
-    def of(self, uuid: str, nodes: Mapping[int, tuple[Dag, Node]]) -> Checkpoint:
+    def find(self, uuid: str, nodes: Mapping[int, tuple[Dag, Node]]) -> Checkpoint:
         """The checkpoint of the run ``uuid`` with the training ``nodes`` by epoch.
 
         Raises PlanError if a DAG file names a path outside of the directory.
@@ -114,7 +114,7 @@ class Checkpoints:
     def _transferred(self, dag: Dag, node: Node) -> list[str]:
         """``transfer_input_files`` of the node's job, relative to the DAG's directory."""
         context = self._context(dag)
-        text = context.described(node)
+        text = context.submit_text_of(node)
         if text is None:
             return []
         values = context.values(node, text, *_COMMANDS)

@@ -22,7 +22,7 @@ from metlmon.authoring.continuation_dag import (
     SourceNode,
 )
 from metlmon.authoring.request import Plan, PlanError
-from metlmon.authoring.write_files import in_the_way, is_locked, leftovers
+from metlmon.authoring.write_files import is_locked, leftovers, path_exists
 from metlmon.frozen import frozen
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, variable
@@ -40,22 +40,22 @@ class ExcludedRun:
 
     run: str
     uuid: str | None
-    why: str
+    reason: str
 
 
 @frozen
 class Continuation:
     """The planned continuation.
 
-    ``plan`` None: no run is continued. ``of``: the DAG files that are continued. ``remarks``: parts
-    of the old DAG that could not be continued, as sentences.
+    ``plan`` None: no run is continued. ``source_files``: the DAG files that are continued.
+    ``notes``: parts of the old DAG that could not be continued, as sentences.
     """
 
     plan: Plan | None
-    of: tuple[str, ...]
+    source_files: tuple[str, ...]
     runs: tuple[ContinuedRun, ...]
-    left_out: tuple[ExcludedRun, ...]
-    remarks: tuple[str, ...] = ()
+    excluded: tuple[ExcludedRun, ...]
+    notes: tuple[str, ...] = ()
 
 
 def continuation(
@@ -97,10 +97,10 @@ def continuation(
     )
     return Continuation(
         plan=dag_builder.plan(),
-        of=files,
+        source_files=files,
         runs=continued,
-        left_out=tuple(left_out),
-        remarks=tuple(dag_builder.remarks),
+        excluded=tuple(left_out),
+        notes=tuple(dag_builder.notes),
     )
 
 
@@ -162,7 +162,7 @@ def _continued_run(
         return f"it is in a sub-DAG: continue that one, {dag.file}"
     gate_notes = gate_sentences(builder.run_row(run, builder.in_flight().runs))
     reason = gate_notes[0] if gate_notes else STATES[run_state.state].word
-    checkpoint = checkpoints.of(
+    checkpoint = checkpoints.find(
         run.uuid, {number: (source.dag, source.node) for number, source in nodes.items()}
     )
     # An epoch without a job in any log counts as done if its output is here.
@@ -173,7 +173,7 @@ def _continued_run(
         continued = ContinuedRun(
             run=run.names[home],
             uuid=run.uuid,
-            why=reason,
+            reason=reason,
             done=None,
             first=first,
             last=last,
@@ -192,7 +192,7 @@ def _continued_run(
     continued = ContinuedRun(
         run=run.names[home],
         uuid=run.uuid,
-        why=reason,
+        reason=reason,
         done=done,
         first=first,
         last=last,
@@ -290,7 +290,7 @@ def _free_name(builder: SnapshotBuilder, directory: Path, base: str) -> str:
     for number in itertools.count(2):
         name = f"{base}-{number}"
         files = (f"{name}.dag", gate_config.rules_file(name), f"gate/{name}")
-        if not any(in_the_way(directory / file) for file in files) and not leftovers(
+        if not any(path_exists(directory / file) for file in files) and not leftovers(
             directory, name
         ):
             return name

@@ -17,7 +17,7 @@ from metlmon.authoring.checkpoints import VARIABLE
 from metlmon.authoring.epoch_pattern import next_site, period
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request
-from metlmon.authoring.runs import PLACE
+from metlmon.authoring.runs import SITE_VARIABLE
 from metlmon.dagman import Node, node_commands
 from metlmon.dagman.commands import ALL_NODES, IncludeCommand, NodeModifier
 from metlmon.dagman.parser import parse_dag
@@ -46,13 +46,13 @@ class ContinuedRun:
     """A run that is continued.
 
     ``done``: its last complete epoch, as in the node's name; None if there is none. ``first``,
-    ``last``: the epochs to train. ``why``: how the run ended before. ``checkpoint``: the checkpoint
-    to start from, relative to the DAG file.
+    ``last``: the epochs to train. ``reason``: how the run ended before. ``checkpoint``: the
+    checkpoint to start from, relative to the DAG file.
     """
 
     run: str
     uuid: str
-    why: str
+    reason: str
     done: int | None
     first: int
     last: int
@@ -112,7 +112,7 @@ class ContinuationBuilder:
         self._dag_lines: dict[str, list[str]] = {}
         self._node_commands: dict[str, dict[str, list[tuple[int, NodeModifier]]]] = {}
         self._source_dags: dict[str, Dag] = {}
-        self.remarks: list[str] = []
+        self.notes: list[str] = []
         self._copied_lines: dict[str, None] = {}
         self._node_lines: list[str] = []
         self._gate_by_run: dict[str, str] = {}
@@ -205,7 +205,8 @@ class ContinuationBuilder:
     def _planned_sites(self, run_plan: ContinuedRunPlan) -> dict[int, str]:
         """The site of each old and added epoch, as far as the DAG files specify it."""
         variables = {
-            number: variable(source.node, PLACE) for number, source in run_plan.nodes.items()
+            number: variable(source.node, SITE_VARIABLE)
+            for number, source in run_plan.nodes.items()
         }
         sites = {number: site for number, site in variables.items() if site is not None}
         if len(sites) < len(variables):
@@ -220,7 +221,7 @@ class ContinuationBuilder:
                     else f"epochs {last_known + 1} to {last_epoch}"
                 )
                 text = f"its sites follow no pattern: {which} go to that of epoch {last_known}"
-                self.remarks.append(f"{run_plan.continued.run}: {text}, {sites[last_known]}")
+                self.notes.append(f"{run_plan.continued.run}: {text}, {sites[last_known]}")
                 break
             sites[epoch] = site
         return sites
@@ -262,7 +263,7 @@ class ContinuationBuilder:
         for kind, evaluations in kinds.items():
             if period(run_plan.nodes, evaluations) is None:
                 text = "follows no pattern: it comes after added epochs as after the last one"
-                self.remarks.append(f"{run_plan.continued.run}: {'N'.join(kind)} {text}")
+                self.notes.append(f"{run_plan.continued.run}: {'N'.join(kind)} {text}")
         return kinds
 
     def _added_evaluation(
@@ -312,7 +313,7 @@ class ContinuationBuilder:
             variables=tuple(self._variables(new, node, name)),
             pre=pre,
             defer=defer,
-            skip=skip,
+            skip_code=skip,
             post=self._post(name, node),
             noop=node.noop,
             where=f"{node.file}:{node.line}",
@@ -424,13 +425,13 @@ class ContinuationBuilder:
         for key, value in [*node.vars.items(), *attributes]:
             lowered = key.lower()
             seen.add(lowered)
-            if lowered == gate_config.NODE and value == node.name:
+            if lowered == gate_config.NODE_VARIABLE and value == node.name:
                 value = name
-            elif lowered == gate_config.DAG:
+            elif lowered == gate_config.DAG_VARIABLE:
                 value = self._name
             elif lowered == "epoch" and value.isdecimal():
                 value = str(int(value) + shift)
-            elif lowered == PLACE.lower() and value == sites.get(epoch - shift):
+            elif lowered == SITE_VARIABLE.lower() and value == sites.get(epoch - shift):
                 value = sites.get(epoch, value)
             elif lowered == "epochs" and value == str(old_total):
                 value = str(total)
@@ -457,7 +458,11 @@ class ContinuationBuilder:
         quote = script[-1:] if script.endswith(("'", '"')) else ""
         role = "train" if new.role is NodeRole.TRAIN else "evaluate"
         arguments = f"{gate_config.rules_file(self._name)}{quote} {uuid} {new.epoch} {role} $JOB"
-        return f"{script}{arguments}", defer or (gate_config.LATER, POLL), gate_config.SKIP
+        return (
+            f"{script}{arguments}",
+            defer or (gate_config.DEFER_CODE, POLL),
+            gate_config.SKIP_CODE,
+        )
 
     def _post(self, name: str, node: Node) -> str | None:
         if node.post is None or node.post.defer is None:

@@ -22,10 +22,10 @@ from metlmon.authoring.manifest import content_digest, recorded_digests
 from metlmon.authoring.request import Plan, PlanError
 from metlmon.authoring.write_files import (
     gate_leftovers,
-    in_the_way,
     is_locked,
+    is_same_file,
     leftovers,
-    same_place,
+    path_exists,
 )
 from metlmon.dagman import Node, NodeKind, Workflow, load_workflow
 from metlmon.frozen import frozen
@@ -40,7 +40,7 @@ _SHOWN: Final = 3
 """Maximum number of nodes in one message."""
 
 
-class FileChangeKind(StrEnum):
+class DagProgress(StrEnum):
     """The progress of the existing DAG."""
 
     NEW = "new"
@@ -67,11 +67,11 @@ class VariableDiff:
 
 @frozen
 class NodeChange:
-    """A changed node. ``how``: added, removed or changed. ``ran``: it must not change."""
+    """A changed node. ``kind``: added, removed or changed. ``ran``: it must not change."""
 
     dag: str
     node: str
-    how: str
+    kind: str
     differences: tuple[VariableDiff, ...] = ()
     ran: bool = False
 
@@ -80,13 +80,13 @@ class NodeChange:
 class FileChange:
     """A changed file.
 
-    ``how``: added, changed, or unused (written before, no longer needed). ``foreign``: it was
+    ``kind``: added, changed, or unused (written before, no longer needed). ``edited``: it was
     edited by hand, or metlmon never wrote it.
     """
 
     name: str
-    how: str
-    foreign: bool = False
+    kind: str
+    edited: bool = False
 
 
 @frozen
@@ -97,47 +97,49 @@ class PlanDiff:
     - ``rescue``: the file that the next DAGMan continues from.
     - ``ran``: number of nodes that have run.
     - ``force``: files edited by hand may be overwritten.
-    - ``left``: files left by an earlier DAGMan and its gate.
-    - ``remarks``: notes for the user, as sentences.
+    - ``leftover_files``: files left by an earlier DAGMan and its gate.
+    - ``notes``: notes for the user, as sentences.
     """
 
-    stand: FileChangeKind
+    progress: DagProgress
     nodes: tuple[NodeChange, ...] = ()
     files: tuple[FileChange, ...] = ()
     runs_added: tuple[str, ...] = ()
     runs_removed: tuple[str, ...] = ()
     ran: int = 0
     rescue: str | None = None
-    left: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
+    leftover_files: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     refusal: str | None = None
     force: bool = False
 
     @property
-    def same(self) -> bool:
+    def unchanged(self) -> bool:
         """Whether there is nothing to write or to remove."""
-        written = (change for change in self.files if change.how != "unused")
-        return not self.drops and all(change.name in self.keeps for change in written)
+        written = (change for change in self.files if change.kind != "unused")
+        return not self.obsolete_files and all(
+            change.name in self.protected_files for change in written
+        )
 
     @property
-    def keeps(self) -> tuple[str, ...]:
+    def protected_files(self) -> tuple[str, ...]:
         """Files that are not overwritten because they were edited by hand."""
         if self.force:
             return ()
-        return tuple(file.name for file in self.files if file.foreign and file.how == "changed")
+        return tuple(file.name for file in self.files if file.edited and file.kind == "changed")
 
     @property
-    def drops(self) -> tuple[str, ...]:
+    def obsolete_files(self) -> tuple[str, ...]:
         """Files written by metlmon that are no longer needed.
 
         They are removed only if no node has run; leftover DAG files would be read as further DAGs.
         """
-        if self.stand is not FileChangeKind.WRITTEN:
+        if self.progress is not DagProgress.WRITTEN:
             return ()
-        return tuple(file.name for file in self.files if file.how == "unused" and not file.foreign)
+        return tuple(file.name for file in self.files if file.kind == "unused" and not file.edited)
 
     def number(self, how: str) -> int:
-        return sum(node.how == how for node in self.nodes)
+        return sum(node.kind == how for node in self.nodes)
 
 
 def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> PlanDiff:
@@ -149,8 +151,8 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
     """
     directory, dag_file = plan.request.directory, plan.dag_file
     files = tuple(_file_changes(plan, source))
-    if not in_the_way(directory / dag_file):
-        return PlanDiff(FileChangeKind.NEW, files=files, force=force)
+    if not path_exists(directory / dag_file):
+        return PlanDiff(DagProgress.NEW, files=files, force=force)
     old = new = dict[NodeKey, Node]()
     if any(file.name.endswith(".dag") for file in files):
         old, new = (
@@ -159,27 +161,27 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
         )
     leftover_files, run_history = _state_on_disk(plan)
     nodes = tuple(_node_changes(old, new, run_history.ran))
-    kind = FileChangeKind.WRITTEN
+    kind = DagProgress.WRITTEN
     if run_history.running or is_locked(leftover_files, plan.request.name):
-        kind = FileChangeKind.RUNNING
+        kind = DagProgress.RUNNING
     elif run_history.ran or run_history.rescue:
-        kind = FileChangeKind.ENDED
+        kind = DagProgress.ENDED
     old_runs, new_runs = _run_names(old), _run_names(new)
     diff = PlanDiff(
-        stand=kind,
+        progress=kind,
         nodes=nodes,
         files=files,
         runs_added=tuple(run for run in new_runs if run not in old_runs),
         runs_removed=tuple(run for run in old_runs if run not in new_runs),
         ran=len(run_history.ran),
         rescue=run_history.rescue,
-        left=leftover_files,
-        remarks=tuple(_lost_gate_reasons(plan, old)) if kind is FileChangeKind.ENDED else (),
+        leftover_files=leftover_files,
+        notes=tuple(_lost_gate_reasons(plan, old)) if kind is DagProgress.ENDED else (),
         force=force,
     )
-    if kind is FileChangeKind.WRITTEN and (gate_files := gate_leftovers(leftover_files)):
+    if kind is DagProgress.WRITTEN and (gate_files := gate_leftovers(leftover_files)):
         return replace(diff, refusal=_gate_files_refusal(plan, gate_files))
-    if diff.same and not _hand_edited_dags(diff):
+    if diff.unchanged and not _hand_edited_dags(diff):
         return diff
     refusal = _refusal_for_progress(plan, diff, run_history) or _refusal_for_other_dags(
         plan, diff, run_history
@@ -219,21 +221,23 @@ def _gate_files_refusal(plan: Plan, gate_files: Sequence[str]) -> str:
 def _refusal_for_progress(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
     """The refusal if the existing DAG has progressed too far for this change."""
     where = plan.request.directory / plan.dag_file
-    if diff.stand is FileChangeKind.RUNNING:
+    if diff.progress is DagProgress.RUNNING:
         lock = f"{plan.dag_file}.lock"
-        evidence = lock if lock in diff.left else f"{plan.dag_file}.dagman.log tells of no end"
+        evidence = (
+            lock if lock in diff.leftover_files else f"{plan.dag_file}.dagman.log tells of no end"
+        )
         return (
             f"{where}: a DAGMan has this DAG ({evidence}), and reads its file no more; "
             "wait for its end or remove it first (metlmon act remove-dag), or write to a new "
             "directory"
         )
-    if diff.stand is not FileChangeKind.ENDED:
+    if diff.progress is not DagProgress.ENDED:
         return None
     remedy = "write to a new directory, or go on with metlmon continue"
     if affected := [node for node in diff.nodes if node.ran]:
         first = affected[0]
         effect = "would be taken away"
-        if first.how == "changed":
+        if first.kind == "changed":
             effect = "would change: " + "; ".join(
                 map(describe_difference, first.differences[:_SHOWN])
             )
@@ -273,8 +277,8 @@ def _lost_gate_reasons(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]
 def _refusal_for_other_dags(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
     """The refusal if another DAG of the directory needs the files or trained the epochs."""
     where = plan.request.directory / plan.dag_file
-    changed = {change.name for change in diff.files if change.how == "changed"}
-    for name in sorted((changed - set(diff.keeps)) | set(diff.drops)):
+    changed = {change.name for change in diff.files if change.kind == "changed"}
+    for name in sorted((changed - set(diff.protected_files)) | set(diff.obsolete_files)):
         if (file := run_history.used.get(name)) is not None:
             return (
                 f"{where}: {name} would change, and {file}, which runs, needs it for its coming "
@@ -310,7 +314,7 @@ def _pending_nodes(plan: Plan, run_history: RunHistory) -> Iterator[Node]:
 
 def _hand_edited_dags(diff: PlanDiff) -> list[str]:
     """DAG files edited by hand, or not written by metlmon, that would be overwritten."""
-    return [name for name in diff.keeps if name.endswith(".dag")]
+    return [name for name in diff.protected_files if name.endswith(".dag")]
 
 
 def _refusal_for_hand_edits(plan: Plan, diff: PlanDiff) -> str | None:
@@ -342,22 +346,22 @@ def _file_changes(plan: Plan, source: Path | None) -> Iterator[FileChange]:
     digests = recorded_digests(directory, plan.request.name)
     for file in plan.files:
         path = directory / file.name
-        if not in_the_way(path):
+        if not path_exists(path):
             yield FileChange(file.name, "added")
             continue
         data = _regular_content(path)
         if data == file.data and _is_executable_if(path, file.executable):
             continue
         unchanged = data is not None and digests.get(file.name) == content_digest(file.name, data)
-        intended = source is not None and same_place(path, source)
-        yield FileChange(file.name, "changed", foreign=not unchanged and not intended)
+        intended = source is not None and is_same_file(path, source)
+        yield FileChange(file.name, "changed", edited=not unchanged and not intended)
     planned = {file.name for file in plan.files}
     for name in digests:
-        if name not in planned and "/" not in name and in_the_way(directory / name):
+        if name not in planned and "/" not in name and path_exists(directory / name):
             unchanged = digests[name] == content_digest(
                 name, _regular_content(directory / name) or b""
             )
-            yield FileChange(name, "unused", foreign=not unchanged)
+            yield FileChange(name, "unused", edited=not unchanged)
 
 
 def _is_executable_if(path: Path, wanted: bool) -> bool:
@@ -433,7 +437,7 @@ def _differences(old: Node, new: Node, has_run: bool) -> Iterator[VariableDiff]:
     """The differences of a node; if it has run, only those that record what it did."""
     for name in dict.fromkeys((*old.vars, *new.vars)):
         old_value, new_value = old.vars.get(name), new.vars.get(name)
-        if has_run and name in gate_config.OF_A_NODE:  # May be added after a run has started.
+        if has_run and name in gate_config.GATE_VARIABLES:  # May be added after a run has started.
             continue
         if old_value != new_value:
             yield VariableDiff(name, old_value, new_value)

@@ -25,8 +25,8 @@ class NodeExplanation:
     """A node with its DAG file and its neighbours (nodes and splices).
 
     The neighbours are in the order of the file. ``weak``: parents whose failure does not stop the
-    node. ``retries`` and ``unless``: in effect for it. ``says``: further commands of the file about
-    it. Its variables contain their own sources.
+    node. ``retries`` and ``unless``: in effect for it. ``commands``: further commands of the file
+    about it. Its variables contain their own sources.
     """
 
     node: GraphNode
@@ -36,7 +36,7 @@ class NodeExplanation:
     weak: tuple[str, ...] = ()
     retries: int = 0
     unless: int | None = None
-    says: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
 
 def explain(graph: Graph, pattern: str, file: str) -> list[NodeExplanation]:
@@ -55,8 +55,8 @@ def explain(graph: Graph, pattern: str, file: str) -> list[NodeExplanation]:
             children=tuple(children.get(node.name, ())),
             weak=tuple(weak.get(node.name, ())),
             retries=graph.retries if node.retries is None else node.retries,
-            unless=graph.unless if node.retries is None else node.unless,
-            says=(*node_lines.get(node.name, ()), *node_lines.get(ALL_NODES, ())),
+            unless=graph.unless_exit if node.retries is None else node.unless_exit,
+            commands=(*node_lines.get(node.name, ()), *node_lines.get(ALL_NODES, ())),
         )
         for node in graph.nodes
         if node.name == pattern or fnmatchcase(node.name, pattern)
@@ -109,9 +109,9 @@ def _lines_by_node(commands: CommandLines) -> Mapping[str, Sequence[str]]:
     return result
 
 
-def names(graph: Graph) -> list[str]:
+def node_names(graph: Graph) -> list[str]:
     """The names of all nodes, including those of sub-DAGs, without duplicates."""
     result = dict.fromkeys(node.name for node in graph.nodes)
     for inner in graph.subdags.values():
-        result |= dict.fromkeys(names(inner))
+        result |= dict.fromkeys(node_names(inner))
     return list(result)

@@ -43,7 +43,7 @@ MOST_VALUES: Final = 100_000
 LONGEST_TEXT: Final = 4096
 """Maximum characters of a value; no path is longer."""
 
-STEERED: Final = frozenset({EnsembleShape.CHAIN, EnsembleShape.SWEEP, EnsembleShape.STAGES})
+GATED_SHAPES: Final = frozenset({EnsembleShape.CHAIN, EnsembleShape.SWEEP, EnsembleShape.STAGES})
 """Shapes whose runs can be stopped and paused one by one; these have a gate by default."""
 
 GROUP: Final = "run"
@@ -69,18 +69,18 @@ class DescriptionError(PlanError):
     """The description is invalid. ``sentences``: all problems, with file and line."""
 
     def __init__(self, problems: list[SettingProblem]) -> None:
-        self.sentences = tuple(placed(problem) for problem in problems)
+        self.sentences = tuple(located_message(problem) for problem in problems)
         more = len(problems) - 1
         super().__init__(self.sentences[0] + (f" (and {more} more)" if more else ""))
 
 
-def placed(problem: SettingProblem) -> str:
+def located_message(problem: SettingProblem) -> str:
     """The message of a problem, preceded by its file and line."""
     where = f"{problem.path}:{problem.line}" if problem.line is not None else str(problem.path)
     return f"{where}: {problem.message}"
 
 
-def description_of(path: Path, directory: Path | None = None) -> Request:
+def read_description(path: Path, directory: Path | None = None) -> Request:
     """Read the request from the TOML file at ``path``.
 
     ``directory``: target; default: a directory named like the DAG, in the current one. Relative
@@ -96,7 +96,7 @@ def description_of(path: Path, directory: Path | None = None) -> Request:
     return Request(directory=directory or Path(name.replace("/", "_")), **fields)
 
 
-def place_of(path: Path, field: str, exact: bool = False) -> str | None:
+def position_of_field(path: Path, field: str, exact: bool = False) -> str | None:
     """Where a description sets the field of a problem: ``ensemble.toml:4: runs``.
 
     None if it does not; unless ``exact``, the table that would contain the key counts, too.
@@ -203,7 +203,7 @@ def _has_gate(file: TomlFile, fields: dict[str, Any], shape: EnsembleShape) -> b
     fields.pop("_gate", None)
     if gate is False and "stop" in file.table:
         file.report_problem(("gate",), "gate = false leaves nobody to follow [stop]; take one out")
-    return gate is True or (gate is None and shape in STEERED)
+    return gate is True or (gate is None and shape in GATED_SHAPES)
 
 
 # --- single values ------------------------------------------------------------------------
@@ -244,13 +244,13 @@ def _text(file: TomlFile, where: Where, value: object) -> str:
 
 def _scalar(file: TomlFile, where: Where, value: object) -> str:
     """A value of a variable or parameter: text, or a number as spelled."""
-    text = written(value)
+    text = scalar_text(value)
     if text is not None and len(text) <= LONGEST_TEXT:
         return text
     raise _type_error(where, 'a text in quotes or a number: "0.01" or 0.01')
 
 
-def written(value: object) -> str | None:
+def scalar_text(value: object) -> str | None:
     """A TOML string, number or boolean as text, numbers as spelled; else None."""
     match value:
         case str():
@@ -265,8 +265,8 @@ def written(value: object) -> str | None:
 
 
 def _size(file: TomlFile, where: Where, value: object) -> int:
-    text = written(value)
-    size = None if text is None or isinstance(value, bool) else megabytes(text)
+    text = scalar_text(value)
+    size = None if text is None or isinstance(value, bool) else parse_megabytes(text)
     if size is None:
         raise _type_error(where, 'a size: 4096 (MB), or "4 GB"')
     return size
@@ -314,7 +314,7 @@ def _template(file: TomlFile, where: Where, value: object) -> str:
 def _seeds(file: TomlFile, where: Where, value: object) -> tuple[int, ...]:
     if isinstance(value, str):
         try:
-            return seeds_in(value)
+            return parse_seeds(value)
         except ValueError as error:
             raise _FieldError(f"{dotted_key(where)}: {error}") from None
     if isinstance(value, list) and all(type(seed) is int for seed in value):
@@ -331,7 +331,7 @@ def _texts(file: TomlFile, where: Where, value: object) -> tuple[str, ...]:
 
 
 def _sites(file: TomlFile, where: Where, value: object) -> tuple[str, ...]:
-    return sites_in(value) if isinstance(value, str) else _texts(file, where, value)
+    return parse_sites(value) if isinstance(value, str) else _texts(file, where, value)
 
 
 # --- tables -------------------------------------------------------------------------------
@@ -407,12 +407,12 @@ def _sweep(file: TomlFile, where: Where, value: object) -> SweepRequest:
 def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariable:
     name = str(where[-1])
     if isinstance(value, list):
-        texts = [written(item) for item in value]
+        texts = [scalar_text(item) for item in value]
         if not texts or len(texts) > MOST_VALUES or None in texts:
             raise _type_error(where, f"a list of 1 to {MOST_VALUES} texts and numbers")
         items = tuple(item for item in texts if item is not None)
         return SweptVariable(name, items, _position(file, where))
-    text = written(value)
+    text = scalar_text(value)
     if text is None or len(text) > LONGEST_TEXT:
         raise _type_error(where, '"0.01 to 0.1 by 0.01", or a list of values')
     from metlmon.authoring.sweeps.values import values  # Imported late: most have no sweep.
@@ -541,7 +541,7 @@ _KB: Final = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3}
 _RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 
 
-def megabytes(text: str) -> int | None:
+def parse_megabytes(text: str) -> int | None:
     """``4096``, ``4096 MB``, ``4 GB`` or ``4g`` in MB, rounded up; None if invalid.
 
     A MB has 1024 kB, as in HTCondor.
@@ -553,7 +553,7 @@ def megabytes(text: str) -> int | None:
     return -(-amount * _KB[unit] // 1024)
 
 
-def seeds_in(text: str) -> tuple[int, ...]:
+def parse_seeds(text: str) -> tuple[int, ...]:
     """Parse ``7, 11, 13`` or ``1-4``. Raises ValueError with a sentence."""
     seeds: list[int] = []
     for item in filter(None, re.split(r"[,\s]+", text.strip())):
@@ -569,7 +569,7 @@ def seeds_in(text: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def sites_in(text: str) -> tuple[str, ...]:
+def parse_sites(text: str) -> tuple[str, ...]:
     """Parse names separated by commas, without duplicates."""
     names = (name.strip() for name in text.split(","))
     return tuple(dict.fromkeys(name for name in names if name))

@@ -20,16 +20,16 @@ SCRIPT: Final = "gate.py"
 FOLDERS: Final = ("gate", "placement")
 """Directories beside the DAG with requests to the gate and its replies."""
 
-NODE: Final = "node"
-DAG: Final = "metlmon_dag"
-OF_A_NODE: Final = frozenset({NODE, DAG})
+NODE_VARIABLE: Final = "node"
+DAG_VARIABLE: Final = "metlmon_dag"
+GATE_VARIABLES: Final = frozenset({NODE_VARIABLE, DAG_VARIABLE})
 """Variables by which a submit file finds the site that the gate chose for its node.
 
 Nodes of several DAGs in one directory may share names and submit files.
 """
 
-SKIP: Final = 42
-LATER: Final = 75
+SKIP_CODE: Final = 42
+DEFER_CODE: Final = 75
 """Exit codes of the gate: skip the node, and retry later."""
 
 _ROLE_ARGUMENTS: Final = {NodeRole.TRAIN: "train", NodeRole.EVALUATE: "evaluate"}
@@ -40,7 +40,7 @@ INTERPRETER: Final = "python3"
 
 _TRAINER_DIRECTORY: Final = Path(__file__).resolve().parents[1] / "trainer"
 
-HEAD: Final = """\
+SUBMIT_HEAD: Final = """\
 # Where the gate has sent this node; without such a file it goes where the DAG file says. grep,
 # since "include ifexist" of a file that is not there fails in DAGMan of 23.9, and one line only.
 include command : grep -shm1 ^ResourceName placement/$(metlmon_dag)/$(node).inc
@@ -49,7 +49,7 @@ My.MetlSite = "$(ResourceName)"
 """
 
 
-def is_gated(request: Request, role: NodeRole) -> bool:
+def has_gate(request: Request, role: NodeRole) -> bool:
     """Whether nodes of this role have a gate."""
     return request.gate is not None and role in _ROLE_ARGUMENTS
 
@@ -59,19 +59,24 @@ def rules_file(name: str) -> str:
     return f"{name}.gate.json"
 
 
-def gated(request: Request, node: GraphNode, uuid: str) -> GraphNode:
+def with_gate(request: Request, node: GraphNode, uuid: str) -> GraphNode:
     """The node with its gate as PRE script, if it has one."""
-    if request.gate is None or not is_gated(request, node.role):
+    if request.gate is None or not has_gate(request, node.role):
         return node
     arguments = f"{rules_file(request.name)} {uuid} {node.epoch} {_ROLE_ARGUMENTS[node.role]} $JOB"
-    return replace(node, pre=f"{SCRIPT} {arguments}", defer=(LATER, request.gate.poll), skip=SKIP)
+    return replace(
+        node,
+        pre=f"{SCRIPT} {arguments}",
+        defer=(DEFER_CODE, request.gate.poll),
+        skip_code=SKIP_CODE,
+    )
 
 
-def told_by_gate(name: str, node: str) -> tuple[VariableValue, VariableValue]:
+def gate_variables(name: str, node: str) -> tuple[VariableValue, VariableValue]:
     """Variables that identify a gated node of the DAG ``name``."""
     return (
-        VariableValue(NODE, node, Precedence.NODE, "metlmon: the node's own name"),
-        VariableValue(DAG, name, Precedence.ALL, "metlmon: the name of the DAG's gate"),
+        VariableValue(NODE_VARIABLE, node, Precedence.NODE, "metlmon: the node's own name"),
+        VariableValue(DAG_VARIABLE, name, Precedence.ALL, "metlmon: the name of the DAG's gate"),
     )
 
 
@@ -110,7 +115,7 @@ def has_interpreter() -> bool:
     return shutil.which(INTERPRETER) is not None
 
 
-def script() -> bytes:
+def script_content() -> bytes:
     """Content of the gate script. Raises PlanError if it is not installed."""
     path = _TRAINER_DIRECTORY / SCRIPT
     try:

@@ -48,7 +48,7 @@ class VariableValue:
     """A variable of a node (VARS), its value unquoted.
 
     ``where``: what defined it (``ensemble.toml:7``, ``sweep.dag:3``, ``the shape: epochs count from
-    1``). ``over``: values of lower precedence that it hides, nearest first. ``append``: takes
+    1``). ``hidden``: values of lower precedence that it hides, nearest first. ``append``: takes
     precedence over the submit file, too (VARS with APPEND).
     """
 
@@ -56,7 +56,7 @@ class VariableValue:
     value: str
     level: Precedence
     where: str
-    over: tuple[VariableValue, ...] = ()
+    hidden: tuple[VariableValue, ...] = ()
     append: bool = False
 
 
@@ -69,8 +69,9 @@ class GraphNode:
     - ``pre``, ``post``, ``hold``: command lines of scripts.
     - ``defer``: (exit code, seconds) of the PRE script.
     - ``options``: further script options (``DEBUG file ALL``), by PRE, POST and HOLD.
-    - ``skip``: exit code of the PRE script that ends the node successfully, without a job.
-    - ``retries``: None: the default of the graph; ``unless``: the exit code that prevents retries.
+    - ``skip_code``: exit code of the PRE script that ends the node successfully, without a job.
+    - ``retries``: None: the default of the graph; ``unless_exit``: the exit code that prevents
+      retries.
     - ``where``: what requested the node.
     """
 
@@ -83,12 +84,12 @@ class GraphNode:
     variables: tuple[VariableValue, ...] = ()
     pre: str | None = None
     defer: tuple[int, int] | None = None
-    skip: int | None = None
+    skip_code: int | None = None
     post: str | None = None
     hold: str | None = None
     options: tuple[tuple[str, str], ...] = ()
     retries: int | None = None
-    unless: int | None = None
+    unless_exit: int | None = None
     noop: bool = False
     where: str = ""
 
@@ -97,7 +98,7 @@ class GraphNode:
 class Graph:
     """The nodes and edges of a DAG file, each in the order of the file.
 
-    ``edges``: (parent, child) by name. ``retries`` and ``unless``: defaults for all nodes.
+    ``edges``: (parent, child) by name. ``retries`` and ``unless_exit``: defaults for all nodes.
     ``lines``: further commands of the DAG file, verbatim. ``subdags``: graphs of the external
     sub-DAGs, by file name.
     """
@@ -106,7 +107,7 @@ class Graph:
     edges: tuple[tuple[str, str], ...] = ()
     retries: int = 0
     lines: tuple[str, ...] = ()
-    unless: int | None = None
+    unless_exit: int | None = None
     subdags: Mapping[str, Graph] = field(default_factory=dict)
 
     @property

@@ -15,7 +15,7 @@ from typing import Final
 
 from metlmon.authoring.request import Plan, PlannedFile, Request
 from metlmon.authoring.templates import load_template
-from metlmon.authoring.to_toml import toml_of
+from metlmon.authoring.to_toml import format_request
 from metlmon.live.safe_glob import read_file
 from metlmon.live.tail import UnreadableFile
 
@@ -27,7 +27,7 @@ _DIGEST: Final = re.compile(r"# sha256 ([0-9a-f]{64})  (\S.*)")
 _SETTINGS_STEM: Final = "metlmon"
 
 
-def kept_name(name: str) -> str:
+def description_name(name: str) -> str:
     """Name of the description beside this DAG; never ``metlmon.toml``, the settings file."""
     return f"{name}-dag.toml" if name == _SETTINGS_STEM else f"{name}.toml"
 
@@ -37,7 +37,7 @@ def template_copy_name(template: Path) -> str:
     return f"{template.stem}.template"
 
 
-def kept_sweep(source: Path) -> str:
+def sweep_copy_name(source: Path) -> str:
     """The name of a sweep file's copy beside the DAG made from it.
 
     It does not end in ``.dag``, which would be taken for another DAG.
@@ -45,20 +45,20 @@ def kept_sweep(source: Path) -> str:
     return f"{source.stem}.sweep"
 
 
-def kept_source(name: str) -> str:
+def source_copy_name(name: str) -> str:
     """The name beside the DAG of a file that a sweep file refers to, maybe by a path."""
     path = Path(name)
-    return kept_sweep(path) if path.suffix == ".dag" else path.name
+    return sweep_copy_name(path) if path.suffix == ".dag" else path.name
 
 
 def description_files(request: Request, files: Sequence[PlannedFile]) -> tuple[PlannedFile, ...]:
     """The description and copies of the templates, to be written with ``files``."""
     copies, portable_request = _template_copies(request)
-    text = toml_of(portable_request) + "\n"
+    text = format_request(portable_request) + "\n"
     digests = {file.name: digest(file.data) for file in (*files, *copies)}
-    text += _digest_lines({**digests, kept_name(request.name): digest(text.encode())})
+    text += _digest_lines({**digests, description_name(request.name): digest(text.encode())})
     about = "what was asked for; metlmon new reads it"
-    return (*copies, PlannedFile(kept_name(request.name), text.encode(), False, about))
+    return (*copies, PlannedFile(description_name(request.name), text.encode(), False, about))
 
 
 def _template_copies(request: Request) -> tuple[list[PlannedFile], Request]:
@@ -82,7 +82,7 @@ def _template_copies(request: Request) -> tuple[list[PlannedFile], Request]:
     if request.gather is not None:
         portable_request = replace(portable_request, gather=copied_name(request.gather))
     if request.source is not None:
-        portable_request = replace(portable_request, source=Path(kept_sweep(request.source)))
+        portable_request = replace(portable_request, source=Path(sweep_copy_name(request.source)))
     stages = tuple(
         stage if stage.template is None else replace(stage, template=copied_name(stage.template))
         for stage in request.stages
@@ -100,7 +100,7 @@ def recorded_digests(directory: Path, name: str) -> Mapping[str, str]:
 
     Empty without a description. The description's own digest covers the text before the digests.
     """
-    return _read_digests(_content(directory / kept_name(name)))
+    return _read_digests(_content(directory / description_name(name)))
 
 
 def content_digest(name: str, data: bytes) -> str:
@@ -108,20 +108,20 @@ def content_digest(name: str, data: bytes) -> str:
     return digest(data.partition(_DIGEST_HEADING.encode())[0] if name.endswith(".toml") else data)
 
 
-def by_hand(description: Path) -> bool:
+def is_edited(description: Path) -> bool:
     """Whether a description beside its DAG differs from what was written."""
     data = _content(description)
     digests = _read_digests(data)
     return digests.get(description.name) != content_digest(description.name, data)
 
 
-def in_own_words(plan: Plan, description: Path) -> Plan:
+def with_own_text(plan: Plan, description: Path) -> Plan:
     """The plan with the text of ``description`` as the one beside the DAG.
 
     Keeps the user's comments: both describe the same request. Only the digests after the text
     change, and only if another file changes.
     """
-    name = kept_name(plan.request.name)
+    name = description_name(plan.request.name)
     data = _content(description)
     text, _, _ = data.partition(_DIGEST_HEADING.encode())
     planned = next(file.data for file in plan.files if file.name == name)

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from metlmon.authoring.build_graph import build_graph
-from metlmon.authoring.gate_config import SCRIPT, rules_file, rules_text, script
+from metlmon.authoring.gate_config import SCRIPT, rules_file, rules_text, script_content
 from metlmon.authoring.graph import Graph, NodeRole
-from metlmon.authoring.manifest import description_files, kept_source, kept_sweep
+from metlmon.authoring.manifest import description_files, source_copy_name, sweep_copy_name
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan
 from metlmon.authoring.runs import checkpoint_directory, epochs_of, run_plans
 from metlmon.authoring.templates import JobTemplate, jobs_of
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_dag import dag_text
-from metlmon.authoring.write_files import already_there, in_the_way, is_left
+from metlmon.authoring.write_files import has_content, is_dagman_file, path_exists
 from metlmon.authoring.write_submit import nodes_by_file, procs, submit_text
 from metlmon.dagman import NodeKind
 
@@ -70,10 +70,10 @@ def _graph(request: Request, jobs: Sequence[JobTemplate]) -> tuple[Graph, tuple[
     from metlmon.authoring.sweeps.expand import expand  # Imported late: most have no sweep.
 
     expansion = expand(request)
-    sweep_name = kept_sweep(request.source)
+    sweep_name = sweep_copy_name(request.source)
     sources = [
         PlannedFile(
-            sweep_name if name == request.source.name else kept_source(name),
+            sweep_name if name == request.source.name else source_copy_name(name),
             data,
             False,
             "the sweep",
@@ -109,7 +109,7 @@ def _check_names(request: Request, files: Sequence[PlannedFile]) -> None:
     """Raise PlanError if two files have the same name, or one has a name of DAGMan's files."""
     seen: dict[str, PlannedFile] = {}
     for file in files:
-        if is_left(file.name, request.name):
+        if is_dagman_file(file.name, request.name):
             text = f"{file.name} ({file.about}) has a name that DAGMan takes for its own"
             raise PlanError(f"{text}; rename it, or give the DAG another name")
         if seen.setdefault(file.name, file) is not file:
@@ -138,7 +138,7 @@ def _summary(
 ) -> str:
     """The comment in the first line of the DAG file."""
     if request.source is not None:
-        return f"runs {len(runs)}, nodes {len(graph.nodes)}, from {kept_sweep(request.source)}"
+        return f"runs {len(runs)}, nodes {len(graph.nodes)}, from {sweep_copy_name(request.source)}"
     names = ", ".join(dict.fromkeys(job.template.name for job in jobs if job.field != "shape"))
     template = f"template {names}" if ", " not in names else f"templates {names}"
     if request.shape is EnsembleShape.BAG:
@@ -164,7 +164,7 @@ def _submit_file_about(job: JobTemplate, count: int) -> str:
 def _shipped_files(jobs: Sequence[JobTemplate]) -> Iterator[PlannedFile]:
     seen: set[str] = set()
     for job in jobs:
-        for name, data, executable in job.template.ships:
+        for name, data, executable in job.template.shipped_files:
             if name not in seen:
                 seen.add(name)
                 yield PlannedFile(name, data, executable, "comes with the template")
@@ -175,7 +175,7 @@ def _gate_files(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFi
         return
     metrics = [checkpoint_directory(run.uuid) for run in runs]
     rules = rules_text(request, runs, metrics)
-    yield PlannedFile(SCRIPT, script(), True, "decides before each node whether it runs")
+    yield PlannedFile(SCRIPT, script_content(), True, "decides before each node whether it runs")
     yield PlannedFile(rules_file(request.name), rules.encode(), False, "the gate's rules and runs")
 
 
@@ -187,8 +187,8 @@ def _with_exists(request: Request, file: PlannedFile) -> PlannedFile:
     """
     path = request.directory / file.name
     is_dag = file.name == f"{request.name}.dag"
-    same = not is_dag and already_there(path, file.data, file.executable)
-    exists = in_the_way(path) and not same
+    same = not is_dag and has_content(path, file.data, file.executable)
+    exists = path_exists(path) and not same
     return PlannedFile(
         name=file.name, data=file.data, executable=file.executable, about=file.about, exists=exists
     )

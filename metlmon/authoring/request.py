@@ -73,13 +73,13 @@ class SweptVariable:
 class SweepRequest:
     """A sweep over one or more variables.
 
-    ``group``: prefix of the runs' names, followed by a zero-padded index. ``how`` None: not
+    ``group``: prefix of the runs' names, followed by a zero-padded index. ``mode`` None: not
     specified; values of equal lengths are then zipped, unequal lengths are an error.
     """
 
     group: str
     variables: tuple[SweptVariable, ...]
-    how: SweepMode | None = None
+    mode: SweepMode | None = None
     where: str = ""
 
 
@@ -218,7 +218,7 @@ class Constraint:
     low: float = -math.inf
     high: float = math.inf
 
-    def misfit(self, value: str) -> str | None:
+    def expectation(self, value: str) -> str | None:
         """What the value should be instead, as text; None if it is valid."""
         if self.words:
             return None if value in self.words else f"one of {', '.join(self.words)}"
@@ -247,8 +247,8 @@ class Parameter:
     """A parameter of a template.
 
     ``required``: no default is usable. ``allowed``: constraint on the values, if the template has
-    one. ``later``: the template gained it after runs had been named; its default is not part of
-    their uuids.
+    one. ``added_later``: the template gained it after runs had been named; its default is not part
+    of their uuids.
     """
 
     name: str
@@ -256,14 +256,14 @@ class Parameter:
     help: str
     required: bool = False
     allowed: Constraint | None = None
-    later: bool = False
+    added_later: bool = False
 
 
 @frozen
 class Template:
     """A submit description with parameters, for jobs of one ``role``.
 
-    ``ships``: (name beside the DAG, content, executable) of the files that come with it.
+    ``shipped_files``: (name beside the DAG, content, executable) of the files that come with it.
     """
 
     name: str
@@ -271,7 +271,7 @@ class Template:
     about: str
     text: str
     parameters: tuple[Parameter, ...]
-    ships: tuple[tuple[str, bytes, bool], ...] = ()
+    shipped_files: tuple[tuple[str, bytes, bool], ...] = ()
     path: Path | None = None
     role: NodeRole = NodeRole.TRAIN
 
@@ -332,7 +332,7 @@ class Plan:
     graph: Graph = NO_GRAPH
 
     @property
-    def in_the_way(self) -> tuple[str, ...]:
+    def existing_files(self) -> tuple[str, ...]:
         """Names of planned files that already exist."""
         return tuple(file.name for file in self.files if file.exists)
 

@@ -20,13 +20,13 @@ from metlmon.frozen import frozen
 ANYWHERE: Final = "any"
 """Target of an epoch that may run at any of the named sites, or at any site if none is named."""
 
-PLACE: Final = "ResourceName"
+SITE_VARIABLE: Final = "ResourceName"
 """The variable with the target site of an epoch."""
 
-GPU: Final = "GpuModel"
+GPU_VARIABLE: Final = "GpuModel"
 """The variable with the GPU model of a run."""
 
-WHEREABOUTS: Final = frozenset({PLACE.lower(), GPU.lower()})
+LOCATION_VARIABLES: Final = frozenset({SITE_VARIABLE.lower(), GPU_VARIABLE.lower()})
 """Variables that do not affect the model."""
 
 
@@ -57,7 +57,7 @@ def gpus_of(request: Request) -> int | None:
 
 def runs_of(request: Request, jobs: Sequence[JobTemplate]) -> tuple[SweptRun, ...]:
     """The runs of the request. Raises PlanError if a sweep has none."""
-    inputs = what_makes_a_run(request, jobs)
+    inputs = uuid_inputs(request, jobs)
     if request.shape is not EnsembleShape.SWEEP or request.sweep is None:
         seeds = request.seeds or tuple(range(1, request.runs + 1))
         return tuple(
@@ -105,12 +105,12 @@ def _run_plan(
         name=name,
         uuid=uuid,
         seed=seed,
-        targets=targets(request, index),
+        targets=target_sites(request, index),
         gpu=gpu_model(request, index),
     )
 
 
-def what_makes_a_run(request: Request, jobs: Sequence[JobTemplate]) -> list[object]:
+def uuid_inputs(request: Request, jobs: Sequence[JobTemplate]) -> list[object]:
     """The inputs of a run's uuid other than its name, seed and swept values.
 
     Features added to metlmon later are included only if they are used, so that known uuids stay the
@@ -154,18 +154,18 @@ def _stage_inputs(request: Request, index: int, job: JobTemplate) -> list[object
 
 
 def _model_values(job: JobTemplate) -> list[tuple[str, str]]:
-    """Values of the parameters; a ``later`` parameter is left out at its default."""
+    """Values of the parameters; one added later is left out at its default."""
     later = {
         parameter.name: parameter.default
         for parameter in job.template.parameters
-        if parameter.later
+        if parameter.added_later
     }
     return sorted((name, value) for name, value in job.values.items() if later.get(name) != value)
 
 
 def _model_variables(variables: Mapping[str, str]) -> list[tuple[str, str]]:
     return sorted(
-        (name, value) for name, value in variables.items() if name.lower() not in WHEREABOUTS
+        (name, value) for name, value in variables.items() if name.lower() not in LOCATION_VARIABLES
     )
 
 
@@ -180,7 +180,7 @@ def run_uuid(inputs: list[object]) -> str:
     return str(UUID(bytes=digest[:16], version=5))
 
 
-def targets(request: Request, index: int) -> tuple[str, ...]:
+def target_sites(request: Request, index: int) -> tuple[str, ...]:
     """The target of every epoch of the run with this index."""
     sites, epochs = request.sites, epochs_of(request)
     if request.policy in (Policy.ANY, Policy.GPU_PIN) or not sites:
@@ -220,7 +220,7 @@ def requirements(sites: tuple[str, ...], gated: bool = False) -> str:
     It is the same for all nodes: the target comes from the node's VARS, or, if ``gated``, from the
     job's MetlSite, which can be edited while the job is idle.
     """
-    target = "MY.MetlSite" if gated else f'"$({PLACE})"'
+    target = "MY.MetlSite" if gated else f'"$({SITE_VARIABLE})"'
     at_target = f"TARGET.GLIDEIN_ResourceName =?= {target}"
     anywhere = f'{target} == "{ANYWHERE}"'
     if not sites:
@@ -237,7 +237,7 @@ def require_gpus(request: Request) -> str:
     case-insensitively.
     """
     pinned = request.policy is Policy.GPU_PIN and request.gpu_models and request.gpus
-    return f'DeviceName == "$({GPU})"' if pinned else ""
+    return f'DeviceName == "$({GPU_VARIABLE})"' if pinned else ""
 
 
 # --- the runs of a graph --------------------------------------------------------------------
@@ -260,8 +260,8 @@ def _plan_of(run: str, nodes: list[GraphNode]) -> RunPlan:
         name=run,
         uuid=value_of(nodes[0], "run_uuid") or "",
         seed=int(seed) if seed.isdecimal() else 0,
-        targets=tuple(value_of(node, PLACE) or ANYWHERE for node in training_nodes),
-        gpu=next(filter(None, (value_of(node, GPU) for node in training_nodes)), None),
+        targets=tuple(value_of(node, SITE_VARIABLE) or ANYWHERE for node in training_nodes),
+        gpu=next(filter(None, (value_of(node, GPU_VARIABLE) for node in training_nodes)), None),
     )
 
 

@@ -65,10 +65,10 @@ site and on its GPU model, the machines per epoch, and the epochs of earlier sta
 first).
 """
 
-FIRST: Final = ("trainer", "metl")
+TEMPLATE_ORDER: Final = ("trainer", "metl")
 """Order of the bundled templates; the one without dependencies is first."""
 
-LARGEST: Final = 16 << 20
+MAX_TEMPLATE_BYTES: Final = 16 << 20
 """Maximum bytes of a template or of a file shipped with it.
 
 Data sets are not shipped but named in transfer_input_files.
@@ -91,7 +91,12 @@ def templates() -> tuple[Template, ...]:
 def bundled_names() -> list[str]:
     """Names of the bundled templates, in the order in which they are offered."""
     names = [path.stem for path in _BUNDLED.glob("*.sub")]
-    names.sort(key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+    names.sort(
+        key=lambda name: (
+            TEMPLATE_ORDER.index(name) if name in TEMPLATE_ORDER else len(TEMPLATE_ORDER),
+            name,
+        )
+    )
     return names
 
 
@@ -148,13 +153,12 @@ def _read_template(
 def _read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
+            data = file.read(MAX_TEMPLATE_BYTES + 1)
     except OSError as error:
         raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > LARGEST:
-        raise PlanError(
-            f"{path}: larger than {LARGEST >> 20} MB; name data in transfer_input_files instead"
-        )
+    if len(data) > MAX_TEMPLATE_BYTES:
+        limit = f"{MAX_TEMPLATE_BYTES >> 20} MB"
+        raise PlanError(f"{path}: larger than {limit}; name data in transfer_input_files instead")
     return data
 
 
@@ -183,7 +187,7 @@ def parse_template(
         about=header.about,
         text="\n".join(lines).strip("\n") + "\n",
         parameters=tuple(header.parameters.values()),
-        ships=tuple(header.ships),
+        shipped_files=tuple(header.ships),
         path=user_file,
         role=header.role,
     )
@@ -247,7 +251,7 @@ class _Header:
                 raise PlanError(
                     f"{where}: declare the parameter {name!r} before saying when it came"
                 )
-            self.parameters[name] = replace(self.parameters[name], later=True)
+            self.parameters[name] = replace(self.parameters[name], added_later=True)
 
     def _role(self, where: str, name: str) -> None:
         roles = {role.value: role for role in NodeRole}

@@ -36,7 +36,7 @@ COMMENT_AT: Final = 28
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def toml_of(request: Request) -> str:
+def format_request(request: Request) -> str:
     """Return the description of ``request`` as TOML text."""
     parts = ["\n".join(_top_level_keys(request))]
     tables = {"values": request.values, "variables": request.variables}
@@ -64,7 +64,7 @@ def toml_of(request: Request) -> str:
 
 def example(shape: EnsembleShape, template: str) -> str:
     """A small, complete description to start from."""
-    return toml_of(_EXAMPLES[shape](Request(template, Path(), shape=shape)))
+    return format_request(_EXAMPLES[shape](Request(template, Path(), shape=shape)))
 
 
 # --- the keys at the top --------------------------------------------------------------------
@@ -155,8 +155,8 @@ def _sweep(sweep: SweepRequest) -> Iterator[str]:
     yield "# A run for each combination: decimal ranges with both ends in them, or lists."
     yield "[sweep]"
     yield _line("group", _text(sweep.group), "what the runs are called, before their number")
-    if sweep.how is not None:
-        yield _line("how", _text(sweep.how), "zip: first with first; product: each with each")
+    if sweep.mode is not None:
+        yield _line("how", _text(sweep.mode), "zip: first with first; product: each with each")
     else:
         yield _hint("how", '"product"', "or zip; lists of one length are zipped if not said")
     for variable in sweep.variables:

@@ -13,7 +13,7 @@ from typing import Final
 from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.gate_config import FOLDERS, SCRIPT, rules_file
 from metlmon.authoring.graph import Graph, NodeRole
-from metlmon.authoring.manifest import kept_name, template_copy_name
+from metlmon.authoring.manifest import description_name, template_copy_name
 from metlmon.authoring.request import EnsembleShape, PlanError, Policy, Request, RequestProblem
 from metlmon.authoring.runs import ANYWHERE
 from metlmon.authoring.templates import JobTemplate, TemplateError, fill, jobs_of, used_placeholders
@@ -24,7 +24,13 @@ from metlmon.authoring.validate_shape import (
     validate_shape,
     validate_usage,
 )
-from metlmon.authoring.write_files import in_the_way, is_left, is_locked, leftovers, other_dags
+from metlmon.authoring.write_files import (
+    is_dagman_file,
+    is_locked,
+    leftovers,
+    other_dags,
+    path_exists,
+)
 from metlmon.authoring.write_submit import (
     Assignment,
     PartlyDefined,
@@ -33,7 +39,7 @@ from metlmon.authoring.write_submit import (
     is_secret,
     nodes_by_file,
     placeholders,
-    secrets,
+    secret_variables,
 )
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, redact_secrets
@@ -235,7 +241,7 @@ def _directory(request: Request, amending: bool) -> Iterator[RequestProblem]:
 
 
 def _target_directory(directory: Path, dag_name: str, amending: bool) -> Iterator[RequestProblem]:
-    if not in_the_way(directory):
+    if not path_exists(directory):
         parent = directory.absolute().parent
         if not parent.is_dir():
             text = f"{parent}: there is no such directory; make it first, or choose another"
@@ -266,7 +272,7 @@ def _existing_dags(directory: Path, name: str) -> Iterator[RequestProblem]:
             "move them away"
         )
         yield RequestProblem("directory", text)
-    elif in_the_way(directory / f"{name}.dag"):
+    elif path_exists(directory / f"{name}.dag"):
         text = f"{name}.dag is there already and is kept unless you say that it may go"
         yield RequestProblem("directory", text, fatal=False)
     if others := other_dags(directory, name):
@@ -318,7 +324,7 @@ def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
             help_text = f" ({parameter.help})" if parameter.help else ""
             yield RequestProblem(field, f"{name}{help_text} has no default; give a value")
         elif parameter.allowed is not None and value != parameter.default:
-            expected = parameter.allowed.misfit(value)
+            expected = parameter.allowed.expectation(value)
             if expected is not None:
                 shown_value = hide_value(name, value)
                 yield RequestProblem(field, f"{name} is {shown_value!r}; give {expected}")
@@ -340,7 +346,11 @@ def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
 
 
 def _collisions(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
-    planned_names = {f"{request.name}.dag", kept_name(request.name), *(job.file for job in jobs)}
+    planned_names = {
+        f"{request.name}.dag",
+        description_name(request.name),
+        *(job.file for job in jobs),
+    }
     if request.gate is not None:
         planned_names |= {SCRIPT, rules_file(request.name), *FOLDERS}
     job_by_file = {job.file: job for job in jobs}
@@ -357,8 +367,8 @@ def _collisions(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Reque
             yield RequestProblem(job.field, text)
     shipped: dict[str, bytes] = {}
     for job in jobs:
-        for name, data, _ in job.template.ships:
-            if is_left(name, request.name):
+        for name, data, _ in job.template.shipped_files:
+            if is_dagman_file(name, request.name):
                 text = f"the template brings a {name} along, which DAGMan takes for its own"
                 yield RequestProblem(job.field, f"{text}; rename it")
             elif name in planned_names or name in copies:
@@ -412,7 +422,7 @@ def _missing_log_commands(job: JobTemplate, commands: list[Assignment]) -> Itera
 
 
 def _secrets(job: JobTemplate, commands: list[Assignment]) -> Iterator[RequestProblem]:
-    for _, variable in secrets(commands):
+    for _, variable in secret_variables(commands):
         text = f"environment sets {variable}, which looks like a secret, and {SECRET_REMEDY}"
         yield RequestProblem(job.field, text, fatal=False)
 
@@ -427,7 +437,7 @@ def _required_files(request: Request, job: JobTemplate) -> Iterator[RequestProbl
 
 def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[RequestProblem]:
     """Input files of the jobs that do not exist; warnings, as they may be added later."""
-    shipped, values = {ship[0] for ship in job.template.ships}, job.values
+    shipped, values = {ship[0] for ship in job.template.shipped_files}, job.values
     for name in names:
         if name in shipped or _exists(request.directory / name):
             continue
@@ -504,7 +514,7 @@ def _sweep_file(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Reque
     yield from _partly_defined_parameters(request, jobs, expansion.graph)
     yield from expansion.warnings
     users = nodes_by_file(expansion.graph)
-    shipped = {ship[0] for job in jobs if job.file in users for ship in job.template.ships}
+    shipped = {ship[0] for job in jobs if job.file in users for ship in job.template.shipped_files}
     for message in missing(request, expansion.files, shipped):
         yield RequestProblem("source", message, fatal=False)
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from metlmon.authoring.build_graph import shard_names
-from metlmon.authoring.gate_config import INTERPRETER, has_interpreter, is_gated
+from metlmon.authoring.gate_config import INTERPRETER, has_gate, has_interpreter
 from metlmon.authoring.graph import MOST_NODES, NodeRole
 from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem, StopRules
-from metlmon.authoring.runs import PLACE, epochs_of, runs_of
+from metlmon.authoring.runs import SITE_VARIABLE, epochs_of, runs_of
 from metlmon.authoring.templates import JobTemplate, used_placeholders
-from metlmon.authoring.variables import OWN, has_meaning
+from metlmon.authoring.variables import OWN_VARIABLES, is_reserved
 from metlmon.redact import hide_value
 
 MACHINES: Final = (2, 64)
@@ -238,11 +238,11 @@ def _variable_name(field: str, name: str, where: str = "") -> Iterator[RequestPr
     if not _VARIABLE.fullmatch(name) or len(name) > LONGEST_NAME:
         text = "use letters, digits and '_', and begin with a letter"
         yield RequestProblem(field, f"{prefix}{name!r} cannot be a variable's name: {text}")
-    elif name.lower() in OWN:
+    elif name.lower() in OWN_VARIABLES:
         yield RequestProblem(
             field, f"{prefix}{name} is given by metlmon itself; choose another name"
         )
-    elif has_meaning(name):
+    elif is_reserved(name):
         yield RequestProblem(
             field, f"{prefix}{name} means something to HTCondor; choose another name"
         )
@@ -262,7 +262,7 @@ def _variable_value(field: str, name: str, value: str, where: str = "") -> Itera
     elif len(value) > LONGEST_VALUE:
         text = f"the value of {name} has {len(value)} characters; use {LONGEST_VALUE} at most"
         yield RequestProblem(field, f"{prefix}{text}")
-    elif name.lower() == PLACE.lower() and not SITE.fullmatch(value):
+    elif name.lower() == SITE_VARIABLE.lower() and not SITE.fullmatch(value):
         text = f"{value!r} cannot be a site's name: give that of its GLIDEIN_ResourceName"
         yield RequestProblem(field, f"{prefix}{text}")
     elif hide_value(name, value) != value:
@@ -305,7 +305,7 @@ def validate_usage(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Re
         if job.template.path is None and job.template.role is not job.role:
             text = f"the template {job.template.name} is there to {job.template.role}"
             yield RequestProblem(job.field, f"{text}, not to {job.role}; choose another")
-    gated_jobs = [job for job in jobs if is_gated(request, job.role) and job.role is NodeRole.TRAIN]
+    gated_jobs = [job for job in jobs if has_gate(request, job.role) and job.role is NodeRole.TRAIN]
     if any("requirements" not in used_placeholders(job.template) for job in gated_jobs):
         text = "the template does not ask for {requirements}, so no epoch can be sent elsewhere"
         yield RequestProblem(
@@ -331,7 +331,7 @@ def validate_usage(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Re
             for value in values:
                 if any(_variable_value(field, name, value)):
                     continue
-                if (expected := constraint.misfit(value)) is not None:
+                if (expected := constraint.expectation(value)) is not None:
                     yield RequestProblem(field, f"{prefix}{name} is {value!r}; give {expected}")
         if not parameters and not any(_template_uses(job, name) for job in jobs):
             text = f"no template has a parameter {name!r} or says $({name}), so it has no effect"
@@ -373,6 +373,6 @@ def _variable_definitions(
 
 
 def _template_uses(job: JobTemplate, name: str) -> bool:
-    if name.lower() == PLACE.lower():
+    if name.lower() == SITE_VARIABLE.lower():
         return True
     return re.search(rf"\$\({re.escape(name)}[:)]", job.template.text, re.IGNORECASE) is not None

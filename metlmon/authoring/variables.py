@@ -8,19 +8,19 @@ from typing import Final
 
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import Region, Request, RunPlan
-from metlmon.authoring.runs import GPU, checkpoint_directory
+from metlmon.authoring.runs import GPU_VARIABLE, checkpoint_directory
 from metlmon.frozen import frozen
 
 DESCRIPTION: Final = "the description"
 """Source of a variable that the description defines."""
 
-ORDER: Final = (
+VARIABLE_ORDER: Final = (
     *("run", "run_uuid", "epoch", "epochs", "random_seed", "ResourceName", "GpuModel"),
     "continue_from_checkpoint",
 )
 """Order of the variables in a VARS line; fixed, so that a rewritten ensemble stays the same."""
 
-OWN: Final = frozenset(
+OWN_VARIABLES: Final = frozenset(
     {
         *("run", "run_uuid", "epoch", "epochs", "random_seed", "continue_from_checkpoint"),
         *(
@@ -37,7 +37,7 @@ OWN: Final = frozenset(
 )
 """Variables that metlmon defines."""
 
-TAKEN: Final = frozenset(
+RESERVED_NAMES: Final = frozenset(
     {
         *("arguments", "args", "executable", "environment", "env", "getenv", "universe", "queue"),
         *("input", "output", "error", "log", "userlog", "requirements", "rank", "priority"),
@@ -53,17 +53,17 @@ TAKEN: Final = frozenset(
 )
 """Names with a meaning in HTCondor: as a variable they would change the job."""
 
-TAKEN_BEGINNINGS: Final = (
+RESERVED_PREFIXES: Final = (
     *("queue", "request_", "transfer_", "on_exit_", "periodic_", "accounting_group", "stream_"),
     *("deferral_", "cron_", "x509userproxy", "remote_", "require_gpus", "gpus_m"),
 )
 """Prefixes of such names; DAGMan refuses any that begins with "queue"."""
 
 
-def has_meaning(name: str) -> bool:
+def is_reserved(name: str) -> bool:
     """Whether a variable of this name has a meaning in HTCondor."""
     lowered = name.lower()
-    return lowered in TAKEN or lowered.startswith(TAKEN_BEGINNINGS)
+    return lowered in RESERVED_NAMES or lowered.startswith(RESERVED_PREFIXES)
 
 
 @frozen
@@ -76,7 +76,7 @@ class NodePosition:
     role: NodeRole = NodeRole.TRAIN
 
 
-def merged(variables: Iterable[VariableValue]) -> tuple[VariableValue, ...]:
+def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, ...]:
     """Merge variables so that each name (case-insensitive, as in HTCondor) occurs once.
 
     The highest precedence wins, among equals the last. Names keep the order of their first
@@ -93,18 +93,18 @@ def merged(variables: Iterable[VariableValue]) -> tuple[VariableValue, ...]:
 def _merge_two(existing: VariableValue, new: VariableValue) -> VariableValue:
     """The winner of ``existing`` and ``new``, with all hidden values."""
     variables = sorted(
-        (existing, *existing.over), key=lambda variable: variable.level, reverse=True
+        (existing, *existing.hidden), key=lambda variable: variable.level, reverse=True
     )
     index = next(
         (position for position, variable in enumerate(variables) if new.level >= variable.level),
         len(variables),
     )
     variables.insert(index, new)
-    first, *rest = (replace(variable, over=()) for variable in variables)
-    return replace(first, over=tuple(rest))
+    first, *rest = (replace(variable, hidden=()) for variable in variables)
+    return replace(first, hidden=tuple(rest))
 
 
-def described(request: Request, position: NodePosition) -> list[VariableValue]:
+def request_variables(request: Request, position: NodePosition) -> list[VariableValue]:
     """The variables that the request defines: for all nodes, and by regions."""
     variables = [
         VariableValue(name, value, Precedence.ALL, DESCRIPTION)
@@ -136,7 +136,7 @@ def gpu_variables(request: Request, model: str | None) -> list[VariableValue]:
     """The variable with the GPU model of a node, if it has one."""
     if model is None:
         return []
-    return [VariableValue(GPU, model, Precedence.RUN, f"the policy: {request.policy}")]
+    return [VariableValue(GPU_VARIABLE, model, Precedence.RUN, f"the policy: {request.policy}")]
 
 
 def checkpoint_variable(uuid: str) -> VariableValue:

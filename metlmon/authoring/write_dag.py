@@ -33,14 +33,14 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _RESERVED: Final = frozenset({"all_nodes", "parent", "child"})
 
 
-def dag_text(graph: Graph, name: str, about: str, file: str | None = None) -> str:
+def dag_text(graph: Graph, name: str, summary: str, file: str | None = None) -> str:
     """Return the text of the DAG file.
 
-    ``name``: of the main DAG, without ``.dag``; ``about``: end of the first line; ``file``: name of
-    a sub-DAG's own file. Raises PlanError for anything that a DAG file cannot express.
+    ``name``: of the main DAG, without ``.dag``; ``summary``: end of the first line; ``file``: name
+    of a sub-DAG's own file. Raises PlanError for anything that a DAG file cannot express.
     """
     dag_file = file or f"{name}.dag"
-    lines = [f"# {dag_file}: {about}."]
+    lines = [f"# {dag_file}: {summary}."]
     if file is None:
         lines.append(f"# Submit it with: condor_submit_dag {dag_file}")
     lines.append("")
@@ -95,8 +95,8 @@ def _block_lines(
     for node in nodes:
         if node.pre is not None:
             yield _script_line(node, "PRE", node.pre)
-        if node.skip is not None and skip is None:
-            yield f"PRE_SKIP {node.name} {node.skip}"
+        if node.skip_code is not None and skip is None:
+            yield f"PRE_SKIP {node.name} {node.skip_code}"
         if node.post is not None:
             yield _script_line(node, "POST", node.post)
         if node.hold is not None:
@@ -127,15 +127,15 @@ def _script_line(node: GraphNode, kind: str, command: str) -> str:
 def _retry_lines(graph: Graph) -> Iterator[str]:
     """RETRY lines; that of ALL_NODES first, as the last one for a node applies."""
     if graph.retries and not any(node.kind is NodeKind.SERVICE for node in graph.nodes):
-        yield f"RETRY ALL_NODES {_retry_arguments(graph.retries, graph.unless)}"
+        yield f"RETRY ALL_NODES {_retry_arguments(graph.retries, graph.unless_exit)}"
     elif graph.retries:
         # Before 25.5, DAGMan refuses RETRY for a SERVICE node, which ALL_NODES includes.
         for node in graph.nodes:
             if node.retries is None and node.kind in (NodeKind.JOB, NodeKind.SUBDAG):
-                yield f"RETRY {node.name} {_retry_arguments(graph.retries, graph.unless)}"
+                yield f"RETRY {node.name} {_retry_arguments(graph.retries, graph.unless_exit)}"
     for node in graph.nodes:
         if node.retries is not None:
-            yield f"RETRY {node.name} {_retry_arguments(node.retries, node.unless)}"
+            yield f"RETRY {node.name} {_retry_arguments(node.retries, node.unless_exit)}"
 
 
 def _retry_arguments(retries: int, unless: int | None) -> str:
@@ -144,7 +144,7 @@ def _retry_arguments(retries: int, unless: int | None) -> str:
 
 def _common_skip_code(graph: Graph) -> int | None:
     """The PRE_SKIP exit code if all PRE scripts have the same one, else None."""
-    codes = {node.skip for node in graph.nodes if node.pre is not None}
+    codes = {node.skip_code for node in graph.nodes if node.pre is not None}
     code = next(iter(codes)) if len(codes) == 1 else None
     plain = all(node.kind is NodeKind.JOB for node in graph.nodes if node.pre is None)
     return code if plain else None

@@ -64,11 +64,11 @@ def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
     if diff.refusal is not None:
         raise PlanError(diff.refusal)
     leftover_files = leftovers(directory, name)
-    if is_locked(leftover_files, name) or leftover_files != diff.left:
+    if is_locked(leftover_files, name) or leftover_files != diff.leftover_files:
         text = f"a DAGMan has taken {plan.dag_file} meanwhile, or left it; look at it again"
         raise PlanError(f"{directory / plan.dag_file}: {text}")
-    to_write = {change.name for change in diff.files if change.how in ("added", "changed")}
-    to_write -= set(diff.keeps)
+    to_write = {change.name for change in diff.files if change.kind in ("added", "changed")}
+    to_write -= set(diff.protected_files)
     files = [file for file in plan.files if file.name in to_write]
     for file in files:
         path = directory / file.name
@@ -77,7 +77,7 @@ def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
     _move_into_place(
         directory, sorted(files, key=lambda file: file.name == plan.dag_file), overwrite=True
     )
-    for unused in diff.drops:
+    for unused in diff.obsolete_files:
         (directory / unused).unlink(missing_ok=True)
     return tuple(directory / file.name for file in files)
 
@@ -106,7 +106,7 @@ def _remove_directory_if_empty(directory: Path) -> None:
 
 def _is_unchanged(plan: Plan, file: PlannedFile) -> bool:
     path = plan.request.directory / file.name
-    return file.name != plan.dag_file and already_there(path, file.data, file.executable)
+    return file.name != plan.dag_file and has_content(path, file.data, file.executable)
 
 
 def _check_target(plan: Plan, overwrite: bool) -> None:
@@ -127,7 +127,7 @@ def _check_target(plan: Plan, overwrite: bool) -> None:
         raise PlanError(text)
     for file in plan.files:
         path = directory / file.name
-        if not in_the_way(path) or _is_unchanged(plan, file):
+        if not path_exists(path) or _is_unchanged(plan, file):
             continue
         if not overwrite:
             raise PlanError(
@@ -244,7 +244,7 @@ def leftovers(directory: Path, name: str) -> tuple[str, ...]:
         return ()
     folders = (f"{folder}/{name}" for folder in FOLDERS if folder in entries)
     used_folders = [folder for folder in folders if _is_not_empty(directory / folder)]
-    return (*sorted(file for file in entries if is_left(file, name)), *used_folders)
+    return (*sorted(file for file in entries if is_dagman_file(file, name)), *used_folders)
 
 
 def gate_leftovers(leftover_files: tuple[str, ...]) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ def _is_not_empty(folder: Path) -> bool:
         return False
 
 
-def is_left(file: str, name: str) -> bool:
+def is_dagman_file(file: str, name: str) -> bool:
     """Whether the file name is one that DAGMan uses for the DAG ``name``."""
     return file.startswith(f"{name}.dag.") or file == jobstate_log(name)
 
@@ -285,7 +285,7 @@ def other_dags(directory: Path, name: str) -> tuple[str, ...]:
     )
 
 
-def in_the_way(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Whether the path exists, including dangling symbolic links."""
     try:
         os.lstat(path)
@@ -296,7 +296,7 @@ def in_the_way(path: Path) -> bool:
     return True
 
 
-def already_there(path: Path, data: bytes, executable: bool) -> bool:
+def has_content(path: Path, data: bytes, executable: bool) -> bool:
     """Whether a regular file with exactly this content exists."""
     try:
         status = os.lstat(path)
@@ -309,7 +309,7 @@ def already_there(path: Path, data: bytes, executable: bool) -> bool:
         return False
 
 
-def same_place(path: Path, other: Path) -> bool:
+def is_same_file(path: Path, other: Path) -> bool:
     """Whether both paths are the same existing file."""
     try:
         return os.path.samefile(path, other)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from metlmon.authoring.gate_config import HEAD
+from metlmon.authoring.gate_config import SUBMIT_HEAD
 from metlmon.authoring.graph import Graph, GraphNode, VariableValue
 from metlmon.authoring.request import EnsembleShape, PlanError, PlannedFile, Request
 from metlmon.authoring.runs import epochs_of, require_gpus, requirements
@@ -32,8 +32,8 @@ def submit_text(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) 
     text = fill(job.template, placeholders(request, job, nodes))
     head = f"# Written for {request.name}.dag, from the template {job.template.name}.\n"
     if any(node.pre is not None for node in nodes):
-        head += HEAD
-    return head + text + ("" if queues(text) else "queue\n")
+        head += SUBMIT_HEAD
+    return head + text + ("" if has_queue(text) else "queue\n")
 
 
 def placeholders(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) -> dict[str, str]:
@@ -157,7 +157,7 @@ def assignments(text: str) -> list[Assignment]:
     return result
 
 
-def queues(text: str) -> bool:
+def has_queue(text: str) -> bool:
     """Whether there is a ``queue`` command."""
     return any(_QUEUE.match(line) for _, line in _logical_lines(text))
 
@@ -183,7 +183,7 @@ def input_files(commands: list[Assignment]) -> list[str]:
     return list(names)
 
 
-def secrets(commands: list[Assignment]) -> list[tuple[int, str]]:
+def secret_variables(commands: list[Assignment]) -> list[tuple[int, str]]:
     """(line, variable) of variables in the job's environment that look like secrets."""
     return [
         (command.line, variable)
@@ -203,7 +203,7 @@ def without_secrets(text: str) -> str:
     return "\n".join(map(redact_secrets, text.split("\n")))
 
 
-def shown(file: PlannedFile) -> str:
+def redacted_text(file: PlannedFile) -> str:
     """The text of a planned file with secrets redacted."""
     text = file.data.decode("utf-8", "backslashreplace")
     is_job_text = file.name.endswith((".dag", ".sub", ".template"))

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from metlmon.authoring.from_toml import (
-    STEERED,
-    megabytes,
-    place_of,
-    seeds_in,
-    sites_in,
+    GATED_SHAPES,
+    parse_megabytes,
+    parse_seeds,
+    parse_sites,
+    position_of_field,
     template_for,
 )
 from metlmon.authoring.request import (
@@ -88,7 +88,7 @@ def position_of(
     """
     if source is None or source.suffix != ".toml" or is_given(options, field):
         return None
-    return place_of(source, field, exact=exact)
+    return position_of_field(source, field, exact=exact)
 
 
 def with_options(request: Request, options: argparse.Namespace, plain: bool) -> Request:
@@ -105,8 +105,8 @@ def with_options(request: Request, options: argparse.Namespace, plain: bool) -> 
     }
     fields |= {
         "policy": None if options.policy is None else Policy(options.policy),
-        "sites": None if options.sites is None else sites_in(options.sites),
-        "gpu_models": None if options.gpu_models is None else sites_in(options.gpu_models),
+        "sites": None if options.sites is None else parse_sites(options.sites),
+        "gpu_models": None if options.gpu_models is None else parse_sites(options.gpu_models),
         "gpu_memory_mb": _size(options, "gpu_memory"),
         "memory_mb": _size(options, "memory"),
         "shape": _shape(options),
@@ -158,7 +158,7 @@ def _sweep(request: Request, options: argparse.Namespace) -> SweepRequest | None
             return None
         if request.sweep is None:
             raise InputError("--how: there is no sweep; say what is swept with --sweep NAME=VALUES")
-        return replace(request.sweep, how=how)
+        return replace(request.sweep, mode=how)
     from metlmon.authoring.sweeps.values import values  # Imported late: most have no sweep.
 
     variables = []
@@ -194,7 +194,7 @@ def _gate(request: Request, options: argparse.Namespace, plain: bool) -> StopRul
             raise InputError("--no-gate: nobody would follow the rules then; take one of them out")
         return None
     gate = request.gate
-    if plain and request.shape not in STEERED and not options.gate:
+    if plain and request.shape not in GATED_SHAPES and not options.gate:
         gate = None
     if rules or options.gate:
         gate = gate or StopRules()
@@ -203,14 +203,14 @@ def _gate(request: Request, options: argparse.Namespace, plain: bool) -> StopRul
 
 def _seeds(text: str) -> tuple[int, ...]:
     try:
-        return seeds_in(text)
+        return parse_seeds(text)
     except ValueError as error:
         raise InputError(f"--seeds {text!r}: {error}") from None
 
 
 def _size(options: argparse.Namespace, name: str) -> int | None:
     text = getattr(options, name)
-    size = None if text is None else megabytes(text)
+    size = None if text is None else parse_megabytes(text)
     if text is not None and size is None:
         option = "--" + name.replace("_", "-")
         raise InputError(f"{option} {text!r} is no size; write it as 4096 (MB) or 4GB")

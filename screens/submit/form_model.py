@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.from_toml import STEERED, megabytes, seeds_in, sites_in
+from metlmon.authoring.from_toml import GATED_SHAPES, parse_megabytes, parse_seeds, parse_sites
 from metlmon.authoring.graph import NodeRole
 from metlmon.authoring.request import (
     EnsembleShape,
@@ -253,7 +253,7 @@ def fields_of(
     template_field = Field(first.name, first.label, first.help, options=tuple(names))
     amounts = {name for fields in SIZE_FIELDS.values() for name in fields}
     absent = amounts - set(SIZE_FIELDS[state.shape])
-    if state.shape not in STEERED:
+    if state.shape not in GATED_SHAPES:
         absent |= {"gate", *GATE_FIELDS}
     elif not state.has_gate:
         absent |= set(GATE_FIELDS)
@@ -291,7 +291,7 @@ class FormState:
                 "shape": request.shape.value,
                 "runs": str(request.runs),
                 "sweep": _sweep_text(request.sweep),
-                "how": (request.sweep and request.sweep.how) or AUTO,
+                "how": (request.sweep and request.sweep.mode) or AUTO,
                 "epochs": str(request.epochs),
                 "stages": ", ".join(f"{stage.name} {stage.epochs}" for stage in request.stages),
                 "shards": str(request.shards or SHARDS),
@@ -323,7 +323,7 @@ class FormState:
     @property
     def has_gate(self) -> bool:
         """Whether its runs have a gate."""
-        return self.shape in STEERED and self.texts.get("gate") == YES
+        return self.shape in GATED_SHAPES and self.texts.get("gate") == YES
 
     @property
     def pins_gpus(self) -> bool:
@@ -399,14 +399,14 @@ def parse_form(
         text = state.text(name).strip()
         if not text and name == "gpu_memory_mb":
             return None
-        size = megabytes(text)
+        size = parse_megabytes(text)
         if size is None:
             problems.append(RequestProblem(name, "a size in MB is needed, such as 4096 or 4 GB"))
         return default if size is None else size
 
     def seeds() -> tuple[int, ...]:
         try:
-            return seeds_in(state.text("seeds"))
+            return parse_seeds(state.text("seeds"))
         except ValueError as error:
             problems.append(RequestProblem("seeds", str(error)))
             return ()
@@ -447,11 +447,11 @@ def parse_form(
         runs=whole("runs", defaults.runs) if "runs" in field_names else defaults.runs,
         epochs=whole("epochs", defaults.epochs) if "epochs" in field_names else defaults.epochs,
         seeds=seeds() if "seeds" in field_names else (),
-        sites=sites_in(state.text("sites")),
+        sites=parse_sites(state.text("sites")),
         policy=Policy(state.text("policy"))
         if state.text("policy") in POLICIES
         else defaults.policy,
-        gpu_models=sites_in(state.text("gpu_models")) if state.pins_gpus else (),
+        gpu_models=parse_sites(state.text("gpu_models")) if state.pins_gpus else (),
         gpus=whole("gpus", defaults.gpus),
         gpu_memory_mb=memory("gpu_memory_mb", None),
         memory_mb=memory("memory_mb", defaults.memory_mb) or 0,

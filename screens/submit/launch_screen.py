@@ -130,7 +130,7 @@ class LaunchScreen(ConfirmationBase):
 
     @property
     def _in_the_way(self) -> bool:
-        return bool(self.plan.in_the_way) and not self._written
+        return bool(self.plan.existing_files) and not self._written
 
     def refusals(self) -> Mapping[str, str]:
         """Return the unavailable actions with their reasons."""
@@ -140,7 +140,7 @@ class LaunchScreen(ConfirmationBase):
         if not self._in_the_way:
             no["replace"] = "no file is in the way"
         elif not self._replace:
-            files = formatting.count(len(self.plan.in_the_way), "file")
+            files = formatting.count(len(self.plan.existing_files), "file")
             no["launch"] = no["write"] = f"{files} in the way: R says that they may be replaced"
         if self._written:
             no["write"] = "the files are written"
@@ -210,7 +210,7 @@ class LaunchScreen(ConfirmationBase):
         # Show a key only once it is accepted.
         replaces, yes, writes = ("R", "y", "w") if self.can_confirm else "   "
         if self._in_the_way:
-            n = len(plan.in_the_way)
+            n = len(plan.existing_files)
             existing = f"{formatting.count(n, 'file')} in the way"
             if self._replace:
                 lines.append(

@@ -14,10 +14,10 @@ from typing import overload
 
 from rich.cells import cell_len, chop_cells
 
-from metlmon.authoring.ascii_graph import picture
+from metlmon.authoring.ascii_graph import draw_graph
 from metlmon.authoring.request import EnsembleShape, Plan, PlannedFile, RunPlan
 from metlmon.authoring.runs import epochs_of, gpus_of
-from metlmon.authoring.write_submit import shown
+from metlmon.authoring.write_submit import redacted_text
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
@@ -51,7 +51,7 @@ class FileLines(PreviewLines):
     """The exact text of one file, with line numbers; long lines are wrapped."""
 
     def __init__(self, file: PlannedFile, width: int) -> None:
-        text = shown(file)
+        text = redacted_text(file)
         self._ends_open = bool(text) and not text.endswith("\n")
         self._texts = text.removesuffix("\n").split("\n") if text else []
         self._digits = max(3, len(str(len(self._texts))))
@@ -208,7 +208,7 @@ def size_text(plan: Plan) -> str:
 
 def graph_lines(plan: Plan, width: int) -> list[Line]:
     """Return the graph as ASCII art."""
-    return [line(" ", text) for text in picture(plan.graph, width - 2)]
+    return [line(" ", text) for text in draw_graph(plan.graph, width - 2)]
 
 
 def cost_lines(plan: Plan, history: CostHistory | None, width: int) -> list[Line]:

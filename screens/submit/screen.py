@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 
-from metlmon.authoring.from_toml import sites_in
+from metlmon.authoring.from_toml import parse_sites
 from metlmon.authoring.request import EnsembleShape, Request, RequestProblem, StopRules, Template
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
@@ -232,13 +232,13 @@ class SubmitScreen(SnapshotScreen):
         plan = result.plan
         jobs = formatting.count(plan.jobs, "job")
         files = formatting.count(len(plan.files), "file")
-        way = formatting.count(len(plan.in_the_way), "is", "are")
+        way = formatting.count(len(plan.existing_files), "is", "are")
         return join(
             (
                 line((size_text(plan), BOLD), (f" = {jobs}", BOLD)),
                 line(formatting.count(plan.nodes, "node")),
                 line(files),
-                line((f"{way} in the way", NOTE)) if plan.in_the_way else (),
+                line((f"{way} in the way", NOTE)) if plan.existing_files else (),
             ),
             line("   "),
         )
@@ -513,7 +513,7 @@ class SubmitScreen(SnapshotScreen):
         elif name is not None and name in _MEANINGS:
             choices = [ChoiceOption(value, about) for value, about in _MEANINGS[name].items()]
         elif name == "sites":
-            current = sites_in(self._form.text("sites"))
+            current = parse_sites(self._form.text("sites"))
             choices = [ChoiceOption(site.name, self._site_note(site.slots, gpu_text(site)))
                        for site in self.pool_info.sites]  # fmt: skip
             if not choices:
@@ -522,7 +522,7 @@ class SubmitScreen(SnapshotScreen):
                 )
                 return
         elif name == "gpu_models":
-            current = sites_in(self._form.text("gpu_models"))
+            current = parse_sites(self._form.text("gpu_models"))
             choices = [
                 ChoiceOption(model, self._at_sites(model)) for model in self.pool_info.gpu_models
             ]

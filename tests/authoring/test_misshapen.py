@@ -19,7 +19,7 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.authoring.variables import OWN, TAKEN
+from metlmon.authoring.variables import OWN_VARIABLES, RESERVED_NAMES
 from tests.authoring.written import NAP, a_request
 
 
@@ -235,7 +235,9 @@ def test_names_of_variables(tmp_path: Path, name: str) -> None:
         assert "cannot be a variable's name" in text
 
 
-@pytest.mark.parametrize("name", [*sorted(OWN), "Run_UUID", *sorted(TAKEN), "Arguments"])
+@pytest.mark.parametrize(
+    "name", [*sorted(OWN_VARIABLES), "Run_UUID", *sorted(RESERVED_NAMES), "Arguments"]
+)
 def test_names_that_mean_something_else(tmp_path: Path, name: str) -> None:
     for changes in _everywhere(name, "1"):
         (text,) = told(tmp_path, **changes).values()

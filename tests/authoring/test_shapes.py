@@ -344,21 +344,21 @@ def test_a_variable_comes_from_the_nearest_that_gives_it() -> None:
         ),
     )
     rate = where(plan, "s0-train_epoch2", "learning_rate")
-    assert (rate.value, rate.level, [each.value for each in rate.over]) == (
+    assert (rate.value, rate.level, [each.value for each in rate.hidden]) == (
         "0.1",
         Precedence.RUN,
         ["0.3"],
     )
     slow = where(plan, "s0-train_epoch2", "slow_factor")
     assert (slow.value, slow.where) == ("3", "x.toml:12")
-    assert [(each.value, each.level) for each in slow.over] == [
+    assert [(each.value, each.level) for each in slow.hidden] == [
         ("2", Precedence.REGION),
         ("1", Precedence.ALL),
     ]
     assert said(plan, "s1-train_epoch1")["slow_factor"] == "1"
     place = where(plan, "s1-train_epoch2", "ResourceName")
     assert (place.value, place.where) == ("Delta", "x.toml:9")
-    assert [each.where for each in place.over] == ["the policy: any"]
+    assert [each.where for each in place.hidden] == ["the policy: any"]
 
 
 def test_a_policy_that_names_sites_goes_before_a_region() -> None:
@@ -368,7 +368,7 @@ def test_a_policy_that_names_sites_goes_before_a_region() -> None:
         place = where(plan, "run0-train_epoch2", "ResourceName")
         assert place.level is level
         assert place.value in ("A", "B")
-        assert [each.value for each in place.over] == ["C"]
+        assert [each.value for each in place.hidden] == ["C"]
 
 
 def test_a_parameter_that_only_a_region_gives_has_its_value_elsewhere() -> None:
@@ -531,7 +531,7 @@ def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) ->
         assert found.kind is node.kind
         assert (found.pre.command if found.pre else None) == node.pre
         assert (found.post.command if found.post else None) == node.post
-        assert node.skip is None or found.pre_skip == node.skip
+        assert node.skip_code is None or found.pre_skip == node.skip_code
         assert not [each for each in node.variables if not each.where]
     edges = {edge for graph in dags.values() for edge in graph.edges}
     assert {(node.name, child) for node in told.values() for child in node.children} == edges

@@ -42,14 +42,14 @@ def test_a_header_is_read_and_taken_off(tmp_path: Path) -> None:
         Parameter("empty", "", "may be empty"),
         Parameter("data", "", "the data", required=True),
     )
-    assert template.ships == (("nap.sh", NAP_SH, True),)
+    assert template.shipped_files == (("nap.sh", NAP_SH, True),)
     assert template.text == "# a licence, kept\nexecutable = nap.sh\n# about: no header here\n"
     assert template.path == tmp_path / "nap.sub"
 
 
 def test_any_submit_description_is_a_template(tmp_path: Path) -> None:
     template = own(tmp_path, "executable = /bin/true\r\nqueue\r\n")
-    assert (template.title, template.parameters, template.ships) == ("nap", (), ())
+    assert (template.title, template.parameters, template.shipped_files) == ("nap", (), ())
     assert template.text == "executable = /bin/true\nqueue\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.authoring.from_toml import megabytes, seeds_in, sites_in
+from metlmon.authoring.from_toml import parse_megabytes, parse_seeds, parse_sites
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from metlmon.authoring.from_toml import megabytes, seeds_in, sites_in
     ],
 )
 def test_sizes(text: str, size: int | None) -> None:
-    assert megabytes(text) == size
+    assert parse_megabytes(text) == size
 
 
 @pytest.mark.parametrize(
@@ -34,15 +34,15 @@ def test_sizes(text: str, size: int | None) -> None:
     [("", ()), ("7", (7,)), ("7, 11 13,", (7, 11, 13)), ("1-3,9", (1, 2, 3, 9)), ("-4", (-4,))],
 )
 def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
-    assert seeds_in(text) == seeds
+    assert parse_seeds(text) == seeds
 
 
 @pytest.mark.parametrize("text", ["x", "1,x", "3-1", "1-999999999", "1.5", "1--2", "٣"])
 def test_what_are_no_seeds(text: str) -> None:
     with pytest.raises(ValueError, match=r"as 1-4|or 1-4"):
-        seeds_in(text)
+        parse_seeds(text)
 
 
 def test_sites() -> None:
-    assert sites_in(" A ,B,, A,C D") == ("A", "B", "C D")
-    assert sites_in("") == ()
+    assert parse_sites(" A ,B,, A,C D") == ("A", "B", "C D")
+    assert parse_sites("") == ()

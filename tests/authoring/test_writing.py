@@ -75,7 +75,7 @@ def test_nothing_is_written_over(tmp_path: Path, plan: Plan, name: str, kind: st
     else:
         there.symlink_to(aim if kind == "link" else tmp_path / "nowhere")
     before = os.lstat(there)
-    assert again(plan).in_the_way == (name,)
+    assert again(plan).existing_files == (name,)
     assert f"{there}: is there already; choose another name or directory" in refusal(plan)
     assert listing(directory) == [name]
     assert os.lstat(there) == before
@@ -108,12 +108,12 @@ def test_what_is_there_to_the_byte_is_left_alone(tmp_path: Path, plan: Plan) -> 
     shipped = plan.request.directory / "nap.sh"
     before = shipped.stat()
     other = make_plan(replace(plan.request, name="other"))
-    assert other.in_the_way == ()
+    assert other.existing_files == ()
     write_plan(other)
     assert shipped.stat() == before
-    assert again(plan).in_the_way == ("ensemble.dag",)
+    assert again(plan).existing_files == ("ensemble.dag",)
     shipped.write_bytes(NAP_SH + b"changed\n")
-    assert make_plan(replace(plan.request, name="third")).in_the_way == ("nap.sh",)
+    assert make_plan(replace(plan.request, name="third")).existing_files == ("nap.sh",)
 
 
 @pytest.mark.parametrize("left", ["ensemble.dag.lock", "ensemble.dag.rescue001"])

@@ -115,9 +115,9 @@ def test_a_template_ships_no_file_that_a_link_leads_to_elsewhere(tmp_path: Path)
     (place / "train.py").unlink()
     (place / "below/train.py").write_text("print()\n")
     (place / "train.py").symlink_to("below/train.py")
-    ((name, data, _),) = load_template(str(template)).ships
+    ((name, data, _),) = load_template(str(template)).shipped_files
     assert (name, data) == ("train.py", b"print()\n")
     # A link to the template itself is what its user named.
     (tmp_path / "mine.sub").symlink_to(template)
     (tmp_path / "train.py").write_text("pass\n")
-    assert load_template(str(tmp_path / "mine.sub")).ships[0][1] == b"pass\n"
+    assert load_template(str(tmp_path / "mine.sub")).shipped_files[0][1] == b"pass\n"

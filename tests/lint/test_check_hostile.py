@@ -219,8 +219,8 @@ def test_any_change_to_good_files_is_answered(tmp_path: Path, seed: int, cuts: l
         files[name] = bytes(data)
     for each in findings(write(tmp_path, files)):
         assert each.kind in KINDS
-        assert each.what
-        assert each.todo
+        assert each.message
+        assert each.remedy
 
 
 def test_a_name_with_a_nul_hides_no_dag(tmp_path: Path) -> None:

@@ -413,7 +413,7 @@ def test_a_gate_needs_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, he
     monkeypatch.setenv("PATH", str(tmp_path))
     (found,) = findings(tmp_path)
     assert (found.kind, found.line) == ("no-interpreter", 16)
-    assert "gate.py of run0-train_epoch1 needs python3, which is not on PATH here" in found.what
+    assert "gate.py of run0-train_epoch1 needs python3, which is not on PATH here" in found.message
 
 
 def test_what_a_gate_has_said_of_a_dag_that_was_submitted_is_no_mistake(tmp_path: Path) -> None:
@@ -495,7 +495,7 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_nodes_log_on_nfs(mounted: Path) -> None:
     (one,) = findings(mounted)
     assert (one.kind, one.file, one.line) == ("network-file-system", "ens.dag", None)
-    assert "nfs4" in one.what
+    assert "nfs4" in one.message
 
 
 def test_a_jobs_log_elsewhere_is_looked_at_for_itself(mounted: Path, tmp_path: Path) -> None:
@@ -510,7 +510,7 @@ def test_a_cycle_names_its_nodes_in_order(tmp_path: Path) -> None:
     text = nodes + "PARENT A CHILD B\nPARENT B CHILD C\nPARENT C CHILD B\n"
     (one,) = findings(write(tmp_path, {"ens.dag": text}))
     assert (one.kind, one.line) == ("cycle", 6)
-    assert "B → C → B" in one.what or "C → B → C" in one.what
+    assert "B → C → B" in one.message or "C → B → C" in one.message
 
 
 def test_what_repeats_on_a_thousand_nodes_is_told_once(tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ def test_a_value_is_never_told(tmp_path: Path) -> None:
     keys = [case for case in CASES if case[0] == "secret"]
     for number, (_, _, _, files) in enumerate(keys):
         for each in findings(write(tmp_path / str(number), files)):
-            assert KEY not in each.what + each.todo
+            assert KEY not in each.message + each.remedy
 
 
 def test_a_secret_that_is_none(tmp_path: Path) -> None:
@@ -573,7 +573,7 @@ def test_a_dag_that_has_run_is_told_once_what_is_not_here(tmp_path: Path) -> Non
     (one,) = findings(tmp_path)
     assert one.kind == "files-not-here"
     for name in ("judge.sh", "eval.sub", "train.sh", "data.txt"):
-        assert name in one.what
+        assert name in one.message
 
 
 def test_a_sub_dag_with_a_directory_of_its_own_works_there(tmp_path: Path) -> None:
@@ -586,7 +586,7 @@ def test_a_sub_dag_with_a_directory_of_its_own_works_there(tmp_path: Path) -> No
     }
     write(tmp_path, outer)
     assert not any(found.kind == "shared-log" for found in findings(tmp_path))
-    assert not any("only-here" in found.what for found in findings(tmp_path))
+    assert not any("only-here" in found.message for found in findings(tmp_path))
     (tmp_path / "d" / "only-here").unlink()
-    missing = [found.file for found in findings(tmp_path) if "only-here" in found.what]
+    missing = [found.file for found in findings(tmp_path) if "only-here" in found.message]
     assert missing == ["d/s.sub"]

@@ -76,8 +76,8 @@ def test_the_experiment_in_aws(shared: Callable[[str], Path]) -> None:
         ("no-horizon", name, 21, 1),
         ("queue-in-description", name, 39, 1),
     ]
-    assert "WANDB_API_KEY" in found[2].what
-    assert "000000" not in "".join(each.what for each in found)
+    assert "WANDB_API_KEY" in found[2].message
+    assert "000000" not in "".join(each.message for each in found)
 
 
 def test_an_ensemble_of_a_pool(shared: Callable[[str], Path]) -> None:

@@ -11,7 +11,7 @@ from tests.lint.ensembles import DAG, GOOD, findings, spoilt, write
 
 
 def complaints(directory: Path) -> list[str]:
-    return [each.what for each in findings(directory) if each.kind == "submit-command"]
+    return [each.message for each in findings(directory) if each.kind == "submit-command"]
 
 
 def described(*lines: str, **more: str) -> dict[str, str | bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from metlmon.authoring import PlanError, Policy, Request, make_plan, write_plan
-from metlmon.authoring.diff import FileChangeKind, PlanDiff, plan_diff
+from metlmon.authoring.diff import DagProgress, PlanDiff, plan_diff
 from metlmon.authoring.request import EnsembleShape, StopRules
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import amend_plan
@@ -37,7 +37,7 @@ def carried_out(request: Request, force: bool = False, **changes: Any) -> list[s
 
 
 def told(change: PlanDiff) -> list[tuple[str, str]]:
-    return [(each.node, each.how) for each in change.nodes]
+    return [(each.node, each.kind) for each in change.nodes]
 
 
 FIRST = ["run0-train_epoch0", "run1-train_epoch0"]
@@ -50,8 +50,8 @@ ALL = [f"run{run}-train_epoch{epoch}" for run in range(2) for epoch in range(3)]
 def test_nothing_differs_and_nothing_is_written(request_: Request) -> None:
     before = listing(request_.directory)
     change = amended(request_)
-    assert (change.stand, change.same, change.nodes, change.files) == (
-        FileChangeKind.WRITTEN,
+    assert (change.progress, change.unchanged, change.nodes, change.files) == (
+        DagProgress.WRITTEN,
         True,
         (),
         (),
@@ -77,17 +77,17 @@ def test_what_was_not_submitted_is_replaced(request_: Request) -> None:
     plan = make_plan(replace(request_, runs=3, epochs=2, retries=5), amending=True)
     there = {file.name: (request_.directory / file.name).read_bytes() for file in plan.files}
     assert there == {file.name: file.data for file in plan.files}
-    assert plan_diff(plan).same
+    assert plan_diff(plan).unchanged
 
 
 def test_what_differs_only_in_the_submit_file_is_a_change(request_: Request) -> None:
     change = amended(request_, memory_mb=4096)
     assert change.nodes == ()
-    assert [(f.name, f.how, f.foreign) for f in change.files] == [
+    assert [(f.name, f.kind, f.edited) for f in change.files] == [
         ("ensemble.sub", "changed", False),
         ("ensemble.toml", "changed", False),
     ]
-    assert not change.same
+    assert not change.unchanged
 
 
 @pytest.mark.parametrize("name", ["ensemble.sub", "nap.sh"])
@@ -95,12 +95,12 @@ def test_what_was_changed_by_hand_is_kept(request_: Request, name: str) -> None:
     path = request_.directory / name
     path.write_text(path.read_text() + "# by hand\n")
     change = amended(request_)
-    assert change.keeps == (name,)
-    assert change.same
+    assert change.protected_files == (name,)
+    assert change.unchanged
     assert name not in carried_out(request_, runs=3)
     assert path.read_text().endswith("# by hand\n")
     # It is still known for what it is, and may go when that is said.
-    assert amended(request_, runs=3).keeps == (name,)
+    assert amended(request_, runs=3).protected_files == (name,)
     assert name in carried_out(request_, force=True, runs=3)
     assert not path.read_text().endswith("# by hand\n")
 
@@ -125,8 +125,8 @@ def test_the_description_may_be_the_one_that_was_changed(request_: Request) -> N
     path = request_.directory / "ensemble.toml"
     path.write_text(path.read_text().replace("runs = 2", "runs = 3"))
     plan = make_plan(replace(request_, runs=3), amending=True)
-    assert plan_diff(plan).keeps == ("ensemble.toml",)
-    assert plan_diff(plan, source=path).keeps == ()
+    assert plan_diff(plan).protected_files == ("ensemble.toml",)
+    assert plan_diff(plan, source=path).protected_files == ()
 
 
 def test_somebody_elses_dag_is_not_replaced(request_: Request) -> None:
@@ -142,7 +142,7 @@ def test_sub_dags_that_nothing_needs_are_taken_away(request_: Request) -> None:
     inner = sorted(path.name for path in request.directory.glob("*run*.dag"))
     assert len(inner) == 2
     change = amended(request, runs=1)
-    assert change.drops == (inner[1],)
+    assert change.obsolete_files == (inner[1],)
     carried_out(request, runs=1)
     assert not (request.directory / inner[1]).exists()
 
@@ -154,21 +154,21 @@ def test_a_running_dag_is_left_alone(request_: Request) -> None:
     running(request_.directory)
     before = listing(request_.directory)
     change = amended(request_, runs=3)
-    assert change.stand is FileChangeKind.RUNNING
+    assert change.progress is DagProgress.RUNNING
     assert change.refusal is not None
     assert "a DAGMan has this DAG (ensemble.dag.lock)" in change.refusal
     for force in (False, True):
         with pytest.raises(PlanError, match="a DAGMan has this DAG"):
             carried_out(request_, force=force, runs=3)
     assert listing(request_.directory) == before
-    assert amended(request_).same
+    assert amended(request_).unchanged
 
 
 def test_nodes_may_be_added_after_a_rescue(request_: Request) -> None:
     ran(request_.directory, done=FIRST, removed=["run0-train_epoch1"])
     change = amended(request_, runs=3)
-    assert (change.stand, change.ran, change.rescue) == (
-        FileChangeKind.ENDED,
+    assert (change.progress, change.ran, change.rescue) == (
+        DagProgress.ENDED,
         3,
         "ensemble.dag.rescue001",
     )
@@ -205,7 +205,7 @@ def test_a_gate_may_come_or_go_after_a_rescue(request_: Request, gate: StopRules
     change = amended(request_, gate=gate)
     assert change.refusal is None
     assert not [each for each in change.nodes if each.ran]
-    assert not change.same
+    assert not change.unchanged
 
 
 @pytest.mark.parametrize(
@@ -247,13 +247,13 @@ def test_without_a_rescue_file_all_would_run_again(request_: Request) -> None:
     assert change.refusal is not None
     assert "6 nodes have run and no rescue file says so" in change.refusal
     assert "metlmon continue" in change.refusal
-    assert amended(request_).same
+    assert amended(request_).unchanged
 
 
 def test_a_dag_that_was_handed_over_in_vain_is_as_if_it_were_not(request_: Request) -> None:
     (request_.directory / "ensemble.dag.condor.sub").write_text("")
     change = amended(request_, epochs=4)
-    assert (change.stand, change.refusal) == (FileChangeKind.WRITTEN, None)
+    assert (change.progress, change.refusal) == (DagProgress.WRITTEN, None)
 
 
 def test_a_dagman_that_comes_meanwhile_keeps_its_dag(request_: Request) -> None:
@@ -273,7 +273,7 @@ def test_a_dagman_that_waits_in_the_queue_has_the_dag(request_: Request) -> None
     log = "000 (100.000.000) 2026-01-02 09:59:00 Job submitted from host: <10.0.0.1:9618>\n...\n"
     (directory / "ensemble.dag.dagman.log").write_text(log)
     change = amended(request_, runs=3)
-    assert change.stand is FileChangeKind.RUNNING
+    assert change.progress is DagProgress.RUNNING
     assert change.refusal is not None
     assert "a DAGMan has this DAG (ensemble.dag.dagman.log tells of no end)" in change.refusal
 
@@ -291,7 +291,7 @@ def test_the_jobs_log_tells_of_a_dag_whose_dagman_left_nothing(request_: Request
     for path in request_.directory.glob("ensemble.dag.*"):
         path.unlink()
     change = amended(request_, seeds=(1, 9))
-    assert (change.stand, change.ran) == (FileChangeKind.ENDED, 6)
+    assert (change.progress, change.ran) == (DagProgress.ENDED, 6)
     assert change.refusal is not None
     assert "run1-train_epoch0" in change.refusal
 
@@ -345,9 +345,9 @@ def test_a_gate_that_goes_takes_its_reasons_along(request_: Request) -> None:
     ran(request_.directory, done=FIRST)
     change = amended(request_, gate=None)
     assert change.refusal is None
-    (remark,) = change.remarks
+    (remark,) = change.notes
     assert "no command tells any more why it stopped 1 run (gate/ensemble)" in remark
-    assert amended(request_, runs=3).remarks == ()
+    assert amended(request_, runs=3).notes == ()
 
 
 # --- another DAG beside it --------------------------------------------------------------------

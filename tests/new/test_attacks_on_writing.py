@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from metlmon.authoring import Plan, PlanError, Request, make_plan, validate
 from metlmon.authoring import write_files as writing_module
-from metlmon.authoring.from_toml import DescriptionError, description_of
+from metlmon.authoring.from_toml import DescriptionError, read_description
 from metlmon.authoring.graph import GraphNode
 from metlmon.authoring.request import (
     EnsembleShape,
@@ -32,7 +32,7 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.authoring.to_toml import example, toml_of
+from metlmon.authoring.to_toml import example, format_request
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.commands import new as new_command
 from metlmon.cli.exit_codes import Exit
@@ -414,11 +414,11 @@ def test_a_description_of_many_values_is_read_again(capsys: Captured) -> None:
     Path("e.toml").write_text(
         'shape = "sweep"\nepochs = 1\n[sweep]\nlearning_rate = "0.00001 to 0.3 by 0.00001"\n'
     )
-    asked = replace(description_of(Path("e.toml")), directory=Path("D"))
-    text = toml_of(asked)
+    asked = replace(read_description(Path("e.toml")), directory=Path("D"))
+    text = format_request(asked)
     assert len(text) > 256_000
     Path("kept.toml").write_text(text)
-    again = description_of(Path("kept.toml"))
+    again = read_description(Path("kept.toml"))
     assert asked.sweep is not None
     assert again.sweep is not None
     assert [each.values for each in again.sweep.variables] == [
@@ -441,7 +441,7 @@ def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
     path = Path("odd.toml")
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     with suppress(DescriptionError):
-        asked = description_of(path)
+        asked = read_description(path)
         if any(each.fatal for each in validate(asked)):
             return
         assert not [each for each in woven(make_plan(asked)).problems if each.error]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from metlmon.authoring.from_toml import (
     LARGEST,
     DescriptionError,
-    description_of,
-    place_of,
+    position_of_field,
+    read_description,
     template_for,
 )
 from metlmon.authoring.request import (
@@ -31,13 +31,13 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.authoring.to_toml import example, toml_of
+from metlmon.authoring.to_toml import example, format_request
 
 
 def read(tmp_path: Path, text: str, name: str = "e.toml") -> Request:
     path = tmp_path / name
     path.write_text(text)
-    return description_of(path, tmp_path / "out")
+    return read_description(path, tmp_path / "out")
 
 
 def wrong(tmp_path: Path, text: str) -> list[str]:
@@ -242,7 +242,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     found = wrong(tmp_path, "runs = 'x'\nnam = 1\nepochs = 'y'\n")
     assert [each.split(":")[0] for each in found] == ["1", "2", "3"]
     with pytest.raises(DescriptionError, match=r"\(and 2 more\)"):
-        description_of(tmp_path / "e.toml")
+        read_description(tmp_path / "e.toml")
 
 
 def test_files_that_are_no_description(tmp_path: Path) -> None:
@@ -251,10 +251,10 @@ def test_files_that_are_no_description(tmp_path: Path) -> None:
         (tmp_path, "cannot be read"),
     ]:
         with pytest.raises(DescriptionError, match=what):
-            description_of(path)
+            read_description(path)
     (tmp_path / "large.toml").write_bytes(b"# x\n" * (LARGEST // 4 + 1))
     with pytest.raises(DescriptionError, match="cannot be read"):
-        description_of(tmp_path / "large.toml")
+        read_description(tmp_path / "large.toml")
 
 
 def test_complaints_find_their_lines(tmp_path: Path) -> None:
@@ -263,12 +263,12 @@ def test_complaints_find_their_lines(tmp_path: Path) -> None:
         "runs = 0\ngpu_memory = 1\n[values]\nx = 1\n[[stage]]\nname = 'a'\n[[stage]]\n"
         "name = 'b'\nepochs = 0\n[evaluation]\nevery = 0\n"
     )
-    assert place_of(path, "runs") == f"{path}:1: runs"
-    assert place_of(path, "gpu_memory_mb") == f"{path}:2: gpu_memory"
-    assert place_of(path, "values.x") == f"{path}:4: values.x"
-    assert place_of(path, "stages.b.epochs") == f"{path}:9: stage.epochs"
-    assert place_of(path, "evaluation.every") == f"{path}:11: evaluation.every"
-    assert place_of(path, "retries") is None
+    assert position_of_field(path, "runs") == f"{path}:1: runs"
+    assert position_of_field(path, "gpu_memory_mb") == f"{path}:2: gpu_memory"
+    assert position_of_field(path, "values.x") == f"{path}:4: values.x"
+    assert position_of_field(path, "stages.b.epochs") == f"{path}:9: stage.epochs"
+    assert position_of_field(path, "evaluation.every") == f"{path}:11: evaluation.every"
+    assert position_of_field(path, "retries") is None
 
 
 # --- there and back -------------------------------------------------------------------------------
@@ -369,14 +369,14 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(request=requests())
 def test_a_description_says_what_was_asked_for(place: Path, request: Request) -> None:
-    text = toml_of(request)
+    text = format_request(request)
     place.write_text(text, encoding="utf-8", newline="")
-    found = description_of(place, Path("out"))
+    found = read_description(place, Path("out"))
     if request.seeds and request.shape in (EnsembleShape.SWEEP, EnsembleShape.BAG):
         # Their runs are counted otherwise.
         found = replace(found, runs=request.runs)
     assert without_places(found) == without_places(request)
-    assert toml_of(found) == text
+    assert format_request(found) == text
 
 
 @pytest.mark.parametrize("shape", EnsembleShape)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from metlmon.authoring.build_graph import build_graph
-from metlmon.authoring.explain import explain, names
+from metlmon.authoring.explain import explain, node_names
 from metlmon.authoring.graph import Precedence
 from metlmon.authoring.request import Request
 from metlmon.cli.exit_codes import Exit
@@ -190,7 +190,7 @@ def test_several_nodes_at_once(capsys: Captured) -> None:
 def test_nodes_of_sub_dags(tmp_path: Path) -> None:
     request = Request(str(tmp_path / "own" / "nap.sub"), Path("x"), runs=2, epochs=2, subdags=True)
     graph = build_graph(request)
-    assert len(names(graph)) == 2 + 4
+    assert len(node_names(graph)) == 2 + 4
     (found,) = explain(graph, "run1-train_epoch1", "x.dag")
     assert found.file in graph.subdags
     assert found.parents == ("run1-train_epoch0",)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.authoring.ascii_graph import NARROWEST, picture
+from metlmon.authoring.ascii_graph import NARROWEST, draw_graph
 from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.graph import Graph, GraphNode
 from metlmon.authoring.request import (
@@ -33,7 +33,7 @@ def _own(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def drawn(graph: Graph, cells: int) -> str:
-    lines = picture(graph, cells)
+    lines = draw_graph(graph, cells)
     assert max(map(len, lines)) <= cells
     return "\n".join(lines) + "\n"
 
@@ -251,7 +251,7 @@ def test_no_picture_is_wider_or_longer_than_it_may_be(data: st.DataObject) -> No
     run = st.sampled_from([None, "a", "b"])
     nodes = tuple(GraphNode(name, "x.sub", run=data.draw(run)) for name in names)
     cells = data.draw(st.integers(1, 200))
-    lines = picture(Graph(nodes, edges), cells)
+    lines = draw_graph(Graph(nodes, edges), cells)
     assert max(map(len, lines)) <= max(cells, NARROWEST)
     assert 0 < len(lines) < 300
 
@@ -262,8 +262,8 @@ def test_a_large_graph_is_a_small_picture() -> None:
     edges = tuple(
         (one, other) for one, other in pairwise(names) if one.split("-")[0] == other.split("-")[0]
     )
-    assert len(picture(Graph(nodes, edges), 80)) == 2
+    assert len(draw_graph(Graph(nodes, edges), 80)) == 2
     # As many kinds of nodes as nodes: no part repeats.
     odd = [f"{'abc'[number % 3] * (number + 1)}" for number in range(300)]
     edges = tuple(pairwise(odd))
-    assert len(picture(woven(edges), 80)) < 40
+    assert len(draw_graph(woven(edges), 80)) < 40

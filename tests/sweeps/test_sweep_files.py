@@ -10,7 +10,7 @@ import pytest
 
 from metlmon.authoring import make_plan, validate
 from metlmon.authoring.graph import NodeRole, Precedence
-from metlmon.authoring.manifest import kept_sweep
+from metlmon.authoring.manifest import sweep_copy_name
 from metlmon.authoring.request import Policy, Region, Request, StopRules
 from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps import SYNTAX
@@ -140,7 +140,7 @@ def test_what_was_written_is_made_again_from_the_copies_beside_it(
     for file in plan.files:
         (again / file.name).write_bytes(file.data)
     assert request.source is not None
-    copied = make_plan(replace(request, source=again / kept_sweep(request.source)))
+    copied = make_plan(replace(request, source=again / sweep_copy_name(request.source)))
     assert copied.runs == plan.runs
     same = {file.name: file.data for file in plan.files}
     assert {file.name: file.data for file in copied.files} == same
@@ -252,7 +252,7 @@ def test_a_gate_stands_before_what_trains_and_evaluates(tmp_path: Path) -> None:
     node = made.graph.node("g1-eval_epoch1")
     assert node is not None
     assert node.pre == f"gate.py ensemble.gate.json {uuid} 0 evaluate $JOB"
-    assert (node.defer, node.skip, told(node)["node"]) == ((75, 9), 42, "g1-eval_epoch1")
+    assert (node.defer, node.skip_code, told(node)["node"]) == ((75, 9), 42, "g1-eval_epoch1")
     assert made.graph.node("x").pre is None  # type: ignore[union-attr]
 
 
@@ -279,7 +279,7 @@ def test_a_node_counts_before_its_run_that_before_a_region_that_before_all(tmp_p
     assert node is not None
     given = next(each for each in node.variables if each.name == "v")
     assert (given.level, given.where) == (Precedence.NODE, "w.dag:3")
-    assert [(each.value, each.level, each.where) for each in given.over] == [
+    assert [(each.value, each.level, each.where) for each in given.hidden] == [
         ("run", Precedence.RUN, "w.dag:4"),
         ("region", Precedence.REGION, "w.dag:6"),
         ("all", Precedence.ALL, "w.dag:7"),
@@ -293,7 +293,7 @@ def test_what_is_appended_counts_at_its_level_as_the_rest_does(tmp_path: Path) -
     first, second, *_ = expand(request).graph.nodes
     a, b, c = (next(v for v in first.variables if v.name.lower() == name) for name in "abc")
     assert (a.value, a.level, a.append) == ("1", Precedence.NODE, False)
-    assert [(each.value, each.append) for each in a.over] == [("1", False), ("99", True)]
+    assert [(each.value, each.append) for each in a.hidden] == [("1", False), ("99", True)]
     assert (b.value, b.append, c.value, c.level, c.append) == (
         "1",
         False,
@@ -412,7 +412,7 @@ def test_what_dagman_knows_is_passed_on(tmp_path: Path) -> None:
     assert graph.retries == 2
     # All are tried twice again from that line on, but for what comes after it.
     assert (first.retries, last.retries) == (None, 7)
-    assert (first.pre, first.defer, first.skip) == ("look.sh", (4, 60), 9)
+    assert (first.pre, first.defer, first.skip_code) == ("look.sh", (4, 60), 9)
     assert last.post == "tidy.sh 2 $JOB"
     kinds = {node.name: node.kind for node in graph.nodes if node.run is None}
     assert kinds == {
@@ -441,7 +441,7 @@ def test_what_is_said_of_one_node_counts_before_what_is_said_of_all(tmp_path: Pa
     made = expanded(tmp_path / "all", wide, template)
     node = made.graph.node("g0-train_epoch0")
     assert node is not None
-    assert (made.graph.retries, made.graph.unless, node.retries) == (2, 9, None)
+    assert (made.graph.retries, made.graph.unless_exit, node.retries) == (2, 9, None)
     assert "RETRY ALL_NODES 2 UNLESS-EXIT 9\n" in written(request_for(tmp_path / "all", wide))
 
 
@@ -450,7 +450,7 @@ def test_a_retry_unless_it_exits_otherwise_is_one_for_a_gate(tmp_path: Path) -> 
     made = expanded(tmp_path, workflow, gate=StopRules(), retries=0)
     node = made.graph.node("g0-train_epoch0")
     assert node is not None
-    assert (node.retries, node.unless) == (2, 9)
+    assert (node.retries, node.unless_exit) == (2, 9)
 
 
 @pytest.mark.parametrize("beside", ["", "PROVISIONER p p.sub\n"])

@@ -117,7 +117,7 @@ def test_the_trainer_understands_the_arguments_of_its_template() -> None:
 
 
 def test_the_trainer_goes_beside_the_dag_as_it_is() -> None:
-    ((name, data, executable),) = load_template("trainer").ships
+    ((name, data, executable),) = load_template("trainer").shipped_files
     assert (name, executable) == ("train.py", True)
     assert data == Path(train.__file__).read_bytes()
     assert data.startswith(b"#!/usr/bin/env python3\n")
@@ -165,7 +165,7 @@ def test_a_plain_ensembles_jobs_are_what_they_were() -> None:
 
 
 def test_what_came_later_is_marked() -> None:
-    later = {each.name for each in load_template("trainer").parameters if each.later}
+    later = {each.name for each in load_template("trainer").parameters if each.added_later}
     assert later == {"learning_rate", "batch_size", "hidden"}
 
 
@@ -204,6 +204,6 @@ def test_each_template_says_what_its_nodes_do() -> None:
 
 
 def test_the_provisioner_goes_along_and_can_be_run() -> None:
-    ((name, data, executable),) = load_template("provision").ships
+    ((name, data, executable),) = load_template("provision").shipped_files
     assert (name, executable) == ("provision.sh", True)
     assert b'condor_qedit "$job" ProvisionerState 2' in data

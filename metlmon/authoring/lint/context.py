@@ -207,7 +207,7 @@ class LintContext:
             if part.training:
                 yield self.workflow.nodes[name], part
 
-    def described(self, node: Node) -> SubmitText | None:
+    def submit_text_of(self, node: Node) -> SubmitText | None:
         """The submit description of a node's job, or None if it cannot be read."""
         if node.submit is None:
             return self._blocks.get((node.file, node.line))
@@ -241,7 +241,7 @@ class LintContext:
             id(text): (text, []) for text in self._shared.values()
         }
         for node in self.jobs():
-            if (text := self.described(node)) is not None:
+            if (text := self.submit_text_of(node)) is not None:
                 result.setdefault(id(text), (text, []))[1].append(node)
         return result
 

@@ -19,8 +19,8 @@ class Finding:
     """One finding.
 
     ``kind``: stable, since scripts filter by it. ``file``: relative to the dagdir. ``line``: from
-    1; None for the file as a whole. ``what``, ``todo``: one sentence each; names from the files
-    in them are not yet escaped for the terminal. ``count``: the places in this file that it
+    1; None for the file as a whole. ``message``, ``remedy``: one sentence each; names from the
+    files in them are not yet escaped for the terminal. ``count``: the places in this file that it
     stands for; ``line`` is the first of them.
     """
 
@@ -28,8 +28,8 @@ class Finding:
     kind: str
     file: str
     line: int | None
-    what: str
-    todo: str
+    message: str
+    remedy: str
     count: int = 1
 
 
@@ -76,26 +76,26 @@ class Findings:
         self._seen: set[tuple[str, str, int | None, str]] = set()
 
     def add(
-        self, kind: str, file: str, line: int | None, what: str, about: str | None = None
+        self, kind: str, file: str, line: int | None, message: str, about: str | None = None
     ) -> None:
         """Add a finding.
 
         An identical one (of a splice used twice) counts once; several of one kind ``about`` the
         same thing (a script that many nodes use) are merged.
         """
-        identity = (kind, file, line, what)
+        identity = (kind, file, line, message)
         if identity in self._seen:
             return
         if len(self._seen) < _MAX_REMEMBERED:
             self._seen.add(identity)
         occurrences = self._occurrences.setdefault((kind, file), {})
-        key = about or (line, what)
+        key = about or (line, message)
         if key in occurrences:
-            occurrences[key].add_occurrence(line, what)
-        elif len(occurrences) < KINDS[kind].apart:
-            occurrences[key] = _Occurrences(line, what)
+            occurrences[key].add_occurrence(line, message)
+        elif len(occurrences) < KINDS[kind].most_listed:
+            occurrences[key] = _Occurrences(line, message)
         else:
-            next(reversed(occurrences.values())).add_occurrence(line, what)
+            next(reversed(occurrences.values())).add_occurrence(line, message)
 
     def all(self) -> tuple[Finding, ...]:
         """All findings, sorted by file, line, then severity, the worst first."""
@@ -105,8 +105,8 @@ class Findings:
                 kind=kind,
                 file=file,
                 line=occurrences.line,
-                what=occurrences.what,
-                todo=KINDS[kind].todo,
+                message=occurrences.what,
+                remedy=KINDS[kind].remedy,
                 count=occurrences.count,
             )
             for (kind, file), group in self._occurrences.items()
@@ -118,7 +118,7 @@ class Findings:
                 finding.line or 0,
                 ORDER.index(finding.severity),
                 finding.kind,
-                finding.what,
+                finding.message,
             )
         )
         return tuple(findings)

@@ -34,7 +34,7 @@ def check(context: LintContext) -> None:
     _check_variables(context)
     checked: set[int] = set()
     for node, _ in context.trainings():
-        text = context.described(node)
+        text = context.submit_text_of(node)
         if text is None or text.unresolved or id(text) in checked:
             continue
         checked.add(id(text))

@@ -76,7 +76,7 @@ def check(context: LintContext) -> None:
     _check_jobstate_log(context, missing)
     inputs = _InputChecker(context, missing)
     for node in context.jobs():
-        text = context.described(node)
+        text = context.submit_text_of(node)
         if text is None:
             if name := node.submit:
                 message = f"the submit file {shown(name)} of {shown(node.name)} cannot be read"

@@ -195,7 +195,7 @@ def _check_logs(context: LintContext) -> None:
     logs: dict[int, set[str]] = defaultdict(set)
     texts: dict[int, SubmitText] = {}
     for node, _ in context.trainings():
-        text = context.described(node)
+        text = context.submit_text_of(node)
         if text is None or text.unresolved or node.noop:
             continue
         texts[id(text)] = text

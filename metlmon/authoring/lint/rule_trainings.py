@@ -58,7 +58,7 @@ def _check_sites(context: LintContext) -> None:
     """Descriptions without the attribute that logs the site."""
     checked: set[int] = set()
     for node, _ in context.trainings():
-        text = context.described(node)
+        text = context.submit_text_of(node)
         if text is None or text.unresolved or id(text) in checked or node.noop:
             continue
         checked.add(id(text))
@@ -116,7 +116,7 @@ def _check_procs(context: LintContext) -> None:
 
 def _has_proc_number(context: LintContext, node: Node) -> bool:
     """Whether each proc gets its number, so that they share the epoch's training."""
-    text = context.described(node)
+    text = context.submit_text_of(node)
     statement = text.last("arguments", "args", "environment", "env") if text is not None else None
     return statement is not None and _PROC_NUMBER.search(statement.value) is not None
 
@@ -181,7 +181,7 @@ def _check_checkpoints(context: LintContext, runs: dict[str, Epochs]) -> None:
 
 def _uses_checkpoint(context: LintContext, node: Node) -> bool:
     """Whether the node's description uses the checkpoint, or cannot be read."""
-    text = context.described(node)
+    text = context.submit_text_of(node)
     return text is None or any(
         _CHECKPOINT in statement.value.lower() for statement in text.statements
     )

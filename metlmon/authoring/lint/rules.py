@@ -13,7 +13,7 @@ from metlmon.frozen import frozen
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
-APART: Final = 20
+MOST_LISTED: Final = 20
 """Most findings of one kind and file that are listed; few are fixed at a time.
 
 Mistakes repeated on every node list only the first.
@@ -24,12 +24,12 @@ Mistakes repeated on every node list only the first.
 class Rule:
     """A kind of finding.
 
-    ``todo``: the remedy, one sentence. ``apart``: how many per file are listed.
+    ``remedy``: the remedy, one sentence. ``most_listed``: how many per file are listed.
     """
 
     severity: Severity
-    todo: str
-    apart: int = APART
+    remedy: str
+    most_listed: int = MOST_LISTED
 
 
 KINDS: Final[Mapping[str, Rule]] = {

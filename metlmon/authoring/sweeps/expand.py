@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from metlmon.authoring.gate_config import gated, is_gated
+from metlmon.authoring.gate_config import has_gate, with_gate
 from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode, NodeRole, VariableValue
-from metlmon.authoring.manifest import kept_sweep
+from metlmon.authoring.manifest import sweep_copy_name
 from metlmon.authoring.request import PlanError, Request, RequestProblem
 from metlmon.authoring.sweeps.dependencies import DependencyBuilder
 from metlmon.authoring.sweeps.files import (
@@ -48,7 +48,7 @@ from metlmon.authoring.sweeps.template import (
 from metlmon.authoring.sweeps.training_chain import TrainingChain
 from metlmon.authoring.sweeps.unused import VariableEffects
 from metlmon.authoring.templates import jobs_of
-from metlmon.authoring.variables import NodePosition, described, merged
+from metlmon.authoring.variables import NodePosition, merge_variables, request_variables
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES, RetryCommand
 from metlmon.dagman.lexer import shown
@@ -89,7 +89,7 @@ def expand(request: Request) -> Expansion:
             f"{source.name} would be written over by the DAG made of it; choose another name or "
             "directory for the DAG"
         )
-    sweep_files = SweepFiles(source.parent, is_copy=source.name == kept_sweep(source))
+    sweep_files = SweepFiles(source.parent, is_copy=source.name == sweep_copy_name(source))
     commands = sweep_files.commands(source.name)
     if not any(isinstance(command, GenCommand) for command in commands):
         raise PlanError(
@@ -162,7 +162,7 @@ class _Expander:
             edges=self._edges_with_uuids(edges),
             retries=self._retries,
             lines=lines,
-            unless=self._unless,
+            unless_exit=self._unless,
         )
 
     def warnings(self, files: Sequence[Referenced]) -> Iterator[RequestProblem]:
@@ -334,7 +334,7 @@ class _Expander:
             edges=self._edges_with_uuids(run.edges),
             retries=self._retries,
             lines=(*descriptions, *self._with_uuids(run.lines)),
-            unless=self._unless,
+            unless_exit=self._unless,
         )
 
     def _graph_node(self, node: NodeDraft, chains: Mapping[str, TrainingChain]) -> GraphNode:
@@ -342,9 +342,9 @@ class _Expander:
         name, uuid = self._with_uuid(node.name), ""
         if run is None:
             position = NodePosition(name, role=node.role)
-            variables = merged([*described(request, position), *node.variables])
+            variables = merge_variables([*request_variables(request, position), *node.variables])
         else:
-            variables = chains[run.name].variables(node, gated=is_gated(request, node.role))
+            variables = chains[run.name].variables(node, gated=has_gate(request, node.role))
             values = {variable.name.lower(): variable.value for variable in variables}
             uuid = values.get("run_uuid", "")
         scripts = {kind: self._with_uuid(script.command) for kind, script in node.scripts.items()}
@@ -365,22 +365,22 @@ class _Expander:
             else (),
             pre=scripts.get("PRE"),
             defer=node.scripts["PRE"].defer if "PRE" in scripts else None,
-            skip=node.skip,
+            skip_code=node.skip,
             post=scripts.get("POST", self._default_post(node)),
             hold=scripts.get("HOLD"),
             options=tuple((kind, text) for kind, text in options if text),
             retries=retries,
-            unless=unless,
+            unless_exit=unless,
             noop=node.noop,
             where=node.where,
         )
         return self._with_gate(node, graph_node, uuid)
 
     def _variable_with_uuid(self, variable: VariableValue) -> VariableValue:
-        if "\x01" not in variable.value and not variable.over:
+        if "\x01" not in variable.value and not variable.hidden:
             return variable
-        over = tuple(map(self._variable_with_uuid, variable.over))
-        return replace(variable, value=self._with_uuid(variable.value), over=over)
+        over = tuple(map(self._variable_with_uuid, variable.hidden))
+        return replace(variable, value=self._with_uuid(variable.value), hidden=over)
 
     def _default_submit(self, node: NodeDraft) -> str:
         """The default submit file of the node's role."""
@@ -406,7 +406,7 @@ class _Expander:
         return node.retries, node.unless
 
     def _with_gate(self, node: NodeDraft, graph_node: GraphNode, uuid: str) -> GraphNode:
-        if not is_gated(self._request, node.role):
+        if not has_gate(self._request, node.role):
             return graph_node
         if (script := node.scripts.get("PRE")) is not None:
             raise PlanError(
@@ -420,7 +420,7 @@ class _Expander:
                 f"{node.where}: {shown(graph_node.name)} is not tried again, which a run that can "
                 "be stopped must be; give it a RETRY of 1 or more, or write it without a gate"
             )
-        return gated(self._request, graph_node, self._with_uuid(uuid))
+        return with_gate(self._request, graph_node, self._with_uuid(uuid))
 
 
 def _check_uuids(nodes: Iterable[GraphNode]) -> None:

@@ -15,7 +15,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.manifest import kept_source
+from metlmon.authoring.manifest import source_copy_name
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.parser import GlobalCommand, Splice, SweepCommand, parse
 from metlmon.authoring.write_submit import Assignment, assignments, input_files
@@ -76,7 +76,7 @@ class SweepFiles:
 
     def _path(self, name: str) -> Path:
         """The file's path; of a copied sweep, that of the copy if there is no original."""
-        path, copy = self.directory / name, self.directory / kept_source(name)
+        path, copy = self.directory / name, self.directory / source_copy_name(name)
         return copy if self._is_copy and not exists(path) and exists(copy) else path
 
     def _read_file(
@@ -165,14 +165,15 @@ class Referenced:
     """A file that the DAG names: submit file, script, sub-DAG or configuration.
 
     ``data`` None: it is not beside the sweep file (or is named by a path), so that it must exist
-    where the DAG is submitted. ``taken``: an input file of jobs, which an earlier job may create.
+    where the DAG is submitted. ``is_input``: an input file of jobs, which an earlier job may
+    create.
     """
 
     name: str
     where: str
     data: bytes | None
     executable: bool = False
-    taken: bool = False
+    is_input: bool = False
 
 
 def referenced_files(
@@ -196,7 +197,7 @@ def referenced_files(
             where=file.where,
             data=data,
             executable=executable,
-            taken=file.use is FileUse.INPUT,
+            is_input=file.use is FileUse.INPUT,
         )
         if data is not None:
             # Extended during the iteration: files may refer to further files.
@@ -219,7 +220,7 @@ def missing(
         if exists(request.source.parent / file.name):
             reason = f"it is a path, a directory, or larger than {MAX_FILE_BYTES >> 20} MB"
             message = f"{file.where}: {file.name} is not copied, since {reason}, and is not in "
-        suffix = ", unless an earlier job brings it" if file.taken else ""
+        suffix = ", unless an earlier job brings it" if file.is_input else ""
         yield f"{message}{request.directory}; put it there before submitting{suffix}"
 
 

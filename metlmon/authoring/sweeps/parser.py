@@ -13,7 +13,7 @@ from typing import Final
 
 from metlmon.authoring.request import PlanError, SweepMode
 from metlmon.authoring.sweeps.values import Value, duplicate_variable, labelled_values
-from metlmon.authoring.variables import has_meaning
+from metlmon.authoring.variables import is_reserved
 from metlmon.dagman import NodeKind
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
 from metlmon.dagman.parser import READERS
@@ -78,7 +78,7 @@ class GenCommand(SweepCommand):
     group: str
     template: str
     names: tuple[str, ...]
-    how: SweepMode | None
+    mode: SweepMode | None
     lines: tuple[tuple[str, tuple[Value, ...]], ...]
 
 
@@ -251,7 +251,7 @@ class _Parser:
                     )
             lines.append((position, values))
         return GenCommand(
-            where=where, group=group, template=template, names=names, how=mode, lines=tuple(lines)
+            where=where, group=group, template=template, names=names, mode=mode, lines=tuple(lines)
         )
 
     def _misread_hint(self, previous: int, line: Line | None) -> str:
@@ -458,7 +458,7 @@ def _swept_name_problem(name: str) -> str | None:
         )
     if name.lower() in BUILTIN_NAMES:
         return f"{{{name}}} is what metlmon fills in for every run; choose another name"
-    if has_meaning(name):
+    if is_reserved(name):
         return (
             f"{name} means something to HTCondor, and would change the job; choose another name, "
             "and say $(name) where it is meant"

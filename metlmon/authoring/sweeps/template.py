@@ -128,7 +128,7 @@ def sweep_request(generate: GenCommand) -> SweepRequest:
         SweptVariable(name, tuple(value.text for value in values), where)
         for name, (where, values) in pairs
     )
-    return SweepRequest(generate.group, variables, generate.how, generate.where)
+    return SweepRequest(generate.group, variables, generate.mode, generate.where)
 
 
 def _value_labels(generate: GenCommand) -> dict[str, dict[str, str]]:

@@ -12,25 +12,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from metlmon.authoring.gate_config import OF_A_NODE, told_by_gate
+from metlmon.authoring.gate_config import GATE_VARIABLES, gate_variables
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import EnsembleShape, PlanError, Request, RunPlan
 from metlmon.authoring.runs import (
-    PLACE,
-    WHEREABOUTS,
+    LOCATION_VARIABLES,
+    SITE_VARIABLE,
     gpu_model,
     run_uuid,
-    targets,
-    what_makes_a_run,
+    target_sites,
+    uuid_inputs,
 )
 from metlmon.authoring.sweeps.nodes import TRAINING_ROLES, NodeDraft, RunDraft
 from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.variables import (
-    ORDER,
+    VARIABLE_ORDER,
     NodePosition,
     checkpoint_variable,
-    described,
-    merged,
+    merge_variables,
+    request_variables,
     run_variables,
 )
 from metlmon.dagman.lexer import shown
@@ -71,7 +71,7 @@ class TrainingChain:
         self._epochs = max((node.epoch or 0) + 1 for node in trains) if trains else 0
         chain = replace(request, shape=EnsembleShape.CHAIN, epochs=len(trains))
         self._targets = dict(
-            zip((node.epoch for node in trains), targets(chain, run.index), strict=True)
+            zip((node.epoch for node in trains), target_sites(chain, run.index), strict=True)
         )
         self.uuid = self._make_uuid(jobs, trains)
 
@@ -126,7 +126,7 @@ class TrainingChain:
     def _value_of(self, node: NodeDraft, name: str) -> str | None:
         """The value that the sweep file sets for a variable, or None."""
         assignments = [variable for variable in node.variables if variable.name.lower() == name]
-        effective = merged(assignments)
+        effective = merge_variables(assignments)
         return effective[0].value if effective else None
 
     # --- the uuid -----------------------------------------------------------------------------
@@ -141,12 +141,12 @@ class TrainingChain:
         node_variables = [
             sorted(
                 (variable.name, variable.value.replace(run.mark, "{uuid}"))
-                for variable in merged(node.variables)
-                if variable.name.lower() not in WHEREABOUTS
+                for variable in merge_variables(node.variables)
+                if variable.name.lower() not in LOCATION_VARIABLES
             )
             for node in trains
         ]
-        definition = [*what_makes_a_run(chain, jobs), ["sweep", sorted(run.point.items())]]
+        definition = [*uuid_inputs(chain, jobs), ["sweep", sorted(run.point.items())]]
         return run_uuid([run.name, run.seed, *definition, ["told", node_variables]])
 
     # --- variables ----------------------------------------------------------------------------
@@ -154,11 +154,11 @@ class TrainingChain:
     def variables(self, node: NodeDraft, *, gated: bool) -> tuple[VariableValue, ...]:
         """All variables of the node, in the standard order."""
         position = NodePosition(node.name, self._run.name, node.epoch, node.role)
-        assigned = merged([*described(self._request, position), *node.variables])
+        assigned = merge_variables([*request_variables(self._request, position), *node.variables])
         if node.role not in TRAINING_ROLES:
             return assigned
         by_name = {variable.name.lower(): variable for variable in assigned}
-        _check_site(by_name.get(PLACE.lower()))
+        _check_site(by_name.get(SITE_VARIABLE.lower()))
         uuid = self._node_uuid(by_name.get("run_uuid"), node)
         added = [
             variable
@@ -166,13 +166,13 @@ class TrainingChain:
             if variable.name.lower() not in by_name
         ]
         if gated:
-            for variable in told_by_gate(self._request.name, node.name):
+            for variable in gate_variables(self._request.name, node.name):
                 _check_gate_variable(variable, by_name.get(variable.name))
-            added += told_by_gate(self._request.name, node.name)
+            added += gate_variables(self._request.name, node.name)
             assigned = tuple(
-                variable for variable in assigned if variable.name.lower() not in OF_A_NODE
+                variable for variable in assigned if variable.name.lower() not in GATE_VARIABLES
             )
-        order = {name.lower(): index for index, name in enumerate(ORDER)}
+        order = {name.lower(): index for index, name in enumerate(VARIABLE_ORDER)}
         return tuple(
             sorted(
                 (*added, *assigned),
@@ -206,7 +206,9 @@ class TrainingChain:
             variables.append(VariableValue("epochs", str(self._epochs), Precedence.RUN, source))
         if (target := self._targets.get(node.epoch)) is not None:
             variables.append(
-                VariableValue(PLACE, target, Precedence.ALL, f"the policy: {request.policy}")
+                VariableValue(
+                    SITE_VARIABLE, target, Precedence.ALL, f"the policy: {request.policy}"
+                )
             )
         if self._epochs_before[node.key] is not None:
             variables.append(checkpoint_variable(uuid))

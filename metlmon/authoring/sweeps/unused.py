@@ -13,7 +13,7 @@ from typing import Final
 
 from metlmon.authoring.graph import GraphNode
 from metlmon.authoring.request import Request, RequestProblem
-from metlmon.authoring.runs import PLACE
+from metlmon.authoring.runs import SITE_VARIABLE
 from metlmon.authoring.sweeps.nodes import SweepNodes
 from metlmon.authoring.sweeps.parser import (
     GlobalCommand,
@@ -25,7 +25,7 @@ from metlmon.authoring.sweeps.parser import (
 )
 from metlmon.authoring.sweeps.template import RunTemplate, placeholder_names
 from metlmon.authoring.templates import JobTemplate
-from metlmon.authoring.variables import has_meaning
+from metlmon.authoring.variables import is_reserved
 from metlmon.dagman import NodeKind
 
 _MACRO: Final = re.compile(r"(?<!\$)\$\w*\(\s*(\w+)|\bdefined\s+(\w+)", re.IGNORECASE)
@@ -161,6 +161,6 @@ def _macros_in(text: str) -> set[str]:
 def _has_effect(name: str, used: set[str]) -> bool:
     """Whether a variable is used, or has a meaning for HTCondor."""
     lowered = name.lower()
-    if lowered.startswith(("+", "my.")) or lowered == PLACE.lower():
+    if lowered.startswith(("+", "my.")) or lowered == SITE_VARIABLE.lower():
         return True
-    return lowered in used or has_meaning(name)
+    return lowered in used or is_reserved(name)

@@ -213,9 +213,9 @@ def resolve_mode(sweep: SweepRequest) -> SweepMode:
         raise PlanError(f"{where}{problem}")
     lengths = {len(variable.values) for variable in variables}
     product_runs = prod(len(variable.values) for variable in variables)
-    if sweep.how is not SweepMode.PRODUCT and len(lengths) > 1:
-        raise PlanError(f"{where}{_lengths_text(variables)}; {_remedy(sweep.how, product_runs)}")
-    mode = sweep.how or SweepMode.ZIP
+    if sweep.mode is not SweepMode.PRODUCT and len(lengths) > 1:
+        raise PlanError(f"{where}{_lengths_text(variables)}; {_remedy(sweep.mode, product_runs)}")
+    mode = sweep.mode or SweepMode.ZIP
     runs = product_runs if mode is SweepMode.PRODUCT else max(lengths)
     if runs > MOST_POINTS:
         raise PlanError(

@@ -78,8 +78,8 @@ def _finding(each: Finding) -> dict[str, Any]:
         "kind": each.kind,
         "file": each.file,
         "line": each.line,
-        "what": plain(redact_secrets(each.what), SENTENCE),
-        "todo": each.todo,
+        "what": plain(redact_secrets(each.message), SENTENCE),
+        "todo": each.remedy,
         "count": each.count,
     }
 
@@ -91,9 +91,9 @@ def _print(found: LintResult) -> None:
         where = each.file if each.line is None else f"{each.file}:{each.line}"
         more = f" (and {count(each.count - 1, 'more', 'more')})" if each.count > 1 else ""
         word = _coloured(each.severity) if coloured else each.severity.value
-        said = plain(redact_secrets(each.what), SENTENCE)
+        said = plain(redact_secrets(each.message), SENTENCE)
         print(f"{plain(where, SENTENCE)}: {word}: {said}{more} [{each.kind}]")
-        print(f"    {plain(each.todo, SENTENCE)}")
+        print(f"    {plain(each.remedy, SENTENCE)}")
     print(_summary(found))
 
 

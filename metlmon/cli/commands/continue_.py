@@ -71,17 +71,17 @@ def _print(found: Continuation) -> None:
     out = TextOutput()
     if found.plan is not None:
         jobs = count(found.plan.jobs, "node")
-        of = ", ".join(plain(file, NAME_LIMIT) for file in found.of)
+        of = ", ".join(plain(file, NAME_LIMIT) for file in found.source_files)
         runs = count(len(found.runs), "run")
         print(f"{plain(found.plan.dag_file, 200)} goes on with {runs} of {of}: {jobs}\n")
         out.table(text_columns(COLUMNS), [list(_cells(run)) for run in found.runs])
         print()
     else:
         print("No run goes on.")
-    for remark in found.remarks:
+    for remark in found.notes:
         print(plain(remark, REASON_LIMIT))
-    for each in found.left_out:
-        name, why = plain(each.run, NAME_LIMIT), plain(each.why, REASON_LIMIT)
+    for each in found.excluded:
+        name, why = plain(each.run, NAME_LIMIT), plain(each.reason, REASON_LIMIT)
         print(f"{name} is left out: {why}")
 
 
@@ -91,7 +91,7 @@ def _cells(run: ContinuedRun) -> Iterator[str]:
     yield UNKNOWN if run.done is None else f"epoch {run.done}"
     one = run.first == run.last
     yield f"epoch {run.first}" if one else f"epochs {run.first} to {run.last}"
-    yield plain(run.why, REASON_LIMIT)
+    yield plain(run.reason, REASON_LIMIT)
 
 
 def _json(found: Continuation, dagdir: str, written: bool) -> dict[str, Any]:
@@ -101,14 +101,14 @@ def _json(found: Continuation, dagdir: str, written: bool) -> dict[str, Any]:
         "dagdir": dagdir,
         "written": written,
         "dag_file": plan.dag_file if plan is not None else None,
-        "of": list(found.of),
+        "of": list(found.source_files),
         "files": [file.name for file in plan.files] if plan is not None else [],
         "nodes": plan.nodes if plan is not None else 0,
         "runs": [
             {
                 "run": run.run,
                 "uuid": run.uuid,
-                "before": run.why,
+                "before": run.reason,
                 "done": run.done,
                 "first": run.first,
                 "last": run.last,
@@ -117,7 +117,7 @@ def _json(found: Continuation, dagdir: str, written: bool) -> dict[str, Any]:
             for run in found.runs
         ],
         "left_out": [
-            {"run": each.run, "uuid": each.uuid, "why": each.why} for each in found.left_out
+            {"run": each.run, "uuid": each.uuid, "why": each.reason} for each in found.excluded
         ],
-        "remarks": list(found.remarks),
+        "remarks": list(found.notes),
     }

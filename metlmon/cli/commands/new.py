@@ -45,12 +45,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon import authoring
-from metlmon.authoring.ascii_graph import picture
-from metlmon.authoring.diff import FileChangeKind, PlanDiff, plan_diff
-from metlmon.authoring.explain import explain, names
-from metlmon.authoring.from_toml import DescriptionError, description_of, template_for
+from metlmon.authoring.ascii_graph import draw_graph
+from metlmon.authoring.diff import DagProgress, PlanDiff, plan_diff
+from metlmon.authoring.explain import explain, node_names
+from metlmon.authoring.from_toml import DescriptionError, read_description, template_for
 from metlmon.authoring.graph import VariableValue
-from metlmon.authoring.manifest import by_hand, in_own_words, kept_name
+from metlmon.authoring.manifest import description_name, is_edited, with_own_text
 from metlmon.authoring.request import (
     EnsembleShape,
     Plan,
@@ -62,7 +62,7 @@ from metlmon.authoring.request import (
 from metlmon.authoring.runs import epochs_of, gpus_of
 from metlmon.authoring.to_toml import example
 from metlmon.authoring.variables import DESCRIPTION
-from metlmon.authoring.write_files import amend_plan, in_the_way, same_place
+from metlmon.authoring.write_files import amend_plan, is_same_file, path_exists
 from metlmon.cli.commands import new_output
 from metlmon.cli.commands.new_output import plan_json, print_answer, say
 from metlmon.cli.exit_codes import Exit
@@ -116,7 +116,7 @@ def new(options: argparse.Namespace) -> int:
     try:
         request, source = _request(options)
         slow.start()
-        amending = in_the_way(request.directory / f"{request.name}.dag")
+        amending = path_exists(request.directory / f"{request.name}.dag")
         problems = authoring.validate(request, amending=amending)
         _print_problems(problems, source, options)
         if any(problem.fatal for problem in problems):
@@ -126,7 +126,7 @@ def new(options: argparse.Namespace) -> int:
             return _explain(plan, source, options)
         plan = _with_own_description(plan, source)
         if options.picture:
-            print(*picture(plan.graph, _width()), sep="\n")
+            print(*draw_graph(plan.graph, _width()), sep="\n")
             return Exit.OK
         diff = plan_diff(plan, source, options.force)
     except DescriptionError as error:
@@ -158,7 +158,7 @@ def _request(options: argparse.Namespace) -> tuple[Request, Path | None]:
     if source is None:
         request = Request("", Path(), gate=StopRules())
     elif source.suffix == ".toml":
-        request = description_of(source)
+        request = read_description(source)
     else:
         _check_sweep_file(source)
         request = Request("", Path(), name=source.stem, gate=StopRules(), source=source)
@@ -192,9 +192,11 @@ def _description_in(directory: Path, name: str | None) -> Path | None:
     except OSError:
         return None
     dags = (file.removesuffix(".dag") for file in files if file.endswith(".dag"))
-    descriptions = sorted(kept_name(dag) for dag in dags if kept_name(dag) in files)
+    descriptions = sorted(description_name(dag) for dag in dags if description_name(dag) in files)
     if name is not None:
-        return directory / kept_name(name) if kept_name(name) in descriptions else None
+        return (
+            directory / description_name(name) if description_name(name) in descriptions else None
+        )
     if len(descriptions) > 1:
         raise InputError(f"{directory}: holds {', '.join(descriptions)}; say which one, or --name")
     return directory / descriptions[0] if descriptions else None
@@ -202,8 +204,8 @@ def _description_in(directory: Path, name: str | None) -> Path | None:
 
 def _default_directory(source: Path | None, name: str) -> Path:
     """The directory of the DAG that ``source`` describes, else one with the DAG's name."""
-    is_description = source is not None and source.name == kept_name(name)
-    if source is not None and is_description and in_the_way(source.parent / f"{name}.dag"):
+    is_description = source is not None and source.name == description_name(name)
+    if source is not None and is_description and path_exists(source.parent / f"{name}.dag"):
         return source.parent
     return Path(name.replace("/", "_"))
 
@@ -242,12 +244,12 @@ def _with_own_description(plan: Plan, source: Path | None) -> Plan:
     It keeps the user's comments.
     """
     request = plan.request
-    kept = request.directory / kept_name(request.name)
-    if source is None or source.suffix != ".toml" or not same_place(source, kept):
+    kept = request.directory / description_name(request.name)
+    if source is None or source.suffix != ".toml" or not is_same_file(source, kept):
         return plan
-    if description_of(source, request.directory) == request:
-        return in_own_words(plan, source)
-    if by_hand(source):
+    if read_description(source, request.directory) == request:
+        return with_own_text(plan, source)
+    if is_edited(source):
         text = "options say it otherwise, so it is written anew, without comments of yours"
         say(f"warning: {source}: {text}; change the file itself to keep them")
     return plan
@@ -263,14 +265,14 @@ def _width() -> int:
 def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> int:
     pattern = options.explain
     if not pattern:
-        nodes = names(plan.graph)
+        nodes = node_names(plan.graph)
         examples = ", ".join(map(plain, nodes[:6])) + (", …" if len(nodes) > 6 else "")
         raise InputError(f"--explain: name a node, or several as 'run0-*'; there are {examples}")
     explanations = explain(plan.graph, pattern, plan.dag_file)
     if not explanations:
         from difflib import get_close_matches  # Imported late: rarely needed.
 
-        similar = get_close_matches(pattern[:80], names(plan.graph)[:20_000], n=1, cutoff=0.4)
+        similar = get_close_matches(pattern[:80], node_names(plan.graph)[:20_000], n=1, cutoff=0.4)
         hint = f"; did you mean {similar[0]}?" if similar else ""
         raise InputError(f"--explain {pattern!r}: no node is called so{hint}")
     source_of = partial(_source_of, source, options)
@@ -306,7 +308,7 @@ def _print_plan(
     """Print the plan; with ``--json`` return the object to print at the end instead."""
     cost = None if options.past is None else _cost(plan, options)
     if not options.json:
-        new_output.print_plan(plan, diff, picture(plan.graph, _width() - 2))
+        new_output.print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
         if cost is not None:
             from metlmon.stats.cost import cost_estimate_lines
 
@@ -318,7 +320,7 @@ def _print_plan(
         **plan_json(plan, problems),
         "shape": plan.request.shape.value if plan.request.source is None else "sweep file",
         "source": None if source is None else str(source),
-        "picture": picture(plan.graph, WIDTH),
+        "picture": draw_graph(plan.graph, WIDTH),
         "change": new_output.diff_json(diff),
     }
     if options.past is not None:
@@ -355,7 +357,7 @@ def _cost(plan: Plan, options: argparse.Namespace) -> CostEstimate | None:
 def _write(
     plan: Plan, diff: PlanDiff, answer: dict[str, Any] | None, options: argparse.Namespace
 ) -> int:
-    for remark in diff.remarks:
+    for remark in diff.notes:
         say(f"warning: {remark}")
     if diff.refusal is not None:
         print_answer(answer)
@@ -363,17 +365,17 @@ def _write(
         return Exit.USAGE
     if options.submit:
         _check_submittable(plan, diff)
-    if options.dry_run or (diff.same and not options.submit):
+    if options.dry_run or (diff.unchanged and not options.submit):
         print_answer(answer)
         return Exit.OK
     try:
         paths: tuple[Path, ...] = ()
-        if not diff.same and diff.stand is FileChangeKind.NEW:
+        if not diff.unchanged and diff.progress is DagProgress.NEW:
             paths = authoring.write_plan(plan, overwrite=options.force)
-        elif not diff.same:
+        elif not diff.unchanged:
             paths = amend_plan(plan, diff)
     except PlanError as error:
-        say(f"{error}{' (--force)' if plan.in_the_way and not options.force else ''}")
+        say(f"{error}{' (--force)' if plan.existing_files and not options.force else ''}")
         return Exit.USAGE
     if answer is not None:
         answer["written"] = bool(paths)
@@ -389,7 +391,7 @@ def _check_submittable(plan: Plan, diff: PlanDiff) -> None:
     directory = plan.request.directory
     if load_settings(directory).read_only:
         raise InputError("--submit: metlmon.toml says read_only = true; take one of them out")
-    if diff.stand is FileChangeKind.ENDED:
+    if diff.progress is DagProgress.ENDED:
         raise InputError(
             f"--submit: {plan.dag_file} ran before: write it without --submit, then go on with "
             f"metlmon act resubmit {shlex.quote(str(directory))}"

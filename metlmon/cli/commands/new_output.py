@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon import authoring
-from metlmon.authoring.diff import FileChangeKind, NodeChange, PlanDiff, VariableDiff
+from metlmon.authoring.diff import DagProgress, NodeChange, PlanDiff, VariableDiff
 from metlmon.authoring.explain import LEVELS, NodeExplanation
 from metlmon.authoring.graph import GraphNode, VariableValue
 from metlmon.authoring.request import Plan, RequestProblem
@@ -37,9 +37,9 @@ SourceOf = Callable[[VariableValue], str]
 """Returns what set a variable, as text."""
 
 _PROGRESS: Final = {
-    FileChangeKind.WRITTEN: "not submitted yet",
-    FileChangeKind.RUNNING: "a DAGMan has it",
-    FileChangeKind.ENDED: "it ran before",
+    DagProgress.WRITTEN: "not submitted yet",
+    DagProgress.RUNNING: "a DAGMan has it",
+    DagProgress.ENDED: "it ran before",
 }
 
 
@@ -89,7 +89,7 @@ def plan_json(plan: Plan, problems: Iterable[RequestProblem]) -> dict[str, Any]:
                 "executable": file.executable,
                 "exists": file.exists,
                 "bytes": len(file.data),
-                "text": authoring.shown(file) if _is_text(file.data) else None,
+                "text": authoring.redacted_text(file) if _is_text(file.data) else None,
             }
             for file in plan.files
         ],
@@ -122,7 +122,7 @@ def print_files(plan: Plan) -> None:
         notes = [file.about, f"{len(file.data)} bytes"]
         notes += ["executable"] * file.executable + ["EXISTS ALREADY"] * file.exists
         print(f"\n=== {file.name} ({'; '.join(notes)})")
-        for line in authoring.shown(file).rstrip("\n").split("\n"):
+        for line in authoring.redacted_text(file).rstrip("\n").split("\n"):
             print(_visible(line))
 
 
@@ -153,7 +153,7 @@ def print_plan(plan: Plan, diff: PlanDiff, drawing: Sequence[str]) -> None:
     for file in plan.files:
         name, about = (plain(text, SENTENCE) for text in (file.name, file.about))
         print(f"  {name:<{width}}  {size(len(file.data)):>7}  {about}")
-    if diff.stand is not FileChangeKind.NEW:
+    if diff.progress is not DagProgress.NEW:
         print()
         for line in _diff_lines(diff):
             print(line)
@@ -197,7 +197,7 @@ def print_answer(answer: dict[str, Any] | None) -> None:
 def next_steps(plan: Plan, diff: PlanDiff) -> None:
     """Print on standard error what to do with the written DAG."""
     where = shlex.quote(str(plan.request.directory))
-    if diff.stand is FileChangeKind.ENDED:
+    if diff.progress is DagProgress.ENDED:
         say(f"written; go on with: metlmon act resubmit {where}")
         return
     dag = shlex.quote(plan.dag_file)
@@ -210,10 +210,10 @@ def next_steps(plan: Plan, diff: PlanDiff) -> None:
 
 def _diff_lines(diff: PlanDiff) -> Iterable[str]:
     """The differences from the existing DAG."""
-    progress = _PROGRESS[diff.stand]
+    progress = _PROGRESS[diff.progress]
     if diff.ran:
         progress += f", {count(diff.ran, 'node')} of it have run"
-    if diff.same:
+    if diff.unchanged:
         yield f"nothing differs from what is there ({progress})"
     else:
         yield f"differs from what is there ({progress}):"
@@ -223,7 +223,7 @@ def _diff_lines(diff: PlanDiff) -> Iterable[str]:
     groups: dict[tuple[str, ...], list[NodeChange]] = {}
     for node in diff.nodes:
         names = (difference.name for difference in node.differences)
-        groups.setdefault((node.how, *names), []).append(node)
+        groups.setdefault((node.kind, *names), []).append(node)
     for (how, *_), nodes in list(groups.items())[:MOST_GROUPS]:
         differences = "; ".join(_common_differences(nodes))
         span = _span("node", [node.node for node in nodes])
@@ -232,15 +232,15 @@ def _diff_lines(diff: PlanDiff) -> Iterable[str]:
         yield f"  and {count(len(groups) - MOST_GROUPS, 'other change')}"
     for file in diff.files:
         name = plain(file.name, SENTENCE)
-        if file.name in diff.keeps:
+        if file.name in diff.protected_files:
             yield f"  {name}: kept, it was changed by hand (--force writes it anew)"
-        elif file.name in diff.drops:
+        elif file.name in diff.obsolete_files:
             yield f"  {name}: taken away, nothing needs it any more"
-        elif file.how == "unused":
+        elif file.kind == "unused":
             yield f"  {name}: stays, but nothing needs it any more"
         else:
-            yield f"  {name}: {file.how}"
-    if diff.rescue is not None and diff.refusal is None and not diff.same:
+            yield f"  {name}: {file.kind}"
+    if diff.rescue is not None and diff.refusal is None and not diff.unchanged:
         yield f"the next DAGMan goes on from {diff.rescue}"
 
 
@@ -271,19 +271,19 @@ def _difference_text(difference: VariableDiff) -> str:
 def diff_json(diff: PlanDiff) -> dict[str, Any]:
     """The differences as ``--json`` prints them."""
     return {
-        "stand": diff.stand.value,
-        "same": diff.same,
+        "stand": diff.progress.value,
+        "same": diff.unchanged,
         "ran": diff.ran,
         "rescue": diff.rescue,
         "refusal": diff.refusal,
-        "remarks": list(diff.remarks),
+        "remarks": list(diff.notes),
         "runs_added": list(diff.runs_added),
         "runs_removed": list(diff.runs_removed),
         "nodes": [
             {
                 "node": node.node,
                 "dag": node.dag,
-                "how": node.how,
+                "how": node.kind,
                 "ran": node.ran,
                 "differences": list(map(_difference_json, node.differences)),
             }
@@ -292,9 +292,9 @@ def diff_json(diff: PlanDiff) -> dict[str, Any]:
         "files": [
             {
                 "name": file.name,
-                "how": file.how,
-                "by_hand": file.foreign,
-                "kept": file.name in diff.keeps,
+                "how": file.kind,
+                "by_hand": file.edited,
+                "kept": file.name in diff.protected_files,
             }
             for file in diff.files
         ],
@@ -340,7 +340,7 @@ def _node_lines(explanation: NodeExplanation) -> Iterable[str]:
         yield f"  retries   {explanation.retries}{exception}"
     if node.noop:
         yield "  NOOP      it submits nothing"
-    for line in explanation.says:
+    for line in explanation.commands:
         yield f"  says      {plain(line, SENTENCE)}"
     yield f"  after     {_names(explanation.parents, explanation.weak)}"
     yield f"  before    {_names(explanation.children)}"
@@ -350,8 +350,8 @@ def _script_lines(node: GraphNode) -> Iterable[str]:
     exit_codes = []
     if node.defer is not None:
         exit_codes.append(f"{node.defer[0]}: asked again after {node.defer[1]} s")
-    if node.skip is not None:
-        exit_codes.append(f"{node.skip}: done without a job")
+    if node.skip_code is not None:
+        exit_codes.append(f"{node.skip_code}: done without a job")
     options = dict(node.options)
     for kind, script in (("PRE", node.pre), ("POST", node.post), ("HOLD", node.hold)):
         if script is not None:
@@ -376,7 +376,7 @@ def _variable_lines(node: GraphNode, source_of: SourceOf, width: int | None) -> 
         else:
             cells = (cell.ljust(n) for cell, n in zip(row, widths, strict=True))
             yield f"    {'  '.join(cells)}".rstrip()
-        for hidden in variable.over:
+        for hidden in variable.hidden:
             _, value, level, where = _variable_cells(hidden, source_of)
             yield f"      hides {value} ({level}: {where})"
 
@@ -410,7 +410,7 @@ def explanation_json(explanation: NodeExplanation, source_of: SourceOf) -> dict[
         "submit": node.submit,
         "pre": node.pre,
         "defer": None if node.defer is None else list(node.defer),
-        "skip": node.skip,
+        "skip": node.skip_code,
         "post": node.post,
         "hold": node.hold,
         "options": dict(node.options),
@@ -421,7 +421,7 @@ def explanation_json(explanation: NodeExplanation, source_of: SourceOf) -> dict[
         "parents": list(explanation.parents),
         "children": list(explanation.children),
         "weak_parents": list(explanation.weak),
-        "says": list(explanation.says),
+        "says": list(explanation.commands),
         "variables": [_variable_json(variable, source_of) for variable in node.variables],
     }
 
@@ -433,7 +433,7 @@ def _variable_json(variable: VariableValue, source_of: SourceOf) -> dict[str, An
         "level": variable.level.name.lower(),
         "where": source_of(variable),
         "append": variable.append,
-        "hides": [_variable_json(hidden, source_of) for hidden in variable.over],
+        "hides": [_variable_json(hidden, source_of) for hidden in variable.hidden],
     }
 
 

@@ -107,7 +107,7 @@ def _write_and_submit(request: Request, options: argparse.Namespace) -> int:
     try:
         paths = authoring.write_plan(plan, overwrite=options.force)
     except PlanError as error:
-        hint = " (--force)" if plan.in_the_way and not options.force else ""
+        hint = " (--force)" if plan.existing_files and not options.force else ""
         say(f"{error}{hint}")
         return Exit.USAGE
     answer = {**plan_json(plan, problems), "written": True} if options.json else None
@@ -149,5 +149,5 @@ def _template_json(template: Template) -> dict[str, Any]:
             }
             for parameter in template.parameters
         ],
-        "ships": [name for name, _, _ in template.ships],
+        "ships": [name for name, _, _ in template.shipped_files],
     }
