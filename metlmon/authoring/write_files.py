@@ -10,16 +10,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metlmon.authoring.gate_config import FOLDERS
 from metlmon.authoring.request import Plan, PlanError, PlannedFile
 from metlmon.authoring.write_dag import jobstate_log
 from metlmon.drafts import draft_name, remove_stale_drafts
-
-if TYPE_CHECKING:
-    from metlmon.authoring.diff import PlanDiff
-
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links (some FUSE and AFS mounts)."""
@@ -42,7 +38,7 @@ def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
     try:
         _check_target(plan, overwrite)
         dag_last = sorted(plan.files, key=lambda file: file.name == plan.dag_file)
-        _move_into_place(
+        move_into_place(
             directory, [file for file in dag_last if not _is_unchanged(plan, file)], overwrite
         )
     except BaseException:
@@ -50,36 +46,6 @@ def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
             _remove_directory_if_empty(directory)
         raise
     return tuple(directory / file.name for file in plan.files)
-
-
-def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
-    """Write the files that ``diff`` reports as added or changed; return their paths.
-
-    ``diff``: the diff of this plan. Files that were edited by hand are replaced only if ``diff``
-    was made with ``force``. Raises PlanError, and writes nothing, if ``diff`` has a refusal or if a
-    DAGMan has started or ended since. Otherwise as :func:`write_plan`, which is for a directory
-    without a DAG of this name.
-    """
-    directory, name = plan.request.directory, plan.request.name
-    if diff.refusal is not None:
-        raise PlanError(diff.refusal)
-    leftover_files = leftovers(directory, name)
-    if is_locked(leftover_files, name) or leftover_files != diff.leftover_files:
-        text = f"a DAGMan has taken {plan.dag_file} meanwhile, or left it; look at it again"
-        raise PlanError(f"{directory / plan.dag_file}: {text}")
-    to_write = {change.name for change in diff.files if change.kind in ("added", "changed")}
-    to_write -= set(diff.protected_files)
-    files = [file for file in plan.files if file.name in to_write]
-    for file in files:
-        path = directory / file.name
-        if path.is_dir() and not path.is_symlink():
-            raise PlanError(f"{path}: is a directory; choose another name or directory")
-    _move_into_place(
-        directory, sorted(files, key=lambda file: file.name == plan.dag_file), overwrite=True
-    )
-    for unused in diff.obsolete_files:
-        (directory / unused).unlink(missing_ok=True)
-    return tuple(directory / file.name for file in files)
 
 
 def _create_directory(directory: Path) -> bool:
@@ -138,7 +104,7 @@ def _check_target(plan: Plan, overwrite: bool) -> None:
             raise PlanError(f"{path}: is a directory; choose another name or directory")
 
 
-def _move_into_place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> None:
+def move_into_place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> None:
     """Write all files under temporary names, then move them into place."""
     drafts: list[tuple[Path, Path]] = []
     placed: list[Path] = []

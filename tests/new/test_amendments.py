@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from metlmon.authoring import PlanError, Policy, Request, make_plan, write_plan
-from metlmon.authoring.diff import DagProgress, PlanDiff, plan_diff
+from metlmon.authoring.existing.diff import DagProgress, PlanDiff, amend_plan, plan_diff
 from metlmon.authoring.request import EnsembleShape, StopRules
 from metlmon.authoring.validate import validate
-from metlmon.authoring.write_files import amend_plan
 from tests.authoring.written import NAP, a_request, nap
 from tests.model.written import Log, Out
 from tests.new.ensembles_that_ran import listing, ran, running

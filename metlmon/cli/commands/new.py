@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
-from metlmon.authoring.diff import DagProgress, PlanDiff, plan_diff
+from metlmon.authoring.existing.diff import DagProgress, PlanDiff, amend_plan, plan_diff
 from metlmon.authoring.explain import explain, node_names
 from metlmon.authoring.from_toml import DescriptionError, read_description, template_for
 from metlmon.authoring.graph import VariableValue
@@ -62,7 +62,7 @@ from metlmon.authoring.request import (
 from metlmon.authoring.runs import epochs_of, gpus_of
 from metlmon.authoring.to_toml import example
 from metlmon.authoring.variables import DESCRIPTION
-from metlmon.authoring.write_files import amend_plan, is_same_file, path_exists
+from metlmon.authoring.write_files import is_same_file, path_exists
 from metlmon.cli.commands import new_output
 from metlmon.cli.commands.new_output import plan_json, print_answer, say
 from metlmon.cli.exit_codes import Exit

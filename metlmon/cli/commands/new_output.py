@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon import authoring
-from metlmon.authoring.diff import DagProgress, NodeChange, PlanDiff, VariableDiff
+from metlmon.authoring.existing.diff import DagProgress, NodeChange, PlanDiff, VariableDiff
 from metlmon.authoring.explain import LEVELS, NodeExplanation
 from metlmon.authoring.graph import GraphNode, VariableValue
 from metlmon.authoring.request import Plan, RequestProblem

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring import gate_config
-from metlmon.authoring.checkpoints import VARIABLE, Checkpoints
-from metlmon.authoring.continuation_dag import (
+from metlmon.authoring.existing.checkpoints import VARIABLE, CheckpointFinder
+from metlmon.authoring.existing.continuation_dag import (
     ContinuationBuilder,
     ContinuedRun,
     ContinuedRunPlan,
@@ -73,7 +73,7 @@ def continuation(
     PlanError if nothing can be continued.
     """
     runs = _select_runs(builder, wanted, dag_file)
-    checkpoints = Checkpoints(directory, builder.ensemble.settings)
+    checkpoints = CheckpointFinder(directory, builder.ensemble.settings)
     plans: list[ContinuedRunPlan] = []
     left_out: list[ExcludedRun] = []
     for run in runs:
@@ -136,7 +136,7 @@ def _has_nodes_in(run: Run, file: str) -> bool:
 
 def _continued_run(
     builder: SnapshotBuilder,
-    checkpoints: Checkpoints,
+    checkpoints: CheckpointFinder,
     run: Run,
     epochs: int | None,
     dag_file: str | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metlmon.authoring import gate_config, write_dag
-from metlmon.authoring.checkpoints import VARIABLE
-from metlmon.authoring.epoch_pattern import next_site, period
+from metlmon.authoring.existing.checkpoints import VARIABLE
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request
 from metlmon.authoring.runs import SITE_VARIABLE
@@ -562,3 +561,39 @@ def _read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not isinstance(content.get("runs", {}), dict):
         raise PlanError(f"{path}: these are no rules of a gate: a JSON object is expected; mend it")
     return content
+
+
+# --- patterns of epochs ---------------------------------------------------------------------------
+
+
+def period(epochs: Collection[int], selected: Collection[int]) -> tuple[int, int] | None:
+    """(n, r) such that exactly those ``epochs`` that leave r modulo n are ``selected``.
+
+    The least n; None if there is none, or if it would be longer than the observed epochs.
+    """
+    last = max(selected)
+    for n in range(1, last + 2):
+        if {epoch for epoch in epochs if epoch % n == last % n} == set(selected):
+            return n, last % n
+    return None
+
+
+def next_site(sites: Mapping[int, str], epoch: int) -> str | None:
+    """The site of ``epoch``, given the ``sites`` of earlier epochs.
+
+    The common site; or, if each site occurs once per round, the one of the remaining sites that was
+    used least recently. None if there is no such pattern.
+    """
+    names = set(sites.values())
+    rounds: dict[int, set[str]] = {}
+    last_epoch_at: dict[str, int] = {}
+    for past_epoch in sorted(sites):
+        used_sites = rounds.setdefault(past_epoch // len(names), set())
+        if sites[past_epoch] in used_sites and len(names) > 1:
+            return None
+        used_sites.add(sites[past_epoch])
+        last_epoch_at[sites[past_epoch]] = past_epoch
+    if len(names) == 1:
+        return next(iter(names))
+    remaining = names - rounds.get(epoch // len(names), set())
+    return min(remaining, key=lambda site: last_epoch_at[site], default=None)

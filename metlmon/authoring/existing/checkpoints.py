@@ -40,7 +40,7 @@ _VERSION: Final = re.compile(r"version_(\d{1,9})")
 
 
 @frozen
-class Checkpoint:
+class RunCheckpoint:
     """The checkpoint of a run.
 
     ``folder``: the directory with ``checkpoints/`` and ``version_*/``, relative to the DAG's
@@ -55,7 +55,7 @@ class Checkpoint:
     missing: str | None = None
 
 
-class Checkpoints:
+class CheckpointFinder:
     """Finds checkpoints of the runs of ``directory``; reads each file only once."""
 
     def __init__(self, directory: Path, settings: Settings) -> None:
@@ -63,7 +63,7 @@ class Checkpoints:
         self._file_store = FileStore()
         self._contexts: dict[str, LintContext] = {}
 
-    def find(self, uuid: str, nodes: Mapping[int, tuple[Dag, Node]]) -> Checkpoint:
+    def find(self, uuid: str, nodes: Mapping[int, tuple[Dag, Node]]) -> RunCheckpoint:
         """The checkpoint of the run ``uuid`` with the training ``nodes`` by epoch.
 
         Raises PlanError if a DAG file names a path outside of the directory.
@@ -79,7 +79,7 @@ class Checkpoints:
         local = [path for path in paths if "://" not in path]
         if not local:
             text = f"its checkpoint is {redact_secrets(paths[0])}, which metlmon cannot look at"
-            return Checkpoint(paths[0], value or default_path, -1, text)
+            return RunCheckpoint(paths[0], value or default_path, -1, text)
         directories = [_run_directory(self._directory, _checked_path(path), uuid) for path in local]
         directory = next(
             (
@@ -91,8 +91,10 @@ class Checkpoints:
         )
         if directory is None:
             text = f"there is no checkpoint in {directories[0]}"
-            return Checkpoint(directories[0], value or directories[0], -1, text)
-        return Checkpoint(directory, value or directory, _last_epoch(self._directory / directory))
+            return RunCheckpoint(directories[0], value or directories[0], -1, text)
+        return RunCheckpoint(
+            directory, value or directory, _last_epoch(self._directory / directory)
+        )
 
     def _candidates(self, dag: Dag, node: Node, uuid: str, value: str) -> list[str]:
         """Possible paths of the checkpoint, by the node's description or its variable."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring import gate_config
-from metlmon.authoring.already_run import NodeKey, RunHistory, epoch_of, history
+from metlmon.authoring.existing.already_run import NodeKey, RunHistory, epoch_of, history
 from metlmon.authoring.manifest import content_digest, recorded_digests
 from metlmon.authoring.request import Plan, PlanError
 from metlmon.authoring.write_files import (
@@ -25,6 +25,7 @@ from metlmon.authoring.write_files import (
     is_locked,
     is_same_file,
     leftovers,
+    move_into_place,
     path_exists,
 )
 from metlmon.dagman import Node, NodeKind, Workflow, load_workflow
@@ -187,6 +188,36 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
         plan, diff, run_history
     )
     return replace(diff, refusal=refusal or _refusal_for_hand_edits(plan, diff))
+
+
+def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
+    """Write the files that ``diff`` reports as added or changed; return their paths.
+
+    ``diff``: the diff of this plan. Files that were edited by hand are replaced only if ``diff``
+    was made with ``force``. Raises PlanError, and writes nothing, if ``diff`` has a refusal or if a
+    DAGMan has started or ended since. Otherwise as :func:`write_plan`, which is for a directory
+    without a DAG of this name.
+    """
+    directory, name = plan.request.directory, plan.request.name
+    if diff.refusal is not None:
+        raise PlanError(diff.refusal)
+    leftover_files = leftovers(directory, name)
+    if is_locked(leftover_files, name) or leftover_files != diff.leftover_files:
+        text = f"a DAGMan has taken {plan.dag_file} meanwhile, or left it; look at it again"
+        raise PlanError(f"{directory / plan.dag_file}: {text}")
+    to_write = {change.name for change in diff.files if change.kind in ("added", "changed")}
+    to_write -= set(diff.protected_files)
+    files = [file for file in plan.files if file.name in to_write]
+    for file in files:
+        path = directory / file.name
+        if path.is_dir() and not path.is_symlink():
+            raise PlanError(f"{path}: is a directory; choose another name or directory")
+    move_into_place(
+        directory, sorted(files, key=lambda file: file.name == plan.dag_file), overwrite=True
+    )
+    for unused in diff.obsolete_files:
+        (directory / unused).unlink(missing_ok=True)
+    return tuple(directory / file.name for file in files)
 
 
 def _state_on_disk(plan: Plan) -> tuple[tuple[str, ...], RunHistory]:

@@ -1,0 +1,1 @@
+"""Ensembles that exist: what has run, what a plan would change, what continues them."""
