@@ -309,7 +309,7 @@ SWEEP = st.builds(
         max_size=3,
         unique_by=lambda each: each.name,
     ).map(tuple),
-    how=st.none() | st.sampled_from(SweepMode),
+    mode=st.none() | st.sampled_from(SweepMode),
 )
 TEMPLATE = st.sampled_from(["trainer", "metl"])
 OF_SHAPE: dict[EnsembleShape, dict[str, st.SearchStrategy[Any]]] = {

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from metlmon.authoring.lint.finding import Findings
 from metlmon.authoring.lint.source_map import (
@@ -32,6 +32,15 @@ RUN_SUFFIXES: Final = (".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
 """Files beside a DAG file that DAGMan has run. (``.condor.sub`` needs no run.)"""
 
 JOB_KINDS: Final = frozenset({NodeKind.JOB, NodeKind.FINAL, NodeKind.SERVICE, NodeKind.PROVISIONER})
+
+
+class Positioned(Protocol):
+    """A node, command or statement with its position."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int | None: ...
 
 
 class FileStore:
@@ -120,7 +129,7 @@ class LintContext:
                 self.parts[node.name] = part
 
     def _read_dag_file(self, name: str, data: bytes) -> None:
-        self.commands[name] = entries = list(source_commands(data))
+        self.commands[name] = entries = list(source_commands(name, data))
         for entry in entries:
             match entry.command:
                 case DescriptionCommand(name=description_name):
@@ -150,6 +159,16 @@ class LintContext:
             return str(path.relative_to(self.dagdir))
         except ValueError:
             return str(path)
+
+    def report(
+        self,
+        kind: str,
+        source: Positioned,
+        message: str,
+        about: str | None = None,
+    ) -> None:
+        """Add a finding at the position of ``source``; see :meth:`Findings.add`."""
+        self.findings.add(kind, source.file, source.line, message, about)
 
     # --- queries ------------------------------------------------------------------------
 
@@ -194,6 +213,11 @@ class LintContext:
         Unlike :attr:`has_run` this ignores the job logs, which may be shared with another DAG.
         """
         return any(self.files.exists(f"{self.workflow.path}{suffix}") for suffix in RUN_SUFFIXES)
+
+    def all_commands(self) -> Iterator[SourceCommand]:
+        """The commands of all DAG files."""
+        for commands in self.commands.values():
+            yield from commands
 
     def jobs(self) -> Iterator[Node]:
         """The nodes that submit a job."""

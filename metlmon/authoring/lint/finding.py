@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from metlmon.authoring.lint.rules import KINDS
-from metlmon.authoring.lint.severity import Severity
+from metlmon.authoring.lint.rules import KINDS, Severity
 from metlmon.frozen import frozen
 
 ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)

@@ -70,14 +70,14 @@ def _check_arguments(
     for name, value in options:
         if _EPOCH.search(value):
             message = f"{shown(name)}, the horizon of the schedule, is the job's own epoch"
-            context.findings.add("epoch-is-horizon", arguments.file, arguments.line, message)
+            context.report("epoch-is-horizon", arguments, message)
             return
     if options or any(_NAME.match(name) for name in _MACRO.findall(arguments.value)):
         return
     script = _find_script(context, node, text, arguments)
     if script is None:
         message = "the jobs are told their own epoch, and not how many there are in all"
-        context.findings.add("no-horizon", arguments.file, arguments.line, message)
+        context.report("no-horizon", arguments, message)
         return
     path, position = script
     _check_script(context, path, position)

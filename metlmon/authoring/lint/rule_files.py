@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from metlmon.authoring.gate_config import INTERPRETER, SCRIPT
-from metlmon.authoring.lint.context import LintContext
+from metlmon.authoring.lint.context import LintContext, Positioned
 from metlmon.authoring.lint.finding import listed
-from metlmon.authoring.lint.source_map import SubmitText
+from metlmon.authoring.lint.source_map import SourceCommand, SubmitText
 from metlmon.dagman import Node
 from metlmon.dagman.commands import JobstateCommand, ScriptCommand
 from metlmon.dagman.lexer import Tokens, shown
@@ -53,12 +53,12 @@ class _MissingReporter:
         self._context = context
         self._missing_files: dict[str, None] = {}
 
-    def report(self, kind: str, file: str, line: int | None, name: str, message: str) -> None:
-        """Report a missing file, or collect it for the note."""
+    def report(self, kind: str, source: Positioned, name: str, message: str) -> None:
+        """Report the missing file ``name``, or collect it for the note."""
         if self._context.has_run:
             self._missing_files[shown(name)] = None
         else:
-            self._context.findings.add(kind, file, line, message, about=name)
+            self._context.report(kind, source, message, about=name)
 
     def finish(self) -> None:
         """Report the note."""
@@ -80,7 +80,7 @@ def check(context: LintContext) -> None:
         if text is None:
             if name := node.submit:
                 message = f"the submit file {shown(name)} of {shown(node.name)} cannot be read"
-                missing.report("missing-submit-file", node.file, node.line, name, message)
+                missing.report("missing-submit-file", node, name, message)
             continue
         if not node.done:
             inputs.check(node, text)
@@ -96,19 +96,19 @@ def check(context: LintContext) -> None:
 
 
 def _check_configs(context: LintContext) -> None:
-    for name, entries in context.commands.items():
-        first = ""
-        for entry in entries:
-            if entry.keyword == "CONFIG" and entry.command is not None:
-                file = Tokens(entry.rest).file()
-                first = first or file
-                # condor_submit_dag compares the names as written.
-                if file != first:
-                    message = f"the configuration file {shown(file)} is named behind {shown(first)}"
-                    context.findings.add("second-config", name, entry.line, message)
-                if not _find(context, name, file, "."):
-                    message = f"the configuration file {shown(file)} is not there"
-                    context.findings.add("missing-config", name, entry.line, message)
+    first_by_dag: dict[str, str] = {}
+    for entry in context.all_commands():
+        if entry.keyword != "CONFIG" or entry.command is None:
+            continue
+        file = Tokens(entry.rest).file()
+        first = first_by_dag.setdefault(entry.file, file)
+        # condor_submit_dag compares the names as written.
+        if file != first:
+            message = f"the configuration file {shown(file)} is named behind {shown(first)}"
+            context.report("second-config", entry, message)
+        if not _find(context, entry.file, file, "."):
+            message = f"the configuration file {shown(file)} is not there"
+            context.report("missing-config", entry, message)
 
 
 def _find(context: LintContext, dag: str, file: str, directory: str) -> str | None:
@@ -130,7 +130,7 @@ def _check_directories(context: LintContext, missing: _MissingReporter) -> None:
             continue
         if _find(context, node.file, node.dir, ".") is None:
             message = f"the directory {shown(node.dir)} of {shown(node.name)} is not there"
-            missing.report("missing-directory", node.file, node.line, node.dir, message)
+            missing.report("missing-directory", node, node.dir, message)
 
 
 def _check_jobstate_log(context: LintContext, missing: _MissingReporter) -> None:
@@ -139,12 +139,11 @@ def _check_jobstate_log(context: LintContext, missing: _MissingReporter) -> None
     directory = posixpath.dirname(log or "")
     if log is None or not directory or _find(context, context.name, directory, ".") is not None:
         return
-    for name, entries in context.commands.items():
-        for entry in entries:
-            if isinstance(entry.command, JobstateCommand) and entry.command.file == log:
-                message = f"the directory of the JOBSTATE_LOG {shown(log)} is not there"
-                missing.report("missing-directory", name, entry.line, directory, message)
-                return
+    for entry in context.all_commands():
+        if isinstance(entry.command, JobstateCommand) and entry.command.file == log:
+            message = f"the directory of the JOBSTATE_LOG {shown(log)} is not there"
+            missing.report("missing-directory", entry, directory, message)
+            return
 
 
 def _check_queue_items(
@@ -162,51 +161,46 @@ def _check_queue_items(
         file = match[1].strip().strip('"')
         if file and _find(context, node.file, file, node.dir or ".") is None:
             message = f"the file {shown(file)}, which a queue line reads items from, is not there"
-            missing.report("missing-queue-items", statement.file, statement.line, file, message)
+            missing.report("missing-queue-items", statement, file, message)
 
 
 def _check_scripts(context: LintContext, missing: _MissingReporter) -> None:
-    for name, entries in context.commands.items():
-        for entry in entries:
-            command = entry.command
-            if isinstance(command, ScriptCommand):
-                node = context.workflow.nodes.get(command.node)
-                directory = (node.dir if node is not None else None) or "."
-                _check_script(context, missing, name, entry.line, command, directory)
+    for entry in context.all_commands():
+        if isinstance(entry.command, ScriptCommand):
+            _check_script(context, missing, entry, entry.command)
 
 
 def _check_script(
     context: LintContext,
     missing: _MissingReporter,
-    dag: str,
-    line: int,
+    entry: SourceCommand,
     command: ScriptCommand,
-    directory: str,
 ) -> None:
     file = command.command.split(None, 1)[0]
     if "$" in file:
         return
     if "'" in file or '"' in file:
         message = f"the {command.kind.name} script of {shown(command.node)} is written in quotes"
-        context.findings.add("script-quoted", dag, line, message)
+        context.report("script-quoted", entry, message)
         return
     label = f"{command.kind.name} script {shown(file)} of {shown(command.node)}"
-    path = _find(context, dag, file, directory)
+    node = context.workflow.nodes.get(command.node)
+    directory = (node.dir if node is not None else None) or "."
+    path = _find(context, entry.file, file, directory)
     if path is None:
-        missing.report("missing-script", dag, line, file, f"the {label} is not there")
+        missing.report("missing-script", entry, file, f"the {label} is not there")
         return
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return
     if not context.has_run and not mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
-        context.findings.add(
-            "script-not-executable", dag, line, f"the {label} is not executable", about=file
-        )
+        message = f"the {label} is not executable"
+        context.report("script-not-executable", entry, message, about=file)
     first_line = _first_line(path)
     if first_line.endswith("\r"):
         message = f"the first line of the {label} ends in CR LF"
-        context.findings.add("script-crlf", dag, line, message, about=file)
+        context.report("script-crlf", entry, message, about=file)
         return
     interpreter = _interpreter(first_line)
     if os.path.basename(path) == SCRIPT and ".gate.json" in command.command:
@@ -214,7 +208,7 @@ def _check_script(
     if interpreter is not None and not context.has_run and shutil.which(interpreter) is None:
         problem = "is not there" if "/" in interpreter else "is not on PATH here"
         message = f"the {label} needs {shown(interpreter)}, which {problem}"
-        context.findings.add("no-interpreter", dag, line, message, about=interpreter)
+        context.report("no-interpreter", entry, message, about=interpreter)
 
 
 def _first_line(path: str) -> str:
@@ -244,13 +238,12 @@ def _interpreter(first_line: str) -> str | None:
 class _MissingFile:
     """A missing file.
 
-    ``first``: a node without predecessors needs it.
+    ``first``: a node without predecessors needs it. ``source``: the statement that names it.
     """
 
     first: bool
     executable: bool
-    file: str
-    line: int
+    source: Positioned
     message: str
 
 
@@ -280,7 +273,7 @@ class _InputChecker:
         if base and not self._exists(node, "", base):
             if initialdir:
                 message = f"the initialdir {shown(base)} of {shown(node.name)} is not there"
-                self._missing.report("missing-directory", node.file, node.line, base, message)
+                self._missing.report("missing-directory", node, base, message)
             return
         for key, name in _transferred_files(values):
             self._names_left -= 1
@@ -310,21 +303,18 @@ class _InputChecker:
         if not first and not any(name in names for names in name_lists):
             self._later.add(key_path)
             return
-        statement = text.last(key)
-        file, line = (statement.file, statement.line) if statement else (text.file, text.line)
         executable = key == "executable"
         label = "the executable" if executable else "the file"
         message = f"{label} {shown(name)}, which {shown(node.name)} takes along, is not there"
         self._missing_files[key_path] = _MissingFile(
-            first=first, executable=executable, file=file, line=line, message=message
+            first=first, executable=executable, source=text.last(key) or text, message=message
         )
 
     def _check_line_end(self, text: SubmitText, name: str, base: str) -> None:
         if _first_line(os.path.join(self._context.dagman_dir, base, name)).endswith("\r"):
-            statement = text.last("executable")
-            file, line = (statement.file, statement.line) if statement else (text.file, text.line)
+            source = text.last("executable") or text
             message = f"the first line of the executable {shown(name)} ends in CR LF"
-            self._context.findings.add("script-crlf", file, line, message, about=name)
+            self._context.report("script-crlf", source, message, about=name)
 
     def _exists(self, node: Node, base: str, name: str) -> bool:
         directories = [self._context.dagman_dir / base]
@@ -338,9 +328,7 @@ class _InputChecker:
         for (_, name), missing_file in self._missing_files.items():
             kind = "missing-executable" if missing_file.executable else "missing-input"
             kind = kind if missing_file.first else "missing-later-input"
-            self._missing.report(
-                kind, missing_file.file, missing_file.line, name, missing_file.message
-            )
+            self._missing.report(kind, missing_file.source, name, missing_file.message)
 
 
 def _transferred_files(values: dict[str, str | None]) -> Iterator[tuple[str, str]]:

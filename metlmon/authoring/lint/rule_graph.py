@@ -29,15 +29,14 @@ def check(context: LintContext) -> None:
     for node in context.jobs():
         if (node.submit or "").endswith(".condor.sub"):
             message = f"{shown(node.name)} submits a DAG of its own with JOB"
-            context.findings.add("nested-as-job", node.file, node.line, message)
-    for name, entries in context.commands.items():
-        for entry in entries:
-            if isinstance(entry.command, PreSkipCommand):
-                message = f"PRE_SKIP of {shown(entry.command.node)} is {entry.command.code}"
-                if entry.command.code == 0:
-                    context.findings.add("pre-skip-zero", name, entry.line, message)
-                elif entry.command.code not in EXIT_CODES:
-                    context.findings.add("pre-skip-range", name, entry.line, message)
+            context.report("nested-as-job", node, message)
+    for entry in context.all_commands():
+        if isinstance(entry.command, PreSkipCommand):
+            message = f"PRE_SKIP of {shown(entry.command.node)} is {entry.command.code}"
+            if entry.command.code == 0:
+                context.report("pre-skip-zero", entry, message)
+            elif entry.command.code not in EXIT_CODES:
+                context.report("pre-skip-range", entry, message)
 
 
 def _check_cycle(context: LintContext) -> None:
@@ -87,7 +86,7 @@ def _check_isolated(context: LintContext) -> None:
     for node in isolated:
         if node.kind is NodeKind.JOB and node.name not in context.parts:
             message = f"{shown(node.name)} waits for no node, and none waits for it"
-            context.findings.add("lone-node", node.file, node.line, message)
+            context.report("lone-node", node, message)
 
 
 def _check_throttles(context: LintContext) -> None:
@@ -99,20 +98,16 @@ def _check_throttles(context: LintContext) -> None:
         return  # The missing file may define the category.
     used_categories = {
         _local_name(entry.command.category)
-        for entries in context.commands.values()
-        for entry in entries
+        for entry in context.all_commands()
         if isinstance(entry.command, CategoryCommand)
     }
-    for name, entries in context.commands.items():
-        for entry in entries:
-            if entry.keyword == "MAXJOBS" and entry.command is not None:
-                category = Tokens(entry.rest).next()
-                if (
-                    _local_name(category) in used_categories
-                    and integer(Tokens(entry.rest.split(None, 1)[1]).next()) == 0
-                ):
-                    message = f"MAXJOBS lets no node of the category {shown(category)} start"
-                    context.findings.add("throttle-zero", name, entry.line, message)
-                if _local_name(category) not in used_categories:
-                    message = f"MAXJOBS names the category {shown(category)}, which no node has"
-                    context.findings.add("unused-throttle", name, entry.line, message)
+    for entry in context.all_commands():
+        if entry.keyword != "MAXJOBS" or entry.command is None:
+            continue
+        category = Tokens(entry.rest).next()
+        if _local_name(category) not in used_categories:
+            message = f"MAXJOBS names the category {shown(category)}, which no node has"
+            context.report("unused-throttle", entry, message)
+        elif integer(Tokens(entry.rest.split(None, 1)[1]).next()) == 0:
+            message = f"MAXJOBS lets no node of the category {shown(category)} start"
+            context.report("throttle-zero", entry, message)

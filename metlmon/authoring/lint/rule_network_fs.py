@@ -61,7 +61,7 @@ def check(context: LintContext) -> None:
         statement = text.last("log", "userlog") if text is not None else None
         if statement is not None and (kind := network_type(directory, mounts)):
             message = f"the log {shown(node.log)} lies on {kind}"
-            context.findings.add("network-file-system", statement.file, statement.line, message)
+            context.report("network-file-system", statement, message)
 
 
 def read_mounts(path: Path) -> list[tuple[str, str]]:

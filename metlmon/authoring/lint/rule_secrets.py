@@ -39,15 +39,15 @@ def check(context: LintContext) -> None:
         _check_comments(context, name, data)
     for text, _ in context.submit_texts().values():
         _check_description(context, text)
-    for name, entries in context.commands.items():
-        for entry in entries:
-            rest = entry.rest[:MAX_VALUE_LENGTH]
-            if isinstance(entry.command, VarsCommand):
-                _check_vars(context, name, entry.line, rest)
-            elif isinstance(entry.command, ScriptCommand):
-                _check_arguments(context, name, entry.line, rest, "in the arguments of a script")
-            elif entry.keyword in ("ENV", "SET_JOB_ATTR"):
-                _check_environment(context, name, entry.line, rest)
+    for entry in context.all_commands():
+        rest = entry.rest[:MAX_VALUE_LENGTH]
+        if isinstance(entry.command, VarsCommand):
+            _check_vars(context, entry.file, entry.line, rest)
+        elif isinstance(entry.command, ScriptCommand):
+            where = "in the arguments of a script"
+            _check_arguments(context, entry.file, entry.line, rest, where)
+        elif entry.keyword in ("ENV", "SET_JOB_ATTR"):
+            _check_environment(context, entry.file, entry.line, rest)
 
 
 def _check_comments(context: LintContext, name: str, data: bytes) -> None:

@@ -84,18 +84,13 @@ def _check_lines(context: LintContext, text: SubmitText) -> None:
             name = statement.key if statement.file in text.descriptions else ""
             _report_bare_condition(context, statement.file, statement.line, name)
         elif _EXPRESSIONS.match(statement.key) and (problem := unfinished(statement.value)):
-            context.findings.add(
-                "unfinished-expression",
-                statement.file,
-                statement.line,
-                f"{statement.key} {problem}",
-            )
+            context.report("unfinished-expression", statement, f"{statement.key} {problem}")
     for statement in text.stray:
         if _BARE_CONDITION.match(statement.value):
             _report_bare_condition(context, statement.file, statement.line, "")
         else:
             message = "this line is neither an assignment nor a command"
-            context.findings.add("submit-syntax", statement.file, statement.line, message)
+            context.report("submit-syntax", statement, message)
 
 
 def _report_bare_condition(context: LintContext, file: str, line: int, name: str) -> None:
@@ -117,7 +112,7 @@ def _check_ifs(context: LintContext, text: SubmitText) -> None:
         elif statement.key in ("elif", "else", "endif"):
             if not open_lines:
                 message = f"there is no if before this {statement.key}"
-                context.findings.add("unbalanced-if", statement.file, statement.line, message)
+                context.report("unbalanced-if", statement, message)
             elif statement.key == "endif":
                 open_lines.pop()
     for file, line in open_lines:
@@ -175,7 +170,7 @@ def _check_gpus(context: LintContext, text: SubmitText) -> None:
             statement.key == "requirements" and _GPU_ATTRIBUTES.search(statement.value)
         ):
             message = f"{shown(statement.key)} asks for a kind of GPU, and request_gpus is not set"
-            context.findings.add("gpus-not-requested", statement.file, statement.line, message)
+            context.report("gpus-not-requested", statement, message)
             return
 
 
@@ -186,7 +181,7 @@ def _check_mail(context: LintContext, text: SubmitText, nodes: list[Node]) -> No
         event = statement.value.strip().lower()
         if event in ("always", "complete"):
             message = f"notification = {event} sends a mail for each of {len(nodes)} nodes"
-            context.findings.add("mail", statement.file, statement.line, message)
+            context.report("mail", statement, message)
 
 
 def _check_logs(context: LintContext) -> None:
@@ -207,12 +202,12 @@ def _check_logs(context: LintContext) -> None:
         statement = text.last("log", "userlog")
         if statement is None and key in without_log:
             message = "the trainings described here write no log of their own"
-            context.findings.add("no-log", text.file, text.line, message)
+            context.report("no-log", text, message)
         elif statement is not None:
             names = logs[key]
             if any("$(Cluster)" in log or "$(Process)" in log for log in names):
                 message = "each job writes a log of its own"
-                context.findings.add("log-per-job", statement.file, statement.line, message)
+                context.report("log-per-job", statement, message)
             elif len(names) > MAX_LOGS:
                 message = f"the trainings write {len(names)} logs"
-                context.findings.add("log-per-job", statement.file, statement.line, message)
+                context.report("log-per-job", statement, message)

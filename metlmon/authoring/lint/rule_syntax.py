@@ -10,7 +10,7 @@ from typing import Final
 from metlmon.authoring.lint.context import LintContext
 from metlmon.authoring.lint.expressions import unfinished
 from metlmon.authoring.lint.rules import KINDS
-from metlmon.authoring.lint.source_map import unfinished_line
+from metlmon.authoring.lint.source_map import SourceCommand, unfinished_line
 from metlmon.dagman.commands import Placement, VarsCommand
 from metlmon.dagman.lexer import Tokens, shown
 from metlmon.dagman.node_commands import attribute_name
@@ -35,19 +35,26 @@ def check(context: LintContext) -> None:
     for problem in context.workflow.problems:
         if problem.kind == "unknown-command" and (problem.file, problem.line) in marked:
             message = "the file begins with a byte order mark, which DAGMan takes for a command"
-            context.findings.add("byte-order-mark", problem.file, problem.line, message)
+            context.report("byte-order-mark", problem, message)
         elif problem.kind not in _OTHER_RULES:
             kind = problem.kind if problem.kind in KINDS else "syntax"
             message = problem.text.replace("; the line is skipped", "")
-            context.findings.add(kind, problem.file, problem.line, message)
+            context.report(kind, problem, message)
     for name in context.commands:
         _check_bytes(context, name, context.files.get(context.names[name]) or b"")
-        _check_variables(context, name)
-        _check_attributes(context, name)
+    for entry in context.all_commands():
+        if isinstance(entry.command, VarsCommand):
+            _check_variables(context, entry, shown(entry.command.node))
+        elif entry.keyword == "SET_JOB_ATTR" and entry.command is not None:
+            _check_attribute(context, entry)
+        for line in entry.block:
+            if line.text.lower().split(None, 1)[:1] == ["queue"]:
+                message = "a description in the DAG file has a queue line"
+                context.findings.add("queue-in-description", entry.file, line.number, message)
 
 
 def _check_bytes(context: LintContext, name: str, data: bytes) -> None:
-    """Line ends, encoding, a cut-off last line, and queue lines in descriptions."""
+    """Line ends, encoding, and a cut-off last line."""
     if b"\r\n" in data:
         line = data[: data.index(b"\r\n")].count(b"\n") + 1
         context.findings.add("crlf", name, line, "the lines end as on Windows, in CR LF")
@@ -59,26 +66,17 @@ def _check_bytes(context: LintContext, name: str, data: bytes) -> None:
     if (cut_line := unfinished_line(data)) is not None:
         message = "the file ends in a backslash: DAGMan drops this command without a word"
         context.findings.add("unfinished-line", name, cut_line, message)
-    for entry in context.commands[name]:
-        for block_line in entry.block:
-            if block_line.text.lower().split(None, 1)[:1] == ["queue"]:
-                message = "a description in the DAG file has a queue line"
-                context.findings.add("queue-in-description", name, block_line.number, message)
 
 
-def _check_variables(context: LintContext, name: str) -> None:
+def _check_variables(context: LintContext, entry: SourceCommand, node: str) -> None:
     """Values and names of VARS."""
-    for entry in context.commands[name]:
-        if not isinstance(entry.command, VarsCommand):
-            continue
-        node = shown(entry.command.node)
-        for key, raw in _raw_pairs(entry.rest):
-            if kind := _value_kind(raw):
-                message = f"VARS {shown(key)} of {node} {_VALUE_PROBLEMS[kind]}"
-                context.findings.add(kind, name, entry.line, message)
-            if attribute_name(key) is None and not _NAME.fullmatch(key):
-                message = f"the name of VARS {shown(key)} cannot be used as $({shown(key)})"
-                context.findings.add("vars-name", name, entry.line, message)
+    for key, raw in _raw_pairs(entry.rest):
+        if kind := _value_kind(raw):
+            message = f"VARS {shown(key)} of {node} {_VALUE_PROBLEMS[kind]}"
+            context.report(kind, entry, message)
+        if attribute_name(key) is None and not _NAME.fullmatch(key):
+            message = f"the name of VARS {shown(key)} cannot be used as $({shown(key)})"
+            context.report("vars-name", entry, message)
 
 
 _VALUE_PROBLEMS: Final = {
@@ -111,15 +109,12 @@ def _value_kind(raw: str) -> str | None:
     return None
 
 
-def _check_attributes(context: LintContext, name: str) -> None:
+def _check_attribute(context: LintContext, entry: SourceCommand) -> None:
     """SET_JOB_ATTR, which condor_submit_dag copies into DAGMan's submit file as is."""
-    for entry in context.commands[name]:
-        if entry.keyword != "SET_JOB_ATTR" or entry.command is None:
-            continue
-        match = _ATTRIBUTE.fullmatch(entry.rest)
-        if match is None:
-            message = f"SET_JOB_ATTR {shown(entry.rest)} is not an assignment to an attribute"
-            context.findings.add("job-attribute", name, entry.line, message)
-        elif problem := unfinished(match[1]):
-            message = f"the value of SET_JOB_ATTR {shown(entry.rest)} {problem}"
-            context.findings.add("job-attribute", name, entry.line, message)
+    match = _ATTRIBUTE.fullmatch(entry.rest)
+    if match is None:
+        message = f"SET_JOB_ATTR {shown(entry.rest)} is not an assignment to an attribute"
+        context.report("job-attribute", entry, message)
+    elif problem := unfinished(match[1]):
+        message = f"the value of SET_JOB_ATTR {shown(entry.rest)} {problem}"
+        context.report("job-attribute", entry, message)

@@ -42,7 +42,7 @@ def check(context: LintContext) -> None:
                 message = (
                     f"{shown(node.name)} with exit code {node.abort_on} stops all {len(runs)} runs"
                 )
-                context.findings.add("abort-stops-all", node.file, node.line, message)
+                context.report("abort-stops-all", node, message)
 
 
 def _epochs_by_run(context: LintContext) -> dict[str, Epochs]:
@@ -65,10 +65,10 @@ def _check_sites(context: LintContext) -> None:
         statement = text.last("ulog_execute_attrs", "my.ulogexecuteattrs", "my.ulog_execute_attrs")
         if statement is None:
             message = "the log will not tell at which site these trainings ran"
-            context.findings.add("no-site", text.file, text.line, message)
+            context.report("no-site", text, message)
         elif _SITE not in statement.value.lower() and "$" not in statement.value:
             message = "ulog_execute_attrs does not have GLIDEIN_ResourceName, the site"
-            context.findings.add("no-site", statement.file, statement.line, message)
+            context.report("no-site", statement, message)
 
 
 def _check_retries(context: LintContext) -> None:
@@ -76,7 +76,7 @@ def _check_retries(context: LintContext) -> None:
     for node, _ in context.trainings():
         if node.retries == 0 and not node.done and not node.noop:
             message = f"{shown(node.name)} has no RETRY"
-            context.findings.add("no-retry", node.file, node.line, message)
+            context.report("no-retry", node, message)
 
 
 def _check_side_nodes(context: LintContext) -> None:
@@ -86,7 +86,7 @@ def _check_side_nodes(context: LintContext) -> None:
         is_leaf = not node.children and node.kind is NodeKind.JOB
         if not part.training and is_leaf and node.post is None and not node.noop and not node.done:
             message = f"{shown(name)} is no training, and its failure fails the whole DAG"
-            context.findings.add("side-node-fails-dag", node.file, node.line, message)
+            context.report("side-node-fails-dag", node, message)
 
 
 def _check_hidden_failures(context: LintContext) -> None:
@@ -98,7 +98,7 @@ def _check_hidden_failures(context: LintContext) -> None:
             and _is_true_command(node.post.command)
         ):
             message = f"{shown(node.name)} trains, and its POST script calls every end a good one"
-            context.findings.add("failure-hidden", node.file, node.line, message)
+            context.report("failure-hidden", node, message)
 
 
 def _is_true_command(command: str) -> bool:
@@ -111,7 +111,7 @@ def _check_procs(context: LintContext) -> None:
         many_jobs = node.queue_count is not None and node.queue_count > 1
         if many_jobs and not _has_proc_number(context, node):
             message = f"{shown(node.name)} queues {node.queue_count} jobs for one epoch"
-            context.findings.add("several-procs", node.file, node.line, message)
+            context.report("several-procs", node, message)
 
 
 def _has_proc_number(context: LintContext, node: Node) -> bool:
@@ -129,10 +129,10 @@ def _check_chains(context: LintContext, runs: dict[str, Epochs]) -> None:
             (earlier, _), (node, _) = epochs[previous], epochs[number]
             if number != previous + 1:
                 message = f"between {shown(earlier.name)} and {shown(node.name)} epochs are missing"
-                context.findings.add("epoch-gap", node.file, node.line, message)
+                context.report("epoch-gap", node, message)
             if not _waits_for(context, node, earlier):
                 message = f"{shown(node.name)} does not wait for {shown(earlier.name)}"
-                context.findings.add("broken-chain", node.file, node.line, message)
+                context.report("broken-chain", node, message)
 
 
 def _waits_for(context: LintContext, node: Node, earlier: Node) -> bool:
@@ -169,7 +169,7 @@ def _check_checkpoints(context: LintContext, runs: dict[str, Epochs]) -> None:
             node, _ = epochs[number]
             if variable(node, _CHECKPOINT) is None and _uses_checkpoint(context, node):
                 message = f"{shown(node.name)} has no continue_from_checkpoint"
-                context.findings.add("no-checkpoint", node.file, node.line, message)
+                context.report("no-checkpoint", node, message)
         first, _ = epochs[numbers[0]]
         if numbers[0] == 0 and variable(first, _CHECKPOINT) and not first.parents:
             message = (
@@ -205,7 +205,7 @@ def _check_stopped_before(context: LintContext) -> None:
             str(directory / gate / f"{part.uuid}.stopped")
         ):
             message = f"{shown(part.run)} was stopped before, as gate/{shown(gate)} says"
-            context.findings.add("stopped-before", node.file, node.line, message)
+            context.report("stopped-before", node, message)
 
 
 def _check_uuids(context: LintContext, runs: dict[str, Epochs]) -> None:
@@ -219,7 +219,7 @@ def _check_uuids(context: LintContext, runs: dict[str, Epochs]) -> None:
             if part.uuid is None:
                 if any_uuid:
                     message = f"{shown(node.name)} has no run_uuid, and other trainings have"
-                    context.findings.add("no-uuid", node.file, node.line, message)
+                    context.report("no-uuid", node, message)
                 continue
             if first is None:
                 first = part.uuid

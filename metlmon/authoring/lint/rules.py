@@ -6,10 +6,23 @@ The kinds are stable: scripts and the configuration of other tools filter by the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
-from metlmon.authoring.lint.severity import Severity
 from metlmon.frozen import frozen
+
+
+class Severity(StrEnum):
+    """The severity of a finding.
+
+    ERROR: HTCondor refuses it, or a node cannot do its work. WARNING: it runs, but causes trouble
+    later. NOTE: worth knowing, often intended.
+    """
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 

@@ -90,10 +90,11 @@ class SubmitText:
 class SourceCommand:
     """One DAG command as written.
 
-    ``keyword``: in upper case with ``_``; ``rest``: the text after it; ``command``: None if it
-    cannot be parsed; ``block``: the lines of its inline description.
+    ``file``: its name in findings. ``keyword``: in upper case with ``_``; ``rest``: the text after
+    it; ``command``: None if it cannot be parsed; ``block``: the lines of its inline description.
     """
 
+    file: str
     line: int
     keyword: str
     rest: str
@@ -117,7 +118,7 @@ class _RecordingLines(LogicalLines):
         raise SyntaxFault(f"Missing inline description closing token: {shown(end)}")
 
 
-def source_commands(data: bytes) -> Iterator[SourceCommand]:
+def source_commands(file: str, data: bytes) -> Iterator[SourceCommand]:
     """The commands of one DAG file, in order.
 
     Reads the same lines as :func:`metlmon.dagman.parser.parse_dag`.
@@ -134,7 +135,12 @@ def source_commands(data: bytes) -> Iterator[SourceCommand]:
         except SyntaxFault:
             rest_start = len(keyword)
         yield SourceCommand(
-            line.number, keyword, line.text[rest_start:].strip(), command, tuple(lines.recorded)
+            file=file,
+            line=line.number,
+            keyword=keyword,
+            rest=line.text[rest_start:].strip(),
+            command=command,
+            block=tuple(lines.recorded),
         )
 
 

@@ -124,7 +124,7 @@ def check(context: LintContext) -> None:
             if statement.directive or statement.value.startswith(COMPARISON_STARTS):
                 continue
             if message := _problem(statement.key, used, statement.file in text.descriptions):
-                context.findings.add("submit-command", statement.file, statement.line, message)
+                context.report("submit-command", statement, message)
 
 
 def _macro_names(context: LintContext, texts: Iterable[SubmitText]) -> Iterator[str]:
@@ -132,11 +132,10 @@ def _macro_names(context: LintContext, texts: Iterable[SubmitText]) -> Iterator[
     for text in texts:
         yield from _statement_names(text.statements)
         yield from _statement_names(text.stray)
-    for entries in context.commands.values():
-        for entry in entries:
-            if isinstance(entry.command, VarsCommand):
-                for _, value in entry.command.pairs:
-                    yield from _referenced_names(value)
+    for entry in context.all_commands():
+        if isinstance(entry.command, VarsCommand):
+            for _, value in entry.command.pairs:
+                yield from _referenced_names(value)
 
 
 def _statement_names(statements: Iterable[Statement]) -> Iterator[str]:
