@@ -94,7 +94,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     module = sys.modules[authoring.load_template.__module__]
     monkeypatch.setattr(module, "_BUNDLED", along)
     monkeypatch.setattr(module, "_HOME", along)
-    monkeypatch.setattr(module, "FIRST", ("mine", "other"))
+    monkeypatch.setattr(module, "TEMPLATE_ORDER", ("mine", "other"))
     monkeypatch.setattr(LaunchScreen, "RESULT_SECONDS", 0.01)
     where = tmp_path / "home"
     where.mkdir()
