@@ -450,6 +450,10 @@ COMMANDS: Final[Mapping[str, Command]] = {
             *SCREEN,
         ),
     ),
+    "help": Command(
+        "print a section of the guide, or the list of its sections",
+        (option("topic", "the name of a section, or its beginning", nargs="?", default=None),),
+    ),
     "completion": Command(
         "print a shell completion script", (option("shell", None, choices=["bash", "zsh", "fish"]),)
     ),

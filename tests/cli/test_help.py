@@ -1,0 +1,43 @@
+"""``metlmon help``: the sections of the guide."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.arguments import COMMANDS
+from metlmon.cli.commands.help import GUIDE, sections
+from metlmon.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_without_a_topic_the_sections_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    printed = capsys.readouterr().out
+    for title in sections(GUIDE.read_text()):
+        assert f"  {title.lower()}\n" in printed
+
+
+def test_a_section_is_found_by_the_beginning_of_its_title(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["help", "set"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Settings\n")
+    assert "checkpoint_codes" in printed
+    assert "## " not in printed
+
+
+def test_an_unknown_topic_names_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "weather"]) == 2
+    assert "'weather'; there are screens, keys" in capsys.readouterr().err
+
+
+def test_commands_that_readme_and_guide_name_exist() -> None:
+    text = (ROOT / "README.md").read_text() + GUIDE.read_text()
+    named = set(re.findall(r"^metlmon ([a-z]+)\b", text, re.MULTILINE))
+    assert named
+    assert named <= COMMANDS.keys()
