@@ -14,7 +14,9 @@ from metlmon.snapshot.gate_text import (
     REQUESTED,
     gate_sentences,
     gate_symbol,
+    is_waiting_at,
     paused_epochs,
+    waits_since,
 )
 from metlmon.snapshot.node_text import (
     KINDS,
@@ -91,6 +93,8 @@ def print_run(view: RunView) -> None:
     out.print(line((f"{name}  {done}", BOLD)), hours_line(row.gpu_hours, view.nodes_unlogged))
     out.print(*_gate_lines(row), "")
     out.table(epochs.specs(view), [*view.epochs, *view.side])
+    if row.gate is not None and any(is_waiting_at(row, epoch) for epoch in view.epochs):
+        out.print("", waits_since(row.gate))
 
 
 def _time_line(status: Status) -> str:

@@ -92,7 +92,7 @@ _WITH_STATUS: Final = frozenset({4, 5, 15, 16})
 
 
 @frozen
-class LogFragment:
+class EventFragment:
     """A header in a damaged block, its line in the file, and whether it is mid-line."""
 
     header: Header
@@ -102,14 +102,14 @@ class LogFragment:
 
 def find_fragments(
     block: bytes, line: int, calendar: Calendar
-) -> tuple[list[LogFragment], LogWarning | None]:
+) -> tuple[list[EventFragment], LogWarning | None]:
     """Find the headers in ``block``, the bytes between two separators.
 
     ``line`` is the line number of its first line. Also returns at most one warning, about
     text that may have been a header.
     """
     line_start = scanned = 0
-    fragments: list[LogFragment] = []
+    fragments: list[EventFragment] = []
     ambiguous: LogWarning | None = None
     for candidate in CANDIDATE.finditer(block):
         header = calendar.read(block, candidate.start())
@@ -121,19 +121,21 @@ def find_fragments(
             line_start = block.rindex(b"\n", scanned, header.start) + 1
         scanned = header.start
         if header.start == 0 or block[header.start - 1] in b"\n\0":
-            fragments.append(LogFragment(header, line, mid_line=False))
+            fragments.append(EventFragment(header, line, mid_line=False))
             continue
         if not _is_whole(block, header):
             continue
         within = fragments[-1].header if fragments else None
         if within is None or _is_glued(block, header, within, line_start):
-            fragments.append(LogFragment(header, line, mid_line=True))
+            fragments.append(EventFragment(header, line, mid_line=True))
         elif ambiguous is None:
             ambiguous = warning_text.ambiguous_header(within.event_label, header.event_label, line)
     return fragments, ambiguous
 
 
-def event_end(block: bytes, fragment: LogFragment, next_fragment: LogFragment) -> tuple[int, bool]:
+def event_end(
+    block: bytes, fragment: EventFragment, next_fragment: EventFragment
+) -> tuple[int, bool]:
     """The end of the event at ``fragment``, and whether it was cut off.
 
     When the next fragment is glued to the separator itself, the event is complete.

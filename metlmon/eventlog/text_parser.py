@@ -14,7 +14,7 @@ from metlmon.eventlog import recovery, warning_text
 from metlmon.eventlog.bodies import detail
 from metlmon.eventlog.events import Event, ImageSize, LogWarning, Parsed, Position
 from metlmon.eventlog.header import BEGINNING, CANDIDATE, HEADER, Calendar, Header
-from metlmon.eventlog.recovery import LogFragment
+from metlmon.eventlog.recovery import EventFragment
 
 _SEPARATOR: Final = re.compile(rb"\n\.\.\.\r?\n")
 _EMPTY: Final = re.compile(rb"\.\.\.\r?\n")
@@ -142,7 +142,7 @@ class _TextLog:
             self.warnings.append(ambiguous)
 
     def _read_fragment(
-        self, block: bytes, fragment: LogFragment, next_fragment: LogFragment | None, cut: bool
+        self, block: bytes, fragment: EventFragment, next_fragment: EventFragment | None, cut: bool
     ) -> None:
         header = fragment.header
         end = next_fragment.header.start if next_fragment else len(block)

@@ -26,6 +26,7 @@ from metlmon.text.spans import (
     NOTE,
     Line,
     TextStyle,
+    crop,
     crop_middle,
     join,
     line,
@@ -38,6 +39,9 @@ HIDDEN: Final = Symbol("⇄", "another was over twice as long", Colour.ORANGE)
 
 GOOD_CELL, LOST_CELL, FLYING_CELL = "▇", "▒", "░"
 """Textures of a bar; distinguishable without colours."""
+
+MAX_PLACES_WIDTH: Final = 300
+"""Of the sites of a cause, where the output has no width: they may be hundreds."""
 
 LEAST_BAR: Final = 10
 MOST_BAR: Final = 60
@@ -432,13 +436,16 @@ def _cause_specs(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]
         return single_bar(row.bad, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
 
     def places(groups: Sequence[GroupUsage]) -> Callable[[Cause, int | None], Line]:
-        return lambda row, max_width: line(
-            ", ".join(
-                f"{site_name(group.name, 28)} {hours_text(cause.bad)}"
-                for group in groups
-                for cause in group.causes
-                if cause.key == row.key
-            )
+        return lambda row, max_width: crop(
+            line(
+                ", ".join(
+                    f"{site_name(group.name, 28)} {hours_text(cause.bad)}"
+                    for group in groups
+                    for cause in group.causes
+                    if cause.key == row.key
+                )
+            ),
+            max_width or MAX_PLACES_WIDTH,
         )
 
     columns: list[Column[Cause]] = [

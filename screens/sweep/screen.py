@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats.sweep import choices
+from metlmon.stats.sweep import Point, choices
 from metlmon.stats.sweep_grid import Grid, GridChoice, grid_stat, next_fixed, next_pair, swap_axes
 from metlmon.tables import sweep_text
 from metlmon.text.spans import BOLD, DIM, Line, join, line, wrap
@@ -36,6 +36,7 @@ class SweepScreen(SnapshotScreen):
         super().__init__()
         self.choice = GridChoice()
         self._placed = False
+        self._next_cursor: tuple[Point, Point] | None = None
 
     def key_footer(self) -> KeyFooter:
         """Return the footer, without the key of this screen."""
@@ -69,6 +70,9 @@ class SweepScreen(SnapshotScreen):
             # Start at the best point.
             self._placed = True
             self.matrix.select(grid.best.row, grid.best.column)
+        if self._next_cursor is not None and self._next_cursor in grid.cells:
+            self.matrix.select(*self._next_cursor)
+            self._next_cursor = None
         details = sweep_cells.details(grid, self.matrix.cursor, room)
         self.query_one("#note", StaticLines).show([self._rule(grid), *details])
 
@@ -139,9 +143,8 @@ class SweepScreen(SnapshotScreen):
             self.show_message("one axis only: there is nothing to swap")
             return
         self.choice = swap_axes(grid, self.choice)
+        self._next_cursor = (cursor[1], cursor[0]) if cursor is not None else None
         self._refresh_if_mounted()
-        if cursor is not None:
-            self.matrix.select(cursor[1], cursor[0])
 
     def action_pair(self) -> None:
         grid = self._shown

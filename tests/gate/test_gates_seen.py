@@ -534,13 +534,12 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     assert not epochs_table.has_detail_line(view.epochs[3], view.row)
     assert main(["run", "run0", str(dagdir.path)]) == 0
     printed = capsys.readouterr().out.splitlines()
-    paused = next(line for line in printed if "waits at the gate" in line)
-    assert "◧ paused (waits at the gate since 2026-05-04 11:00:00)" in paused
+    assert "waits at the gate since 2026-05-04 11:00:00" in printed
+    assert any("◧ paused" in line and "expanse" in line for line in printed)
     assert main(["status", str(dagdir.path)]) == 0
     counts = next(line for line in capsys.readouterr().out.splitlines() if "8 epochs:" in line)
     assert "◧ 1 paused" in counts
     assert "pre script" not in counts
-    assert "expanse" in paused
 
 
 def test_a_node_that_the_gate_left_out_says_so(dagdir: Dagdir) -> None:

@@ -255,7 +255,7 @@ def _contradicted(said: Said, true: Said) -> Iterator[str]:
     unsure = any(inferred or state is State.UNKNOWN for state, inferred in said.nodes.values())
     of_another = said.counts[1] != true.counts[1]
     right = said.counts[0] <= true.counts[0] if of_another else said.counts == true.counts
-    if not right and not said.is_lower_bound and not unsure:
+    if not right and not said.at_least and not unsure:
         yield f"{said.counts} nodes done, not {true.counts}"
     for run, state in said.runs.items():
         unsure = any(
@@ -312,7 +312,7 @@ def _claims(said: Said) -> str:
         for state, inferred in said.nodes.values()
     )
     nodes = ", ".join(f"{number} {state}" for state, number in states.items())
-    done = f"{'≥' if said.is_lower_bound else ''}{said.counts[0]} of {said.counts[1]}"
+    done = f"{'≥' if said.at_least else ''}{said.counts[0]} of {said.counts[1]}"
     return f"{said.dag or '':13} {done:11} {nodes:36} {', '.join(sorted(said.warned))}".rstrip()
 
 

@@ -92,7 +92,7 @@ def test_a_real_subdag_belongs_to_the_dag_that_was_submitted(
     assert {job["dag"] for job in jobs} == {"zz.dag"}
     assert main(["nodes", str(path)]) == Exit.OK
     text = capsys.readouterr().out
-    assert "aa.dag (2)" in text
+    assert "aa.dag  (2)" in text
     assert "zz.dag (4)" in text
 
 

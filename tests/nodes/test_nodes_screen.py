@@ -84,7 +84,7 @@ async def test_the_cursor_stays_on_its_node_when_others_are_done(show: Show) -> 
         assert "work_007" in seen.under_cursor
         log = fan_log().release(13).execute(13).terminate(13)
         later = feed(log=log)
-        shown.snapshot_builder = later.snapshot_builder
+        shown.painter = later.painter
         assert later.latest is not None
         await seen.tell(later.latest)
         assert "work_007" in seen.under_cursor
@@ -94,7 +94,7 @@ async def test_the_cursor_stays_on_its_node_when_others_are_done(show: Show) -> 
 async def test_ten_thousand_nodes_are_made_as_they_come_into_view(show: Show) -> None:
     shown = feed(10_000, Log().submit(1, "init").execute(1).terminate(1))
     asked: list[object] = []
-    answer = shown.snapshot_builder.node_row
+    answer = shown.painter.node_row
     shown.node_row = lambda key: asked.append(key) or answer(key)  # type: ignore[method-assign]
     async with show(shown, size=WIDE) as seen:
         assert "10\u202f000 × work_000 … 9999" in seen.text

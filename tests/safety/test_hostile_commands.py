@@ -28,7 +28,7 @@ WARNED = {"dagfile", "otherdag", "badcommand", "subfile", "logfile"}
 ENDED = of_each("abort", "hold", "holdover", "reconnectfail", "shadow", "shadowlast")
 
 COMMANDS: dict[str, set[str]] = {
-    "status": RUNS | of_each("uuid", "resource", "hold", "stopped") | {"dagfile", "otherdag"},
+    "status": RUNS | of_each("resource", "hold", "stopped") | {"dagfile", "otherdag"},
     "status --ascii": RUNS | of_each("hold"),
     "status --json": RUNS
     | ENDED

@@ -254,5 +254,5 @@ async def test_ten_thousand_runs_open_at_once(show: Show) -> None:
         await seen.press("end")
         assert "run9999" in seen.under_cursor
         table = seen.app.screen.query_one(Table)
-        assert table.below == 0
+        assert table.rows_below == 0
         assert len(table._painted) <= table.size.height
