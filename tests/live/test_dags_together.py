@@ -93,7 +93,7 @@ def test_a_real_subdag_belongs_to_the_dag_that_was_submitted(
     assert main(["nodes", str(path)]) == Exit.OK
     text = capsys.readouterr().out
     assert "aa.dag  (2)" in text
-    assert "zz.dag (4)" in text
+    assert "zz.dag  (4)" in text
 
 
 DAGMAN = "{number:03d} ({cluster:03d}.000.000) {at} Job {what} host: <127.0.0.1:9618>\n{node}...\n"

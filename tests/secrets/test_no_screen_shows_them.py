@@ -119,7 +119,7 @@ def test_the_preview_of_a_submission(tmp_path: Path) -> None:
     text = WRITTEN.replace("{name}", "a.sub").format_map(planted)
     data = text.encode()
     assert len(planted.left_in(data)) == 6
-    lines = FileLines(PlannedFile("a.sub", data, False, ""), 100, False)
+    lines = FileLines(PlannedFile("a.sub", data, False, ""), 100)
     seen = "\n".join("".join(map(str, lines.line(at))) for at in range(len(lines)))
     assert "metl.log" in seen
     assert planted.left_in(seen.encode()) == []
