@@ -277,7 +277,7 @@ class Slow(Still):
         self.asked.append(moment)
         if len(self.asked) == 1:
             assert self.gate.wait(20)
-        made = super().past(moment)
+        made = super().historical(moment)
         self.made.append(made)
         return made
 
