@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +66,15 @@ def import_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
+def module_graph(trees: Mapping[Path, ast.AST]) -> dict[str, set[str]]:
+    """The product's modules that each module imports, lazily and for its types included."""
+    names = {module_name(file) for file in trees}
+    return {
+        module_name(file): (names & set(imports_of(tree, names))) - {module_name(file)}
+        for file, tree in trees.items()
+    }
+
+
 def main() -> None:
     files = python_files(*PRODUCT)
     trees = {file: ast.parse(file.read_text()) for file in files}
@@ -86,13 +95,7 @@ def main() -> None:
     for folder, number in sorted(full.items()):
         print(f"  {number:5} {folder.relative_to(ROOT)}")
 
-    names = {module_name(file) for file in files}
-    graph = {
-        module_name(file): {each for each in imports_of(tree, names) if each in names}
-        - {module_name(file)}
-        for file, tree in trees.items()
-    }
-    cycles = import_cycles(graph)
+    cycles = import_cycles(module_graph(trees))
     print(f"import cycles: {len(cycles)}, {sum(map(len, cycles))} modules in them")
     for cycle in cycles:
         print(f"  {len(cycle):5} {', '.join(cycle[:6])}{', …' if len(cycle) > 6 else ''}")

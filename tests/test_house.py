@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pkgutil
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import metlmon
+from tests.figures import import_cycles, module_graph, python_files
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -122,6 +124,19 @@ def test_the_top_level_is_tidy() -> None:
     tops = {name.split("/")[0] for name in listed()}
     assert {name for name in tops if not name.startswith(".")} <= TOP
     assert {"metlmon", "screens", "tests", "pyproject.toml"} <= tops
+
+
+def test_modules_import_each_other_in_no_cycle() -> None:
+    """Imports in functions and those for types alone included."""
+    trees = {file: ast.parse(file.read_text()) for file in python_files("metlmon", "screens")}
+    graph = module_graph(trees)
+    assert graph["metlmon.cli.main"], "the imports are found"
+    assert import_cycles(graph) == []
+
+
+def test_a_cycle_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert import_cycles(graph) == [["a", "b", "c"]]
 
 
 def test_no_module_is_called_utils() -> None:
