@@ -22,7 +22,7 @@ from metlmon.model.dag_reports import (
     _failure_text,
 )
 from metlmon.model.job import Execution
-from metlmon.model.job_events import Job, NodeRecord, PostResult
+from metlmon.model.job_events import Job, JobId, NodeRecord, PostResult
 from metlmon.model.states import ACTIVE, FAILED_JOB, Outcome, State
 
 WORST_FIRST: Final = (
@@ -134,6 +134,11 @@ def node_submissions(record: NodeRecord) -> list[NodeSubmission]:
         key=lambda submission: (submission.submitted or datetime.min, submission.cluster)
     )
     return submissions
+
+
+def submitted_jobs(record: NodeRecord) -> tuple[JobId, ...]:
+    """The ids of a node's jobs in order of submission, without those that ran nothing (noop)."""
+    return tuple(job.id for each in node_submissions(record) for job in each.jobs if not job.noop)
 
 
 def _first_sign(job: Job) -> datetime | None:

@@ -16,7 +16,7 @@ from metlmon.eventlog import (
 )
 from metlmon.model.job import Execution, JobHistory, TransferSpan
 from metlmon.model.job_events import Job
-from metlmon.model.node import node_submissions
+from metlmon.model.node import submitted_jobs
 from metlmon.model.sites import host_of
 from metlmon.model.states import State
 from metlmon.snapshot.lookups import SnapshotLookups
@@ -122,16 +122,7 @@ class JobRows(SnapshotLookups):
             return None
         key = self.node_of(job)
         record = self.nodes.get(key) if key else None
-        siblings = (
-            tuple(
-                sibling.id
-                for submission in node_submissions(record)
-                for sibling in submission.jobs
-                if not sibling.noop
-            )
-            if record
-            else (job.id,)
-        )
+        siblings = submitted_jobs(record) if record else (job.id,)
         return JobView(
             row=self.job_row(job),
             events=self.event_lines(job),

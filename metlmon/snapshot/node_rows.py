@@ -9,9 +9,9 @@ from metlmon.model.job_events import Job, NodeKey
 from metlmon.model.node import (
     NodeState,
     SubmissionResult,
-    node_submissions,
     retries_left,
     submission_result,
+    submitted_jobs,
 )
 from metlmon.model.node_states import effective_parents
 from metlmon.model.run import GateStatus, Run, gate_status
@@ -140,12 +140,7 @@ class NodeRows(JobRows):
             inferred=state.inferred,
             since=state.since,
             seconds=self.seconds(state.since, None) if state.since else None,
-            jobs=tuple(
-                job.id
-                for submission in node_submissions(record)
-                for job in submission.jobs
-                if not job.noop
-            ),
+            jobs=submitted_jobs(record),
             job_state=job_state,
             job_return=job_return,
             target=target,

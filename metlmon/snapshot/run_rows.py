@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from metlmon.model.job import Execution, JobHistory
 from metlmon.model.job_events import NodeKey
-from metlmon.model.node import last_good_execution, node_submissions
+from metlmon.model.node import last_good_execution, node_submissions, submitted_jobs
 from metlmon.model.node_states import effective_parents
 from metlmon.model.run import Run
 from metlmon.model.states import ACTIVE, HourUnit, State
@@ -211,12 +211,7 @@ class RunRows(NodeRows):
             inferred=state.inferred,
             since=state.since,
             seconds=self.seconds(state.since, None) if state.since else None,
-            jobs=tuple(
-                job.id
-                for submission in node_submissions(record)
-                for job in submission.jobs
-                if not job.noop
-            ),
+            jobs=submitted_jobs(record),
             target=target,
             site=site,
             gpu=gpu,
