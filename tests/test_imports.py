@@ -63,6 +63,7 @@ OURS: dict[str, set[str]] = {
         *(
             "metlmon.live.cache",
             "metlmon.live.errors",
+            "metlmon.config.safe_regex",
             "metlmon.config.toml_file",
             "metlmon.redact",
         ),

@@ -39,8 +39,9 @@ of the dagdir are tried before the user's; aliases are merged, with the dagdir's
 their origin.
 
 The dagdir's file may belong to another user, so it is not trusted: it can set patterns and labels,
-and paths below the dagdir to read, but no command and no path to write; patterns with excessive
-backtracking are rejected (:mod:`metlmon.config.regex_check`). The user's file is validated alike.
+and paths below the dagdir to read, but no command and no path to write; a pattern that takes too
+long is disabled (:mod:`metlmon.config.safe_regex`), with a warning. The user's file is validated
+alike.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from metlmon.config.safe_regex import InvalidPattern, SafePattern
 from metlmon.config.settings import Label, MetricPattern, MetricSettings, Settings
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.frozen import frozen
@@ -162,15 +163,13 @@ def _zone(file: TomlFile, where: Where, value: object) -> ZoneInfo | None:
 
 def _pattern(
     file: TomlFile, where: Where, value: object, groups: tuple[str, ...]
-) -> re.Pattern[str] | None:
+) -> SafePattern | None:
     text = _text(file, where, value)
     if text is None:
         return None
-    from metlmon.config.regex_check import UnsafePattern, compiled  # Most files set none.
-
     try:
-        pattern = compiled(text)
-    except UnsafePattern as error:
+        pattern = SafePattern(text)
+    except InvalidPattern as error:
         file.report_problem(where, f"{dotted_key(where)} {error}")
         return None
     if not set(groups) <= pattern.groupindex.keys():
@@ -181,7 +180,7 @@ def _pattern(
     return pattern
 
 
-def _node_pattern(file: TomlFile, where: Where, value: object) -> re.Pattern[str] | None:
+def _node_pattern(file: TomlFile, where: Where, value: object) -> SafePattern | None:
     return _pattern(file, where, value, ("run", "epoch"))
 
 
@@ -476,7 +475,7 @@ def _json(value: Any) -> Any:
     match value:
         case tzinfo():
             return str(value)
-        case re.Pattern():
+        case re.Pattern() | SafePattern():
             return value.pattern
         case frozenset():
             return sorted(value)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import tzinfo
 from fnmatch import fnmatchcase
 from typing import Final
 
+from metlmon.config.safe_regex import Pattern, SafePattern
 from metlmon.frozen import frozen
 
 TRAIN_NODE: Final = r"^(?P<run>.*?)[-_.+]?train[-_]?epoch[-_]?(?P<epoch>\d+)$"
@@ -47,7 +49,7 @@ class MetricPattern:
 
     metric: str
     file: str
-    pattern: re.Pattern[str]
+    pattern: Pattern
 
 
 @frozen
@@ -76,8 +78,8 @@ class Settings:
     file, line and message.
     """
 
-    train_node: re.Pattern[str] = re.compile(TRAIN_NODE)
-    side_node: re.Pattern[str] = re.compile(SIDE_NODE)
+    train_node: Pattern = re.compile(TRAIN_NODE)
+    side_node: Pattern = re.compile(SIDE_NODE)
     sites: tuple[tuple[str, str], ...] = ()
     site_aliases: tuple[tuple[str, str], ...] = ()
     gpu_aliases: tuple[tuple[str, str], ...] = ()
@@ -87,3 +89,11 @@ class Settings:
     labels: tuple[Label, ...] = ()
     metrics: MetricSettings = MetricSettings()
     remarks: tuple[tuple[str, int | None, str], ...] = ()
+
+    def disabled_patterns(self) -> Iterator[str]:
+        """Yield the keys of the patterns that took too long."""
+        patterns = [("train_node", self.train_node), ("side_node", self.side_node)]
+        patterns += [(f"metric {m.metric}", m.pattern) for m in self.metrics.patterns]
+        for key, pattern in patterns:
+            if isinstance(pattern, SafePattern) and pattern.disabled:
+                yield key

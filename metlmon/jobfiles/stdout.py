@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from metlmon.config.safe_regex import Pattern
 from metlmon.jobfiles.metric_values import NUMBER, VALUE, number
 from metlmon.jobfiles.records import Streamed
 
@@ -186,9 +187,7 @@ def _parse_value(
     return 0, streamed.epoch, value
 
 
-def matched_values(
-    lines: Iterable[str], pattern: re.Pattern[str]
-) -> list[tuple[int | None, float]]:
+def matched_values(lines: Iterable[str], pattern: Pattern) -> list[tuple[int | None, float]]:
     """The matches of a pattern of the settings: (epoch or None, value), in line order."""
     values: list[tuple[int | None, float]] = []
     has_epoch = "epoch" in pattern.groupindex

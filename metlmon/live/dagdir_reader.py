@@ -442,7 +442,11 @@ class DagdirReader:
     def _gather_notices(self, live: bool) -> None:
         """Collect the current notices on the input, other than from parsing the logs."""
         notices = [_notice(p) for p in (*self._dag_problems, *self._log_problems)]
-        notices += [Notice("settings", *remark) for remark in self.ensemble.settings.remarks]
+        settings = self.ensemble.settings
+        notices += [Notice("settings", *remark) for remark in settings.remarks]
+        for key in settings.disabled_patterns():
+            text = f"the pattern of {key} takes too long and is not used any more: simplify it"
+            notices.append(Notice("settings", "metlmon.toml", None, text))
         for files in self._dagman_files:
             notices += [_notice(p) for problems in files.problems.values() for p in problems]
         errors = self._all_file_errors()

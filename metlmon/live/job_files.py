@@ -8,13 +8,12 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from metlmon.config.regex_check import LONGEST_TEXT
 from metlmon.config.settings import MetricPattern, Settings
 from metlmon.frozen import frozen
 from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
@@ -41,18 +40,6 @@ PROGRESS_TAIL: Final = 16 * 1024
 
 VALUES_TAIL: Final = 64 * 1024
 """Bytes of a job's output in which values of metrics are looked for."""
-
-PATTERN_SECONDS: Final = 1.0
-"""For one pattern of the settings in one file: some lines can take it hundredths of a second."""
-
-ALL_PATTERNS_SECONDS: Final = 10.0
-"""For all patterns in all files, where they are slow: many files would make hours of seconds."""
-
-SLOW_SECONDS: Final = 0.1
-"""In one file; what people write takes less."""
-
-SPENT_SECONDS: Final = 0.01
-"""For one pattern in one file, after that."""
 
 MOST_LINES: Final = 200_000
 
@@ -145,8 +132,7 @@ class TrainingFiles:
         self._summaries = _FileCache(_reader_of_text(read_metrics_txt))
         self._arguments = _FileCache(_reader_of_text(read_args_txt))
         self._output_ends = _FileCache(self._read_end)
-        patience = _TimeBudget()
-        self._matched = {p: _FileCache(_reader_of(p, patience)) for p in settings.metrics.patterns}
+        self._matched = {p: _FileCache(_reader_of_matches(p)) for p in settings.metrics.patterns}
         self._progress = _FileCache(_read_progress)
         self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
 
@@ -381,53 +367,20 @@ def _reader_of_text(take: Callable[[str], dict[str, T]]) -> Callable[[str], dict
     return read
 
 
-class _TimeBudget:
-    """How long all patterns of the settings together may try."""
-
-    def __init__(self) -> None:
-        self._left = ALL_PATTERNS_SECONDS
-
-    def seconds(self) -> float:
-        """For the next file."""
-        return PATTERN_SECONDS if self._left > 0 else SPENT_SECONDS
-
-    def took(self, seconds: float) -> None:
-        # What goes on as it should is nothing that comes to an end after days of watching.
-        if seconds > SLOW_SECONDS:
-            self._left -= seconds
-
-
-def _reader_of(
-    pattern: MetricPattern, patience: _TimeBudget
+def _reader_of_matches(
+    pattern: MetricPattern,
 ) -> Callable[[str], list[tuple[int | None, float]]]:
     def read(path: str) -> list[tuple[int | None, float]]:
-        limit = VALUES_TAIL if pattern.file == "out" else LARGEST_CSV
         try:
-            lines: Iterable[str]
             if pattern.file == "out":
-                lines = _LINES.split(read_file_end(path, limit))
-                return matched_values(_for_pattern(lines, patience), pattern.pattern)
-            with open_text(path, limit) as file:
-                return matched_values(
-                    _for_pattern(islice(file, MOST_LINES), patience), pattern.pattern
-                )
+                lines = _LINES.split(read_file_end(path, VALUES_TAIL))
+                return matched_values(lines, pattern.pattern)
+            with open_text(path, LARGEST_CSV) as file:
+                return matched_values(islice(file, MOST_LINES), pattern.pattern)
         except (UnreadableFile, OSError):
             return []
 
     return read
-
-
-def _for_pattern(lines: Iterable[str], patience: _TimeBudget) -> Iterator[str]:
-    """Of each line as much as patterns are judged by, for as long as it takes."""
-    begun = time.thread_time()
-    deadline = begun + patience.seconds()
-    try:
-        for line in lines:
-            yield line[:LONGEST_TEXT]
-            if time.thread_time() > deadline:
-                return
-    finally:
-        patience.took(time.thread_time() - begun)
 
 
 # --- what is where --------------------------------------------------------------------------
