@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 from rich.cells import cell_len
@@ -13,14 +14,15 @@ from textual.widgets import Input
 
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
+from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.text.formatting import plain
-from metlmon.text.spans import ALARM, DIM, NOTE, Line, crop, join, line, width
-from screens.actions import READ_ONLY_REFUSED
+from metlmon.text.spans import ALARM, BOLD, DIM, NOTE, Line, crop, join, line, width, wrap
+from screens.actions import READ_ONLY_REFUSED, bindings_of
 from screens.base.context import AppContext
 from screens.terminal.private import FaultTolerant, release_styles
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.table import Table
+from screens.widgets.table import Table, TableRow
 
 T = TypeVar("T")
 
@@ -32,17 +34,25 @@ BACK_TO_NOW: Final = "now"
 class SnapshotScreen(FaultTolerant, Screen[None]):
     """A screen that shows the current snapshot.
 
-    ``SCOPES``: the scopes of its actions. ``HELP_SCOPES``: the scopes that the help lists first, if
-    they differ from those. ``SHOWS_ENSEMBLE``: it shows the ensemble, present or past; prompts and
-    help screens do not. ``HAS_HEADER``: errors of the files are shown in its own header;
-    elsewhere they are in the banner.
+    ``SCOPES``: the scopes of its actions, from which its bindings are made unless it has its own.
+    ``HELP_SCOPES``: the scopes that the help lists first, if they differ from those.
+    ``OWN_ACTIONS``: actions that its footer hides, such as the one that opened it.
+    ``SHOWS_ENSEMBLE``: it shows the ensemble, present or past; prompts and help screens do not.
+    ``HAS_HEADER``: errors of the files are shown in its own header; elsewhere they are in the
+    banner.
     """
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
     HELP_SCOPES: ClassVar[tuple[str, ...]] = ()
+    OWN_ACTIONS: ClassVar[Collection[str]] = ()
     SHOWS_ENSEMBLE: ClassVar[bool] = True
     HAS_HEADER: ClassVar[bool] = False
     AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if "SCOPES" in cls.__dict__ and "BINDINGS" not in cls.__dict__:
+            cls.BINDINGS = [*bindings_of(*cls.SCOPES)]
+        super().__init_subclass__(**options)
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +167,15 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def key_footer(self) -> KeyFooter:
         """The footer of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"))
+        return KeyFooter((*self.SCOPES, "everywhere"), self.OWN_ACTIONS)
+
+    def show_head(self, lines: Sequence[Line]) -> None:
+        """Show these lines above the content."""
+        self.query_one("#head", StaticLines).show(lines)
+
+    def show_note(self, lines: Sequence[Line]) -> None:
+        """Show these lines below the content."""
+        self.query_one("#note", StaticLines).show(lines)
 
     def action_back(self) -> None:
         self.context.go_back()
@@ -216,6 +234,11 @@ class ListScreen(SnapshotScreen):
 
     # --- parts ----------------------------------------------------------------------------
 
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield Table()
+        yield from self.compose_foot()
+
     def compose_foot(self) -> ComposeResult:
         """The widgets below the table: note line, filter prompt and footer."""
         yield StaticLines(id="note")
@@ -258,6 +281,52 @@ class ListScreen(SnapshotScreen):
         if self.sort_reversed:
             matching.reverse()
         return matching
+
+    def fill(
+        self,
+        columns: Sequence[Column[T]],
+        rows: Sequence[T],
+        key: Callable[[T], str],
+        text: Callable[[T], str],
+        *,
+        all_rows: Sequence[T] | None = None,
+        empty: Sequence[Line] = (),
+        cursor: str | None = None,
+        extra: Sequence[Line] = (),
+        noun: str = "run",
+        details: Callable[[T | None], Sequence[Line]] = lambda row: (),
+    ) -> list[T]:
+        """Show the rows that pass the filter, and the note line; return those rows.
+
+        ``text`` is what the filter searches. ``all_rows`` are the rows to which columns are fitted,
+        so that a choice among them does not move the columns. ``cursor`` moves the cursor to
+        this row. ``details`` are the lines below the
+        note line for the row under the cursor. The others are those of :meth:`note_line`.
+        """
+        all_rows = rows if all_rows is None else all_rows
+        shown = self.filter_rows(rows, text)
+        widths = fit_columns(columns, all_rows, self.app.size.width)
+        if self.table.marks:
+            self.table.keep_marks({key(row) for row in all_rows})
+        self.table.show(
+            table_columns(columns, widths),
+            [TableRow(key(row), partial(render_cells, columns, widths, row)) for row in shown],
+            empty,
+        )
+        if cursor is not None:
+            self.table.select(cursor)
+        selected = next((row for row in shown if key(row) == self.table.cursor), None)
+        note = self.note_line(len(shown), len(all_rows), extra, noun)
+        self.show_note([note, *details(selected)])
+        return shown
+
+    def show_nothing(
+        self, title: str, reason: str, text: Sequence[Line], noun: str = "run"
+    ) -> None:
+        """Show an empty table with this text, and the reason beside the title."""
+        self.show_head([line(" ", (title, BOLD), "   ", (reason, DIM))])
+        self.table.show([], [], text)
+        self.show_note([self.note_line(0, 0, noun=noun)])
 
     def note_line(
         self, shown: int, total: int, extra: Sequence[Line] = (), noun: str = "run"
@@ -380,3 +449,16 @@ def heading(title: str, width: int) -> Line:
     """A section heading followed by a rule."""
     dash = "─"
     return line((f" {title} ", DIM), (dash * max(0, width - cell_len(title) - 3), DIM))
+
+
+def padded(lines: Sequence[Line], count: int) -> list[Line]:
+    """These lines and blank ones, so that what is above keeps its height."""
+    return [*lines, *[()] * (count - len(lines))]
+
+
+def how_to(paragraphs: Sequence[str], available: int) -> list[Line]:
+    """The text of an empty screen: what is missing, then how it is made."""
+    lines = wrap(paragraphs[0], available - 2, BOLD, 2)
+    for paragraph in paragraphs[1:]:
+        lines += [(), *wrap(paragraph, available - 2, DIM, 2)]
+    return lines

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar, Final
 
-from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.worker import get_current_worker
 
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.stats.curves import Curves, MetricBand, MetricCurve, curves_stat
 from metlmon.tables import curves as curves_table
-from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -29,14 +25,10 @@ from metlmon.text.spans import (
     line,
     width,
 )
-from screens.actions import bindings_of
 from screens.base.screens import ListScreen
 from screens.curves import chart as curves_chart
 from screens.widgets import plot
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
 from screens.widgets.plot import Area, Trace
-from screens.widgets.table import Table, TableRow
 
 LEAST_CHART: Final = 6
 MOST_CHART: Final = 34
@@ -58,7 +50,7 @@ class CurvesScreen(ListScreen):
     """Metrics by epoch of all runs, or of one run over the ensemble's band."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "curves", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "curves", "below")]
+    OWN_ACTIONS = ("curves",)
     ORDERS = curves_table.ORDERS
 
     def __init__(self, key: str | None = None) -> None:
@@ -67,17 +59,8 @@ class CurvesScreen(ListScreen):
         self.metric: str | None = None
         self.view = None if key is None else 1
         self.log_scale = False
-        self._placed = key is None
+        self._initial_key = key
         self._no_chart: str | None = None
-
-    def key_footer(self) -> KeyFooter:
-        """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("curves",))
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Table()
-        yield from self.compose_foot()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -109,26 +92,25 @@ class CurvesScreen(ListScreen):
             self.view = 1 if len(with_values) > MANY else 0
         if not curves.bands and self.view == 2:
             self.view = 0
-        filtered = self.filter_rows(with_values, curves_table.filter_text)
-        self._fill(curves, filtered)
-        if not self._placed and self.key is not None:
-            self._placed = True
-            self.table.select(self.key)
-        self.query_one("#head", StaticLines).show(self._head(curves, filtered, update))
         without = len(curves.curves) - len(with_values)
         more = [line((f"{without} without values", DIM))] if without else []
-        if self.view == 0 and len(filtered) > curves_chart.MOST_TRACES:
+        drawn = len(self.filter_rows(with_values, curves_table.filter_text))
+        if self.view == 0 and drawn > curves_chart.MOST_TRACES:
             more.append(line((f"the first {curves_chart.MOST_TRACES} are drawn", DIM)))
-        more += [line((problem, NOTE)) for problem in self._problems(curves)]
-        self.query_one("#note", StaticLines).show(
-            [self.note_line(len(filtered), len(with_values), more)]
+        if curves.problems:
+            rest = f" (+{len(curves.problems) - 1})" if len(curves.problems) > 1 else ""
+            more.append(line((plain(curves.problems[0], 60) + rest, NOTE)))
+        initial, self._initial_key = self._initial_key, None
+        filtered = self.fill(
+            curves_table.specs(with_values),
+            with_values,
+            lambda curve: curve.run,
+            curves_table.filter_text,
+            cursor=initial,
+            empty=[line("  ", "No run has this in any column."), line("  ", ("esc clears", DIM))],
+            extra=more,
         )
-
-    def _problems(self, curves: Curves) -> list[str]:
-        if not curves.problems:
-            return []
-        rest = f" (+{len(curves.problems) - 1})" if len(curves.problems) > 1 else ""
-        return [plain(curves.problems[0], 60) + rest]
+        self.show_head(self._head(curves, filtered, update))
 
     def _nothing(self, curves: Curves | None, update: Snapshot | None) -> None:
         """Show why there are no curves, and which files would be read."""
@@ -138,10 +120,7 @@ class CurvesScreen(ListScreen):
             or curves is None
             or not curves.files_read
         )
-        dots = "…"
-        first = "no values yet" if not reading else f"reading what the trainings wrote{dots}"
-        head = line(" ", ("Curves", BOLD), "   ", (first, DIM))
-        self.query_one("#head", StaticLines).show([head])
+        first = "no values yet" if not reading else "reading what the trainings wrote…"
         feed = self.context.feed
         text = [line("  ", (f"Curves appear when the files below {feed.dagdir} are read.", DIM))]
         if not reading and curves is not None:
@@ -149,24 +128,13 @@ class CurvesScreen(ListScreen):
             text = curves_table.empty(feed.settings.metrics, example, str(feed.dagdir))
             if curves.metrics and self.metric is not None:
                 text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
-        self.table.show([], [], text)
-        self.query_one("#note", StaticLines).show([self.note_line(0, 0)])
+        self.show_nothing("Curves", first, text)
 
     @property
     def _signs(self) -> bool:
         """Whether curves are drawn with letters, for lack of colours."""
         colourless = self.context.no_color or self.context.options.no_color
         return self.ascii or (colourless and self.view == 2)
-
-    def _fill(self, curves: Curves, filtered: list[MetricCurve]) -> None:
-        room = self.app.size.width
-        specs = curves_table.specs(curves.curves_with_values)
-        widths = fit_columns(specs, curves.curves_with_values, room)
-        rows = [
-            TableRow(curve.run, partial(render_cells, specs, widths, curve)) for curve in filtered
-        ]
-        empty = [line("  ", "No run has this in any column."), line("  ", ("esc clears", DIM))]
-        self.table.show(table_columns(specs, widths), rows, empty)
 
     def _head(
         self, curves: Curves, filtered: list[MetricCurve], update: Snapshot | None

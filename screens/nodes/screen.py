@@ -4,47 +4,29 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.app import ComposeResult
-from textual.binding import BindingType
-
 from metlmon.live.feed import Snapshot
 from metlmon.snapshot.types import JobRow, NodeRow
 from metlmon.text import formatting
 from metlmon.text.spans import BOLD, Line, line, width
-from screens.actions import bindings_of
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.screens import ListScreen
 from screens.nodes import table as nodes_table
 from screens.nodes.table import NodeList
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.table import Table
 
 
 class NodesScreen(ListScreen, ActionScreen):
     """All nodes of all DAGs, including nodes that belong to no run."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "tree", "nodes", *ACTION_SCOPES, "below")
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings_of("list", "tree", "nodes", *ACTION_SCOPES, "below")
-    ]
+    OWN_ACTIONS = ("nodes",)
     ORDERS = tuple((name, None) for name, _ in nodes_table.ORDERS)
 
     def __init__(self) -> None:
         super().__init__()
         self.faults_only = False
         self._node_list = NodeList()
-
-    def key_footer(self) -> KeyFooter:
-        """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("nodes",))
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Table()
-        yield from self.compose_foot()
 
     def show(self, update: Snapshot | None) -> None:
         nodes_table.fill(

@@ -23,7 +23,6 @@ from metlmon.text.spans import (
     line,
 )
 from screens.base.screens import ListScreen
-from screens.widgets.lines import StaticLines
 from screens.widgets.table import LazyRows, TableRow
 
 ORDERS: Final = (("what needs a person", urgency), ("DAG order", file_order))
@@ -187,7 +186,7 @@ def fill(
         nodes.update(feed, update)
     rows = nodes.rows(screen.filter_text, faults, order, screen.sort_reversed)
     if head is not None:
-        screen.query_one("#head", StaticLines).show(head)
+        screen.show_head(head)
     heads, table_rows = nodes.render(feed, rows, room)
     table = screen.table
     if table.marks:
@@ -202,9 +201,7 @@ def fill(
         [line(("faults only", NOTE))] if faults else [],
         noun="node",
     )
-    screen.query_one("#note", StaticLines).show(
-        [note, *cursor_detail(selected, nodes.detail(feed, selected), room)]
-    )
+    screen.show_note([note, *cursor_detail(selected, nodes.detail(feed, selected), room)])
 
 
 def fold_at_cursor(screen: ListScreen, nodes: NodeList, is_open: bool) -> None:

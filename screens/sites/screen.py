@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar, Final
-
-from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.usage import Usage, site_usage
 from metlmon.tables import usage as usage_table
-from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.tables.usage import VIEWS, Row
 from metlmon.tables.usage_details import details
 from metlmon.text.spans import BOLD, DIM, Line, line
-from screens.actions import bindings_of
-from screens.base.screens import ListScreen
+from screens.base.screens import ListScreen, padded
 from screens.sites import header as sites_header
 from screens.sites.executions_screen import ExecutionsScreen
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.table import Table
-from screens.widgets.table import TableRow as TableRow
 
 ROOMY_LINES: Final = 30
 """Minimum height for blank lines between the parts."""
@@ -42,7 +32,7 @@ class SitesScreen(ListScreen):
     """Usage in four views, switched by a key."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "sites", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "sites", "below")]
+    OWN_ACTIONS = ("sites",)
     ORDERS = (
         ("GPU-hours", None),
         ("GPU-hours lost", lambda row: (-usage_table.lost_of(row), usage_table.name_of(row))),
@@ -56,42 +46,29 @@ class SitesScreen(ListScreen):
         self.view = 0
         self._cursors: dict[int, str] = {}
 
-    def key_footer(self) -> KeyFooter:
-        """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("sites",))
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Table()
-        yield from self.compose_foot()
-
     def show(self, update: Snapshot | None) -> None:
         usage = self.context.stats.value(site_usage)
-        room = self.app.size.width
-        self.query_one("#head", StaticLines).show(self._head(usage))
         if usage is None:
-            self.table.show([], [], [line("  ", (self._loading_text(update), DIM))])
-            self.query_one("#note", StaticLines).show(
-                [self.note_line(0, 0, noun="site"), *self._padded_details([])]
-            )
+            self.show_nothing("Sites", "", [line("  ", (self._loading_text(update), DIM))], "site")
             return
+        self.show_head(self._head(usage))
         view = VIEWS[self.view]
         rows = view.rows(usage)
-        filtered = self.filter_rows(rows, usage_table.filter_text)
-        specs = usage_table.specs(self.view, rows, usage.measure)
-        widths = fit_columns(specs, rows, room)
-        table_rows = [
-            TableRow(usage_table.key_of(row), partial(render_cells, specs, widths, row))
-            for row in filtered
-        ]
-        self.table.show(table_columns(specs, widths), table_rows, self._empty(rows))
-        stored_cursor = self._cursors.pop(self.view, None)
-        if stored_cursor is not None:
-            self.table.select(stored_cursor)
-        note = self.note_line(len(filtered), len(rows), noun=view.noun)
-        selected = next((r for r in filtered if usage_table.key_of(r) == self.table.cursor), None)
-        shown = [] if selected is None else details(selected, usage, room - 1, self._lines)
-        self.query_one("#note", StaticLines).show([note, *self._padded_details(shown)])
+
+        def below(row: Row | None) -> list[Line]:
+            shown = [] if row is None else details(row, usage, self.app.size.width - 1, self._lines)
+            return padded(shown, self._lines)
+
+        self.fill(
+            usage_table.specs(self.view, rows, usage.measure),
+            rows,
+            usage_table.key_of,
+            usage_table.filter_text,
+            cursor=self._cursors.pop(self.view, None),
+            empty=self._empty(rows),
+            noun=view.noun,
+            details=below,
+        )
 
     @property
     def _roomy(self) -> bool:
@@ -102,14 +79,9 @@ class SitesScreen(ListScreen):
         height = self.app.size.height
         return DETAILS_TALL if height >= TALL_LINES else max(1, min(DETAILS, height - FIRST_LINES))
 
-    def _padded_details(self, lines: Sequence[Line]) -> list[Line]:
-        return [*lines, *[()] * (self._lines - len(lines))]
-
-    def _head(self, usage: Usage | None) -> list[Line]:
+    def _head(self, usage: Usage) -> list[Line]:
         room = self.app.size.width - 2
         title = line(" ", ("Sites", BOLD), "   ")
-        if usage is None:
-            return [title, ()]
         incomplete, measure = usage.nodes_unlogged > 0, usage.measure
         legend = usage_table.legend(
             usage.total.totals, incomplete and room < 100, incomplete, measure

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.sweep import Point, choices
 from metlmon.stats.sweep_grid import Grid, GridChoice, grid_stat, next_fixed, next_pair, swap_axes
 from metlmon.tables import sweep_text
-from metlmon.text.spans import BOLD, DIM, Line, join, line, wrap
-from screens.actions import bindings_of
-from screens.base.screens import SnapshotScreen, rule
+from metlmon.text.spans import BOLD, DIM, Line, join, line
+from screens.base.screens import SnapshotScreen, how_to, rule
 from screens.sweep import cells as sweep_cells
 from screens.sweep.runs_screen import PointRunsScreen
 from screens.widgets.footer import KeyFooter
@@ -29,7 +27,7 @@ class SweepScreen(SnapshotScreen):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("grid", "below")
     HELP_SCOPES: ClassVar[tuple[str, ...]] = ("grid", "sideways", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("grid", "below")]
+    OWN_ACTIONS = ("grid",)
     AUTO_FOCUS: ClassVar[str | None] = "Matrix"
 
     def __init__(self) -> None:
@@ -37,10 +35,6 @@ class SweepScreen(SnapshotScreen):
         self.choice = GridChoice()
         self._placed = False
         self._next_cursor: tuple[Point, Point] | None = None
-
-    def key_footer(self) -> KeyFooter:
-        """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("grid",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -63,7 +57,7 @@ class SweepScreen(SnapshotScreen):
             return
         room = self.app.size.width
         head = [line(" ") + text for text in sweep_cells.head(grid, room - 2)]
-        self.query_one("#head", StaticLines).show([*head, ()])
+        self.show_head([*head, ()])
         lines = self.app.size.height - FRAME_LINES - sweep_cells.DETAILS
         self.matrix.show(sweep_cells.layout(grid, room, lines))
         if not self._placed and grid.best is not None:
@@ -74,7 +68,7 @@ class SweepScreen(SnapshotScreen):
             self.matrix.select(*self._next_cursor)
             self._next_cursor = None
         details = sweep_cells.details(grid, self.matrix.cursor, room)
-        self.query_one("#note", StaticLines).show([self._rule(grid), *details])
+        self.show_note([self._rule(grid), *details])
 
     def _rule(self, grid: Grid) -> Line:
         parts = self.messages()
@@ -99,15 +93,10 @@ class SweepScreen(SnapshotScreen):
         room = self.app.size.width
         reading = grid is None or update is None or update.progress.fraction < 1
         first = "reading the DAG" if reading else "nothing is swept here"
-        title = line(" ", ("Grid", BOLD), "   ", (first, DIM))
-        self.query_one("#head", StaticLines).show([title])
-        message: list[Line] = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
-        if not reading:
-            message = []
-            for index, text in enumerate(sweep_text.no_sweep_lines()):
-                message += [()] * (index > 0) + wrap(text, room - 2, BOLD if not index else DIM, 2)
-        self.matrix.show(None, message)
-        self.query_one("#note", StaticLines).show([rule(self.messages(), room)])
+        self.show_head([line(" ", ("Grid", BOLD), "   ", (first, DIM))])
+        waiting = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
+        self.matrix.show(None, waiting if reading else how_to(sweep_text.no_sweep_lines(), room))
+        self.show_note([rule(self.messages(), room)])
 
     def on_matrix_cell_highlighted(self, event: Matrix.CellHighlighted) -> None:
         event.stop()

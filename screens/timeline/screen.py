@@ -8,7 +8,6 @@ from functools import partial
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from metlmon.frozen import frozen
 from metlmon.live.feed import Snapshot
@@ -35,12 +34,10 @@ from metlmon.tables.timeline_text import (
     stacks,
 )
 from metlmon.text.formatting import STATES, Symbol, plain
-from metlmon.text.spans import BOLD, DIM, Line, crop, fit, line, style_of, width
-from screens.actions import bindings_of
+from metlmon.text.spans import DIM, Line, crop, fit, line, style_of, width
 from screens.base.memo import Memo
 from screens.base.screens import ListScreen
 from screens.timeline import lines as timeline_lines
-from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
 from screens.widgets.table import LazyRows, Table, TableRow
 
@@ -77,7 +74,7 @@ class TimelineScreen(ListScreen):
     """Runs as rows, time as the axis."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "timeline", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "timeline", "below")]
+    OWN_ACTIONS = ("timeline",)
     ORDERS = (
         ("DAG", None),
         ("name", lambda lane: (lane.name,)),
@@ -98,10 +95,6 @@ class TimelineScreen(ListScreen):
         self._signs: dict[str | None, Symbol] = {}
         self._columns: list[Stack] | None = []
         self._kinds: frozenset[CellKind] = frozenset()
-
-    def key_footer(self) -> KeyFooter:
-        """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("timeline",))
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -131,7 +124,7 @@ class TimelineScreen(ListScreen):
         self._draw(present, window)
         head = self._head(displayed)
         note = self._note_lines(present, filtered, moment is not None)
-        self.query_one("#head", StaticLines).show(head)
+        self.show_head(head)
         chart, roomy = self._share_room(len(head), len(note), len(filtered), moment is not None)
         cursor = max(0, min(window.cells - 1, window.cell(self._cursor(present))))
         known_until = None if moment is None else cursor
@@ -162,26 +155,20 @@ class TimelineScreen(ListScreen):
             )
         self.query_one("#chart", StaticLines).show(chart_lines)
         # The cursor is valid only once the table has its rows.
-        self.query_one("#note", StaticLines).show(
-            self._note_lines(present, filtered, moment is not None)
-        )
+        self.show_note(self._note_lines(present, filtered, moment is not None))
 
     def _nothing(self, timeline: Timeline | None, update: Snapshot | None) -> None:
         self.query_one("#chart", StaticLines).show([])
         reading = timeline is None or update is None or update.progress.fraction < 1
-        status = ("", DIM) if reading else ("nothing has happened yet", DIM)
-        self.query_one("#head", StaticLines).show(
-            [line(" ", ("Timeline", BOLD), "   ", status), ()]
-        )
         if reading:
             text = [line("  ", ("The times of all jobs are being added up.", DIM))]
+            self.show_nothing("Timeline", "", text)
         else:
             text = [
                 line("  ", "No job has an event yet."),
                 line("  ", ("Each run gets a lane here when its first job is submitted.", DIM)),
             ]
-        self.table.show([], [], text)
-        self.query_one("#note", StaticLines).show([self.note_line(0, 0)])
+            self.show_nothing("Timeline", "nothing has happened yet", text)
 
     def _head(self, displayed: Timeline) -> list[Line]:
         room = self.app.size.width - 2

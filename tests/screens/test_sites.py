@@ -19,6 +19,7 @@ from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, UsageFilter, usage_in_window
 from metlmon.tables import epochs as epochs_table
+from metlmon.tables import executions as executions_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage_details import details
 from metlmon.text import spans
@@ -26,9 +27,8 @@ from screens.actions import actions_of
 from screens.app import AppOptions
 from screens.job.screen import JobScreen
 from screens.run.screen import RunScreen
-from screens.sites import executions_screen
 from screens.sites import header as sites_header
-from screens.sites.executions_screen import ExecutionsScreen
+from screens.sites.executions_screen import KINDS, ExecutionsScreen
 from screens.sites.screen import SitesScreen
 from screens.widgets.table import Table
 from tests.model.written import Log, of_one_job, tell
@@ -214,7 +214,7 @@ async def test_only_what_was_lost(show: Show) -> None:
             return len(seen.app.screen.query_one(Table).rows)
 
         numbers = []
-        for _ in executions_screen.KINDS:
+        for _ in KINDS:
             numbers.append(rows())
             await seen.press("f")
         assert numbers == [10, 7, 2, 1, 0]
@@ -336,7 +336,7 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
 def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
     for at, view in enumerate(usage_table.VIEWS[:3]):
         for row in view.rows(found):
-            behind = executions_screen.rows_of(found, usage_table.filter_of(row, at))
+            behind = executions_table.executions(found, usage_table.filter_of(row, at))
             assert sum(d.entry.gpu_seconds or 0 for d in behind) == usage_table.total_of(row)
 
 
@@ -379,6 +379,6 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
 
 def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:
     found = usage_in_window(ledger_of(shared("examples/metl-aws")))
-    behind = executions_screen.rows_of(found, UsageFilter(site=("aws",)))
+    behind = executions_table.executions(found, UsageFilter(site=("aws",)))
     assert len(behind) == 93
     assert sum(done.hidden is not None for done in behind) == 9

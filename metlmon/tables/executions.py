@@ -1,0 +1,193 @@
+"""Rows and columns of executions, and the texts about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry
+from metlmon.stats.totals import UsageTotals
+from metlmon.stats.usage import Usage, UsageFilter, hidden_jobs, select_executions
+from metlmon.tables.layout import Column
+from metlmon.tables.usage import HIDDEN, NAME_LIMIT, machine, models, site_name
+from metlmon.text import formatting
+from metlmon.text.formatting import OUTCOMES, plain
+from metlmon.text.spans import BAD, DIM, NOTE, PLAIN, Line, line, style_of, symbol_span
+
+
+class ListedExecution(msgspec.Struct, frozen=True):
+    """One execution as a row.
+
+    ``hidden`` is the epoch that it completed, if another execution of that epoch was over twice as
+    long.
+    """
+
+    entry: ExecutionEntry
+    hidden: EpochEntry | None
+
+    @property
+    def key(self) -> str:
+        """Identifies the row: the job's id, and which execution of the job it is."""
+        cluster, proc = self.entry.job
+        return f"{cluster}.{proc}/{self.entry.attempt}"
+
+    @property
+    def kind(self) -> str:
+        """What became of its hours: ``good``, ``lost`` or ``in flight``."""
+        return {"bad": "lost", "in_flight": "in flight"}.get(self.entry.kind, self.entry.kind)
+
+
+ORDERS = (
+    ("start", None),
+    ("GPU-hours", lambda row: (-(row.entry.gpu_seconds or 0.0),)),
+    ("time", lambda row: (-row.entry.seconds,)),
+    ("outcome", lambda row: (row.entry.outcome.value, row.entry.cause or "")),
+    ("run", lambda row: (row.entry.run_name or "", row.entry.epoch or 0)),
+)
+
+
+def executions(usage: Usage, usage_filter: UsageFilter) -> list[ListedExecution]:
+    """Return the executions selected by a filter, with their hidden epochs."""
+    epochs = hidden_jobs(usage)
+    return [
+        ListedExecution(entry, epochs.get(entry.job) if entry.final else None)
+        for entry in select_executions(usage, usage_filter)
+    ]
+
+
+def filter_text(row: ListedExecution) -> str:
+    """Return the text of an execution that the filter searches, in lower case."""
+    entry = row.entry
+    parts = [formatting.job_id(*entry.job), entry.run_name, entry.node, entry.uuid, entry.site]
+    parts += [entry.gpu, entry.target, entry.cause, entry.host, f"{entry.start:%Y-%m-%d %H:%M}"]
+    parts += [OUTCOMES[entry.outcome].word, HIDDEN.word if row.hidden is not None else None]
+    return "\n".join(part for part in parts if part is not None).lower()
+
+
+def outcome_counts(totals: UsageTotals) -> str:
+    """Count by outcome: ``153 good, 53 lost, 2 in flight``; zeros are omitted."""
+    in_flight = totals.executions - totals.good_executions - totals.bad_executions
+    counts = (
+        (totals.good_executions, "good"),
+        (totals.bad_executions, "lost"),
+        (in_flight, "in flight"),
+    )
+    return ", ".join(f"{formatting.number(n)} {label}" for n, label in counts if n) or "nothing"
+
+
+def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> str:
+    """Name what a filter selects: ``A100 ×2 at Delta``, ``lost to 34 out of memory``."""
+    parts = []
+    if usage_filter.gpu is not None:
+        number = usage_filter.gpus[0] if usage_filter.gpus is not None else None
+        name = usage_filter.gpu[0]
+        model = plain(name, NAME_LIMIT) if name else "GPU unknown"
+        parts.append(f"{model} ×{number}" if number else model)
+    if usage_filter.site is not None:
+        parts.append(f"at {site_name(usage_filter.site[0], NAME_LIMIT)}")
+    if usage_filter.cause is not None:
+        causes = () if usage is None else usage.causes
+        cause = next((item for item in causes if item.key == usage_filter.cause), None)
+        text = usage_filter.cause if cause is None else cause.text
+        code = f"{usage_filter.cause} " if cause is not None and cause.code is not None else ""
+        parts.append(f"lost to {plain(code + text, room)}")
+    return formatting.clip(" ".join(parts), room)
+
+
+def longest_note(epoch: EpochEntry) -> str:
+    """Tell that a longer execution may have trained the epoch."""
+    site = site_name(epoch.longest_site, NAME_LIMIT)
+    took = formatting.duration(epoch.seconds)
+    longest = formatting.duration(epoch.longest_seconds)
+    return (
+        f"{HIDDEN.glyph} this one of {took} completed the epoch, but its longest one, of "
+        f"{longest} at {site}, may have trained it: its hours are booked there"
+    )
+
+
+def columns(
+    rows: Sequence[ListedExecution], usage: Usage | None, usage_filter: UsageFilter
+) -> list[Column[ListedExecution]]:
+    """Return the columns.
+
+    The column of the selected site, GPU or cause is dropped first, and a year common to all rows is
+    shown in the heading only.
+    """
+    years = {row.entry.start.year for row in rows}
+    common_year = f" {min(years)}" if len(years) == 1 else ""
+    time_format = "%m-%d %H:%M" if common_year else "%Y-%m-%d %H:%M"
+    model_names: Mapping[str | None, str] = models(
+        place.name for place in (() if usage is None else usage.gpus)
+    )
+    site_drop = 4 if usage_filter.site is None else 6
+    cause_drop = 3 if usage_filter.cause is None else 8
+
+    def start(row: ListedExecution, _: int | None) -> Line:
+        return line(f"{row.entry.start:{time_format}}")
+
+    def gpu(row: ListedExecution, _: int | None) -> Line:
+        return line(machine(model_names, row.entry.gpu, row.entry.gpus))
+
+    return [
+        Column("run", "RUN", _run, minimum=6, comfortable=10, maximum=24),
+        Column("epoch", "EPOCH", _epoch, "right"),
+        Column("try", "TRY", lambda row, _: line(str(row.entry.attempt)), "right", drop=2),
+        Column("start", f"START{common_year}", start, drop=1),
+        Column("seconds", "TIME", _time, "right"),
+        Column("hours", "GPU-h", _hours, "right"),
+        Column("outcome", "OUTCOME", _outcome, minimum=10),
+        Column("site", "SITE", _site, drop=site_drop, comfortable=10, maximum=24),
+        Column("gpu", "GPU", gpu, drop=5, maximum=24),
+        Column("job", "JOB", _job, "right", drop=7),
+        Column("cause", "CAUSE", _cause, comfortable=12, minimum=8, drop=cause_drop, maximum=400),
+    ]
+
+
+def _run(row: ListedExecution, _: int | None) -> Line:
+    name = row.entry.run_name
+    return line(plain(name, NAME_LIMIT) if name else (formatting.UNKNOWN, DIM))
+
+
+def _epoch(row: ListedExecution, _: int | None) -> Line:
+    entry = row.entry
+    if entry.epoch is None:
+        return ()
+    return line(str(entry.epoch), ("" if entry.training else " side", DIM))
+
+
+def _time(row: ListedExecution, _: int | None) -> Line:
+    return line(formatting.duration(row.entry.seconds))
+
+
+def _hours(row: ListedExecution, _: int | None) -> Line:
+    gpu_seconds = row.entry.gpu_seconds
+    if gpu_seconds is None:
+        return line((formatting.UNKNOWN, DIM))
+    style = BAD if row.entry.kind == "bad" else PLAIN
+    return line((formatting.hours(gpu_seconds / HOUR), style))
+
+
+def _outcome(row: ListedExecution, _: int | None) -> Line:
+    sign = symbol_span(OUTCOMES[row.entry.outcome])
+    if row.entry.uncertain:
+        sign += line((" ?", NOTE))
+    if row.hidden is not None:
+        sign += line((f" {HIDDEN.glyph}", style_of(HIDDEN)))
+    return sign
+
+
+def _site(row: ListedExecution, _: int | None) -> Line:
+    return line(site_name(row.entry.site, NAME_LIMIT))
+
+
+def _job(row: ListedExecution, _: int | None) -> Line:
+    return line((formatting.job_id(*row.entry.job), DIM))
+
+
+def _cause(row: ListedExecution, _: int | None) -> Line:
+    entry = row.entry
+    if entry.cause is None:
+        return ()
+    code = f"{entry.code}/{entry.subcode or 0} " if entry.code else ""
+    return line((plain(code + entry.cause, 400), DIM))
