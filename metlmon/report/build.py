@@ -9,12 +9,11 @@ from typing import Final
 
 from metlmon.live.discovery import directory_label, directory_name
 from metlmon.model.states import HourUnit, State
-from metlmon.report.definitions import definition
+from metlmon.report.definitions import definitions
 from metlmon.report.document import (
     Block,
     Fact,
     Facts,
-    Footnote,
     Report,
     ReportFigure,
     Section,
@@ -76,7 +75,7 @@ def build_report(
         metadata=tuple(_lead(status, window, zone)),
         sections=sections,
         limitations=tuple(_limitations(status, usage, zone)),
-        footnotes=tuple(Footnote(key, definition(key, usage, digits)) for key in notes),
+        footnotes=definitions(notes, usage, digits),
         hours_digits=digits,
     )
     return with_hour_unit(report, measure)
