@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.authoring.gate_config import has_gate, with_gate
 from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode, NodeRole, VariableValue
 from metlmon.authoring.manifest import sweep_copy_name
 from metlmon.authoring.request import PlanError, Request, RequestProblem
-from metlmon.authoring.sweeps.dependencies import DependencyBuilder
 from metlmon.authoring.sweeps.files import (
     FileUse,
     NamedFile,
@@ -52,7 +53,9 @@ from metlmon.authoring.variables import NodePosition, merge_variables, request_v
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES, RetryCommand
 from metlmon.dagman.lexer import shown
-from metlmon.frozen import frozen
+
+MOST_EDGES: Final = 1_000_000
+"""Ten per allowed node: a group that depends on a group has many edges."""
 
 SINGLE_COMMANDS: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"})
 """Commands that a DAG can have only once."""
@@ -60,9 +63,11 @@ SINGLE_COMMANDS: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"
 PER_NODE_COMMANDS: Final = frozenset({"SCRIPT", "PRE_SKIP"})
 """Commands for ALL_NODES that the graph stores for each node."""
 
+Edges = dict[tuple[str, str], str]
+"""Edges (parent, child) with their positions."""
 
-@frozen
-class Expansion:
+
+class Expansion(Struct, frozen=True):
     """An expanded sweep file.
 
     ``files``: the files that the DAG names. ``sources``: names and contents of the sweep file and
@@ -81,8 +86,8 @@ def expand(request: Request) -> Expansion:
     Reads it and the files that it names. Raises PlanError, with file, line and remedy, for any
     error in them.
     """
-    assert request.source is not None
     source = request.source
+    assert source is not None
     dag_file = request.directory / f"{request.name}.dag"
     if os.path.realpath(dag_file) == os.path.realpath(source):
         raise PlanError(
@@ -96,16 +101,11 @@ def expand(request: Request) -> Expansion:
             f"{source.name}: no line of it begins with GEN SUBDAG, so nothing is swept; write "
             "'GEN SUBDAG group file.subdag a from', and the values of a on the line below"
         )
-    nodes = SweepNodes(request, commands, sweep_files)
-    expander = _Expander(request, commands, nodes)
+    expander = _Expander(request, commands, SweepNodes(request, commands, sweep_files))
     graph = expander.graph()
     files = referenced_files(source, commands, expander.named_files())
-    return Expansion(
-        graph=graph,
-        files=files,
-        sources=tuple(sweep_files.contents.items()),
-        warnings=tuple(expander.warnings(files)),
-    )
+    sources = tuple(sweep_files.contents.items())
+    return Expansion(graph, files, sources, tuple(expander.warnings(files)))
 
 
 class _Expander:
@@ -118,7 +118,8 @@ class _Expander:
         self._commands = commands
         self._nodes = nodes
         self._jobs = jobs_of(request)
-        self._dependencies = DependencyBuilder(nodes, subdags=request.subdags)
+        self._edges: Edges = {}
+        self._edge_count = 0
         self._uuids: list[str] = []
         self._lines: dict[str, None] = {}
         self._descriptions: dict[str, SweepDescription] = {}
@@ -132,37 +133,52 @@ class _Expander:
         nodes, request = self._nodes, self._request
         templates = iter(nodes.templates)
         for command in self._commands:
-            if isinstance(command, GenCommand):
-                self._add_template(next(templates))
-            else:
-                self._add_command(command)
+            self._add_command(command, templates)
         for node in nodes.nodes.values():
             if node.done:
                 self._add_line(f"DONE {node.name}", node.run)
-        edges = self._dependencies.edges
-        outer = [name for name, node in nodes.nodes.items() if not self._subdag_of(node)]
-        topological_order([*outer, *(nodes.runs if request.subdags else ())], edges)
+        outer = [
+            name for name, node in nodes.nodes.items() if node.run is None or not request.subdags
+        ]
+        topological_order([*outer, *(nodes.runs if request.subdags else ())], self._edges)
         chains = {run.name: TrainingChain(request, self._jobs, run) for run in nodes.runs.values()}
         self._uuids = [chain.uuid for chain in chains.values()]
         self._graph_nodes = {
             node.name: self._graph_node(node, chains) for node in nodes.nodes.values()
         }
         _check_uuids(self._graph_nodes.values())
-        descriptions = tuple(description.text for description in self._descriptions.values())
-        lines = (*descriptions, *self._with_uuids(self._lines))
-        ordered = tuple(self._ordered_nodes())
-        if request.subdags:
-            subdags = {
-                self._subdag_file(run): self._subdag(run, descriptions)
-                for run in nodes.runs.values()
-            }
-            return Graph(ordered, self._edges_with_uuids(edges), lines=lines, subdags=subdags)
+        ordered = list(self._ordered_nodes())
+        if not request.subdags:
+            return self._part(ordered, self._edges, self._lines, self._retries)
+        subdags = {
+            self._subdag_file(run): self._part(
+                [self._graph_nodes[node.name] for node in run.nodes.values()],
+                run.edges,
+                run.lines,
+                self._retries,
+            )
+            for run in nodes.runs.values()
+        }
+        return self._part(ordered, self._edges, self._lines, None, subdags)
+
+    def _part(
+        self,
+        nodes: Sequence[GraphNode],
+        edges: Edges,
+        lines: Iterable[str],
+        retries: int | None,
+        subdags: Mapping[str, Graph] | None = None,
+    ) -> Graph:
+        """The graph of one DAG file; ``retries`` None: it retries nothing by default."""
+        fill = self._with_uuid
+        descriptions = (description.text for description in self._descriptions.values())
         return Graph(
-            nodes=ordered,
-            edges=self._edges_with_uuids(edges),
-            retries=self._retries,
-            lines=lines,
-            unless_exit=self._unless,
+            nodes=tuple(nodes),
+            edges=tuple((fill(parent), fill(child)) for parent, child in edges),
+            retries=retries or 0,
+            lines=(*descriptions, *map(fill, lines)),
+            unless_exit=None if retries is None else self._unless,
+            subdags=subdags or {},
         )
 
     def warnings(self, files: Sequence[Referenced]) -> Iterator[RequestProblem]:
@@ -195,27 +211,13 @@ class _Expander:
 
     # --- commands -----------------------------------------------------------------------------
 
-    def _add_template(self, template: RunTemplate) -> None:
-        """Add the commands of a template for each of its runs."""
-        for description in template.commands_of(SweepDescription):
-            self._add_description(shared_description(description, template.known_names))
-        for run in self._nodes.groups[template.generate.group]:
-            for line in self._dependencies.add_run(run):
-                self._add_line(line, run)
-            for command in template.commands_of(SweepNodeCommand):
-                nodes: Iterable[NodeDraft] = run.resolve(command.name, command.where)
-                if command.name.upper() == ALL_NODES:
-                    nodes = affected_nodes(nodes, command)
-                self._apply(command, nodes)
-            for global_command in template.commands_of(GlobalCommand):
-                self._add_global_command(global_command, run)
-
-    def _add_command(self, command: SweepCommand) -> None:
-        """Add a command of the workflow."""
+    def _add_command(self, command: SweepCommand, templates: Iterator[RunTemplate]) -> None:
+        """Add a command of the workflow. ``templates``: those of the coming GEN commands."""
         match command:
+            case GenCommand():
+                self._add_template(next(templates))
             case ParentChild():
-                if (line := self._dependencies.add_command(command)) is not None:
-                    self._add_line(line)
+                self._add_edges(command)
             case SweepNodeCommand():
                 self._apply_to_workflow(command)
             case SweepDescription():
@@ -226,6 +228,20 @@ class _Expander:
             case _:
                 pass
 
+    def _add_template(self, template: RunTemplate) -> None:
+        """Add the commands of a template for each of its runs."""
+        for description in template.commands_of(SweepDescription):
+            self._add_description(shared_description(description, template.known_names))
+        for run in self._nodes.groups[template.generate.group]:
+            self._add_run_edges(run)
+            for command in template.commands_of(SweepNodeCommand):
+                nodes: Iterable[NodeDraft] = run.resolve(command.name, command.where)
+                if command.name.upper() == ALL_NODES:
+                    nodes = affected_nodes(nodes, command)
+                self._apply(command, nodes)
+            for global_command in template.commands_of(GlobalCommand):
+                self._add_global_command(global_command, run)
+
     def _add_description(self, command: SweepDescription) -> None:
         previous = self._descriptions.setdefault(command.name, command)
         if previous.text != command.text:
@@ -235,21 +251,19 @@ class _Expander:
             )
 
     def _add_line(self, line: str, run: RunDraft | None = None) -> None:
-        in_subdag = run is not None and self._request.subdags
-        lines = run.lines if run is not None and in_subdag else self._lines
+        lines = run.lines if run is not None and self._request.subdags else self._lines
         lines[line] = None
 
     def _add_global_command(self, command: GlobalCommand, run: RunDraft | None) -> None:
         text = command.text if run is None else run.fill(command.text, command.where)
-        is_single = command.keyword in SINGLE_COMMANDS
-        if is_single and not (run is not None and self._request.subdags):
-            previous = self._single_lines.setdefault(command.keyword, text)
-            if previous != text:
-                assert self._request.source is not None
-                raise PlanError(
-                    f"{command.where}: a DAG has one {command.keyword}, and this would be another "
-                    f"one; write it once, in {self._request.source.name}"
-                )
+        in_subdag = run is not None and self._request.subdags
+        is_single = command.keyword in SINGLE_COMMANDS and not in_subdag
+        if is_single and self._single_lines.setdefault(command.keyword, text) != text:
+            assert self._request.source is not None
+            raise PlanError(
+                f"{command.where}: a DAG has one {command.keyword}, and this would be another "
+                f"one; write it once, in {self._request.source.name}"
+            )
         parse_command(text, command.where)
         self._add_line(text, run)
 
@@ -264,47 +278,82 @@ class _Expander:
         eligible = [node for node in all_nodes if node.kind is not NodeKind.FINAL]
         nodes = list(affected_nodes(eligible, command))
         line = f"{command.head} {ALL_NODES} {command.rest}".rstrip()
+        per_node = command.keyword in PER_NODE_COMMANDS or placeholder_names(command.rest)
         if command.keyword == "RETRY":
             retry = parse_command(line, command.where)
             assert isinstance(retry, RetryCommand)
             self._retries, self._unless = retry.retries, retry.unless_exit
             for node in nodes:
                 node.retries = None
-        elif (
-            command.keyword in PER_NODE_COMMANDS
-            or placeholder_names(command.rest)
-            or len(nodes) < len(eligible)
-        ):
+        elif per_node or len(nodes) < len(eligible):
             self._apply(command, nodes)
         else:
             parse_command(line, command.where)
             self._lines[line] = None
-            if self._request.subdags:
-                for run in self._nodes.runs.values():
-                    run.lines[line] = None
+            for run in self._nodes.runs.values():
+                self._add_line(line, run)
 
     def _apply(self, command: SweepNodeCommand, nodes: Iterable[NodeDraft]) -> None:
         for node in nodes:
             if (line := node.apply(command)) is not None:
                 self._add_line(line, node.run)
 
-    # --- the graph ----------------------------------------------------------------------------
+    # --- edges --------------------------------------------------------------------------------
 
-    def _subdag_of(self, node: NodeDraft) -> RunDraft | None:
-        """The run whose sub-DAG contains the node."""
-        return node.run if self._request.subdags else None
+    def _add_run_edges(self, run: RunDraft) -> None:
+        """Add the edges of a run; weak ones, which a graph cannot represent, as lines."""
+        edges = run.edges if self._request.subdags else self._edges
+        for edge, command in run.template.edges.items():
+            parent, child = (run.fill(key, command.where) for key in edge)
+            if run.template.is_outside(*edge):
+                self._check_outside(parent, child, command.where)
+            if command.weak:
+                self._add_line(f"WEAK PARENT {parent} CHILD {child}", run)
+                continue
+            self._count_edges(1, command.where)
+            edges.setdefault((parent, child), command.where)
+
+    def _check_outside(self, parent: str, child: str, where: str) -> None:
+        """Raises PlanError if an edge to a node of the workflow is not possible."""
+        for name in (parent, child):
+            node = self._nodes.nodes.get(name)
+            if node is None:
+                raise self._nodes.unknown_name(name, where)
+            if self._request.subdags and node.run is None:
+                raise PlanError(
+                    f"{where}: {shown(name)} lies outside the run's own DAG; write this line in "
+                    "the workflow, with the group in the run's place"
+                )
+
+    def _add_edges(self, command: ParentChild) -> None:
+        """Add the edges of a command of the workflow, or its line if it needs that."""
+        nodes = self._nodes
+        parents = nodes.end_nodes(command.parents, command.where, last=True)
+        children = nodes.end_nodes(command.children, command.where, last=False)
+        self._count_edges(len(parents) * len(children), command.where)
+        if command.weak or not nodes.splices.isdisjoint((*parents, *children)):
+            weak = "WEAK " if command.weak else ""
+            self._add_line(f"{weak}PARENT {' '.join(parents)} CHILD {' '.join(children)}")
+            return
+        for parent in parents:
+            for child in children:
+                self._edges.setdefault((parent, child), command.where)
+
+    def _count_edges(self, count: int, where: str) -> None:
+        self._edge_count += count
+        if self._edge_count > MOST_EDGES:
+            raise PlanError(
+                f"{where}: with this line the DAG has {self._edge_count} edges, more than the "
+                f"{MOST_EDGES} it may have; put a node between: 'JOB between between.sub NOOP'"
+            )
+
+    # --- the graph ----------------------------------------------------------------------------
 
     def _with_uuid(self, text: str) -> str:
         """The text with the marks of uuids replaced by the uuids."""
         if "\x01" not in text:
             return text
         return MARK.sub(lambda match: self._uuids[int(match[1])], text)
-
-    def _with_uuids(self, texts: Iterable[str]) -> tuple[str, ...]:
-        return tuple(map(self._with_uuid, texts))
-
-    def _edges_with_uuids(self, edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        return tuple((self._with_uuid(parent), self._with_uuid(child)) for parent, child in edges)
 
     def _ordered_nodes(self) -> Iterator[GraphNode]:
         """The nodes in the file's order; a run in a sub-DAG is one node."""
@@ -314,127 +363,102 @@ class _Expander:
                     yield self._graph_nodes[command.name]
             elif isinstance(command, GenCommand):
                 for run in self._nodes.groups[command.group]:
-                    if not self._request.subdags:
+                    if self._request.subdags:
+                        kind, file = NodeKind.SUBDAG, self._subdag_file(run)
+                        yield GraphNode(run.name, file, kind, run=run.name, where=command.where)
+                    else:
                         yield from (self._graph_nodes[node.name] for node in run.nodes.values())
-                        continue
-                    yield GraphNode(
-                        run.name,
-                        self._subdag_file(run),
-                        kind=NodeKind.SUBDAG,
-                        run=run.name,
-                        where=command.where,
-                    )
 
     def _subdag_file(self, run: RunDraft) -> str:
         return f"{self._request.name}-{run.name}.dag"
 
-    def _subdag(self, run: RunDraft, descriptions: tuple[str, ...]) -> Graph:
-        return Graph(
-            nodes=tuple(self._graph_nodes[node.name] for node in run.nodes.values()),
-            edges=self._edges_with_uuids(run.edges),
-            retries=self._retries,
-            lines=(*descriptions, *self._with_uuids(run.lines)),
-            unless_exit=self._unless,
-        )
-
     def _graph_node(self, node: NodeDraft, chains: Mapping[str, TrainingChain]) -> GraphNode:
-        request, run = self._request, node.run
-        name, uuid = self._with_uuid(node.name), ""
+        request, run, fill = self._request, node.run, self._with_uuid
+        name = fill(node.name)
         if run is None:
             position = NodePosition(name, role=node.role)
             variables = merge_variables([*request_variables(request, position), *node.variables])
         else:
             variables = chains[run.name].variables(node, gated=has_gate(request, node.role))
-            values = {variable.name.lower(): variable.value for variable in variables}
-            uuid = values.get("run_uuid", "")
-        scripts = {kind: self._with_uuid(script.command) for kind, script in node.scripts.items()}
-        options = (
-            (kind, self._with_uuid(script.options(deferred=kind != "PRE")))
+        scripts = {kind: fill(script.command) for kind, script in node.scripts.items()}
+        options = {
+            kind: fill(script.options(deferred=kind != "PRE"))
             for kind, script in node.scripts.items()
-        )
-        retries, unless = self._retries_of(node)
+        }
+        retries, unless = node.retries, node.unless
+        if retries is None and request.subdags and run is None:
+            # A workflow of sub-DAGs retries its own jobs, not whole runs.
+            retried = self._retries and node.kind is NodeKind.JOB
+            retries, unless = (self._retries, self._unless) if retried else (None, None)
+        submit = node.submit or next(job.file for job in self._jobs if job.role is node.role)
         graph_node = GraphNode(
             name=name,
-            submit=self._with_uuid(node.submit or self._default_submit(node)),
+            submit=fill(submit),
             kind=node.kind,
             role=node.role,
             run=run.name if run is not None else None,
             epoch=node.epoch if node.role in TRAINING_ROLES else None,
-            variables=tuple(map(self._variable_with_uuid, variables))
-            if node.kind is not NodeKind.SUBDAG
-            else (),
+            variables=()
+            if node.kind is NodeKind.SUBDAG
+            else tuple(map(self._filled_variable, variables)),
             pre=scripts.get("PRE"),
             defer=node.scripts["PRE"].defer if "PRE" in scripts else None,
             skip_code=node.skip,
             post=scripts.get("POST", self._default_post(node)),
             hold=scripts.get("HOLD"),
-            options=tuple((kind, text) for kind, text in options if text),
+            options=tuple((kind, text) for kind, text in options.items() if text),
             retries=retries,
             unless_exit=unless,
             noop=node.noop,
             where=node.where,
         )
-        return self._with_gate(node, graph_node, uuid)
+        if not has_gate(request, node.role):
+            return graph_node
+        self._check_gate(node, graph_node.name)
+        values = {variable.name.lower(): variable.value for variable in variables}
+        return with_gate(request, graph_node, fill(values.get("run_uuid", "")))
 
-    def _variable_with_uuid(self, variable: VariableValue) -> VariableValue:
+    def _filled_variable(self, variable: VariableValue) -> VariableValue:
         if "\x01" not in variable.value and not variable.hidden:
             return variable
-        over = tuple(map(self._variable_with_uuid, variable.hidden))
-        return replace(variable, value=self._with_uuid(variable.value), hidden=over)
-
-    def _default_submit(self, node: NodeDraft) -> str:
-        """The default submit file of the node's role."""
-        return next(job.file for job in self._jobs if job.role is node.role)
+        hidden = tuple(map(self._filled_variable, variable.hidden))
+        return replace(variable, value=self._with_uuid(variable.value), hidden=hidden)
 
     def _default_post(self, node: NodeDraft) -> str | None:
         """POST script that ignores the failure of an evaluation without dependents.
 
         Only if metlmon chose the evaluation's template.
         """
-        gates = self._request.evaluation is not None and self._request.evaluation.gates
+        evaluation = self._request.evaluation
         is_last = node.run is not None and node.key in node.run.template.lasts
-        if node.role is NodeRole.EVALUATE and not node.declared and is_last and not gates:
-            return ALWAYS_SUCCEEDS
-        return None
+        if node.role is not NodeRole.EVALUATE or node.declared or not is_last:
+            return None
+        return None if evaluation is not None and evaluation.gates else ALWAYS_SUCCEEDS
 
-    def _retries_of(self, node: NodeDraft) -> tuple[int | None, int | None]:
-        """The node's retries; a workflow of sub-DAGs retries its own jobs, not whole runs."""
-        if node.retries is None and self._request.subdags and node.run is None:
-            if self._retries and node.kind is NodeKind.JOB:
-                return self._retries, self._unless
-            return None, None
-        return node.retries, node.unless
-
-    def _with_gate(self, node: NodeDraft, graph_node: GraphNode, uuid: str) -> GraphNode:
-        if not has_gate(self._request, node.role):
-            return graph_node
+    def _check_gate(self, node: NodeDraft, name: str) -> None:
+        """Raises PlanError if the node cannot have a gate."""
         if (script := node.scripts.get("PRE")) is not None:
             raise PlanError(
-                f"{script.where}: {shown(graph_node.name)} has a PRE script of its own, but the "
-                "gate that can stop its run is one, too; take the script out, or write it without "
-                "a gate"
+                f"{script.where}: {shown(name)} has a PRE script of its own, but the gate that can "
+                "stop its run is one, too; take the script out, or write it without a gate"
             )
-        retries = self._retries if node.retries is None else node.retries
-        if not retries:
+        if not (self._retries if node.retries is None else node.retries):
             raise PlanError(
-                f"{node.where}: {shown(graph_node.name)} is not tried again, which a run that can "
-                "be stopped must be; give it a RETRY of 1 or more, or write it without a gate"
+                f"{node.where}: {shown(name)} is not tried again, which a run that can be stopped "
+                "must be; give it a RETRY of 1 or more, or write it without a gate"
             )
-        return with_gate(self._request, graph_node, self._with_uuid(uuid))
 
 
 def _check_uuids(nodes: Iterable[GraphNode]) -> None:
     """Raises PlanError if two runs share a uuid, and so an output directory."""
     runs: dict[str, str] = {}
     for node in nodes:
-        uuid = next(
-            (variable for variable in node.variables if variable.name.lower() == "run_uuid"), None
-        )
-        if uuid is None or node.run is None:
-            continue
-        other = runs.setdefault(uuid.value, node.run)
-        if other != node.run:
-            raise PlanError(
-                f"{uuid.where}: {node.run} and {other} have the same run_uuid; put {{uuid}} or "
-                "{run} into it, or leave it to metlmon"
-            )
+        for variable in node.variables:
+            if variable.name.lower() != "run_uuid" or node.run is None:
+                continue
+            other = runs.setdefault(variable.value, node.run)
+            if other != node.run:
+                raise PlanError(
+                    f"{variable.where}: {node.run} and {other} have the same run_uuid; put "
+                    "{uuid} or {run} into it, or leave it to metlmon"
+                )

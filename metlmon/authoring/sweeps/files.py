@@ -13,12 +13,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from os.path import exists
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from metlmon.authoring.manifest import source_copy_name
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.parser import GlobalCommand, Splice, SweepCommand, parse
-from metlmon.authoring.write_submit import Assignment, assignments, input_files
+from metlmon.authoring.write_submit import assignments, input_files
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
     DescriptionCommand,
@@ -29,23 +31,21 @@ from metlmon.dagman.commands import (
 )
 from metlmon.dagman.lexer import Tokens, shown
 from metlmon.dagman.parser import parse_dag
-from metlmon.frozen import frozen
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Size limit of one file; exceeds any DAG that may result."""
+
+MOST_BYTES: Final = 4 * MAX_FILE_BYTES
+"""Limit for all files together; larger ones are not copied or held in memory."""
 
 MOST_COMMANDS: Final = 400_000
 MOST_INCLUDES: Final = 100
 MAX_DEPTH: Final = 10
 """Most levels of nested INCLUDE."""
 
-MOST_BYTES: Final = 4 * MAX_FILE_BYTES
-"""Limit for all files together; larger ones are not copied or held in memory."""
-
 MOST_FILES: Final = 10_000
 
 _DIRECTORY_KEYS: Final = frozenset({"initialdir", "initial_dir", "iwd"})
-
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
 
 
@@ -56,36 +56,30 @@ class SweepFiles:
     """The files read for one sweep, by the names that the sweep uses.
 
     Names are relative to the sweep's directory. ``is_copy``: the sweep may be the copy beside its
-    DAG.
+    DAG. ``contents``: of the files read so far.
     """
 
     def __init__(self, directory: Path, is_copy: bool) -> None:
         self.directory = directory
-        self._is_copy = is_copy
         self.contents: dict[str, bytes] = {}
-        """The contents of the files read, by name."""
+        self._is_copy = is_copy
         self._commands_left = MOST_COMMANDS
         self._includes_left = MOST_INCLUDES
 
-    def commands(self, name: str, named_at: str = "") -> list[SweepCommand]:
+    def commands(
+        self, name: str, named_at: str = "", including: tuple[str, ...] = ()
+    ) -> list[SweepCommand]:
         """All commands of a file, with included files expanded in place.
 
-        ``named_at``: the position that names the file. Raises PlanError.
+        ``named_at``: the position that names the file. ``including``: the files that include it.
+        Raises PlanError.
         """
-        return self._read_file(name, named_at, ())
-
-    def _path(self, name: str) -> Path:
-        """The file's path; of a copied sweep, that of the copy if there is no original."""
         path, copy = self.directory / name, self.directory / source_copy_name(name)
-        return copy if self._is_copy and not exists(path) and exists(copy) else path
-
-    def _read_file(
-        self, name: str, named_at: str, including: tuple[str, ...]
-    ) -> list[SweepCommand]:
-        data = self.contents[name] = _read_source(self._path(name), name, named_at)
-        text = _decode(data, name)
+        if self._is_copy and not exists(path) and exists(copy):
+            path = copy
+        data = self.contents[name] = _read_source(path, name, named_at)
         commands: list[SweepCommand] = []
-        for command in parse(name, text):
+        for command in parse(name, _decode(data, name)):
             self._commands_left -= 1
             if self._commands_left < 0:
                 raise PlanError(f"{command.where}: more than {MOST_COMMANDS} lines; make two DAGs")
@@ -97,7 +91,7 @@ class SweepFiles:
                 raise PlanError(f"{command.where}: {shown(command.text)} leads back to itself")
             if len(including) >= MAX_DEPTH or self._includes_left < 0:
                 raise PlanError(f"{command.where}: too many files within files; join some of them")
-            commands += self._read_file(command.text, command.where, (*including, name))
+            commands += self.commands(command.text, command.where, (*including, name))
         return commands
 
 
@@ -114,13 +108,13 @@ def _read_source(path: Path, name: str, named_at: str) -> bytes:
         reason = getattr(error, "strerror", None) or "its name cannot be a file's"
         raise PlanError(f"{prefix}{shown(name)} cannot be read: {reason}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise PlanError(
-            f"{prefix}{shown(name)} is larger than {MAX_FILE_BYTES >> 20} MB; make two DAGs"
-        )
+        limit = f"{MAX_FILE_BYTES >> 20} MB"
+        raise PlanError(f"{prefix}{shown(name)} is larger than {limit}; make two DAGs")
     return data
 
 
 def _decode(data: bytes, name: str) -> str:
+    """The text of a sweep file. Raises PlanError for anything but lines of UTF-8 text."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -129,11 +123,9 @@ def _decode(data: bytes, name: str) -> str:
     if control := _CONTROL.search(text):
         line = text[: control.start()].count("\n") + 1
         raise PlanError(f"{name}:{line}: a control character; take it out")
-    content = text.rstrip()
-    if content.endswith("\\") and not content[content.rfind("\n") + 1 :].lstrip().startswith(
-        ("#", "//")
-    ):
-        line = content.count("\n") + 1
+    *before, last = text.rstrip().split("\n")
+    if last.endswith("\\") and not last.lstrip().startswith(("#", "//")):
+        line = len(before) + 1
         raise PlanError(f"{name}:{line}: the last line is continued, but nothing follows")
     return text
 
@@ -151,8 +143,7 @@ class FileUse(Enum):
     OTHER = auto()
 
 
-@frozen
-class NamedFile:
+class NamedFile(NamedTuple):
     """A file with the position that refers to it."""
 
     name: str
@@ -160,8 +151,7 @@ class NamedFile:
     use: FileUse
 
 
-@frozen
-class Referenced:
+class Referenced(Struct, frozen=True):
     """A file that the DAG names: submit file, script, sub-DAG or configuration.
 
     ``data`` None: it is not beside the sweep file (or is named by a path), so that it must exist
@@ -191,17 +181,14 @@ def referenced_files(
             continue
         data, has_execute_bit = _read_bytes(source.parent, file.name, bytes_left)
         bytes_left -= len(data or b"")
-        executable = file.use is FileUse.SCRIPT or (file.use is FileUse.INPUT and has_execute_bit)
-        files[file.name] = Referenced(
-            name=file.name,
-            where=file.where,
-            data=data,
-            executable=executable,
-            is_input=file.use is FileUse.INPUT,
-        )
-        if data is not None:
-            # Extended during the iteration: files may refer to further files.
-            pending += _files_of_file(file, data)
+        is_input = file.use is FileUse.INPUT
+        executable = file.use is FileUse.SCRIPT or (is_input and has_execute_bit)
+        files[file.name] = Referenced(file.name, file.where, data, executable, is_input)
+        # Extended during the iteration: files may refer to further files.
+        if data is not None and file.use is FileUse.DAG:
+            pending += _files_of_dag(file.name, data)
+        elif data is not None and file.use is FileUse.SUBMIT:
+            pending += _files_of_submit(file.name, data)
     return tuple(files.values())
 
 
@@ -216,12 +203,15 @@ def missing(
     for file in files:
         if file.data is not None or file.name in written or exists(request.directory / file.name):
             continue
-        message = f"{file.where}: {file.name} lies neither beside the sweep file nor in "
+        reason = "lies neither beside the sweep file nor in "
         if exists(request.source.parent / file.name):
-            reason = f"it is a path, a directory, or larger than {MAX_FILE_BYTES >> 20} MB"
-            message = f"{file.where}: {file.name} is not copied, since {reason}, and is not in "
+            size = f"larger than {MAX_FILE_BYTES >> 20} MB"
+            reason = f"is not copied, since it is a path, a directory, or {size}, and is not in "
         suffix = ", unless an earlier job brings it" if file.is_input else ""
-        yield f"{message}{request.directory}; put it there before submitting{suffix}"
+        yield (
+            f"{file.where}: {file.name} {reason}{request.directory}; put it there before "
+            f"submitting{suffix}"
+        )
 
 
 def read_submit_text(name: str, data: bytes | None, directory: Path) -> str | None:
@@ -238,23 +228,20 @@ def read_submit_text(name: str, data: bytes | None, directory: Path) -> str | No
     return data.decode("utf-8", "replace")
 
 
+def file_use(kind: NodeKind) -> FileUse:
+    """The use of a node's file."""
+    return FileUse.DAG if kind is NodeKind.SUBDAG else FileUse.SUBMIT
+
+
 def _files_of_command(command: SweepCommand) -> Iterator[NamedFile]:
     """The file in ``SPLICE name file`` or ``CONFIG file``."""
-    if not isinstance(command, Splice | GlobalCommand):
+    if not isinstance(command, GlobalCommand):
         return
     words = list(iter(Tokens(command.text).file, ""))
     if isinstance(command, Splice):
         yield NamedFile(words[2], command.where, FileUse.OTHER if len(words) > 3 else FileUse.DAG)
     elif command.keyword == "CONFIG":
         yield NamedFile(words[1], command.where, FileUse.OTHER)
-
-
-def _files_of_file(named: NamedFile, data: bytes) -> Iterator[NamedFile]:
-    """The files that a file refers to."""
-    if named.use is FileUse.DAG:
-        yield from _files_of_dag(named.name, data)
-    elif named.use is FileUse.SUBMIT:
-        yield from _files_of_submit(named.name, assignments(data.decode("utf-8", "replace")))
 
 
 def _files_of_dag(name: str, data: bytes) -> Iterator[NamedFile]:
@@ -264,31 +251,24 @@ def _files_of_dag(name: str, data: bytes) -> Iterator[NamedFile]:
     for command in commands:
         where = f"{name}:{command.line}"
         match command:
-            case NodeCommand(submit=str(file), dir=None, noop=False):
-                if file not in descriptions:
-                    yield NamedFile(file, where, file_use(command.kind))
+            case NodeCommand(submit=str(file), dir=None, noop=False) if file not in descriptions:
+                yield NamedFile(file, where, file_use(command.kind))
             case ScriptCommand(command=line):
                 yield NamedFile(line.split(None, 1)[0], where, FileUse.SCRIPT)
             case SpliceCommand(file=file, dir=None) | IncludeCommand(file=file):
                 yield NamedFile(file, where, FileUse.DAG)
 
 
-def file_use(kind: NodeKind) -> FileUse:
-    """The use of a node's file."""
-    return FileUse.DAG if kind is NodeKind.SUBDAG else FileUse.SUBMIT
-
-
-def _files_of_submit(name: str, statements: list[Assignment]) -> Iterator[NamedFile]:
+def _files_of_submit(name: str, data: bytes) -> Iterator[NamedFile]:
     """The input files of jobs, relative to their initial directory."""
-    lines = {
-        file: statement.line
-        for statement in reversed(statements)
-        for file in input_files([statement])
-    }
-    directory = next(
-        (statement.value for statement in reversed(statements) if statement.key in _DIRECTORY_KEYS),
-        "",
-    )
+    statements = assignments(data.decode("utf-8", "replace"))
+    lines: dict[str, int] = {}
+    directory = ""
+    for statement in statements:
+        if statement.key in _DIRECTORY_KEYS:
+            directory = statement.value
+        for file in input_files([statement]):
+            lines.setdefault(file, statement.line)
     if "$" in directory:
         return
     for file in input_files(statements):
@@ -308,9 +288,6 @@ def _read_bytes(directory: Path, name: str, limit: int) -> tuple[bytes | None, b
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > min(limit, MAX_FILE_BYTES):
             return None, False
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        return path.read_bytes(), bool(status.st_mode & stat.S_IXUSR)
     except (OSError, ValueError):
         return None, False
-    has_execute_bit = bool(status.st_mode & stat.S_IXUSR)
-    return (data if len(data) <= MAX_FILE_BYTES else None), has_execute_bit

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import translate
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from metlmon.authoring.graph import MOST_NODES, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import PlanError, Request
@@ -29,9 +30,7 @@ from metlmon.authoring.sweeps.template import (
     RunTemplate,
     parse_placeholders,
     placeholder_names,
-    sweep_request,
 )
-from metlmon.authoring.sweeps.values import points
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
@@ -45,23 +44,19 @@ from metlmon.dagman.commands import (
 from metlmon.dagman.graph import APART
 from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown
 from metlmon.dagman.parser import READERS, RESERVED
-from metlmon.frozen import frozen
 
 TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
 
 LONGEST_NAME: Final = 200
 """Node names become parts of file names, which are limited to 255 characters."""
 
-MOST_MATCHED: Final = 20_000_000
-"""Limit of comparisons between region patterns and node names."""
-
 MARK: Final = re.compile("\x01([0-9]+)\x02")
 """Stands for the uuid of the run with this index."""
 
-_ROLE_PATTERNS: Final = (
-    (NodeRole.TRAIN, re.compile(TRAIN_NODE)),
-    (NodeRole.EVALUATE, re.compile(SIDE_NODE)),
-)
+_ROLE_PATTERNS: Final = {
+    NodeRole.TRAIN: re.compile(TRAIN_NODE),
+    NodeRole.EVALUATE: re.compile(SIDE_NODE),
+}
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _NAME: Final = re.compile(r"[^\s\"'\\+/(){}$#,]++")
 _FILE: Final = re.compile(r"[^\s\"'\\]++")
@@ -80,8 +75,7 @@ _JOB_ONLY_COMMANDS: Final = frozenset(
 """Commands that apply to JOB and SUBDAG nodes only."""
 
 
-@frozen
-class NodeScript:
+class NodeScript(NamedTuple):
     """A script of a node.
 
     ``defer``: (exit code, seconds); ``debug``: the option DEBUG as DAG text, or "".
@@ -93,16 +87,12 @@ class NodeScript:
     debug: str
 
     def options(self, *, deferred: bool) -> str:
-        """The options as DAG text; ``deferred``: including DEFER.
-
-        DAGMan before 25.5 accepts them in this order only.
-        """
+        """The options as DAG text; ``deferred``: including DEFER, first as before 25.5."""
         defer = "DEFER {} {}".format(*self.defer) if deferred and self.defer is not None else ""
         return f"{defer} {self.debug}".strip()
 
 
-@dataclass(slots=True)
-class NodeDraft:
+class NodeDraft(Struct, eq=False):
     """A node under construction.
 
     ``scripts``: by PRE, POST and HOLD. ``key``: the name in the template.
@@ -119,8 +109,8 @@ class NodeDraft:
     key: str = ""
     role: NodeRole = NodeRole.PLAIN
     epoch: int | None = None
-    variables: list[VariableValue] = field(default_factory=list)
-    scripts: dict[str, NodeScript] = field(default_factory=dict)
+    variables: list[VariableValue] = []
+    scripts: dict[str, NodeScript] = {}
     skip: int | None = None
     retries: int | None = None
     unless: int | None = None
@@ -142,7 +132,7 @@ class NodeDraft:
         """Set the role and the epoch in the name, by the patterns of monitoring."""
         if self.kind is not NodeKind.JOB:
             return
-        for role, pattern in _ROLE_PATTERNS:
+        for role, pattern in _ROLE_PATTERNS.items():
             match = pattern.match(self.name)
             if match and _NUMBER.fullmatch(match["epoch"]):
                 self.role, self.epoch = role, int(match["epoch"])
@@ -176,8 +166,7 @@ class NodeDraft:
         return None
 
 
-@dataclass(slots=True)
-class RunDraft:
+class RunDraft(Struct, eq=False):
     """A run under construction.
 
     ``index``: its number among all runs of the file. ``point``: its swept values; ``values``: of
@@ -190,9 +179,9 @@ class RunDraft:
     point: Mapping[str, str]
     values: dict[str, str]
     seed: int
-    nodes: dict[str, NodeDraft] = field(default_factory=dict)
-    edges: dict[tuple[str, str], str] = field(default_factory=dict)
-    lines: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, NodeDraft] = {}
+    edges: dict[tuple[str, str], str] = {}
+    lines: dict[str, None] = {}
 
     @property
     def mark(self) -> str:
@@ -230,10 +219,8 @@ class SweepNodes:
         self.splices: set[str] = set()
         self.templates: list[RunTemplate] = []
         self._request = request
-        self._points: list[tuple[Mapping[str, str], ...]] = []
         self._reserved: dict[str, tuple[str, str]] = {}
-        self._singles: dict[NodeKind, str] = {}
-        self._matched = 0
+        self._single_nodes: dict[NodeKind, str] = {}
         self._read_templates(commands, files)
         self._build(commands)
         self._assign(commands)
@@ -246,18 +233,17 @@ class SweepNodes:
         for command in commands:
             if not isinstance(command, GenCommand):
                 continue
-            run_points = points(sweep_request(command))
             template = RunTemplate(command, files.commands(command.template, command.where))
-            total += len(run_points) * len(template.nodes)
+            runs = len(template.points)
+            total += runs * len(template.nodes)
             if total > MOST_NODES:
                 raise PlanError(
-                    f"{command.where}: {len(run_points)} runs of {len(template.nodes)} nodes: with "
-                    f"them the DAG has {total} nodes, more than the {MOST_NODES} it may have; make "
-                    "several DAGs"
+                    f"{command.where}: {runs} runs of {len(template.nodes)} nodes: with them the "
+                    f"DAG has {total} nodes, more than the {MOST_NODES} it may have; make several "
+                    "DAGs"
                 )
             self.templates.append(template)
-            self._points.append(run_points)
-        runs = sum(map(len, self._points))
+        runs = sum(len(template.points) for template in self.templates)
         if len(self._request.seeds) not in (0, 1, runs):
             raise PlanError(
                 f"{len(self._request.seeds)} seeds for {runs} runs; give one for all, or one for "
@@ -265,10 +251,10 @@ class SweepNodes:
             )
 
     def _build(self, commands: Sequence[SweepCommand]) -> None:
-        templates = iter(zip(self.templates, self._points, strict=True))
+        templates = iter(self.templates)
         for command in commands:
             if isinstance(command, GenCommand):
-                self._build_runs(*next(templates))
+                self._build_runs(next(templates))
             elif isinstance(command, RegionCommand):
                 self._reserve(command.name, "a region", command.where)
             elif isinstance(command, Splice):
@@ -288,19 +274,18 @@ class SweepNodes:
                     f"(…eval_epoch1); add 'JOB {shown(node.key)} file.sub'"
                 )
 
-    def _build_runs(self, template: RunTemplate, run_points: Sequence[Mapping[str, str]]) -> None:
+    def _build_runs(self, template: RunTemplate) -> None:
         gen, seeds = template.generate, self._request.seeds
         self._reserve(gen.group, "a group", gen.where)
-        first = len(self.runs)
-        marks = [f"\x01{index}\x02" for index in range(first, first + len(run_points))]
         group = self.groups[gen.group] = []
-        runs = zip(run_points, template.run_values(run_points, marks), strict=True)
-        for index, (point, values) in enumerate(runs, start=first):
+        first = len(self.runs)
+        marks = [f"\x01{first + number}\x02" for number in range(len(template.points))]
+        for index, values in enumerate(template.run_values(marks), start=first):
             run = RunDraft(
                 name=values["run"],
                 index=index,
                 template=template,
-                point=point,
+                point=template.points[index - first],
                 values=values,
                 seed=seeds[index % len(seeds)] if seeds else index + 1,
             )
@@ -334,8 +319,12 @@ class SweepNodes:
             node.declare(command, command.submit)
             self._reserve(node.name, "a node", node.where)
             self.nodes[node.name] = node
-            if node.kind in _SINGLE_KINDS:
-                self._check_single(node)
+            previous = self._single_nodes.setdefault(node.kind, node.where)
+            if node.kind in _SINGLE_KINDS and previous != node.where:
+                raise PlanError(
+                    f"{node.where}: a DAG has one {node.kind.name} node, and there is one already "
+                    f"({previous}); take one of the lines out"
+                )
         elif node.declared:
             raise PlanError(
                 f"{command.where}: {shown(node.name)} is declared already ({node.where}); take one "
@@ -349,14 +338,6 @@ class SweepNodes:
             )
         else:
             node.declare(command, command.submit)
-
-    def _check_single(self, node: NodeDraft) -> None:
-        previous = self._singles.setdefault(node.kind, node.where)
-        if previous != node.where:
-            raise PlanError(
-                f"{node.where}: a DAG has one {node.kind.name} node, and there is one already "
-                f"({previous}); take one of the lines out"
-            )
 
     def _reserve(self, name: str, kind: str, where: str) -> None:
         """Reserve ``name`` for ``kind``. Raises PlanError if it is in use."""
@@ -377,7 +358,8 @@ class SweepNodes:
         for member in region.members:
             members = self._nodes_of(member)
             if members is None and any(wildcard in member for wildcard in "*?["):
-                members = self._matching(member, region.where)
+                matches = re.compile(translate(member)).match
+                members = [node for name, node in self.nodes.items() if matches(name)]
                 if not members:
                     raise PlanError(
                         f"{region.where}: no node has a name like {shown(member)!r}; patterns are "
@@ -387,13 +369,6 @@ class SweepNodes:
                 raise self.unknown_name(member, region.where)
             nodes |= {node.name: node for node in members}
         self.regions[region.name] = list(nodes.values())
-
-    def _matching(self, pattern: str, where: str) -> list[NodeDraft]:
-        self._matched += len(self.nodes)
-        if self._matched > MOST_MATCHED:
-            raise PlanError(f"{where}: too many patterns for so many nodes; name groups instead")
-        matches = re.compile(translate(pattern)).match
-        return [node for name, node in self.nodes.items() if matches(name)]
 
     # --- names --------------------------------------------------------------------------------
 
@@ -415,17 +390,26 @@ class SweepNodes:
             raise self.unknown_name(name, where)
         return nodes
 
-    def end_nodes(self, name: str, where: str, *, last: bool) -> list[str]:
-        """The nodes that PARENT (``last``) or CHILD refer to by ``name``.
+    def end_nodes(self, names: Iterable[str], where: str, *, last: bool) -> list[str]:
+        """The nodes and splices that PARENT (``last``) or CHILD refer to, each once.
 
         Runs in sub-DAGs are one node. Raises PlanError.
         """
-        subdags = self._request.subdags
-        if name in self.groups or name in self.runs:
-            runs = self.groups.get(name) or [self.runs[name]]
-            if subdags:
-                return [run.name for run in runs]
-            return [name_of_end for run in runs for name_of_end in run.end_nodes(last=last)]
+        ends: dict[str, None] = {}
+        for name in names:
+            if name in self.splices:
+                ends[name] = None
+            elif name not in self.groups and name not in self.runs:
+                self._check_end_node(name, where)
+                ends[name] = None
+            else:
+                for run in self.groups.get(name) or [self.runs[name]]:
+                    run_ends = [run.name] if self._request.subdags else run.end_nodes(last=last)
+                    ends |= dict.fromkeys(run_ends)
+        return list(ends)
+
+    def _check_end_node(self, name: str, where: str) -> None:
+        """Raises PlanError if the name cannot stand in PARENT … CHILD."""
         if name in self.regions or name.upper() == ALL_NODES:
             raise PlanError(
                 f"{where}: {shown(name)} has no first and last nodes; name nodes, runs or groups "
@@ -439,12 +423,11 @@ class SweepNodes:
                 f"{where}: {shown(name)} is a {node.kind.name} node ({node.where}), which comes "
                 "before or after nothing; take it out of PARENT … CHILD"
             )
-        if subdags and node.run is not None:
+        if self._request.subdags and node.run is not None:
             raise PlanError(
                 f"{where}: {shown(name)} lies in the sub-DAG of {node.run.name}; name the run or "
                 "its group in PARENT … CHILD"
             )
-        return [name]
 
     def unknown_name(self, name: str, where: str) -> PlanError:
         """The error for an unknown name."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.authoring.request import PlanError, SweepMode
 from metlmon.authoring.sweeps.values import Value, duplicate_variable, labelled_values
 from metlmon.authoring.variables import is_reserved
@@ -18,7 +20,6 @@ from metlmon.dagman import NodeKind
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
 from metlmon.dagman.parser import READERS
 from metlmon.dagman.submit_description import is_environment
-from metlmon.frozen import frozen
 
 BUILTIN_NAMES: Final = ("run", "index", "uuid")
 """Placeholders of every run: its name (group and padded index), index from 0, and uuid."""
@@ -26,14 +27,8 @@ BUILTIN_NAMES: Final = ("run", "index", "uuid")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _VARIABLE: Final = re.compile(r"(?:\+|[Mm][Yy]\.)?[A-Za-z_][A-Za-z0-9_]{0,199}")
+_VALUE_LINE: Final = re.compile(r"^[^A-Za-z]|,|^[^ \t]+$| to ", re.IGNORECASE)
 
-_KINDS: Final = {
-    "JOB": NodeKind.JOB,
-    "SUBDAG": NodeKind.SUBDAG,
-    "FINAL": NodeKind.FINAL,
-    "PROVISIONER": NodeKind.PROVISIONER,
-    "SERVICE": NodeKind.SERVICE,
-}
 _NODE_COMMANDS: Final = (
     *("RETRY", "PRE_SKIP", "ABORT_DAG_ON", "PRIORITY", "CATEGORY", "DONE", "TOLERANCE"),
     "SAVE_POINT_FILE",
@@ -47,8 +42,6 @@ _PER_NODE_VARIABLES: Final = frozenset({"epoch", "node", "run_uuid", "continue_f
 
 _KEYWORDS: Final = frozenset({*READERS, "GEN", "REGION"})
 
-_VALUE_LINE: Final = re.compile(r"^[^A-Za-z]|,|^[^ \t]+$| to ", re.IGNORECASE)
-
 _GEN_USAGE: Final = (
     "write 'GEN SUBDAG group file.subdag a, b from' (or 'from zip', 'from product'), and the "
     "values of each variable on a line of its own below"
@@ -56,8 +49,7 @@ _GEN_USAGE: Final = (
 _REGION_USAGE: Final = "write 'REGION name { node node }', with blanks around the braces"
 
 
-@frozen
-class SweepCommand:
+class SweepCommand(Struct, frozen=True):
     """A command of a sweep file. ``where``: file and line."""
 
     where: str
@@ -65,15 +57,24 @@ class SweepCommand:
     @property
     def texts(self) -> tuple[str, ...]:
         """The parts that may contain placeholders."""
+        match self:
+            case RegionCommand(members=texts):
+                return texts
+            case NodeDeclaration(name=name, submit=submit):
+                return name, submit
+            case ParentChild(parents=parents, children=children):
+                return (*parents, *children)
+            case VarsLine(pairs=pairs):
+                return tuple(value for _, value in pairs)
+            case SweepNodeCommand(head=head, rest=rest):
+                return head, rest
+            case GlobalCommand(text=text):
+                return (text,)
         return ()
 
 
-@frozen
-class GenCommand(SweepCommand):
-    """``GEN SUBDAG``.
-
-    ``lines``: for each name, the position and the values of its value line.
-    """
+class GenCommand(SweepCommand, frozen=True):
+    """``GEN SUBDAG``; ``lines``: for each name, the position and the values of its value line."""
 
     group: str
     template: str
@@ -82,20 +83,14 @@ class GenCommand(SweepCommand):
     lines: tuple[tuple[str, tuple[Value, ...]], ...]
 
 
-@frozen
-class RegionCommand(SweepCommand):
+class RegionCommand(SweepCommand, frozen=True):
     """``REGION name { members }``."""
 
     name: str
     members: tuple[str, ...]
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return self.members
 
-
-@frozen
-class NodeDeclaration(SweepCommand):
+class NodeDeclaration(SweepCommand, frozen=True):
     """JOB, SUBDAG EXTERNAL, FINAL, PROVISIONER or SERVICE."""
 
     kind: NodeKind
@@ -104,47 +99,31 @@ class NodeDeclaration(SweepCommand):
     noop: bool
     done: bool
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return self.name, self.submit
 
-
-@frozen
-class SweepDescription(SweepCommand):
+class SweepDescription(SweepCommand, frozen=True):
     """SUBMIT-DESCRIPTION; ``text`` is all of its lines."""
 
     name: str
     text: str
 
 
-@frozen
-class ParentChild(SweepCommand):
+class ParentChild(SweepCommand, frozen=True):
     """``[WEAK] PARENT … CHILD …``."""
 
     parents: tuple[str, ...]
     children: tuple[str, ...]
     weak: bool
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (*self.parents, *self.children)
 
-
-@frozen
-class VarsLine(SweepCommand):
+class VarsLine(SweepCommand, frozen=True):
     """VARS. ``append``: the variables override the submit file (VARS … APPEND)."""
 
     name: str
     pairs: tuple[tuple[str, str], ...]
     append: bool
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(value for _, value in self.pairs)
 
-
-@frozen
-class SweepNodeCommand(SweepCommand):
+class SweepNodeCommand(SweepCommand, frozen=True):
     """A command about one node or ALL_NODES.
 
     ``head``: the text before the name (``SCRIPT PRE``), ``rest``: the text after it. ``keyword``:
@@ -156,25 +135,15 @@ class SweepNodeCommand(SweepCommand):
     name: str
     rest: str
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return self.head, self.rest
 
-
-@frozen
-class GlobalCommand(SweepCommand):
+class GlobalCommand(SweepCommand, frozen=True):
     """A command about the whole DAG; ``text`` is all of it."""
 
     keyword: str
     text: str
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.text,)
 
-
-@frozen
-class Splice(GlobalCommand):
+class Splice(GlobalCommand, frozen=True):
     """A SPLICE command."""
 
     name: str
@@ -192,35 +161,25 @@ class _Parser:
         self._name = name
         self._raw = text.split("\n")
         self._lines = LogicalLines(text.encode())
-        self._after_gen = False
 
     def commands(self) -> Iterator[SweepCommand]:
+        after_gen = False
         while (line := self._lines.logical()) is not None:
-            where = f"{self._name}:{line.number}"
-            tokens, keyword = Tokens(line.text), "command"
+            where, keyword = f"{self._name}:{line.number}", "command"
+            tokens = Tokens(line.text)
             try:
                 keyword = tokens.next().upper().replace("-", "_")
                 if keyword not in _PARSERS:
-                    raise PlanError(f"{where}: {self._unknown_command(line, keyword)}")
-                yield _PARSERS[keyword](self, where, tokens, line)
-                self._after_gen = keyword == "GEN"
+                    raise PlanError(f"{where}: {_unknown_command(line.text, keyword, after_gen)}")
+                yield _PARSERS[keyword](self, where, keyword, tokens)
+                after_gen = keyword == "GEN"
             except SyntaxFault as fault:
                 message = without_secrets_of(line.text, str(fault))
                 raise PlanError(f"{where}: {shown(keyword)}: {message}") from None
 
-    def _unknown_command(self, line: Line, keyword: str) -> str:
-        if self._after_gen and _VALUE_LINE.search(line.text):
-            return (
-                "a line of values more than GEN names variables; name another before 'from', or "
-                "take the line out"
-            )
-        similar = nearest(keyword, _KEYWORDS)
-        remedy = f"is {similar.replace('_', '-')} meant?" if similar else "take the line out"
-        return f"{shown(Tokens(line.text).next())!r} is no command of a DAG file; {remedy}"
-
     # --- metlmon's commands -------------------------------------------------------------------
 
-    def gen(self, where: str, tokens: Tokens, _: Line) -> SweepCommand:
+    def gen(self, where: str, _: str, tokens: Tokens) -> SweepCommand:
         if tokens.next().upper() != "SUBDAG":
             raise PlanError(f"{where}: GEN is not followed by SUBDAG; {_GEN_USAGE}")
         group, template = tokens.next(), tokens.file()
@@ -230,28 +189,27 @@ class _Parser:
                 f"{where}: {shown(group)!r} cannot be a group's name: use letters, digits, '.', "
                 "'_' and '-', 64 at most"
             )
-        lines = []
-        for index, name in enumerate(names):
+        lines: list[tuple[str, tuple[Value, ...]]] = []
+        for name in names:
             previous = self._lines.number
             line = self._lines.logical()
             if line is None or _is_command(line.text):
-                count = f"{len(names)} variables" if len(names) > 1 else "1 variable"
+                found, plural = len(lines) or "no", "" if len(lines) == 1 else "s"
                 raise PlanError(
-                    f"{where}: GEN names {count} ({', '.join(names)}) and has "
-                    f"{index or 'no'} line{'' if index == 1 else 's'} of values below; the values "
-                    f"of {name} are missing{self._misread_hint(previous, line)}"
+                    f"{where}: GEN names {len(names)} variable{'s' * (len(names) > 1)} "
+                    f"({', '.join(names)}) and has {found} line{plural} of values below; the "
+                    f"values of {name} are missing{self._misread_hint(previous, line)}"
                 )
             position = f"{self._name}:{line.number}"
             values = labelled_values(line.text, f"{position}: {name}")
             labels: dict[str, str | None] = {}
             for value in values:
                 if labels.setdefault(value.text, value.label) != value.label:
-                    raise PlanError(
-                        f"{position}: {name}: {shown(value.text)} has two labels; give it one"
-                    )
+                    text = f"{shown(value.text)} has two labels; give it one"
+                    raise PlanError(f"{position}: {name}: {text}")
             lines.append((position, values))
         return GenCommand(
-            where=where, group=group, template=template, names=names, mode=mode, lines=tuple(lines)
+            where, group=group, template=template, names=names, mode=mode, lines=tuple(lines)
         )
 
     def _misread_hint(self, previous: int, line: Line | None) -> str:
@@ -260,16 +218,16 @@ class _Parser:
         ``previous``: the number of the line where the values were expected first.
         """
         last_line = line.number if line is not None else len(self._raw) + 1
-        for number in range(previous, last_line):
-            if self._raw[number - 1].lstrip().startswith(("#", "//")):
-                return (
-                    f"; line {number} is read as a comment: quote the value if it is meant as one"
-                )
-        if line is None:
+        skipped = enumerate(self._raw[previous - 1 : last_line - 1], start=previous)
+        comments = (number for number, raw in skipped if raw.lstrip().startswith(("#", "//")))
+        number = next(comments, None)
+        if number is None and line is None:
             return ""
-        return f"; line {last_line} is read as a command: quote the value if it is meant as one"
+        kind = "command" if number is None else "comment"
+        text = f"line {number or last_line} is read as a {kind}"
+        return f"; {text}: quote the value if it is meant as one"
 
-    def region(self, where: str, tokens: Tokens, _: Line) -> SweepCommand:
+    def region(self, where: str, _: str, tokens: Tokens) -> SweepCommand:
         name = tokens.next()
         if not _GROUP.fullmatch(name):
             raise PlanError(f"{where}: {shown(name)!r} cannot be a region's name; {_REGION_USAGE}")
@@ -280,9 +238,8 @@ class _Parser:
         while "}" not in members:
             line = self._lines.logical()
             if line is None:
-                raise PlanError(
-                    f"{where}: the region {name} has no '}}' at its end; {_REGION_USAGE}"
-                )
+                text = f"the region {name} has no '}}' at its end; {_REGION_USAGE}"
+                raise PlanError(f"{where}: {text}")
             if _is_command(line.text):
                 raise PlanError(
                     f"{self._name}:{line.number}: a command within the region {name}; a "
@@ -297,8 +254,7 @@ class _Parser:
 
     # --- DAGMan's commands ---------------------------------------------------------------------
 
-    def node_declaration(self, where: str, tokens: Tokens, line: Line) -> SweepCommand:
-        keyword = Tokens(line.text).next().upper()
+    def node_declaration(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
         if keyword == "SUBDAG" and tokens.next().upper() != "EXTERNAL":
             raise SyntaxFault("Missing EXTERNAL keyword")
         name, submit = tokens.next(), tokens.file()
@@ -310,7 +266,7 @@ class _Parser:
                 f"run would repeat it; put it into a file, and write '{keyword} {shown(name)} "
                 "file.sub'"
             )
-        options = []
+        options = set()
         while option := tokens.next().upper():
             if option == "DIR":
                 raise PlanError(
@@ -319,17 +275,17 @@ class _Parser:
                 )
             if option not in ("NOOP", "DONE"):
                 raise SyntaxFault(f"Unexpected token '{shown(option)}'")
-            options.append(option)
+            options.add(option)
         return NodeDeclaration(
-            where=where,
-            kind=_KINDS[keyword],
+            where,
+            kind=NodeKind[keyword],
             name=name,
             submit=submit,
             noop="NOOP" in options,
             done="DONE" in options,
         )
 
-    def submit_description(self, where: str, tokens: Tokens, line: Line) -> SweepCommand:
+    def submit_description(self, where: str, _: str, tokens: Tokens) -> SweepCommand:
         name, opening = tokens.next(), tokens.next()
         end = "}" if opening.startswith("{") else ""
         if opening.startswith("@=") and len(opening) > 2:
@@ -337,78 +293,68 @@ class _Parser:
         if not name or not end:
             raise SyntaxFault("No inline description provided")
         body, suffix = self._lines.block(end)
-        body = [body_line for body_line in body if not _is_queue_one(body_line, where, name)]
-        text = "\n".join([line.text, *(f"  {body_line}" for body_line in body), end + suffix])
-        return SweepDescription(where, name, text)
+        body = [f"  {line}" for line in body if not _is_queue_one(line, where, name)]
+        return SweepDescription(where, name, "\n".join([tokens.text, *body, end + suffix]))
 
-    def parent_child(self, where: str, tokens: Tokens, _: Line) -> SweepCommand:
-        weak = tokens.text[:4].upper() == "WEAK"
-        if weak and tokens.next().upper() != "PARENT":
+    def parent_child(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
+        if keyword == "WEAK" and tokens.next().upper() != "PARENT":
             raise SyntaxFault("WEAK dependency missing PARENT keyword")
         words = list(iter(tokens.next, ""))
         positions = [index for index, word in enumerate(words) if word.upper() == "CHILD"]
         if len(positions) != 1 or not 0 < positions[0] < len(words) - 1:
             raise PlanError(f"{where}: write 'PARENT name … CHILD name …'")
         parents, children = words[: positions[0]], words[positions[0] + 1 :]
-        return ParentChild(where, tuple(parents), tuple(children), weak)
+        return ParentChild(where, tuple(parents), tuple(children), keyword == "WEAK")
 
-    def vars_line(self, where: str, tokens: Tokens, _: Line) -> SweepCommand:
+    def vars_line(self, where: str, _: str, tokens: Tokens) -> SweepCommand:
         name = tokens.next()
         if not name or "=" in name:
             raise PlanError(f"{where}: write 'VARS name key=value …', with a node's name")
-        placement = tokens.take_keyword(("PREPEND", "APPEND"))
-        pairs = []
-        while (pair := tokens.pair()) is not None:
-            _check_variable(*pair, where)
-            pairs.append(pair)
+        append = tokens.take_keyword(("PREPEND", "APPEND")) == "APPEND"
+        pairs = tuple(iter(tokens.pair, None))
+        for pair in pairs:
+            if problem := _variable_problem(*pair):
+                raise PlanError(f"{where}: {problem}")
         if not pairs:
             raise PlanError(f"{where}: VARS {shown(name)} gives nothing; write key=value behind it")
-        return VarsLine(where, name, tuple(pairs), placement == "APPEND")
+        return VarsLine(where, name, pairs, append)
 
-    def script(self, where: str, tokens: Tokens, line: Line) -> SweepCommand:
-        READERS["SCRIPT"](line.number, Tokens(tokens.rest()), LogicalLines(b""))
-        tokens = Tokens(line.text)
+    def script(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
+        text = tokens.text
+        READERS[keyword](0, Tokens(tokens.rest()), LogicalLines(b""))
+        tokens = Tokens(text)
         head = [tokens.next()]
-        while (keyword := tokens.next().upper()) not in ("PRE", "POST", "HOLD"):
-            head += [keyword, tokens.next(), tokens.next()]
-        return SweepNodeCommand(
-            where=where,
-            keyword="SCRIPT",
-            head=" ".join([*head, keyword]),
-            name=tokens.next(),
-            rest=tokens.rest(),
-        )
+        while (word := tokens.next().upper()) not in ("PRE", "POST", "HOLD"):
+            head += [word, tokens.next(), tokens.next()]
+        name, rest = tokens.next(), tokens.rest()
+        return SweepNodeCommand(where, keyword, " ".join([*head, word]), name, rest)
 
-    def node_command(self, where: str, tokens: Tokens, line: Line) -> SweepCommand:
-        head = Tokens(line.text).next()
+    def node_command(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
         name = tokens.next()
         if not name:
             raise SyntaxFault("No node name specified")
-        keyword = head.upper().replace("-", "_")
-        return SweepNodeCommand(
-            where=where, keyword=keyword, head=head, name=name, rest=tokens.rest()
-        )
+        return SweepNodeCommand(where, keyword, Tokens(tokens.text).next(), name, tokens.rest())
 
-    def splice(self, where: str, tokens: Tokens, line: Line) -> SweepCommand:
-        READERS["SPLICE"](line.number, Tokens(Tokens(line.text[6:]).rest()), LogicalLines(b""))
-        return Splice(where, "SPLICE", line.text, tokens.next())
+    def splice(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
+        text, name = tokens.text, tokens.peek()
+        READERS[keyword](0, Tokens(tokens.rest()), LogicalLines(b""))
+        return Splice(where, keyword, text, name)
 
-    def global_command(self, where: str, tokens: Tokens, line: Line) -> SweepCommand:
-        keyword = Tokens(line.text).next().upper().replace("-", "_")
-        return GlobalCommand(where, keyword, line.text)
+    def global_command(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
+        return GlobalCommand(where, keyword, tokens.text)
 
-    def include(self, where: str, tokens: Tokens, _: Line) -> SweepCommand:
+    def include(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
         file = tokens.file()
         if not file:
             raise SyntaxFault("No include file specified")
         tokens.end()
-        return GlobalCommand(where, "INCLUDE", file)
+        return GlobalCommand(where, keyword, file)
 
 
-_PARSERS: Final[dict[str, Callable[[_Parser, str, Tokens, Line], SweepCommand]]] = {
+_PARSERS: Final[dict[str, Callable[[_Parser, str, str, Tokens], SweepCommand]]] = {
     "GEN": _Parser.gen,
     "REGION": _Parser.region,
-    **dict.fromkeys(_KINDS, _Parser.node_declaration),
+    **dict.fromkeys(("JOB", "SUBDAG", "FINAL", "PROVISIONER", "SERVICE"), _Parser.node_declaration),
     "SUBMIT_DESCRIPTION": _Parser.submit_description,
     "PARENT": _Parser.parent_child,
     "WEAK": _Parser.parent_child,
@@ -421,6 +367,17 @@ _PARSERS: Final[dict[str, Callable[[_Parser, str, Tokens, Line], SweepCommand]]]
 }
 
 
+def _unknown_command(text: str, keyword: str, after_gen: bool) -> str:
+    if after_gen and _VALUE_LINE.search(text):
+        return (
+            "a line of values more than GEN names variables; name another before 'from', or "
+            "take the line out"
+        )
+    similar = nearest(keyword, _KEYWORDS)
+    remedy = f"is {similar.replace('_', '-')} meant?" if similar else "take the line out"
+    return f"{shown(Tokens(text).next())!r} is no command of a DAG file; {remedy}"
+
+
 def _swept_names(text: str, where: str) -> tuple[tuple[str, ...], SweepMode | None]:
     """The names and the mode in ``a, b from product``."""
     words = text.replace(",", " ").split()
@@ -431,14 +388,12 @@ def _swept_names(text: str, where: str) -> tuple[tuple[str, ...], SweepMode | No
     names, mode_words = words[:position], lowered[position + 1 :]
     if not names:
         raise PlanError(f"{where}: no variable stands before 'from'; {_GEN_USAGE}")
-    for name in names:
-        if problem := _swept_name_problem(name):
+    for problem in (*map(_swept_name_problem, names), duplicate_variable(names)):
+        if problem:
             raise PlanError(f"{where}: {problem}")
-    if problem := duplicate_variable(names):
-        raise PlanError(f"{where}: {problem}")
     if not mode_words:
         return tuple(names), None
-    if len(mode_words) == 1 and mode_words[0] in ("zip", "product"):
+    if mode_words in (["zip"], ["product"]):
         return tuple(names), SweepMode(mode_words[0])
     raise PlanError(
         f"{where}: {shown(' '.join(words[position + 1 :]))!r} behind 'from'; only 'zip' or "
@@ -448,14 +403,11 @@ def _swept_names(text: str, where: str) -> tuple[tuple[str, ...], SweepMode | No
 
 def _swept_name_problem(name: str) -> str | None:
     if not _IDENTIFIER.fullmatch(name):
-        return (
-            f"{shown(name)!r} cannot be a variable's name; use letters, digits and '_', and commas "
-            "between names"
-        )
+        rule = "use letters, digits and '_', and commas between names"
+        return f"{shown(name)!r} cannot be a variable's name; {rule}"
     if name.lower() in _PER_NODE_VARIABLES:
-        return (
-            f"{name} tells nodes of one run apart, or runs; choose another name for what is swept"
-        )
+        remedy = "choose another name for what is swept"
+        return f"{name} tells nodes of one run apart, or runs; {remedy}"
     if name.lower() in BUILTIN_NAMES:
         return f"{{{name}}} is what metlmon fills in for every run; choose another name"
     if is_reserved(name):
@@ -485,27 +437,23 @@ def _is_queue_one(line: str, where: str, name: str) -> bool:
 def _is_command(text: str) -> bool:
     """Whether a line is a command where values or names are expected."""
     keyword, _, rest = text.partition(" ")
-    return (
-        keyword.upper().replace("-", "_") in _KEYWORDS
-        and bool(rest.strip())
-        and not rest.lstrip().startswith((",", "as ", "to "))
-    )
+    rest = rest.lstrip()
+    is_keyword = keyword.upper().replace("-", "_") in _KEYWORDS
+    return is_keyword and bool(rest) and not rest.startswith((",", "as ", "to "))
 
 
-def _check_variable(name: str, value: str, where: str) -> None:
-    """Raises PlanError if VARS cannot set this variable to this value."""
-    problem = ""
+def _variable_problem(name: str, value: str) -> str | None:
+    """Why VARS cannot set this variable to this value, or None."""
     if not _VARIABLE.fullmatch(name) or name.lower().startswith("queue"):
         rule = "use letters, digits and '_', and do not begin with 'queue'"
-        problem = f"{shown(name)!r} cannot be a variable's name: {rule}"
-    elif is_environment(name):
-        problem = f"{name} in VARS: all who see the DAG would read it; set it in the submit file"
-    elif not value:
-        problem = f"{name} is empty, which newer DAGMans refuse; give a value, or leave it out"
-    elif not value.isprintable():
-        problem = f"{name} holds a control character; take it out"
-    if problem:
-        raise PlanError(f"{where}: {problem}")
+        return f"{shown(name)!r} cannot be a variable's name: {rule}"
+    if is_environment(name):
+        return f"{name} in VARS: all who see the DAG would read it; set it in the submit file"
+    if not value:
+        return f"{name} is empty, which newer DAGMans refuse; give a value, or leave it out"
+    if not value.isprintable():
+        return f"{name} holds a control character; take it out"
+    return None
 
 
 MOST_COMPARED: Final = 2000

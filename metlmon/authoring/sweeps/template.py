@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from metlmon.authoring.graph import Precedence
 from metlmon.authoring.request import PlanError, SweepRequest, SweptVariable
@@ -30,10 +31,10 @@ from metlmon.authoring.sweeps.parser import (
     listed,
     nearest,
 )
+from metlmon.authoring.sweeps.values import points
 from metlmon.dagman.commands import ALL_NODES
 from metlmon.dagman.graph import APART
 from metlmon.dagman.lexer import shown
-from metlmon.frozen import frozen
 
 RUN: Final = "{run}"
 """As the name in VARS of a template: all nodes of the run."""
@@ -46,28 +47,18 @@ Kind = TypeVar("Kind", bound=SweepCommand)
 # --- placeholders ---------------------------------------------------------------------------------
 
 
-@frozen
-class PlaceholderText:
+class PlaceholderText(NamedTuple):
     """A text with placeholders: literals and names alternate, a literal first."""
 
     parts: tuple[str, ...]
 
     def fill(self, values: Mapping[str, str]) -> str:
         """The text with these values filled in."""
-        if len(self.parts) == 1:
-            return self.parts[0]
         return "".join(values[part] if index % 2 else part for index, part in enumerate(self.parts))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the placeholders, in order."""
-        return self.parts[1::2]
 
 
 def placeholder_names(raw: str) -> frozenset[str]:
     """The names of the placeholders in a text."""
-    if "{" not in raw:
-        return frozenset()
     return frozenset(match[2] for match in _WORD.finditer(raw) if match[2])
 
 
@@ -83,22 +74,21 @@ def parse_placeholders(raw: str, known: Collection[str], where: str) -> Placehol
         end = match.end()
         if match[1]:
             parts[-1] += f"{{{match[1]}}}"
-            continue
-        if match[2] not in known:
-            raise _unknown_placeholder(match[2], known, where)
-        parts += [match[2], ""]
+        elif match[2] in known:
+            parts += [match[2], ""]
+        else:
+            raise PlanError(f"{where}: {_unknown_placeholder(match[2], known)}")
     parts[-1] += raw[end:]
     return PlaceholderText(tuple(parts))
 
 
-def _unknown_placeholder(name: str, known: Collection[str], where: str) -> PlanError:
-    names = ", ".join(f"{{{known_name}}}" for known_name in sorted(known))
-    available = f"there are {names}." if known else "there are such names for nodes of runs only."
-    similar = nearest(name, known)
-    hint = f"; is {{{similar}}} meant?" if similar else f"; {available}"
-    return PlanError(
-        f"{where}: nothing is called {{{name}}}{hint} Write {{{{{name}}}}} to mean the braces"
-    )
+def _unknown_placeholder(name: str, known: Collection[str]) -> str:
+    hint = "; there are such names for nodes of runs only."
+    if similar := nearest(name, known):
+        hint = f"; is {{{similar}}} meant?"
+    elif known:
+        hint = f"; there are {', '.join(f'{{{each}}}' for each in sorted(known))}."
+    return f"nothing is called {{{name}}}{hint} Write {{{{{name}}}}} to mean the braces"
 
 
 def shared_description(description: SweepDescription, known: Collection[str]) -> SweepDescription:
@@ -108,8 +98,8 @@ def shared_description(description: SweepDescription, known: Collection[str]) ->
     value differs between runs.
     """
     text = parse_placeholders(description.text, known, description.where)
-    if text.names:
-        name = text.names[0]
+    if len(text.parts) > 1:
+        name = text.parts[1]
         macro = "run_uuid" if name == "uuid" else name
         raise PlanError(
             f"{description.where}: {{{name}}} in the description {shown(description.name)}, which "
@@ -123,10 +113,9 @@ def shared_description(description: SweepDescription, known: Collection[str]) ->
 
 def sweep_request(generate: GenCommand) -> SweepRequest:
     """The sweep of a GEN command."""
-    pairs = zip(generate.names, generate.lines, strict=True)
     variables = tuple(
         SweptVariable(name, tuple(value.text for value in values), where)
-        for name, (where, values) in pairs
+        for name, (where, values) in zip(generate.names, generate.lines, strict=True)
     )
     return SweepRequest(generate.group, variables, generate.mode, generate.where)
 
@@ -136,14 +125,14 @@ def _value_labels(generate: GenCommand) -> dict[str, dict[str, str]]:
     labels = {}
     for name, (_, values) in zip(generate.names, generate.lines, strict=True):
         if any(value.label for value in values) and f"{name}_label" not in generate.names:
-            labels[f"{name}_label"] = {value.text: value.label or value.text for value in values}
+            labels[name] = {value.text: value.label or value.text for value in values}
     return labels
 
 
 class RunTemplate:
     """A template file with its GEN command. Nodes are identified by their names as written.
 
-    - ``commands``: of the file; ``sweep``: the values of the GEN command.
+    - ``commands``: of the file; ``sweep``: of the GEN command; ``points``: the values of its runs.
     - ``nodes``: each node, with the position that names it first; ``declarations``: JOB commands.
     - ``edges``: in file order, each once, with its command.
     - ``parents``: of each node, within the run; ``order``: the nodes, parents first.
@@ -155,30 +144,40 @@ class RunTemplate:
     def __init__(self, generate: GenCommand, commands: Sequence[SweepCommand]) -> None:
         self.generate = generate
         self.sweep = sweep_request(generate)
+        self.points = points(self.sweep)
         self.commands = commands
         self._labels = _value_labels(generate)
-        self.known_names = frozenset({*generate.names, *self._labels, *BUILTIN_NAMES})
+        labels = (f"{name}_label" for name in self._labels)
+        self.known_names = frozenset({*generate.names, *labels, *BUILTIN_NAMES})
         self._texts: dict[str, PlaceholderText] = {}
-        self._check_kinds()
         self.declarations: dict[str, NodeDeclaration] = {}
         self.nodes = self._find_nodes()
-        self.edges: dict[tuple[str, str], ParentChild] = {}
-        self._find_edges()
+        self.edges = self._find_edges()
+        inner_edges = {
+            edge: command.where
+            for edge, command in self.edges.items()
+            if not self.is_outside(*edge)
+        }
         self.parents: dict[str, list[str]] = {key: [] for key in self.nodes}
-        inner_edges = {edge: command.where for edge, command in self.edges.items()}
-        for parent, child in self.edges:
-            if self.is_outside(parent, child):
-                del inner_edges[parent, child]
-            else:
-                self.parents[child].append(parent)
+        for parent, child in inner_edges:
+            self.parents[child].append(parent)
         self.order = topological_order(self.nodes, inner_edges)
         with_children = {parent for parent, _ in inner_edges}
         in_graph = [key for key in self.nodes if not self._is_apart(key)]
         self.firsts = [key for key in in_graph if not self.parents[key]]
         self.lasts = [key for key in in_graph if key not in with_children]
         self._regions: dict[str, tuple[str, ...]] = {}
-        self._find_regions()
-        self._check_texts()
+        for region in self.commands_of(RegionCommand):
+            if region.name in self._regions:
+                raise PlanError(f"{region.where}: the region {region.name} is there twice")
+            members = (key for name in region.members for key in self._members(name, region.where))
+            self._regions[region.name] = tuple(dict.fromkeys(members))
+        # Unknown names and placeholders are found now, at the first line that has one.
+        for command in self.commands:
+            for text in command.texts:
+                self.text(text, command.where)
+            if isinstance(command, VarsLine | SweepNodeCommand):
+                self.resolve(command.name, command.where)
 
     def commands_of(self, kind: type[Kind]) -> Iterator[Kind]:
         """The commands of one kind."""
@@ -212,29 +211,20 @@ class RunTemplate:
             return Precedence.RUN
         return Precedence.NODE if name in self.nodes else Precedence.REGION
 
-    def run_values(
-        self, points: Iterable[Mapping[str, str]], marks: Collection[str]
-    ) -> Iterator[dict[str, str]]:
+    def run_values(self, marks: Sequence[str]) -> Iterator[dict[str, str]]:
         """The values of the placeholders for each run.
 
         ``marks`` stand for the uuids, which are derived from all other values.
         """
         width = len(str(len(marks) - 1))
-        for index, (point, mark) in enumerate(zip(points, marks, strict=True)):
-            yield {
-                **point,
-                **{
-                    name: labels[point[name.removesuffix("_label")]]
-                    for name, labels in self._labels.items()
-                },
-                "run": f"{self.generate.group}{index:0{width}}",
-                "index": str(index),
-                "uuid": mark,
-            }
+        for index, (point, mark) in enumerate(zip(self.points, marks, strict=True)):
+            labels = {f"{name}_label": each[point[name]] for name, each in self._labels.items()}
+            run = f"{self.generate.group}{index:0{width}}"
+            yield {**point, **labels, "run": run, "index": str(index), "uuid": mark}
 
     # --- reading ------------------------------------------------------------------------------
 
-    def _check_kinds(self) -> None:
+    def _find_nodes(self) -> dict[str, str]:
         for command in self.commands:
             if isinstance(command, GenCommand):
                 raise PlanError(
@@ -246,15 +236,12 @@ class RunTemplate:
                     f"{command.where}: a template cannot hold a SPLICE, which takes no variables; "
                     "write its nodes here, or INCLUDE its file"
                 )
-
-    def _find_nodes(self) -> dict[str, str]:
-        nodes: dict[str, str] = {}
         ordered = any(
-            self._is_own(name)
-            for command in self.commands_of(ParentChild)
-            for name in command.parents
+            any(map(self._is_own, command.parents)) for command in self.commands_of(ParentChild)
         )
+        nodes: dict[str, str] = {}
         for command in self.commands:
+            names: Iterable[str] = ()
             if isinstance(command, NodeDeclaration):
                 previous = self.declarations.setdefault(command.name, command)
                 if previous is not command:
@@ -262,13 +249,13 @@ class RunTemplate:
                         f"{command.where}: {shown(command.name)} is declared already "
                         f"({previous.where}); take one of the lines out"
                     )
-                nodes.setdefault(command.name, command.where)
+                names = (command.name,)
             elif isinstance(command, ParentChild):
-                for name in filter(self._is_own, (*command.parents, *command.children)):
-                    nodes.setdefault(name, command.where)
+                names = filter(self._is_own, (*command.parents, *command.children))
             elif isinstance(command, VarsLine) and not ordered and self._is_own(command.name):
-                # Without dependencies, VARS alone can name a node.
-                nodes.setdefault(command.name, command.where)
+                names = (command.name,)  # Without dependencies, VARS alone can name a node.
+            for name in names:
+                nodes.setdefault(name, command.where)
         if not nodes:
             raise PlanError(
                 f"{self.generate.where}: {shown(self.generate.template)} has no node; write "
@@ -282,25 +269,18 @@ class RunTemplate:
     def _is_apart(self, key: str) -> bool:
         return key in self.declarations and self.declarations[key].kind in APART
 
-    def _find_edges(self) -> None:
+    def _find_edges(self) -> dict[tuple[str, str], ParentChild]:
+        edges: dict[tuple[str, str], ParentChild] = {}
         for command in self.commands_of(ParentChild):
             for parent in command.parents:
                 for child in command.children:
-                    self.edges.setdefault((parent, child), command)
+                    edges.setdefault((parent, child), command)
             for name in filter(self._is_apart, (*command.parents, *command.children)):
                 raise PlanError(
                     f"{command.where}: {shown(name)} stands outside the graph "
                     f"({self.declarations[name].where}); take it out of PARENT … CHILD"
                 )
-
-    def _find_regions(self) -> None:
-        for region in self.commands_of(RegionCommand):
-            if region.name in self._regions:
-                raise PlanError(f"{region.where}: the region {region.name} is there twice")
-            keys: dict[str, None] = {}
-            for member in region.members:
-                keys |= dict.fromkeys(self._members(member, region.where))
-            self._regions[region.name] = tuple(keys)
+        return edges
 
     def _members(self, member: str, where: str) -> Iterable[str]:
         if member in self.nodes or member in self._regions:
@@ -318,14 +298,6 @@ class RunTemplate:
             f"{where}: {shown(name)} is no node or region of {shown(self.generate.template)}"
             f"{hint} A node is declared by 'JOB {shown(name)} file.sub'"
         )
-
-    def _check_texts(self) -> None:
-        """Find unknown names and placeholders now, at the first line that has one."""
-        for command in self.commands:
-            for text in command.texts:
-                self.text(text, command.where)
-            if isinstance(command, VarsLine | SweepNodeCommand):
-                self.resolve(command.name, command.where)
 
 
 def topological_order(nodes: Iterable[str], edges: Mapping[tuple[str, str], str]) -> list[str]:

@@ -15,14 +15,7 @@ from metlmon.authoring.graph import GraphNode
 from metlmon.authoring.request import Request, RequestProblem
 from metlmon.authoring.runs import SITE_VARIABLE
 from metlmon.authoring.sweeps.nodes import SweepNodes
-from metlmon.authoring.sweeps.parser import (
-    GlobalCommand,
-    NodeDeclaration,
-    ParentChild,
-    SweepCommand,
-    SweepNodeCommand,
-    VarsLine,
-)
+from metlmon.authoring.sweeps.parser import SweepCommand, SweepNodeCommand, VarsLine
 from metlmon.authoring.sweeps.template import RunTemplate, placeholder_names
 from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.variables import is_reserved
@@ -54,64 +47,61 @@ class VariableEffects:
         self._jobs = {job.file: job for job in jobs}
         self._sweep_nodes = sweep_nodes
         self._nodes = nodes
-        self._vars_lines = [command for command in commands if isinstance(command, VarsLine)]
-        self._node_commands = [
-            command for command in commands if isinstance(command, SweepNodeCommand)
-        ]
+        kinds = VarsLine | SweepNodeCommand
+        self._commands = [command for command in commands if isinstance(command, kinds)]
         self._read = read
         self._names_by_file: dict[str, frozenset[str] | None] = {}
 
     def without_effect(self, template: RunTemplate) -> Iterator[RequestProblem]:
         """Warnings about variables of a GEN command without an effect."""
-        group = template.generate.group
-        nodes = [node for run in self._sweep_nodes.groups[group] for node in run.nodes.values()]
-        used = self._names_used_by(self._nodes[node.name] for node in nodes)
+        group = self._sweep_nodes.groups[template.generate.group]
+        drafts = [node for run in group for node in run.nodes.values()]
+        used = self._names_used_by(self._nodes[node.name] for node in drafts)
         if used is None:
             return
-        lines = [line for line in self._vars_lines if self._applies_to(template, line)]
-        lines += template.commands_of(VarsLine)
-        pairs = [pair for line in lines for pair in line.pairs]
+        commands = [*template.commands, *(c for c in self._commands if self._is_about(c, template))]
+        pairs = [pair for each in commands if isinstance(each, VarsLine) for pair in each.pairs]
         for _, text in pairs:
             used |= _macros_in(text)
-        filled_in = self._placeholders_filled_in(template)
+        # Placeholders in names, scripts and other commands than VARS.
+        others = [each for each in commands if not isinstance(each, VarsLine)]
+        texts = [*template.nodes, *(text for command in others for text in command.texts)]
+        filled_in = {name for text in texts for name in placeholder_names(text)}
         for swept in template.sweep.variables:
             placeholders = {swept.name, f"{swept.name}_label"}
             names = [name for name, text in pairs if placeholders & placeholder_names(text)]
-            if placeholders & filled_in or any(
-                _has_effect(name, used) for name in (swept.name, *names)
-            ):
-                continue
-            text = (
-                f"{swept.where}: {swept.name} has no effect on the jobs: no template has a "
-                f"parameter {swept.name!r}, and no submit file says $({swept.name}); say it there, "
-                f"or give it to a parameter: VARS {{run}} parameter={{{swept.name}}}"
-            )
-            yield RequestProblem("source", text, fatal=False)
+            has_effect = any(_has_effect(name, used) for name in (swept.name, *names))
+            if not has_effect and not placeholders & filled_in:
+                text = (
+                    f"{swept.where}: {swept.name} has no effect on the jobs: no template has a "
+                    f"parameter {swept.name!r}, and no submit file says $({swept.name}); say it "
+                    f"there, or give it to a parameter: VARS {{run}} parameter={{{swept.name}}}"
+                )
+                yield RequestProblem("source", text, fatal=False)
 
     def unused(self, request: Request) -> Iterator[RequestProblem]:
         """Warnings about variables of the request that no node uses."""
         assigned = [("variables", name, "") for name in request.variables]
         for region in request.regions:
-            assigned += [("regions", name, region.where) for name in region.variables]
+            prefix = f"{region.where}: " if region.where else ""
+            assigned += [("regions", name, prefix) for name in region.variables]
         used = self._names_used_by(self._nodes.values()) if assigned else None
         if used is None:
             return
-        for text in (raw for line in self._vars_lines for _, raw in line.pairs):
-            used |= _macros_in(text)
-        for field, name, where in assigned:
+        for line in self._commands:
+            for _, text in line.pairs if isinstance(line, VarsLine) else ():
+                used |= _macros_in(text)
+        for field, name, prefix in assigned:
             if not _has_effect(name, used):
-                prefix = f"{where}: " if where else ""
                 text = f"no template has a parameter {name!r} and no submit file says $({name})"
                 consequence = "so it has no effect; correct the name"
                 yield RequestProblem(field, f"{prefix}{text}, {consequence}", fatal=False)
 
     def _names_used_by(self, nodes: Iterable[GraphNode]) -> set[str] | None:
-        """The names used in the nodes' submit files.
-
-        None if not all of them can be read.
-        """
+        """The names used in the nodes' submit files; None if not all of them can be read."""
         used: set[str] = set()
-        for file in {node.submit for node in nodes if _submits(node)}:
+        submitting = (node for node in nodes if not node.noop and node.kind is not NodeKind.SUBDAG)
+        for file in {node.submit for node in submitting}:
             if file not in self._names_by_file:
                 self._names_by_file[file] = self._names_of(file)
             names = self._names_by_file[file]
@@ -129,27 +119,10 @@ class VariableEffects:
         parameters = job.template.parameters if job is not None else ()
         return frozenset({*(parameter.name.lower() for parameter in parameters), *_macros_in(text)})
 
-    def _applies_to(self, template: RunTemplate, command: VarsLine | SweepNodeCommand) -> bool:
-        """Whether the command applies to runs of this template."""
+    def _is_about(self, command: VarsLine | SweepNodeCommand, template: RunTemplate) -> bool:
+        """Whether the command of the workflow applies to runs of this template."""
         nodes = self._sweep_nodes.resolve(command.name, command.where)
         return any(node.run is not None and node.run.template is template for node in nodes)
-
-    def _placeholders_filled_in(self, template: RunTemplate) -> set[str]:
-        """The placeholders used in names, scripts and other commands than VARS."""
-        commands: list[SweepCommand] = [
-            command
-            for command in template.commands
-            if isinstance(command, NodeDeclaration | ParentChild | SweepNodeCommand | GlobalCommand)
-        ]
-        commands += [
-            command for command in self._node_commands if self._applies_to(template, command)
-        ]
-        texts = [*template.nodes, *(text for command in commands for text in command.texts)]
-        return {name for text in texts for name in placeholder_names(text)}
-
-
-def _submits(node: GraphNode) -> bool:
-    return not node.noop and node.kind is not NodeKind.SUBDAG
 
 
 def _macros_in(text: str) -> set[str]:
