@@ -10,13 +10,8 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats.incidents import (
-    Incident,
-    IncidentList,
-    IncidentSeverity,
-    incident_list,
-    run_names,
-)
+from metlmon.stats.incident_rules import Incident, IncidentSeverity
+from metlmon.stats.incidents import IncidentList, incident_list, run_names
 from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import plain

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from metlmon.pool.discrepancies import QueueDiscrepancy
     from metlmon.pool.types import QueueSnapshot
     from metlmon.stats.estimates import Forecast, Interval, RunForecast
-    from metlmon.stats.incidents import Incident
+    from metlmon.stats.incident_rules import Incident
     from metlmon.stats.inputs import StatsInput
 
 SCHEMA: Final = 1

@@ -53,7 +53,7 @@ from metlmon.text.spans import (
 )
 
 if TYPE_CHECKING:
-    from metlmon.stats.headline import Headline
+    from metlmon.stats.incidents import Headline
 
 NAME_LIMIT: Final = 60
 REASON_LIMIT: Final = 160

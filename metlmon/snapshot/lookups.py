@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from datetime import datetime
 from typing import Final
 
@@ -19,6 +20,26 @@ ANY_SITE_TARGETS: Final = frozenset({"any", "anywhere", "all"})
 
 POOL_TARGETS: Final = frozenset({"osg", "ospool"})
 """Targets that name a pool of sites: only another target's own site is off target."""
+
+
+def names_other_target(target: str, site: str | None, targets: Set[str]) -> bool:
+    """Does the site's name contain the name of another one of the normalized ``targets``?"""
+    actual = normalize_name(site or "")
+    others = targets - ANY_SITE_TARGETS - POOL_TARGETS - {normalize_name(target)}
+    return any(name in actual for name in others)
+
+
+def misses_target(target: str, site: str | None, targets: Set[str]) -> bool:
+    """Does the target of a job exclude the site where it ran?
+
+    A pool-wide target only excludes the sites of the DAG's other ``targets`` (normalized).
+    """
+    if not site:
+        return False
+    wanted, actual = normalize_name(target), normalize_name(site)
+    if wanted in ANY_SITE_TARGETS or wanted in actual or actual in wanted:
+        return False
+    return wanted not in POOL_TARGETS or names_other_target(target, site, targets)
 
 
 class SnapshotLookups:
@@ -75,15 +96,9 @@ class SnapshotLookups:
         A pool-wide target is missed only where the site is named by another target of the same DAG.
         """
         target = self.target(key)
-        if key is None or not target or not site:
+        if key is None or not target:
             return False
-        wanted, actual = normalize_name(target), normalize_name(site)
-        if wanted in ANY_SITE_TARGETS or wanted in actual or actual in wanted:
-            return False
-        if wanted in POOL_TARGETS:
-            other_targets = self.targets.get(self.dags[key[0]].top, frozenset())
-            return any(name in actual for name in other_targets - ANY_SITE_TARGETS - POOL_TARGETS)
-        return True
+        return misses_target(target, site, self.targets.get(self.dags[key[0]].top, frozenset()))
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
         """Seconds between two times; up to ``as_of`` where ``end`` is None."""

@@ -15,8 +15,8 @@ from metlmon.snapshot import node_text
 from metlmon.snapshot.gate_text import PAUSED
 from metlmon.snapshot.node_text import KINDS
 from metlmon.snapshot.types import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
-from metlmon.stats.headline import Headline
-from metlmon.stats.incidents import IncidentSeverity
+from metlmon.stats.incident_rules import IncidentSeverity
+from metlmon.stats.incidents import Headline
 from metlmon.tables import estimate_text
 from metlmon.text import formatting
 from metlmon.text.formatting import DAG_STATES, STATES, apportion, dag_sign, plain

@@ -20,7 +20,7 @@ from metlmon.snapshot.node_text import counted_states
 from metlmon.snapshot.run_filter import matches_run
 from metlmon.snapshot.types import JobRow, RunRow, Status
 from metlmon.stats.curves import streams
-from metlmon.stats.headline import headline
+from metlmon.stats.incidents import headline
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import (
     GAP,

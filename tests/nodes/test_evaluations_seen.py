@@ -14,7 +14,7 @@ from metlmon.jobfiles.records import Point, TrainingOutput
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunView
 from metlmon.stats.evaluations import EvaluationResult
-from metlmon.stats.headline import headline
+from metlmon.stats.incidents import headline
 from metlmon.stats.inputs import StatsInput
 from tests.model.written import Log, tell
 

@@ -14,8 +14,8 @@ from eyes import MIDDLE, NARROW, WIDE, Eager, Seen
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
-from metlmon.stats.headline import Headline
-from metlmon.stats.incidents import Incident, IncidentSeverity
+from metlmon.stats.incident_rules import Incident, IncidentSeverity
+from metlmon.stats.incidents import Headline
 from metlmon.tables import estimate_text
 from metlmon.text.spans import text, width
 from screens.app import AppOptions

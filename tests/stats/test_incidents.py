@@ -18,14 +18,8 @@ from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.ledger import JobEntry, TransferEntry
 from metlmon.snapshot.types import LogRow
-from metlmon.stats.headline import headline
-from metlmon.stats.incidents import (
-    Incident,
-    IncidentSeverity,
-    incident_list,
-    incidents,
-    urgent_incidents,
-)
+from metlmon.stats.incident_rules import Incident, IncidentSeverity
+from metlmon.stats.incidents import headline, incident_list, incidents, urgent_incidents
 from metlmon.stats.inputs import StatsInput
 from tests.stats.histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 

@@ -57,7 +57,7 @@ def demo(options: argparse.Namespace) -> int:
 
 def _print_end(directory: Path, options: argparse.Namespace) -> int:
     from metlmon.cli.status_text import print_status
-    from metlmon.stats.headline import headline
+    from metlmon.stats.incidents import headline
     from metlmon.stats.inputs import StatsInput
 
     reader = DagdirReader(directory)

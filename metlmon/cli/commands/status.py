@@ -37,7 +37,7 @@ def status(options: argparse.Namespace) -> int:
         print_warnings(shown.warnings)
     else:
         from metlmon.cli.status_text import print_status
-        from metlmon.stats.headline import headline
+        from metlmon.stats.incidents import headline
 
         print_status(shown, headline(stats))
         print_report(queue)
