@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import math
 import os
@@ -379,15 +378,3 @@ def test_what_jobs_printed_agrees_with_their_files() -> None:
 
 def test_a_pool_ensemble_without_metrics(shared) -> None:  # type: ignore[no-untyped-def]
     assert Look(shared("examples/pool-ensemble")).trainings() == {}
-
-
-def test_slow_patterns_have_less_time_the_more_files_there_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each line takes half a second, by a clock of the test's own."""
-    clock = itertools.count(0.0, 0.5)
-    monkeypatch.setattr(job_files.time, "thread_time", lambda: next(clock))
-    patience = job_files._TimeBudget()
-    lines = [len(list(job_files._for_pattern(["x"] * 50, patience))) for _ in range(100)]
-    assert lines[0] > 1
-    assert set(lines[50:]) == {1}
