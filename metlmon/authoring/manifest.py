@@ -16,8 +16,7 @@ from typing import Final
 from metlmon.authoring.request import Plan, PlannedFile, Request
 from metlmon.authoring.templates import load_template
 from metlmon.authoring.to_toml import format_request
-from metlmon.live.safe_glob import read_file
-from metlmon.live.tail import UnreadableFile
+from metlmon.live.regular_files import UnreadableFile, read_file
 
 LARGEST: Final = 16 << 20
 """Maximum size of a description in bytes."""

@@ -158,8 +158,8 @@ def _read_text(path: Path, within: Path | None, max_bytes: int) -> str:
 
     Raises UnusableToml, and FileNotFoundError for a link to nothing.
     """
-    from metlmon.live.safe_glob import read_file  # Imported late, like tomllib.
-    from metlmon.live.tail import UnreadableFile
+    # Imported late, like tomllib.
+    from metlmon.live.regular_files import UnreadableFile, read_file
 
     try:
         real = path.resolve(strict=True)

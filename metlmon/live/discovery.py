@@ -6,11 +6,10 @@ job output directories.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -22,14 +21,12 @@ from metlmon.eventlog import current_name, looks_like_event_log
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError, unusable_path
 from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout
+from metlmon.live.regular_files import open_regular, read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.model_state import LogRole
 
 SNIFF_BYTES: Final = 4096
 """First bytes read to distinguish an event log from any other ``*.log``."""
-
-MAX_DAG_FILE_BYTES: Final = 256 << 20
-"""Bytes, ten times those of 100,000 nodes with their VARS."""
 
 DAG_FILE_SUFFIXES: Final = (".condor.sub", ".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
 """Suffixes of the files that DAGMan and condor_submit_dag write next to a DAG file."""
@@ -42,12 +39,13 @@ NOT_A_DAG: Final = re.compile(r"\.(rescue\d+|old|orig|bak|tmp|swp|save)$|~$|^\.#
 MAX_OUTSIDE_DIRECTORIES: Final = 100
 """Maximum number of directories outside searched for rotated logs, per check."""
 
+_OWN_LOGS: Final = {".dagman.log": LogRole.DAGMAN, ".nodes.log": LogRole.NODES}
+"""Suffixes of the logs that DAGMan writes itself."""
+
 _ANY: Final = re.compile("")
 _ROTATED: Final = re.compile(r"(?:\.old|[.-]\d{1,8})\Z")
 _LOG_OR_ROTATED: Final = re.compile(rf"\.log(?:{_ROTATED.pattern}|\Z)")
 """``x.log`` and its rotated names."""
-
-Load: TypeAlias = Callable[[Sequence[Path]], Workflow]
 
 Sniffed: TypeAlias = dict[Path, tuple[tuple[int, int, int], bool]]
 """For each file: inode, size and mtime (ns), and whether it was an event log."""
@@ -110,20 +108,18 @@ def directory_label(dagdir: str) -> str:
 
 def check_dagdir(dagdir: Path) -> None:
     """Raises InputError unless ``dagdir`` is a directory that can be listed."""
+    verb = "read"
     try:
         status = call_with_timeout(os.stat, dagdir)
+        if not stat.S_ISDIR(status.st_mode):
+            raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
+        verb = "listed"
+        empty = call_with_timeout(_is_empty, dagdir)
     except FileNotFoundError:
         raise InputError(f"{dagdir}: no such directory; give the directory of a DAG") from None
     except OSError as error:
         unusable = unusable_path(error)
-        raise unusable or InputError(f"{dagdir}: cannot be read: {error.strerror}") from None
-    if not stat.S_ISDIR(status.st_mode):
-        raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
-    try:
-        empty = call_with_timeout(_is_empty, dagdir)
-    except OSError as error:
-        unusable = unusable_path(error)
-        raise unusable or InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
+        raise unusable or InputError(f"{dagdir}: cannot be {verb}: {error.strerror}") from None
     if empty and status.st_nlink == 0:
         # Removed, but still the current directory of a process.
         raise InputError(
@@ -150,22 +146,17 @@ def _listing(
 
 
 def _names_of_files(directory: Path, pattern: re.Pattern[str], inside: Path | None) -> list[str]:
-    with os.scandir(directory) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if pattern.search(entry.name)
-            and _is_file(entry)
-            and (inside is None or not entry.is_symlink() or _leads_into(entry.path, inside))
+    def is_wanted(entry: os.DirEntry[str]) -> bool:
+        try:
+            is_file = entry.is_file()
+        except OSError:  # a circular link
+            return False
+        return is_file and (
+            inside is None or not entry.is_symlink() or _leads_into(entry.path, inside)
         )
 
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a file; False for a circular link."""
-    try:
-        return entry.is_file()
-    except OSError:
-        return False
+    with os.scandir(directory) as entries:
+        return sorted(e.name for e in entries if pattern.search(e.name) and is_wanted(e))
 
 
 def _leads_into(link: str | Path, inside: Path) -> bool:
@@ -190,61 +181,22 @@ def natural_sort_key(name: str) -> tuple[tuple[str | int, ...], str]:
     return tuple(int(part) if index % 2 else part for index, part in enumerate(parts)), name
 
 
-def load_files(paths: Sequence[Path]) -> Workflow:
-    """Load the workflow of these files."""
-    return load_workflow(paths, read_regular_file)
-
-
 def read_workflows(
-    dagdir: Path, only: str | None = None, load: Load = load_files
+    dagdir: Path, only: str | None = None, read: Callable[[Path], bytes] = read_regular_file
 ) -> list[Workflow]:
     """Return the top-level workflows: of DAG files to which no other refers.
 
     DAG files submitted in one command line, according to ``.condor.sub``, are one workflow.
-    ``only``: name of the one DAG file wanted; ``load``: returns the workflow of some files.
+    ``only``: name of the one DAG file wanted; ``read``: returns the content of a file.
     """
-    names = _listing(dagdir)
-    groups = _groups(dagdir, names)
+    groups = _groups([dagdir / name for name in dag_files(_listing(dagdir))])
     if only is not None:
         groups = [g for g in groups if g[0].name == only] or [[dagdir / only]]
-    workflows = [load(group) for group in groups]
+    workflows = [load_workflow(group, read) for group in groups]
     references = {_real_path(path) for workflow in workflows for path in workflow.references}
     top_level = [w for w in workflows if _real_path(w.path) not in references]
     # DAGs that refer to each other in a circle would all be lost.
     return top_level or workflows
-
-
-def read_regular_file(path: Path, largest: int = MAX_DAG_FILE_BYTES) -> bytes:
-    """Read a regular file of at most ``largest`` bytes.
-
-    Raises OSError for anything else: a DAG file may name a pipe that never ends.
-    """
-    return call_with_timeout(_bytes_of_regular, path, largest)
-
-
-def _bytes_of_regular(path: Path, largest: int) -> bytes:
-    descriptor, status = _open_regular(path)
-    with open(descriptor, "rb") as file:
-        if status.st_size > largest:
-            raise OSError(errno.EFBIG, "too large for a DAG or submit file", str(path))
-        # Kernel files have size 0 and may block for ever. Read by size, since Python allocates
-        # the full amount requested.
-        return file.read(status.st_size) if status.st_size else b""
-
-
-def _open_regular(path: Path) -> tuple[int, os.stat_result]:
-    """Open a regular file; return its descriptor and status.
-
-    Raises OSError for anything else without opening it, which may block for ever or rewind a tape.
-    """
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return descriptor, status
 
 
 def _real_path(path: Path) -> str:
@@ -254,15 +206,9 @@ def _real_path(path: Path) -> str:
         return os.path.normpath(path)
 
 
-def _groups(dagdir: Path, names: list[str]) -> list[list[Path]]:
-    candidates = [dagdir / name for name in dag_files(names)]
-    groups: list[list[Path]] = []
-    grouped: set[Path] = set()
-    for path in candidates:
-        group = _command_line(path)
-        if len(group) > 1:
-            groups.append(group)
-            grouped.update(group)
+def _groups(candidates: list[Path]) -> list[list[Path]]:
+    groups = [group for group in map(_command_line, candidates) if len(group) > 1]
+    grouped = {path for group in groups for path in group}
     groups += [[path] for path in candidates if path not in grouped]
     return sorted(groups, key=lambda group: natural_sort_key(group[0].name))
 
@@ -274,12 +220,10 @@ def _command_line(first: Path) -> list[Path]:
     directories.
     """
     try:
-        submit_info = read_condor_sub(
-            read_regular_file(first.with_name(f"{first.name}.condor.sub"))
-        )
+        data = read_regular_file(first.with_name(f"{first.name}.condor.sub"))
     except OSError:
         return []
-    files = [Path(file) for file in submit_info.dag_files]
+    files = [Path(file) for file in read_condor_sub(data).dag_files]
     if not files or files[0].name != first.name:
         return []
     others = [_locate(first, files[0], file) for file in files[1:]]
@@ -312,30 +256,20 @@ def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
     Raises InputError if none of them is usable.
     """
     check_dagdir(dagdir)
-    discovery = Discovery()
     if only is not None:
         _refuse_event_log(dagdir, only)
     workflows = read_workflows(dagdir, only)
-    if only is not None and _is_no_dag(workflows[0]):
+    first = workflows[0] if workflows else None
+    if only is not None and first and first.used and not (first.nodes or first.references):
         raise InputError(
             f"{dagdir / only}: not a DAG file: no line of it is a JOB or any other node; give "
             "the .dag file that you gave to condor_submit_dag, or its directory"
         )
     usable = [w for w in workflows if w.used or has_run_files(w)]
-    unusable = [w for w in workflows if w not in usable]
-    for workflow in unusable:
-        discovery.problems.append(next(p for p in workflow.problems if p.error))
+    errors = [next(p for p in w.problems if p.error) for w in workflows if w not in usable]
     if not usable:
-        if unusable:
-            more = f" (and {len(unusable) - 1} more DAG files)" if len(unusable) > 1 else ""
-            first = discovery.problems[0]
-            advice = (
-                "DAGMan would refuse it: mend this line, then look again"
-                if first.line is not None
-                else "see who may read it (ls -l), or ask its owner"
-            )
-            raise InputError(f"{dagdir}{os.sep}{first}{more}; {advice}")
-        raise InputError(_no_dag_message(dagdir))
+        raise InputError(_unusable_message(dagdir, errors))
+    discovery = Discovery(problems=errors)
     seen: set[str] = set()
     for workflow in usable:
         dags = list(_with_subdags(dagdir, workflow, None, seen))
@@ -346,6 +280,27 @@ def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
             )
         discovery.dags += dags
     return discovery
+
+
+def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
+    if errors:
+        more = f" (and {len(errors) - 1} more DAG files)" if len(errors) > 1 else ""
+        advice = (
+            "DAGMan would refuse it: mend this line, then look again"
+            if errors[0].line is not None
+            else "see who may read it (ls -l), or ask its owner"
+        )
+        return f"{dagdir}{os.sep}{errors[0]}{more}; {advice}"
+    try:
+        links = sorted(n for n in call_with_timeout(os.listdir, dagdir) if n.endswith(".dag"))
+    except OSError:
+        links = []
+    if links:
+        return f"{dagdir / links[0]}: cannot be read: not a file, or a link to one that is gone"
+    return (
+        f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
+        "you gave to condor_submit_dag"
+    )
 
 
 def _refuse_event_log(dagdir: Path, name: str) -> None:
@@ -389,24 +344,6 @@ def _as_warning(problem: Problem, workflow: Workflow) -> Problem:
     return replace(problem, text=text, error=False)
 
 
-def _is_no_dag(workflow: Workflow) -> bool:
-    """Whether the file has no nodes or references, and no error that explains it."""
-    return workflow.used and not workflow.nodes and not workflow.references
-
-
-def _no_dag_message(dagdir: Path) -> str:
-    try:
-        links = sorted(n for n in call_with_timeout(os.listdir, dagdir) if n.endswith(".dag"))
-    except OSError:
-        links = []
-    if links:
-        return f"{dagdir / links[0]}: cannot be read: not a file, or a link to one that is gone"
-    return (
-        f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
-        "you gave to condor_submit_dag"
-    )
-
-
 def _with_subdags(
     dagdir: Path, workflow: Workflow, top: str | None, seen: set[str]
 ) -> Iterator[Dag]:
@@ -428,55 +365,42 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
 
     ``sniffed``: results of earlier checks, updated by this one.
     """
-    discovery = Discovery(dags)
     sniffed = {} if sniffed is None else sniffed
+    named_logs = _named_logs(dags)
+    missing = {key for key, paths in named_logs.items() if not paths}
+    discovery = Discovery(dags, missing_logs=missing)
+    logs = _candidates(dagdir, dags, named_logs)
+    statuses = call_all(os.stat, [log.path for log in logs])
     seen: set[tuple[int, int]] = set()
     shared: list[str] = []
-    named_logs = _named_logs(dags)
-    discovery.missing_logs = {key for key, paths in named_logs.items() if not paths}
-    user = [(path, LogRole.USER, None) for paths in named_logs.values() for path in paths]
-    logs = [*_dagman_logs(dags), *user, *_logs_in_directories(dagdir, dags, named_logs)]
-    statuses = call_all(os.stat, [path for path, _, _ in logs])
-    for (path, role, dag), get_status in zip(logs, statuses, strict=True):
+    for log, get_status in zip(logs, statuses, strict=True):
         try:
             status = get_status()
             # A file with two names, by hard or symbolic links, is one log.
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            is_log = _sniff(path, status, sniffed)
+            signature = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if log.path not in sniffed or sniffed[log.path][0] != signature:
+                sniffed[log.path] = (signature, is_event_log(log.path))
         except FsTimeout:
             # Continue with the other logs.
-            discovery.candidates.append(path)
+            discovery.candidates.append(log.path)
             continue
         except OSError as error:
-            if not call_with_timeout(os.path.lexists, path):
-                continue
-            reason = error.strerror or str(error)
-            name = display_name(dagdir, path)
-            discovery.candidates.append(path)
-            discovery.problems.append(
-                Problem("unreadable", name, None, f"the log cannot be read: {reason}", False)
-            )
+            if call_with_timeout(os.path.lexists, log.path):
+                text = f"the log cannot be read: {error.strerror or error}"
+                discovery.candidates.append(log.path)
+                discovery.problems.append(Problem("unreadable", log.name, None, text, False))
             continue
-        if is_log:
-            name = display_name(dagdir, path)
-            discovery.logs.append(LogFile(path, name, role, dag))
-            shared += [name] if _is_writable_by_others(status) else []
+        if sniffed[log.path][1]:
+            discovery.logs.append(log)
+            shared += [log.name] if _is_writable_by_others(status) else []
         else:
-            discovery.candidates.append(path)
+            discovery.candidates.append(log.path)
     if shared:
         discovery.problems.append(_shared_log_problem(shared))
     return discovery
-
-
-def _sniff(path: Path, status: os.stat_result, sniffed: Sniffed) -> bool:
-    """Whether a file is an event log; opened only if it has changed. Raises OSError."""
-    now = (status.st_ino, status.st_size, status.st_mtime_ns)
-    before = sniffed.get(path)
-    if before is None or before[0] != now:
-        before = sniffed[path] = (now, is_event_log(path))
-    return before[1]
 
 
 def _is_writable_by_others(status: os.stat_result) -> bool:
@@ -494,11 +418,54 @@ def _shared_log_problem(names: list[str]) -> Problem:
     return Problem("shared-log", names[0], None, text, False)
 
 
-def _dagman_logs(dags: list[Dag]) -> Iterator[tuple[Path, LogRole, str | None]]:
+def _candidates(
+    dagdir: Path, dags: list[Dag], named_logs: dict[tuple[Path, str], list[Path]]
+) -> list[LogFile]:
+    """Return the files that may be logs of these DAGs; DAGMan's own logs first.
+
+    All logs in the dagdir and in subdirectories with DAGs belong to the ensemble; elsewhere only
+    a DAG's own logs, those named in submit descriptions, and their rotated parts.
+    """
+
+    def log_file(path: Path, role: LogRole, dag: str | None = None) -> LogFile:
+        return LogFile(path, display_name(dagdir, path), role, dag)
+
+    logs: list[LogFile] = []
     for dag in dags:
         path = dag.workflow.path
-        yield path.with_name(f"{path.name}.dagman.log"), LogRole.DAGMAN, dag.key
-        yield path.with_name(f"{path.name}.nodes.log"), LogRole.NODES, dag.key
+        logs += [log_file(path.with_name(path.name + s), r, dag.key) for s, r in _OWN_LOGS.items()]
+    logs += [log_file(path, LogRole.USER) for paths in named_logs.values() for path in paths]
+    expected = {PurePath(log).name for _, log in named_logs}
+    directories = {dagdir: None} | {dag.workflow.path.parent: None for dag in dags}
+    for directory in directories:
+        if directory != dagdir and not call_with_timeout(_leads_into, directory, dagdir):
+            continue
+        names = _listing(directory, _LOG_OR_ROTATED, dagdir)
+        current = expected.union(names)
+        for name in names:
+            suffix = next((suffix for suffix in _OWN_LOGS if name.endswith(suffix)), None)
+            if suffix is not None:
+                key = display_name(dagdir, directory / name.removesuffix(suffix))
+                logs.append(log_file(directory / name, _OWN_LOGS[suffix], key))
+            elif name.endswith(".log") or _is_rotated(name, current):
+                logs.append(log_file(directory / name, LogRole.USER))
+    outside: dict[Path, set[str]] = {}
+    for (_, log), paths in named_logs.items():
+        for path in paths:
+            # Logs per job are never rotated.
+            if "$(" not in log and path.parent not in directories:
+                outside.setdefault(path.parent, set()).add(path.name)
+    for directory, current in islice(outside.items(), MAX_OUTSIDE_DIRECTORIES):
+        rotated = _listing(directory, _ROTATED, directory)
+        names = [name for name in rotated if _is_rotated(name, current)]
+        logs += [log_file(directory / name, LogRole.USER) for name in names]
+    return logs
+
+
+def _is_rotated(name: str, current: Collection[str]) -> bool:
+    """Whether a file is a rotated user log; DAGMan truncates its own logs instead."""
+    log = current_name(name)
+    return log != name and log in current and not log.endswith(tuple(_OWN_LOGS))
 
 
 def _named_logs(dags: list[Dag]) -> dict[tuple[Path, str], list[Path]]:
@@ -544,66 +511,11 @@ def _logs_per_job(pattern: Path) -> Iterator[Path]:
             yield pattern.parent / name
 
 
-def _logs_in_directories(
-    dagdir: Path, dags: list[Dag], named_logs: dict[tuple[Path, str], list[Path]]
-) -> Iterator[tuple[Path, LogRole, str | None]]:
-    """Yield all logs in the dagdir and in subdirectories with DAGs of the ensemble.
-
-    Outside the dagdir, only a DAG's own logs and those named in submit descriptions belong to it.
-    """
-    expected = {PurePath(log).name for _, log in named_logs}
-    directories = {dagdir: None} | {dag.workflow.path.parent: None for dag in dags}
-    for directory in directories:
-        if directory != dagdir and not call_with_timeout(_leads_into, directory, dagdir):
-            continue
-        names = _listing(directory, _LOG_OR_ROTATED, dagdir)
-        current = expected.union(names)
-        for name in names:
-            path = directory / name
-            if not name.endswith(".log"):
-                if _is_rotated(name, current):
-                    yield path, LogRole.USER, None
-                continue
-            for suffix, role in ((".nodes.log", LogRole.NODES), (".dagman.log", LogRole.DAGMAN)):
-                if name.endswith(suffix):
-                    yield path, role, display_name(dagdir, directory / name.removesuffix(suffix))
-                    break
-            else:
-                yield path, LogRole.USER, None
-
-    yield from _rotated_logs_outside(named_logs, directories)
-
-
-def _is_rotated(name: str, current: Collection[str]) -> bool:
-    """Whether a file is a rotated user log; DAGMan truncates its own logs instead."""
-    log = current_name(name)
-    return log != name and log in current and not log.endswith((".nodes.log", ".dagman.log"))
-
-
-def _rotated_logs_outside(
-    named_logs: dict[tuple[Path, str], list[Path]], listed: Collection[Path]
-) -> Iterator[tuple[Path, LogRole, str | None]]:
-    """Yield rotated logs next to those named in other directories.
-
-    Logs per job are never rotated.
-    """
-    outside: dict[Path, set[str]] = {}
-    for (_, log), paths in named_logs.items():
-        for path in paths:
-            if "$(" not in log and path.parent not in listed:
-                outside.setdefault(path.parent, set()).add(path.name)
-    for directory, current in islice(outside.items(), MAX_OUTSIDE_DIRECTORIES):
-        for name in _listing(directory, _ROTATED, directory):
-            if _is_rotated(name, current):
-                yield directory / name, LogRole.USER, None
-
-
 def is_event_log(path: Path) -> bool:
     """Whether this regular file begins with an event. Raises OSError."""
     return call_with_timeout(_begins_with_event, path)
 
 
 def _begins_with_event(path: Path) -> bool:
-    descriptor, status = _open_regular(path)
-    with open(descriptor, "rb") as file:
-        return looks_like_event_log(file.read(SNIFF_BYTES) if status.st_size else b"")
+    with open_regular(path) as (descriptor, size):
+        return size > 0 and looks_like_event_log(os.read(descriptor, SNIFF_BYTES))

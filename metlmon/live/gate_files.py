@@ -28,8 +28,7 @@ from metlmon.jobfiles.gate_files import (
 )
 from metlmon.live.follower import DirectoryMtimes
 from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
-from metlmon.live.safe_glob import read_file, read_file_end
-from metlmon.live.tail import UnreadableFile
+from metlmon.live.regular_files import UnreadableFile, read_file, read_file_end
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Changes, Notice

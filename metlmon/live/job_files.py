@@ -19,8 +19,15 @@ from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
 from metlmon.jobfiles.metrics_csv import MetricsTable, read_metrics_csv
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.jobfiles.stdout import matched_values, newest_progress, printed_values
-from metlmon.live.safe_glob import SafeGlob, Seen, file_state, open_text, read_file_end
-from metlmon.live.tail import UnreadableFile, output_file
+from metlmon.live.regular_files import (
+    FileState,
+    UnreadableFile,
+    file_state,
+    open_text,
+    output_file,
+    read_file_end,
+)
+from metlmon.live.safe_glob import SafeGlob
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -85,10 +92,10 @@ class _FileCache(Generic[T]):
     def __init__(self, read: Callable[[str], T], default: T) -> None:
         self._read = read
         self._default = default
-        self._known: dict[str, tuple[Seen, T]] = {}
+        self._known: dict[str, tuple[FileState, T]] = {}
         self._used: set[str] = set()
 
-    def read(self, path: str) -> tuple[Seen, T] | None:
+    def read(self, path: str) -> tuple[FileState, T] | None:
         """Return the file's state and content; None if there is no such file."""
         state = file_state(path)
         if state is None:
@@ -118,7 +125,7 @@ class _RunFiles:
     summary: Mapping[str, float] = field(default_factory=dict)
     arguments: dict[int, Mapping[str, str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    signature: list[tuple[str, Seen]] = field(default_factory=list)
+    signature: list[tuple[str, FileState]] = field(default_factory=list)
 
     def take(self, cache: _FileCache[T], path: str) -> T | None:
         """Return the content of a file that belongs to the run; None if there is none."""
@@ -324,7 +331,7 @@ def _points(values: Iterable[tuple[int | None, float]], output: _Output) -> list
     return [Point(epoch, value, None, output.name) for epoch, value in epochs if epoch is not None]
 
 
-def _is_stale(file: Seen, seconds: float | None) -> bool:
+def _is_stale(file: FileState, seconds: float | None) -> bool:
     """Whether a file was written before the execution that has lasted ``seconds``."""
     return seconds is not None and time.time() - file[2] / 1e9 > seconds + STALE_SECONDS
 

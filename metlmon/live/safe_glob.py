@@ -12,12 +12,9 @@ import os
 import stat
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Final
-
-from metlmon.live.tail import UnreadableFile
 
 MOST_ENTRIES: Final = 100_000
 """Maximum number of names read in one directory, three times those of 10,000 jobs."""
@@ -114,73 +111,3 @@ def _expand(part: str, values: Mapping[str, str | None]) -> str | None:
             return None
         part = part.replace(f"{{{name}}}", glob.escape(value))
     return part
-
-
-Seen = tuple[int, int, int]
-"""Identifies an unchanged file: inode, size and mtime in nanoseconds."""
-
-
-def file_state(path: str) -> Seen | None:
-    """Return the current state of a regular file; None if there is none."""
-    try:
-        status = os.lstat(path)
-    except (OSError, ValueError):
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def open_text(path: str, limit: int) -> TextIOWrapper:
-    """Open a regular file as text, without translating line ends.
-
-    Raises NotRead for anything else, and if it is unreadable or larger than ``limit`` bytes.
-    """
-    descriptor = _handle(path)
-    if os.fstat(descriptor).st_size > limit:
-        os.close(descriptor)
-        raise UnreadableFile(f"it is larger than {limit // 1_000_000} MB")
-    return open(descriptor, encoding="utf-8", errors="replace", newline="")
-
-
-def read_file(path: str, limit: int) -> bytes:
-    """Read a whole regular file.
-
-    Raises NotRead for anything else, and if it is unreadable or larger than ``limit`` bytes.
-    """
-    descriptor = _handle(path)
-    with open(descriptor, "rb") as file:
-        try:
-            # A kernel file (/proc) has size 0, and reading it may block for ever.
-            size = os.fstat(descriptor).st_size
-            content = file.read(min(limit, size) + 1) if size else b""
-        except OSError as error:
-            raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
-    if len(content) > limit:
-        raise UnreadableFile(f"it is larger than {limit:,} bytes")
-    return content
-
-
-def read_file_end(path: str, limit: int) -> str:
-    """Read the last ``limit`` bytes of a regular file as text. Raises NotRead."""
-    descriptor = _handle(path)
-    try:
-        size = os.fstat(descriptor).st_size
-        content = os.pread(descriptor, min(limit, size), max(0, size - limit))
-    except OSError as error:
-        raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
-    return content.decode("utf-8", "replace")
-
-
-def _handle(path: str) -> int:
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags)
-    except OSError as error:
-        raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise UnreadableFile("it is not a regular file")
-    return descriptor

@@ -18,7 +18,7 @@ from typing import Final
 
 from metlmon.dagman import CondorSub, read_condor_sub, rescue_number
 from metlmon.frozen import frozen
-from metlmon.live.discovery import read_regular_file
+from metlmon.live.regular_files import read_regular_file
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.types import PoolError, SubmitResult
 from metlmon.text.formatting import plain

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.discovery import dag_files, discover_dags, discover_logs, read_regular_file
+from metlmon.live.discovery import dag_files, discover_dags, discover_logs
 from metlmon.live.errors import InputError
-from metlmon.live.safe_glob import read_file
+from metlmon.live.regular_files import read_file, read_regular_file
 from metlmon.model.states import State
 from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
 from tests.model.written import Log, Out

@@ -14,8 +14,8 @@ from metlmon.config.settings import Settings
 from metlmon.dagman import Node, Workflow, read_rescue, rescue_number
 from metlmon.frozen import frozen
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.discovery import read_regular_file
 from metlmon.live.errors import InputError
+from metlmon.live.regular_files import read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import parse_run_part
 from metlmon.model.states import ALIVE, State

@@ -23,8 +23,7 @@ from metlmon.config.settings import Settings
 from metlmon.dagman import Node
 from metlmon.frozen import frozen
 from metlmon.jobfiles.metrics_csv import read_metrics_csv
-from metlmon.live.safe_glob import read_file
-from metlmon.live.tail import UnreadableFile
+from metlmon.live.regular_files import UnreadableFile, read_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import variable
 from metlmon.redact import redact_secrets

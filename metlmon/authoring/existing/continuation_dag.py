@@ -21,8 +21,7 @@ from metlmon.dagman import Node, node_commands
 from metlmon.dagman.commands import ALL_NODES, IncludeCommand, NodeModifier
 from metlmon.dagman.parser import parse_dag
 from metlmon.frozen import frozen
-from metlmon.live.safe_glob import read_file
-from metlmon.live.tail import UnreadableFile
+from metlmon.live.regular_files import UnreadableFile, read_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, gate_command, variable
 from metlmon.redact import HIDDEN

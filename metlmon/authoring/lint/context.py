@@ -22,7 +22,7 @@ from metlmon.dagman.commands import DescriptionCommand, NodeCommand, Placement, 
 from metlmon.dagman.file_cache import places
 from metlmon.dagman.lexer import Line
 from metlmon.dagman.submit_description import command_values
-from metlmon.live.discovery import read_regular_file
+from metlmon.live.regular_files import read_regular_file
 from metlmon.model.run import RunPart, parse_run_part
 
 MOST_FILES: Final = 20_000
@@ -51,7 +51,7 @@ class FileStore:
         self._existing: dict[str, bool] = {}
 
     def read(self, path: Path) -> bytes:
-        """As :func:`metlmon.live.discovery.read_regular`. Raises OSError, ValueError."""
+        """As :func:`metlmon.live.regular_files.read_regular_file`. Raises OSError, ValueError."""
         if path not in self._bytes:
             try:
                 self._bytes[path] = read_regular_file(path)

@@ -22,7 +22,7 @@ from metlmon.authoring.lint import (
 from metlmon.authoring.lint.context import FileStore, LintContext
 from metlmon.authoring.lint.finding import Findings, LintResult, listed
 from metlmon.config.settings import Settings
-from metlmon.dagman import Workflow, load_workflow
+from metlmon.dagman import Workflow
 from metlmon.dagman.lexer import shown
 from metlmon.live.discovery import check_dagdir, read_workflows
 from metlmon.live.errors import InputError
@@ -47,7 +47,7 @@ def check(path: Path, settings: Settings) -> LintResult:
     """
     dagdir, file_name = _dagdir_and_file(path)
     files, findings = FileStore(), Findings()
-    workflows = read_workflows(dagdir, file_name, lambda paths: load_workflow(paths, files.read))
+    workflows = read_workflows(dagdir, file_name, files.read)
     if not workflows:
         raise InputError(
             f"no DAG file in {dagdir}: give the directory where one is, or the file itself"
