@@ -18,8 +18,7 @@ from textual.timer import Timer
 from metlmon.error_text import describe_error
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
-from metlmon.live.feed import Feed, Snapshot
-from metlmon.live.null_feed import NullFeed
+from metlmon.live.feed import Feed, NullFeed, Snapshot
 from metlmon.snapshot.types import Progress
 from metlmon.stats.timeline import Timeline, timeline
 from metlmon.tables.timeline_text import nice_step, snap_to_step

@@ -15,8 +15,8 @@ from metlmon.cli.warnings import print_warnings
 from metlmon.config.files import load_settings, time_zone
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.ensemble_warnings import OF_A_MOMENT
 from metlmon.live.errors import InputError
+from metlmon.live.notices import OF_A_MOMENT
 from metlmon.live.time_argument import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.run_filter import format_run_list, matches_run

@@ -73,7 +73,7 @@ def open_dagdir(dagdir: Path) -> tuple[Feed, PoolActions]:
 
 def open_submit_pane(options: argparse.Namespace, draft: Request) -> int:
     """``metlmon submit`` on a terminal: the form first, then the ensemble that it started."""
-    from metlmon.live.null_feed import NullFeed
+    from metlmon.live.feed import NullFeed
 
     no_pool = "there is no ensemble yet"
     return open_screens(FeedAndPool(NullFeed(), None, no_pool), options, draft=draft)

@@ -29,14 +29,20 @@ from metlmon.live.discovery import (
     discover_dags,
     discover_logs,
 )
-from metlmon.live.ensemble_warnings import as_of_warnings, reused_ids_warning, zone_conflict
 from metlmon.live.errors import InputError
-from metlmon.live.file_errors import FileError, FileErrors, duration_suffix
 from metlmon.live.follower import DirectoryMtimes
 from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout, clock_time
 from metlmon.live.gate_files import GateFiles
 from metlmon.live.log_cache import CacheWrite
 from metlmon.live.log_reader import LogReader
+from metlmon.live.notices import (
+    FileError,
+    FileErrors,
+    as_of_warnings,
+    duration_suffix,
+    reused_ids_warning,
+    zone_conflict,
+)
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.model.model_state import Changes, LogRole, LogStats, Notice

@@ -23,9 +23,9 @@ from metlmon.dagman import (
     read_rescue,
     rescue_number,
 )
-from metlmon.live.file_errors import FileErrors
 from metlmon.live.follower import CHUNK, DirectoryMtimes, FileCheck, Follower
 from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
+from metlmon.live.notices import FileErrors
 from metlmon.live.regular_files import read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble

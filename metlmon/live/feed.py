@@ -17,7 +17,18 @@ from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import JobRow, JobView, NodeRow, ProblemGroup, Progress, RunView, Status
+from metlmon.snapshot.types import (
+    Count,
+    GpuHours,
+    JobRow,
+    JobView,
+    NodeRow,
+    ProblemGroup,
+    Progress,
+    RunView,
+    Status,
+    TransferTotals,
+)
 
 if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
@@ -39,7 +50,7 @@ class Snapshot:
 
 
 class Feed(Protocol):
-    """A source of snapshots."""
+    """A source of snapshots; methods with a body are those of a feed without jobs."""
 
     @property
     def dagdir(self) -> Path: ...
@@ -58,20 +69,26 @@ class Feed(Protocol):
     def stop(self) -> None:
         """Stop the thread; returns when it has ended."""
 
-    def run_view(self, key: str) -> RunView | None: ...
+    def run_view(self, key: str) -> RunView | None:
+        return None
 
-    def job_view(self, cluster: int, proc: int) -> JobView | None: ...
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        return None
 
     def nodes(self) -> tuple[DagNodes, ...]:
         """Return all DAGs with the states of their nodes."""
+        return ()
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
         """Return one node; ``key``: the key of its DAG, and its name."""
+        return None
 
-    def problems(self) -> tuple[ProblemGroup, ...]: ...
+    def problems(self) -> tuple[ProblemGroup, ...]:
+        return ()
 
     def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
         """Return the jobs in the queue according to their logs, of one run or of all."""
+        return ()
 
     @property
     def settings(self) -> Settings:
@@ -88,12 +105,14 @@ class Feed(Protocol):
 
         Reads the files that have changed: not for the UI thread.
         """
+        return {}
 
     def progress_lines(self) -> Mapping[JobId, Streamed]:
         """Return the newest progress line of each running job that wrote one.
 
         Reads files: not for the UI thread.
         """
+        return {}
 
     def historical(self, moment: datetime) -> Feed:
         """Return a feed, not started, of this dagdir as it was at ``moment``.
@@ -113,3 +132,63 @@ class Feed(Protocol):
         While it is, and only the clock changes, there is a new snapshot every few seconds
         instead of every second.
         """
+
+
+class NullFeed(Feed):
+    """A feed with one empty snapshot, for a program started only to submit.
+
+    ``dagdir``: the directory to which paths are relative.
+    """
+
+    def __init__(self, dagdir: Path | None = None) -> None:
+        self._dagdir = dagdir or Path.cwd()
+        status = Status(
+            dagdir=str(self._dagdir),
+            as_of=None,
+            live=False,
+            warnings=(),
+            dags=(),
+            runs=(),
+            epoch_states={},
+            node_states={},
+            gpu_hours=GpuHours(),
+            sites=(),
+            gpus=(),
+            causes=(),
+            transfers=TransferTotals(Count(), Count(), Count(), Count(), 0, 0),
+            logs=(),
+        )
+        self._latest = Snapshot(status, frozenset(), Progress(0, 0))
+
+    @property
+    def dagdir(self) -> Path:
+        return self._dagdir
+
+    @property
+    def latest(self) -> Snapshot | None:
+        return self._latest
+
+    @property
+    def settings(self) -> Settings:
+        return Settings()
+
+    def ledger(self) -> Ledger:
+        return Ledger(str(self._dagdir), None, False)
+
+    def dag_description(self) -> DagDescription:
+        return DagDescription()
+
+    def historical(self, moment: datetime) -> Feed:
+        return self
+
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
+        """Do nothing: there are no further snapshots."""
+
+    def stop(self) -> None:
+        """Do nothing: there is no thread."""
+
+    def set_in_queue(self, present: bool) -> None:
+        """Do nothing: there are no jobs."""
+
+    def set_unattended(self, unattended: bool) -> None:
+        """Do nothing: there are no further snapshots."""

@@ -1,8 +1,7 @@
-"""Following what gates and people say of runs: ``gate/<name>/`` and ``placement/<name>/`` beside a
-DAG file, where a gate stands before its nodes.
+"""Follows the gate's files: ``gate/<name>/`` and ``placement/<name>/`` beside a DAG file.
 
-A look costs one ``stat`` for each of these folders as long as no name in them comes, goes or is
-replaced. Nothing of it is kept for the next session: it is read again.
+A check costs one ``stat`` for each of these directories as long as no name in them is added,
+removed or replaced. Nothing of it is cached for the next session.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from metlmon.dagman import Workflow
 from metlmon.jobfiles.gate_files import (
@@ -35,162 +34,135 @@ from metlmon.model.model_state import Changes, Notice
 from metlmon.model.run import gate_name
 
 ANEW_SECONDS: Final = 30.0
-"""How often files are looked at that somebody may have written to in place, which changes no name
-in their folder; metlmon and the gate replace them."""
+"""Interval of checking files that a user may have written to in place, which changes no name in
+their directory; metlmon and the gate replace them."""
 
 FEW: Final = 500
-"""Files of a folder that are looked at one by one when it changed: of more (a placement for each
-of thousands of nodes) the numbers of their inodes are, which come with their names."""
+"""Files up to which each is checked by ``stat`` when their directory changed; of more (a placement
+for each of thousands of nodes) only the inode numbers, which are listed with the names."""
 
 MOST: Final = 100_000
-"""Names of one folder that are looked at."""
+"""Maximum number of names read in one directory."""
 
 AT_ONCE: Final = 20
-"""Files that are read before the file system's answer is waited for."""
+"""Files read in one file-system call."""
 
 GATE_LOG: Final = "gate.log"
 
-T = TypeVar("T")
+_READERS: Final[dict[str, tuple[Callable[[bytes], Any], str]]] = {
+    "target": (read_target, "it names no site: one line without quotes is expected"),
+    "stopped": (read_stopped, "it is none that a gate wrote"),
+    "paused": (read_paused, "it is none that a gate wrote"),
+}
+"""Readers of the files ``<uuid>.<kind>``, and the problem of an invalid one."""
 
-Seen = tuple[int, int, int]
-"""Inode, size and mtime of a file; of one of many its inode alone."""
+_REQUESTS: Final = frozenset({"stop", "pause"})
+
+T = TypeVar("T")
 
 
 class GateDirectory(Generic[T]):
-    """The files of one folder, each as ``read`` makes it of its bytes, as far as ``wanted``."""
+    """The wanted files of one directory; ``read`` returns the content of a file."""
 
     def __init__(
-        self, path: Path, wanted: Callable[[str], bool], read: Callable[[Path, str], T]
+        self, path: Path, is_wanted: Callable[[str], bool], read: Callable[[Path, str], T]
     ) -> None:
         self.path = path
-        self.files: dict[str, tuple[Seen, T]] = {}
-        self._wanted, self._read = wanted, read
+        self.files: dict[str, tuple[tuple[int, ...], T]] = {}
+        """State and content of each file, by name."""
+        self._is_wanted, self._read = is_wanted, read
         self._directory_mtimes = DirectoryMtimes()
         self._checked_at = float("-inf")
 
     def check(self, now: float) -> bool:
-        """See what is new; whether anything is."""
-        due = self.files and len(self.files) <= FEW
-        due = due and time.monotonic() - self._checked_at >= ANEW_SECONDS
+        """Read what is new; return whether anything is. Raises FsTimeout."""
+        due = time.monotonic() - self._checked_at >= ANEW_SECONDS
+        due = due and 0 < len(self.files) <= FEW
         if not self._directory_mtimes.changed([self.path], now) and not due:
             return False
         self._checked_at = time.monotonic()
         try:
-            listed = call_with_timeout(_file_states, self.path, self._wanted)
-        except OSError:
-            listed = {}
-        try:
-            return self._update(listed)
+            return self._update(self._list())
         except FsTimeout:
             self._directory_mtimes = DirectoryMtimes()
             raise
 
-    def _update(self, listed: dict[str, Seen]) -> bool:
-        new = [name for name, seen in listed.items() if self._known_state(name) != seen]
-        found = {name: self.files[name] for name in listed if name not in set(new)}
+    def _list(self) -> dict[str, tuple[int, ...]]:
+        try:
+            return call_with_timeout(_file_states, self.path, self._is_wanted)
+        except OSError:
+            return {}
+
+    def _update(self, listed: dict[str, tuple[int, ...]]) -> bool:
+        files = {
+            name: self.files[name]
+            for name, state in listed.items()
+            if name in self.files and self.files[name][0] == state
+        }
+        new = [name for name in listed if name not in files]
+        changed = bool(new) or len(files) != len(self.files)
         for start in range(0, len(new), AT_ONCE):
-            names = new[start : start + AT_ONCE]
-            read = call_with_timeout(self._read_files, self.path, tuple(names))
-            found |= {name: (listed[name], each) for name, each in zip(names, read, strict=True)}
-        changed = bool(new) or len(found) != len(self.files)
-        self.files = found
+            names = tuple(new[start : start + AT_ONCE])
+            contents = call_with_timeout(self._read_files, self.path, names)
+            files |= {n: (listed[n], content) for n, content in zip(names, contents, strict=True)}
+        self.files = files
         return changed
 
     def _read_files(self, path: Path, names: tuple[str, ...]) -> list[T]:
         return [self._read(path, name) for name in names]
 
-    def _known_state(self, name: str) -> Seen | None:
-        return self.files[name][0] if name in self.files else None
 
-
-def _file_states(path: Path, wanted: Callable[[str], bool]) -> dict[str, Seen]:
+def _file_states(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, tuple[int, ...]]:
+    """Inode, size and mtime of each wanted file; of many files their inodes alone."""
     with os.scandir(path) as entries:
-        # The gate follows no link either; whether it is one comes with its name.
-        named = (each for each in islice(entries, MOST) if wanted(each.name))
-        some = [each for each in named if each.is_file(follow_symlinks=False)]
-    if len(some) > FEW:
-        return {each.name: (each.inode(), 0, 0) for each in some}
-    found: dict[str, Seen] = {}
-    for each in some:
+        # The gate follows no link either.
+        wanted = [
+            entry
+            for entry in islice(entries, MOST)
+            if is_wanted(entry.name) and entry.is_file(follow_symlinks=False)
+        ]
+    if len(wanted) > FEW:
+        return {entry.name: (entry.inode(),) for entry in wanted}
+    states: dict[str, tuple[int, ...]] = {}
+    for entry in wanted:
         try:
-            status = os.lstat(path / each.name)
+            status = os.lstat(path / entry.name)
         except OSError:
             continue
         if stat.S_ISREG(status.st_mode):
-            found[each.name] = status.st_ino, status.st_size, status.st_mtime_ns
-    return found
-
-
-# --- gate/<name>/ ---------------------------------------------------------------------------
+            states[entry.name] = status.st_ino, status.st_size, status.st_mtime_ns
+    return states
 
 
 def _is_gate_file(name: str) -> bool:
-    return name == GATE_LOG or name.rpartition(".")[2] in _KINDS
+    kind = name.rpartition(".")[2]
+    return name == GATE_LOG or kind in _REQUESTS or kind in _READERS
 
 
-_KINDS: Final = frozenset({"stop", "pause", "target", "stopped", "paused"})
-
-
-def _read_state(folder: Path, name: str) -> tuple[RunGate, str | None]:
-    """What one file tells, and why it does not."""
+def _read_state(folder: Path, name: str) -> tuple[Any, str | None]:
+    """The value of one gate file, as in :class:`RunGate`, and its problem."""
     path, kind = str(folder / name), name.rpartition(".")[2]
     try:
         if name == GATE_LOG:
             count, last = read_log(read_file_end(path, LONGEST).encode())
             more = f" ({count} lines in all)" if count > 1 else ""
-            return RunGate(), f"a gate could not decide, and let the epoch train: {last}{more}"
-        if kind in ("stop", "pause"):
-            when = _request_time(path)
-            return (RunGate(stop=when) if kind == "stop" else RunGate(pause=when)), None
-        return _parse_gate_file(read_file(path, LONGEST), kind)
+            return None, f"a gate could not decide, and let the epoch train: {last}{more}"
+        if kind in _REQUESTS:
+            return _request_time(path), None
+        read, problem = _READERS[kind]
+        value = read(read_file(path, LONGEST))
+        return value, None if value else problem
     except (UnreadableFile, OSError) as error:
-        return RunGate(), f"it cannot be read: {error}"
+        return None, f"it cannot be read: {error}"
 
 
 def _request_time(path: str) -> float:
-    """It asks whatever it says, and whoever may read it."""
+    """When a request was written; it is valid whatever it contains."""
     try:
-        said = read_request(read_file(path, LONGEST))
+        written = read_request(read_file(path, LONGEST))
     except UnreadableFile:
-        said = None
-    return os.lstat(path).st_mtime if said is None else said
-
-
-def _parse_gate_file(data: bytes, kind: str) -> tuple[RunGate, str | None]:
-    if kind == "target":
-        site = read_target(data)
-        wrong = None if site else "it names no site: one line without quotes is expected"
-        return RunGate(target=site), wrong
-    wrong = "it is none that a gate wrote"
-    if kind == "paused":
-        paused = read_paused(data)
-        return RunGate(paused=paused), None if paused else wrong
-    stopped = read_stopped(data)
-    return RunGate(stopped=stopped), None if stopped else wrong
-
-
-def _merge_by_run(files: Iterable[tuple[str, RunGate]]) -> dict[str, RunGate]:
-    """What all files tell, by run."""
-    runs: dict[str, RunGate] = {}
-    for name, each in files:
-        uuid = name.rpartition(".")[0]
-        known = runs.get(uuid, RunGate())
-        runs[uuid] = RunGate(
-            known.stop if each.stop is None else each.stop,
-            known.pause if each.pause is None else each.pause,
-            known.target or each.target,
-            known.stopped or each.stopped,
-            known.paused or each.paused,
-        )
-    return runs
-
-
-# --- placement/<name>/ -----------------------------------------------------------------------
-
-
-def _placements_of(states: Path) -> Path:
-    """The folder of the placements of the gate whose own folder this is."""
-    return states.parent.parent / "placement" / states.name
+        written = None
+    return os.lstat(path).st_mtime if written is None else written
 
 
 def _is_placement(name: str) -> bool:
@@ -204,7 +176,19 @@ def _read_placement(folder: Path, name: str) -> str | None:
         return None
 
 
-# --- all of them ----------------------------------------------------------------------------
+class _Gate(NamedTuple):
+    """The two directories of one gate."""
+
+    states: GateDirectory[tuple[Any, str | None]]
+    placements: GateDirectory[str | None]
+
+
+def _gate(states: Path) -> _Gate:
+    placements = states.parent.parent / "placement" / states.name
+    return _Gate(
+        GateDirectory(states, _is_gate_file, _read_state),
+        GateDirectory(placements, _is_placement, _read_placement),
+    )
 
 
 class GateFiles:
@@ -212,104 +196,86 @@ class GateFiles:
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._gates_by_dag: dict[str, tuple[Workflow, frozenset[str]]] = {}
-        self._states: dict[Path, GateDirectory[tuple[RunGate, str | None]]] = {}
-        self._placement_directories: dict[Path, GateDirectory[str | None]] = {}
+        self._folders_by_dag: dict[str, tuple[Workflow, tuple[Path, ...]]] = {}
+        self._gates: dict[Path, _Gate] = {}
         self._all_changed = False
 
     def check(self, ensemble: Ensemble) -> Changes:
-        """Tell the ensemble what is new."""
+        """Update the ensemble with what is new."""
         self._all_changed |= self._find_gates(ensemble)
+        now = self._now()
         try:
-            changes = self._check_states(ensemble, self._all_changed)
-            if self._check_placements() or self._all_changed:
-                changes |= ensemble.set_placements(self._placements(ensemble))
+            changed = {path for path, gate in self._gates.items() if gate.states.check(now)}
+            placed = [gate for gate in self._gates.values() if gate.placements.check(now)]
         except FsTimeout:
-            # What was known stays; some of what is new may have been seen and not been told.
+            # What was known stays; some directories may already have reported their changes.
             self._all_changed = True
             return Changes()
+        changes = Changes()
+        runs: dict[tuple[Path, ...], dict[str, RunGate]] = {}
+        for key, (_, paths) in self._folders_by_dag.items():
+            if paths and (self._all_changed or changed.intersection(paths)):
+                # Sub-DAGs of one ensemble share a directory.
+                if paths not in runs:
+                    runs[paths] = self._run_gates(paths)
+                changes |= ensemble.set_gates(key, runs[paths])
+        if placed or self._all_changed:
+            changes |= ensemble.set_placements(self._placements())
         self._all_changed = False
         return changes
 
     def notices(self) -> list[Notice]:
-        """What is wrong with the files, or went wrong with a gate."""
+        """Return the problems of the files, and of the gates."""
         return [
-            Notice("gate", f"gate/{folder.path.name}/{name}", None, wrong)
-            for folder in self._states.values()
-            for name, (_, (_, wrong)) in sorted(folder.files.items())
-            if wrong is not None
+            Notice("gate", f"gate/{path.name}/{name}", None, problem)
+            for path, gate in self._gates.items()
+            for name, (_, (_, problem)) in sorted(gate.states.files.items())
+            if problem is not None
         ]
 
     def _find_gates(self, ensemble: Ensemble) -> bool:
-        """Find the gates of DAG files that were read anew; whether there were any."""
-        before = self._gates_by_dag
-        self._gates_by_dag = {}
-        for key, dag in ensemble.dags.items():
-            known = before.get(key)
-            if known is None or known[0] is not dag.workflow:
-                names = map(gate_name, dag.workflow.nodes.values())
-                known = dag.workflow, frozenset(name for name in names if name is not None)
-            self._gates_by_dag[key] = known
-        anew = any(
-            before.get(key, (None,))[0] is not workflow
-            for key, (workflow, _) in self._gates_by_dag.items()
-        )
-        if anew or len(before) != len(self._gates_by_dag):
-            folders = {path for key in self._gates_by_dag for path in self._folders_of(key)}
-            self._states = {
-                path: self._states.get(path) or GateDirectory(path, _is_gate_file, _read_state)
-                for path in sorted(folders)
-            }
-            places = map(_placements_of, folders)
-            self._placement_directories = {
-                path: self._placement_directories.get(path)
-                or GateDirectory(path, _is_placement, _read_placement)
-                for path in sorted(places)
-            }
-        return anew
+        """Find the gates of the DAGs; return whether any DAG file was read again."""
+        before = self._folders_by_dag
+        self._folders_by_dag = {
+            key: before[key]
+            if key in before and before[key][0] is dag.workflow
+            else (dag.workflow, _gate_folders(dag.workflow))
+            for key, dag in ensemble.dags.items()
+        }
+        known = [workflow for workflow, _ in before.values()]
+        read = [workflow for workflow, _ in self._folders_by_dag.values()]
+        if list(map(id, known)) == list(map(id, read)):
+            return False
+        paths = sorted({path for _, paths in self._folders_by_dag.values() for path in paths})
+        self._gates = {path: self._gates.get(path) or _gate(path) for path in paths}
+        return True
 
-    def _folders_of(self, dag: str) -> list[Path]:
-        workflow, names = self._gates_by_dag[dag]
-        return [workflow.path.parent / "gate" / name for name in sorted(names)]
+    def _run_gates(self, paths: tuple[Path, ...]) -> dict[str, RunGate]:
+        """The contents of all gate files in these directories, by run uuid."""
+        values: dict[str, dict[str, Any]] = {}
+        for path in paths:
+            for name, (_, (value, _)) in self._gates[path].states.files.items():
+                uuid, _, kind = name.rpartition(".")
+                if name != GATE_LOG:
+                    run = values.setdefault(uuid, {})
+                    run[kind] = value if run.get(kind) is None else run[kind]
+        return {uuid: RunGate(**run) for uuid, run in values.items()}
 
-    def _check_states(self, ensemble: Ensemble, anew: bool) -> Changes:
-        now, changes = self._now(), Changes()
-        changed = {path for path, folder in self._states.items() if folder.check(now)}
-        # Sub-DAGs of one ensemble have one folder.
-        known: dict[tuple[Path, ...], dict[str, RunGate]] = {}
-        for key in self._gates_by_dag:
-            paths = tuple(self._folders_of(key))
-            if not paths or not (anew or changed.intersection(paths)):
-                continue
-            if paths not in known:
-                known[paths] = self._gates_in(paths)
-            changes |= ensemble.set_gates(key, known[paths])
-        return changes
+    def _placements(self) -> dict[NodeKey, str]:
+        """The site of every node behind a gate that has a placement.
 
-    def _gates_in(self, paths: Iterable[Path]) -> dict[str, RunGate]:
-        return _merge_by_run(
-            (name, said)
-            for path in paths
-            for name, (_, (said, _)) in self._states[path].files.items()
-            if name != GATE_LOG
-        )
-
-    def _check_placements(self) -> bool:
-        now, changed = self._now(), False
-        for folder in self._placement_directories.values():
-            changed |= folder.check(now)
-        return changed
-
-    def _placements(self, ensemble: Ensemble) -> Mapping[NodeKey, str]:
-        """The site of every node that was given one, and stands behind a gate: another DAG's
-        nodes may have the same names."""
-        found: dict[NodeKey, str] = {}
-        for key, (workflow, _) in self._gates_by_dag.items():
-            for states in self._folders_of(key):
-                for name, (_, site) in self._placement_directories[
-                    _placements_of(states)
-                ].files.items():
+        Another DAG's nodes may have the same names.
+        """
+        sites: dict[NodeKey, str] = {}
+        for key, (workflow, paths) in self._folders_by_dag.items():
+            for path in paths:
+                for name, (_, site) in self._gates[path].placements.files.items():
                     node = workflow.nodes.get(name.removesuffix(".inc"))
-                    if site is not None and node is not None and gate_name(node) == states.name:
-                        found[key, node.name] = site
-        return found
+                    if site is not None and node is not None and gate_name(node) == path.name:
+                        sites[key, node.name] = site
+        return sites
+
+
+def _gate_folders(workflow: Workflow) -> tuple[Path, ...]:
+    names = {gate_name(node) for node in workflow.nodes.values()} - {None}
+    return tuple(workflow.path.parent / "gate" / name for name in sorted(filter(None, names)))

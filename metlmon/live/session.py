@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,6 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.fs_timeout import FsExecutor, FsTimeout, calls_through
 from metlmon.live.job_files import TrainingFiles
 from metlmon.live.log_cache import CacheWrite
-from metlmon.live.priority_lock import PriorityLock
 from metlmon.live.watcher import DirectoryWatcher
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
@@ -74,6 +73,52 @@ REST_SECONDS: Final = 5.0
 
 NOT_KEPT: Final = "what was read could not be kept for the next time"
 """Notice shown if the cache cannot be written."""
+
+
+class PriorityLock:
+    """A lock whose foreground users (the UI) go before its background threads.
+
+    Background threads hold it for some milliseconds at a time. A plain lock would be acquired
+    again by the thread that has just released it, before another thread wakes up.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._count_lock = threading.Lock()
+        self._foreground_count = 0
+        self._no_foreground = threading.Event()
+        self._no_foreground.set()
+        self.exclusive = threading.RLock()
+        """Held by threads that change the model, and by threads that need it unchanged across
+        several background slices."""
+
+    @property
+    def foreground_waiting(self) -> bool:
+        """Whether a foreground user is waiting."""
+        return self._foreground_count > 0
+
+    @contextmanager
+    def foreground(self) -> Iterator[None]:
+        """Acquire for the UI; waits for the current background slice only."""
+        with self._count_lock:
+            self._foreground_count += 1
+            self._no_foreground.clear()
+        self._lock.acquire()
+        with self._count_lock:
+            self._foreground_count -= 1
+            if not self._foreground_count:
+                self._no_foreground.set()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def background(self) -> Iterator[None]:
+        """Acquire for one background slice, some milliseconds long."""
+        self._no_foreground.wait()
+        with self._lock:
+            yield
 
 
 class Session:

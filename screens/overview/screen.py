@@ -10,8 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.jobfiles.records import Streamed
-from metlmon.live.feed import Snapshot
-from metlmon.live.null_feed import NullFeed
+from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun

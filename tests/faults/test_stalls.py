@@ -19,7 +19,7 @@ import pytest
 from metlmon.cli import hang_watchdog
 from metlmon.cli.commands import status as commands_status
 from metlmon.cli.exit_codes import Exit
-from metlmon.live import file_errors, fs_timeout
+from metlmon.live import fs_timeout, notices
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
@@ -36,7 +36,7 @@ DEADLINE = 30.0
 @pytest.fixture(autouse=True)
 def _told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fs_timeout, "SPEAK_AFTER", 0.2)
-    monkeypatch.setattr(file_errors, "SPEAK_AFTER", 0.2)
+    monkeypatch.setattr(notices, "SPEAK_AFTER", 0.2)
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from metlmon.live.priority_lock import PriorityLock
+from metlmon.live.session import PriorityLock
 
 PATIENCE = 20.0
 

@@ -33,7 +33,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.null_feed import NullFeed
+from metlmon.live.feed import NullFeed
 from metlmon.live.session import Session
 from metlmon.pool.types import PoolError, ScheddInfo, SubmitResult
 from metlmon.text.spans import text as plain_text
