@@ -16,7 +16,19 @@ from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.text.formatting import plain
-from metlmon.text.spans import ALARM, BOLD, DIM, NOTE, Line, crop, join, line, width, wrap
+from metlmon.text.spans import (
+    ALARM,
+    BOLD,
+    DIM,
+    NOTE,
+    Line,
+    TextStyle,
+    crop,
+    join,
+    line,
+    width,
+    wrap,
+)
 from screens.actions import READ_ONLY_REFUSED, bindings_of
 from screens.base.context import AppContext
 from screens.terminal.private import FaultTolerant, release_styles
@@ -449,6 +461,11 @@ def heading(title: str, width: int) -> Line:
     """A section heading followed by a rule."""
     dash = "─"
     return line((f" {title} ", DIM), (dash * max(0, width - cell_len(title) - 3), DIM))
+
+
+def hidden_below(count: int, style: TextStyle = DIM) -> list[Line]:
+    """The note on lines or rows below the view, if there are any."""
+    return [line((f"↓ {count} more", style))] if count else []
 
 
 def padded(lines: Sequence[Line], count: int) -> list[Line]:

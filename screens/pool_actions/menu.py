@@ -4,36 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
-from metlmon.pool.types import DAG_ACTS, ActionPreview, PoolAction
-from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
+from metlmon.pool.types import ActionPreview, PoolAction
+from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.text.formatting import plain
-from metlmon.text.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, limit_lines, line, wrap
+from metlmon.text.spans import BOLD, DIM, NOTE, Line, limit_lines, line, wrap
 from screens.actions import bindings_of
-from screens.base.screens import SnapshotScreen, rule
+from screens.base.screens import SnapshotScreen, hidden_below, padded, rule
+from screens.pool_actions.columns import action_columns
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import (
-    IRREVERSIBLE,
     PoolActionKeys,
     Selection,
     action_of,
     capitalized,
     is_possible,
-    name_of,
-    target_text,
+    refusal_text,
     undo_text,
     without_ruled_out,
 )
-from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
+from screens.widgets.footer import HIDDEN_IN_MODALS
 from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table, TableRow
 
-DETAIL_LINES = 4
+DETAIL_LINES: Final = 4
 """Always as many under the table, so that it keeps its height while the cursor moves."""
 
 
@@ -54,6 +53,7 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
     """Pool actions on the selection of the screen below; rebuilt with every snapshot."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("menu", "below")
+    OWN_ACTIONS = HIDDEN_IN_MODALS
     SHOWS_ENSEMBLE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("menu", "acting", "below")]
 
@@ -62,9 +62,6 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         self._origin = origin
         self._initial_key = None if initial is None else _key(initial)
         self._previews: Sequence[ActionPreview] = ()
-
-    def key_footer(self) -> KeyFooter:
-        return KeyFooter((*self.SCOPES, "everywhere"), HIDDEN_IN_MODALS)
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -76,46 +73,37 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         room, table = self.app.size.width, self.query_one(Table)
         selection = self._origin.selection().description
         self._previews = without_ruled_out(self._origin.previews())
-        head = line(" ", ("Act on ", DIM), (plain(selection, 60), BOLD))
-        self.query_one("#head", StaticLines).show([head, ()])
-        several = len({offer.subject for offer in self._previews if offer.act in DAG_ACTS}) > 1
-        specs = _specs(several)
-        widths = fit_columns(specs, self._previews, room)
+        self.show_head([line(" ", ("Act on ", DIM), (plain(selection, 60), BOLD)), ()])
+        columns = action_columns(self._previews)
+        widths = fit_columns(columns, self._previews, room)
         rows = [
-            TableRow(_key(preview), partial(render_cells, specs, widths, preview))
+            TableRow(_key(preview), partial(render_cells, columns, widths, preview))
             for preview in self._previews
         ]
         # Keep the cursor detail right below the table on tall screens too.
         table.styles.max_height = len(rows) + 2
-        table.show(table_columns(specs, widths), rows)
+        table.show(table_columns(columns, widths), rows)
         if self._initial_key is not None:
             table.select(self._initial_key)
             self._initial_key = None
-        self.query_one("#note", StaticLines).show(self._note(room))
+        parts = [*self.messages(), *hidden_below(table.rows_below)]
+        self.show_note([rule(parts, room), *padded(self._details(room - 2), DETAIL_LINES)])
 
-    def _note(self, room: int) -> list[Line]:
-        """Return the rule and the detail of the action under the cursor."""
-        parts = self.messages()
-        hidden = self.query_one(Table).rows_below
-        if hidden:
-            parts.append(line((f"↓ {hidden} more", DIM)))
-        details = self._offer_lines(room - 2)[:DETAIL_LINES]
-        return [rule(parts, room), *details, *[()] * (DETAIL_LINES - len(details))]
-
-    def _offer_lines(self, room: int) -> list[Line]:
-        offer = self._under_cursor()
-        if offer is None:
+    def _details(self, room: int) -> list[Line]:
+        """Return what the action under the cursor does, or why it is not possible."""
+        preview = self._under_cursor()
+        if preview is None:
             return []
-        if not is_possible(offer):
-            lines = wrap(f"not now: {_why(offer, 1000)}", room, NOTE, indent=1)
+        if not is_possible(preview):
+            lines = wrap(f"not now: {refusal_text(preview, 1000)}", room, NOTE, indent=1)
             return limit_lines(lines, DETAIL_LINES, room, 1)
-        effect = wrap(capitalized(offer.effect), room, indent=1)
-        undo = wrap(undo_text(offer), room, DIM, indent=1) if offer.undo else []
+        effect = wrap(capitalized(preview.effect), room, indent=1)
+        undo = wrap(undo_text(preview), room, DIM, indent=1) if preview.undo else []
         return [*limit_lines(effect, 2, room, 1), *limit_lines(undo, 2, room, 1)]
 
     def _under_cursor(self) -> ActionPreview | None:
         key = self.query_one(Table).cursor
-        return next((offer for offer in self._previews if _key(offer) == key), None)
+        return next((preview for preview in self._previews if _key(preview) == key), None)
 
     def on_table_row_highlighted(self, event: Table.RowHighlighted) -> None:
         event.stop()
@@ -128,18 +116,18 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
     # --- choosing -------------------------------------------------------------------------
 
     def action_choose(self) -> None:
-        offer = self._under_cursor()
-        if offer is not None and is_possible(offer):
-            self._origin.open_confirmation(offer)
+        preview = self._under_cursor()
+        if preview is not None and is_possible(preview):
+            self._origin.open_confirmation(preview)
 
     def request_action(self, *acts: PoolAction) -> None:
         """Open the confirmation; with several DAGs, move to the next matching row."""
-        matching = [offer for offer in self._previews if offer.act in acts]
-        allowed = [offer for offer in matching if is_possible(offer)]
-        if len(matching) == 1 and allowed:
-            self._origin.open_confirmation(allowed[0])
+        matching = [preview for preview in self._previews if preview.act in acts]
+        possible = [preview for preview in matching if is_possible(preview)]
+        if len(matching) == 1 and possible:
+            self._origin.open_confirmation(possible[0])
         elif matching:
-            keys, table = [_key(offer) for offer in allowed or matching], self.query_one(Table)
+            keys, table = [_key(preview) for preview in possible or matching], self.query_one(Table)
             index = keys.index(table.cursor) if table.cursor in keys else -1
             table.select(keys[(index + 1) % len(keys)])
 
@@ -151,33 +139,6 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
             self.context.push_screen(ResultsScreen(self.context.running_action))
 
 
-def _key(offer: ActionPreview) -> str:
+def _key(preview: ActionPreview) -> str:
     # Halt and resume of one DAG share a row; its state decides which applies.
-    return f"{action_of(offer.act).name}\n{offer.subject}"
-
-
-def _why(offer: ActionPreview, limit: int) -> str:
-    return plain(offer.refused or "nothing is selected", limit)
-
-
-def _specs(several_dags: bool) -> list[Column[ActionPreview]]:
-    def key(offer: ActionPreview, _: int | None) -> Line:
-        return line((action_of(offer.act).key_cap, KEY if is_possible(offer) else DIM))
-
-    def name(offer: ActionPreview, _: int | None) -> Line:
-        style = (ALARM if offer.act in IRREVERSIBLE else BOLD) if is_possible(offer) else DIM
-        return line((name_of(offer.act), style))
-
-    def what(offer: ActionPreview, _: int | None) -> Line:
-        if is_possible(offer):
-            return line(target_text(offer))
-        one_dag = several_dags and offer.act in DAG_ACTS
-        prefix = f"{plain(offer.subject, 40)}: " if one_dag else ""
-        cross = "✗"
-        return line((f"{cross} {prefix}{_why(offer, 200)}", DIM))
-
-    return [
-        Column("key", "KEY", key),
-        Column("name", "ACT", name),
-        Column("what", "TOUCHES", what, minimum=20, comfortable=20),
-    ]
+    return f"{action_of(preview.act).name}\n{preview.subject}"

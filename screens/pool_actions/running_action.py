@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partialmethod
 from pathlib import PurePath
 from typing import Final
 
+import msgspec
+
 from metlmon.error_text import describe_error
-from metlmon.frozen import frozen
 from metlmon.pool.interface import PoolActions
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
@@ -30,42 +32,33 @@ from metlmon.text.formatting import Colour, Symbol, Weight, plain
 from metlmon.text.spans import ALARM, DIM, Line, join, line, style_of
 from screens.actions import ACTIONS, Action
 
-QUESTIONS: Final[Mapping[PoolAction, str]] = {
-    PoolAction.HOLD: "Hold {}?",
-    PoolAction.RELEASE: "Release {}?",
-    PoolAction.REMOVE: "Remove {} from the queue?",
-    PoolAction.VACATE: "Vacate {}?",
-    PoolAction.PRIORITY: "Set the priority of {}",
-    PoolAction.RETARGET: "Retarget {}",
-    PoolAction.HALT: "Halt {}?",
-    PoolAction.RESUME: "Resume {}?",
-    PoolAction.RELEASE_DAG: "Release DAGMan of {}?",
-    PoolAction.REMOVE_DAG: "Remove {}",
-    PoolAction.RESUBMIT: "Submit {} again, from its newest rescue file?",
-    PoolAction.STOP: "Stop {} after the epoch that is under way?",
-    PoolAction.STOP_NOW: "Stop {} now?",
-    PoolAction.PAUSE: "Pause {} before the next epoch?",
-    PoolAction.RESUME_RUN: "Let {} go on?",
-    PoolAction.SEND: "Send the next epochs of {}",
-}
 
-PROGRESS_LABELS: Final[Mapping[PoolAction, str]] = {
-    PoolAction.HOLD: "Holding",
-    PoolAction.RELEASE: "Releasing",
-    PoolAction.REMOVE: "Removing",
-    PoolAction.VACATE: "Vacating",
-    PoolAction.PRIORITY: "Setting the priority of",
-    PoolAction.RETARGET: "Retargeting",
-    PoolAction.HALT: "Halting",
-    PoolAction.RESUME: "Resuming",
-    PoolAction.RELEASE_DAG: "Releasing DAGMan of",
-    PoolAction.REMOVE_DAG: "Removing",
-    PoolAction.RESUBMIT: "Submitting again",
-    PoolAction.STOP: "Stopping",
-    PoolAction.STOP_NOW: "Stopping now",
-    PoolAction.PAUSE: "Pausing",
-    PoolAction.RESUME_RUN: "Resuming",
-    PoolAction.SEND: "Sending",
+class ActionTexts(msgspec.Struct, frozen=True):
+    """The question of an action, and the beginning of the title of its results."""
+
+    question: str
+    progress: str
+
+
+TEXTS: Final[Mapping[PoolAction, ActionTexts]] = {
+    PoolAction.HOLD: ActionTexts("Hold {}?", "Holding"),
+    PoolAction.RELEASE: ActionTexts("Release {}?", "Releasing"),
+    PoolAction.REMOVE: ActionTexts("Remove {} from the queue?", "Removing"),
+    PoolAction.VACATE: ActionTexts("Vacate {}?", "Vacating"),
+    PoolAction.PRIORITY: ActionTexts("Set the priority of {}", "Setting the priority of"),
+    PoolAction.RETARGET: ActionTexts("Retarget {}", "Retargeting"),
+    PoolAction.HALT: ActionTexts("Halt {}?", "Halting"),
+    PoolAction.RESUME: ActionTexts("Resume {}?", "Resuming"),
+    PoolAction.RELEASE_DAG: ActionTexts("Release DAGMan of {}?", "Releasing DAGMan of"),
+    PoolAction.REMOVE_DAG: ActionTexts("Remove {}", "Removing"),
+    PoolAction.RESUBMIT: ActionTexts(
+        "Submit {} again, from its newest rescue file?", "Submitting again"
+    ),
+    PoolAction.STOP: ActionTexts("Stop {} after the epoch that is under way?", "Stopping"),
+    PoolAction.STOP_NOW: ActionTexts("Stop {} now?", "Stopping now"),
+    PoolAction.PAUSE: ActionTexts("Pause {} before the next epoch?", "Pausing"),
+    PoolAction.RESUME_RUN: ActionTexts("Let {} go on?", "Resuming"),
+    PoolAction.SEND: ActionTexts("Send the next epochs of {}", "Sending"),
 }
 
 IRREVERSIBLE: Final = frozenset(
@@ -97,13 +90,11 @@ NO_RESULT_YET: Final = Symbol("·", "no answer yet", Colour.GREY, Weight.DIM)
 NO_RESULT: Final = Symbol("–", "not answered", Colour.ORANGE)
 
 
-@frozen
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The marked rows, or the row under the cursor.
 
     ``description`` describes it; ``jobs`` are its jobs in any state, ``dags`` the DAGs they belong
-    to,
-    ``runs`` the runs on screens that list runs.
+    to, ``runs`` the runs on screens that list runs.
     """
 
     description: str
@@ -118,8 +109,7 @@ class RunningAction:
 
     ``results`` holds the results so far, ``error`` the message of a failure, ``end_shown`` whether
     the end was displayed. The performing thread only appends to ``results``, then sets ``error``
-    and
-    ``ended``.
+    and ``ended``.
     """
 
     preview: ActionPreview
@@ -185,20 +175,18 @@ def name_of(act: PoolAction) -> str:
     return act.value if act in (PoolAction.HALT, PoolAction.RESUME) else action_of(act).label
 
 
-def question_text(offer: ActionPreview, job_count: int, value: int | str | None) -> str:
+def question_text(preview: ActionPreview, job_count: int, value: int | str | None) -> str:
     """Return the confirmation question: ``Hold 3 jobs of run4?``.
 
     ``job_count`` is the number of jobs removed with a DAG; ``value`` the new priority or site, None
     until it is entered.
     """
-    text = QUESTIONS[offer.act].format(plain(offer.subject, 120))
-    if offer.act is PoolAction.REMOVE_DAG:
+    text = TEXTS[preview.act].question.format(plain(preview.subject, 120))
+    if preview.act is PoolAction.REMOVE_DAG:
         return f"{text} and its {formatting.count(job_count, 'job')} in the queue?"
     if value == AS_THE_DAG_SAYS:
         return f"{text} where the DAG says?"
-    if value is not None:
-        return f"{text} to {plain(str(value), 60)}?"
-    return text
+    return text if value is None else f"{text} to {plain(str(value), 60)}?"
 
 
 def files_title(order: ActionRequest) -> str:
@@ -222,25 +210,33 @@ def refused_previews(reason: str, selection: Selection) -> tuple[ActionPreview, 
     return tuple(ActionPreview(act, subject, None, reason, (), "", "") for act, subject in acts)
 
 
-def without_ruled_out(offers: Sequence[ActionPreview]) -> list[ActionPreview]:
+def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
     """Drop halt or resume of each DAG, whichever its state rules out.
 
     They share a key. Releasing DAGMan is offered only while it is held.
     """
     resumable = {
-        offer.subject for offer in offers if offer.act is PoolAction.RESUME and is_possible(offer)
+        preview.subject
+        for preview in previews
+        if preview.act is PoolAction.RESUME and is_possible(preview)
     }
-    hidden = {
-        PoolAction.HALT: lambda offer: offer.subject in resumable,
-        PoolAction.RESUME: lambda offer: offer.subject not in resumable,
-        PoolAction.RELEASE_DAG: lambda offer: not is_possible(offer),
-    }
-    return [o for o in offers if not (o.act in hidden and hidden[o.act](o))]
+
+    def is_offered(preview: ActionPreview) -> bool:
+        if preview.act in (PoolAction.HALT, PoolAction.RESUME):
+            return (preview.act is PoolAction.RESUME) == (preview.subject in resumable)
+        return preview.act is not PoolAction.RELEASE_DAG or is_possible(preview)
+
+    return [preview for preview in previews if is_offered(preview)]
 
 
-def is_possible(offer: ActionPreview) -> bool:
+def is_possible(preview: ActionPreview) -> bool:
     """Return whether the action can be requested."""
-    return offer.refused is None and offer.order is not None
+    return preview.refused is None and preview.order is not None
+
+
+def refusal_text(preview: ActionPreview, limit: int) -> str:
+    """Return why the action is not possible."""
+    return plain(preview.refused or "nothing is selected", limit)
 
 
 def capitalized(text: str) -> str:
@@ -249,37 +245,31 @@ def capitalized(text: str) -> str:
     return clean[:1].upper() + clean[1:]
 
 
-def undo_text(offer: ActionPreview) -> str:
+def undo_text(preview: ActionPreview) -> str:
     """Return how to undo the action, or that it cannot be undone."""
-    text = plain(offer.undo, 600)
+    text = plain(preview.undo, 600)
     return capitalized(text) if "cannot be undone" in text else f"To undo: {text}"
 
 
-def target_text(offer: ActionPreview) -> str:
+def target_text(preview: ActionPreview) -> str:
     """Return the targets and their number: ``3 jobs of run4, 1 left out``."""
-    text = plain(offer.subject, 80)
-    if offer.left_out:
-        text += f", {formatting.number(len(offer.left_out))} left out"
+    text = plain(preview.subject, 80)
+    if preview.left_out:
+        text += f", {formatting.number(len(preview.left_out))} left out"
     return text
 
 
-def summary(answers: Sequence[ActionResult]) -> list[Line]:
+def summary(results: Sequence[ActionResult]) -> list[Line]:
     """Count the results: ``✗ 1 permission denied``, ``✓ 11 done``, most urgent first."""
-    counts = Counter(answer.reply for answer in answers)
+    counts = Counter(result.reply for result in results)
     return [
-        line(
-            (
-                f"{sign.glyph} {formatting.number(counts[reply])} {sign.word}",
-                style_of(sign),
-            )
-        )
+        line((f"{sign.glyph} {formatting.number(counts[reply])} {sign.word}", style_of(sign)))
         for reply, sign in RESULT_SYMBOLS.items()
         if counts[reply]
     ]
 
 
-@frozen
-class TargetResult:
+class TargetResult(msgspec.Struct, frozen=True):
     """The result for a job or run; ``target`` None: for the DAG itself."""
 
     subject: str
@@ -291,75 +281,44 @@ class TargetResult:
 def target_results(running: RunningAction) -> list[TargetResult]:
     """Return each target with its result, problems first."""
     # Copied once: the performing thread keeps appending.
-    answers = {answer.subject: answer for answer in tuple(running.results)}
+    results = {result.subject: result for result in tuple(running.results)}
     targets: dict[str, Target | RunTarget | None] = {
         item.id: item for item in running.request.touched
     }
     if running.request.act in DAG_ACTS:
         # The result concerns the DAG, even if the target is DAGMan's own job.
-        targets = dict.fromkeys(answers or [running.request.dag or running.preview.subject])
-    order = list(RESULT_SYMBOLS)
-
-    def sort_key_and_part(
-        subject: str, target: Target | RunTarget | None
-    ) -> tuple[int, TargetResult]:
-        answer = answers.get(subject)
-        if answer is None:
-            sign = NO_RESULT if running.ended else NO_RESULT_YET
-            return len(order) - 1, TargetResult(subject, target, sign)
-        return order.index(answer.reply), TargetResult(
-            subject, target, RESULT_SYMBOLS[answer.reply], answer.text
-        )
-
-    ranked = [sort_key_and_part(subject, target) for subject, target in targets.items()]
-    return [part for _, part in sorted(ranked, key=lambda pair: pair[0])]
+        targets = dict.fromkeys(results or [running.request.dag or running.preview.subject])
+    pending = NO_RESULT if running.ended else NO_RESULT_YET
+    rows = []
+    for subject, target in targets.items():
+        result = results.get(subject)
+        sign = pending if result is None else RESULT_SYMBOLS[result.reply]
+        rows.append(TargetResult(subject, target, sign, "" if result is None else result.text))
+    problems = list(RESULT_SYMBOLS.values())[:-1]
+    return sorted(rows, key=lambda row: [*problems, row.symbol].index(row.symbol))
 
 
 class PoolActionKeys:
-    """Key handlers of the pool actions, for a screen with :meth:`act`."""
+    """Key handlers of the pool actions, for a screen with :meth:`request_action`."""
 
     def request_action(self, *acts: PoolAction) -> None:
         """Request the first of these actions that is possible."""
         raise NotImplementedError
 
-    def action_hold(self) -> None:
-        self.request_action(PoolAction.HOLD)
+    def _request(self, *acts: PoolAction) -> None:
+        self.request_action(*acts)
 
-    def action_release(self) -> None:
-        self.request_action(PoolAction.RELEASE, PoolAction.RELEASE_DAG)
-
-    def action_remove(self) -> None:
-        self.request_action(PoolAction.REMOVE)
-
-    def action_vacate(self) -> None:
-        self.request_action(PoolAction.VACATE)
-
-    def action_priority(self) -> None:
-        self.request_action(PoolAction.PRIORITY)
-
-    def action_halt(self) -> None:
-        self.request_action(PoolAction.HALT, PoolAction.RESUME)
-
-    def action_remove_dag(self) -> None:
-        self.request_action(PoolAction.REMOVE_DAG)
-
-    def action_resubmit(self) -> None:
-        self.request_action(PoolAction.RESUBMIT)
-
-    def action_retarget(self) -> None:
-        self.request_action(PoolAction.RETARGET)
-
-    def action_stop(self) -> None:
-        self.request_action(PoolAction.STOP)
-
-    def action_stop_now(self) -> None:
-        self.request_action(PoolAction.STOP_NOW)
-
-    def action_pause_run(self) -> None:
-        self.request_action(PoolAction.PAUSE)
-
-    def action_resume_run(self) -> None:
-        self.request_action(PoolAction.RESUME_RUN)
-
-    def action_send(self) -> None:
-        self.request_action(PoolAction.SEND)
+    action_hold = partialmethod(_request, PoolAction.HOLD)
+    action_release = partialmethod(_request, PoolAction.RELEASE, PoolAction.RELEASE_DAG)
+    action_remove = partialmethod(_request, PoolAction.REMOVE)
+    action_vacate = partialmethod(_request, PoolAction.VACATE)
+    action_priority = partialmethod(_request, PoolAction.PRIORITY)
+    action_halt = partialmethod(_request, PoolAction.HALT, PoolAction.RESUME)
+    action_remove_dag = partialmethod(_request, PoolAction.REMOVE_DAG)
+    action_resubmit = partialmethod(_request, PoolAction.RESUBMIT)
+    action_retarget = partialmethod(_request, PoolAction.RETARGET)
+    action_stop = partialmethod(_request, PoolAction.STOP)
+    action_stop_now = partialmethod(_request, PoolAction.STOP_NOW)
+    action_pause_run = partialmethod(_request, PoolAction.PAUSE)
+    action_resume_run = partialmethod(_request, PoolAction.RESUME_RUN)
+    action_send = partialmethod(_request, PoolAction.SEND)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
-from metlmon.frozen import frozen
 from metlmon.pool.types import SiteInfo
 from metlmon.snapshot.types import EpochRow, Status
 from metlmon.text import formatting
@@ -22,43 +21,34 @@ MAX_SITES: Final = 6
 """Maximum sites listed; the targets need the other lines."""
 
 
-@frozen
-class SiteChoice:
-    """A selectable site and a description of it."""
-
-    name: str
-    description: str
-
-
 def known_sites(
     pool_sites: Sequence[SiteInfo],
     status: Status | None,
     epochs: Iterable[EpochRow],
     with_default: bool,
-) -> list[SiteChoice]:
-    """List the selectable sites: collector, then DAG, then past executions.
+) -> dict[str, str]:
+    """Return the selectable sites with a description: collector, DAG, past executions.
 
-    ``with_default`` puts the entry :data:`BACK` first.
+    ``with_default`` puts the entry :data:`DAG_DEFAULT` first.
     """
     about = {DAG_DEFAULT: "no longer elsewhere"} if with_default else {}
-    for offer in pool_sites:
-        slots = formatting.count(offer.slots, "slot")
-        about[offer.name] = ", ".join([slots, *offer.gpus])
-    targets = {target for row in epochs if (target := row.target)}
+    for site in pool_sites:
+        slots = formatting.count(site.slots, "slot")
+        about[site.name] = ", ".join([slots, *site.gpus])
+    targets = {row.target for row in epochs}
     for run in status.runs if status is not None else ():
-        targets |= {run.latest.target} if run.latest is not None and run.latest.target else set()
-        targets |= {run.gate.target} if run.gate is not None and run.gate.target else set()
-    for name in sorted(targets):
+        targets |= {part.target for part in (run.latest, run.gate) if part is not None}
+    for name in sorted(filter(None, targets)):
         about.setdefault(name, "named in the DAG")
     for row in status.sites if status is not None else ():
         if row.site is not None:
             count = formatting.count(row.executions, "execution")
             about.setdefault(row.site, f"{count} so far")
-    return [SiteChoice(name, text) for name, text in about.items()]
+    return about
 
 
 class SitePrompt(Prompt):
-    """Input of a site name. ``up`` and ``down`` go through the matching ones of ``sites``."""
+    """Input of a site name; ``up`` and ``down`` go through the matching ones of ``sites``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "screen.back", show=False),
@@ -66,56 +56,51 @@ class SitePrompt(Prompt):
         Binding("down,tab", "choose(1)", show=False),
     ]
 
-    def __init__(self, sites: Callable[[], Sequence[SiteChoice]]) -> None:
-        super().__init__(id="site", hint="a site's name; up and down choose one")
+    def __init__(self, sites: Callable[[], Mapping[str, str]]) -> None:
+        super().__init__(id="value", hint="a site's name; up and down choose one")
         self._sites = sites
-        self._typed_text = ""
-        self._chosen_site: str | None = None
+        self._typed = ""
+        self._chosen: str | None = None
 
     def action_choose(self, step: int) -> None:
         """Insert the next matching site."""
-        names = [site.name for site in self.matching(self._sites())]
+        if self.value != self._chosen:
+            self._typed = self.value
+        names = list(self.matching())
         if not names:
             return
         index = names.index(self.value) + step if self.value in names else min(step, 0)
-        self._chosen_site = names[index % len(names)]
-        self.value = self._chosen_site
+        self._chosen = self.value = names[index % len(names)]
         self.cursor_position = len(self.value)
 
-    def set_typed_text(self, value: str) -> None:
-        """Update the search text, unless the text was inserted by a choice."""
-        if value != self._chosen_site:
-            self._typed_text, self._chosen_site = value, None
-
-    def matching(self, sites: Sequence[SiteChoice]) -> list[SiteChoice]:
-        """Filter the sites by the typed text."""
-        needle = self._typed_text.strip().lower()
-        return [site for site in sites if needle in site.name.lower()]
+    def matching(self) -> dict[str, str]:
+        """The sites that contain the text, as it was typed before one was chosen."""
+        needle = (self._typed if self.value == self._chosen else self.value).strip().lower()
+        return {name: about for name, about in self._sites().items() if needle in name.lower()}
 
 
 def site_lines(
-    sites: Sequence[SiteChoice], chosen: str, loading: bool, error: str | None
+    sites: Mapping[str, str], chosen: str, loading: bool, error: str | None
 ) -> list[Line]:
     """Render the sites around ``chosen``, and the state of the collector query."""
-    names = [site.name for site in sites]
+    names = list(sites)
     index = names.index(chosen) if chosen in names else 0
-    first = max(0, min(index - MAX_SITES // 2, len(sites) - MAX_SITES))
-    visible = sites[first : first + MAX_SITES]
-    names_shown = [line((plain(s.name, 40), BOLD if s.name == chosen else PLAIN)) for s in visible]
-    name_width = max(map(width, names_shown), default=0)
-    marker = "▌"
+    first = max(0, min(index - MAX_SITES // 2, len(names) - MAX_SITES))
+    visible = names[first : first + MAX_SITES]
+    labels = [line((plain(name, 40), BOLD if name == chosen else PLAIN)) for name in visible]
+    label_width = max(map(width, labels), default=0)
     lines = [
-        line(marker if site.name == chosen else " ")
-        + fit(name, name_width, "left")
-        + line((f"  {plain(site.description, 80)}", DIM))
-        for site, name in zip(visible, names_shown, strict=True)
+        line("▌" if name == chosen else " ")
+        + fit(label, label_width, "left")
+        + line((f"  {plain(sites[name], 80)}", DIM))
+        for name, label in zip(visible, labels, strict=True)
     ]
-    if len(sites) > len(visible):
-        lines.append(line((f" {len(sites) - len(visible)} more; what is typed narrows them", DIM)))
+    if len(names) > len(visible):
+        lines.append(line((f" {len(names) - len(visible)} more; what is typed narrows them", DIM)))
     if loading:
         lines.append(line((" asking the collector…", DIM)))
     elif error is not None:
         lines.append(line((f" {plain(error, 200)}", NOTE)))
-    elif not sites:
+    elif not names:
         lines.append(line((" no site that is known has this in its name", DIM)))
     return lines
