@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec import Struct
 from textual.binding import Binding, BindingType
 
-from metlmon.frozen import frozen
 
-
-@frozen
-class Action:
+class Action(Struct, frozen=True):
     """An action of the user, with its keys and texts.
 
     ``keys`` are Textual's key names, ``key_cap`` is the key cap. ``footer``: priority in the

@@ -7,10 +7,10 @@ third, for terminals with sixteen colours and for NO_COLOR, uses the terminal's 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from msgspec import Struct
 from rich.style import Style
 from textual.theme import BUILTIN_THEMES, Theme
 
@@ -81,8 +81,7 @@ _IN_SIXTEEN: Final[Mapping[Colour, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Palette:
+class Palette(Struct, frozen=True):
     """Colours of one theme; ``selection_background`` is the background of the cursor row."""
 
     colours: Mapping[Colour, str]

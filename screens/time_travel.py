@@ -7,16 +7,15 @@ running, so that returning to it takes no time. A newer request cancels an older
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Event
 from typing import Any, Final, Protocol
 
+from msgspec import Struct, field
 from textual.message import Message
 from textual.timer import Timer
 
 from metlmon.error_text import describe_error
-from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed, NullFeed, Snapshot
 from metlmon.snapshot.types import Progress
@@ -35,8 +34,7 @@ STEPS: Final = 100
 """The step keys move by this fraction of the whole time span, rounded: an epoch or less."""
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     """A past moment being read: written by its feed's thread, read by the screens."""
 
     moment: datetime
@@ -46,8 +44,7 @@ class Reading:
     cancelled: Event = field(default_factory=Event)
 
 
-@frozen
-class PastView:
+class PastView(Struct, frozen=True):
     """The past moment that the screens show, with its feed and statistics."""
 
     moment: datetime

@@ -57,7 +57,7 @@ OURS: dict[str, set[str]] = {
     "completion bash": {"metlmon.cli.commands.completion", "metlmon.live.errors"},
     # What is in force is settings, which name states of the model; no log is read for it.
     "config path DIR": {
-        *("metlmon.frozen", "metlmon.cli.commands.config", "metlmon.cli.output"),
+        *("metlmon.cli.commands.config", "metlmon.cli.output"),
         *("metlmon.config.settings", "metlmon.model.sites", "metlmon.model.states"),
         *("metlmon.text.formatting", "metlmon.eventlog", "metlmon.config.loader"),
         *(

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Final, TypeVar
+
+from msgspec import Struct, field
 
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole
 from metlmon.dagman import NodeKind
 from metlmon.dagman.graph import APART
-from metlmon.frozen import frozen
 from metlmon.text.formatting import count, plain
 
 NARROWEST: Final = 24
@@ -53,8 +53,7 @@ HANGS: Final = "└ "
 DOWN: Final = "▼"
 
 
-@frozen
-class CanvasCell:
+class CanvasCell(Struct, frozen=True):
     """A node in a row, and the lines beneath it."""
 
     text: str
@@ -355,8 +354,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 
-@frozen
-class RunGroup:
+class RunGroup(Struct, frozen=True):
     """Runs of equal structure.
 
     ``names``: of the runs, in the order of the file. ``nodes`` and ``edges``: of the first run, by
@@ -372,15 +370,13 @@ class RunGroup:
     inner: Graph | None = None
 
 
-@frozen
-class NodeGroup:
+class NodeGroup(Struct, frozen=True):
     """Nodes with similar names in the same position: ``shard000`` to ``shard099``."""
 
     names: tuple[str, ...]
 
 
-@frozen
-class GraphSummary:
+class GraphSummary(Struct, frozen=True):
     """The summary of a graph.
 
     ``layers``: groups of runs and of nodes, by depth. ``unconnected``: nodes outside of the graph.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.authoring.gate_config import gate_variables, has_gate, with_gate
 from metlmon.authoring.graph import (

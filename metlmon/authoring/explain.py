@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.authoring.graph import Graph, GraphNode, Precedence
 from metlmon.dagman.commands import ALL_NODES, DagCommand, EdgeCommand, NodeModifier
 from metlmon.dagman.parser import parse_dag
-from metlmon.frozen import frozen
 
 LEVELS: Final = {
     Precedence.ALL: "all nodes",
@@ -20,8 +21,7 @@ LEVELS: Final = {
 """Text for each precedence; a later one hides the earlier."""
 
 
-@frozen
-class NodeExplanation:
+class NodeExplanation(Struct, frozen=True):
     """A node with its DAG file and its neighbours (nodes and splices).
 
     The neighbours are in the order of the file. ``weak``: parents whose failure does not stop the

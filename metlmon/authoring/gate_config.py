@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.authoring.graph import GraphNode, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import MetricGoal, PlanError, Request, RunPlan, StopRules

@@ -7,12 +7,12 @@ the output of ``--explain`` are derived from it alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from msgspec import Struct, field
+
 from metlmon.dagman import NodeKind
-from metlmon.frozen import frozen
 
 ALWAYS_SUCCEEDS: Final = "/bin/true"
 """POST script of a node whose failure is ignored."""
@@ -43,8 +43,7 @@ class Precedence(IntEnum):
     NODE = 3
 
 
-@frozen
-class VariableValue:
+class VariableValue(Struct, frozen=True):
     """A variable of a node (VARS), its value unquoted.
 
     ``where``: what defined it (``ensemble.toml:7``, ``sweep.dag:3``, ``the shape: epochs count from
@@ -60,8 +59,7 @@ class VariableValue:
     append: bool = False
 
 
-@frozen
-class GraphNode:
+class GraphNode(Struct, frozen=True):
     """A node of the graph.
 
     - ``submit``: name of its submit file beside the DAG, or of the sub-DAG file of a SUBDAG node.
@@ -94,8 +92,7 @@ class GraphNode:
     where: str = ""
 
 
-@frozen
-class Graph:
+class Graph(Struct, frozen=True):
     """The nodes and edges of a DAG file, each in the order of the file.
 
     ``edges``: (parent, child) by name. ``retries`` and ``unless_exit``: defaults for all nodes.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct, field
+
 from metlmon.authoring.graph import NO_GRAPH, Graph, NodeRole
-from metlmon.frozen import frozen
 from metlmon.redact import redact_secrets
 
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
@@ -57,8 +57,7 @@ class SweepMode(StrEnum):
     """Every combination of values; the last variable changes fastest."""
 
 
-@frozen
-class SweptVariable:
+class SweptVariable(Struct, frozen=True):
     """A variable that differs between runs.
 
     ``values``: as printed; ``where``: file and line, or the option, that defines them.
@@ -69,8 +68,7 @@ class SweptVariable:
     where: str
 
 
-@frozen
-class SweepRequest:
+class SweepRequest(Struct, frozen=True):
     """A sweep over one or more variables.
 
     ``group``: prefix of the runs' names, followed by a zero-padded index. ``mode`` None: not
@@ -83,8 +81,7 @@ class SweepRequest:
     where: str = ""
 
 
-@frozen
-class Region:
+class Region(Struct, frozen=True):
     """Additional variables for a subset of the nodes.
 
     ``epochs``: (first, last) as in node names, from 0, for training and evaluation nodes alike;
@@ -98,8 +95,7 @@ class Region:
     where: str = ""
 
 
-@frozen
-class Evaluation:
+class Evaluation(Struct, frozen=True):
     """A side node after every ``every``-th training node.
 
     ``template``: as in :class:`Request`. ``gates``: the next epoch waits for the evaluation, and
@@ -119,8 +115,7 @@ class MetricGoal(StrEnum):
     MAX = "max"
 
 
-@frozen
-class StopRules:
+class StopRules(Struct, frozen=True):
     """Rules by which the gate stops a run, based on ``metric`` of each finished epoch.
 
     A rule that is None is off.
@@ -143,8 +138,7 @@ class StopRules:
     poll: int = 60
 
 
-@frozen
-class StageRequest:
+class StageRequest(Struct, frozen=True):
     """One stage of every run.
 
     ``template`` None: the template of the request. ``values`` take precedence over those of the
@@ -157,8 +151,7 @@ class StageRequest:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
-@frozen
-class Request:
+class Request(Struct, frozen=True):
     """The ensemble to write.
 
     - ``template``: name of a bundled template, or path of a template file.
@@ -206,8 +199,7 @@ class Request:
     gather: str | None = None
 
 
-@frozen
-class Constraint:
+class Constraint(Struct, frozen=True):
     """The values that a parameter may have.
 
     One of ``words``; if empty, a number from ``low`` to ``high`` (``whole``: without a fraction).
@@ -242,8 +234,7 @@ class Constraint:
         return f" from {self.low:g} to {self.high:g}"
 
 
-@frozen
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter of a template.
 
     ``required``: no default is usable. ``allowed``: constraint on the values, if the template has
@@ -259,8 +250,7 @@ class Parameter:
     added_later: bool = False
 
 
-@frozen
-class Template:
+class Template(Struct, frozen=True):
     """A submit description with parameters, for jobs of one ``role``.
 
     ``shipped_files``: (name beside the DAG, content, executable) of the files that come with it.
@@ -276,8 +266,7 @@ class Template:
     role: NodeRole = NodeRole.TRAIN
 
 
-@frozen
-class RequestProblem:
+class RequestProblem(Struct, frozen=True):
     """A problem with one field of a request.
 
     ``field``: its name in :class:`Request`, or ``values.<parameter>``, ``evaluation.every``,
@@ -290,8 +279,7 @@ class RequestProblem:
     fatal: bool = True
 
 
-@frozen
-class PlannedFile:
+class PlannedFile(Struct, frozen=True):
     """A file to write. ``exists``: the path already exists."""
 
     name: str
@@ -301,8 +289,7 @@ class PlannedFile:
     exists: bool = False
 
 
-@frozen
-class RunPlan:
+class RunPlan(Struct, frozen=True):
     """A run of the plan.
 
     ``uuid``: the same for the same parameters. ``targets``: the site of each epoch ("any": any
@@ -316,8 +303,7 @@ class RunPlan:
     gpu: str | None = None
 
 
-@frozen
-class Plan:
+class Plan(Struct, frozen=True):
     """The files to write, and the numbers of nodes and jobs.
 
     ``graph``: the nodes of the DAG file.

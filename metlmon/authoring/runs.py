@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct
+
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole
 from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan, SweptVariable
 from metlmon.authoring.templates import JobTemplate
-from metlmon.frozen import frozen
 
 ANYWHERE: Final = "any"
 """Target of an epoch that may run at any of the named sites, or at any site if none is named."""
@@ -30,8 +31,7 @@ LOCATION_VARIABLES: Final = frozenset({SITE_VARIABLE.lower(), GPU_VARIABLE.lower
 """Variables that do not affect the model."""
 
 
-@frozen
-class SweptRun:
+class SweptRun(Struct, frozen=True):
     """A run of the request. ``point``: its swept values by name, each with its variable."""
 
     plan: RunPlan

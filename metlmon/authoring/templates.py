@@ -30,10 +30,12 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import field as dataclass_field
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec import field as dataclass_field
+from msgspec.structs import replace
 
 from metlmon.authoring.graph import NodeRole
 from metlmon.authoring.request import (
@@ -45,7 +47,6 @@ from metlmon.authoring.request import (
     Request,
     Template,
 )
-from metlmon.frozen import frozen
 
 BUILT_IN: Final = (
     "name",
@@ -373,8 +374,7 @@ GATHER: Final = "gather"
 _MAIN_ROLE: Final = {EnsembleShape.BAG: NodeRole.SHARD}
 
 
-@frozen
-class JobTemplate:
+class JobTemplate(Struct, frozen=True):
     """A submit file: a template with parameter values.
 
     ``file``: its name beside the DAG. ``values``: of all parameters of the template. ``field``: the

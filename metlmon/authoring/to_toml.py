@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.authoring.request import (
     EnsembleShape,
@@ -201,15 +202,13 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
 def _stop(rules: StopRules) -> Iterator[str]:
     yield "# When a run is stopped without being told to."
     yield "[stop]"
-    for field in fields(rules):
-        value = getattr(rules, field.name)
-        example_value, comment = RULES[field.name]
+    for name in rules.__struct_fields__:
+        value = getattr(rules, name)
+        example_value, comment = RULES[name]
         if value is None:
-            yield _hint(field.name, example_value, comment)
+            yield _hint(name, example_value, comment)
         else:
-            yield _line(
-                field.name, _text(value) if isinstance(value, str) else repr(value), comment
-            )
+            yield _line(name, _text(value) if isinstance(value, str) else repr(value), comment)
 
 
 def _region(region: Region) -> Iterator[str]:

@@ -6,9 +6,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.gate_config import FOLDERS, SCRIPT, rules_file

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import Region, Request, RunPlan
 from metlmon.authoring.runs import GPU_VARIABLE, checkpoint_directory
-from metlmon.frozen import frozen
 
 DESCRIPTION: Final = "the description"
 """Source of a variable that the description defines."""
@@ -66,8 +67,7 @@ def is_reserved(name: str) -> bool:
     return lowered in RESERVED_NAMES or lowered.startswith(RESERVED_PREFIXES)
 
 
-@frozen
-class NodePosition:
+class NodePosition(Struct, frozen=True):
     """Identifies a node, to find the regions that contain it."""
 
     node: str

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.authoring.gate_config import SUBMIT_HEAD
 from metlmon.authoring.graph import Graph, GraphNode, VariableValue
 from metlmon.authoring.request import EnsembleShape, PlanError, PlannedFile, Request
 from metlmon.authoring.runs import epochs_of, require_gpus, requirements
 from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
 from metlmon.dagman.submit_description import parse_description, submission
-from metlmon.frozen import frozen
 from metlmon.redact import HIDDEN, redact_secrets
 
 
@@ -122,8 +123,7 @@ _TAGGED: Final = re.compile(
 )
 
 
-@frozen
-class Assignment:
+class Assignment(Struct, frozen=True):
     """``key = value`` of a logical line; ``key`` in lower case, ``line`` from 1."""
 
     line: int

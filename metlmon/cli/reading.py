@@ -6,9 +6,10 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, TextIO
+
+from msgspec.structs import replace
 
 from metlmon.cli.hang_watchdog import start_watchdog
 from metlmon.cli.warnings import print_warnings

@@ -7,9 +7,10 @@ chain only. An option that a command does not have counts as not given.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from metlmon.authoring.from_toml import (
     GATED_SHAPES,

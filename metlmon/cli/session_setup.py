@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from metlmon.cli.hang_watchdog import stop_watchdog
 from metlmon.cli.output import can_show
 from metlmon.config.files import load_settings
-from metlmon.frozen import frozen
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session
@@ -31,8 +32,7 @@ PAST: Final = "this is how it was then; only the present can be acted on (leave 
 RECORDING: Final = "this is a recording; there is no pool behind it"
 
 
-@frozen
-class FeedAndPool:
+class FeedAndPool(Struct, frozen=True):
     """A feed, and the pool client that acts on its jobs.
 
     ``pool`` None: for the reason in ``no_pool``.

@@ -46,9 +46,10 @@ alike.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.config.loader import NAME, configuration_directory, load_configuration, time_zone
 from metlmon.config.settings import Settings

@@ -13,10 +13,11 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from metlmon.config.safe_regex import InvalidPattern, SafePattern
 from metlmon.config.settings import Label, MetricPattern, MetricSettings, Settings
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
-from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.model.sites import BUILT_IN_SITES
 
@@ -40,8 +41,7 @@ PLACEHOLDERS: Final = frozenset({"uuid", "run"})
 Pairs = tuple[tuple[str, str], ...]
 
 
-@frozen
-class Source:
+class Source(Struct, frozen=True):
     """A settings file.
 
     ``origin``: ``user`` or ``dagdir``; ``foreign``: it belongs to another user.
@@ -53,8 +53,7 @@ class Source:
     foreign: bool = False
 
 
-@frozen
-class SettingEntry:
+class SettingEntry(Struct, frozen=True):
     """One effective setting, or one item of a list of them.
 
     ``number``: position in the list, from 0, in search order. ``value``: as JSON has it.
@@ -70,8 +69,7 @@ class SettingEntry:
     number: int | None = None
 
 
-@frozen
-class Configuration:
+class Configuration(Struct, frozen=True):
     """All settings, with their sources and problems.
 
     ``settings``: the effective settings, without the invalid ones.

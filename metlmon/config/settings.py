@@ -8,8 +8,9 @@ from datetime import tzinfo
 from fnmatch import fnmatchcase
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.config.safe_regex import Pattern, SafePattern
-from metlmon.frozen import frozen
 
 TRAIN_NODE: Final = r"^(?P<run>.*?)[-_.+]?train[-_]?epoch[-_]?(?P<epoch>\d+)$"
 """Pattern of a training node: the first part is the run's name, the number is the epoch."""
@@ -19,8 +20,7 @@ SIDE_NODE: Final = r"^(?P<run>.*?)[-_.+]?eval(?:uate|uation)?[-_]?epoch[-_]?(?P<
 """Pattern of a node of a run that does not train."""
 
 
-@frozen
-class Label:
+class Label(Struct, frozen=True):
     """A cohort of runs.
 
     ``runs``: names, uuids, prefixes of uuids, or patterns (``run1*``).
@@ -38,8 +38,7 @@ class Label:
         )
 
 
-@frozen
-class MetricPattern:
+class MetricPattern(Struct, frozen=True):
     """A pattern for a metric's values in text files of jobs.
 
     ``file``: a name pattern relative to the dagdir with the placeholders ``{uuid}`` and
@@ -52,8 +51,7 @@ class MetricPattern:
     pattern: Pattern
 
 
-@frozen
-class MetricSettings:
+class MetricSettings(Struct, frozen=True):
     """Settings for the metrics of trainings.
 
     ``files``: name patterns, relative to the dagdir, of directories like METL's
@@ -67,8 +65,7 @@ class MetricSettings:
     patterns: tuple[MetricPattern, ...] = ()
 
 
-@frozen
-class Settings:
+class Settings(Struct, frozen=True):
     """User settings for reading an ensemble.
 
     ``sites``: (host pattern, site), applied before the built-in table. ``site_aliases`` and

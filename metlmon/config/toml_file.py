@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.live.errors import REMEDIES
 
 Where = tuple[str | int, ...]
@@ -36,8 +37,7 @@ _HEADER: Final = re.compile(rf"\s*(\[\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]
 _KEY_PART: Final = re.compile(_NAME)
 
 
-@frozen
-class SettingProblem:
+class SettingProblem(Struct, frozen=True):
     """One problem of a file.
 
     ``line`` None: it does not concern a line. ``key``: as written, ``site.host``; empty where the

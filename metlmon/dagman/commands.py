@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from enum import Enum
 
+from msgspec import Struct
+
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import Description
-from metlmon.frozen import frozen
 
 #: Means all of a DAG's own nodes; written in any case.
 ALL_NODES = "ALL_NODES"
@@ -33,8 +34,7 @@ class Placement(Enum):
     APPEND = "append"
 
 
-@frozen
-class DagCommand:
+class DagCommand(Struct, frozen=True):
     """A command of a DAG file.
 
     This class itself: one that only DAGMan uses (MAXJOBS, CONFIG, DOT, ENV, …).
@@ -43,8 +43,7 @@ class DagCommand:
     line: int
 
 
-@frozen
-class NodeCommand(DagCommand):
+class NodeCommand(DagCommand, frozen=True):
     """JOB, FINAL, PROVISIONER, SERVICE, SUBDAG EXTERNAL; ``submit`` None if inline."""
 
     kind: NodeKind
@@ -56,16 +55,14 @@ class NodeCommand(DagCommand):
     done: bool
 
 
-@frozen
-class DescriptionCommand(DagCommand):
+class DescriptionCommand(DagCommand, frozen=True):
     """SUBMIT-DESCRIPTION: a named inline submit description."""
 
     name: str
     description: Description
 
 
-@frozen
-class SpliceCommand(DagCommand):
+class SpliceCommand(DagCommand, frozen=True):
     """SPLICE name file [DIR dir]."""
 
     name: str
@@ -73,34 +70,29 @@ class SpliceCommand(DagCommand):
     dir: str | None
 
 
-@frozen
-class IncludeCommand(DagCommand):
+class IncludeCommand(DagCommand, frozen=True):
     """INCLUDE file."""
 
     file: str
 
 
-@frozen
-class StatusFileCommand(DagCommand):
+class StatusFileCommand(DagCommand, frozen=True):
     """NODE_STATUS_FILE; the update interval is ignored."""
 
     file: str
 
 
-@frozen
-class JobstateCommand(DagCommand):
+class JobstateCommand(DagCommand, frozen=True):
     """JOBSTATE_LOG file."""
 
     file: str
 
 
-@frozen
-class RejectCommand(DagCommand):
+class RejectCommand(DagCommand, frozen=True):
     """REJECT: DAGMan rejects the DAG."""
 
 
-@frozen
-class EdgeCommand(DagCommand):
+class EdgeCommand(DagCommand, frozen=True):
     """[WEAK] PARENT and CHILD: edges from all parents to all children."""
 
     parents: tuple[str, ...]
@@ -108,15 +100,13 @@ class EdgeCommand(DagCommand):
     weak: bool
 
 
-@frozen
-class NodeModifier(DagCommand):
+class NodeModifier(DagCommand, frozen=True):
     """A command about one node, or about ALL_NODES."""
 
     node: str
 
 
-@frozen
-class ScriptCommand(NodeModifier):
+class ScriptCommand(NodeModifier, frozen=True):
     """SCRIPT; ``defer`` is (exit status, seconds)."""
 
     kind: ScriptKind
@@ -124,76 +114,65 @@ class ScriptCommand(NodeModifier):
     defer: tuple[int, int] | None = None
 
 
-@frozen
-class RetryCommand(NodeModifier):
+class RetryCommand(NodeModifier, frozen=True):
     """RETRY node retries [UNLESS-EXIT code]."""
 
     retries: int
     unless_exit: int | None
 
 
-@frozen
-class AbortCommand(NodeModifier):
+class AbortCommand(NodeModifier, frozen=True):
     """ABORT-DAG-ON node status [RETURN code]."""
 
     on: int
     returns: int | None
 
 
-@frozen
-class VarsCommand(NodeModifier):
+class VarsCommand(NodeModifier, frozen=True):
     """VARS; ``pairs`` are the names and values in file order, without environments."""
 
     pairs: tuple[tuple[str, str], ...]
     placement: Placement
 
 
-@frozen
-class PriorityCommand(NodeModifier):
+class PriorityCommand(NodeModifier, frozen=True):
     """PRIORITY node priority."""
 
     priority: int
 
 
-@frozen
-class PreSkipCommand(NodeModifier):
+class PreSkipCommand(NodeModifier, frozen=True):
     """PRE_SKIP: the exit code of the PRE script that skips the node."""
 
     code: int
 
 
-@frozen
-class CategoryCommand(NodeModifier):
+class CategoryCommand(NodeModifier, frozen=True):
     """CATEGORY node category."""
 
     category: str
 
 
-@frozen
-class DoneCommand(NodeModifier):
+class DoneCommand(NodeModifier, frozen=True):
     """DONE node."""
 
 
-@frozen
-class ToleranceCommand(NodeModifier):
+class ToleranceCommand(NodeModifier, frozen=True):
     """TOLERANCE; only the existence of the node is checked."""
 
 
-@frozen
-class SavePointCommand(NodeModifier):
+class SavePointCommand(NodeModifier, frozen=True):
     """SAVE_POINT_FILE; only the existence and the kind of the node are checked."""
 
 
-@frozen
-class PinCommand(NodeModifier):
+class PinCommand(NodeModifier, frozen=True):
     """PIN_IN or PIN_OUT (``out``)."""
 
     number: int
     out: bool
 
 
-@frozen
-class ConnectCommand(DagCommand):
+class ConnectCommand(DagCommand, frozen=True):
     """CONNECT: edges from the PIN_OUT nodes of one splice to the PIN_IN nodes."""
 
     parent: str

@@ -9,10 +9,9 @@ file is read: its ``environment`` can hold secrets.
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
 
 _ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*)$", re.I | re.M)
 _CONFIGURED: Final = re.compile(rb"_CONDOR_DAGMAN_(?!LOG\b)")
@@ -23,8 +22,7 @@ _WORD: Final = re.compile(r"(?:[^\s']|'[^']*(?:''[^']*)*(?:'|\Z))+")
 _QUOTED: Final = re.compile(r"'([^']*(?:''[^']*)*)(?:'|\Z)")
 
 
-@frozen
-class CondorSub:
+class CondorSub(Struct, frozen=True):
     """DAGMan's command line.
 
     The DAG files in their order (several make one workflow whose nodes are named ``0.A``,
@@ -36,8 +34,8 @@ class CondorSub:
     dag_files: tuple[str, ...]
     use_dag_dir: bool
     rescue_from: int | None = None
-    words: tuple[str, ...] = field(default=(), compare=False)
-    configured: bool = field(default=False, compare=False)
+    words: tuple[str, ...] = ()
+    configured: bool = False
 
 
 def read_condor_sub(data: bytes) -> CondorSub:

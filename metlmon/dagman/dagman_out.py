@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from metlmon.dagman.records import DagmanMessage, DagmanMessageKind
 from metlmon.redact import redact_secrets
@@ -35,8 +37,7 @@ its log; beyond this the set is cleared, and a submission may be reported twice.
 JobId = tuple[int, int, int]
 
 
-@dataclass(slots=True)
-class OutState:
+class OutState(Struct):
     """The parser state between calls: pass it back, unchanged, with the next bytes.
 
     ``year`` is the year of the next line where timestamps have none (HTCondor before 7.5):

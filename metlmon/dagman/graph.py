@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from graphlib import CycleError, TopologicalSorter
 
+from msgspec import Struct
+
 from metlmon.dagman.records import NO_NAMES, Node, NodeKind
-from metlmon.frozen import frozen
 
 #: Nodes outside the graph: they can have neither parents nor children.
 APART = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER, NodeKind.SERVICE})
@@ -20,8 +21,7 @@ APART = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER, NodeKind.SERVICE})
 JOIN_NAME = "_condor_join_node"
 
 
-@frozen
-class GraphShape:
+class GraphShape(Struct, frozen=True):
     """The statistics that ``condor_dag_checker`` reports.
 
     ``nodes`` are JOBs; ``total`` counts all nodes, including sub-DAGs, join nodes and the

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.redact import HIDDEN, find_secrets, redact_secrets
 
 #: The characters of C's ``isspace``: only these are stripped from physical lines.
@@ -41,8 +42,7 @@ class SyntaxFault(Exception):
     """A command cannot be parsed; the message is for the user, without file and line."""
 
 
-@frozen
-class Line:
+class Line(Struct, frozen=True):
     """A logical line.
 
     ``number`` is that of its first physical line, from 1; ``last`` that of its last physical

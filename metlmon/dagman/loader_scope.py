@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from metlmon.dagman import graph
 from metlmon.dagman.commands import SCOPE_SIGN
@@ -12,8 +13,7 @@ from metlmon.dagman.records import Node, NodeKind
 from metlmon.dagman.submit_description import Description
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(Struct):
     """The names visible to the commands of one DAG or splice, as written there.
 
     ``directory`` is DAGMan's directory while it reads the files, ``dir`` the same as stored in

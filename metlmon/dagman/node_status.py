@@ -8,10 +8,11 @@ Nodes in a File".
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from metlmon.dagman.records import Problem, StatusFile, StatusNode
 from metlmon.redact import redact_secrets
@@ -51,8 +52,7 @@ _KNOWN_STATUS: Final = range(8)
 _NOT_TOTALS: Final = frozenset({"Timestamp", "DagStatus"})
 
 
-@dataclass(slots=True)
-class _Ad:
+class _Ad(Struct):
     """One ``[ … ]`` while it is read: numbers and strings separately."""
 
     line: int

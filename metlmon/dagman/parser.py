@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.dagman.commands import (
     ALL_NODES,
@@ -53,7 +55,6 @@ from metlmon.dagman.lexer import (
 )
 from metlmon.dagman.records import NodeKind, Problem
 from metlmon.dagman.submit_description import is_environment, parse_description
-from metlmon.frozen import frozen
 
 RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
 
@@ -69,8 +70,7 @@ _HIGHEST_EXIT_CODE = 255
 Reader = Callable[[int, Tokens, LogicalLines], DagCommand]
 
 
-@frozen
-class DagFile:
+class DagFile(Struct, frozen=True):
     """The contents of one file; ``commands`` are those that could be parsed, in order."""
 
     name: str

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct, field
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
@@ -32,8 +31,7 @@ class NodeKind(Enum):
     JOIN = "join"
 
 
-@frozen
-class Problem:
+class Problem(Struct, frozen=True):
     """A problem in an input file. ``error``: DAGMan would reject the file.
 
     ``str()`` returns ``file:line: text``.
@@ -50,8 +48,7 @@ class Problem:
         return f"{where}: {self.text}"
 
 
-@frozen
-class Script:
+class Script(Struct, frozen=True):
     """SCRIPT PRE|POST|HOLD: the command line as written (never run, never expanded).
 
     ``defer``: the exit status that requests another run, and the delay in seconds.
@@ -61,8 +58,7 @@ class Script:
     defer: tuple[int, int] | None = None
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Struct):
     """One node, as the DAG file describes it.
 
     ``name`` is the full name as DAGMan logs it (``SPLICE+node``, ``0.node``).
@@ -111,8 +107,7 @@ class Node:
     subdag: int | None = None
 
 
-@dataclass(slots=True)
-class Workflow:
+class Workflow(Struct):
     """The DAG of one DAGMan: its DAG files, with splices and includes expanded.
 
     ``nodes`` are in DAGMan's order and include join nodes. An external sub-DAG is a
@@ -141,8 +136,7 @@ class Workflow:
 # --- files that DAGMan writes ----------------------------------------------------------
 
 
-@frozen
-class Rescue:
+class Rescue(Struct, frozen=True):
     """A rescue file ``X.rescueNNN``: applied to the DAG before any log is read.
 
     ``created`` is its "created … UTC" header (aware), None when absent. ``retries`` are the
@@ -158,8 +152,7 @@ class Rescue:
     failed: frozenset[str]
 
 
-@frozen
-class StatusNode:
+class StatusNode(Struct, frozen=True):
     """One node of a node status file.
 
     ``status``: 0 not ready, 1 ready, 2 prerun, 3 submitted, 4 postrun, 5 done, 6 error,
@@ -173,8 +166,7 @@ class StatusNode:
     procs_held: int
 
 
-@frozen
-class StatusFile:
+class StatusFile(Struct, frozen=True):
     """The contents of a NODE_STATUS_FILE.
 
     ``epoch`` is its Timestamp (seconds since 1970), ``local`` the same time in the access
@@ -192,8 +184,7 @@ class StatusFile:
     nodes: dict[str, StatusNode]
 
 
-@frozen
-class JobstateLine:
+class JobstateLine(Struct, frozen=True):
     """One line of a JOBSTATE_LOG.
 
     ``node`` is None for INTERNAL lines, whose ``event`` is DAGMAN_STARTED, DAGMAN_FINISHED,
@@ -266,8 +257,7 @@ class DagmanMessageKind(Enum):
     ERROR = "error"
 
 
-@frozen
-class DagmanMessage:
+class DagmanMessage(Struct, frozen=True):
     """One message of ``.dagman.out``.
 
     ``time`` is naive, local to the access point: that of the line, or of the event where
@@ -284,8 +274,7 @@ class DagmanMessage:
     totals: tuple[tuple[str, int], ...] = ()
 
 
-@frozen
-class DagMetrics:
+class DagMetrics(Struct, frozen=True):
     """``.metrics`` of version 1 or 2, with version 2's names (nodes, not "jobs").
 
     ``dag_status`` here: 0 ok, 1 error, 2 node failed, 3 abort, 4 rm, 5 cycle, 6 halted.

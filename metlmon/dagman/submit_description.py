@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
+from msgspec import Struct
+
 from metlmon.dagman.lexer import integer
-from metlmon.frozen import frozen
 
 #: Reads the lines of a file named by ``include : name``; None when there is none.
 Include = Callable[[str], Sequence[str] | None]
@@ -85,15 +86,13 @@ class _Keyword(Enum):
     QUEUE = "queue"
 
 
-@frozen
-class _Statement:
+class _Statement(Struct, frozen=True):
     keyword: _Keyword
     key: str
     value: str
 
 
-@frozen
-class Description:
+class Description(Struct, frozen=True):
     """A parsed submit description that can be evaluated for any number of nodes.
 
     ``assignments`` are the final values of its macros where they do not depend on those of the
@@ -104,8 +103,7 @@ class Description:
     assignments: Mapping[str, str] | None
 
 
-@frozen
-class Submission:
+class Submission(Struct, frozen=True):
     """The result of a submit description for one node.
 
     Paths are as written there, joined to ``initialdir``; ``request_gpus`` is None when absent

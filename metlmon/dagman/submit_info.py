@@ -5,8 +5,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from metlmon.dagman.commands import Placement, VarsCommand
 from metlmon.dagman.file_cache import FileCache, places
@@ -19,8 +20,7 @@ from metlmon.dagman.submit_description import Description, evaluate
 _MAX_WORK = 100_000_000
 
 
-@dataclass(slots=True)
-class PendingSubmitInfo:
+class PendingSubmitInfo(Struct):
     """A node whose submit description is not resolved yet.
 
     ``file`` defines the node, ``inline`` is its inline description, if any, and ``appended``

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
-from metlmon.frozen import frozen
+from msgspec import Struct
 
 EVENT_NAMES: Final[dict[int, str]] = {
     0: "SUBMIT",
@@ -66,8 +66,7 @@ EVENT_NAMES: Final[dict[int, str]] = {
 }
 
 
-@frozen
-class UsageRow:
+class UsageRow(Struct, frozen=True):
     """One row of the "Partitionable Resources" table. A blank cell is None.
 
     ``name`` is the resource without its unit ("Memory"), ``unit`` the text in
@@ -147,8 +146,7 @@ class Terminated(NamedTuple):
     usage: Sequence[UsageRow]
 
 
-@frozen
-class ImageSize:
+class ImageSize(Struct, frozen=True):
     """006. Sizes as logged: image and RSS in KB, memory in MB."""
 
     image_kb: int | None
@@ -156,8 +154,7 @@ class ImageSize:
     rss_kb: int | None
 
 
-@frozen
-class ShadowException:
+class ShadowException(Struct, frozen=True):
     """007."""
 
     reason: str
@@ -165,22 +162,19 @@ class ShadowException:
     bytes_received: int | None
 
 
-@frozen
-class Generic:
+class Generic(Struct, frozen=True):
     """008: free text; a job can write a line with ``condor_chirp ulog``."""
 
     text: str
 
 
-@frozen
-class Aborted:
+class Aborted(Struct, frozen=True):
     """009."""
 
     reason: str | None
 
 
-@frozen
-class Held:
+class Held(Struct, frozen=True):
     """012. ``inferred``: not in any log but implied by a later event."""
 
     reason: str | None
@@ -189,15 +183,13 @@ class Held:
     inferred: bool = False
 
 
-@frozen
-class Released:
+class Released(Struct, frozen=True):
     """013."""
 
     reason: str | None
 
 
-@frozen
-class PostScript:
+class PostScript(Struct, frozen=True):
     """016: the POST script's result, and the node it belongs to."""
 
     node: str | None
@@ -206,8 +198,7 @@ class PostScript:
     signal: int | None
 
 
-@frozen
-class RemoteError:
+class RemoteError(Struct, frozen=True):
     """021. ``warning``: "Message from", else an error; ``source``: "starter on slot…"."""
 
     warning: bool
@@ -217,31 +208,27 @@ class RemoteError:
     subcode: int | None
 
 
-@frozen
-class ConnectionEvent:
+class ConnectionEvent(Struct, frozen=True):
     """022, 023, 024: disconnected, reconnected, reconnect failed."""
 
     reason: str | None
     host: str | None
 
 
-@frozen
-class PreSkip:
+class PreSkip(Struct, frozen=True):
     """034: the PRE script's exit code ended the node without a job."""
 
     node: str | None
 
 
-@frozen
-class ClusterSubmit:
+class ClusterSubmit(Struct, frozen=True):
     """035: a factory cluster was submitted."""
 
     host: str
     node: str | None
 
 
-@frozen
-class ClusterRemove:
+class ClusterRemove(Struct, frozen=True):
     """036. ``complete``: the factory had materialized all its jobs."""
 
     complete: bool | None
@@ -259,8 +246,7 @@ class Transfer(Enum):
     OUTPUT_FINISHED = "output-finished"
 
 
-@frozen
-class FileTransfer:
+class FileTransfer(Struct, frozen=True):
     """040. ``kind`` is None for a text that no known HTCondor writes."""
 
     kind: Transfer | None
@@ -335,8 +321,7 @@ class ImageSizes(NamedTuple):
     memory_mb: int | None
 
 
-@frozen
-class LogWarning:
+class LogWarning(Struct, frozen=True):
     """A problem in a log; no data is lost silently.
 
     ``kind`` is one of: glued-header, unterminated-event, garbage, nul-bytes, bad-utf8,
@@ -356,8 +341,7 @@ class LogFormat(Enum):
     JSON = "json"
 
 
-@frozen
-class Position:
+class Position(Struct, frozen=True):
     """A reader's position in one log: all that is needed to parse the next bytes.
 
     ``offset`` in bytes and ``line`` (1-based, of the byte at ``offset``) follow the
@@ -372,8 +356,7 @@ class Position:
     last: datetime | None = None
 
 
-@frozen
-class Parsed:
+class Parsed(Struct, frozen=True):
     """The result of one call of :func:`metlmon.eventlog.parse`.
 
     ``after.offset`` minus the initial offset is the number of bytes consumed; the rest
@@ -385,8 +368,7 @@ class Parsed:
     after: Position
 
 
-@frozen
-class FastResult:
+class FastResult(Struct, frozen=True):
     """The result of :func:`metlmon.eventlog.parse_fast`: 006 events are summed up.
 
     Otherwise like :class:`Parsed`. ``first`` is the time of the first event in log order,

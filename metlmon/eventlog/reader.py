@@ -7,9 +7,10 @@ Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.eventlog import classad_log, fast_path, text_parser
 from metlmon.eventlog.events import FastResult, LogFormat, Parsed, Position

@@ -21,10 +21,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.eventlog import warning_text
 from metlmon.eventlog.events import EVENT_NAMES, LogWarning
 from metlmon.eventlog.header import CANDIDATE, Calendar, Header
-from metlmon.frozen import frozen
 
 _FIRST_TEXTS: Final[Mapping[int, str]] = {
     0: r"Job submitted from host: [^\"']*",
@@ -91,8 +92,7 @@ _WITH_STATUS: Final = frozenset({4, 5, 15, 16})
 """Events whose bodies begin with an exit status."""
 
 
-@frozen
-class EventFragment:
+class EventFragment(Struct, frozen=True):
     """A header in a damaged block, its line in the file, and whether it is mid-line."""
 
     header: Header

@@ -12,7 +12,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.redact import redact_secrets
 
 LONGEST: Final = 64 << 10
@@ -29,8 +30,7 @@ _SITE: Final = re.compile(r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"
 """A site's name, as the gate accepts it."""
 
 
-@frozen
-class StoppedFile:
+class StoppedFile(Struct, frozen=True):
     """``<uuid>.stopped``.
 
     Like :class:`metlmon.snapshot.types.Stopped`, with the ``node`` before which the run was
@@ -44,8 +44,7 @@ class StoppedFile:
     time: datetime | None
 
 
-@frozen
-class PausedFile:
+class PausedFile(Struct, frozen=True):
     """``<uuid>.paused``: the node that waits, and since when."""
 
     node: str | None
@@ -53,8 +52,7 @@ class PausedFile:
     time: datetime | None
 
 
-@frozen
-class RunGate:
+class RunGate(Struct, frozen=True):
     """The gate files of one run.
 
     ``stop``, ``pause``: when the request was written, in seconds since 1970; ``target``: the

@@ -18,7 +18,8 @@ import csv
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.jobfiles.metric_values import number
 
 EPOCH: Final = "epoch"
@@ -37,8 +38,7 @@ MOST_EPOCHS: Final = 100_000
 NAME_CHARACTERS: Final = 200
 
 
-@frozen
-class MetricsTable:
+class MetricsTable(Struct, frozen=True):
     """The contents of one file: values by metric and epoch, and problems as sentences."""
 
     values: Mapping[str, Mapping[int, float]]

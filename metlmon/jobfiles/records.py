@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from metlmon.frozen import frozen
+from msgspec import Struct
 
 
-@frozen
-class Point:
+class Point(Struct, frozen=True):
     """A metric's value in one epoch.
 
     ``epoch`` counts from 0, as in the node's name; ``value`` may be NaN or infinite.
@@ -22,8 +21,7 @@ class Point:
     file: str
 
 
-@frozen
-class TrainingOutput:
+class TrainingOutput(Struct, frozen=True):
     """The output of one run's training.
 
     ``metrics``: the points of each metric by epoch, one per epoch (a later version wins).
@@ -39,8 +37,7 @@ class TrainingOutput:
     problems: tuple[str, ...] = ()
 
 
-@frozen
-class Streamed:
+class Streamed(Struct, frozen=True):
     """The newest progress line of a running job.
 
     ``fraction``: 0–1 of its epoch; ``rate``: steps per second; ``remaining``: seconds, as in

@@ -16,10 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.config.settings import Settings
 from metlmon.dagman import Problem
 from metlmon.eventlog import LogWarning
-from metlmon.frozen import frozen
 from metlmon.live.cache import Cache
 from metlmon.live.dagman_files import DagmanFiles
 from metlmon.live.discovery import (
@@ -63,8 +64,7 @@ STEP_SECONDS: Final = 0.05
 """Time limit of one step, before the UI may use the model."""
 
 
-@frozen
-class ReadStep:
+class ReadStep(Struct, frozen=True):
     """The result of one step. ``more``: there is more to read right now."""
 
     changes: Changes

@@ -11,14 +11,15 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final, TypeAlias
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
 from metlmon.eventlog import current_name, looks_like_event_log
-from metlmon.frozen import frozen
 from metlmon.live.errors import InputError, unusable_path
 from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout
 from metlmon.live.regular_files import open_regular, read_regular_file
@@ -53,8 +54,7 @@ Sniffed: TypeAlias = dict[Path, tuple[tuple[int, int, int], bool]]
 _JOB_MACRO: Final = re.compile(r"\$\((?:cluster|clusterid|process|procid)\)", re.IGNORECASE)
 
 
-@frozen
-class LogFile:
+class LogFile(Struct, frozen=True):
     """One event log.
 
     ``name``: relative to the dagdir if inside it; ``dag``: key of the DAG whose nodes.log or
@@ -67,8 +67,7 @@ class LogFile:
     dag: str | None = None
 
 
-@dataclass(slots=True)
-class Discovery:
+class Discovery(Struct):
     """The result of discovery.
 
     ``candidates``: files named ``*.log`` that are unreadable or not event logs, but may become

@@ -11,8 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
 from metlmon.config.settings import Settings
-from metlmon.frozen import frozen
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.snapshot.dag_description import DagDescription
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
 
 
-@frozen
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """One snapshot of the ensemble.
 
     ``changed``: keys of the runs whose rows differ from the previous snapshot; ``progress``: of

@@ -15,7 +15,8 @@ from time import monotonic
 from typing import Final
 from zlib import crc32
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
 
 FINGERPRINT: Final = 256
@@ -34,8 +35,7 @@ SILENT: Final = "no answer from the file system"
 """The reason given when a file-system call times out."""
 
 
-@frozen
-class FileCheck:
+class FileCheck(Struct, frozen=True):
     """The result of one check of a file.
 
     ``restarted``: its content has been replaced, and the offset is 0 again. ``grew``: there is

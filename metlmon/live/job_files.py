@@ -8,11 +8,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct, field
 
 from metlmon.config.settings import MetricPattern, Settings
 from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
@@ -117,8 +118,7 @@ class _FileCache(Generic[T]):
         self._used.clear()
 
 
-@dataclass(slots=True)
-class _RunFiles:
+class _RunFiles(Struct):
     """The contents of one run's files. ``signature``: all files and their states."""
 
     values: dict[str, dict[int, Point]] = field(default_factory=dict)

@@ -8,7 +8,8 @@ from datetime import timedelta
 from itertools import islice
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.live.follower import SILENT, Follower
 from metlmon.live.fs_timeout import SPEAK_AFTER, clock_time
 from metlmon.model.attribution import ReusedJobIds
@@ -23,8 +24,7 @@ MAX_FILES_NAMED: Final = 5
 """Number of files named in one warning."""
 
 
-@frozen
-class FileError:
+class FileError(Struct, frozen=True):
     """An unreadable file.
 
     ``since``: seconds since 1970, if the file was readable before; ``missing``: it does not exist.

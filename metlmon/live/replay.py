@@ -10,10 +10,11 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from metlmon.dagman import read_rescue
 from metlmon.error_text import describe_error
@@ -33,8 +34,7 @@ _EPOCH: Final = re.compile(r"^--(?:stop_after_epoch|epoch)\n(\d+)$", re.MULTILIN
 _OUT_STAMP: Final = re.compile(rb"^(\d\d/\d\d/\d\d \d\d:\d\d:\d\d) ", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ReplayPiece:
+class ReplayPiece(Struct, frozen=True, order=True):
     """Bytes appended to a file at one time (the recording's local time)."""
 
     time: datetime

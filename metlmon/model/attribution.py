@@ -17,8 +17,9 @@ from heapq import heappop, heappush
 from pathlib import PurePath
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.eventlog import Event, Submit, current_name
-from metlmon.frozen import frozen
 from metlmon.model.dag import WRITE_DELAY, Dag
 from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.job_events import Job, JobId, JobKey
@@ -52,8 +53,7 @@ REMOVAL_OF_ALL_JOBS: Final = ("DAG Removed: ", "DAG Abort: ")
 ``main_shutdown_rescue`` in ``dagman_main.cpp``."""
 
 
-@frozen
-class Attribution:
+class Attribution(Struct, frozen=True):
     """The DAG and node that a job belongs to.
 
     ``dag`` and ``node``: None for a job of no DAG here. ``candidates``: keys of possible DAGs,

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from metlmon.dagman import DagmanMessage, DagmanMessageKind, DagMetrics, JobstateLine, Rescue
 from metlmon.eventlog import Event, Submit, Terminated
@@ -29,8 +30,7 @@ MAX_SUBMISSIONS: Final = 500
 """Submissions whose local times are stored until another file gives them in UTC."""
 
 
-@dataclass(slots=True)
-class QueueInterval:
+class QueueInterval(Struct):
     """A DAGMan process or DAGMan job, from its first to its last line in a file.
 
     ``starts``: several where a job was started again.

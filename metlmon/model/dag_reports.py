@@ -12,6 +12,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.dagman import (
     CondorSub,
     DagmanMessage,
@@ -22,7 +24,6 @@ from metlmon.dagman import (
     StatusFile,
     Workflow,
 )
-from metlmon.frozen import frozen
 from metlmon.model.clock import Clock
 from metlmon.model.clock_evidence import ClockObservation, OutTimes, QueueInterval, SubmissionTimes
 from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
@@ -287,8 +288,7 @@ class NodeReportKind(Enum):
     GAVE_UP = "gave-up"
 
 
-@frozen
-class NodeReport:
+class NodeReport(Struct, frozen=True):
     """A report by DAGMan on one node.
 
     ``epoch`` replaces ``time`` in files with seconds since 1970. ``value``: return value

@@ -12,12 +12,12 @@ Sources followed: ``main_shutdown_graceful`` and the lock file's check in ``dagm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec import Struct, field
+
 from metlmon.eventlog import Event, Held, Terminated
-from metlmon.frozen import frozen
 from metlmon.model.event_store import redact_and_truncate
 from metlmon.model.states import DagState
 
@@ -34,8 +34,7 @@ def is_restart_status(status: int | None) -> bool:
     return status is None or not 0 <= status <= MAX_FINAL_STATUS
 
 
-@dataclass(slots=True)
-class Process:
+class Process(Struct):
     """One process of DAGMan, as reported in ``.dagman.out``.
 
     ``cluster``: None when not reported. ``refused``: it ended because another DAGMan runs.
@@ -62,8 +61,7 @@ class Process:
         return self.ended and is_restart_status(self.status)
 
 
-@frozen
-class Hold:
+class Hold(Struct, frozen=True):
     """Why DAGMan's own job is on hold (event 012)."""
 
     time: datetime
@@ -72,8 +70,7 @@ class Hold:
     subcode: int | None
 
 
-@dataclass(slots=True)
-class DagmanJob:
+class DagmanJob(Struct):
     """DAGMan's own job, as logged in ``.dagman.log``.
 
     ``last_execute``: its newest 001. ``stopped_at``: the first 004, 012 or 013 after that.
@@ -126,8 +123,7 @@ def add_dagman_event(jobs: list[DagmanJob], event: Event) -> None:
     job.add(event)
 
 
-@dataclass(slots=True)
-class DagmanRun:
+class DagmanRun(Struct):
     """One cluster of DAGMan's own job with its processes, oldest first.
 
     ``refused``: it ended because another DAGMan runs.

@@ -300,7 +300,7 @@ class EventPacker(NamedTuple):
 
 
 def _fields(type_: Any) -> tuple[str, ...]:
-    return tuple(type_._fields if issubclass(type_, tuple) else type_.__dataclass_fields__)
+    return tuple(type_._fields if issubclass(type_, tuple) else type_.__struct_fields__)
 
 
 def _values_of(type_: Any) -> Callable[[Any], Iterable[Any]]:

@@ -8,10 +8,11 @@ an end stays open, and the caller chooses the time up to which it counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from metlmon.eventlog import (
     Aborted,
@@ -68,8 +69,7 @@ _OUTPUT_STARTED: Final = Transfer.OUTPUT_STARTED
 _OUTPUT_FINISHED: Final = Transfer.OUTPUT_FINISHED
 
 
-@dataclass(slots=True)
-class Execution:
+class Execution(Struct):
     """One execution: from a 001 to the first later event that ends it.
 
     ``end``: None while in flight. ``held_by``: the hold that caused the eviction at its end.
@@ -113,8 +113,7 @@ class Execution:
         return _cause_of(self.outcome, self.code, self.reason, self.return_value, self.signal)
 
 
-@dataclass(slots=True)
-class TransferSpan:
+class TransferSpan(Struct):
     """One file transfer.
 
     ``outcome``: ok, aborted (input finished, nothing executed), unfinished (never finished),
@@ -132,8 +131,7 @@ class TransferSpan:
     late: bool = False
 
 
-@dataclass(slots=True)
-class JobHistory:
+class JobHistory(Struct):
     """The result of folding a job's events.
 
     ``state``: None before the first event that determines one. ``states``: the states entered,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec import Struct, field
+
 from metlmon.dagman import Node
 from metlmon.eventlog import Event, Submit
-from metlmon.frozen import frozen
 from metlmon.model.event_store import (
     Identity,
     PlainData,
@@ -419,8 +419,7 @@ def without_environment(event: Event) -> Event:
 NodeKey: TypeAlias = tuple[str, str]
 
 
-@frozen
-class PostResult:
+class PostResult(Struct, frozen=True):
     """Result of a POST script (016).
 
     ``cluster``: the submission it ran for, None when the submit failed. ``value``: return
@@ -433,8 +432,7 @@ class PostResult:
     value: int | None = None
 
 
-@dataclass(slots=True)
-class NodeRecord:
+class NodeRecord(Struct):
     """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
 
     ``posts`` and ``skips`` are shared empty tuples for most nodes, which have no scripts.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, TypeAlias
 
+from msgspec import Struct, field
+
 from metlmon.config.settings import Settings
 from metlmon.eventlog import Detail, Event, ImageSizes
-from metlmon.frozen import frozen
 from metlmon.jobfiles.gate_files import RunGate
 from metlmon.model.attribution import Attribution, ReusedJobIds, UnprovenJobs
 from metlmon.model.clock import Clock
@@ -193,8 +193,7 @@ class LogRole(Enum):
     DAGMAN = 2
 
 
-@frozen
-class Batch:
+class Batch(Struct, frozen=True):
     """Events of one log, in its order.
 
     ``dag``: key of the DAG that a nodes.log or dagman.log belongs to, also of a DAG whose own
@@ -213,8 +212,7 @@ class Batch:
     last: datetime | None = None
 
 
-@frozen
-class Changes:
+class Changes(Struct, frozen=True):
     """Keys of the jobs, nodes and DAGs that changed."""
 
     jobs: frozenset[JobId] = frozenset()
@@ -228,8 +226,7 @@ class Changes:
         return Changes(self.jobs | other.jobs, self.nodes | other.nodes, self.dags | other.dags)
 
 
-@dataclass(slots=True)
-class LogStats:
+class LogStats(Struct):
     """Statistics of one log: size in bytes, complete events, first and last time.
 
     ``previous``: time of the event read last. ``notices``: number of notices by kind.
@@ -245,8 +242,7 @@ class LogStats:
     notices: dict[str, int] = field(default_factory=dict)
 
 
-@frozen
-class Notice:
+class Notice(Struct, frozen=True):
     """A warning about the input, never about the jobs."""
 
     kind: str

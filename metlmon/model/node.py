@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.dagman import NodeKind
 from metlmon.eventlog import Execute
-from metlmon.frozen import frozen
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.dag_reports import (
@@ -76,8 +77,7 @@ REMOVAL_DETAILS: Final = "Was STATUS_"
 It is ignored: the job may even have succeeded."""
 
 
-@frozen
-class NodeFailure:
+class NodeFailure(Struct, frozen=True):
     """Why a node failed, by DAGMan's reports alone.
 
     ``part``: pre (PRE script), submit (submission), post (POST script) or job. ``text``: as
@@ -89,8 +89,7 @@ class NodeFailure:
     value: int | None = None
 
 
-@frozen
-class NodeState:
+class NodeState(Struct, frozen=True):
     """The state of a node.
 
     ``job``: the job that determines it. ``inferred``: done because a descendant was submitted.
@@ -111,8 +110,7 @@ class NodeState:
     can_retry: bool = False
 
 
-@frozen
-class NodeSubmission:
+class NodeSubmission(Struct, frozen=True):
     """One submission of a node: all procs of one cluster."""
 
     cluster: int
@@ -174,8 +172,7 @@ def submission_state(submission: NodeSubmission) -> tuple[State, datetime | None
     return history.state or State.IDLE, history.since or job.newest_time, job
 
 
-@frozen
-class SubmissionResult:
+class SubmissionResult(Struct, frozen=True):
     """Result of a node's submissions.
 
     ``state``, ``since``, ``job``: of the last submission. ``submit_times``: the times of all

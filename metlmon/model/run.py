@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
+from msgspec import Struct, field
+
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind
-from metlmon.frozen import frozen
 from metlmon.jobfiles.gate_files import RunGate
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
@@ -55,8 +55,7 @@ STATES_WITHOUT_SUBMISSION: Final = frozenset(
 """States of a node that DAGMan reached without submitting a job."""
 
 
-@frozen
-class RunPart:
+class RunPart(Struct, frozen=True):
     """The part of a node in its run.
 
     ``epoch``: the number in the node's name. ``epoch_var``: VAR ``epoch``.
@@ -118,8 +117,7 @@ def _epoch_number(text: str | None) -> int | None:
     return int(digits) if digits.isdecimal() and len(digits) <= MAX_EPOCH_DIGITS else None
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """A run with its nodes.
 
     ``epochs``: nodes by epoch number, one per DAG that has the epoch. ``side_nodes``: nodes that do
@@ -204,8 +202,7 @@ class Runs:
         return run
 
 
-@frozen
-class RunState:
+class RunState(Struct, frozen=True):
     """The state of a run.
 
     ``epochs``: the effective node of each epoch, by number. ``states``: number of these by
@@ -222,8 +219,7 @@ class RunState:
     failed: NodeKey | None = None
 
 
-@frozen
-class DagSubmission:
+class DagSubmission(Struct, frozen=True):
     """Start of the last DAGMan run of a DAG, and whether it is alive."""
 
     since: datetime
@@ -393,8 +389,7 @@ def _local(epoch: float | None, clock: Clock) -> datetime | None:
     return local.replace(microsecond=0)
 
 
-@frozen
-class Stopped:
+class Stopped(Struct, frozen=True):
     """A run that its gate stopped before its last epoch.
 
     ``rule``: file (a user asked for it), patience, divergence or median. ``epoch``: the first one
@@ -408,8 +403,7 @@ class Stopped:
     time: datetime | None
 
 
-@frozen
-class GateStatus:
+class GateStatus(Struct, frozen=True):
     """Requests to the gate of a running DAG, and what the gate did.
 
     ``stop_requested``, ``pause_requested``: time of the request file. ``paused``: since when a

@@ -11,14 +11,14 @@ from an end with all nodes done. Manual: "DAGMan Workflows > The Rescue DAG"; so
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from metlmon.dagman import DagMetrics, Node, NodeKind, rescue_number
-from metlmon.frozen import frozen
 from metlmon.model.node import NodeState
 from metlmon.model.states import DONE, DagState, State
 
@@ -41,8 +41,7 @@ THROTTLES: Final = ("-maxidle", "-maxjobs")
 """Options of condor_submit_dag that delay the submission of ready nodes."""
 
 
-@frozen
-class UnrecordedEvidence:
+class UnrecordedEvidence(Struct, frozen=True):
     """Evidence on the unrecorded nodes of one DAG.
 
     ``done``: DAGMan ended, at ``ended``, with all nodes done. ``started``: start of the newest
@@ -80,8 +79,7 @@ class UnrecordedEvidence:
         return State.WAITING
 
 
-@dataclass(slots=True)
-class UnrecordedCounts:
+class UnrecordedCounts(Struct):
     """Node counts of one DAG that determine the state of its unrecorded nodes.
 
     ``submitted``: nodes submitted. ``done_before_run``: nodes done before the newest DAGMan run.

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.snapshot.types import JobRow
@@ -60,8 +61,7 @@ GONE: Final = 0
 """In place of a status: the queue does not have the job."""
 
 
-@frozen
-class QueueDiscrepancy:
+class QueueDiscrepancy(Struct, frozen=True):
     """A job whose state in the queue differs from the state in its log.
 
     ``state`` None: no log has the job. ``first``: time of the query that showed the discrepancy

@@ -7,8 +7,9 @@ sends no query.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.model.states import ACTIVE, ALIVE, TERMINAL, DagState, State
 from metlmon.pool import run_actions

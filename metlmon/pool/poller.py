@@ -6,10 +6,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.error_text import describe_error
@@ -48,8 +50,7 @@ IDS_NAMED: Final = 3
 """Jobs that a warning names; it counts the others."""
 
 
-@dataclass(slots=True)
-class PollPace:
+class PollPace(Struct):
     """The interval between queries.
 
     ``pause``: seconds to wait after the last query.

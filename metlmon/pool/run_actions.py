@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.model.run import GateStatus
 from metlmon.model.states import ACTIVE, ALIVE, State

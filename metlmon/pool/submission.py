@@ -16,8 +16,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.dagman import CondorSub, read_condor_sub, rescue_number
-from metlmon.frozen import frozen
 from metlmon.live.regular_files import read_regular_file
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.types import PoolError, SubmitResult
@@ -102,8 +103,7 @@ REJECTED_OPTIONS: Final = ("-insert_env", "-include_env")
 """Options that are never kept: their values, from the environment, are not read."""
 
 
-@frozen
-class PreviousSubmission:
+class PreviousSubmission(Struct, frozen=True):
     """How a DAG was submitted before, for resubmitting it.
 
     ``directory``: the working directory; ``files``: the DAG files, the DAG's own first;

@@ -9,7 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import State
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.types import JobRow, RunRow
@@ -75,8 +76,7 @@ AS_THE_DAG_SAYS: Final = ""
 """The site of a SEND that cancels an earlier one."""
 
 
-@frozen
-class Target:
+class Target(Struct, frozen=True):
     """One job that a request affects.
 
     ``dag`` is its DAG file and ``state`` its state in the logs. ``file``, a path relative to the
@@ -98,16 +98,14 @@ class Target:
         return f"{self.cluster}.{self.proc}"
 
 
-@frozen
-class SelectedRun:
+class SelectedRun(Struct, frozen=True):
     """A selected run and those of its jobs that are queued according to the logs."""
 
     row: RunRow
     jobs: tuple[JobRow, ...] = ()
 
 
-@frozen
-class RunTarget:
+class RunTarget(Struct, frozen=True):
     """One run that a request affects.
 
     ``files`` (relative to the directory of its DAG file ``dag``) are written or, for RESUME_RUN
@@ -129,8 +127,7 @@ class RunTarget:
         return self.uuid or self.run
 
 
-@frozen
-class ActionRequest:
+class ActionRequest(Struct, frozen=True):
     """One action on an explicit set of targets.
 
     ``targets``: jobs (for RELEASE_DAG and REMOVE_DAG, DAGMan's own job). ``dag``: the DAG file as
@@ -159,8 +156,7 @@ class ActionRequest:
         return (*run_targets, *self.targets)
 
 
-@frozen
-class ActionPreview:
+class ActionPreview(Struct, frozen=True):
     """An action as offered on a screen for the selection.
 
     ``refused``: why it is not possible (the action is shown disabled), or None if ``order`` can
@@ -189,8 +185,7 @@ class ResultCode(StrEnum):
     FAILED = "failed"
 
 
-@frozen
-class ActionResult:
+class ActionResult(Struct, frozen=True):
     """The result for one target.
 
     ``subject`` is ``cluster.proc``, a run's uuid (or its name if it has none), or the DAG file's
@@ -202,8 +197,7 @@ class ActionResult:
     text: str = ""
 
 
-@frozen
-class QueueJob:
+class QueueJob(Struct, frozen=True):
     """One job in the queue (attributes of its ClassAd in brackets).
 
     ``status`` [JobStatus]: 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring
@@ -238,8 +232,7 @@ class QueueJob:
     by_site: bool = False
 
 
-@frozen
-class QueueSnapshot:
+class QueueSnapshot(Struct, frozen=True):
     """The schedd's queue as of ``asked`` (seconds since the epoch).
 
     ``error``: why there is no current data (no HTCondor here, the schedd does not respond), else
@@ -268,8 +261,7 @@ class QueueSnapshot:
         return None
 
 
-@frozen
-class SubmitResult:
+class SubmitResult(Struct, frozen=True):
     """A submitted DAG.
 
     ``cluster``: DAGMan's cluster; ``way``: the method used ("htcondor2" or "condor_submit_dag").
@@ -280,8 +272,7 @@ class SubmitResult:
     text: str = ""
 
 
-@frozen
-class SiteInfo:
+class SiteInfo(Struct, frozen=True):
     """A site currently known to the collector.
 
     ``name``: the value of GLIDEIN_ResourceName; ``slots``: how many slots advertise it; ``gpus``:
@@ -293,8 +284,7 @@ class SiteInfo:
     gpus: tuple[str, ...]
 
 
-@frozen
-class ScheddInfo:
+class ScheddInfo(Struct, frozen=True):
     """The local schedd and how DAGs can be submitted to it.
 
     ``dagman``: condor_dagman is in PATH, as the bindings require; ``submit_command``: path of

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.stats.report_usage import BoxPlot
 
 Raw = str | int | float | None
@@ -29,8 +30,7 @@ class ValueKind(StrEnum):
     BYTES = "bytes"
 
 
-@frozen
-class ReportColumn:
+class ReportColumn(Struct, frozen=True):
     """A column of a table.
 
     ``key``: its name in JSON; ``footnote``: the key of its definition; ``drop``: order in which a
@@ -45,8 +45,7 @@ class ReportColumn:
     group: str | None = None
 
 
-@frozen
-class ReportRow:
+class ReportRow(Struct, frozen=True):
     """A row of a table.
 
     ``is_detail``: it details the last row that is no part, and is not counted in totals.
@@ -56,8 +55,7 @@ class ReportRow:
     is_detail: bool = False
 
 
-@frozen
-class ReportTable:
+class ReportTable(Struct, frozen=True):
     """A table.
 
     ``total``: the sum of the rows, if meaningful; ``empty_text``: a sentence that replaces a table
@@ -73,8 +71,7 @@ class ReportTable:
     comment: str | None = None
 
 
-@frozen
-class Fact:
+class Fact(Struct, frozen=True):
     """One line of the totals."""
 
     key: str
@@ -85,8 +82,7 @@ class Fact:
     comment: str | None = None
 
 
-@frozen
-class Facts:
+class Facts(Struct, frozen=True):
     """A list of totals."""
 
     key: str
@@ -97,8 +93,7 @@ class Facts:
 # --- figures --------------------------------------------------------------------------------
 
 
-@frozen
-class BandSeries:
+class BandSeries(Struct, frozen=True):
     """One line or one band of a stack. ``colour``: index in the palette."""
 
     name: str
@@ -106,8 +101,7 @@ class BandSeries:
     colour: int
 
 
-@frozen
-class LineChart:
+class LineChart(Struct, frozen=True):
     """A step chart over time; ``stacked``: as stacked areas.
 
     Each value holds from its time to the next one.
@@ -119,8 +113,7 @@ class LineChart:
     stacked: bool = False
 
 
-@frozen
-class BarChart:
+class BarChart(Struct, frozen=True):
     """Stacked bars, each from one time to the next."""
 
     edges: tuple[datetime, ...]
@@ -128,15 +121,13 @@ class BarChart:
     unit: str
 
 
-@frozen
-class BoxChart:
+class BoxChart(Struct, frozen=True):
     """Horizontal box plots. ``groups``: heading, and the named boxes below it."""
 
     groups: tuple[tuple[str, tuple[tuple[str, BoxPlot], ...]], ...]
 
 
-@frozen
-class LevelChart:
+class LevelChart(Struct, frozen=True):
     """Horizontal bars with their names."""
 
     bars: tuple[tuple[str, float], ...]
@@ -147,8 +138,7 @@ class LevelChart:
 Chart = LineChart | BarChart | BoxChart | LevelChart
 
 
-@frozen
-class ReportFigure:
+class ReportFigure(Struct, frozen=True):
     """A figure. ``summary``: a text alternative."""
 
     key: str
@@ -161,24 +151,21 @@ class ReportFigure:
 Block = ReportTable | Facts | ReportFigure
 
 
-@frozen
-class Section:
+class Section(Struct, frozen=True):
     """A section with its heading."""
 
     heading: str
     blocks: tuple[Block, ...]
 
 
-@frozen
-class Footnote:
+class Footnote(Struct, frozen=True):
     """A definition, as plain text."""
 
     key: str
     text: str
 
 
-@frozen
-class Report:
+class Report(Struct, frozen=True):
     """A report.
 
     ``metadata``: subject and time; ``headline``: the totals in one sentence; ``limitations``:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.report.document import (
     BandSeries,

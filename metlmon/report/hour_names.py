@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.model.states import HourUnit
 from metlmon.report.document import Report, ReportRow
@@ -20,8 +22,8 @@ def with_hour_unit(report: Report, measure: HourUnit) -> Report:
 def _with_unit(part: Any, hours: str) -> Any:
     if isinstance(part, ReportRow):
         return part
-    if is_dataclass(part) and not isinstance(part, type):
-        new = {field.name: _with_unit(getattr(part, field.name), hours) for field in fields(part)}
+    if isinstance(part, Struct):
+        new = {name: _with_unit(getattr(part, name), hours) for name in part.__struct_fields__}
         return replace(part, **new)
     if type(part) is tuple:
         return tuple(_with_unit(item, hours) for item in part)

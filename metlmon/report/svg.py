@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from html import escape
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.report.document import (
     BandSeries,
     BarChart,
@@ -262,8 +263,7 @@ def _tick_label(tick: datetime, ticks: Sequence[datetime]) -> str:
     return f"{tick.day} {month}"
 
 
-@frozen
-class _Plot:
+class _Plot(Struct, frozen=True):
     """The plot area of a chart over time, with the scales of its axes."""
 
     left: float

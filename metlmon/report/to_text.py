@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from textwrap import wrap
 from typing import Final
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.model.states import HourUnit

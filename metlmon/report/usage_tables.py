@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from metlmon.report.document import Raw, ReportColumn, ReportRow, ReportTable, ValueKind
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
@@ -288,8 +289,7 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
 # --- over time ----------------------------------------------------------------------------------
 
 
-@frozen
-class _PeriodRow:
+class _PeriodRow(Struct, frozen=True):
     """A period with its usage. ``cumulated``: epochs up to its end."""
 
     name: str
@@ -335,8 +335,7 @@ def period_table(usage: ReportUsage) -> ReportTable:
     )
 
 
-@frozen
-class _BoxRow:
+class _BoxRow(Struct, frozen=True):
     """The box plot of a GPU model or a resource (``kind``)."""
 
     name: str | None
@@ -373,8 +372,7 @@ def time_table(usage: ReportUsage) -> ReportTable:
 # --- causes, transfers, runs --------------------------------------------------------------------
 
 
-@frozen
-class _LossRow:
+class _LossRow(Struct, frozen=True):
     """Executions and bad GPU-seconds of a cause, or of one of its reasons."""
 
     code: str
@@ -457,8 +455,7 @@ def transfer_table(usage: ReportUsage) -> ReportTable:
     return replace(table, total=ReportRow(("Total", "", transfers, seconds, "", "", queued)))
 
 
-@frozen
-class _RunRow:
+class _RunRow(Struct, frozen=True):
     """A run, with what is not known of it as an empty text."""
 
     name: str

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from datetime import datetime
 from typing import Final
 
+from msgspec import Struct, field
+
 from metlmon.dagman import Node
-from metlmon.frozen import frozen
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.lookups import SnapshotLookups
 
 
-@frozen
-class DescribedNode:
+class DescribedNode(Struct, frozen=True):
     """One node.
 
     ``dag``: the file of its top-level DAG. ``run``: the key of its run, None for a node of no run;
@@ -44,8 +43,7 @@ class Nodes:
 NO_NODES: Final = Nodes()
 
 
-@frozen
-class DagDescription:
+class DagDescription(Struct, frozen=True):
     """The nodes, and the states of those of no run at the time of the snapshot.
 
     ``completed``: times of completion, after POST scripts, as far as they are known.

@@ -12,9 +12,10 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from metlmon.eventlog import UsageRow
 from metlmon.eventlog.usage_table import UsageTable
-from metlmon.frozen import frozen
 from metlmon.model.job import Execution, JobHistory, TransferSpan
 from metlmon.model.job_events import Job, JobId, NodeKey
 from metlmon.model.reasons import cause_of
@@ -329,8 +330,7 @@ class JobEntryBuilder:
             )
 
 
-@frozen
-class _JobOwner:
+class _JobOwner(Struct, frozen=True):
     """The node and run of a job: shared by all entries of the job."""
 
     dag: str | None = None

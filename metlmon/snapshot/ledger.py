@@ -9,11 +9,12 @@ durations seconds, bytes bytes; None is "not known".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
 from datetime import datetime
 from typing import Any, Final, overload
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import HourUnit, Outcome, State
 from metlmon.snapshot.types import FailedEpoch, Latest
@@ -32,8 +33,7 @@ _GOOD: Final = Outcome.GOOD
 _IN_FLIGHT: Final = Outcome.IN_FLIGHT
 
 
-@frozen
-class ExecutionEntry:
+class ExecutionEntry(Struct, frozen=True):
     """One execution of a job.
 
     ``attempt``: its number among the attempts of its node, from 1; the procs of one submission are
@@ -107,8 +107,7 @@ class ExecutionEntry:
         return "in_flight" if self.outcome is _IN_FLIGHT else "bad"
 
 
-@frozen
-class TransferEntry:
+class TransferEntry(Struct, frozen=True):
     """One transfer of a job.
 
     ``direction``: input, output; ``outcome``: ok, aborted, unfinished, in-flight. ``end`` None: in
@@ -131,8 +130,7 @@ class TransferEntry:
     counted: bool = True
 
 
-@frozen
-class HoldEntry:
+class HoldEntry(Struct, frozen=True):
     """One hold.
 
     ``end``: when the job was released or removed, None while it is held. ``site``: where it ran
@@ -192,8 +190,7 @@ class StateChanges(Sequence[StateChange]):
         return repr(tuple(self))
 
 
-@frozen
-class JobEntry:
+class JobEntry(Struct, frozen=True):
     """One job.
 
     ``dag``, ``in_dag``, ``key``: as in :class:`ExecutionEntry`. ``states``: every state it entered,
@@ -234,8 +231,7 @@ def _key(in_dag: str | None, node: str | None) -> NodeKey | None:
     return None if in_dag is None or node is None else (in_dag, node)
 
 
-@frozen
-class EpochEntry:
+class EpochEntry(Struct, frozen=True):
     """One training node of a run.
 
     ``dag``, ``in_dag``, ``key``: as in :class:`ExecutionEntry`. ``counts``: it is the node that
@@ -290,8 +286,7 @@ class EpochEntry:
         return self.seconds < SHORT_SUCCESS * self.longest_seconds
 
 
-@frozen
-class RunEntry:
+class RunEntry(Struct, frozen=True):
     """One run.
 
     ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of all its nodes,
@@ -345,8 +340,7 @@ def plain_seconds(start: datetime, end: datetime) -> float:
     return max(0.0, (end - start).total_seconds())
 
 
-@frozen
-class Ledger:
+class Ledger(Struct, frozen=True):
     """All entries of the ensemble at ``as_of``.
 
     ``seconds_between`` returns the seconds between two times, with the two changes of daylight
@@ -365,11 +359,17 @@ class Ledger:
     jobs: tuple[JobEntry, ...] = ()
     executions: tuple[ExecutionEntry, ...] = ()
     transfers: tuple[TransferEntry, ...] = ()
-    seconds_between: Callable[[datetime, datetime], float] = field(
-        default=plain_seconds, compare=False
-    )
+    seconds_between: Callable[[datetime, datetime], float] = plain_seconds
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all but ``seconds_between`` is equal."""
+        return isinstance(other, Ledger) and all(
+            getattr(self, name) == getattr(other, name)
+            for name in self.__struct_fields__
+            if name != "seconds_between"
+        )
 
     @property
     def first_time(self) -> datetime | None:

@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from metlmon.dagman import Node, NodeKind
-from metlmon.frozen import frozen
 from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
 from metlmon.model.states import State
@@ -67,8 +68,7 @@ URGENCY: Final[Mapping[State, int]] = {
 # --- by state -----------------------------------------------------------------------------------
 
 
-@frozen
-class DagNodes:
+class DagNodes(Struct, frozen=True):
     """One DAG: its nodes, and their states at one moment.
 
     ``subdags``: by the name of a SUBDAG node, the key of the DAG that it runs. ``overruled``: names
@@ -88,8 +88,7 @@ class DagNodes:
         return State.WAITING if state is None else state.state
 
 
-@frozen
-class TreeRow:
+class TreeRow(Struct, frozen=True):
     """One row of the tree.
 
     ``node``: the node of the row; None for a row that contains others, which has a ``title``

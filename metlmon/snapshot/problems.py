@@ -7,10 +7,11 @@ lost contact) is evaluated on request.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from metlmon.model.clock import Clock
 from metlmon.model.job import Execution, JobHistory, TransferSpan
@@ -67,8 +68,7 @@ class Occurrence(NamedTuple):
     reason: str | None = None
 
 
-@dataclass(slots=True)
-class ProblemTotals:
+class ProblemTotals(Struct):
     """Totals of one cause over jobs.
 
     ``jobs``: the last occurrence of each job; ``latest``: these jobs, latest first; ``runs``: the

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from metlmon.model.job import Execution, JobHistory
 from metlmon.model.job_events import NodeKey

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from metlmon.model.clock import Clock
 from metlmon.model.job import Execution, JobHistory, TransferSpan
@@ -137,8 +138,7 @@ class RunningMedian:
         return None
 
 
-@dataclass(slots=True)
-class SiteTotals:
+class SiteTotals(Struct):
     """Totals of one site or GPU model.
 
     ``targets``: the targets of the executions there, and how many had each. ``seconds``: of its
@@ -163,8 +163,7 @@ class SiteTotals:
             self.seconds.add(execution.micros / SECOND, sign)
 
 
-@dataclass(slots=True)
-class LossTotals:
+class LossTotals(Struct):
     """Losses due to one cause, and the jobs concerned.
 
     ``last``: the last of these jobs, None where it must be looked up again. ``example``: the reason
@@ -196,8 +195,7 @@ class LossTotals:
         return self.last
 
 
-@dataclass(slots=True)
-class InFlight:
+class InFlight(Struct):
     """Microseconds of the executions in flight, times the factor of the hour unit."""
 
     total: int = 0

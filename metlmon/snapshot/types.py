@@ -8,19 +8,18 @@ A snapshot never changes; the next one replaces it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from datetime import datetime
 
+from msgspec import Struct, field
+
 from metlmon.eventlog import UsageRow as UsageRow
-from metlmon.frozen import frozen
 from metlmon.model.dagman_runs import Hold
 from metlmon.model.model_state import Notice
 from metlmon.model.run import GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, HourUnit, Outcome, State
 
 
-@frozen
-class GpuHours:
+class GpuHours(Struct, frozen=True):
     """GPU-hours of executions: ended well, ended in any other way, in flight.
 
     ``measure``: their unit; of an ensemble without GPUs it is CPU-hours or wall-clock hours.
@@ -36,8 +35,7 @@ class GpuHours:
         return self.good + self.bad + self.in_flight
 
 
-@frozen
-class DagRow:
+class DagRow(Struct, frozen=True):
     """One top-level DAG.
 
     ``dagmans``: DAGMan runs, that is clusters of its own job (None: the files here do not show it).
@@ -80,8 +78,7 @@ class DagRow:
         return self.dagmans or len(self.submissions)
 
 
-@frozen
-class Latest:
+class Latest(Struct, frozen=True):
     """The latest epoch of a run.
 
     ``attempt`` counts the node's executions. ``retries_left``: retries that DAGMan has left.
@@ -108,8 +105,7 @@ class Latest:
     overruled: bool = False
 
 
-@frozen
-class FailedEpoch:
+class FailedEpoch(Struct, frozen=True):
     """The epoch that a run failed at, or that was removed.
 
     ``part`` failed of it (pre, submit, post or job) and DAGMan's ``reason``, where the job's events
@@ -125,8 +121,7 @@ class FailedEpoch:
     reason: str | None
 
 
-@frozen
-class RunRow:
+class RunRow(Struct, frozen=True):
     """One run.
 
     ``key`` is stable over refreshes (the uuid, or DAG and run name). ``gate``: None without a gate.
@@ -161,8 +156,7 @@ class RunRow:
         return None if elsewhere else self.latest
 
 
-@frozen
-class SiteRow:
+class SiteRow(Struct, frozen=True):
     site: str | None
     target: tuple[str, ...]
     executions: int
@@ -171,16 +165,14 @@ class SiteRow:
     seconds_median: float | None
 
 
-@frozen
-class GpuRow:
+class GpuRow(Struct, frozen=True):
     gpu: str | None
     executions: int
     completed_epochs: int
     gpu_hours: GpuHours
 
 
-@frozen
-class CauseRow:
+class CauseRow(Struct, frozen=True):
     """Bad GPU-hours by cause, which is the reason with its variable parts folded.
 
     ``end_unknown``: the log lost the true end of these executions; it is taken from the event that
@@ -196,16 +188,14 @@ class CauseRow:
     end_unknown: bool = False
 
 
-@frozen
-class Count:
+class Count(Struct, frozen=True):
     """A number of things, and the sum of their seconds."""
 
     n: int = 0
     seconds: float = 0.0
 
 
-@frozen
-class TransferTotals:
+class TransferTotals(Struct, frozen=True):
     """Input transfers by outcome, output transfers, and bytes of all jobs."""
 
     input_ok: Count
@@ -216,8 +206,7 @@ class TransferTotals:
     bytes_received: int
 
 
-@frozen
-class LogRow:
+class LogRow(Struct, frozen=True):
     """One event log: bytes read, its events, times of the first and the last."""
 
     file: str
@@ -227,8 +216,7 @@ class LogRow:
     last: datetime | None
 
 
-@frozen
-class SideCounts:
+class SideCounts(Struct, frozen=True):
     """Nodes of runs that train nothing: all, done, failed, overruled, removed.
 
     ``overruled``: completed although their job failed; they are counted in ``done``. ``removed``
@@ -242,8 +230,7 @@ class SideCounts:
     removed: int = 0
 
 
-@frozen
-class Status:
+class Status(Struct, frozen=True):
     """The whole ensemble at ``as_of``.
 
     ``epoch_states``: each epoch of a run once, however many DAGs contain it. ``node_states``: all
@@ -273,8 +260,7 @@ class Status:
     nodes_unlogged: int = 0
 
 
-@frozen
-class ExecutionRow:
+class ExecutionRow(Struct, frozen=True):
     """One execution of a job.
 
     ``uncertain``: its end was not logged, and is taken from the event that proves it was over.
@@ -298,8 +284,7 @@ class ExecutionRow:
     uncertain: bool = False
 
 
-@frozen
-class TransferRow:
+class TransferRow(Struct, frozen=True):
     """One transfer of a job.
 
     ``direction``: input or output. ``outcome``: ok, aborted, unfinished, in-flight.
@@ -314,8 +299,7 @@ class TransferRow:
     queue_seconds: int | None
 
 
-@frozen
-class JobRow:
+class JobRow(Struct, frozen=True):
     """One job.
 
     ``dag`` is the top-level DAG's file, ``in_dag`` the DAG that contains the node; these, ``node``
@@ -351,8 +335,7 @@ class JobRow:
     off_target: bool = False
 
 
-@frozen
-class EpochRow:
+class EpochRow(Struct, frozen=True):
     """One node of a run in the run's history.
 
     ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
@@ -402,8 +385,7 @@ class EpochRow:
         return self.state is State.COMPLETED and self.job_state in FAILED_JOB
 
 
-@frozen
-class RunView:
+class RunView(Struct, frozen=True):
     """One run with its epochs in order, and all its side nodes."""
 
     row: RunRow
@@ -423,8 +405,7 @@ class RunView:
         return sum(row.state is State.COMPLETED and not row.attempts for row in rows)
 
 
-@frozen
-class NodeRow:
+class NodeRow(Struct, frozen=True):
     """One node of a DAG, of any kind.
 
     ``dag_key`` and ``node`` identify it; ``kind`` is job, subdag, final, provisioner, service or
@@ -487,8 +468,7 @@ class NodeRow:
         return over and self.kind == "service"
 
 
-@frozen
-class EventLine:
+class EventLine(Struct, frozen=True):
     """One event of a job as a line of text."""
 
     time: datetime
@@ -498,8 +478,7 @@ class EventLine:
     damaged: bool = False
 
 
-@frozen
-class QueueRow:
+class QueueRow(Struct, frozen=True):
     """What the job queue adds to a job's log.
 
     ``queried_at``: time of the query (seconds since the epoch). ``position`` of ``waiting``: its
@@ -518,8 +497,7 @@ class QueueRow:
     differs: str | None = None
 
 
-@frozen
-class JobView:
+class JobView(Struct, frozen=True):
     """The details of one job.
 
     ``output`` and ``error`` are the file names of the submit description, with macros expanded
@@ -539,8 +517,7 @@ class JobView:
     queue: QueueRow | None = None
 
 
-@frozen
-class ProblemGroup:
+class ProblemGroup(Struct, frozen=True):
     """Problems of one cause.
 
     ``kind``: held, failed, evicted, stalled, removed, shadow-exception, reconnect-failed. ``now``:
@@ -565,8 +542,7 @@ class ProblemGroup:
     nodes: tuple[str, ...] = ()
 
 
-@frozen
-class Progress:
+class Progress(Struct, frozen=True):
     """Progress of the first reading: bytes read, bytes in total."""
 
     done: int

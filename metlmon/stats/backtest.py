@@ -15,7 +15,8 @@ from math import ceil
 from statistics import median
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import DONE
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.downtime import Downtime
@@ -32,8 +33,7 @@ from metlmon.stats.inputs import StatsInput
 SHARES: Final = (0.25, 0.5, 0.75)
 
 
-@frozen
-class Prediction:
+class Prediction(Struct, frozen=True):
     """One prediction, in seconds from ``moment``.
 
     ``run`` None: the ensemble (its active runs). ``downtime``: seconds of downtime, not included
@@ -70,8 +70,7 @@ class Prediction:
         return self.low <= self.actual <= self.high
 
 
-@frozen
-class Backtest:
+class Backtest(Struct, frozen=True):
     """The result of a backtest over ``epochs`` completed epochs.
 
     ``predictions``: of the ensemble and of its runs, in order of time. ``skipped_shares``: the

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
@@ -20,8 +21,7 @@ MatchedHold = tuple[HoldEntry, ExecutionEntry | None]
 """A hold, and the execution that it ended, if any."""
 
 
-@frozen
-class CauseReason:
+class CauseReason(Struct, frozen=True):
     """One folded text of a cause, with the outcome and the lost GPU-seconds (``bad``)."""
 
     text: str
@@ -30,8 +30,7 @@ class CauseReason:
     bad: float
 
 
-@frozen
-class Cause:
+class Cause(Struct, frozen=True):
     """A cause of loss: executions and holds with the same code, or else reason.
 
     ``executions``: the number it ended; ``holds``: the number of holds; ``ended_by_hold``: the

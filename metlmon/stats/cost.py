@@ -14,7 +14,8 @@ from math import sqrt
 from statistics import NormalDist, fmean, median, quantiles, stdev
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import HOUR, EpochEntry
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
@@ -32,8 +33,7 @@ PRIOR_RUN_SIGMA: Final = 0.15
 recorded round of 21 runs."""
 
 
-@frozen
-class CostHistory:
+class CostHistory(Struct, frozen=True):
     """The cost of the completed ``epochs`` of an ensemble with this many ``runs``.
 
     ``hours``: mean GPU-hours per epoch, ``lower``, ``upper``: quartiles; ``sigma_between_runs``,
@@ -87,8 +87,7 @@ class CostHistory:
         )
 
 
-@frozen
-class CostEstimate:
+class CostEstimate(Struct, frozen=True):
     """The estimated cost of ``epochs`` epochs.
 
     ``hours``: GPU-hours in total, with the 80 % interval ``lower`` to ``upper``, if they resemble

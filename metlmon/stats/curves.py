@@ -20,14 +20,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from statistics import quantiles
 from typing import Final, Literal, Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from metlmon.config.settings import MetricSettings
-from metlmon.frozen import frozen
 from metlmon.jobfiles.metric_values import more_is_better
 from metlmon.jobfiles.records import Point, Streamed
 from metlmon.model.job_events import JobId
@@ -66,8 +67,7 @@ class Course(StrEnum):
     NONE = "none"
 
 
-@frozen
-class MetricCurve:
+class MetricCurve(Struct, frozen=True):
     """The curve of one run.
 
     ``course``: NONE without values or for a metric without a goal, EARLY with one value.
@@ -98,8 +98,7 @@ class MetricCurve:
         return self.course in (Course.DIVERGED, Course.NAN)
 
 
-@frozen
-class BandLevel:
+class BandLevel(Struct, frozen=True):
     """The distribution of the ``n`` values of several curves at one epoch.
 
     Values of diverged runs count up to the epoch before the divergence; ``excluded``: the number of
@@ -116,8 +115,7 @@ class BandLevel:
     excluded: int = 0
 
 
-@frozen
-class MetricBand:
+class MetricBand(Struct, frozen=True):
     """The band of several runs. ``label`` None: the runs without a label, or all runs."""
 
     label: str | None
@@ -125,8 +123,7 @@ class MetricBand:
     levels: tuple[BandLevel, ...]
 
 
-@frozen
-class Curves:
+class Curves(Struct, frozen=True):
     """The curves of one metric of an ensemble.
 
     ``goal`` None: no direction is better. ``metrics``: all metrics, the primary one first.
@@ -185,8 +182,7 @@ MAX_NAMED_RUNS: Final = 2
 NAME_LIMIT: Final = 40
 
 
-@frozen
-class CurvesSummary:
+class CurvesSummary(Struct, frozen=True):
     """The summary of the curves in parts; a part that does not apply is "".
 
     ``5 of 6 runs improve``, ``best 0.2308 run1 epoch 4``, ``run4 diverged in epoch 3``

@@ -15,7 +15,8 @@ from functools import cached_property
 from math import log, sqrt
 from typing import Final, TypeVar
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DONE, Outcome, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger
@@ -57,8 +58,7 @@ CORRELATED_ROUNDS: Final = 2.5
 backtest: with it the intervals hold in four of five cases."""
 
 
-@frozen
-class Cycle:
+class Cycle(Struct, frozen=True):
     """The duration of one epoch; unless ``ended`` it is censored.
 
     A censored cycle is in progress (``in_progress``) or was interrupted (``interrupted``).

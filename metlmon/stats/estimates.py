@@ -29,7 +29,8 @@ from statistics import median, quantiles
 from typing import Final
 from zlib import crc32
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.states import ACTIVE, DONE, DagState, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, RunEntry
@@ -60,8 +61,7 @@ RECENT_CYCLES: Final = 2.0
 """Without DAGMan files, a run with no job in the queue for this many cycles is inactive."""
 
 
-@frozen
-class Interval:
+class Interval(Struct, frozen=True):
     """The median and the 80 % interval of a remaining time, in seconds from as-of.
 
     ``samples``: the number of durations it was computed from; ``source``: their description.
@@ -74,8 +74,7 @@ class Interval:
     source: str
 
 
-@frozen
-class EpochDurations:
+class EpochDurations(Struct, frozen=True):
     """Median and quartiles of a run's cycles in seconds; None of fewer than three."""
 
     median: float
@@ -84,8 +83,7 @@ class EpochDurations:
     epochs: int
 
 
-@frozen
-class RunForecast:
+class RunForecast(Struct, frozen=True):
     """The forecast for one run.
 
     Exactly one of ``remaining`` (the remaining time), ``completed_at`` (the time of completion) and
@@ -111,8 +109,7 @@ class RunForecast:
     stopped: bool = False
 
 
-@frozen
-class Rate:
+class Rate(Struct, frozen=True):
     """The number of epochs completed within the last ``seconds``."""
 
     epochs: int
@@ -123,8 +120,7 @@ class Rate:
         return self.epochs * 86400.0 / self.seconds
 
 
-@frozen
-class Forecast:
+class Forecast(Struct, frozen=True):
     """The forecast for the ensemble, which is done when its slowest run is.
 
     Attributes as for a run. ``excluded``: the runs excluded from the span, as (name, "is held"
@@ -482,8 +478,7 @@ def _before_gate_end(epochs: Iterable[EpochEntry], ends_before: int) -> Iterator
             yield epoch
 
 
-@frozen
-class _CurrentEpoch:
+class _CurrentEpoch(Struct, frozen=True):
     """The first unfinished epoch of a run, and the rest of it in each trial.
 
     ``executing``: whether a job executes it now; otherwise the trials include its queue wait.

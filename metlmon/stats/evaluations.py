@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.snapshot.types import EpochRow
 from metlmon.stats.inputs import StatsInput
@@ -17,8 +18,7 @@ METRIC_PREFIX: Final = "eval"
 """Prefix of the metrics that evaluations write, which separates them from the training's."""
 
 
-@frozen
-class EvaluationResult:
+class EvaluationResult(Struct, frozen=True):
     """The evaluation results of one run, for one ``metric``.
 
     ``by_version``: by the ``version_<k>`` of the file (for an evaluation: VAR ``epoch``);

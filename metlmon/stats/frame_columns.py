@@ -10,7 +10,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry
@@ -28,8 +29,7 @@ TIMES_UNIT: Final = "local time"
 """That of the access point, as in logs."""
 
 
-@frozen
-class FrameColumn:
+class FrameColumn(Struct, frozen=True):
     """One column of a frame.
 
     ``unit``: of its numbers, or ""; ``value``: returns its value for an entry of the ledger;
@@ -44,8 +44,7 @@ class FrameColumn:
     categories: tuple[str, ...] = ()
 
 
-@frozen
-class EventRecord:
+class EventRecord(Struct, frozen=True):
     """One event of one job."""
 
     job: JobId
@@ -312,8 +311,7 @@ EVENTS: Final = (
 )
 
 
-@frozen
-class FrameTable:
+class FrameTable(Struct, frozen=True):
     """One frame: the meaning of a row, and its columns in order."""
 
     name: str

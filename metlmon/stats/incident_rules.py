@@ -11,7 +11,8 @@ from functools import lru_cache
 from statistics import median
 from typing import Final, TypeAlias, TypeVar
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, TransferEntry
@@ -63,8 +64,7 @@ class IncidentSeverity(IntEnum):
 NOTE, WARNING, ALARM = IncidentSeverity
 
 
-@frozen
-class Incident:
+class Incident(Struct, frozen=True):
     """One incident.
 
     ``until`` is None if it is ongoing (``ongoing``). ``text``: what happened, in one sentence;
@@ -94,8 +94,7 @@ class Incident:
 # --- the log, the disk ----------------------------------------------------------------------
 
 
-@frozen
-class _LogGap:
+class _LogGap(Struct, frozen=True):
     """A gap in the log; ``lost``: the executions whose ends are missing."""
 
     since: datetime

@@ -15,7 +15,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import fold_reason
 from metlmon.model.states import DagState, State
@@ -88,8 +89,7 @@ def urgent_incidents(stats_input: StatsInput, all_incidents: Sequence[Incident])
     return urgent
 
 
-@frozen
-class IncidentList:
+class IncidentList(Struct, frozen=True):
     """All incidents, with those for the header, the most severe first (``urgent``).
 
     ``seconds``: durations by key, where both ends are known; ``names``: run names by run key.
@@ -121,8 +121,7 @@ def run_names(incident: Incident, incident_list: IncidentList) -> tuple[str, ...
     return tuple(incident_list.names.get(run, run) for run in incident.runs)
 
 
-@frozen
-class Headline:
+class Headline(Struct, frozen=True):
     """The statistics of the dashboard's header.
 
     ``worst_incident``: the incident that the header shows, None if there is none;

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from metlmon.config.settings import Settings
-from metlmon.frozen import frozen
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.dag_description import DagDescription
@@ -14,8 +14,7 @@ from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import Status
 
 
-@frozen
-class StatsInput:
+class StatsInput(Struct, frozen=True):
     """The input of every statistic.
 
     ``trainings`` (by run key) and ``streams`` (by job) hold the content of the job files; both

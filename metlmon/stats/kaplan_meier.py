@@ -12,14 +12,13 @@ from math import log, sqrt
 from operator import attrgetter
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
 
 MIN_RELATIVE_SIGMA: Final = 0.1
 """Minimum standard deviation relative to the mean: two or three equal samples prove little."""
 
 
-@frozen
-class Lifetime:
+class Lifetime(Struct, frozen=True):
     """A duration in seconds; censored (in progress or interrupted) unless ``ended``."""
 
     seconds: float
@@ -31,8 +30,7 @@ _SECONDS: Final = attrgetter("seconds")
 _ENDED: Final = attrgetter("ended")
 
 
-@frozen
-class KaplanMeier:
+class KaplanMeier(Struct, frozen=True):
     """A survival curve: ``survivals`` is the share that survives each of ``times``.
 
     Beyond ``longest``, the longest duration, survival decays exponentially with the time constant

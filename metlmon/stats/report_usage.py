@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from statistics import median
 from typing import Final, TypeVar
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry
@@ -50,8 +51,7 @@ def gpu_model(name: str | None) -> str | None:
     return " + ".join(_VENDOR.sub("", part).strip() or part for part in name.split(" + "))
 
 
-@frozen
-class BoxPlot:
+class BoxPlot(Struct, frozen=True):
     """A box plot of durations in seconds: quartiles, whiskers, outliers."""
 
     n: int
@@ -73,8 +73,7 @@ class BoxPlot:
         return max(self.upper_whisker, *self.outliers, self.upper_whisker)
 
 
-@frozen
-class TransferGroup:
+class TransferGroup(Struct, frozen=True):
     """Transfers of one direction and outcome.
 
     ``timed``: those with a logged start; ``seconds``: theirs, within the window. ``median`` and
@@ -91,8 +90,7 @@ class TransferGroup:
     queued_seconds: float
 
 
-@frozen
-class UsageSeries:
+class UsageSeries(Struct, frozen=True):
     """Epochs completed, and GPU-seconds by outcome and by site, in adjacent windows."""
 
     unit: Unit
@@ -104,8 +102,7 @@ class UsageSeries:
     sites: Mapping[str | None, tuple[float, ...]]
 
 
-@frozen
-class ReportUsage:
+class ReportUsage(Struct, frozen=True):
     """Usage of a window. ``ledger``: the complete ledger; ``clipped``: the clipped one.
 
     ``epochs``: distinct completed epochs. ``unlocated``: those without a successful execution in

@@ -17,7 +17,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import ACTIVE, Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger
 from metlmon.stats.epoch_times import elapsed
@@ -32,16 +33,14 @@ RUNNING: Final = frozenset(
 """States of a job that occupies a machine."""
 
 
-@frozen
-class WorkSpan:
+class WorkSpan(Struct, frozen=True):
     """An interval of work on a shard, in seconds since the group's start."""
 
     begin: float
     end: float
 
 
-@frozen
-class ShardWork:
+class ShardWork(Struct, frozen=True):
     """The work on one shard, in seconds.
 
     ``seconds``: the duration of a completed shard; None if it is not completed, or not logged.

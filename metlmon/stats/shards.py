@@ -23,8 +23,9 @@ from operator import attrgetter
 from statistics import quantiles
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from metlmon.dagman import NodeKind
-from metlmon.frozen import frozen
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.run import MAX_NAME_LENGTH
 from metlmon.model.states import DONE, DagState, State
@@ -64,8 +65,7 @@ MAX_LOG_SIGMA: Final = 0.7
 FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
 
-@frozen
-class BagNodes:
+class BagNodes(Struct, frozen=True):
     """The nodes of a bag.
 
     ``dag``: the file of the top-level DAG; ``in_dag``: that of the DAG with the nodes, which may
@@ -80,8 +80,7 @@ class BagNodes:
     nodes: tuple[DescribedNode, ...]
 
 
-@frozen
-class ShardTimes:
+class ShardTimes(Struct, frozen=True):
     """The distribution of the durations of completed shards, in seconds."""
 
     minimum: float
@@ -93,8 +92,7 @@ class ShardTimes:
     shards: int
 
 
-@frozen
-class Straggler:
+class Straggler(Struct, frozen=True):
     """A shard in progress for too long: ``seconds`` so far, ``times_median`` the median."""
 
     node: str
@@ -105,8 +103,7 @@ class Straggler:
     times_median: float
 
 
-@frozen
-class Shard:
+class Shard(Struct, frozen=True):
     """One node of a bag.
 
     ``number``: the one in its name; ``seconds``: its duration, or its progress so far, None if no
@@ -125,8 +122,7 @@ class Shard:
     is_straggler: bool
 
 
-@frozen
-class ShardRate:
+class ShardRate(Struct, frozen=True):
     """The number of shards completed within ``seconds``."""
 
     shards: int
@@ -137,8 +133,7 @@ class ShardRate:
         return self.shards * HOUR / self.seconds
 
 
-@frozen
-class Bag:
+class Bag(Struct, frozen=True):
     """The state of one bag as of the snapshot.
 
     ``states``: numbers of shards, without states that do not occur. ``overall_rate``: the rate

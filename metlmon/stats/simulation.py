@@ -21,7 +21,8 @@ from random import Random
 from statistics import NormalDist
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.stats.kaplan_meier import KaplanMeier
 
 TRIALS: Final = 211
@@ -67,8 +68,7 @@ def gamma_quantile(shape: float, z: float) -> float:
     return max(0.0, 1 - 1 / (9 * shape) + z / (3 * sqrt(shape))) ** 3
 
 
-@frozen
-class RemainingShards:
+class RemainingShards(Struct, frozen=True):
     """The shards that are left.
 
     ``running``: ages in seconds of the shards in progress; ``queued``: the progress of the others

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from functools import lru_cache
 from itertools import combinations
 from typing import Final, TypeAlias
 
-from metlmon.frozen import frozen
+from msgspec import Struct, field
+
 from metlmon.snapshot.dag_description import DescribedNode, Nodes
 
 RESERVED: Final = frozenset(
@@ -31,16 +31,14 @@ Point: TypeAlias = tuple[Value, ...]
 """The values of several variables."""
 
 
-@frozen
-class Variable:
+class Variable(Struct, frozen=True):
     """A swept variable: ``name`` in its first spelling, and its sorted ``values``."""
 
     name: str
     values: tuple[Value, ...]
 
 
-@frozen
-class Axis:
+class Axis(Struct, frozen=True):
     """One variable, or several that vary together (a zip); ``points`` are sorted."""
 
     names: tuple[str, ...]
@@ -51,8 +49,7 @@ class Axis:
         return " + ".join(self.names)
 
 
-@frozen
-class SweepVariables:
+class SweepVariables(Struct, frozen=True):
     """The swept ``variables`` of an ensemble, in the order of the DAG.
 
     ``axes``: the variables grouped into axes, the most distinctive first. ``runs``: the values

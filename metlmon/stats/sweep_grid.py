@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Final, Protocol
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from metlmon.jobfiles.records import Point as Reached
 from metlmon.model.states import DONE, State
 from metlmon.snapshot.ledger import RunEntry
@@ -43,8 +44,7 @@ ACTIVE_STATES: Final = frozenset(
 )
 
 
-@frozen
-class GridChoice:
+class GridChoice(Struct, frozen=True):
     """The view of a sweep.
 
     ``rows``, ``columns``: names of the variables of an axis; empty: automatic. ``fixed``: (name,
@@ -57,8 +57,7 @@ class GridChoice:
     metric: str | None = None
 
 
-@frozen
-class CellRun:
+class CellRun(Struct, frozen=True):
     """One run of a cell.
 
     ``value``: its best value, or its last one for a metric without a goal. ``last``: its last
@@ -86,8 +85,7 @@ class CellRun:
         return self.course in (Course.DIVERGED, Course.NAN)
 
 
-@frozen
-class GridCell:
+class GridCell(Struct, frozen=True):
     """One cell of the grid.
 
     ``runs``: the best first. ``rank``: of its value among all cells, from 1; None without a value
@@ -140,16 +138,14 @@ class GridCell:
         return all(run.is_finished for run in self.runs)
 
 
-@frozen
-class FoldedAxis:
+class FoldedAxis(Struct, frozen=True):
     """An axis that is neither rows nor columns; ``max_values``: its values per cell."""
 
     axis: Axis
     max_values: int
 
 
-@frozen
-class Grid:
+class Grid(Struct, frozen=True):
     """A sweep grid; with ``columns`` None it is a list.
 
     ``cells``: by (row, column) in order, without combinations that no run has. ``row_best``,
@@ -399,8 +395,7 @@ def next_fixed(current: Grid, choice: GridChoice) -> GridChoice:
 # --- progress -----------------------------------------------------------------------------------
 
 
-@frozen
-class SweepProgress:
+class SweepProgress(Struct, frozen=True):
     """Numbers of cells (the shown points) by progress, and of their epochs.
 
     ``stopped``: finished cells that a gate ended; ``paused``: waiting cells that wait at a gate.

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise
 from math import inf
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
@@ -32,8 +33,7 @@ WAITING: Final = frozenset({State.IDLE, State.HELD})
 """States in which a job makes no progress until it is matched or released."""
 
 
-@frozen
-class TimelineSpan:
+class TimelineSpan(Struct, frozen=True):
     """The time that a job spent in one state.
 
     ``start``, ``end``: as logged (``end`` None: ongoing); ``start_position``, ``end_position``:
@@ -58,8 +58,7 @@ class TimelineSpan:
         return self.end_position - self.start_position
 
 
-@frozen
-class Lane:
+class Lane(Struct, frozen=True):
     """The spans of one run in order of their start; two jobs of a run can overlap.
 
     ``key`` is :data:`NO_RUN` for jobs without a run. ``changes``: all starts and ends, in order.
@@ -110,8 +109,7 @@ def _start_position(span: TimelineSpan) -> float:
     return span.start_position
 
 
-@frozen
-class CountStep:
+class CountStep(Struct, frozen=True):
     """The number of executions and their GPUs from ``position`` (``time``) to the next step.
 
     The last step extends to the end of the timeline. ``jobs_by_site``, ``gpus_by_site``: the same
@@ -126,8 +124,7 @@ class CountStep:
     gpus_by_site: Mapping[str | None, int]
 
 
-@frozen
-class ExecutionSpan:
+class ExecutionSpan(Struct, frozen=True):
     """An execution with its start and end in seconds since the start of the timeline."""
 
     start_position: float
@@ -135,8 +132,7 @@ class ExecutionSpan:
     entry: ExecutionEntry
 
 
-@frozen
-class ExecutionGap:
+class ExecutionGap(Struct, frozen=True):
     """An interval without executions. ``ongoing``: up to the end of the timeline."""
 
     start_position: float
@@ -150,16 +146,14 @@ class ExecutionGap:
         return self.end_position - self.start_position
 
 
-@frozen
-class Wait:
+class Wait(Struct, frozen=True):
     """A span in which a job waited, with its lane."""
 
     lane: Lane
     span: TimelineSpan
 
 
-@frozen
-class Timeline:
+class Timeline(Struct, frozen=True):
     """The timeline of an ensemble as of one time.
 
     ``first``: the first submission; ``last``: as-of while a job is in the queue or the ensemble
@@ -185,7 +179,7 @@ class Timeline:
     max_gpus: int
     job_seconds: float
     gpu_seconds: float
-    between: Callable[[datetime, datetime], float] = field(default=plain_seconds, compare=False)
+    between: Callable[[datetime, datetime], float] = plain_seconds
 
     def position_of(self, when: datetime) -> float:
         """Seconds since the start of the timeline, negative before it."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry
 from metlmon.snapshot.types import GpuHours
 
@@ -13,8 +14,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-@frozen
-class UsageTotals:
+class UsageTotals(Struct, frozen=True):
     """Totals of executions: counts, GPU-seconds by outcome, and completed epochs.
 
     ``executions``: those that ended in the window, or are in flight. ``completed``: distinct

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from datetime import datetime
 from statistics import median, quantiles
 from typing import Final, TypeVar
 
-from metlmon.frozen import frozen
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import HourUnit, Outcome, State
@@ -58,8 +59,7 @@ WASTE_MIN_SHARE: Final = 0.1
 """Minimum loss of a wasteful site, as a share of the GPU-hours of ended executions."""
 
 
-@frozen
-class Distribution:
+class Distribution(Struct, frozen=True):
     """Median, quartiles (linear between ranks), minimum and maximum of ``n`` values.
 
     All are None if ``n`` is 0.
@@ -73,8 +73,7 @@ class Distribution:
     maximum: float | None = None
 
 
-@frozen
-class TransferStats:
+class TransferStats(Struct, frozen=True):
     """Input transfers of a group of executions, and the bytes of its executions.
 
     ``ok``: seconds of the transfers that an execution followed. ``failed``: the number of aborted
@@ -98,8 +97,7 @@ class TransferStats:
         return self.aborted + self.unfinished
 
 
-@frozen
-class LongestExecutions:
+class LongestExecutions(Struct, frozen=True):
     """The longest execution of each of some completed epochs, whatever its outcome.
 
     ``epochs``: the number of these epochs; ``seconds``, ``gpu_seconds``: of their longest
@@ -111,8 +109,7 @@ class LongestExecutions:
     gpu_seconds: float = 0.0
 
 
-@frozen
-class GroupUsage:
+class GroupUsage(Struct, frozen=True):
     """Usage of a site, a GPU model, a run or a label (``name``; None: unknown), or in total.
 
     ``targets``: requested targets of its executions. ``machines``: their GPU models and counts,
@@ -145,8 +142,7 @@ class GroupUsage:
         return self.totals.per_epoch
 
 
-@frozen
-class SiteGpuUsage:
+class SiteGpuUsage(Struct, frozen=True):
     """Usage of one GPU model and count at one site.
 
     ``relative_time``: its median epoch relative to that of ``fastest_site``, the fastest site with
@@ -164,8 +160,7 @@ class SiteGpuUsage:
     slow: bool = False
 
 
-@frozen
-class TargetWaits:
+class TargetWaits(Struct, frozen=True):
     """Waits without an execution, of one target's jobs; they are in no median.
 
     ``waiting``: jobs idle at as-of; ``removed``: jobs removed while idle; with the longest wait
@@ -179,8 +174,7 @@ class TargetWaits:
     longest_removed: float | None
 
 
-@frozen
-class Usage:
+class Usage(Struct, frozen=True):
     """Usage of the ensemble in ``window``; groups by descending GPU-seconds.
 
     ``hidden``: completed epochs whose successful execution was shorter than half of their longest
@@ -278,8 +272,7 @@ def is_evicted(outcome: Outcome) -> bool:
 # --- groups -----------------------------------------------------------------------------------
 
 
-@frozen
-class GroupEntries:
+class GroupEntries(Struct, frozen=True):
     """The entries of one group. ``idle_jobs``: jobs without an execution, for their bytes."""
 
     executions: Sequence[ExecutionEntry] = ()
@@ -568,8 +561,7 @@ def _in_window(ledger: Ledger, window: TimeWindow, moment: datetime) -> bool:
 # --- executions behind a total ----------------------------------------------------------------
 
 
-@frozen
-class UsageFilter:
+class UsageFilter(Struct, frozen=True):
     """Selects the executions behind a total.
 
     ``site``, ``gpu`` (as logged) and ``gpus`` (count) are tuples of one, since None is a valid

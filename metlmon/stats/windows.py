@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from metlmon.live.errors import InputError
 from metlmon.live.time_argument import parse_time_argument
 from metlmon.model.states import State
@@ -45,8 +46,7 @@ class Unit(StrEnum):
     MONTH = "month"
 
 
-@frozen
-class TimeWindow:
+class TimeWindow(Struct, frozen=True):
     """A half-open interval from ``since`` to ``until``; None: unbounded.
 
     Naive datetimes in the access point's local time, like those of the ledger.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 
-from metlmon.frozen import frozen
 from metlmon.text.spans import BOLD, DIM, Align, Line, crop, fit, line
 from metlmon.text.spans import width as line_width
 
@@ -22,8 +22,7 @@ MARGIN: Final = 2
 """Cells before the first column: the cursor, and the sign of a marked row."""
 
 
-@frozen
-class TableColumn:
+class TableColumn(Struct, frozen=True):
     """A rendered column: heading, width in cells, and alignment."""
 
     title: str
@@ -31,8 +30,7 @@ class TableColumn:
     align: Align = "left"
 
 
-@frozen
-class Column(Generic[T]):
+class Column(Struct, Generic[T], frozen=True):
     """The definition of a column, before its width is known.
 
     ``cell`` renders the value for a width (None: unlimited). ``drop``: 0 is never dropped,
@@ -181,8 +179,7 @@ Row = Sequence[str | Line]
 """A row of cells that are texts already."""
 
 
-@frozen
-class Heading:
+class Heading(Struct, frozen=True):
     """The heading of a column of texts; ``drop`` as that of a :class:`Column`."""
 
     title: str

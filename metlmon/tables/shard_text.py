@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import State
 from metlmon.stats.shards import Bag, ShardRate, ShardTimes
 from metlmon.tables import estimate_text
@@ -14,8 +15,7 @@ from metlmon.text.formatting import STATES, count, duration, number, plain
 NAME_LIMIT: Final = 40
 
 
-@frozen
-class ShardHeadline:
+class ShardHeadline(Struct, frozen=True):
     """The progress of a bag in parts; a part that does not apply is "".
 
     ``412 of 1 000 shards done``, ``31 running``, ``5 held``, ``done in 9 h (7–12 h)``

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, course_symbol
 from metlmon.stats.sweep import Axis, Point, Value
@@ -32,8 +33,7 @@ BEST: Final = "★"
 """Marks the best cell."""
 
 
-@frozen
-class SweepHeadline:
+class SweepHeadline(Struct, frozen=True):
     """The best point and the progress of a sweep in parts, which can be "".
 
     ``best 0.2308 at lr 0.03, width 64``, ``run17 epoch 4``, ``7 of 10 points done, 3 stopped``

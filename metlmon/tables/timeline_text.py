@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import ExecutionEntry
 from metlmon.stats.timeline import Lane, Timeline, TimelineSpan
@@ -142,8 +143,7 @@ def site_symbol(signs: Mapping[str | None, Symbol]) -> SignOf:
 # --- cells ----------------------------------------------------------------------------------
 
 
-@frozen
-class VisibleWindow:
+class VisibleWindow(Struct, frozen=True):
     """The visible part of the timeline: ``cells`` of ``cell_seconds`` seconds, from ``start``."""
 
     start: float
@@ -359,8 +359,7 @@ def _label_of(step: int, cells: float) -> Callable[[datetime], str]:
 # --- concurrency ----------------------------------------------------------------------------
 
 
-@frozen
-class Stack:
+class Stack(Struct, frozen=True):
     """Mean concurrency within one cell by symbol; ``total`` is their sum."""
 
     parts: tuple[tuple[Symbol, float], ...]

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import HourUnit
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
@@ -53,8 +54,7 @@ GAP: Final = line("   ")
 Row = GroupUsage | SiteGpuUsage | Cause
 
 
-@frozen
-class View:
+class View(Struct, frozen=True):
     """A view of the usage: ``rows`` of it, each called ``noun``."""
 
     title: str

@@ -16,7 +16,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import UNPLACED, DagState, Outcome, State
 
 THIN: Final = "\u202f"
@@ -55,8 +56,7 @@ class Weight(StrEnum):
     DIM = "dim"
 
 
-@frozen
-class Symbol:
+class Symbol(Struct, frozen=True):
     """The display of a state: glyph and word.
 
     Each of them is sufficient alone.

@@ -11,14 +11,13 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Final, Literal
 
+from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
-from metlmon.frozen import frozen
 from metlmon.text.formatting import Colour, Symbol, Weight, plain
 
 
-@frozen
-class TextStyle:
+class TextStyle(Struct, frozen=True):
     """Colour and weight of a span; the theme decides the actual colour.
 
     ``texture``: cells of a bar, whose full cells would look empty in reverse video.

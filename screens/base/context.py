@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from msgspec import Struct
 from textual.screen import Screen
 
-from metlmon.frozen import frozen
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.interface import PoolActions
 from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from screens.submit.form_model import FormState
 
 
-@frozen
-class AppOptions:
+class AppOptions(Struct, frozen=True):
     """Options of the application.
 
     ``mouse`` enables mouse reporting (the terminal then cannot select text). ``ascii``: only

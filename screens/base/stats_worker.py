@@ -8,8 +8,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
+
+from msgspec import Struct
 
 from metlmon.error_text import describe_error
 from metlmon.jobfiles.records import Streamed, TrainingOutput
@@ -39,8 +40,7 @@ FORGET_SECONDS: Final = 10.0
 """A statistic that was not requested for this long is no longer updated."""
 
 
-@dataclass(slots=True)
-class _CachedStat:
+class _CachedStat(Struct):
     """The last value of a statistic, its input, and the time of the last request."""
 
     value: Any = None

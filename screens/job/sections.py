@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.types import EventLine, ExecutionRow, JobRow, JobView, TransferRow, UsageRow
 from metlmon.tables.layout import Column, render_table
@@ -39,8 +39,7 @@ REASON: Final = 4000
 """Maximum length of a reason in characters: one may contain a whole error log."""
 
 
-@frozen
-class OutputTail:
+class OutputTail(Struct, frozen=True):
     """The end of an output file: its ``lines``, or the ``problem`` with reading it."""
 
     title: str
@@ -49,8 +48,7 @@ class OutputTail:
     problem: str | None = None
 
 
-@dataclass(slots=True)
-class JobSections:
+class JobSections(Struct):
     """Lines with headings; ``sections`` are the indices of the headings."""
 
     lines: list[Line]

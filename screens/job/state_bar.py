@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import TERMINAL, State
 from metlmon.snapshot.types import JobView
 from metlmon.text import formatting
@@ -26,8 +27,7 @@ _TEXTURE: Final[Mapping[State, str]] = {
 }
 
 
-@frozen
-class StateSpan:
+class StateSpan(Struct, frozen=True):
     """A period of a job in one state, in seconds since its first event."""
 
     state: State

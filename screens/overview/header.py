@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.live.discovery import directory_name
 from metlmon.live.feed import Snapshot

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partialmethod
 from pathlib import PurePath
 from typing import Final
 
 import msgspec
+from msgspec import Struct, field
 
 from metlmon.error_text import describe_error
 from metlmon.pool.interface import PoolActions
@@ -103,8 +103,7 @@ class Selection(msgspec.Struct, frozen=True):
     runs: tuple[SelectedRun, ...] = ()
 
 
-@dataclass(slots=True)
-class RunningAction:
+class RunningAction(Struct):
     """A pool action that is running or has ended.
 
     ``results`` holds the results so far, ``error`` the message of a failure, ``end_shown`` whether

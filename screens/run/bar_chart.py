@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.model.states import State
 from metlmon.snapshot.types import EpochRow, RunView
 from metlmon.text import formatting
@@ -18,8 +19,7 @@ MAXIMUM_BAR_WIDTH: Final = 3
 """Maximum width of a bar in cells, so that few epochs do not fill the screen."""
 
 
-@frozen
-class ChartBar:
+class ChartBar(Struct, frozen=True):
     """A labelled value of the chart (None: not known yet)."""
 
     label: str

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
+from msgspec import Struct
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
-from metlmon.frozen import frozen
 from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, DIM, GOOD, KEY, Line, line
@@ -19,8 +19,7 @@ from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table, TableRow
 
 
-@frozen
-class ChoiceOption:
+class ChoiceOption(Struct, frozen=True):
     """An option: the value for the field, and its description."""
 
     value: str

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from metlmon.authoring.from_toml import GATED_SHAPES, parse_megabytes, parse_seeds, parse_sites
 from metlmon.authoring.graph import NodeRole
@@ -28,7 +30,6 @@ from metlmon.authoring.request import (
     Template,
 )
 from metlmon.authoring.templates import used_placeholders
-from metlmon.frozen import frozen
 
 POLICIES: Final[Mapping[str, str]] = {
     Policy.ANY.value: "every epoch at any of the sites",
@@ -91,8 +92,7 @@ FIELD_ALIASES: Final[Mapping[str, str]] = {
 """Form field that shows a problem of a request field without a form field."""
 
 
-@frozen
-class Field:
+class Field(Struct, frozen=True):
     """A form field; ``name`` is the field name of a :class:`RequestProblem`.
 
     ``options`` are suggested values; with ``options_only`` no others are allowed.
@@ -271,8 +271,7 @@ def fields_of(
     return (template_field, *(field for field in rest if field.name not in absent), *parameters)
 
 
-@frozen
-class FormState:
+class FormState(Struct, frozen=True):
     """State of the form: the texts by field name."""
 
     texts: Mapping[str, str] = field(default_factory=dict)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import ClassVar, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
@@ -17,7 +18,6 @@ from textual.message import Message
 from metlmon import authoring
 from metlmon.authoring.request import Plan, PlanError
 from metlmon.error_text import describe_error
-from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Snapshot
 from metlmon.pool.interface import PoolActions
@@ -66,8 +66,7 @@ STAGE_MARKS: Final[Mapping[LaunchStage, tuple[str, TextStyle]]] = {
 }
 
 
-@frozen
-class LaunchStep:
+class LaunchStep(Struct, frozen=True):
     """A step of the submission; ``started`` is a time of the monotonic clock."""
 
     title: str

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.pool.types import ScheddInfo, SiteInfo
 from metlmon.text.formatting import plain
 from metlmon.text.spans import DIM, NOTE, Line, line
 
 
-@frozen
-class PoolInfo:
+class PoolInfo(Struct, frozen=True):
     """The local schedd and the collector's sites, or why they are unknown.
 
     ``error`` and ``sites_error`` are the reasons; ``schedd_wait`` and ``sites_wait`` the seconds

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import ClassVar, Final
 
+from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
@@ -446,7 +446,7 @@ class SubmitScreen(SnapshotScreen):
 
     def _update_pool_info(self, **fields: object) -> None:
         previous = self.pool_info
-        self.pool_info = replace(previous, **fields)  # type: ignore[arg-type]
+        self.pool_info = replace(previous, **fields)
         if self.pool_info.schedd_wait is None and self.pool_info.sites_wait is None:
             self._tick.pause()
         if self._launch is not None and self._launch.is_attached:

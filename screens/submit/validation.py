@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon import authoring
 from metlmon.authoring.request import Plan, PlanError, Request, RequestProblem, Template
-from metlmon.frozen import frozen
 from screens.submit.form_model import FIELD_ALIASES, FormState, fields_of, parse_form
 
 UNREADABLE: Final = (PlanError, OSError, ValueError)
 """Exceptions of reading a user's template or directory."""
 
 
-@frozen
-class FormResult:
+class FormResult(Struct, frozen=True):
     """Result of validating a form.
 
     ``templates`` are the bundled ones; ``template`` is the chosen one, None if it cannot be read.

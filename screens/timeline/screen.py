@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual.app import ComposeResult
 
-from metlmon.frozen import frozen
 from metlmon.live.feed import Snapshot
 from metlmon.stats.timeline import Lane, Timeline, timeline
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
@@ -60,8 +60,7 @@ CLOSEST_SECONDS: Final = 0.25
 OUTCOMES: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKind.LOST])
 
 
-@frozen
-class _View:
+class _View(Struct, frozen=True):
     """The inputs of the drawing, which is redone only when they change."""
 
     timeline: Timeline

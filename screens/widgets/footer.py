@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.text.spans import DIM, KEY, Line, join, line, width
 from screens.actions import SCREEN_ACTIONS, Action, actions_of

@@ -7,9 +7,10 @@ kilobytes of output on every move.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import ClassVar, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -18,7 +19,6 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from metlmon.frozen import frozen
 from metlmon.text.formatting import Colour
 from metlmon.text.spans import BOLD, DIM, Line, TextStyle, crop_middle, fit, line
 from screens.actions import actions_of, bindings_of
@@ -35,8 +35,7 @@ CURSOR: Final = TextStyle(Colour.SKY)
 _ACTION_BY_KEY: Final = {key: action.name for action in actions_of(["form"]) for key in action.keys}
 
 
-@frozen
-class FormEntry:
+class FormEntry(Struct, frozen=True):
     """One field, or a heading if ``name`` is None.
 
     ``note`` is shown beside it, ``hint`` in the field while it is empty. Left and right step

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
+from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -15,7 +16,6 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from metlmon.frozen import frozen
 from metlmon.text.sanitize import to_ascii
 from metlmon.text.spans import MOVING, Line, crop, fit, line
 from screens.actions import bindings_of
@@ -29,8 +29,7 @@ GAP: Final = 1
 """Width between two columns: each cell begins with the cursor or a blank."""
 
 
-@frozen
-class MatrixLayout:
+class MatrixLayout(Struct, frozen=True):
     """The content of a matrix.
 
     ``corner`` and ``heading``: the lines of the corner and of a column's heading; ``row_heading``:

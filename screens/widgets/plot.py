@@ -8,7 +8,8 @@ from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
+
 from metlmon.text import formatting
 from metlmon.text.spans import ALARM, DIM, PLAIN, Line, TextStyle, line
 
@@ -29,8 +30,7 @@ _MOST_TICKS: Final = 6
 """Maximum number of labels beside the chart; no two are on adjacent lines."""
 
 
-@frozen
-class Trace:
+class Trace(Struct, frozen=True):
     """A line through (epoch, value) points in order of epochs, broken at NaN.
 
     ``ascii_mark`` is its character without braille.
@@ -41,8 +41,7 @@ class Trace:
     ascii_mark: str = "*"
 
 
-@frozen
-class Area:
+class Area(Struct, frozen=True):
     """An area between two lines: (epoch, lower, upper) in order of epochs.
 
     ``dense``: every second dot, else every eighth. ``ascii_mark`` is its character without braille.
@@ -54,8 +53,7 @@ class Area:
     ascii_mark: str = ":"
 
 
-@frozen
-class Scale:
+class Scale(Struct, frozen=True):
     """The ranges of epochs and values of a chart; ``log``: logarithmic values.
 
     Points outside are drawn at the edge and marked, and so are ends of lines at NaN.

@@ -12,11 +12,11 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import accumulate
 from typing import ClassVar, Final, overload
 
+from msgspec import Struct
 from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
-from metlmon.frozen import frozen
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import Colour, Weight
 from metlmon.text.spans import Line, TextStyle, fit, line
@@ -28,8 +28,7 @@ CURSOR: Final = TextStyle(Colour.SKY)
 MARKED: Final = TextStyle(Colour.ORANGE, Weight.BOLD)
 
 
-@frozen
-class TableRow:
+class TableRow(Struct, frozen=True):
     """A row of the table.
 
     ``key`` None: a heading between rows, which the cursor skips. ``cells`` is called only when

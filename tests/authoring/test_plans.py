@@ -6,13 +6,13 @@ import re
 import string
 import tempfile
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from metlmon.authoring import Plan, PlanError, Policy, Request, make_plan, validate
 from metlmon.authoring.runs import requirements

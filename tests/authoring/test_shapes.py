@@ -6,7 +6,6 @@ import json
 import string
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from metlmon.authoring import Plan, PlanError, Policy, Request, make_plan, validate
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.authoring import Plan, PlanError, make_plan, write_plan
 from tests.authoring.written import NAP_SH, a_request

@@ -10,11 +10,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields, is_dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from metlmon.dagman import graph_shape, load_workflow
 
@@ -13,9 +14,9 @@ def everything_in(value):
     """Every string that can be reached from ``value``."""
     if isinstance(value, str):
         yield value
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from everything_in(getattr(value, field.name))
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from everything_in(getattr(value, name))
     elif isinstance(value, dict):
         for key, held in value.items():
             yield from everything_in(key)

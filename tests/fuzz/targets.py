@@ -18,11 +18,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 from zlib import crc32
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.cli.json_output import JsonWriter
 from metlmon.config.loader import load_configuration
@@ -43,7 +45,6 @@ from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.eventlog import Event, ImageSizes, LogWarning, Position, Terminated, parse, parse_fast
 from metlmon.eventlog.events import Evicted, ImageSize
-from metlmon.frozen import frozen
 from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
 from metlmon.jobfiles.metrics_csv import MOST_EPOCHS, MOST_METRICS, read_metrics_csv
 from metlmon.jobfiles.stdout import newest_progress, printed_values
@@ -481,8 +482,7 @@ def _sound_status(painter: SnapshotBuilder) -> str:
 # --- the table --------------------------------------------------------------------------------
 
 
-@frozen
-class Target:
+class Target(Struct, frozen=True):
     """``longest``: bytes of an input that the fuzzer makes. ``words``: what it puts in.
     ``share``: of the inputs that each is asked to try, as many as fit in the same time."""
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.cli.main import main
 from metlmon.config.settings import Settings

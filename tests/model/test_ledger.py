@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.config.files import load_settings
 from metlmon.config.settings import Settings

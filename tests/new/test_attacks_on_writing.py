@@ -10,13 +10,13 @@ import string
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from metlmon.authoring import Plan, PlanError, Request, make_plan, validate
 from metlmon.authoring import write_files as writing_module

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import string
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from metlmon.authoring.from_toml import (
     LARGEST,

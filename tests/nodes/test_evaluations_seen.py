@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from eyes import NARROW, WIDE, Show
 from forests import PainterFeed, evaluated, evaluated_log
+from msgspec.structs import replace
 
 from metlmon.cli.json_output import JsonWriter
 from metlmon.cli.status_text import print_status

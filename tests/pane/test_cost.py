@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.authoring.request import Request
 from metlmon.cli.main import main

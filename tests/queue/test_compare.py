@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.pool.discrepancies import agree, differences, lasting

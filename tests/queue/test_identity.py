@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.pool.ownership import Ownership, is_dagman_of, runs_file
 from metlmon.pool.types import QueueJob

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
 from metlmon.pool.job_actions import already_so, offers

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ensemble_pictures import FakeFeed, run, status, update
+from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, DagState, State

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any
 
 from acting_desk import QUEUE, ActingDesk
 from ensemble_pictures import FakeFeed, problems, status, update
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.pool.types import ActionPreview, ActionRequest, ActionResult, SelectedRun
 from metlmon.snapshot.types import DagRow, JobRow, JobView, ProblemGroup, RunView, Status
@@ -32,8 +33,8 @@ def harmed(thing: Any, field: str = "") -> Any:
         return f"{thing}{PAYLOAD}" if field in KEYS else f"{PAYLOAD}{thing}"
     if isinstance(thing, tuple):
         return tuple(harmed(each, field) for each in thing)
-    if is_dataclass(thing) and not isinstance(thing, type):
-        changed = {f.name: harmed(getattr(thing, f.name), f.name) for f in fields(thing)}
+    if isinstance(thing, Struct):
+        changed = {name: harmed(getattr(thing, name), name) for name in thing.__struct_fields__}
         return replace(thing, **changed)
     return thing
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 from ensemble_pictures import FakeFeed, ledger, run, status, update
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from acting_desk import NOW, WORD, ActingDesk, QueuedFeed, many
 from ensemble_pictures import DAG, RUNS, FakeFeed, status, update
 from eyes import NARROW, Eager, Seen
 from hostile import HostileDesk, HostileFeed
+from msgspec.structs import replace
 
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode

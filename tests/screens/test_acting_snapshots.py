@@ -3,13 +3,13 @@ at a difference before you accept it, as with the other screens."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from acting_desk import NOW, WORD, ActingDesk, QueuedFeed
 from ensemble_pictures import RUNS, status, update
 from eyes import NARROW, WIDE, Eager, pressed
+from msgspec.structs import replace
 
 from metlmon.model.run import GateStatus
 from metlmon.pool.types import ResultCode, SiteInfo

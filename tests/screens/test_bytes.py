@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from ensemble_pictures import RUNS, FakeFeed, run, status, update
+from msgspec.structs import replace
 from written import Terminal, terminal
 
 from metlmon.live.feed import Snapshot

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from ensemble_pictures import FakeFeed, update
 from eyes import NARROW, WIDE, Eager, Seen, Show
 from learning import LOST, RUNS, learning, pressed_until, until
+from msgspec.structs import replace
 
 from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from ensemble_pictures import MEMORY_HOLD, RUNS, FakeFeed, job_view, status, update
 from eyes import MIDDLE, NARROW, WIDE, Show
+from msgspec.structs import replace
 
 from metlmon.model.states import State
 from screens.actions import ACTIONS

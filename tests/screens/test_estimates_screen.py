@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from eyes import MIDDLE, NARROW, WIDE, Eager, Seen
+from msgspec.structs import replace
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session

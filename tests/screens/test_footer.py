@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ensemble_pictures import status, update
 from eyes import NARROW, WIDE, Show
+from msgspec.structs import replace
 from placed import PlacedFeed
 from whole_sessions import FIXTURES, opened, session, until
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from ensemble_pictures import DAG, RUNS, WHOLE, FakeFeed, run, status, update
 from eyes import MIDDLE, NARROW, WIDE, Show
+from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.types import Progress

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from datetime import timedelta
 
 from ensemble_pictures import AS_OF, RUNS, job_view, status
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunRow

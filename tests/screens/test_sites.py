@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from ensemble_pictures import FakeFeed, update
 from eyes import MIDDLE, NARROW, WIDE, Eager, Show, pressed
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from placed import PlacedFeed, painter
 
 from metlmon.live.dagdir_reader import DagdirReader

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from acting_desk import WORD, ActingDesk, QueuedFeed
 from ensemble_pictures import RUNS, status, update
 from eyes import NARROW
+from msgspec.structs import replace
 from test_acting import Acted, Punctual
 
 from metlmon.model.run import GateStatus, Stopped

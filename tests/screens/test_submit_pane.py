@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
@@ -15,6 +14,7 @@ import pytest
 from desks import ScriptedDesk
 from eyes import NARROW, WIDE, Eager, Seen
 from hostile import PAYLOAD
+from msgspec.structs import replace
 from textual.events import Key, Paste
 from textual.pilot import Pilot
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
@@ -23,8 +25,7 @@ DAG = "ens.dag"
 A40 = "NVIDIA A40"
 
 
-@dataclass(frozen=True)
-class Past:
+class Past(Struct, frozen=True):
     """One run: seconds of its epochs from completion to completion (``wait`` of them idle),
     and how long the next has lasted; ``running``: it is executed, else it is idle."""
 
@@ -36,7 +37,7 @@ class Past:
     wait: float = 60.0
     target: str | None = None
     site: str | None = "delta"
-    lost: Sequence[float] = field(default=())
+    lost: Sequence[float] = ()
 
 
 def basis(

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import pytest
 
@@ -58,7 +58,7 @@ def basis(
         name: TrainingOutput(name, metrics, {}, {}) for name, metrics in of.items() if metrics
     }
     return StatsInput(
-        Status.__new__(Status), ledger, settings or Settings(), trainings, {}, files_read=True
+        cast(Status, None), ledger, settings or Settings(), trainings, {}, files_read=True
     )
 
 
@@ -226,7 +226,7 @@ def test_the_running_epoch_is_told_with_its_run() -> None:
     )
     streamed = Streamed(0.5, 5, 10, 1.0, 5.0, 3, 0.4)
     ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))
-    found = curves(StatsInput(Status.__new__(Status), ledger, Settings(), {}, {(78, 0): streamed}))
+    found = curves(StatsInput(cast(Status, None), ledger, Settings(), {}, {(78, 0): streamed}))
     assert [(c.running, c.streamed) for c in found.curves] == [(3, streamed), (None, None)]
 
 

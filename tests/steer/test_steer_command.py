@@ -4,11 +4,11 @@ schedd in memory."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.cli.commands import act
 from metlmon.cli.exit_codes import Exit

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.authoring import make_plan, validate
 from metlmon.authoring.graph import NodeRole, Precedence

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from metlmon.authoring.write_submit import assignments, input_files
 from metlmon.config.files import load_settings
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, Workflow, read_rescue, rescue_number
-from metlmon.frozen import frozen
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.live.regular_files import read_regular_file
@@ -30,8 +30,7 @@ Epoch = tuple[str, int]
 UNKNOWN: Final = Settings()
 
 
-@frozen
-class RunHistory:
+class RunHistory(Struct, frozen=True):
     """What has run of a DAG, and what other DAGs of the directory need.
 
     - ``ran``: nodes of the DAG that have run (with a job, done, or skipped).

@@ -11,17 +11,18 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.authoring.lint.context import FileStore, LintContext
 from metlmon.authoring.lint.finding import Findings
 from metlmon.authoring.request import PlanError
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node
-from metlmon.frozen import frozen
 from metlmon.jobfiles.metrics_csv import read_metrics_csv
 from metlmon.live.regular_files import UnreadableFile, read_file
 from metlmon.model.dag import Dag
@@ -38,8 +39,7 @@ _FLAGS: Final = frozenset({"true", "t", "yes", "y", "on", "1", "false", "f", "no
 _VERSION: Final = re.compile(r"version_(\d{1,9})")
 
 
-@frozen
-class RunCheckpoint:
+class RunCheckpoint(Struct, frozen=True):
     """The checkpoint of a run.
 
     ``folder``: the directory with ``checkpoints/`` and ``version_*/``, relative to the DAG's

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.authoring import gate_config
 from metlmon.authoring.existing.checkpoints import VARIABLE, CheckpointFinder
 from metlmon.authoring.existing.continuation_dag import (
@@ -23,7 +25,6 @@ from metlmon.authoring.existing.continuation_dag import (
 )
 from metlmon.authoring.request import Plan, PlanError
 from metlmon.authoring.write_files import is_locked, leftovers, path_exists
-from metlmon.frozen import frozen
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, variable
 from metlmon.model.states import ALIVE, DagState, State
@@ -34,8 +35,7 @@ from metlmon.text.formatting import STATES, count
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
 
 
-@frozen
-class ExcludedRun:
+class ExcludedRun(Struct, frozen=True):
     """A run that is not continued, and the reason as text."""
 
     run: str
@@ -43,8 +43,7 @@ class ExcludedRun:
     reason: str
 
 
-@frozen
-class Continuation:
+class Continuation(Struct, frozen=True):
     """The planned continuation.
 
     ``plan`` None: no run is continued. ``source_files``: the DAG files that are continued.

@@ -6,11 +6,13 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.authoring import gate_config, write_dag
 from metlmon.authoring.existing.checkpoints import VARIABLE
@@ -20,7 +22,6 @@ from metlmon.authoring.runs import SITE_VARIABLE
 from metlmon.dagman import Node, node_commands
 from metlmon.dagman.commands import ALL_NODES, IncludeCommand, NodeModifier
 from metlmon.dagman.parser import parse_dag
-from metlmon.frozen import frozen
 from metlmon.live.regular_files import UnreadableFile, read_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, gate_command, variable
@@ -39,8 +40,7 @@ _COPIED_COMMANDS: Final = re.compile(
 _DESCRIPTION: Final = re.compile(r"\s*SUBMIT[_-]DESCRIPTION\s+(\S+)\s+(\{|@=(\S+))", re.IGNORECASE)
 
 
-@frozen
-class ContinuedRun:
+class ContinuedRun(Struct, frozen=True):
     """A run that is continued.
 
     ``done``: its last complete epoch, as in the node's name; None if there is none. ``first``,
@@ -57,16 +57,14 @@ class ContinuedRun:
     checkpoint: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceNode:
+class SourceNode(Struct, frozen=True):
     """A node of an old DAG."""
 
     dag: Dag
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class ContinuedRunPlan:
+class ContinuedRunPlan(Struct, frozen=True):
     """A run that is continued, with one source node per epoch, from any DAG.
 
     ``dag``: the DAG that continued the run last. ``checkpoint``: value of
@@ -84,8 +82,7 @@ _ShiftedNode = tuple[SourceNode, int]
 """A node of an old DAG, and the number of epochs by which its copy is shifted."""
 
 
-@dataclass(frozen=True, slots=True)
-class _NewNode:
+class _NewNode(Struct, frozen=True):
     """A node to write.
 
     ``source``: the node that it is derived from; ``shift``: by how many epochs it comes later;

@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.authoring import gate_config
 from metlmon.authoring.existing.already_run import NodeKey, RunHistory, epoch_of, history
@@ -29,7 +31,6 @@ from metlmon.authoring.write_files import (
     path_exists,
 )
 from metlmon.dagman import Node, NodeKind, Workflow, load_workflow
-from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.model.run import gate_name, variable
 from metlmon.redact import hide_value
@@ -54,8 +55,7 @@ class DagProgress(StrEnum):
     """Some nodes have run, and no DAGMan runs it now."""
 
 
-@frozen
-class VariableDiff:
+class VariableDiff(Struct, frozen=True):
     """A difference in a node: a variable, or "submit file", "parents" and the like.
 
     None: absent on that side.
@@ -66,8 +66,7 @@ class VariableDiff:
     new: str | None
 
 
-@frozen
-class NodeChange:
+class NodeChange(Struct, frozen=True):
     """A changed node. ``kind``: added, removed or changed. ``ran``: it must not change."""
 
     dag: str
@@ -77,8 +76,7 @@ class NodeChange:
     ran: bool = False
 
 
-@frozen
-class FileChange:
+class FileChange(Struct, frozen=True):
     """A changed file.
 
     ``kind``: added, changed, or unused (written before, no longer needed). ``edited``: it was
@@ -90,8 +88,7 @@ class FileChange:
     edited: bool = False
 
 
-@frozen
-class PlanDiff:
+class PlanDiff(Struct, frozen=True):
     """The changes that writing a plan would make.
 
     - ``refusal``: why the plan must not be written, and what to do instead.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from metlmon.authoring.lint.finding import Findings
 from metlmon.authoring.lint.source_map import (
@@ -86,8 +87,7 @@ class FileStore:
         return self._existing[path]
 
 
-@dataclass(slots=True)
-class LintContext:
+class LintContext(Struct):
     """One workflow, prepared for the rules.
 
     ``dagman_dir``: its DAGMan's working directory; ``dagdir``: the directory being checked, to

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.authoring.lint.rules import KINDS, Severity
-from metlmon.frozen import frozen
 
 ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
@@ -13,8 +14,7 @@ NAMES_SHOWN: Final = 6
 """Most names that one message lists."""
 
 
-@frozen
-class Finding:
+class Finding(Struct, frozen=True):
     """One finding.
 
     ``kind``: stable, since scripts filter by it. ``file``: relative to the dagdir. ``line``: from
@@ -32,8 +32,7 @@ class Finding:
     count: int = 1
 
 
-@frozen
-class LintResult:
+class LintResult(Struct, frozen=True):
     """The result of a check.
 
     ``dags``: the top-level DAG files; ``findings``: sorted by file and line.

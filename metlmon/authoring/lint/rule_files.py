@@ -14,6 +14,8 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.authoring.gate_config import INTERPRETER, SCRIPT
 from metlmon.authoring.lint.context import LintContext, Positioned
 from metlmon.authoring.lint.finding import listed
@@ -21,7 +23,6 @@ from metlmon.authoring.lint.source_map import SourceCommand, SubmitText
 from metlmon.dagman import Node
 from metlmon.dagman.commands import JobstateCommand, ScriptCommand
 from metlmon.dagman.lexer import Tokens, shown
-from metlmon.frozen import frozen
 
 _FALSE: Final = frozenset({"false", "f", "no", "n", "0"})
 
@@ -234,8 +235,7 @@ def _interpreter(first_line: str) -> str | None:
 # --- files of the jobs --------------------------------------------------------------------
 
 
-@frozen
-class _MissingFile:
+class _MissingFile(Struct, frozen=True):
     """A missing file.
 
     ``first``: a node without predecessors needs it. ``source``: the statement that names it.

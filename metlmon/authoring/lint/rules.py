@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from metlmon.frozen import frozen
+from msgspec import Struct
 
 
 class Severity(StrEnum):
@@ -33,8 +33,7 @@ Mistakes repeated on every node list only the first.
 """
 
 
-@frozen
-class Rule:
+class Rule(Struct, frozen=True):
     """A kind of finding.
 
     ``remedy``: the remedy, one sentence. ``most_listed``: how many per file are listed.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from metlmon.dagman.commands import DagCommand
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown
 from metlmon.dagman.parser import READERS
 from metlmon.dagman.submit_description import Description, parse_description
-from metlmon.frozen import frozen
 
 MOST_INCLUDES: Final = 100
 """Limit of files that one description includes, which ends recursive includes."""
@@ -39,8 +39,7 @@ Include = Callable[[str], tuple[str, list[Line]] | None]
 """Returns the name and the lines of the file in ``include : name``."""
 
 
-@frozen
-class Statement:
+class Statement(Struct, frozen=True):
     """``key = value`` with its file and line; the key is in lower case.
 
     A directive (``if``, ``queue``) has its keyword as the key, and ``directive`` set.
@@ -53,8 +52,7 @@ class Statement:
     directive: bool = False
 
 
-@dataclass(slots=True)
-class SubmitText:
+class SubmitText(Struct):
     """One submit description as written.
 
     ``stray``: lines that are neither assignment nor directive. ``inline``: it is part of the DAG
@@ -86,8 +84,7 @@ class SubmitText:
         return self.last(*keys) is not None
 
 
-@frozen
-class SourceCommand:
+class SourceCommand(Struct, frozen=True):
     """One DAG command as written.
 
     ``file``: its name in findings. ``keyword``: in upper case with ``_``; ``rest``: the text after

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from metlmon.authoring.gate_config import GATE_VARIABLES, gate_variables
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue

@@ -6,8 +6,9 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA

@@ -39,10 +39,11 @@ import sys
 import threading
 from codecs import BOM_UTF8
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
