@@ -31,7 +31,7 @@ TOP = {
 }
 """All that lies at the top, besides files whose names begin with a dot."""
 
-HEAVY = {"textual", "pandas", "numpy", "htcondor2", "classad2", "screens", "rich"}
+HEAVY = {"textual", "pandas", "numpy", "plotext", "htcondor2", "classad2", "screens", "rich"}
 """What only a screen, a report, a pool or a table needs."""
 
 OFFICES: dict[str, set[str]] = {

@@ -96,7 +96,7 @@ SELDOM = {
 """Slow modules of the standard library that no command needs which only reads and prints."""
 
 NEVER_AT_FIRST = {
-    *("pandas", "numpy", "htcondor2", "classad2", "watchfiles", "pyarrow"),
+    *("pandas", "numpy", "plotext", "htcondor2", "classad2", "watchfiles", "pyarrow"),
     *("metlmon.authoring", "metlmon.report", "metlmon.stats.frames", "metlmon.stats.backtest"),
     *(
         "metlmon.trainer",

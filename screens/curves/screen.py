@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from textual.worker import get_current_worker
+
+from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.stats.curves import Curves, MetricBand, MetricCurve, curves_stat
 from metlmon.tables import curves as curves_table
@@ -57,6 +60,24 @@ class CurvesScreen(ListScreen):
         self.view = None if key is None else 1
         self.log_scale = False
         self._initial_key = key
+        self._no_chart: str | None = None
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        # Importing the plot library takes 0.25 s: do it in a thread.
+        self.run_worker(self._load, thread=True, exit_on_error=True)
+
+    def _load(self) -> None:
+        try:
+            problem = plot.load_library()
+        except Exception as error:
+            problem = describe_error("what draws could not be loaded", error)
+        if not get_current_worker().is_cancelled:
+            self.app.call_from_thread(self._library_loaded, problem)
+
+    def _library_loaded(self, problem: str | None) -> None:
+        self._no_chart = problem
+        self._refresh_if_mounted()
 
     # --- rendering --------------------------------------------------------------------------
 
@@ -132,6 +153,13 @@ class CurvesScreen(ListScreen):
                 line("   ", ("a logarithm needs values above 0; l goes back", NOTE)),
                 (),
             ]
+        if self._no_chart is not None:
+            return [
+                *lines,
+                line("   ", (plain(f"no chart: {self._no_chart}", room - 4), NOTE)),
+            ]
+        if not plot.is_loaded():
+            return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
         free = self.app.size.height - NOT_CHART
         height = max(free // 2, free - len(curves.curves_with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))

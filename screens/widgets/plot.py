@@ -1,11 +1,17 @@
-"""Line charts in the terminal, of eight dots per cell (braille) or one sign per cell."""
+"""Line charts in the terminal: plotext draws the dots, we draw the axes.
+
+This is the only module that imports plotext, and only when a chart is drawn: loading it takes
+a quarter of a second. The colour numbers it writes are mapped back to our styles.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
@@ -15,13 +21,10 @@ from metlmon.text.spans import ALARM, DIM, PLAIN, Line, TextStyle, line
 
 ChartPoint = tuple[float, float]
 
-BRAILLE: Final = 0x2800
-DOT_BITS: Final = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
-"""First braille character, and the bits of its dots by column, from below (Unicode)."""
+FIRST_COLOUR: Final = 16
+"""First colour number passed to plotext; it writes lower ones as other codes."""
 
-EDGE: Final = 1.6e-3
-"""Share of a cell by which the ends of a scale are inside the middles of the outer cells."""
-
+_CODE: Final = re.compile(r"\x1b\[([0-9;]*)m")
 _LEAST_TICK_CELLS: Final = 6
 """Minimum distance in cells of the labels below the chart."""
 
@@ -70,6 +73,20 @@ class Scale(Struct, frozen=True):
         if not self.log:
             return value
         return math.log10(value) if value > 0 else -math.inf
+
+
+def load_library() -> str | None:
+    """Load plotext, which takes a while, in any thread; returns an error or None."""
+    try:
+        import plotext
+    except (ImportError, OSError) as problem:
+        return f"plotext cannot be loaded: {problem}"
+    return None if hasattr(plotext, "pixel") else "plotext 6 or later is needed"
+
+
+def is_loaded() -> bool:
+    """Is plotext loaded?"""
+    return all(hasattr(sys.modules.get("plotext"), name) for name in ("figure", "pixel"))
 
 
 def chart(
@@ -197,85 +214,6 @@ def _epoch_labels(scale: Scale, width: int) -> str:
 # --- dots ---------------------------------------------------------------------------------
 
 
-class _Canvas:
-    """The cells of a chart: each has braille dots or a sign, in the style drawn last."""
-
-    def __init__(self, scale: Scale, width: int, height: int, braille: bool) -> None:
-        self.scale, self.width, self.height, self.braille = scale, width, height, braille
-        self.columns, self.rows = (2 * width, 4 * height) if braille else (width, height)
-        self._low = scale.height(scale.low)
-        self._rise = scale.height(scale.high) - self._low
-        self._cells: dict[tuple[int, int], tuple[int | str, TextStyle]] = {}
-
-    def place(self, across: float, up: float) -> tuple[float, float]:
-        """The column and row in dots of a place, given as fractions of the scale.
-
-        The ends of the scale are the middles of the outer cells, beside their labels; what is
-        above or below is at the edge.
-        """
-        cell_x = 0.5 + EDGE + across * (self.width - 1 - 2 * EDGE)
-        cell_y = 0.5 + EDGE + max(0.0, min(up, 1.0)) * (self.height - 1 - 2 * EDGE)
-        return cell_x * self.columns / self.width, cell_y * self.rows / self.height
-
-    def point(self, x: float, y: float) -> tuple[float, float]:
-        """The column and row in dots of a point."""
-        across = (x - self.scale.first) / (self.scale.last - self.scale.first)
-        return self.place(across, (self.scale.height(y) - self._low) / self._rise)
-
-    def dot(self, column: int, row: int, style: TextStyle, sign: str) -> None:
-        """Set a dot of a cell; without braille, its sign."""
-        if not self.braille:
-            self._cells[column, row] = sign, style
-            return
-        cell = column // 2, row // 4
-        dots, _ = self._cells.get(cell, (0, style))
-        bits = DOT_BITS[column % 2][row % 4] | (dots if isinstance(dots, int) else 0)
-        self._cells[cell] = bits, style
-
-    def sign(self, x: float, y: float, sign: str) -> None:
-        """Mark the cell of a point."""
-        column, row = self.point(x, y)
-        cell = (int(column) // 2, int(row) // 4) if self.braille else (int(column), int(row))
-        self._cells[cell] = sign, ALARM
-
-    def path(self, points: Sequence[ChartPoint], style: TextStyle, sign: str) -> None:
-        """Draw a line through points, or the dot of one."""
-        places = [self.point(x, y) for x, y in points]
-        for (x, y), (to_x, to_y) in pairwise(places if len(places) > 1 else places * 2):
-            steps = max(abs(int(to_x) - int(x)), abs(int(to_y) - int(y)), 1)
-            for step in range(steps + 1):
-                part = step / steps
-                self.dot(int(x + (to_x - x) * part), int(y + (to_y - y) * part), style, sign)
-
-    def area(self, area: Area) -> None:
-        """Fill an area with a regular pattern of dots."""
-        spacing = 1 if area.dense else 2
-        for column in range(0, self.columns, spacing):
-            across = column / max(1, self.columns - 1)
-            x = self.scale.first + (self.scale.last - self.scale.first) * across
-            edges = _edges_at(area.edges, x)
-            if edges is None:
-                continue
-            bottom, top = ((self.scale.height(edge) - self._low) / self._rise for edge in edges)
-            for row in range(column % (2 * spacing), self.rows, 2 * spacing):
-                up = row / max(1, self.rows - 1)
-                if bottom <= up <= top:
-                    dot = self.place(across, up)
-                    self.dot(int(dot[0]), int(dot[1]), area.style, area.ascii_mark)
-
-    def lines(self) -> list[Line]:
-        """The lines of the chart, each exactly as wide as it."""
-        lines: list[Line] = []
-        for row in reversed(range(self.height)):
-            cells = [self._cells.get((column, row), (" ", PLAIN)) for column in range(self.width)]
-            spans = [
-                ("".join(s if isinstance(s, str) else chr(BRAILLE + s) for s, _ in group), style)
-                for style, group in groupby(cells, key=lambda cell: cell[1])
-            ]
-            lines.append(line(*spans))
-        return lines
-
-
 @lru_cache(32)
 def _dot_lines(
     shades: tuple[Area, ...],
@@ -285,32 +223,131 @@ def _dot_lines(
     height: int,
     braille: bool,
 ) -> tuple[Line, ...]:
-    """The chart without its labels, cached while curves do not change."""
-    canvas = _Canvas(scale, width, height, braille)
+    """The dots as lines of exactly ``width`` cells, cached while curves do not change."""
+    import plotext
+
+    styles = list(dict.fromkeys([*(s.style for s in shades), *(t.style for t in traces), ALARM]))
+    colour = {style: FIRST_COLOUR + index for index, style in enumerate(styles)}
+    figure = plotext.figure
+    plotext.terminal.limit(False, False)
+    figure.clear.all()
+    figure.plot_size(width, height)
+    figure.axes(False)
+    figure.legend(False)
+    figure.canvas("default")
+    for axis in ("x", "y"):
+        figure.ruler(axis).frequency(0)
+    figure.ruler("x").lim(scale.first, scale.last)
+    figure.ruler("y").lim(scale.height(scale.low), scale.height(scale.high))
+
+    def draw(places: Sequence[ChartPoint], style: TextStyle, sign: str, joined: bool) -> None:
+        if places:
+            marker = plotext.marker(sign, plotext.pixel(colour[style]))
+            signal = figure.signal([x for x, _ in places], [y for _, y in places], marker=marker)
+            figure.draw(signal.lines() if joined else signal)
+
+    dots_per_cell = (2, 4) if braille else (1, 1)
     for shade in shades:
-        canvas.area(shade)
+        dots = _area_dots(shade, scale, width * dots_per_cell[0], height * dots_per_cell[1])
+        draw(dots, shade.style, "braille" if braille else shade.ascii_mark, joined=False)
+    above_points: list[ChartPoint] = []
+    below_points: list[ChartPoint] = []
     for trace in traces:
-        for is_gap, piece in groupby(trace.points, key=lambda point: math.isnan(point[1])):
-            if not is_gap:
-                canvas.path(list(piece), trace.style, trace.ascii_mark)
-    points = [point for trace in traces for point in trace.points]
-    for x, y in points:
-        if y > scale.high:
-            canvas.sign(x, y, "▲")
-    for x, y in points:
-        if y < scale.low:
-            canvas.sign(x, y, "▼")
-    for trace in traces:
-        for (x, y), (_, after) in pairwise(trace.points):
-            if math.isnan(after) and scale.low <= y <= scale.high:
-                canvas.sign(x, y, "✗")
-    return tuple(canvas.lines())
+        for piece in _pieces(trace.points, scale):
+            draw(
+                piece,
+                trace.style,
+                "braille" if braille else trace.ascii_mark,
+                joined=len(piece) > 1,
+            )
+        above, below = _outside(trace.points, scale)
+        above_points, below_points = [*above_points, *above], [*below_points, *below]
+    draw(above_points, ALARM, "▲", joined=False)
+    draw(below_points, ALARM, "▼", joined=False)
+    ends = [end for trace in traces for end in _ends(trace.points, scale)]
+    draw(ends, ALARM, "✗", joined=False)
+    return tuple(_styled_lines(figure.build().string(), styles, width, height))
+
+
+def _pieces(places: Sequence[ChartPoint], scale: Scale) -> list[list[ChartPoint]]:
+    """The parts of a line between gaps; points outside are moved to the edge."""
+    low, high = scale.height(scale.low), scale.height(scale.high)
+    pieces: list[list[ChartPoint]] = [[]]
+    for x, y in places:
+        if math.isnan(y):
+            pieces.append([])
+        else:
+            pieces[-1].append((x, min(high, max(low, scale.height(y)))))
+    return [piece for piece in pieces if piece]
+
+
+def _outside(
+    places: Sequence[ChartPoint], scale: Scale
+) -> tuple[list[ChartPoint], list[ChartPoint]]:
+    """The points at which a line is above the chart, and below it."""
+    low, high = scale.height(scale.low), scale.height(scale.high)
+    above = [(x, high) for x, y in places if y > scale.high]
+    return above, [(x, low) for x, y in places if y < scale.low]
+
+
+def _ends(places: Sequence[ChartPoint], scale: Scale) -> list[ChartPoint]:
+    """The last points before NaN that are on the chart."""
+    return [
+        (x, scale.height(y))
+        for (x, y), (_, after) in pairwise(places)
+        if math.isnan(after) and scale.low <= y <= scale.high
+    ]
+
+
+def _area_dots(shade: Area, scale: Scale, columns: int, rows: int) -> list[ChartPoint]:
+    """The dots of a regular pattern inside the area."""
+    low, high = scale.height(scale.low), scale.height(scale.high)
+    spacing = 1 if shade.dense else 2
+    dots: list[ChartPoint] = []
+    for column in range(0, columns, spacing):
+        x = scale.first + (scale.last - scale.first) * column / max(1, columns - 1)
+        edges = _edges_at(shade.edges, x)
+        if edges is None:
+            continue
+        bottom, top = scale.height(edges[0]), scale.height(edges[1])
+        for row in range(column % (2 * spacing), rows, 2 * spacing):
+            y = low + (high - low) * row / max(1, rows - 1)
+            if bottom <= y <= top:
+                dots.append((x, y))
+    return dots
 
 
 def _edges_at(edges: Sequence[tuple[float, float, float]], x: float) -> tuple[float, float] | None:
     """The area's lower and upper edge at ``x``, interpolated between its epochs."""
-    for (start, low, high), (end, lower, upper) in pairwise([edges[0], *edges]):
-        if start <= x <= end:
-            part = (x - start) / (end - start) if end > start else 0.0
-            return low + part * (lower - low), high + part * (upper - high)
+    for index, (end, lower, upper) in enumerate(edges):
+        if x > end:
+            continue
+        if index == 0:
+            return (lower, upper) if x == end else None
+        start, low, high = edges[index - 1]
+        fraction = (x - start) / (end - start)
+        return low + fraction * (lower - low), high + fraction * (upper - high)
     return None
+
+
+def _styled_lines(output: str, styles: Sequence[TextStyle], width: int, height: int) -> list[Line]:
+    """Plotext's output as lines in our styles."""
+    lines: list[Line] = []
+    for row in output.split("\n")[:height]:
+        spans: list[tuple[str, TextStyle]] = []
+        style, position, length = PLAIN, 0, 0
+        for code in _CODE.finditer(row):
+            spans.append((row[position : code.start()], style))
+            style, position = _style_of_code(code.group(1), styles, style), code.end()
+        spans.append((row[position:], style))
+        length = sum(len(text) for text, _ in spans)
+        lines.append(line(*spans, " " * (width - length)))
+    return lines + [line(" " * width)] * (height - len(lines))
+
+
+def _style_of_code(code: str, styles: Sequence[TextStyle], current: TextStyle) -> TextStyle:
+    parts = code.split(";")
+    if parts[:2] == ["38", "5"] and len(parts) > 2 and parts[2].isdecimal():
+        index = int(parts[2]) - FIRST_COLOUR
+        return styles[index] if 0 <= index < len(styles) else PLAIN
+    return PLAIN if parts[0] in ("", "0") else current

@@ -754,7 +754,7 @@ def imported(*arguments: str) -> set[str]:
 def test_status_imports_neither_textual_nor_pandas(dagdir: Dagdir) -> None:
     for more in ([], ["--json"]):
         heavy = imported("status", str(dagdir.path), *more)
-        assert not heavy & {"textual", "pandas", "numpy", "htcondor2", "screens"}
+        assert not heavy & {"textual", "pandas", "numpy", "plotext", "htcondor2", "screens"}
     assert "rich" not in imported("status", str(dagdir.path), "--json")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from ensemble_pictures import FakeFeed, update
@@ -185,6 +187,14 @@ async def test_while_reading_it_says_so(show: Show) -> None:
         assert "reading what the trainings wrote" in seen.text
 
 
+async def test_an_application_that_shows_no_curve_loads_no_plotext() -> None:
+    import subprocess
+
+    code = "import screens.app, screens.curves.screen, sys; assert 'plotext' not in sys.modules"
+    root = Path(__file__).resolve().parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
+
+
 # --- percent of the running epoch on other screens ----------------------------------------------
 
 
@@ -231,6 +241,16 @@ def test_where_a_line_ends_in_no_number_it_is_marked() -> None:
     drawn = [text(each) for each in chart([], [trace], Scale(0, 4, 0, 1), 44, 8, False)]
     assert sum(line.count("✗") for line in drawn) == 1
     assert drawn[-2].index("✗") == pytest.approx(drawn[-1].index("2"), abs=1)
+
+
+async def test_without_plotext_the_rest_is_there(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotext", None)
+    async with show(learning(), size=NARROW) as seen:
+        await seen.press("c")
+        await until(seen.pilot, lambda: "no chart: plotext cannot be loaded" in seen.text)
+        assert "✗ diverged in 4" in seen.text
 
 
 def test_all_lines_are_as_wide_as_they_may_be() -> None:
