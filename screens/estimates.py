@@ -69,7 +69,7 @@ class EstimatesScreen(ListScreen):
         self.query_one("#head", StaticLines).show(head(forecast, room))
         runs = () if forecast is None else forecast.runs
         filtered = self.filter_rows(runs, _text)
-        specs = columns()
+        specs = columns(self.this_year)
         widths = fit_columns(specs, runs, room)
         rows = [TableRow(run.run, partial(render_cells, specs, widths, run)) for run in filtered]
         self.table.show(table_columns(specs, widths), rows, self._empty(forecast, update))
@@ -108,8 +108,14 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
         else NOTE
     )
     remaining = line((estimate_text.remaining_text(forecast), style))
+    this_year = formatting.year_of(forecast.as_of)
     finish = (
-        line((f"about {estimate_text.minute_text(forecast.expected_end)}", DIM))
+        line(
+            (
+                f"about {formatting.moment(forecast.expected_end, this_year)}",
+                DIM,
+            )
+        )
         if forecast.expected_end is not None
         else ()
     )
@@ -177,6 +183,6 @@ def _text(run: RunForecast) -> str:
         run.run,
         run.state.value,
         run.missing_reason or "",
-        estimate_text.minute_text(run.expected_end),
+        formatting.moment(run.expected_end),
     ]
     return "\n".join(parts).lower()

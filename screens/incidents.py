@@ -95,7 +95,7 @@ class IncidentsScreen(ListScreen):
         self.query_one("#head", StaticLines).show(head(report, room))
         incidents = () if report is None else report.incidents
         filtered = self.filter_rows(incidents, lambda incident: _text(incident, report))
-        specs = _specs(report)
+        specs = _specs(report, self.this_year)
         widths = fit_columns(specs, incidents, room)
         rows = [
             TableRow(incident.key, partial(render_cells, specs, widths, incident))
@@ -187,13 +187,13 @@ def _text(incident: Incident, report: IncidentList | None) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs(report: IncidentList | None) -> list[Column[Incident]]:
+def _specs(report: IncidentList | None, this_year: int | None) -> list[Column[Incident]]:
     def kind(incident: Incident, _: int | None) -> Line:
         glyph, style = SEVERITY_MARKS[incident.severity]
         return line((f"{glyph} {KIND_LABELS.get(incident.kind, incident.kind)}", style))
 
     def since(incident: Incident, _: int | None) -> Line:
-        return line(f"{incident.since:%Y-%m-%d %H:%M}" if incident.since else "")
+        return line(formatting.moment(incident.since, this_year) if incident.since else "")
 
     def lasted(incident: Incident, _: int | None) -> Line:
         seconds = report.seconds.get(incident.key) if report is not None else None
@@ -216,7 +216,7 @@ def _specs(report: IncidentList | None) -> list[Column[Incident]]:
 
     return [
         Column("kind", "KIND", kind, minimum=9),
-        Column("since", "SINCE", since, drop=2),
+        Column("since", "SINCE", since, "right", drop=2),
         Column("lasted", "FOR", lasted, "right", drop=3),
         Column("runs", "RUNS", runs, drop=4, minimum=4, comfortable=8, maximum=20),
         Column("what", "WHAT", what, minimum=24, comfortable=38, maximum=400),

@@ -52,14 +52,14 @@ def _text(group: ProblemGroup) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs() -> list[Column[ProblemGroup]]:
+def _specs(this_year: int | None) -> list[Column[ProblemGroup]]:
     return [
         Column("kind", "KIND", _kind),
         Column("now", "NOW", _now, "right", minimum=4),
         Column("times", "TIMES", _times, "right"),
         Column("lost", "LOST h", _lost, "right"),
         Column("runs", "RUNS", _runs, drop=2, minimum=4, comfortable=8, maximum=20),
-        Column("last", "LAST", _last, drop=3),
+        Column("last", "LAST", partial(_last, this_year=this_year), "right", drop=3),
         Column("cause", "CAUSE", _cause, minimum=20, comfortable=56, maximum=400),
     ]
 
@@ -87,8 +87,8 @@ def _runs(group: ProblemGroup, max_width: int | None) -> Line:
     return line((names, DIM))
 
 
-def _last(group: ProblemGroup, max_width: int | None) -> Line:
-    return line((f"{group.last:%Y-%m-%d %H:%M}" if group.last else "", DIM))
+def _last(group: ProblemGroup, max_width: int | None, this_year: int | None) -> Line:
+    return line((formatting.moment(group.last, this_year) if group.last else "", DIM))
 
 
 def _cause(group: ProblemGroup, max_width: int | None) -> Line:
@@ -123,7 +123,7 @@ class ProblemsScreen(ListScreen, ActionScreen):
         room = self.app.size.width
         self.query_one("#head", StaticLines).show(self._head(groups, update))
         filtered = self.filter_rows(groups, _text)
-        specs = _specs()
+        specs = _specs(self.this_year)
         widths = fit_columns(specs, groups, room)
         rows = [
             TableRow(group.key, partial(render_cells, specs, widths, group)) for group in filtered

@@ -84,7 +84,7 @@ def source_lines(status: Status, room: int) -> list[Line]:
     if not status.dags:
         lines.append(line(" ", ("There is no *.dag file in this directory.", DIM)))
     for dag in status.dags:
-        lines.extend(_dag(dag, room))
+        lines.extend(_dag(dag, room, formatting.year_of(status.as_of)))
     lines += [
         (),
         heading(formatting.count(len(status.logs), "event log"), room),
@@ -107,7 +107,7 @@ def _warning(notice: Notice, room: int) -> list[Line]:
     return [first, *wrap(plain(notice.text, 1000), room - 2, indent=3)]
 
 
-def _dag(dag: DagRow, room: int) -> list[Line]:
+def _dag(dag: DagRow, room: int, this_year: int | None) -> list[Line]:
     sign = dag_sign(dag.state, dag.nodes_failed)
     rescue = f"   rescue file {dag.rescue}" if dag.rescue else ""
     first = line(
@@ -123,7 +123,7 @@ def _dag(dag: DagRow, room: int) -> list[Line]:
         (f", {dag.nodes_failed} failed" if dag.nodes_failed else "", NOTE),
         (rescue, DIM),
     )
-    times = ", ".join(formatting.moment(time) for time in dag.submissions[-6:])
+    times = ", ".join(formatting.moment(time, this_year) for time in dag.submissions[-6:])
     lines = [first]
     if times:
         earlier = "... " if len(dag.submissions) > 6 else ""
@@ -132,19 +132,20 @@ def _dag(dag: DagRow, room: int) -> list[Line]:
         text = formatting.refused_submissions(dag.refused)
         lines.append(line("   ", (text, NOTE)))
     if dag.hold is not None:
-        since = formatting.moment(dag.hold.time)
+        since = formatting.moment(dag.hold.time, this_year)
         reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300)}"
         lines += wrap(reason, room, indent=3)
         lines.append(line(("   its jobs run on; R lets DAGMan go on (act release-dag)", DIM)))
     if dag.ended is not None:
-        lines.append(line(("   ended ", DIM), formatting.moment(dag.ended)))
+        lines.append(line(("   ended ", DIM), formatting.moment(dag.ended, this_year)))
     return lines
 
 
 def _log(log: LogRow, status: Status, widest: int, room: int) -> list[Line]:
     ago = formatting.age(seconds_ago(status.as_of, log.last))
     age = line((f"   {ago} ago", MOVING)) if status.live and log.last else ()
-    span = f"{formatting.moment(log.first)} to {formatting.moment(log.last)}"
+    year = formatting.year_of(status.as_of)
+    span = formatting.period(log.first, log.last, year)
     summary = line(
         f" {plain(log.file, 60):<{widest}}  ",
         f"{formatting.size(log.bytes):>8}  ",

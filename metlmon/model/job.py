@@ -383,7 +383,7 @@ def _apply_aborted(history: JobHistory, event: Event, _: Codes) -> None:
                     event.line,
                     event.time,
                     "removed while running, and nothing was logged of the job before it "
-                    f"since {history.last:%Y-%m-%d %H:%M:%S}: its true end is unknown",
+                    f"since {history.last.day} {history.last:%b %Y %H:%M}: its true end is unknown",
                 )
             )
         _close(history, execution, event.time, Outcome.REMOVED)

@@ -64,6 +64,7 @@ def specs(
     streams: Mapping[JobId, Streamed] = NO_STREAMS,
     marks: bool = True,
     result: EvaluationResult | None = None,
+    this_year: int | None = None,
 ) -> list[Column[EpochRow]]:
     """The columns of a run's epochs.
 
@@ -91,7 +92,9 @@ def specs(
         Column("lost", "LOST h", _lost, "right", drop=5),
         Column("job", "JOB", _job, "right", drop=9),
         Column("jobs", "JOBS", _jobs, "right", drop=10),
-        Column("submitted", "SUBMITTED", _submitted, drop=11),
+        Column(
+            "submitted", "SUBMITTED", partial(_submitted, this_year=this_year), "right", drop=11
+        ),
     ]
 
 
@@ -223,10 +226,10 @@ def _jobs(row: EpochRow, cells: int | None) -> Line:
     return line((str(len(row.jobs)) if row.jobs else "", DIM))
 
 
-def _submitted(row: EpochRow, cells: int | None) -> Line:
+def _submitted(row: EpochRow, cells: int | None, this_year: int | None) -> Line:
     if row.submitted is None:
         return ()
-    return line((formatting.moment(row.submitted), DIM))
+    return line((formatting.moment(row.submitted, this_year), DIM))
 
 
 def detail_line(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
-from metlmon.text.formatting import DAY, HOUR, MINUTE, count, number, plain
+from metlmon.text.formatting import DAY, HOUR, MINUTE, count, moment, number, plain, year_of
 
-UNITS: Final = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"))
+UNITS: Final = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"))
 
 GOOD_RATIO: Final = 2.0
 ROUGH_RATIO: Final = 5.0
@@ -28,30 +27,30 @@ def _in_unit(seconds: float) -> tuple[int, str]:
 
 
 def approximate_text(seconds: float) -> str:
-    """``6 d``, ``36 h``, ``50 min``."""
+    """``6d``, ``36h``, ``50m``."""
     amount, unit = _in_unit(seconds)
-    return f"{number(amount)} {unit}"
+    return f"{number(amount)}{unit}"
 
 
 def range_text(low: float, high: float) -> str:
-    """``4–9 d``, ``20 h – 3 d``."""
+    """``4–9d``, ``20h–3d``."""
     dash = "–"
     (first, unit), (second, other) = _in_unit(low), _in_unit(high)
     if unit == other:
         same = first == second
         return approximate_text(high) if same else f"{number(first)}{dash}{approximate_text(high)}"
-    return f"{approximate_text(low)} {dash} {approximate_text(high)}"
+    return f"{approximate_text(low)}{dash}{approximate_text(high)}"
 
 
 def interval_text(value: Interval | None) -> str:
-    """``6 d (4–9 d)``."""
+    """``6d (4–9d)``."""
     if value is None:
         return ""
     return _with_interval(approximate_text(value.median), range_text(value.low, value.high))
 
 
 def _with_interval(middle: str, ends: str) -> str:
-    """``6 d (4–9 d)``; only ``6 d`` if both ends have the same text."""
+    """``6d (4–9d)``; only ``6d`` if both ends have the same text."""
     return middle if middle == ends else f"{middle} ({ends})"
 
 
@@ -63,7 +62,7 @@ def quality(value: Interval) -> str:
 
 
 def rate_text(value: Rate | None) -> str:
-    """``17 epochs/day``; for less than a day ``12 epochs in 5 h``; "" without epochs."""
+    """``17 epochs/day``; for less than a day ``12 epochs in 5h``; "" without epochs."""
     if value is None or not value.epochs:
         return ""
     if value.seconds < DAY:
@@ -74,7 +73,7 @@ def rate_text(value: Rate | None) -> str:
 
 
 def durations_text(value: EpochDurations | None) -> str:
-    """``6 h (5–18 h)``: the median and the quartiles of the epoch durations."""
+    """``6h (5–18h)``: the median and the quartiles of the epoch durations."""
     if value is None:
         return ""
     text = approximate_text(value.median)
@@ -96,7 +95,7 @@ def remaining_text(forecast: Forecast, brief: bool = False) -> str:
     For an ensemble that is not live the time counts from as-of.
     """
     if forecast.completed_at is not None:
-        return f"done since {minute_text(forecast.completed_at)}"
+        return f"done since {moment(forecast.completed_at, year_of(forecast.as_of))}"
     if forecast.remaining is None:
         why = plain(forecast.missing_reason or "")
         if why.startswith("not before"):
@@ -129,14 +128,13 @@ def excluded_text(excluded: Sequence[tuple[str, str]], brief: bool = False) -> s
     return f"{text}, which {plural.get(why, why)}"
 
 
-def minute_text(when: datetime | None) -> str:
-    """``2025-11-14 08:14``; "" for None."""
-    return "" if when is None else f"{when:%Y-%m-%d %H:%M}"
-
-
-def run_remaining_text(run: RunForecast) -> str:
+def run_remaining_text(run: RunForecast, this_year: int | None = None) -> str:
     """``6 d (4–9 d)`` for a run, the date of its end, or why there is no estimate."""
     if not run.epochs_left:
         word = "stopped" if run.stopped else "done"
-        return f"{word} {minute_text(run.completed_at)}" if run.completed_at is not None else word
+        return (
+            f"{word} {moment(run.completed_at, this_year)}"
+            if run.completed_at is not None
+            else word
+        )
     return interval_text(run.remaining) if run.remaining is not None else run.missing_reason or ""

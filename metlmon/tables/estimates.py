@@ -17,7 +17,7 @@ BAR: Final = 8
 SURENESS_STYLES: Final = {"good": GOOD, "fair": TextStyle(), "rough": NOTE}
 
 
-def columns() -> list[Column[RunForecast]]:
+def columns(this_year: int | None) -> list[Column[RunForecast]]:
     dash = line((formatting.UNKNOWN, DIM))
 
     def progress(run: RunForecast, _: int | None) -> Line:
@@ -34,7 +34,7 @@ def columns() -> list[Column[RunForecast]]:
                 if run.missing_reason and "not" in run.missing_reason
                 else DIM
             )
-            return line((estimate_text.run_remaining_text(run), style))
+            return line((estimate_text.run_remaining_text(run, this_year), style))
         text = estimate_text.approximate_text(run.remaining.median)
         return line(
             (text, BOLD), f" ({estimate_text.range_text(run.remaining.low, run.remaining.high)})"
@@ -59,7 +59,7 @@ def columns() -> list[Column[RunForecast]]:
 
     def finish(run: RunForecast, _: int | None) -> Line:
         return (
-            line(estimate_text.minute_text(run.expected_end))
+            line(formatting.moment(run.expected_end, this_year))
             if run.expected_end is not None
             else dash
         )
@@ -72,6 +72,6 @@ def columns() -> list[Column[RunForecast]]:
         Column("of", "OF", epochs_used, "right", drop=5),
         Column("now", "THIS EPOCH", now, drop=7),
         Column("left", "TO GO", left, minimum=10, comfortable=24, maximum=60),
-        Column("at", "ABOUT", finish, drop=2),
+        Column("at", "ABOUT", finish, "right", drop=2),
         Column("sure", "SURE", sure, drop=1),
     ]

@@ -13,13 +13,19 @@ from metlmon.text.spans import Line, line, symbol_span
 NAME_LIMIT = 60
 
 
-def columns() -> list[Column[JobRow]]:
+def columns(this_year: int | None = None) -> list[Column[JobRow]]:
     """The columns of the list of jobs."""
     return [
         Column("job", "JOB", _text(lambda row: formatting.job_id(row.cluster, row.proc))),
         Column("node", "NODE", _text(_node), minimum=12),
         Column("state", "STATE", lambda row, _: symbol_span(STATES[row.state])),
-        Column("since", "SINCE", _text(lambda row: formatting.moment(row.since)), drop=2),
+        Column(
+            "since",
+            "SINCE",
+            _text(lambda row: formatting.moment(row.since, this_year)),
+            "right",
+            drop=2,
+        ),
         Column("site", "SITE", _text(_site), drop=1),
         Column("gpu", "GPU", _text(lambda row: formatting.gpus(row.gpu, row.gpus)), drop=3),
         Column("tries", "TRIES", _text(lambda row: str(len(row.executions))), "right", drop=4),

@@ -10,7 +10,7 @@ from metlmon.model.states import State
 from metlmon.stats.shards import Bag, ShardRate, ShardTimes
 from metlmon.tables import estimate_text
 from metlmon.tables.estimate_text import range_text
-from metlmon.text.formatting import STATES, count, duration, number, plain
+from metlmon.text.formatting import STATES, count, duration, moment, number, plain
 
 NAME_LIMIT: Final = 40
 
@@ -60,11 +60,7 @@ def remaining_text(bag: Bag, live: bool, brief: bool = False) -> str:
                 if bag.missing_reason.startswith("unknown")
                 else bag.missing_reason
             )
-        return (
-            f"done since {estimate_text.minute_text(bag.completed_at)}"
-            if bag.completed_at is not None
-            else "done"
-        )
+        return f"done since {moment(bag.completed_at)}" if bag.completed_at is not None else "done"
     text = estimate_text.interval_text(bag.remaining)
     text = f"done in {text}" if live else f"{text} to go then"
     if not bag.excluded or brief:

@@ -149,10 +149,9 @@ def problem_sign(kind: str) -> Symbol:
 
 
 def duration(seconds: float | None) -> str:
-    """``12 s``, ``0:41:10``, ``3:41:10``, ``2 d 4:12``, ``140 d``; a dash for None.
+    """``26s``, ``3m14s``, ``4h03m``, ``1d06h``, ``140d``; a dash for None.
 
-    Always hours:minutes:seconds below a day and days hours:minutes above, so that a column of them
-    cannot be misread. A negative duration (the clock was set back) keeps its sign.
+    The two largest units. A negative duration (the clock was set back) keeps its sign.
     """
     if seconds is None:
         return UNKNOWN
@@ -160,24 +159,24 @@ def duration(seconds: float | None) -> str:
         return "-" + duration(-seconds)
     whole = int(seconds)
     if whole < MINUTE:
-        return f"{whole} s"
+        return f"{whole}s"
+    if whole < HOUR:
+        return f"{whole // MINUTE}m{whole % MINUTE:02}s"
     if whole < DAY:
-        return f"{whole // HOUR}:{whole % HOUR // MINUTE:02}:{whole % MINUTE:02}"
-    days, remainder = divmod(whole, DAY)
-    if days >= 100:
-        return f"{number(days)} d"
-    return f"{days} d {remainder // HOUR}:{remainder % HOUR // MINUTE:02}"
+        return f"{whole // HOUR}h{whole % HOUR // MINUTE:02}m"
+    days = whole // DAY
+    return f"{number(days)}d" if days >= 100 else f"{days}d{whole % DAY // HOUR:02}h"
 
 
 def age(seconds: float | None) -> str:
-    """A duration in one unit, for "log 3 s ago": ``3 s``, ``41 min``, ``5 h``, ``12 d``."""
+    """A duration in its largest unit: ``3s``, ``41m``, ``5h``, ``12d``."""
     if seconds is None:
         return UNKNOWN
     whole = max(0, int(seconds))
-    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "m")):
         if whole >= unit:
-            return f"{number(whole // unit)} {name}"
-    return f"{whole} s"
+            return f"{number(whole // unit)}{name}"
+    return f"{whole}s"
 
 
 def number(value: int) -> str:
@@ -299,12 +298,35 @@ def nothing_logged(ended: Iterable[datetime | None]) -> str:
     return f"nothing was logged; DAGMan ended {moment(max(local))}"
 
 
-def moment(when: datetime | None) -> str:
-    """``2025-11-14 08:14:00``, with a ``Z`` where the log said UTC; a dash for None."""
+def moment(when: datetime | None, this_year: int | None = None, *, seconds: bool = False) -> str:
+    """``14 Nov 08:14``, with seconds ``14 Nov 08:14:03``; a dash for None.
+
+    ``this_year``, which is not written, is the year of the snapshot, so that its text is the same
+    on every day. A time with a zone, as some logs have it, is followed by ``UTC`` or its offset.
+    """
     if when is None:
         return UNKNOWN
-    zone = "" if when.tzinfo is None else "Z" if not when.utcoffset() else when.strftime("%z")
-    return when.strftime("%Y-%m-%d %H:%M:%S") + zone
+    year = "" if when.year == this_year else f" {when.year}"
+    clock = f"{when:%H:%M:%S}" if seconds else f"{when:%H:%M}"
+    zone = "" if when.tzinfo is None else " UTC" if not when.utcoffset() else f" {when:%z}"
+    return f"{when.day} {when:%b}{year} {clock}{zone}"
+
+
+def year_of(as_of: datetime | None) -> int | None:
+    """The year that the texts of a snapshot of this time leave out."""
+    return None if as_of is None else as_of.year
+
+
+def period(start: datetime | None, end: datetime | None, this_year: int | None = None) -> str:
+    """``14 Nov 08:14 → 15 Nov 09:00``; the date once where both are on one day."""
+    if start is None or end is None:
+        return UNKNOWN
+    seconds = abs((end - start).total_seconds()) < HOUR
+    if start.date() == end.date():
+        until = f"{end:%H:%M:%S}" if seconds else f"{end:%H:%M}"
+    else:
+        until = moment(end, this_year, seconds=seconds)
+    return f"{moment(start, this_year, seconds=seconds)} → {until}"
 
 
 _VENDORS: Final = re.compile(r"\b(NVIDIA|AMD|Intel|Tesla|Quadro|GeForce|Instinct|Radeon)\b ?", re.I)

@@ -15,6 +15,7 @@ from textual.widgets import Input
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
+from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
     ALARM,
@@ -81,6 +82,12 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
     def ascii(self) -> bool:
         """Only characters below 0x80 may be drawn."""
         return self.context.options.ascii
+
+    @property
+    def this_year(self) -> int | None:
+        """The year of the snapshot, which times leave out."""
+        snapshot = self.context.snapshot
+        return None if snapshot is None else formatting.year_of(snapshot.status.as_of)
 
     def show(self, snapshot: Snapshot | None) -> None:
         """Show a new snapshot; None before the first."""

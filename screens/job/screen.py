@@ -65,7 +65,9 @@ class JobScreen(ActionScreen):
         self._tails: tuple[OutputTail, ...] = ()
         self._reading = False
         self._files = FsExecutor(lambda: None)
-        self._inputs: tuple[JobView, datetime | None, tuple[OutputTail, ...], int] | None = None
+        self._inputs: (
+            tuple[JobView, datetime | None, tuple[OutputTail, ...], int, int | None] | None
+        ) = None
         self._sections = job_sections.JobSections([], [])
 
     def compose(self) -> ComposeResult:
@@ -99,7 +101,8 @@ class JobScreen(ActionScreen):
         ended = view.row.state in TERMINAL
         as_of = None if snapshot is None or ended else snapshot.status.as_of
         left_width = room * 3 // 5 if side_by_side else room
-        inputs = (view, as_of, () if side_by_side else self._tails, left_width - 1)
+        tails = () if side_by_side else self._tails
+        inputs = (view, as_of, tails, left_width - 1, self.this_year)
         if inputs != self._inputs:
             # A job may have thousands of events: build the sections only after a change.
             self._inputs, self._sections = inputs, job_sections.build_sections(*inputs)
@@ -137,7 +140,7 @@ class JobScreen(ActionScreen):
             prefix = "may belong to any of " if len(row.ambiguous) > 1 else "may belong to "
             suffix = "" if len(row.ambiguous) > 1 else ", or to another directory's DAG"
             lines.append(line(" ", (prefix, NOTE), (names + suffix, NOTE)))
-        facts = job_sections.facts(row)
+        facts = job_sections.facts(row, self.this_year)
         if facts:
             lines += [line(" ") + content for content in wrap_parts(facts, line("   "), room - 2)]
         lines += self._progress(view)

@@ -67,24 +67,29 @@ class JobSections(Struct):
 
 
 def build_sections(
-    view: JobView, as_of: datetime | None, tails: Sequence[OutputTail], room: int
+    view: JobView,
+    as_of: datetime | None,
+    tails: Sequence[OutputTail],
+    room: int,
+    this_year: int | None = None,
 ) -> JobSections:
     """All sections of a job; for a failed one, its output comes early.
 
-    ``tails``: the ends of its output files, if they are shown here.
+    ``tails``: the ends of its output files, if they are shown here. ``this_year``: see
+    :func:`metlmon.text.formatting.moment`.
     """
     sections = JobSections([], [])
     row = view.row
     failed = row.state is State.FAILED
     sections.add("Why it is held", _hold(row, room), room)
-    sections.add("Life", _indent(state_lines(view, as_of, room - 2)), room)
+    sections.add("Life", _indent(state_lines(view, as_of, room - 2, this_year)), room)
     title = formatting.count(len(row.executions), "execution")
-    sections.add(title.capitalize(), _executions(row.executions, room), room)
+    sections.add(title.capitalize(), _executions(row.executions, room, this_year), room)
     if failed:
         _add_tails(sections, tails, room)
-    sections.add("Transfers", _transfers(row, room), room)
+    sections.add("Transfers", _transfers(row, room, this_year), room)
     sections.add("Resources", _usage(view.usage, room), room)
-    sections.add("Events", _events(view, room), room)
+    sections.add("Events", _events(view, room, this_year), room)
     if not failed:
         _add_tails(sections, tails, room)
     return sections
@@ -132,11 +137,11 @@ def _codes(code: int | None, subcode: int | None) -> str:
 # --- tables in sections ---------------------------------------------------------------------
 
 
-def _executions(rows: Sequence[ExecutionRow], room: int) -> list[Line]:
+def _executions(rows: Sequence[ExecutionRow], room: int, this_year: int | None) -> list[Line]:
     if not rows:
         return [line(" ", ("It never ran.", DIM))]
     numbered = list(enumerate(rows, 1))
-    specs = _execution_specs()
+    specs = _execution_specs(this_year)
     if not any(row.suspended for row in rows):
         specs = [spec for spec in specs if spec.name != "suspended"]
     table = render_table(specs, numbered, room)
@@ -167,14 +172,14 @@ def _outcome_reason(row: ExecutionRow) -> str:
 Numbered = tuple[int, ExecutionRow]
 
 
-def _execution_specs() -> list[Column[Numbered]]:
+def _execution_specs(this_year: int | None) -> list[Column[Numbered]]:
     def cell(name: str) -> Callable[[Numbered, int | None], Line]:
-        return lambda numbered, _: _execution_cell(name, *numbered)
+        return lambda numbered, _: _execution_cell(name, *numbered, this_year)
 
     return [
         Column("n", "#", cell("n"), "right"),
         Column("outcome", "OUTCOME", cell("outcome")),
-        Column("start", "START", cell("start"), drop=1),
+        Column("start", "START", cell("start"), "right", drop=1),
         Column("seconds", "TIME", cell("seconds"), "right"),
         Column("suspended", "SUSPENDED", cell("suspended"), "right", drop=6),
         Column("site", "SITE", cell("site"), drop=2, maximum=24, minimum=8),
@@ -184,11 +189,11 @@ def _execution_specs() -> list[Column[Numbered]]:
     ]
 
 
-def _execution_cell(name: str, number: int, row: ExecutionRow) -> Line:
+def _execution_cell(name: str, number: int, row: ExecutionRow, this_year: int | None) -> Line:
     cells: Mapping[str, Line] = {
         "n": line((str(number), DIM)),
         "outcome": symbol_span(OUTCOMES[row.outcome]),
-        "start": line(formatting.moment(row.start)),
+        "start": line(formatting.moment(row.start, this_year)),
         "seconds": line(formatting.duration(row.seconds)),
         "suspended": line((formatting.duration(row.suspended) if row.suspended else "", NOTE)),
         "site": line(plain(row.site, 40) if row.site else formatting.UNKNOWN),
@@ -199,8 +204,8 @@ def _execution_cell(name: str, number: int, row: ExecutionRow) -> Line:
     return cells[name]
 
 
-def _transfers(row: JobRow, room: int) -> list[Line]:
-    lines = [line(" ") + _transfer(transfer) for transfer in row.transfers]
+def _transfers(row: JobRow, room: int, this_year: int | None) -> list[Line]:
+    lines = [line(" ") + _transfer(transfer, this_year) for transfer in row.transfers]
     if row.bytes_sent is not None or row.bytes_received is not None:
         sent, received = (
             formatting.size(row.bytes_sent),
@@ -218,7 +223,7 @@ _TRANSFER_STYLE: Final[Mapping[str, TextStyle]] = {
 }
 
 
-def _transfer(row: TransferRow) -> Line:
+def _transfer(row: TransferRow, this_year: int | None) -> Line:
     incoming = row.direction == "input"
     arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].glyph
     outcome = plain(row.outcome, 12)
@@ -227,8 +232,8 @@ def _transfer(row: TransferRow) -> Line:
     return line(
         f"{arrow} {'input ' if incoming else 'output'}  ",
         (f"{outcome:<10}", _TRANSFER_STYLE.get(row.outcome, TextStyle())),
-        f"  {formatting.moment(row.start):<19}",
-        f"  {formatting.duration(row.seconds):>9}",
+        f"  {formatting.moment(row.start, this_year, seconds=True):>20}",
+        f"  {formatting.duration(row.seconds):>6}",
         (queued + host, DIM),
     )
 
@@ -305,13 +310,13 @@ REASON_EVENTS: Final = frozenset({9, 12})
 REASON_LINES: Final = 6
 
 
-def _events(view: JobView, room: int) -> list[Line]:
+def _events(view: JobView, room: int, this_year: int | None) -> list[Line]:
     lines: list[Line] = []
     previous: EventLine | None = None
     one_line_per_day = room < DATED_WIDTH
     for event in view.events:
-        time = formatting.moment(event.time)
-        day, _, clock = time.partition(" ")
+        time = formatting.moment(event.time, this_year, seconds=True)
+        day, _, clock = time.rpartition(" ")
         if one_line_per_day and (previous is None or previous.time.date() != event.time.date()):
             lines.append(line(" ", (day, DIM)))
         symbol = _event_symbol(event, view.row.state)
@@ -320,8 +325,8 @@ def _events(view: JobView, room: int) -> list[Line]:
         interval = f"+{formatting.duration(gap)}" if gap and gap >= 1 else ""
         prefix = line(
             " ",
-            (clock if one_line_per_day else time, DIM),
-            (f" {interval:>12} ", DIM),
+            (clock if one_line_per_day else f"{time:>20}", DIM),
+            (f" {interval:>8} ", DIM),
             (f" {symbol.glyph} {word:<17} ", style_of(symbol)),
         )
         damaged = line(("cut in the log  ", NOTE)) if event.damaged else ()
@@ -348,7 +353,7 @@ def _event_symbol(event: EventLine, state: State) -> Symbol:
     return _EVENT_SYMBOLS.get(event.number, _OTHER_EVENT)
 
 
-def facts(row: JobRow) -> list[Line]:
+def facts(row: JobRow, this_year: int | None) -> list[Line]:
     """Site, GPU, memory and submission time of a job, as parts of one line."""
     parts = []
     if row.site is not None:
@@ -363,5 +368,5 @@ def facts(row: JobRow) -> list[Line]:
         )
         parts.append(line(("memory ", DIM), f"{formatting.number(row.memory_mb)}{requested} MB"))
     if row.submitted is not None:
-        parts.append(line(("submitted ", DIM), formatting.moment(row.submitted)))
+        parts.append(line(("submitted ", DIM), formatting.moment(row.submitted, this_year)))
     return parts

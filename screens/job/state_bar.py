@@ -72,7 +72,9 @@ def state_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
     return line(*((character, style_of(STATES[state])) for character, state in spans))
 
 
-def state_lines(view: JobView, as_of: datetime | None, cells: int) -> list[Line]:
+def state_lines(
+    view: JobView, as_of: datetime | None, cells: int, this_year: int | None = None
+) -> list[Line]:
     """The bar, its start and end, and the total time in each state."""
     spans = spans_by_state(view, as_of)
     if not spans:
@@ -92,6 +94,8 @@ def state_lines(view: JobView, as_of: datetime | None, cells: int) -> list[Line]
         if seconds >= 1
     ]
     ends = justify(
-        line((formatting.moment(start), DIM)), line((formatting.moment(last), DIM)), cells
+        line((formatting.moment(start, this_year, seconds=True), DIM)),
+        line((formatting.moment(last, this_year, seconds=True), DIM)),
+        cells,
     )
     return [state_bar(spans, cells), ends, *wrap_parts(parts, line("   "), cells)]

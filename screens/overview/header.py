@@ -153,7 +153,7 @@ def _live_state(status: Status) -> Line:
         return line((formatting.nothing_logged((dag.ended for dag in status.dags)), DIM))
     if status.live:
         return line(("● live", MOVING), " ", f"{status.as_of:%H:%M:%S}")
-    return line(("as of ", DIM), formatting.moment(status.as_of), (" not live", DIM))
+    return line(("snapshot ", DIM), formatting.moment(status.as_of))
 
 
 def _log_ages(snapshot: Snapshot, width: int) -> Line:

@@ -192,7 +192,7 @@ class RunScreen(ListScreen, ActionScreen):
             return [line(" ", ("to go  ", DIM), f"{left}, ", (run.missing_reason or "", NOTE))]
         rest = line(("to go  ", DIM), (estimate_text.approximate_text(span.median), BOLD))
         rest += line(f" ({estimate_text.range_text(span.low, span.high)})")
-        end = line((f", about {estimate_text.minute_text(run.expected_end)}", DIM))
+        end = line((f", about {formatting.moment(run.expected_end, self.this_year)}", DIM))
         basis = line((f"{estimate_text.quality(span)}: from {span.source}", DIM))
         current_epoch: Line = ()
         if epoch is not None:
@@ -274,8 +274,8 @@ class RunScreen(ListScreen, ActionScreen):
         result = (results or {}).get(self.key)
         marks = not self.show_evaluations
         specs, widths = self._columns(
-            lambda: _fit_columns(view, progress or {}, room, marks, result),
-            *(view, progress, room, marks, results),
+            lambda: _fit_columns(view, progress or {}, room, marks, result, self.this_year),
+            *(view, progress, room, marks, results, self.this_year),
         )
         rows = self._table_rows(
             lambda: _build_rows(view.row, epochs, side, specs, widths, room), epochs, specs
@@ -346,8 +346,9 @@ def _fit_columns(
     room: int,
     marks: bool,
     result: EvaluationResult | None,
+    this_year: int | None,
 ) -> tuple[list[Column[EpochRow]], dict[str, int]]:
-    specs = epochs_table.specs(view, progress, marks, result)
+    specs = epochs_table.specs(view, progress, marks, result, this_year)
     return specs, fit_columns(specs, [*view.epochs, *view.side], room)
 
 

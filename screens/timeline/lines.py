@@ -58,16 +58,7 @@ def clock(time: datetime | None) -> str:
     """Format a time with its weekday, since stalls cluster at weekends."""
     if time is None:
         return formatting.UNKNOWN
-    return f"{_DAYS[time.weekday()]} {formatting.moment(time)}"
-
-
-def interval_text(start: datetime | None, end: datetime | None) -> str:
-    """Format an interval; the date appears once if it is the same."""
-    if start is None or end is None:
-        return formatting.UNKNOWN
-    arrow = "→"
-    until = f"{end:%H:%M:%S}" if start.date() == end.date() else f"{end:%Y-%m-%d %H:%M:%S}"
-    return f"{start:%Y-%m-%d %H:%M:%S} {arrow} {until}"
+    return f"{_DAYS[time.weekday()]} {formatting.moment(time, seconds=True)}"
 
 
 def headline(timeline: Timeline, room: int) -> Line:
@@ -86,7 +77,7 @@ def headline(timeline: Timeline, room: int) -> Line:
     ):
         return title + _stalled_now(timeline.steps[-1], timeline, room)
     if timeline.gaps:
-        return title + _past_stalls(timeline.gaps, room)
+        return title + _past_stalls(timeline.gaps, room, formatting.year_of(timeline.last))
     busy = line(("something ran all the time", GOOD))
     return title + join((busy, _longest_wait(timeline)), line("   "))
 
@@ -103,12 +94,12 @@ def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
     return first_that_fits((duration + since + jobs, duration + jobs, duration), room - 11)
 
 
-def _past_stalls(stalls: Sequence[ExecutionGap], room: int) -> Line:
+def _past_stalls(stalls: Sequence[ExecutionGap], room: int, this_year: int | None) -> Line:
     worst = max(stalls, key=lambda stall: stall.seconds)
     lasted = formatting.duration(worst.seconds)
     duration: Line = line((f"nothing ran for {lasted}", NOTE))
-    interval: Line = line(", ", interval_text(worst.start, worst.end))
-    began: Line = line((" from ", DIM), f"{worst.start:%m-%d %H:%M}")
+    interval: Line = line(", ", formatting.period(worst.start, worst.end, this_year))
+    began: Line = line((" from ", DIM), formatting.moment(worst.start, this_year))
     if len(stalls) == 1:
         return first_that_fits((duration + interval, duration + began, duration), room - 11)
     total = formatting.duration(sum(stall.seconds for stall in stalls))
@@ -278,6 +269,7 @@ def lane_state_line(
     With ``historical`` nothing is shown that became known later. ``rescue`` is the number of its
     DAG's rescue file.
     """
+    this_year = formatting.year_of(timeline.last)
     name: Line = line((plain(lane.name, 24), BOLD), "  ")
     spans = lane.spans_at(at)
     if not lane.spans and lane.state is State.COMPLETED:
@@ -287,7 +279,7 @@ def lane_state_line(
     span = spans[0]
     state = name + _state_text(span)
     lasted = line((" for ", DIM), formatting.duration(at - span.start_position))
-    since = line((" since ", DIM), f"{span.start:%m-%d %H:%M:%S}")
+    since = line((" since ", DIM), formatting.moment(span.start, this_year, seconds=True))
     total: Line = ()
     if not historical:
         total = (
@@ -340,12 +332,13 @@ def _between(timeline: Timeline, lane: Lane, at: float, historical: bool) -> str
             return "not submitted yet" if lane.spans else "never submitted"
         wait = formatting.duration(following.start_position - at)
         return f"not submitted yet: that comes {wait} later"
-    ended = f"nothing in the queue since {previous.end:%m-%d %H:%M:%S}" if previous.end else ""
+    end = formatting.moment(previous.end, formatting.year_of(timeline.last), seconds=True)
+    ended = f"no job queued since {end}" if previous.end else ""
     lasted = formatting.duration(at - previous.end_position)
     last = "" if previous.epoch is None else f"; epoch {previous.epoch} was the last"
     if following is None and not historical and lane.state is State.COMPLETED and previous.end:
         state = "done" if lane.symbol is None else lane.symbol.word
-        return f"{state} since {previous.end:%m-%d %H:%M:%S}, for {lasted}{last}"
+        return f"{state} since {end}, for {lasted}{last}"
     if following is not None and not historical:
         gap = formatting.duration(following.start_position - previous.end_position)
         return f"{ended}, for {lasted} of {gap}{last}"

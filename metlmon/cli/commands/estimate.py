@@ -21,7 +21,7 @@ from metlmon.stats.inputs import StatsInput
 from metlmon.tables import estimate_text
 from metlmon.tables.estimates import columns
 from metlmon.tables.layout import Heading, Row, text_columns
-from metlmon.text.formatting import UNKNOWN, plain, share
+from metlmon.text.formatting import UNKNOWN, moment, plain, share, year_of
 from metlmon.text.spans import BOLD, DIM, line
 
 NAME_LIMIT: Final = 24
@@ -74,7 +74,7 @@ def _print(forecast: Forecast) -> None:
     if not forecast.runs:
         return
     out.print()
-    out.table(columns(), forecast.runs)
+    out.table(columns(year_of(forecast.as_of)), forecast.runs)
     if forecast.remaining is not None:
         out.print()
         out.print(
@@ -94,12 +94,10 @@ def first_line(forecast: Forecast) -> str:
     """``42 of 150 epochs done; done in 6 d (4–9 d), about 2025-11-20 08:00; 4.6 epochs/day``."""
     done = estimate_text.epochs_text(forecast)
     done += (
-        f" by {estimate_text.minute_text(forecast.as_of)}"
-        if forecast.as_of is not None and not forecast.live
-        else ""
+        f" by {moment(forecast.as_of)}" if forecast.as_of is not None and not forecast.live else ""
     )
     at = (
-        f", about {estimate_text.minute_text(forecast.expected_end)}"
+        f", about {moment(forecast.expected_end, year_of(forecast.as_of))}"
         if forecast.expected_end is not None
         else ""
     )

@@ -15,7 +15,7 @@ from metlmon.cli.warnings import print_warnings
 from metlmon.model.states import State
 from metlmon.snapshot.run_filter import matches_name
 from metlmon.snapshot.types import JobRow
-from metlmon.text.formatting import job_id
+from metlmon.text.formatting import job_id, year_of
 
 
 def jobs(options: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def jobs(options: argparse.Namespace) -> int:
         print_json_list(writer.jobs_head(builder), "jobs", elements, queue_json(queue))
         print_warnings(builder.notices())
     else:
-        _print(rows)
+        _print(rows, year_of(builder.as_of))
         print_report(queue)
     return Exit.OK
 
@@ -42,7 +42,7 @@ HELD_SHOWN: Final = 20
 """Held jobs whose reasons are printed below the table."""
 
 
-def _print(rows: Sequence[JobRow]) -> None:
+def _print(rows: Sequence[JobRow], this_year: int | None) -> None:
     """One line per job, and the reasons of those that are held."""
     from metlmon.cli.status_text import held_line
     from metlmon.cli.text_output import TextOutput
@@ -52,7 +52,7 @@ def _print(rows: Sequence[JobRow]) -> None:
     if not rows:
         out.print("No jobs: nothing was submitted yet, or no event log lies here.")
         return
-    out.table(columns(), rows)
+    out.table(columns(this_year), rows)
     held = [row for row in rows if row.state is State.HELD]
     if held:
         out.print()

@@ -39,7 +39,7 @@ from metlmon.tables.timeline_text import (
     stack_rows,
     stacks,
 )
-from metlmon.text.formatting import count, duration, moment, number, plain
+from metlmon.text.formatting import count, duration, moment, number, period, plain, year_of
 from metlmon.text.spans import DIM, NOTE, PLAIN, Line, join, line, style_of
 
 PIPE_CELLS: Final = 100
@@ -162,9 +162,7 @@ def _lines(data: Timeline, cells: int) -> Iterable[Line]:
     names = [plain(lane.name, NAME_CELLS) for lane in data.lanes]
     indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
     window = full_window(data, max(20, cells - indent - 1))
-    arrow = "→"
-    span = f"{moment(data.first)} {arrow} {moment(data.last)}"
-    yield line(f"{span}   {duration(data.length)}")
+    yield line(f"{period(data.first, data.last)}   {duration(data.length)}")
     yield from _stall_lines(data)
     if data.length:
         gpus, jobs = data.gpu_seconds / data.length, data.job_seconds / data.length
@@ -193,10 +191,10 @@ def _stall_lines(data: Timeline) -> Iterable[Line]:
     yield line(f"nothing ran {times}, for {total} in all; the longest:")
     longest = sorted(data.gaps, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
     for stall in longest:
-        until = "and still" if stall.ongoing else moment(stall.end)
-        arrow = "→"
-        told = f"  {duration(stall.seconds):>10}  {moment(stall.start)} {arrow} {until}"
-        yield line((told, NOTE))
+        text = period(stall.start, stall.end, year_of(data.last))
+        if stall.ongoing:
+            text = f"since {moment(stall.start, year_of(data.last))}"
+        yield line((f"  {duration(stall.seconds):>6}  {text}", NOTE))
 
 
 def _chart(data: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]:
