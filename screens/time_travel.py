@@ -290,10 +290,8 @@ class TimeTravel:
 
 
 def when_text(moment: datetime | None) -> str:
-    """``2025-11-10 14:00``, with seconds where there are any."""
-    if moment is None:
-        return ""
-    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second else f"{moment:%Y-%m-%d %H:%M}"
+    """``10 Nov 2025 14:00``, with seconds where there are any."""
+    return formatting.moment(moment, seconds=bool(moment.second)) if moment else ""
 
 
 def step_moment(times: Timeline, start: datetime, steps: int) -> datetime:

@@ -59,7 +59,7 @@ def test_the_tables(capsys: Captured, dagdir: Path) -> None:
         assert heading in out
     (cause,) = (line for line in out.splitlines() if "1005/0" in line)
     assert "far 2.00" in cause
-    assert "1 job still waiting, up to 0:40:00" in out
+    assert "1 job still waiting, up to 40m00s" in out
     assert "near" in out.split("RUN ")[-1], "the epoch that may have been trained elsewhere"
     assert "\x1b" not in out
 

@@ -333,13 +333,13 @@ NOW = datetime(2026, 5, 4, 11)
         (
             GateStatus(None, NOW, NOW),
             State.COMPLETED,
-            ["paused before epoch 2 since 2026-05-04 11:00:00"],
+            ["paused before epoch 2 since 4 May 2026 11:00"],
         ),
         (GateStatus(target="a\x1b[2Jb"), State.RUNNING, ["sends its next epochs to a\\x1b[2Jb"]),
         (
             GateStatus(stopped=Stopped("divergence", 2, "val_loss is NaN\x07", NOW)),
             State.COMPLETED,
-            ["stopped by divergence before epoch 2 at 2026-05-04 11:00:00: val_loss is NaN\\x07"],
+            ["stopped by divergence before epoch 2 at 4 May 2026 11:00: val_loss is NaN\\x07"],
         ),
         (GateStatus(stopped=Stopped("file", None, "", None)), State.COMPLETED, ["stopped"]),
     ],
@@ -450,7 +450,7 @@ def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
     stopped = GateStatus(stopped=Stopped("median", 2, "val_loss \x1b[2J 0.8 is worse", NOW))
     told = cursor_detail(row_of(stopped, State.COMPLETED), set(), cells)
     text = " ".join("".join(piece for piece, _ in each).strip() for each in told)
-    assert text.startswith("□ run0 stopped by the median before epoch 2 at 2026-05-04 11:00:00")
+    assert text.startswith("□ run0 stopped by the median before epoch 2 at 4 May 2026 11:00")
     assert text.endswith("val_loss \\x1b[2J 0.8 is worse")
     assert max(sum(len(piece) for piece, _ in each) for each in told) <= cells
     assert cursor_detail(row_of(GateStatus()), set(), 200) == [()]
@@ -529,12 +529,12 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     assert shown["state"][2:] == ["◧ paused", "· waiting"]
     assert shown["site"] == ["delta", "delta", "→ expanse", "→ expanse"]
     told = text(epochs_table.detail_line(view.epochs[2], 60, view.row))
-    assert told == "waits at the gate since 2026-05-04 11:00:00"
+    assert told == "waits at the gate since 4 May 2026 11:00"
     assert epochs_table.has_detail_line(view.epochs[2], view.row)
     assert not epochs_table.has_detail_line(view.epochs[3], view.row)
     assert main(["run", "run0", str(dagdir.path)]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert "waits at the gate since 2026-05-04 11:00:00" in printed
+    assert "waits at the gate since 4 May 2026 11:00" in printed
     assert any("◧ paused" in line and "expanse" in line for line in printed)
     assert main(["status", str(dagdir.path)]) == 0
     counts = next(line for line in capsys.readouterr().out.splitlines() if "8 epochs:" in line)

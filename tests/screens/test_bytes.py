@@ -81,11 +81,11 @@ async def test_a_row_that_grows_moves_those_below_it_and_does_not_write_them_aga
 
 async def test_a_tick_of_the_clock_writes_durations_only() -> None:
     async with terminal() as seen:
-        await seen.tell(with_run(4, later(RUNS[4], 1)))
+        await seen.tell(with_run(4, later(RUNS[4], 60)))
         seen.taken()
-        await seen.tell(with_run(4, later(RUNS[4], 2)))
+        await seen.tell(with_run(4, later(RUNS[4], 120)))
         assert 0 < seen.taken() <= DURATION
-        assert "3:41:12" in seen.line("run4")
+        assert "3h43m" in seen.line("run4")
         assert not seen.differing()
 
 

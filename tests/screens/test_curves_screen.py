@@ -143,7 +143,7 @@ async def test_progress_within_the_running_epoch(show: Show) -> None:
     async with show(learning(), size=WIDE) as seen:
         await opened(seen)
         row = seen.line(" run1 ")
-        assert "64 %   1.17 steps/s   13:30:01 left   loss 0.25" in row
+        assert "64 %   1.17 steps/s   13h30m left   loss 0.25" in row
 
 
 async def test_new_values_come_while_one_looks(show: Show) -> None:
@@ -211,7 +211,7 @@ async def test_an_epoch_and_its_job_show_it_too(show: Show) -> None:
         await until(seen.pilot, lambda: "▶ running 64 %" in seen.text)
         await seen.press("enter")
         await until(seen.pilot, lambda: "it printed last" in seen.text)
-        assert "64 %   1.17 steps/s   13:30:01 left   loss 0.25" in seen.text
+        assert "64 %   1.17 steps/s   13h30m left   loss 0.25" in seen.text
 
 
 def test_a_hundred_percent_only_when_it_is() -> None:

@@ -54,12 +54,12 @@ async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
 async def test_a_runs_history(show: Show) -> None:
     async with show(size=WIDE) as seen:
         await seen.press("down", "enter")
-        assert "■ held epoch 14 for 2 d 4:12 at UIUC-RAILS" in seen.lines[0]
+        assert "■ held epoch 14 for 2d04h at UIUC-RAILS" in seen.lines[0]
         assert "14 of 30 epochs" in seen.lines[1]
         assert "212.4 lost (61 %)" in seen.lines[1]
-        assert "median 3:38:58   longest 4:23:58 (epoch 2)" in seen.text
+        assert "median 3h38m   longest 4h23m (epoch 2)" in seen.text
         row = seen.under_cursor
-        for told in ("14", "■ held", "UIUC-RAILS", "A100-80 ×1", "2:28:02", "41 s", "3:47:46"):
+        for told in ("14", "■ held", "UIUC-RAILS", "A100-80 ×1", "2h28m", "41s", "3h47m"):
             assert told in row, "the cursor starts on the latest epoch"
         assert "an earlier try trained longest, on anvil" in seen.text
         assert "Delta ≠ UIUC-RAILS" in seen.text
@@ -111,10 +111,10 @@ async def test_a_jobs_life(show: Show) -> None:
     async with show(size=WIDE) as seen:
         await seen.press("down", "enter", "enter")
         text = seen.text
-        for told in ("job 14700390.0", "■ held for 2 d 5:00", "UIUC-RAILS ≠ expanse",
+        for told in ("job 14700390.0", "■ held for 2d05h", "UIUC-RAILS ≠ expanse",
                      "Why it is held", "code 34, subcode 0", "2 executions", "↩ evicted",
                      "JobLeaseDuration (2400 seconds) expired (code 1008, subcode 0)",
-                     "↓ input   ok", "2.30 GB received", "Memory (MB)", "‖ suspended 1:00:00",
+                     "↓ input   ok", "2.30 GB received", "Memory (MB)", "‖ suspended 1h00m",
                      "214 memory reports, not listed", "job 2 of 2"):  # fmt: skip
             assert told in text
         words = " ".join(text.split())
@@ -230,7 +230,7 @@ async def test_warnings_with_file_and_line(show: Show) -> None:
     async with show() as seen:
         await seen.press("exclamation_mark")
         for told in ("2 warnings", "metl.log:48213", "glued-header", "12713917.000.000",
-                     "DAGMan began 2025-11-02", "60 431 events", "41 s ago"):  # fmt: skip
+                     "DAGMan began 2 Nov", "60 431 events", "41s ago"):  # fmt: skip
             assert told in seen.text.replace("\u202f", " ")
 
 

@@ -71,7 +71,7 @@ def test_a_column_gives_way_before_others_are_dropped() -> None:
 def test_a_chart_has_its_scale_and_labels() -> None:
     bars = [ChartBar(str(n), 3600.0 * n) for n in range(1, 5)]
     drawn = [spans.text(line) for line in seconds_chart(bars, 40, 4)]
-    assert drawn[0].startswith("4:00:00 │")
+    assert drawn[0].startswith("4h00m │")
     assert "██" in drawn[0]
     assert drawn[0].count("██") == 1
     assert drawn[3].count("██") == 4

@@ -171,7 +171,7 @@ async def test_waits_that_led_nowhere_are_told_of_their_target(show: Show) -> No
     async with show(PlacedFeed(), size=MIDDLE) as seen:
         await seen.press("w", "end", "up")
         assert "CHTC-Spark-CE1" in seen.under_cursor
-        assert "1 still waiting for ospool, up to 2 d 18:30" in seen.text
+        assert "1 still waiting for ospool, up to 2d18h" in seen.text
         assert "1 removed while waiting for ospool" in seen.text
 
 
@@ -179,7 +179,7 @@ async def test_a_transfer_that_stalled_is_of_an_unknown_site(show: Show) -> None
     async with show(PlacedFeed(), size=MIDDLE) as seen:
         await seen.press("w", "end")
         assert "unknown" in seen.under_cursor
-        assert "1 stalled 2:30:00" in seen.text
+        assert "1 stalled 2h30m" in seen.text
         assert "13/110" in seen.text
 
 
@@ -243,14 +243,14 @@ async def test_the_marked_execution_says_why(show: Show) -> None:
     async with show(PlacedFeed(), size=MIDDLE) as seen:
         await seen.press("w", "slash", *"aws", "enter", "enter", "f", "f", "f", "f")
         assert "✓ good ⇄" in seen.under_cursor
-        assert "its longest one, of 6:31:00 at aws" in " ".join(seen.text.split())
+        assert "its longest one, of 6h31m at aws" in " ".join(seen.text.split())
 
 
 async def test_executions_sort_by_what_they_took(show: Show) -> None:
     async with show(PlacedFeed(), size=MIDDLE) as seen:
         await seen.press("w", "enter", "s", "home")
         assert "by GPU-hours" in seen.text
-        assert "8:50:00" in seen.under_cursor
+        assert "8h50m" in seen.under_cursor
 
 
 # --- nothing, and later ------------------------------------------------------------------------

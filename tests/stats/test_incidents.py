@@ -126,7 +126,7 @@ def test_many_evictions_at_once_at_one_site() -> None:
     each = only(with_executions(basis(CALM), *at_once), "evictions")
     assert len(each.runs) == 4
     assert each.site == "delta"
-    assert "4 jobs of 4 runs lost their machines at delta within 1 min, 4.0 GPU-hours" in each.text
+    assert "4 jobs of 4 runs lost their machines at delta within 1m, 4.0 GPU-hours" in each.text
     assert not each.ongoing
 
 
@@ -208,7 +208,7 @@ def test_transfers_stalled_beyond_the_sites_habit() -> None:
     assert kinds(having()) == []
     each = only(having(transfer(3600.0, "unfinished", n=12)), "stalled-transfer")
     assert each.site == "delta"
-    assert "took 1 h; usual is 4 min" in each.text
+    assert "took 1h; usual is 4m" in each.text
     # An hour is not much where twenty-five minutes are usual.
     assert kinds(having(transfer(3600.0, "unfinished", site="far", n=12))) == []
     assert only(having(transfer(3600.0, "in-flight", n=12)), "stalled-transfer").ongoing
@@ -259,7 +259,7 @@ def test_a_target_that_never_took_a_job() -> None:
     waiting = Past((), 20 * HOUR, running=False, target="anvil")
     runs = {"run0": replace(GOING, target="delta"), "run1": waiting}
     each = only(basis(runs), "unserved")
-    assert each.text.startswith("1 job for anvil waited 20 h")
+    assert each.text.startswith("1 job for anvil waited 20h")
     soon = {**runs, "run1": replace(waiting, age=HOUR)}
     assert kinds(basis(soon)) == []
 
