@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -60,7 +60,7 @@ def filter_text(row: ListedExecution) -> str:
     """Return the text of an execution that the filter searches, in lower case."""
     entry = row.entry
     parts = [formatting.job_id(*entry.job), entry.run_name, entry.node, entry.uuid, entry.site]
-    parts += [entry.gpu, entry.target, entry.cause, entry.host, f"{entry.start:%Y-%m-%d %H:%M}"]
+    parts += [entry.gpu, entry.target, entry.cause, entry.host, formatting.moment(entry.start)]
     parts += [OUTCOMES[entry.outcome].word, HIDDEN.word if row.hidden is not None else None]
     return "\n".join(part for part in parts if part is not None).lower()
 
@@ -106,17 +106,9 @@ def longest_note(epoch: EpochEntry) -> str:
     )
 
 
-def columns(
-    rows: Sequence[ListedExecution], usage: Usage | None, usage_filter: UsageFilter
-) -> list[Column[ListedExecution]]:
-    """Return the columns.
-
-    The column of the selected site, GPU or cause is dropped first, and a year common to all rows is
-    shown in the heading only.
-    """
-    years = {row.entry.start.year for row in rows}
-    common_year = f" {min(years)}" if len(years) == 1 else ""
-    time_format = "%m-%d %H:%M" if common_year else "%Y-%m-%d %H:%M"
+def columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Column[ListedExecution]]:
+    """The columns; that of the selected site, GPU or cause is dropped first."""
+    this_year = None if usage is None else formatting.year_of(usage.as_of)
     model_names: Mapping[str | None, str] = models(
         place.name for place in (() if usage is None else usage.gpus)
     )
@@ -124,7 +116,7 @@ def columns(
     cause_drop = 3 if usage_filter.cause is None else 8
 
     def start(row: ListedExecution, _: int | None) -> Line:
-        return line(f"{row.entry.start:{time_format}}")
+        return line(formatting.moment(row.entry.start, this_year))
 
     def gpu(row: ListedExecution, _: int | None) -> Line:
         return line(machine(model_names, row.entry.gpu, row.entry.gpus))
@@ -133,7 +125,7 @@ def columns(
         Column("run", "RUN", _run, minimum=6, comfortable=10, maximum=24),
         Column("epoch", "EPOCH", _epoch, "right"),
         Column("try", "TRY", lambda row, _: line(str(row.entry.attempt)), "right", drop=2),
-        Column("start", f"START{common_year}", start, drop=1),
+        Column("start", "START", start, "right", drop=1),
         Column("seconds", "TIME", _time, "right"),
         Column("hours", "GPU-h", _hours, "right"),
         Column("outcome", "OUTCOME", _outcome, minimum=10),

@@ -56,7 +56,7 @@ class ExecutionsScreen(ListScreen):
         rows = [row for row in executions if self._is_shown(row)]
         self.show_head(self._head(usage, executions, rows))
         self.fill(
-            executions_table.columns(executions, usage, self.usage_filter),
+            executions_table.columns(usage, self.usage_filter),
             rows,
             lambda row: row.key,
             executions_table.filter_text,

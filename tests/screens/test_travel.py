@@ -113,7 +113,7 @@ async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
         await until(seen, lambda: travel.past_view is not None)
         assert travel.past_view is not None
         first = travel.past_view.moment
-        assert seen.lines[0].lstrip().startswith(f"◀◀ as it was {first:%Y-%m-%d %H:%M:%S}")
+        assert seen.lines[0].lstrip().startswith(f"◀◀ as it was {first:%d %b %Y %H:%M:%S}")
         assert "before the end) — esc returns to now" in seen.lines[0]
         await seen.press("left")
         await until(seen, lambda: travel.past_view is not None and travel.past_view.moment < first)
