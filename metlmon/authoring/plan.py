@@ -15,7 +15,7 @@ from metlmon.authoring.templates import JobTemplate, jobs_of
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_dag import dag_text
 from metlmon.authoring.write_files import has_content, is_dagman_file, path_exists
-from metlmon.authoring.write_submit import nodes_by_file, procs, submit_text
+from metlmon.authoring.write_submit import nodes_by_file, procs, submit_file_text
 from metlmon.dagman import NodeKind
 
 
@@ -35,7 +35,9 @@ def make_plan(request: Request, amending: bool = False) -> Plan:
     nodes_by_submit_file = nodes_by_file(graph)
     # A sweep file may use only its own submit files.
     jobs = tuple(job for job in jobs if job.file in nodes_by_submit_file)
-    texts = {job.file: submit_text(request, job, nodes_by_submit_file[job.file]) for job in jobs}
+    texts = {
+        job.file: submit_file_text(request, job, nodes_by_submit_file[job.file]) for job in jobs
+    }
     dags = _dag_files(request, graph, runs, jobs)
     submits = [
         PlannedFile(job.file, texts[job.file].encode(), False, _submit_file_about(job, len(jobs)))

@@ -17,6 +17,7 @@ from metlmon.authoring.graph import Graph, NodeRole
 from metlmon.authoring.manifest import description_name, template_copy_name
 from metlmon.authoring.request import EnsembleShape, PlanError, Policy, Request, RequestProblem
 from metlmon.authoring.runs import ANYWHERE
+from metlmon.authoring.submit_source import Statement
 from metlmon.authoring.templates import JobTemplate, TemplateError, fill, jobs_of, used_placeholders
 from metlmon.authoring.validate_shape import (
     LONGEST_NAME,
@@ -33,7 +34,6 @@ from metlmon.authoring.write_files import (
     path_exists,
 )
 from metlmon.authoring.write_submit import (
-    Assignment,
     PartlyDefined,
     assignments,
     input_files,
@@ -406,7 +406,7 @@ def _unused(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
             yield RequestProblem(field, f"{text}; add a line such as '{line}' to it", fatal=False)
 
 
-def _missing_log_commands(job: JobTemplate, commands: list[Assignment]) -> Iterator[RequestProblem]:
+def _missing_log_commands(job: JobTemplate, commands: list[Statement]) -> Iterator[RequestProblem]:
     keys = {command.key for command in commands}
     if "log" not in keys and "userlog" not in keys:
         text = "no 'log =': the jobs have no log of their own; add 'log = {name}.log'"
@@ -422,7 +422,7 @@ def _missing_log_commands(job: JobTemplate, commands: list[Assignment]) -> Itera
         yield RequestProblem(job.field, text, fatal=False)
 
 
-def _secrets(job: JobTemplate, commands: list[Assignment]) -> Iterator[RequestProblem]:
+def _secrets(job: JobTemplate, commands: list[Statement]) -> Iterator[RequestProblem]:
     for _, variable in secret_variables(commands):
         text = f"environment sets {variable}, which looks like a secret, and {SECRET_REMEDY}"
         yield RequestProblem(job.field, text, fatal=False)

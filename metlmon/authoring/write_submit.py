@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
-
-from msgspec import Struct
 
 from metlmon.authoring.gate_config import SUBMIT_HEAD
 from metlmon.authoring.graph import Graph, GraphNode, VariableValue
 from metlmon.authoring.request import EnsembleShape, PlanError, PlannedFile, Request
 from metlmon.authoring.runs import epochs_of, require_gpus, requirements
+from metlmon.authoring.submit_source import Statement, file_lines, submit_text
 from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import HIDDEN, redact_secrets
@@ -28,7 +27,7 @@ class PartlyDefined(PlanError):
         self.variable = variable
 
 
-def submit_text(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) -> str:
+def submit_file_text(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) -> str:
     """Return the submit file of ``nodes``. Raises PlanError if a value is missing."""
     text = fill(job.template, placeholders(request, job, nodes))
     head = f"# Written for {request.name}.dag, from the template {job.template.name}.\n"
@@ -106,8 +105,6 @@ def procs(text: str) -> int:
 # --- reading submit descriptions -----------------------------------------------------------------
 
 
-_ASSIGNMENT: Final = re.compile(r"([+\w.]+)[ \t]*=(?!=)(.*)", re.DOTALL)
-_QUEUE: Final = re.compile(r"queue\b(.*)", re.IGNORECASE | re.DOTALL)
 _VARIABLE: Final = re.compile(r"""(?:^|[\s;"'])([A-Za-z_]\w*)=('[^']*'|[^\s;"']*)""")
 _SECRET: Final = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
 
@@ -123,46 +120,19 @@ _TAGGED: Final = re.compile(
 )
 
 
-class Assignment(Struct, frozen=True):
-    """``key = value`` of a logical line; ``key`` in lower case, ``line`` from 1."""
-
-    line: int
-    key: str
-    value: str
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, continuations joined, with the number of the first."""
-    continued, first_number = "", 0
-    for number, raw_line in enumerate(text.split("\n"), start=1):
-        line = raw_line.strip()
-        if not line or line.startswith("#"):
-            continue
-        first_number = first_number if continued else number
-        if line.endswith("\\"):
-            continued += line[:-1] + " "
-            continue
-        yield first_number, continued + line
-        continued = ""
-    if continued:
-        yield first_number, continued
-
-
-def assignments(text: str) -> list[Assignment]:
+def assignments(text: str) -> list[Statement]:
     """All assignments in the order of the file, including those under an ``if``."""
-    result = []
-    for number, line in _logical_lines(text):
-        if match := _ASSIGNMENT.match(line):
-            result.append(Assignment(number, match[1].lower(), match[2].strip()))
-    return result
+    statements = submit_text("", file_lines(text.encode("utf-8", "replace"))).statements
+    return [statement for statement in statements if not statement.directive]
 
 
 def has_queue(text: str) -> bool:
     """Whether there is a ``queue`` command."""
-    return any(_QUEUE.match(line) for _, line in _logical_lines(text))
+    statements = submit_text("", file_lines(text.encode("utf-8", "replace"))).statements
+    return any(statement.key == "queue" and statement.directive for statement in statements)
 
 
-def input_files(commands: list[Assignment]) -> list[str]:
+def input_files(commands: list[Statement]) -> list[str]:
     """Files transferred from the DAG's directory, as written.
 
     Without URLs and names that contain macros.
@@ -183,12 +153,12 @@ def input_files(commands: list[Assignment]) -> list[str]:
     return list(names)
 
 
-def secret_variables(commands: list[Assignment]) -> list[tuple[int, str]]:
+def secret_variables(commands: list[Statement]) -> list[tuple[int, str]]:
     """(line, variable) of variables in the job's environment that look like secrets."""
     return [
         (command.line, variable)
         for command in commands
-        if command.key.removeprefix("+").removeprefix("my.") in _ENVIRONMENTS
+        if command.key.removeprefix("my.") in _ENVIRONMENTS
         for variable, value in _VARIABLE.findall(command.value)
         if is_secret(variable) and value.strip("'") and not value.startswith("$")
     ]

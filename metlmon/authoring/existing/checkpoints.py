@@ -132,18 +132,14 @@ class CheckpointFinder:
 
     def _context(self, dag: Dag) -> LintContext:
         if dag.key not in self._contexts:
-            path = dag.workflow.path
-            context = LintContext(
+            self._contexts[dag.key] = LintContext(
                 dag.workflow,
-                path.parent,
-                self._directory,
-                self._file_store,
-                self._settings,
-                Findings(),
-                dag.file,
+                dagman_dir=dag.workflow.path.parent,
+                dagdir=self._directory,
+                files=self._file_store,
+                settings=self._settings,
+                findings=Findings(),
             )
-            context.open()
-            self._contexts[dag.key] = context
         return self._contexts[dag.key]
 
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from metlmon.authoring.lint.finding import Findings
-from metlmon.authoring.lint.source_map import (
-    SourceCommand,
-    SubmitText,
-    file_lines,
-    source_commands,
-    submit_text,
-)
+from metlmon.authoring.submit_source import SubmitText, file_lines, submit_text
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
-from metlmon.dagman.commands import DescriptionCommand, NodeCommand, Placement, VarsCommand
+from metlmon.dagman.commands import (
+    DagCommand,
+    DescriptionCommand,
+    NodeCommand,
+    Placement,
+    VarsCommand,
+)
 from metlmon.dagman.file_cache import places
-from metlmon.dagman.lexer import Line
+from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown
+from metlmon.dagman.parser import READERS
 from metlmon.dagman.submit_description import command_values
 from metlmon.live.regular_files import read_regular_file
 from metlmon.model.run import RunPart, parse_run_part
@@ -31,6 +32,9 @@ MOST_FILES: Final = 20_000
 
 RUN_SUFFIXES: Final = (".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
 """Files beside a DAG file that DAGMan has run. (``.condor.sub`` needs no run.)"""
+
+RUN_LOGS_CHECKED: Final = 20
+"""Most job logs to look up for :attr:`LintContext.has_run`."""
 
 JOB_KINDS: Final = frozenset({NodeKind.JOB, NodeKind.FINAL, NodeKind.SERVICE, NodeKind.PROVISIONER})
 
@@ -42,6 +46,54 @@ class Positioned(Protocol):
     def file(self) -> str: ...
     @property
     def line(self) -> int | None: ...
+
+
+class SourceCommand(Struct, frozen=True):
+    """One DAG command as written.
+
+    ``file``: its name in findings. ``keyword``: in upper case with ``_``; ``rest``: the text after
+    it; ``command``: None if it cannot be parsed; ``block``: the lines of its inline description.
+    """
+
+    file: str
+    line: int
+    keyword: str
+    rest: str
+    command: DagCommand | None
+    block: tuple[Line, ...] = ()
+
+
+class _RecordingLines(LogicalLines):
+    """Logical lines that record the inline description read last, with line numbers."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.recorded: list[Line] = []
+
+    def block(self, end: str) -> tuple[list[str], str]:
+        self.recorded = []
+        while (line := self.physical()) is not None:
+            if line.text == end or line.text.startswith(end + " "):
+                return [recorded.text for recorded in self.recorded], line.text[len(end) :]
+            self.recorded.append(line)
+        raise SyntaxFault(f"Missing inline description closing token: {shown(end)}")
+
+
+def source_commands(file: str, data: bytes) -> Iterator[SourceCommand]:
+    """The commands of one DAG file, in order, read as by the parser of DAG files."""
+    lines = _RecordingLines(data)
+    while (line := lines.logical()) is not None:
+        tokens, command, keyword = Tokens(line.text), None, ""
+        lines.recorded = []
+        try:
+            keyword = tokens.next().upper().replace("-", "_")
+            rest_start = tokens.position
+            if (parse := READERS.get(keyword)) is not None:
+                command = parse(line.number, tokens, lines)
+        except SyntaxFault:
+            rest_start = len(keyword)
+        rest, block = line.text[rest_start:].strip(), tuple(lines.recorded)
+        yield SourceCommand(file, line.number, keyword, rest, command, block)
 
 
 class FileStore:
@@ -87,7 +139,7 @@ class FileStore:
         return self._existing[path]
 
 
-class LintContext(Struct):
+class LintContext:
     """One workflow, prepared for the rules.
 
     ``dagman_dir``: its DAGMan's working directory; ``dagdir``: the directory being checked, to
@@ -96,77 +148,72 @@ class LintContext(Struct):
     node's part in a run.
     """
 
-    workflow: Workflow
-    dagman_dir: Path
-    dagdir: Path
-    files: FileStore
-    settings: Settings
-    findings: Findings
-    name: str
-    names: dict[str, Path] = field(default_factory=dict)
-    commands: dict[str, list[SourceCommand]] = field(default_factory=dict)
-    parts: dict[str, RunPart] = field(default_factory=dict)
-    _blocks: dict[tuple[str, int], SubmitText] = field(default_factory=dict)
-    _shared: dict[str, SubmitText] = field(default_factory=dict)
-    _files: dict[tuple[str, str, str], SubmitText | None] = field(default_factory=dict)
-    _texts: dict[Path, SubmitText] = field(default_factory=dict)
-    _vars: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
-    _appends: bool = False
-    _has_run: bool | None = None
-
-    # --- reading -----------------------------------------------------------------------
-
-    def open(self) -> None:
-        """Read the DAG files of the workflow as written."""
-        node_files = {node.file for node in self.workflow.nodes.values()}
-        for path in self.workflow.files:
+    def __init__(
+        self,
+        workflow: Workflow,
+        dagman_dir: Path,
+        dagdir: Path,
+        files: FileStore,
+        settings: Settings,
+        findings: Findings,
+    ) -> None:
+        self.workflow, self.dagman_dir, self.dagdir = workflow, dagman_dir, dagdir
+        self.files, self.findings = files, findings
+        self.name = self.display_name(workflow.path)
+        self.names: dict[str, Path] = {}
+        self.commands: dict[str, list[SourceCommand]] = {}
+        self.parts: dict[str, RunPart] = {}
+        self._blocks: dict[tuple[str, int], SubmitText] = {}
+        self._shared: dict[str, SubmitText] = {}
+        self._files: dict[tuple[str, str, str], SubmitText | None] = {}
+        self._texts: dict[Path, SubmitText] = {}
+        self._vars: dict[str, dict[tuple[str, str], int]] = {}
+        self._appends = False
+        self._has_run: bool | None = None
+        node_files = {node.file for node in workflow.nodes.values()}
+        for path in workflow.files:
             name = self.display_name(path)
             self.names[name] = path
-            if path == self.workflow.path or name in node_files or path in self.workflow.references:
-                self._read_dag_file(name, self.files.get(path) or b"")
-        for node in self.workflow.nodes.values():
-            if (part := parse_run_part(node, self.settings)) is not None:
+            if path == workflow.path or name in node_files or path in workflow.references:
+                self._read_dag_file(name, files.get(path) or b"")
+        for node in workflow.nodes.values():
+            if (part := parse_run_part(node, settings)) is not None:
                 self.parts[node.name] = part
 
     def _read_dag_file(self, name: str, data: bytes) -> None:
-        self.commands[name] = entries = list(source_commands(name, data))
-        for entry in entries:
+        self.commands[name] = list(source_commands(name, data))
+        directory = self.names[name].parent
+        for entry in self.commands[name]:
             match entry.command:
-                case DescriptionCommand(name=description_name):
-                    self._shared.setdefault(description_name, self._inline_text(name, entry.block))
+                case DescriptionCommand(name=description):
+                    text = self._submit_text(name, entry.block, directory, inline=True)
+                    self._shared.setdefault(description, text)
                 case NodeCommand(submit=None):
-                    self._blocks[name, entry.line] = self._inline_text(name, entry.block)
+                    text = self._submit_text(name, entry.block, directory, inline=True)
+                    self._blocks[name, entry.line] = text
                 case VarsCommand(placement=Placement.APPEND):
                     self._appends = True
                 case _:
                     pass
 
-    def _inline_text(self, name: str, block: tuple[Line, ...]) -> SubmitText:
-        directory = self.names[name].parent
-        return submit_text(
-            name, block, inline=True, include=lambda file: self._read_include(file, directory)
-        )
+    def _submit_text(
+        self, file: str, lines: Sequence[Line], directory: Path, *, inline: bool = False
+    ) -> SubmitText:
+        """The description of ``file``; it includes files relative to ``directory``."""
 
-    def _read_include(self, name: str, directory: Path) -> tuple[str, list[Line]] | None:
-        for path in places(name, directory, self.dagman_dir):
-            if (data := self.files.get(path)) is not None:
-                return self.display_name(path), file_lines(data)
-        return None
+        def include(name: str) -> tuple[str, Sequence[Line]] | None:
+            for path in places(name, directory, self.dagman_dir):
+                if (data := self.files.get(path)) is not None:
+                    return self.display_name(path), file_lines(data)
+            return None
+
+        return submit_text(file, lines, inline=inline, include=include)
 
     def display_name(self, path: Path) -> str:
         """The file's name in findings: relative to the dagdir if it is below it."""
-        try:
-            return str(path.relative_to(self.dagdir))
-        except ValueError:
-            return str(path)
+        return str(path.relative_to(self.dagdir) if path.is_relative_to(self.dagdir) else path)
 
-    def report(
-        self,
-        kind: str,
-        source: Positioned,
-        message: str,
-        about: str | None = None,
-    ) -> None:
+    def report(self, kind: str, source: Positioned, message: str, about: str | None = None) -> None:
         """Add a finding at the position of ``source``; see :meth:`Findings.add`."""
         self.findings.add(kind, source.file, source.line, message, about)
 
@@ -179,32 +226,19 @@ class LintContext(Struct):
         If so, a missing file existed then, or was not needed.
         """
         if self._has_run is None:
-            logs = {
-                node.log
-                for node in self.workflow.nodes.values()
-                if node.log and "$" not in node.log
-            }
-            paths = (
-                [f"{self.workflow.path}{suffix}" for suffix in RUN_SUFFIXES]
-                if not self._parse_failed()
-                else []
-            )
-            paths += [str(self.dagman_dir / log) for log in sorted(logs)[:RUN_LOGS_CHECKED]]
-            paths += [
-                str(self.dagman_dir / Path(log).name) for log in sorted(logs)[:RUN_LOGS_CHECKED]
-            ]
-            self._has_run = any(self.files.exists(path) for path in paths)
+            nodes = self.workflow.nodes.values()
+            logs = sorted({node.log for node in nodes if node.log and "$" not in node.log})
+            names = [name for log in logs[:RUN_LOGS_CHECKED] for name in (log, Path(log).name)]
+            logged = any(self.files.exists(str(self.dagman_dir / name)) for name in names)
+            self._has_run = logged or (self.submitted and not self._parse_failed())
         return self._has_run
 
     def _parse_failed(self) -> bool:
         """Whether DAGMan only failed to parse the DAG, so that no node ran."""
-        if any(
-            self.files.exists(f"{self.workflow.path}{suffix}")
-            for suffix in (".nodes.log", ".metrics")
-        ):
+        path = self.workflow.path
+        if any(self.files.exists(f"{path}{suffix}") for suffix in (".nodes.log", ".metrics")):
             return False
-        out = self.files.get(Path(f"{self.workflow.path}.dagman.out")) or b""
-        return b"Failed to parse" in out
+        return b"Failed to parse" in (self.files.get(Path(f"{path}.dagman.out")) or b"")
 
     @property
     def submitted(self) -> bool:
@@ -245,18 +279,11 @@ class LintContext(Struct):
     def _read_submit_file(self, name: str, directory: str, dag_file: str) -> SubmitText | None:
         dag_directory = self.names.get(dag_file, self.workflow.path).parent
         for path in places(name, self.dagman_dir / directory, self.dagman_dir, dag_directory):
+            if path not in self._texts and (data := self.files.get(path)) is not None:
+                lines = file_lines(data)
+                self._texts[path] = self._submit_text(self.display_name(path), lines, path.parent)
             if path in self._texts:
                 return self._texts[path]
-            if (data := self.files.get(path)) is not None:
-                display_name = self.display_name(path)
-                text = submit_text(
-                    display_name,
-                    file_lines(data),
-                    inline=False,
-                    include=lambda file, parent=path.parent: self._read_include(file, parent),  # type: ignore[misc]
-                )
-                self._texts[path] = text
-                return text
         return None
 
     def submit_texts(self) -> dict[int, tuple[SubmitText, list[Node]]]:
@@ -285,7 +312,3 @@ class LintContext(Struct):
                 for name, _ in entry.command.pairs
             }
         return lines.get((node.name.rsplit("+", 1)[-1], key.lower()), node.line)
-
-
-RUN_LOGS_CHECKED: Final = 20
-"""Most job logs to look up for :attr:`LintContext.has_run`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -12,6 +13,9 @@ ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 NAMES_SHOWN: Final = 6
 """Most names that one message lists."""
+
+_MAX_REMEMBERED: Final = 100_000
+"""Limit of the duplicate detection; hostile files could produce millions."""
 
 
 class Finding(Struct, frozen=True):
@@ -46,21 +50,12 @@ class LintResult(Struct, frozen=True):
         return sum(finding.severity is severity for finding in self.findings)
 
 
-class _Occurrences:
-    """A finding and the number of its occurrences."""
+class _Occurrences(Struct):
+    """The first occurrence of a finding, and the number of all."""
 
-    __slots__ = ("count", "line", "what")
-
-    def __init__(self, line: int | None, what: str) -> None:
-        self.line = line
-        self.what = what
-        self.count = 1
-
-    def add_occurrence(self, line: int | None, what: str) -> None:
-        """Count another occurrence; the first in the file is the one reported."""
-        self.count += 1
-        if line is not None and (self.line is None or line < self.line):
-            self.line, self.what = line, what
+    line: int | None
+    message: str
+    count: int = 0
 
 
 class Findings:
@@ -86,14 +81,14 @@ class Findings:
             return
         if len(self._seen) < _MAX_REMEMBERED:
             self._seen.add(identity)
-        occurrences = self._occurrences.setdefault((kind, file), {})
-        key = about or (line, message)
-        if key in occurrences:
-            occurrences[key].add_occurrence(line, message)
-        elif len(occurrences) < KINDS[kind].most_listed:
-            occurrences[key] = _Occurrences(line, message)
-        else:
-            next(reversed(occurrences.values())).add_occurrence(line, message)
+        group = self._occurrences.setdefault((kind, file), {})
+        key: object = about or (line, message)
+        if key not in group and len(group) >= KINDS[kind].most_listed:
+            key = next(reversed(group))
+        first = group.setdefault(key, _Occurrences(line, message))
+        first.count += 1
+        if line is not None and (first.line is None or line < first.line):
+            first.line, first.message = line, message
 
     def all(self) -> tuple[Finding, ...]:
         """All findings, sorted by file, line, then severity, the worst first."""
@@ -102,13 +97,13 @@ class Findings:
                 severity=KINDS[kind].severity,
                 kind=kind,
                 file=file,
-                line=occurrences.line,
-                message=occurrences.what,
+                line=first.line,
+                message=first.message,
                 remedy=KINDS[kind].remedy,
-                count=occurrences.count,
+                count=first.count,
             )
             for (kind, file), group in self._occurrences.items()
-            for occurrences in group.values()
+            for first in group.values()
         ]
         findings.sort(
             key=lambda finding: (
@@ -122,12 +117,7 @@ class Findings:
         return tuple(findings)
 
 
-_MAX_REMEMBERED: Final = 100_000
-"""Limit of the duplicate detection; hostile files could produce millions."""
-
-
-def listed(names: list[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """The names as text: ``a, b, c and 12 more``."""
-    shown = ", ".join(names[:NAMES_SHOWN])
     more = len(names) - NAMES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

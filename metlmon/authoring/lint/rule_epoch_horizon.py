@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.lint.source_map import Statement, SubmitText
+from metlmon.authoring.submit_source import Statement, SubmitText
 from metlmon.dagman import Node
 from metlmon.dagman.lexer import shown
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.lint.source_map import SubmitText
+from metlmon.authoring.submit_source import SubmitText
 from metlmon.dagman.commands import ScriptCommand, VarsCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.submit_description import is_environment

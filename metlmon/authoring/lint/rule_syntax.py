@@ -7,12 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.lint.expressions import unfinished
+from metlmon.authoring.lint.context import LintContext, SourceCommand
+from metlmon.authoring.lint.rule_submit import unfinished
 from metlmon.authoring.lint.rules import KINDS
-from metlmon.authoring.lint.source_map import SourceCommand, unfinished_line
 from metlmon.dagman.commands import Placement, VarsCommand
-from metlmon.dagman.lexer import Tokens, shown
+from metlmon.dagman.lexer import LogicalLines, Tokens, shown
 from metlmon.dagman.node_commands import attribute_name
 
 _BYTE_ORDER_MARK: Final = "\ufeff"
@@ -21,8 +20,14 @@ _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ATTRIBUTE: Final = re.compile(r"\w[\w.]*[ \t]*=(.*)", re.ASCII | re.DOTALL)
 
-#: Kinds that another rule reports in more detail.
 _OTHER_RULES: Final = frozenset({"cycle", "missing-submit-file"})
+"""Kinds of the parser's problems that another rule reports in more detail."""
+
+_VALUE_PROBLEMS: Final = {
+    "unquoted-value": "stands without double quotes",
+    "value-goes-on": "goes on behind its closing quote",
+    "vars-escape": "has a backslash before a character that needs none",
+}
 
 
 def check(context: LintContext) -> None:
@@ -55,17 +60,24 @@ def check(context: LintContext) -> None:
 
 def _check_bytes(context: LintContext, name: str, data: bytes) -> None:
     """Line ends, encoding, and a cut-off last line."""
+
+    def report(kind: str, line: int, message: str) -> None:
+        context.findings.add(kind, name, line, message)
+
     if b"\r\n" in data:
         line = data[: data.index(b"\r\n")].count(b"\n") + 1
-        context.findings.add("crlf", name, line, "the lines end as on Windows, in CR LF")
+        report("crlf", line, "the lines end as on Windows, in CR LF")
     try:
         codecs.utf_8_decode(data, "strict", True)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        context.findings.add("not-utf8", name, line, "there are bytes that are not UTF-8")
-    if (cut_line := unfinished_line(data)) is not None:
+        report("not-utf8", line, "there are bytes that are not UTF-8")
+    lines, start = LogicalLines(data), 0
+    while (physical := lines.physical()) is not None:
+        start = (start or physical.number) if physical.text.endswith("\\") else 0
+    if start:
         message = "the file ends in a backslash: DAGMan drops this command without a word"
-        context.findings.add("unfinished-line", name, cut_line, message)
+        report("unfinished-line", start, message)
 
 
 def _check_variables(context: LintContext, entry: SourceCommand, node: str) -> None:
@@ -79,23 +91,15 @@ def _check_variables(context: LintContext, entry: SourceCommand, node: str) -> N
             context.report("vars-name", entry, message)
 
 
-_VALUE_PROBLEMS: Final = {
-    "unquoted-value": "stands without double quotes",
-    "value-goes-on": "goes on behind its closing quote",
-    "vars-escape": "has a backslash before a character that needs none",
-}
-
-
 def _raw_pairs(rest: str) -> Iterator[tuple[str, str]]:
     """The pairs of a VARS command that was parsed, each value with its quotes."""
     tokens = Tokens(rest)
     tokens.next()
     tokens.take_keyword(Placement.__members__)
-    while True:
-        start = tokens.position
-        if (pair := tokens.pair()) is None:
-            return
+    start = tokens.position
+    while (pair := tokens.pair()) is not None:
         yield pair[0], rest[start : tokens.position].partition("=")[2].strip(" \t")
+        start = tokens.position
 
 
 def _value_kind(raw: str) -> str | None:

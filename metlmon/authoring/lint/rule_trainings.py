@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
+from metlmon.authoring.submit_source import SubmitText
 from metlmon.dagman import Node, NodeKind
 from metlmon.dagman.lexer import shown
 from metlmon.model.run import RunPart, gate_name, variable
@@ -26,57 +27,60 @@ Epochs = dict[int, tuple[Node, RunPart]]
 
 def check(context: LintContext) -> None:
     """Check the runs of the DAG and their training nodes."""
-    runs = _epochs_by_run(context)
-    _check_sites(context)
-    _check_retries(context)
-    _check_side_nodes(context)
-    _check_hidden_failures(context)
-    _check_procs(context)
-    _check_chains(context, runs)
-    _check_checkpoints(context, runs)
-    _check_uuids(context, runs)
-    _check_stopped_before(context)
-    if len(runs) > 1:
-        for node, _ in context.trainings():
-            if node.abort_on is not None:
-                message = (
-                    f"{shown(node.name)} with exit code {node.abort_on} stops all {len(runs)} runs"
-                )
-                context.report("abort-stops-all", node, message)
-
-
-def _epochs_by_run(context: LintContext) -> dict[str, Epochs]:
-    """The training nodes by run name and epoch."""
     runs: dict[str, Epochs] = defaultdict(dict)
     for node, part in context.trainings():
         if part.epoch is not None:
             runs[part.run].setdefault(part.epoch, (node, part))
-    return runs
+    for node, _ in context.trainings():
+        _check_node(context, node, len(runs))
+    _check_sites(context)
+    _check_side_nodes(context)
+    for epochs in runs.values():
+        _check_chain(context, epochs)
+    _check_checkpoints(context, runs)
+    _check_uuids(context, runs)
+    _check_stopped_before(context)
+
+
+def _check_node(context: LintContext, node: Node, runs: int) -> None:
+    """RETRY, POST script, number of jobs and ABORT-DAG-ON of one training."""
+    name = shown(node.name)
+    if node.retries == 0 and not node.done and not node.noop:
+        context.report("no-retry", node, f"{name} has no RETRY")
+    if node.post is not None and node.post.command.split(None, 1)[:1] in [[word] for word in _TRUE]:
+        message = f"{name} trains, and its POST script calls every end a good one"
+        context.report("failure-hidden", node, message)
+    if (node.queue_count or 0) > 1 and not _has_proc_number(context.submit_text_of(node)):
+        message = f"{name} queues {node.queue_count} jobs for one epoch"
+        context.report("several-procs", node, message)
+    if node.abort_on is not None and runs > 1:
+        message = f"{name} with exit code {node.abort_on} stops all {runs} runs"
+        context.report("abort-stops-all", node, message)
+
+
+def _has_proc_number(text: SubmitText | None) -> bool:
+    """Whether each proc gets its number, so that they share the epoch's training."""
+    statement = text.last("arguments", "args", "environment", "env") if text is not None else None
+    return statement is not None and _PROC_NUMBER.search(statement.value) is not None
 
 
 def _check_sites(context: LintContext) -> None:
     """Descriptions without the attribute that logs the site."""
-    checked: set[int] = set()
-    for node, _ in context.trainings():
-        text = context.submit_text_of(node)
-        if text is None or text.unresolved or id(text) in checked or node.noop:
-            continue
-        checked.add(id(text))
+    texts = {
+        id(text): text
+        for node, _ in context.trainings()
+        if not node.noop and (text := context.submit_text_of(node)) is not None
+    }
+    for text in texts.values():
         statement = text.last("ulog_execute_attrs", "my.ulogexecuteattrs", "my.ulog_execute_attrs")
+        if text.unresolved:
+            continue
         if statement is None:
             message = "the log will not tell at which site these trainings ran"
             context.report("no-site", text, message)
         elif _SITE not in statement.value.lower() and "$" not in statement.value:
             message = "ulog_execute_attrs does not have GLIDEIN_ResourceName, the site"
             context.report("no-site", statement, message)
-
-
-def _check_retries(context: LintContext) -> None:
-    """Trainings without RETRY."""
-    for node, _ in context.trainings():
-        if node.retries == 0 and not node.done and not node.noop:
-            message = f"{shown(node.name)} has no RETRY"
-            context.report("no-retry", node, message)
 
 
 def _check_side_nodes(context: LintContext) -> None:
@@ -89,61 +93,25 @@ def _check_side_nodes(context: LintContext) -> None:
             context.report("side-node-fails-dag", node, message)
 
 
-def _check_hidden_failures(context: LintContext) -> None:
-    """POST scripts that hide the failure of a training."""
-    for node, _ in context.trainings():
-        if (
-            node.post is not None
-            and node.post.command.split()[:1]
-            and _is_true_command(node.post.command)
-        ):
-            message = f"{shown(node.name)} trains, and its POST script calls every end a good one"
-            context.report("failure-hidden", node, message)
-
-
-def _is_true_command(command: str) -> bool:
-    return command.split(None, 1)[0] in _TRUE
-
-
-def _check_procs(context: LintContext) -> None:
-    """Several jobs for one epoch."""
-    for node, _ in context.trainings():
-        many_jobs = node.queue_count is not None and node.queue_count > 1
-        if many_jobs and not _has_proc_number(context, node):
-            message = f"{shown(node.name)} queues {node.queue_count} jobs for one epoch"
-            context.report("several-procs", node, message)
-
-
-def _has_proc_number(context: LintContext, node: Node) -> bool:
-    """Whether each proc gets its number, so that they share the epoch's training."""
-    text = context.submit_text_of(node)
-    statement = text.last("arguments", "args", "environment", "env") if text is not None else None
-    return statement is not None and _PROC_NUMBER.search(statement.value) is not None
-
-
-def _check_chains(context: LintContext, runs: dict[str, Epochs]) -> None:
+def _check_chain(context: LintContext, epochs: Epochs) -> None:
     """Missing epochs, and epochs that do not wait for the one before."""
-    for epochs in runs.values():
-        numbers = sorted(epochs)
-        for previous, number in pairwise(numbers):
-            (earlier, _), (node, _) = epochs[previous], epochs[number]
-            if number != previous + 1:
-                message = f"between {shown(earlier.name)} and {shown(node.name)} epochs are missing"
-                context.report("epoch-gap", node, message)
-            if not _waits_for(context, node, earlier):
-                message = f"{shown(node.name)} does not wait for {shown(earlier.name)}"
-                context.report("broken-chain", node, message)
+    for previous, number in pairwise(sorted(epochs)):
+        (earlier, _), (node, _) = epochs[previous], epochs[number]
+        if number != previous + 1:
+            message = f"between {shown(earlier.name)} and {shown(node.name)} epochs are missing"
+            context.report("epoch-gap", node, message)
+        if not _waits_for(context, node, earlier):
+            message = f"{shown(node.name)} does not wait for {shown(earlier.name)}"
+            context.report("broken-chain", node, message)
 
 
 def _waits_for(context: LintContext, node: Node, earlier: Node) -> bool:
     """Whether the node depends on ``earlier``; True if that is too far away to tell."""
     seen, queue = {node.name}, [node.name]
-    while queue:
-        parents = context.workflow.nodes[queue.pop(0)].parents
-        if earlier.name in parents:
+    for name in queue:
+        parents = context.workflow.nodes[name].parents
+        if earlier.name in parents or len(seen) + len(parents) > MAX_VISITED:
             return True
-        if len(seen) + len(parents) > MAX_VISITED:
-            return True  # too far to tell: avoid a false positive
         queue += [parent for parent in parents if parent not in seen]
         seen |= parents
     return False
@@ -154,37 +122,27 @@ def _check_checkpoints(context: LintContext, runs: dict[str, Epochs]) -> None:
 
     If trainings continue from checkpoints, all but the first epoch must.
     """
-    in_variables = any(variable(node, _CHECKPOINT) for node, _ in context.trainings())
-    in_description = any(
-        _CHECKPOINT in statement.value.lower()
-        for text, nodes in context.submit_texts().values()
-        if nodes
-        for statement in text.statements
-    )
-    if not in_variables and not in_description:
+    if not any(variable(node, _CHECKPOINT) for node, _ in context.trainings()) and not any(
+        nodes and _names_checkpoint(text) for text, nodes in context.submit_texts().values()
+    ):
         return
     for epochs in runs.values():
-        numbers = sorted(epochs)
-        for number in numbers[1:]:
-            node, _ = epochs[number]
-            if variable(node, _CHECKPOINT) is None and _uses_checkpoint(context, node):
+        first, *others = sorted(epochs)
+        for node in (epochs[number][0] for number in others):
+            text = context.submit_text_of(node)
+            used = text is None or _names_checkpoint(text)
+            if used and variable(node, _CHECKPOINT) is None:
                 message = f"{shown(node.name)} has no continue_from_checkpoint"
                 context.report("no-checkpoint", node, message)
-        first, _ = epochs[numbers[0]]
-        if numbers[0] == 0 and variable(first, _CHECKPOINT) and not first.parents:
-            message = (
-                f"{shown(first.name)} is a run's first epoch, and has continue_from_checkpoint"
-            )
-            line = context.line_of_vars(first, _CHECKPOINT)
-            context.findings.add("checkpoint-at-first", first.file, line, message)
+        node, _ = epochs[first]
+        if first == 0 and variable(node, _CHECKPOINT) and not node.parents:
+            message = f"{shown(node.name)} is a run's first epoch, and has continue_from_checkpoint"
+            line = context.line_of_vars(node, _CHECKPOINT)
+            context.findings.add("checkpoint-at-first", node.file, line, message)
 
 
-def _uses_checkpoint(context: LintContext, node: Node) -> bool:
-    """Whether the node's description uses the checkpoint, or cannot be read."""
-    text = context.submit_text_of(node)
-    return text is None or any(
-        _CHECKPOINT in statement.value.lower() for statement in text.statements
-    )
+def _names_checkpoint(text: SubmitText) -> bool:
+    return any(_CHECKPOINT in statement.value.lower() for statement in text.statements)
 
 
 def _check_stopped_before(context: LintContext) -> None:
@@ -201,34 +159,34 @@ def _check_stopped_before(context: LintContext) -> None:
         if gate is None or part.uuid is None or (gate, part.uuid) in checked:
             continue
         checked.add((gate, part.uuid))
-        if not context.files.exhausted and context.files.exists(
-            str(directory / gate / f"{part.uuid}.stopped")
-        ):
+        stop_file = str(directory / gate / f"{part.uuid}.stopped")
+        if not context.files.exhausted and context.files.exists(stop_file):
             message = f"{shown(part.run)} was stopped before, as gate/{shown(gate)} says"
             context.report("stopped-before", node, message)
 
 
 def _check_uuids(context: LintContext, runs: dict[str, Epochs]) -> None:
     """Missing, duplicate and changing uuids."""
+
+    def report(kind: str, node: Node, message: str) -> None:
+        line = context.line_of_vars(node, "run_uuid")
+        context.findings.add(kind, node.file, line, message)
+
     any_uuid = any(part.uuid for _, part in context.trainings())
     owners: dict[str, str] = {}
     for name, epochs in runs.items():
         first: str | None = None
-        for number in sorted(epochs):
-            node, part = epochs[number]
+        for _, (node, part) in sorted(epochs.items()):
             if part.uuid is None:
                 if any_uuid:
                     message = f"{shown(node.name)} has no run_uuid, and other trainings have"
                     context.report("no-uuid", node, message)
-                continue
-            if first is None:
+            elif first is None:
                 first = part.uuid
                 owner = owners.setdefault(first, name)
                 if owner != name:
-                    line = context.line_of_vars(node, "run_uuid")
                     message = f"the runs {shown(owner)} and {shown(name)} have the same run_uuid"
-                    context.findings.add("uuid-twice", node.file, line, message)
+                    report("uuid-twice", node, message)
             elif part.uuid != first:
-                line = context.line_of_vars(node, "run_uuid")
                 message = f"{shown(node.name)} has another run_uuid than the epochs before it"
-                context.findings.add("uuid-changes", node.file, line, message)
+                report("uuid-changes", node, message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +40,10 @@ RULES: Final = (
 )
 
 
+Sharing = tuple[str, list[LintContext]]
+"""A file, and the DAGs that share it."""
+
+
 def check(path: Path, settings: Settings) -> LintResult:
     """Lint the DAGs in the directory ``path``, or the DAG file ``path``.
 
@@ -52,17 +56,17 @@ def check(path: Path, settings: Settings) -> LintResult:
         raise InputError(
             f"no DAG file in {dagdir}: give the directory where one is, or the file itself"
         )
+    normal_dagdir = Path(os.path.normpath(dagdir))
     contexts = [
-        _open_context(workflow, dagman_dir, dagdir, files, settings, findings)
-        for workflow, dagman_dir in _with_subdags(workflows, Path(os.path.normpath(dagdir)))
+        LintContext(workflow, directory, normal_dagdir, files, settings=settings, findings=findings)
+        for workflow, directory in _with_subdags(workflows, normal_dagdir)
     ]
     for context in contexts:
         for rule in RULES:
             rule.check(context)
     _check_shared_files(contexts, findings)
-    return LintResult(
-        tuple(_display_name(workflow.path, dagdir) for workflow in workflows), findings.all()
-    )
+    names = {id(context.workflow): context.name for context in contexts}
+    return LintResult(tuple(names[id(workflow)] for workflow in workflows), findings.all())
 
 
 def _dagdir_and_file(path: Path) -> tuple[Path, str | None]:
@@ -75,8 +79,7 @@ def _dagdir_and_file(path: Path) -> tuple[Path, str | None]:
     if not path.is_file():
         raise InputError(f"{path}: neither a directory nor a regular file")
     try:
-        with path.open("rb"):
-            pass
+        path.open("rb").close()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     return path.parent, path.name
@@ -86,81 +89,42 @@ def _with_subdags(workflows: list[Workflow], dagman_dir: Path) -> Iterator[tuple
     """The workflows and their sub-DAGs, each once, with its DAGMan's directory."""
     seen: set[int] = set()
     queue = [(workflow, dagman_dir) for workflow in workflows]
-    while queue:
-        workflow, dagman_dir = queue.pop(0)
-        if id(workflow) not in seen:
-            seen.add(id(workflow))
-            yield workflow, dagman_dir
-            for node in workflow.nodes.values():
-                subdag = workflow.subdags[node.subdag] if node.subdag is not None else None
-                if subdag is not None:
-                    queue.append((subdag, Path(os.path.normpath(dagman_dir / (node.dir or "")))))
-
-
-def _open_context(
-    workflow: Workflow,
-    dagman_dir: Path,
-    dagdir: Path,
-    files: FileStore,
-    settings: Settings,
-    findings: Findings,
-) -> LintContext:
-    """The context of a workflow, with its files read."""
-    name = _display_name(workflow.path, dagdir)
-    context = LintContext(
-        workflow=workflow,
-        dagman_dir=dagman_dir,
-        dagdir=Path(os.path.normpath(dagdir)),
-        files=files,
-        settings=settings,
-        findings=findings,
-        name=name,
-    )
-    context.open()
-    return context
-
-
-def _display_name(path: Path, dagdir: Path) -> str:
-    """A file's name in findings, relative to the dagdir if it is below it."""
-    try:
-        return str(path.relative_to(os.path.normpath(dagdir)))
-    except ValueError:
-        return str(path)
+    for workflow, directory in queue:
+        if id(workflow) in seen:
+            continue
+        seen.add(id(workflow))
+        yield workflow, directory
+        for node in workflow.nodes.values():
+            subdag = workflow.subdags[node.subdag] if node.subdag is not None else None
+            if subdag is not None:
+                queue.append((subdag, Path(os.path.normpath(directory / (node.dir or "")))))
 
 
 def _check_shared_files(contexts: list[LintContext], findings: Findings) -> None:
     """Findings about logs and status files that several DAGs share."""
-    logs: dict[str, list[LintContext]] = defaultdict(list)
-    for context in contexts:
-        for log in sorted({node.log for node in context.workflow.nodes.values() if node.log}):
-            logs[_absolute(context, log)].append(context)
-    for path, sharing in logs.items():
-        names: set[str] = set()
-        common_names = False
-        for context in sharing:
-            common_names = common_names or not names.isdisjoint(context.workflow.nodes)
-            names |= context.workflow.nodes.keys()
-        if common_names:
-            log = os.path.relpath(path, sharing[0].dagman_dir)
-            others = listed(_other_names(sharing))
-            message = f"the log {shown(log)} is shared with {others}, node names too"
-            findings.add("shared-log", sharing[0].name, None, message)
-    for attribute in ("node_status_file", "jobstate_log"):
-        written: dict[str, list[LintContext]] = defaultdict(list)
+
+    def sharing(files: Callable[[Workflow], set[str | None]]) -> Iterator[Sharing]:
+        """Each shared file, by its name in the first DAG, with the contexts that name it."""
+        by_path: dict[str, list[LintContext]] = defaultdict(list)
         for context in contexts:
-            if file := getattr(context.workflow, attribute):
-                written[_absolute(context, file)].append(context)
-        for path, sharing in written.items():
-            if len(sharing) > 1:
-                file = os.path.relpath(path, sharing[0].dagman_dir)
-                message = f"{listed(_other_names(sharing))} writes {shown(file)}, too"
-                findings.add("shared-status-file", sharing[0].name, None, message)
+            for file in sorted(filter(None, files(context.workflow))):
+                by_path[os.path.normpath(context.dagman_dir / file)].append(context)
+        for path, group in by_path.items():
+            if len(group) > 1:
+                yield shown(os.path.relpath(path, group[0].dagman_dir)), group
+
+    for log, group in sharing(lambda workflow: {node.log for node in workflow.nodes.values()}):
+        nodes = [name for context in group for name in context.workflow.nodes]
+        if len(set(nodes)) < len(nodes):
+            message = f"the log {log} is shared with {_others(group)}, node names too"
+            findings.add("shared-log", group[0].name, None, message)
+    for file, group in (
+        *sharing(lambda workflow: {workflow.node_status_file}),
+        *sharing(lambda workflow: {workflow.jobstate_log}),
+    ):
+        message = f"{_others(group)} writes {file}, too"
+        findings.add("shared-status-file", group[0].name, None, message)
 
 
-def _absolute(context: LintContext, file: str) -> str:
-    """The normalized path of a file named relative to DAGMan's directory."""
-    return os.path.normpath(context.dagman_dir / file)
-
-
-def _other_names(contexts: list[LintContext]) -> list[str]:
-    return [shown(context.name) for context in contexts[1:]]
+def _others(contexts: list[LintContext]) -> str:
+    return listed([shown(context.name) for context in contexts[1:]])

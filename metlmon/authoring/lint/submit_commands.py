@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.lint.expressions import COMPARISON_STARTS
-from metlmon.authoring.lint.source_map import Statement, SubmitText
+from metlmon.authoring.lint.rule_submit import COMPARISON_STARTS
+from metlmon.authoring.submit_source import Statement, SubmitText
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.lexer import shown
 
