@@ -71,34 +71,29 @@ def continuation(
     know all DAGs of ``directory``, as each of them may have trained epochs of these runs. Raises
     PlanError if nothing can be continued.
     """
-    runs = _select_runs(builder, wanted, dag_file)
     checkpoints = CheckpointFinder(directory, builder.ensemble.settings)
     plans: list[ContinuedRunPlan] = []
-    left_out: list[ExcludedRun] = []
-    for run in runs:
-        plan = _continued_run(
-            builder=builder, checkpoints=checkpoints, run=run, epochs=epochs, dag_file=dag_file
-        )
+    excluded: list[ExcludedRun] = []
+    for run in _select_runs(builder, wanted, dag_file):
+        plan = _continued_run(builder, checkpoints, run, epochs=epochs, dag_file=dag_file)
         if isinstance(plan, ContinuedRunPlan):
             plans.append(plan)
         elif plan is not None or wanted:
-            why = plan or "it has all its epochs; --epochs N gives it more"
-            left_out.append(ExcludedRun(run.names[builder.naming_node(run)], run.uuid, why))
+            reason = plan or "it has all its epochs; --epochs N gives it more"
+            excluded.append(ExcludedRun(run.names[builder.naming_node(run)], run.uuid, reason))
     dags = list(dict.fromkeys(plan.dag.key for plan in plans))
     base = _base_name(builder, dags)
-    continued = tuple(plan.continued for plan in plans)
     files = tuple(builder.dags[key].file for key in dags)
     if not plans:
-        return Continuation(None, files, (), tuple(left_out))
+        return Continuation(None, files, (), tuple(excluded))
     _refuse_active_dags(builder, plans)
-    dag_builder = ContinuationBuilder(
-        builder, directory, _free_name(builder, directory, base), plans
-    )
+    name = _free_name(builder, directory, base)
+    dag_builder = ContinuationBuilder(builder, directory, name, plans)
     return Continuation(
         plan=dag_builder.plan(),
         source_files=files,
-        runs=continued,
-        excluded=tuple(left_out),
+        runs=tuple(plan.continued for plan in plans),
+        excluded=tuple(excluded),
         notes=tuple(dag_builder.notes),
     )
 
@@ -112,7 +107,7 @@ def _select_runs(
     candidates = {
         run.key: run
         for run in builder.runs.by_key.values()
-        if dag_file is None or _has_nodes_in(run, dag_file)
+        if dag_file is None or any(key == dag_file for key, _ in run.nodes())
     }
     if not candidates and dag_file is not None:
         raise PlanError(f"{dag_file}: no DAG of this name was submitted here; give the directory")
@@ -128,11 +123,6 @@ def _select_runs(
     return list(selected.values())
 
 
-def _has_nodes_in(run: Run, file: str) -> bool:
-    """Whether the DAG file (its key is its name) has a node of the run."""
-    return any(key == file for key, _ in run.nodes())
-
-
 def _continued_run(
     builder: SnapshotBuilder,
     checkpoints: CheckpointFinder,
@@ -145,15 +135,17 @@ def _continued_run(
     home = builder.naming_node(run)
     dag = builder.dags[home[0]]
     nodes = _source_nodes(builder, run, dag)
+    first_epoch = min(run.epochs, default=0)
     last = max(run.epochs, default=-1) if epochs is None else epochs - 1
-    states = {number: builder.states[key] for number, key in run_state.epochs.items()}
-    completed = {
-        number: state.inferred for number, state in states.items() if state.state is State.COMPLETED
-    }
-    last_logged = max(
-        (number for number, inferred in completed.items() if not inferred), default=None
-    )
-    if last < min(run.epochs, default=0) or (last_logged is not None and last <= last_logged):
+    completed: list[int] = []
+    logged: list[int] = []
+    for number, key in run_state.epochs.items():
+        state = builder.states[key]
+        if state.state is State.COMPLETED:
+            completed.append(number)
+            logged += [] if state.inferred else [number]
+    last_logged = max(logged, default=None)
+    if last < first_epoch or (last_logged is not None and last <= last_logged):
         return _too_few_epochs(epochs, last_logged)
     if run.uuid is None:
         return "its nodes have no VAR run_uuid"
@@ -161,33 +153,21 @@ def _continued_run(
         return f"it is in a sub-DAG: continue that one, {dag.file}"
     gate_notes = gate_sentences(builder.run_row(run, builder.in_flight().runs))
     reason = gate_notes[0] if gate_notes else STATES[run_state.state].word
-    checkpoint = checkpoints.find(
-        run.uuid, {number: (source.dag, source.node) for number, source in nodes.items()}
-    )
+    sources = {number: (source.dag, source.node) for number, source in nodes.items()}
+    checkpoint = checkpoints.find(run.uuid, sources)
     # An epoch without a job in any log counts as done if its output is here.
     done = last_logged if checkpoint.epoch < 0 else max(completed, default=None)
-    first = min(run.epochs) if done is None else done + 1
+    first = first_epoch if done is None else done + 1
+    folder = None
     # If the first epoch here needs a checkpoint, it is from a DAG that no longer exists.
-    if done is None and not (first and variable(nodes[first].node, VARIABLE)):
-        continued = ContinuedRun(
-            run=run.names[home],
-            uuid=run.uuid,
-            reason=reason,
-            done=None,
-            first=first,
-            last=last,
-            checkpoint=None,
-        )
-        return ContinuedRunPlan(
-            continued=continued, run=run, dag=dag, nodes=nodes, checkpoint=checkpoint.value
-        )
-    if checkpoint.missing is not None:
-        return checkpoint.missing
-    # The run can only continue from an epoch whose checkpoint was transferred back.
-    done = first - 1 if checkpoint.epoch < 0 else min(first - 1, checkpoint.epoch)
-    first = done + 1
-    if first > last:
-        return _too_few_epochs(epochs, done)
+    if done is not None or (first and variable(nodes[first].node, VARIABLE)):
+        if checkpoint.missing is not None:
+            return checkpoint.missing
+        # The run can only continue from an epoch whose checkpoint was transferred back.
+        done = first - 1 if checkpoint.epoch < 0 else min(first - 1, checkpoint.epoch)
+        first, folder = done + 1, checkpoint.folder
+        if first > last:
+            return _too_few_epochs(epochs, done)
     continued = ContinuedRun(
         run=run.names[home],
         uuid=run.uuid,
@@ -195,11 +175,9 @@ def _continued_run(
         done=done,
         first=first,
         last=last,
-        checkpoint=checkpoint.folder,
+        checkpoint=folder,
     )
-    return ContinuedRunPlan(
-        continued=continued, run=run, dag=dag, nodes=nodes, checkpoint=checkpoint.value
-    )
+    return ContinuedRunPlan(continued, run, dag, nodes, checkpoint=checkpoint.value)
 
 
 def _too_few_epochs(epochs: int | None, done: int | None) -> str | None:
@@ -242,9 +220,9 @@ def _base_name_of_dag(builder: SnapshotBuilder, dag: Dag) -> str:
     numbered = _NUMBERED.fullmatch(name)
     if numbered is None:
         return name
-    pair = {dag.key, str(Path(dag.file).with_name(f"{numbered.group(1)}.dag"))}
+    pair = {dag.key, str(Path(dag.file).with_name(f"{numbered[1]}.dag"))}
     run_dags = ({key for key, _ in run.nodes()} for run in builder.runs.by_key.values())
-    return numbered.group(1) if any(pair <= dags for dags in run_dags) else name
+    return numbered[1] if any(pair <= dags for dags in run_dags) else name
 
 
 def _refuse_active_dags(builder: SnapshotBuilder, plans: Sequence[ContinuedRunPlan]) -> None:
@@ -286,11 +264,11 @@ def _free_name(builder: SnapshotBuilder, directory: Path, base: str) -> str:
         same_base = dag.is_top and _base_name_of_dag(builder, dag) == base
         if same_base and builder.ensemble.dag_state(dag.key)[0] is DagState.NOT_SUBMITTED:
             raise PlanError(f"{dag.file} was not submitted yet: submit it, or take it away")
-    for number in itertools.count(2):
-        name = f"{base}-{number}"
-        files = (f"{name}.dag", gate_config.rules_file(name), f"gate/{name}")
-        if not any(path_exists(directory / file) for file in files) and not leftovers(
-            directory, name
-        ):
-            return name
-    raise AssertionError("numbers do not end")
+    names = (f"{base}-{number}" for number in itertools.count(2))
+    return next(name for name in names if not _is_used(directory, name))
+
+
+def _is_used(directory: Path, name: str) -> bool:
+    """Whether a DAG of this name is or was here."""
+    files = (f"{name}.dag", gate_config.rules_file(name), f"gate/{name}")
+    return any(path_exists(directory / file) for file in files) or bool(leftovers(directory, name))

@@ -6,13 +6,12 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from metlmon.authoring import gate_config, write_dag
 from metlmon.authoring.existing.checkpoints import VARIABLE
@@ -57,14 +56,14 @@ class ContinuedRun(Struct, frozen=True):
     checkpoint: str | None
 
 
-class SourceNode(Struct, frozen=True):
+class SourceNode(NamedTuple):
     """A node of an old DAG."""
 
     dag: Dag
     node: Node
 
 
-class ContinuedRunPlan(Struct, frozen=True):
+class ContinuedRunPlan(NamedTuple):
     """A run that is continued, with one source node per epoch, from any DAG.
 
     ``dag``: the DAG that continued the run last. ``checkpoint``: value of
@@ -78,11 +77,7 @@ class ContinuedRunPlan(Struct, frozen=True):
     checkpoint: str
 
 
-_ShiftedNode = tuple[SourceNode, int]
-"""A node of an old DAG, and the number of epochs by which its copy is shifted."""
-
-
-class _NewNode(Struct, frozen=True):
+class _NewNode(NamedTuple):
     """A node to write.
 
     ``source``: the node that it is derived from; ``shift``: by how many epochs it comes later;
@@ -104,47 +99,43 @@ class ContinuationBuilder:
         self, builder: SnapshotBuilder, directory: Path, name: str, runs: Sequence[ContinuedRunPlan]
     ) -> None:
         self._builder, self._directory, self._name, self._runs = builder, directory, name, runs
+        self.notes: list[str] = []
         self._dag_lines: dict[str, list[str]] = {}
         self._node_commands: dict[str, dict[str, list[tuple[int, NodeModifier]]]] = {}
         self._source_dags: dict[str, Dag] = {}
-        self.notes: list[str] = []
-        self._copied_lines: dict[str, None] = {}
         self._node_lines: list[str] = []
         self._gate_by_run: dict[str, str] = {}
         self._retries: dict[str, int] = {}
 
     def plan(self) -> Plan:
         """Return the plan of the DAG. Raises PlanError."""
-        nodes: list[GraphNode] = []
+        nodes: dict[str, GraphNode] = {}
         edges: list[tuple[str, str]] = []
         for run_plan in self._runs:
             for node, parents in self._run_nodes(run_plan):
-                nodes.append(node)
+                if node.name in nodes:
+                    text = f"two of the runs have a node {node.name}: continue them one by one"
+                    raise PlanError(text)
+                nodes[node.name] = node
                 edges += [(parent, node.name) for parent in parents]
-        names = [node.name for node in nodes]
-        if len(set(names)) < len(names):
-            duplicate = next(name for name in names if names.count(name) > 1)
-            raise PlanError(f"two of the runs have a node {duplicate}: continue them one by one")
-        self._copy_lines(nodes)
-        retry_counts = set(self._retries.values())
-        retries = retry_counts.pop() if len(retry_counts) == 1 else 0
-        if not retries:
-            nodes = [replace(node, retries=self._retries[node.name] or None) for node in nodes]
-        graph = Graph(tuple(nodes), tuple(edges), retries, (*self._copied_lines, *self._node_lines))
-        dag_file = f"{self._name}.dag"
-        comment = (
-            f"goes on with {', '.join(dict.fromkeys(run_plan.dag.file for run_plan in self._runs))}"
+        lines = (*self._copied_lines({node.submit for node in nodes.values()}), *self._node_lines)
+        # The most common retries would need no line each; only those of all nodes are shared.
+        common = set(self._retries.values())
+        retries = common.pop() if len(common) == 1 else 0
+        graph_nodes = tuple(
+            node if retries else replace(node, retries=self._retries[name] or None)
+            for name, node in nodes.items()
         )
-        text = write_dag.dag_text(graph, self._name, comment)
-        dag_about = f"the DAG: {len(nodes)} nodes"
-        files = [PlannedFile(dag_file, text.encode(), False, dag_about)]
+        graph = Graph(graph_nodes, tuple(edges), retries, lines)
+        dag_file = f"{self._name}.dag"
+        sources = ", ".join(dict.fromkeys(run_plan.dag.file for run_plan in self._runs))
+        text = write_dag.dag_text(graph, self._name, f"goes on with {sources}")
+        files = [PlannedFile(dag_file, text.encode(), False, f"the DAG: {len(nodes)} nodes")]
         if self._gate_by_run:
-            rules = self._rules().encode()
-            rules_about = "the rules of its gate"
-            files.append(PlannedFile(gate_config.rules_file(self._name), rules, False, rules_about))
-        request = Request("", self._directory, self._name, runs=len(self._runs))
+            file = gate_config.rules_file(self._name)
+            files.append(PlannedFile(file, self._rules().encode(), False, "the rules of its gate"))
         return Plan(
-            request=request,
+            request=Request("", self._directory, self._name, runs=len(self._runs)),
             dag_file=dag_file,
             files=tuple(files),
             runs=(),
@@ -153,44 +144,34 @@ class ContinuationBuilder:
             graph=graph,
         )
 
+    # --- the nodes of a run -------------------------------------------------------------------
+
     def _run_nodes(self, run_plan: ContinuedRunPlan) -> Iterator[tuple[GraphNode, list[str]]]:
         """The nodes of one run, each with the names of its parents."""
+        continued, old_nodes = run_plan.continued, run_plan.nodes
         sites, kinds = self._planned_sites(run_plan), self._evaluation_kinds(run_plan)
         before: list[str] = []
-        for epoch in range(run_plan.continued.first, run_plan.continued.last + 1):
-            source, shift = self._model_node(run_plan, epoch)
+        for epoch in range(continued.first, continued.last + 1):
+            nearest = max((number for number in old_nodes if number <= epoch), default=None)
+            if nearest is None:
+                text = f"no DAG file here has epoch {epoch} of {continued.run}, nor one before it"
+                remedy = "put the DAG file that has it beside this"
+                raise PlanError(f"{run_plan.dag.file}: {text}; {remedy}")
+            source, shift = old_nodes[nearest], epoch - nearest
             training = self._new_node(
-                _NewNode(
-                    run_plan=run_plan,
-                    source=source,
-                    shift=shift,
-                    epoch=epoch,
-                    role=NodeRole.TRAIN,
-                    sites=sites,
-                )
+                _NewNode(run_plan, source, shift, epoch, role=NodeRole.TRAIN, sites=sites)
             )
             yield training, before
             before = [training.name]
-            next_source = run_plan.nodes.get(epoch + 1)
+            next_source = old_nodes.get(epoch + 1)
+            evaluations = [(evaluation, 0) for evaluation in self._evaluations(run_plan, source)]
             if shift:
-                evaluations = [
-                    evaluation
-                    for kind in kinds.values()
-                    for evaluation in self._added_evaluation(run_plan, kind, epoch)
-                ]
-            else:
-                evaluations = [
-                    (evaluation, 0) for evaluation in self._evaluations_after(run_plan, source)
-                ]
-            for evaluation, evaluation_shift in evaluations:
+                added = (_added_evaluation(old_nodes, kind, epoch) for kind in kinds.values())
+                evaluations = [evaluation for evaluation in added if evaluation is not None]
+            for evaluation, shift in evaluations:
                 node = self._new_node(
                     _NewNode(
-                        run_plan=run_plan,
-                        source=evaluation,
-                        shift=evaluation_shift,
-                        epoch=epoch,
-                        role=NodeRole.EVALUATE,
-                        sites=sites,
+                        run_plan, evaluation, shift, epoch, role=NodeRole.EVALUATE, sites=sites
                     )
                 )
                 yield node, [training.name]
@@ -199,45 +180,23 @@ class ContinuationBuilder:
 
     def _planned_sites(self, run_plan: ContinuedRunPlan) -> dict[int, str]:
         """The site of each old and added epoch, as far as the DAG files specify it."""
-        variables = {
-            number: variable(source.node, SITE_VARIABLE)
-            for number, source in run_plan.nodes.items()
-        }
-        sites = {number: site for number, site in variables.items() if site is not None}
-        if len(sites) < len(variables):
-            return {}
+        sites: dict[int, str] = {}
+        for number, source in run_plan.nodes.items():
+            if (site := variable(source.node, SITE_VARIABLE)) is None:
+                return {}
+            sites[number] = site
         last_known, last_epoch = max(sites), run_plan.continued.last
         for epoch in range(last_known + 1, last_epoch + 1):
             site = next_site(sites, epoch)
             if site is None:
-                which = (
-                    f"epoch {last_epoch}"
-                    if last_epoch == last_known + 1
-                    else f"epochs {last_known + 1} to {last_epoch}"
-                )
+                which = f"epochs {last_known + 1} to {last_epoch}"
+                if last_epoch == last_known + 1:
+                    which = f"epoch {last_epoch}"
                 text = f"its sites follow no pattern: {which} go to that of epoch {last_known}"
                 self.notes.append(f"{run_plan.continued.run}: {text}, {sites[last_known]}")
                 break
             sites[epoch] = site
         return sites
-
-    def _model_node(self, run_plan: ContinuedRunPlan, epoch: int) -> _ShiftedNode:
-        """The node of this epoch in an old DAG, with shift 0.
-
-        For an added epoch: the node of the nearest earlier epoch, and the distance to it. Raises
-        PlanError if there is none.
-        """
-        if epoch in run_plan.nodes:
-            return run_plan.nodes[epoch], 0
-        nearest = max((number for number in run_plan.nodes if number < epoch), default=None)
-        if nearest is None:
-            text = (
-                f"no DAG file here has epoch {epoch} of {run_plan.continued.run}, nor one before it"
-            )
-            raise PlanError(
-                f"{run_plan.dag.file}: {text}; put the DAG file that has it beside this"
-            )
-        return run_plan.nodes[nearest], epoch - nearest
 
     def _evaluation_kinds(
         self, run_plan: ContinuedRunPlan
@@ -247,34 +206,20 @@ class ContinuationBuilder:
         Empty if no epoch is added.
         """
         kinds: dict[tuple[str, str], dict[int, SourceNode]] = {}
-        if all(
-            epoch in run_plan.nodes
-            for epoch in range(run_plan.continued.first, run_plan.continued.last + 1)
-        ):
+        continued = run_plan.continued
+        if run_plan.nodes.keys() >= set(range(continued.first, continued.last + 1)):
             return kinds
         for number, source in run_plan.nodes.items():
-            for evaluation in self._evaluations_after(run_plan, source):
-                kinds.setdefault(self._name_without_number(evaluation), {})[number] = evaluation
+            for evaluation in self._evaluations(run_plan, source):
+                before, _, behind = self._split_name(evaluation)
+                kinds.setdefault((before, behind), {})[number] = evaluation
         for kind, evaluations in kinds.items():
             if period(run_plan.nodes, evaluations) is None:
                 text = "follows no pattern: it comes after added epochs as after the last one"
-                self.notes.append(f"{run_plan.continued.run}: {'N'.join(kind)} {text}")
+                self.notes.append(f"{continued.run}: {'N'.join(kind)} {text}")
         return kinds
 
-    def _added_evaluation(
-        self, run_plan: ContinuedRunPlan, evaluations: Mapping[int, SourceNode], epoch: int
-    ) -> Iterator[_ShiftedNode]:
-        """The side node of one kind that an added epoch has, if any."""
-        regular = period(run_plan.nodes, evaluations)
-        candidates = run_plan.nodes if regular is None else evaluations
-        nearest = max((number for number in candidates if number < epoch), default=None)
-        step, remainder = regular or (1, 0)
-        if nearest is not None and nearest in evaluations and epoch % step == remainder:
-            yield evaluations[nearest], epoch - nearest
-
-    def _evaluations_after(
-        self, run_plan: ContinuedRunPlan, source: SourceNode
-    ) -> list[SourceNode]:
+    def _evaluations(self, run_plan: ContinuedRunPlan, source: SourceNode) -> list[SourceNode]:
         """The side nodes that are children of a node, in the order of the file."""
         side_names = {name for dag, name in run_plan.run.side_nodes if dag == source.dag.key}
         nodes = [
@@ -290,7 +235,10 @@ class ContinuationBuilder:
                 f"{node.file}:{node.line}: {node.name} has {reason} in the DAG file, which is not "
                 "carried over: put it into a submit file"
             )
-        name, submit = self._new_name(new), node.submit
+        name, submit = node.name, node.submit
+        if new.shift:
+            before, number, behind = self._split_name(new.source)
+            name = f"{before}{int(number) + new.shift}{behind}"
         node = self._unredacted(new.source)
         self._source_dags[dag.key] = dag
         self._retries[name] = node.retries
@@ -298,20 +246,44 @@ class ContinuationBuilder:
             self._node_lines.append(f"PRIORITY {name} {node.priority}")
         if node.category:
             self._node_lines.append(f"CATEGORY {name} {node.category}")
-        pre, defer, skip = self._script(new, node)
-        return GraphNode(
+        post = node.post.command if node.post is not None else None
+        if node.post is not None and node.post.defer is not None:
+            defer = "{} {}".format(*node.post.defer)
+            self._node_lines.append(f"SCRIPT DEFER {defer} POST {name} {post}")
+            post = None
+        graph_node = GraphNode(
             name,
             submit,
             role=new.role,
             run=new.run_plan.continued.run,
             epoch=new.epoch,
             variables=tuple(self._variables(new, node, name)),
-            pre=pre,
-            defer=defer,
-            skip_code=skip,
-            post=self._post(name, node),
+            post=post,
             noop=node.noop,
             where=f"{node.file}:{node.line}",
+        )
+        return self._with_pre_script(graph_node, new, node)
+
+    def _with_pre_script(self, graph_node: GraphNode, new: _NewNode, node: Node) -> GraphNode:
+        """The node with its PRE script; that of a gate with the new DAG's rules."""
+        if node.pre is None:
+            return graph_node
+        defer, called = node.pre.defer, gate_command(node)
+        if called is None:
+            skip = node.pre_skip
+            return replace(graph_node, pre=node.pre.command, defer=defer, skip_code=skip)
+        script, gate = called
+        uuid = new.run_plan.continued.uuid
+        if new.source.dag.key == new.run_plan.dag.key or uuid not in self._gate_by_run:
+            self._gate_by_run[uuid] = gate
+        quote = script[-1:] if script.endswith(("'", '"')) else ""
+        role = "train" if new.role is NodeRole.TRAIN else "evaluate"
+        arguments = f"{gate_config.rules_file(self._name)}{quote} {uuid} {new.epoch} {role} $JOB"
+        return replace(
+            graph_node,
+            pre=f"{script}{arguments}",
+            defer=defer or (gate_config.DEFER_CODE, POLL),
+            skip_code=gate_config.SKIP_CODE,
         )
 
     def _unredacted(self, source: SourceNode) -> Node:
@@ -333,9 +305,8 @@ class ContinuationBuilder:
             text = (
                 f"what looks like a secret of {node.name} stands in a file that this one includes"
             )
-            raise PlanError(
-                f"{node.file}:{node.line}: {text}; write it here, or into a file of jobs"
-            )
+            remedy = "write it here, or into a file of jobs"
+            raise PlanError(f"{node.file}:{node.line}: {text}; {remedy}")
         return replace(
             node,
             vars=original.vars,
@@ -346,15 +317,78 @@ class ContinuationBuilder:
 
     def _commands_by_node(self, dag: Dag) -> Mapping[str, list[tuple[int, NodeModifier]]]:
         """The node commands of the DAG file, unredacted, with their positions."""
-        key = dag.key
-        if key not in self._node_commands:
+        if dag.key not in self._node_commands:
+            by_node = self._node_commands[dag.key] = {}
             text = "\n".join(self._lines_of_dag(dag)).encode("utf-8", "surrogateescape")
-            by_node = self._node_commands[key] = {}
-            for position, command in enumerate(parse_dag(text, key).commands):
+            for position, command in enumerate(parse_dag(text, dag.key).commands):
                 if isinstance(command, NodeModifier):
                     name = ALL_NODES if command.node.upper() == ALL_NODES else command.node
                     by_node.setdefault(name, []).append((position, command))
-        return self._node_commands[key]
+        return self._node_commands[dag.key]
+
+    def _split_name(self, source: SourceNode) -> tuple[str, str, str]:
+        """A node's name before its epoch number, that number, and the rest."""
+        node = source.node
+        part = self._builder.runs.parts[source.dag.key, node.name]
+        settings = self._builder.ensemble.settings
+        match = (settings.train_node if part.training else settings.side_node).match(node.name)
+        start, end = match.span("epoch") if match is not None else (-1, -1)
+        if start < 0:
+            numbers = list(re.finditer(r"\d+", node.name))
+            if not numbers:
+                raise PlanError(
+                    f"{node.name}: no epoch's number is in its name: it cannot count on"
+                )
+            start, end = numbers[-1].span()
+        return node.name[:start], node.name[start:end], node.name[end:]
+
+    def _variables(self, new: _NewNode, node: Node, name: str) -> Iterator[VariableValue]:
+        where = f"{node.file}:{node.line}"
+        run_plan, epoch, shift, sites = new.run_plan, new.epoch, new.shift, new.sites
+        dag_key = new.source.dag.key
+        dags_by_epoch = run_plan.run.epochs.items()
+        old_epochs = 1 + max(
+            n for n, keys in dags_by_epoch if any(key == dag_key for key, _ in keys)
+        )
+        attributes = {f"My.{key}": value for key, value in node.attributes.items()}
+        names = set()
+        for key, value in [*node.vars.items(), *attributes.items()]:
+            lowered = key.lower()
+            names.add(lowered)
+            if lowered == gate_config.NODE_VARIABLE and value == node.name:
+                value = name
+            elif lowered == gate_config.DAG_VARIABLE:
+                value = self._name
+            elif lowered == "epoch" and value.isdecimal():
+                value = str(int(value) + shift)
+            elif lowered == SITE_VARIABLE.lower() and value == sites.get(epoch - shift):
+                value = sites.get(epoch, value)
+            elif lowered == "epochs" and value == str(old_epochs):
+                value = str(run_plan.continued.last + 1)
+            if "\ufffd" in value:
+                text = f"the value of {key} is no UTF-8 text, and would become another one"
+                raise PlanError(f"{where}: {text}; write that otherwise")
+            if value:
+                yield VariableValue(key, value, Precedence.NODE, where)
+        if epoch and new.role is NodeRole.TRAIN and VARIABLE not in names:
+            yield VariableValue(VARIABLE, run_plan.checkpoint, Precedence.NODE, "it goes on")
+
+    # --- lines and rules ----------------------------------------------------------------------
+
+    def _copied_lines(self, submits: Collection[str]) -> list[str]:
+        """The old DAGs' global commands, and inline descriptions named in ``submits``."""
+        copied: dict[str, None] = {}
+        for dag in self._source_dags.values():
+            for lines in self._lines_with_includes(dag):
+                described: set[int] = set()
+                for name, text, positions in _descriptions(lines):
+                    described |= set(positions)
+                    if name in submits:
+                        copied[text] = None
+                for number, line in enumerate(lines):
+                    if number not in described and _COPIED_COMMANDS.match(line):
+                        copied[line.strip()] = None
+        return list(copied)
 
     def _lines_of_dag(self, dag: Dag) -> list[str]:
         """The lines of a DAG file."""
@@ -364,11 +398,9 @@ class ContinuationBuilder:
 
     def _lines_with_includes(self, dag: Dag) -> Iterator[list[str]]:
         """The lines of a DAG file, then of each file that it includes."""
-        pending, seen = [dag.workflow.path], set()
-        while pending:
-            path = pending.pop(0)
+        paths = [dag.workflow.path]
+        for path in paths:
             lines = self._lines_of_dag(dag) if path == dag.workflow.path else _read_lines(path)
-            seen.add(path)
             yield lines
             text = "\n".join(lines).encode("utf-8", "surrogateescape")
             named = {
@@ -377,109 +409,7 @@ class ContinuationBuilder:
                 if isinstance(command, IncludeCommand)
             }
             files = dag.workflow.files
-            pending += [file for file in files if file.name in named and file not in seen]
-
-    def _new_name(self, new: _NewNode) -> str:
-        if not new.shift:
-            return new.source.node.name
-        before, number, behind = self._split_name(new.source)
-        return f"{before}{int(number) + new.shift}{behind}"
-
-    def _name_without_number(self, source: SourceNode) -> tuple[str, str]:
-        """A node's name before and after its epoch number."""
-        before, _, behind = self._split_name(source)
-        return before, behind
-
-    def _split_name(self, source: SourceNode) -> tuple[str, str, str]:
-        """A node's name before its epoch number, that number, and the rest."""
-        node = source.node
-        part = self._builder.runs.parts[source.dag.key, node.name]
-        numbers = list(re.finditer(r"\d+", node.name))
-        settings = self._builder.ensemble.settings
-        pattern = settings.train_node if part.training else settings.side_node
-        match = pattern.match(node.name)
-        span = match.span("epoch") if match is not None else (-1, -1)
-        if span == (-1, -1) and numbers:
-            span = numbers[-1].span()
-        if span == (-1, -1):
-            raise PlanError(f"{node.name}: no epoch's number is in its name: it cannot count on")
-        start, end = span
-        return node.name[:start], node.name[start:end], node.name[end:]
-
-    def _variables(self, new: _NewNode, node: Node, name: str) -> Iterator[VariableValue]:
-        where = f"{node.file}:{node.line}"
-        run_plan, epoch, shift, sites = new.run_plan, new.epoch, new.shift, new.sites
-        old_total = 1 + max(
-            number
-            for number, keys in run_plan.run.epochs.items()
-            if any(key == new.source.dag.key for key, _ in keys)
-        )
-        total = run_plan.continued.last + 1
-        seen = set()
-        attributes = [(f"My.{key}", value) for key, value in node.attributes.items()]
-        for key, value in [*node.vars.items(), *attributes]:
-            lowered = key.lower()
-            seen.add(lowered)
-            if lowered == gate_config.NODE_VARIABLE and value == node.name:
-                value = name
-            elif lowered == gate_config.DAG_VARIABLE:
-                value = self._name
-            elif lowered == "epoch" and value.isdecimal():
-                value = str(int(value) + shift)
-            elif lowered == SITE_VARIABLE.lower() and value == sites.get(epoch - shift):
-                value = sites.get(epoch, value)
-            elif lowered == "epochs" and value == str(old_total):
-                value = str(total)
-            if "\ufffd" in value:
-                text = f"the value of {key} is no UTF-8 text, and would become another one"
-                raise PlanError(f"{where}: {text}; write that otherwise")
-            if value:
-                yield VariableValue(key, value, Precedence.NODE, where)
-        if epoch and new.role is NodeRole.TRAIN and VARIABLE not in seen:
-            yield VariableValue(VARIABLE, run_plan.checkpoint, Precedence.NODE, "it goes on")
-
-    def _script(
-        self, new: _NewNode, node: Node
-    ) -> tuple[str | None, tuple[int, int] | None, int | None]:
-        if node.pre is None:
-            return None, None, None
-        defer, called = node.pre.defer, gate_command(node)
-        if called is None:
-            return node.pre.command, defer, node.pre_skip
-        script, gate = called
-        uuid = new.run_plan.continued.uuid
-        if new.source.dag.key == new.run_plan.dag.key or uuid not in self._gate_by_run:
-            self._gate_by_run[uuid] = gate
-        quote = script[-1:] if script.endswith(("'", '"')) else ""
-        role = "train" if new.role is NodeRole.TRAIN else "evaluate"
-        arguments = f"{gate_config.rules_file(self._name)}{quote} {uuid} {new.epoch} {role} $JOB"
-        return (
-            f"{script}{arguments}",
-            defer or (gate_config.DEFER_CODE, POLL),
-            gate_config.SKIP_CODE,
-        )
-
-    def _post(self, name: str, node: Node) -> str | None:
-        if node.post is None or node.post.defer is None:
-            return node.post.command if node.post is not None else None
-        defer = "{} {}".format(*node.post.defer)
-        self._node_lines.append(f"SCRIPT DEFER {defer} POST {name} {node.post.command}")
-        return None
-
-    def _copy_lines(self, nodes: Sequence[GraphNode]) -> None:
-        """Copy the old DAGs' global commands and inline submit descriptions."""
-        wanted = {node.submit for node in nodes}
-        for lines in chain.from_iterable(
-            map(self._lines_with_includes, self._source_dags.values())
-        ):
-            skipped = set()
-            for name, text, line_range in _descriptions(lines):
-                skipped |= set(line_range)
-                if name in wanted:
-                    self._copied_lines[text] = None
-            commands = (line for number, line in enumerate(lines) if number not in skipped)
-            for line in filter(_COPIED_COMMANDS.match, commands):
-                self._copied_lines[line.strip()] = None
+            paths += [file for file in files if file.name in named and file not in paths]
 
     def _rules(self) -> str:
         """The merged rules of the old gates, with ``since`` for each continued run.
@@ -511,9 +441,8 @@ class ContinuationBuilder:
 def _is_hidden(node: Node) -> bool:
     """Whether part of the node was redacted on reading."""
     scripts = [script.command for script in (node.pre, node.post) if script is not None]
-    return any(
-        HIDDEN in text for text in (*node.vars.values(), *node.attributes.values(), *scripts)
-    )
+    texts = (*node.vars.values(), *node.attributes.values(), *scripts)
+    return any(HIDDEN in text for text in texts)
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -536,10 +465,10 @@ def _descriptions(lines: Sequence[str]) -> Iterator[tuple[str, str, range]]:
         match = _DESCRIPTION.match(lines[start])
         end = start
         if match is not None:
-            closing = "}" if match.group(2) == "{" else f"@{match.group(3)}"
+            closing = "}" if match[2] == "{" else f"@{match[3]}"
             while end + 1 < len(lines) and lines[end].strip() != closing:
                 end += 1
-            yield match.group(1), "\n".join(lines[start : end + 1]), range(start, end + 1)
+            yield match[1], "\n".join(lines[start : end + 1]), range(start, end + 1)
         start = end + 1
 
 
@@ -562,6 +491,19 @@ def _read_json_object(path: Path) -> dict[str, Any]:
 # --- patterns of epochs ---------------------------------------------------------------------------
 
 
+def _added_evaluation(
+    epochs: Collection[int], evaluations: Mapping[int, SourceNode], epoch: int
+) -> tuple[SourceNode, int] | None:
+    """The side node of one kind that an added epoch has, and its shift; None if it has none."""
+    regular = period(epochs, evaluations)
+    candidates = epochs if regular is None else evaluations
+    nearest = max((number for number in candidates if number < epoch), default=None)
+    step, remainder = regular or (1, 0)
+    if nearest is None or nearest not in evaluations or epoch % step != remainder:
+        return None
+    return evaluations[nearest], epoch - nearest
+
+
 def period(epochs: Collection[int], selected: Collection[int]) -> tuple[int, int] | None:
     """(n, r) such that exactly those ``epochs`` that leave r modulo n are ``selected``.
 
@@ -581,15 +523,15 @@ def next_site(sites: Mapping[int, str], epoch: int) -> str | None:
     used least recently. None if there is no such pattern.
     """
     names = set(sites.values())
+    if len(names) == 1:
+        return next(iter(names))
     rounds: dict[int, set[str]] = {}
     last_epoch_at: dict[str, int] = {}
     for past_epoch in sorted(sites):
         used_sites = rounds.setdefault(past_epoch // len(names), set())
-        if sites[past_epoch] in used_sites and len(names) > 1:
+        if sites[past_epoch] in used_sites:
             return None
         used_sites.add(sites[past_epoch])
         last_epoch_at[sites[past_epoch]] = past_epoch
-    if len(names) == 1:
-        return next(iter(names))
     remaining = names - rounds.get(epoch // len(names), set())
     return min(remaining, key=lambda site: last_epoch_at[site], default=None)
