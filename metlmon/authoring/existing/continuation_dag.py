@@ -6,12 +6,12 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.authoring import gate_config, write_dag
 from metlmon.authoring.existing.checkpoints import VARIABLE
