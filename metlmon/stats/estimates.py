@@ -73,6 +73,15 @@ class Interval(Struct, frozen=True):
     samples: int
     source: str
 
+    @staticmethod
+    def from_trials(trials: Iterable[float], samples: int, source: str) -> Interval:
+        """The interval of the remaining times of all trials."""
+        ordered = sorted(max(0.0, seconds) for seconds in trials)
+        low, middle, high = (
+            ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
+        )
+        return Interval(low, middle, high, samples, source)
+
 
 class EpochDurations(Struct, frozen=True):
     """Median and quartiles of a run's cycles in seconds; None of fewer than three."""
@@ -202,7 +211,8 @@ class _Estimator:
         span, slowest = None, None
         if trials:
             latest = [max(column) for column in zip(*trials.values(), strict=True)]
-            span = self._interval(latest, f"{self.model.ended_count} epochs of all runs")
+            ended = self.model.ended_count
+            span = Interval.from_trials(latest, ended, f"{ended} epochs of all runs")
             middles = {key: sorted(total)[TRIALS // 2] for key, total in trials.items()}
             slowest = max(middles, key=lambda key: middles[key])
         ends = [run.completed_at for run in runs if run.completed_at is not None]
@@ -261,17 +271,6 @@ class _Estimator:
         # DAGMan's files can be ahead of the log that as-of comes from.
         recent = sum(since <= naive_time(end) <= naive_time(now) for end in ends)
         return Rate(recent, window) if window > 0 else None
-
-    def _interval(
-        self, trials: Sequence[float], source: str, samples: int | None = None
-    ) -> Interval:
-        ordered = sorted(max(0.0, seconds) for seconds in trials)
-        low, middle, high = (
-            ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
-        )
-        return Interval(
-            low, middle, high, self.model.ended_count if samples is None else samples, source
-        )
 
     def _date(self, span: Interval | None) -> datetime | None:
         if span is None or self.ledger.as_of is None:
@@ -334,13 +333,13 @@ class _Estimator:
             others = self.model.ended_count - len(own_seconds)
             source = f"{_epochs(len(own_seconds))} of its own"
             source += f", {others} of other runs" if others else ""
-            span = self._interval(trials, source)
+            span = Interval.from_trials(trials, self.model.ended_count, source)
         reason = self.stop_reasons[run.run] or (
             self._unknown_reason() if not self.model.ended_count else None
         )
         epoch = None
         if current is not None:
-            epoch = self._interval(current.trials, current.source, current.samples)
+            epoch = Interval.from_trials(current.trials, current.samples, current.source)
         return RunForecast(
             run=run.run,
             run_name=run.run_name,
@@ -439,7 +438,7 @@ class _Estimator:
                 epoch=epoch,
                 trials=trials,
                 source=f"{self.model.ended_count} epochs of all runs",
-                samples=None,
+                samples=self.model.ended_count,
                 executing=False,
             )
         entry = running[-1]
@@ -487,7 +486,7 @@ class _CurrentEpoch(Struct, frozen=True):
     epoch: EpochEntry
     trials: list[float]
     source: str
-    samples: int | None
+    samples: int
     executing: bool
 
 

@@ -15,6 +15,7 @@ Statistics of a bag are per shard, not per execution (:mod:`metlmon.stats.shard_
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -33,12 +34,12 @@ from metlmon.snapshot.dag_description import DagDescription, DescribedNode, Node
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
 from metlmon.snapshot.types import GpuHours
 from metlmon.stats.epoch_times import time_after_as_of
-from metlmon.stats.estimates import HIGH, LOW, Interval
+from metlmon.stats.estimates import Interval
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
-from metlmon.stats.shard_times import RUNNING, ShardWork, TimeAxis, shard_work
-from metlmon.stats.simulation import TRIALS, RemainingShards, simulate_makespan
-from metlmon.stats.totals import group_by
+from metlmon.stats.shard_times import TimeAxis, shard_work
+from metlmon.stats.simulation import RemainingShards, simulate_makespan
+from metlmon.stats.totals import group_by, sum_executions
 
 MIN_NODES: Final = 4
 """Minimum nodes of a bag: three similar nodes are an ordinary small workflow."""
@@ -137,10 +138,8 @@ class Bag(Struct, frozen=True):
     """The state of one bag as of the snapshot.
 
     ``states``: numbers of shards, without states that do not occur. ``overall_rate``: the rate
-    since
-    ``first_submitted``, the first submission, until the last completion if all are done;
-    ``recent_rate``: the recent rate, None once all are done. ``machines``: recent mean of shards
-    in progress. One of
+    since ``first_submitted``, until the last completion if all are done; ``recent_rate``: the
+    recent rate, None once all are done. ``machines``: recent mean of shards in progress. One of
     ``remaining``, ``completed_at`` and ``missing_reason`` is set, as in
     :mod:`metlmon.stats.estimates`; ``excluded``: failed and held shards, which the span does not
     include.
@@ -208,30 +207,22 @@ Family: TypeAlias = tuple[str, str, str, str]
 @lru_cache(4)
 def find_bags(nodes: Nodes) -> tuple[BagNodes, ...]:
     """Find the bags among the nodes, in the order of their first nodes."""
-    families: dict[Family, list[tuple[int, DescribedNode]]] = {}
-    candidates: list[tuple[DescribedNode, list[tuple[Family, int]]]] = []
-    for node in nodes.all:
-        if _is_candidate(node):
-            choices = list(_family_choices(node))
-            candidates.append((node, choices))
-            for family, number in choices:
-                families.setdefault(family, []).append((number, node))
+    members = [(node, list(_family_choices(node))) for node in nodes.all if _is_candidate(node)]
+    sizes = Counter(family for _, choices in members for family, _ in choices)
     # A name with several numbers belongs to its largest family; on a tie the last number is the
     # index, the others denote a kind.
-    members_by_family: dict[Family, list[tuple[int, DescribedNode]]] = {}
-    for node, choices in candidates:
-        if choices:
-            family, number = max(reversed(choices), key=lambda choice: len(families[choice[0]]))
-            members_by_family.setdefault(family, []).append((number, node))
-    shards = []
+    numbered = [
+        (*max(reversed(choices), key=lambda choice: sizes[choice[0]]), node)
+        for node, choices in members
+        if choices
+    ]
     graph = {node.key: node for node in nodes.all}
-    for (in_dag, submit, prefix, suffix), group in members_by_family.items():
-        if len(group) >= MIN_NODES and _independent([node for _, node in group], graph):
-            group.sort(key=lambda pair: pair[0])
-            members = tuple(node for _, node in group)
-            stem = f"{prefix}*{suffix}"
-            shards.append(BagNodes(members[0].dag, in_dag, stem, submit, members))
-    return tuple(shards)
+    bags = []
+    for (in_dag, submit, prefix, suffix), group in group_by(numbered, lambda m: m[0]).items():
+        shards = tuple(node for _, _, node in sorted(group, key=lambda member: member[1]))
+        if len(shards) >= MIN_NODES and _independent(shards, graph):
+            bags.append(BagNodes(shards[0].dag, in_dag, f"{prefix}*{suffix}", submit, shards))
+    return tuple(bags)
 
 
 def _is_candidate(node: DescribedNode) -> bool:
@@ -274,28 +265,22 @@ def _independent(members: Sequence[DescribedNode], graph: Mapping[NodeKey, Descr
 
 def bags(stats_input: StatsInput) -> tuple[Bag, ...]:
     """The statistic of the shards screen: all bags of the ensemble."""
-    description = stats_input.load_description()
-    bag_shards = find_bags(description.nodes)
-    if not bag_shards:
-        return ()
-    wanted = {node.key for shards in bag_shards for node in shards.nodes}
-    executions = group_by(
-        (e for e in stats_input.ledger.executions if e.key in wanted), attrgetter("key")
-    )
-    jobs = group_by(
-        (job for job in stats_input.ledger.jobs if job.key in wanted), attrgetter("key")
-    )
+    description, ledger = stats_input.load_description(), stats_input.ledger
+    all_bags = find_bags(description.nodes)
+    wanted = {node.key for nodes in all_bags for node in nodes.nodes}
+    executions = group_by((e for e in ledger.executions if e.key in wanted), attrgetter("key"))
+    jobs = group_by((job for job in ledger.jobs if job.key in wanted), attrgetter("key"))
     dags = {dag.file: dag.state for dag in stats_input.status.dags}
     return tuple(
         _BagBuilder(
-            ledger=stats_input.ledger,
+            ledger=ledger,
             description=description,
-            shards=shards,
+            nodes=nodes,
             executions=executions,
             jobs=jobs,
-            dags=dags,
+            dag_state=dags.get(nodes.dag, DagState.UNKNOWN),
         ).bag()
-        for shards in bag_shards
+        for nodes in all_bags
     )
 
 
@@ -306,110 +291,104 @@ class _BagBuilder:
         self,
         ledger: Ledger,
         description: DagDescription,
-        shards: BagNodes,
+        nodes: BagNodes,
         executions: Mapping[NodeKey, Sequence[ExecutionEntry]],
         jobs: Mapping[NodeKey, Sequence[JobEntry]],
-        dags: Mapping[str, DagState],
+        dag_state: DagState,
     ) -> None:
-        self.ledger, self.shards = ledger, shards
-        keys = [node.key for node in shards.nodes]
-        self.state = {key: description.states.get(key, State.WAITING) for key in keys}
-        self.dag = dags.get(shards.dag, DagState.UNKNOWN)
+        self.ledger, self.nodes, self.dag_state = ledger, nodes, dag_state
+        keys = [node.key for node in nodes.nodes]
+        self.states = {key: description.states.get(key, State.WAITING) for key in keys}
         self.executions = [entry for key in keys for entry in executions.get(key, ())]
-        bag_jobs = [job for key in keys for job in jobs.get(key, ())]
-        submitted = [job.submitted for job in bag_jobs if job.submitted is not None]
-        self.moments = TimeAxis(ledger, [*submitted, *(e.start for e in self.executions)])
-        self.now = self.moments.now
-        self.began = min(submitted, key=self.moments.position, default=None)
-        self.first_position = self.moments.position(self.began) if self.began is not None else 0.0
+        submitted = [
+            job.submitted for key in keys for job in jobs.get(key, ()) if job.submitted is not None
+        ]
+        self.axis = TimeAxis(ledger, [*submitted, *(e.start for e in self.executions)])
+        self.now = self.axis.now
+        self.first_submitted = min(submitted, key=self.axis.position, default=None)
+        self.first_position = min(map(self.axis.position, submitted), default=0.0)
         self.work = {
             node.key: shard_work(
-                state=self.state[node.key],
+                state=self.states[node.key],
                 has_post_script=node.node.post is not None,
                 jobs=jobs.get(node.key, ()),
                 executions=executions.get(node.key, ()),
-                moments=self.moments,
+                axis=self.axis,
             )
-            for node in shards.nodes
+            for node in nodes.nodes
         }
-        ends = [
-            when
-            for key, when in description.completed.items()
-            if self.state.get(key) is State.COMPLETED and (self.work[key].newest is not None)
-        ]
-        self.ends = sorted(ends, key=self.moments.position)
-        durations = [self.work[key].seconds for key in keys if self.state[key] is State.COMPLETED]
-        self.times = _shard_times([seconds for seconds in durations if seconds is not None])
-        self.left = [key for key in keys if self.state[key] not in DONE]
+        completed = [key for key in keys if self.states[key] is State.COMPLETED]
+        self.ends = sorted(
+            (
+                description.completed[key]
+                for key in completed
+                if key in description.completed and self.work[key].newest is not None
+            ),
+            key=self.axis.position,
+        )
+        self.times = _shard_times(
+            [seconds for key in completed if (seconds := self.work[key].seconds) is not None]
+        )
+        self.left = [key for key in keys if self.states[key] not in DONE]
 
     def bag(self) -> Bag:
-        counts: dict[State, int] = {}
-        for state in self.state.values():
-            counts[state] = counts.get(state, 0) + 1
+        counts = Counter(self.states.values())
         stragglers = self._stragglers()
-        lagging = {straggler.node for straggler in stragglers}
+        straggler_names = {straggler.node for straggler in stragglers}
         over = not self.left
         machines, log_sigma = self._machine_count()
-        excluded = sum(counts.get(state, 0) for state in (*FAILED, State.HELD))
-        span = None if over else self._interval(machines, log_sigma)
-        reason = None if over or span is not None else self._missing_reason()
-        hours = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
-        for entry in self.executions:
-            hours[entry.kind] += entry.gpu_seconds or 0.0
-        shards = self.shards
+        remaining = None if over else self._remaining(machines, log_sigma)
+        excluded = sum(counts[state] for state in (*FAILED, State.HELD))
         return Bag(
-            dag=shards.dag,
-            in_dag=shards.in_dag,
-            name_pattern=shards.name_pattern,
-            submit=shards.submit,
-            total=len(shards.nodes),
+            dag=self.nodes.dag,
+            in_dag=self.nodes.in_dag,
+            name_pattern=self.nodes.name_pattern,
+            submit=self.nodes.submit,
+            total=len(self.nodes.nodes),
             states={state: counts[state] for state in State if state in counts},
-            shards=tuple(self._shard(node, lagging) for node in shards.nodes),
-            first_submitted=self.began,
+            shards=tuple(self._shard(node.key, straggler_names) for node in self.nodes.nodes),
+            first_submitted=self.first_submitted,
             overall_rate=self._overall_rate(over),
             recent_rate=None if over else self._recent_rate(),
             durations=self.times,
             stragglers=stragglers,
             machines=machines,
-            remaining=span,
-            expected_end=time_after_as_of(self.ledger, span.median) if span is not None else None,
+            remaining=remaining,
+            expected_end=None
+            if remaining is None
+            else time_after_as_of(self.ledger, remaining.median),
             completed_at=self.ends[-1] if over and self.ends else None,
-            missing_reason=reason,
-            excluded=excluded if span is not None else 0,
-            gpu_hours=GpuHours(
-                hours["good"] / HOUR, hours["bad"] / HOUR, hours["in_flight"] / HOUR
-            ),
+            missing_reason=None if over or remaining is not None else self._missing_reason(),
+            excluded=excluded if remaining is not None else 0,
+            gpu_hours=sum_executions(self.executions).gpu_hours,
             executions=len(self.executions),
             lost_executions=sum(entry.kind == "bad" for entry in self.executions),
         )
 
-    def _shard(self, node: DescribedNode, lagging: set[str]) -> Shard:
-        name, work = node.key[1], self.work[node.key]
+    def _shard(self, key: NodeKey, straggler_names: set[str]) -> Shard:
+        name, work = key[1], self.work[key]
         job, entry = work.newest, work.representative
-        prefix, _, suffix = self.shards.name_pattern.partition("*")
+        prefix, _, suffix = self.nodes.name_pattern.partition("*")
         return Shard(
             node=name,
             number=int(name[len(prefix) : len(name) - len(suffix)]),
-            state=self.state[node.key],
+            state=self.states[key],
             job=job.job if job is not None else None,
             site=entry.site if entry is not None else None,
             seconds=work.progress if work.in_progress else work.seconds,
             since=job.states[-1][0] if job is not None and job.states else None,
             attempts=work.attempts,
-            is_straggler=name in lagging,
+            is_straggler=name in straggler_names,
         )
 
     # --- rates --------------------------------------------------------------------------
 
     def _overall_rate(self, over: bool) -> ShardRate | None:
-        if self.began is None:
+        until = self.axis.position(self.ends[-1]) if over and self.ends else self.now
+        seconds = until - self.first_position
+        if self.first_submitted is None or seconds <= 0:
             return None
-        until = self.moments.position(self.ends[-1]) if over and self.ends else self.now
-        return (
-            ShardRate(len(self.ends), until - self.first_position)
-            if until > self.first_position
-            else None
-        )
+        return ShardRate(len(self.ends), seconds)
 
     def _window_seconds(self) -> float:
         """The length of the recent window in seconds."""
@@ -418,11 +397,9 @@ class _BagBuilder:
 
     def _recent_rate(self) -> ShardRate | None:
         window = self._window_seconds()
-        if self.began is None or window <= 0:
+        if self.first_submitted is None or window <= 0:
             return None
-        recent = sum(
-            self.now - window < self.moments.position(end) <= self.now for end in self.ends
-        )
+        recent = sum(self.now - window < self.axis.position(end) <= self.now for end in self.ends)
         return ShardRate(recent, window)
 
     def _machine_count(self) -> tuple[float, float]:
@@ -435,96 +412,87 @@ class _BagBuilder:
         length = self.now - begin
         if length <= 0:
             return running, MAX_LOG_SIGMA
-        parts = []
+        means = []
         for part in range(WINDOW_PARTS):
             start = begin + length * part / WINDOW_PARTS
             stop = begin + length * (part + 1) / WINDOW_PARTS
-            parts.append(sum(max(0.0, min(s.end, stop) - max(s.begin, start)) for s in spans))
-        means = [seconds * WINDOW_PARTS / length for seconds in parts]
+            seconds = sum(max(0.0, min(s.end, stop) - max(s.begin, start)) for s in spans)
+            means.append(seconds * WINDOW_PARTS / length)
         mean = sum(means) / WINDOW_PARTS
         if mean <= 0:
             return running, MAX_LOG_SIGMA
-        deviation = sqrt(sum((part_mean - mean) ** 2 for part_mean in means) / WINDOW_PARTS)
+        deviation = sqrt(sum((each - mean) ** 2 for each in means) / WINDOW_PARTS)
         return mean, min(MAX_LOG_SIGMA, max(MIN_LOG_SIGMA, deviation / mean))
-
-    # --- stragglers ---------------------------------------------------------------------
 
     def _stragglers(self) -> tuple[Straggler, ...]:
         times = self.times
         if times is None or times.shards < MIN_COMPLETED or times.median <= 0:
             return ()
-        limit = STRAGGLER_FACTOR * times.percentile_90
-        stragglers = []
-        for (_, name), work in self.work.items():
-            entry = work.representative
-            if entry is not None and work.in_progress and work.progress > limit:
-                stragglers.append(
-                    Straggler(
-                        node=name,
-                        job=entry.job,
-                        site=entry.site,
-                        host=entry.host,
-                        seconds=work.progress,
-                        times_median=work.progress / times.median,
-                    )
-                )
+        stragglers = [
+            Straggler(
+                node=name,
+                job=work.representative.job,
+                site=work.representative.site,
+                host=work.representative.host,
+                seconds=work.progress,
+                times_median=work.progress / times.median,
+            )
+            for (_, name), work in self.work.items()
+            if work.representative is not None
+            and work.in_progress
+            and work.progress > STRAGGLER_FACTOR * times.percentile_90
+        ]
         return tuple(sorted(stragglers, key=lambda straggler: -straggler.seconds))
 
     # --- what is left -------------------------------------------------------------------
 
-    def _unfinished_work(self) -> list[ShardWork]:
-        """The work on the shards that still need a machine."""
-        inactive_states = (*FAILED, State.HELD, State.POST)
-        return [self.work[key] for key in self.left if self.state[key] not in inactive_states]
-
     def _missing_reason(self) -> str:
-        states = {self.state[key] for key in self.left}
+        states = {self.states[key] for key in self.left}
         if states <= {*FAILED, State.HELD}:
             return "no end in sight: all that is left failed or is held"
-        if self.dag is DagState.NOT_SUBMITTED:
+        if self.dag_state is DagState.NOT_SUBMITTED:
             return "not before its DAG is submitted"
-        if self.dag in (DagState.HELD, DagState.RESTARTING):
-            return f"not while DAGMan is {'held' if self.dag is DagState.HELD else 'not running'}"
-        if self.dag in (DagState.DONE, DagState.FAILED, DagState.REMOVED):
-            return f"not while its DAG is {self.dag.value}"
+        if self.dag_state in (DagState.HELD, DagState.RESTARTING):
+            held = self.dag_state is DagState.HELD
+            return f"not while DAGMan is {'held' if held else 'not running'}"
+        if self.dag_state in (DagState.DONE, DagState.FAILED, DagState.REMOVED):
+            return f"not while its DAG is {self.dag_state.value}"
         if states <= {*FAILED, State.HELD, State.POST}:
             return "unknown: only POST scripts are left to run"
         if all(work.seconds is None for work in self.work.values()):
             return "unknown: no shard has ended yet"
         return "unknown: nothing of it runs"
 
-    def _interval(self, machines: float, log_sigma: float) -> Interval | None:
-        unfinished = self._unfinished_work()
-        if not unfinished or self.dag not in (DagState.RUNNING, DagState.UNKNOWN):
-            return None
+    def _remaining(self, machines: float, log_sigma: float) -> Interval | None:
+        """The remaining time of the shards that still need a machine."""
+        inactive_states = (*FAILED, State.HELD, State.POST)
+        unfinished = [
+            self.work[key] for key in self.left if self.states[key] not in inactive_states
+        ]
         running = [work.progress for work in unfinished if work.in_progress]
-        queued = [work.progress for work in unfinished if not work.in_progress]
-        curve = KaplanMeier.fit(self._samples())
         parallelism = min(float(len(unfinished)), max(machines, float(len(running))))
-        if curve is None or parallelism < 0.5:
+        curve = KaplanMeier.fit(self._lifetimes())
+        if (
+            self.dag_state not in (DagState.RUNNING, DagState.UNKNOWN)
+            or curve is None
+            or parallelism < 0.5
+        ):
             return None
-        interrupted = sum(len(work.interrupted_progress) for work in self.work.values())
-        lost = sum(work.lost for work in self.work.values())
         remaining = RemainingShards(
             running=running,
-            queued=queued,
+            queued=[work.progress for work in unfinished if not work.in_progress],
             parallelism=parallelism,
             log_sigma=log_sigma,
-            interrupted=interrupted,
-            lost=lost,
+            interrupted=sum(len(work.interrupted_progress) for work in self.work.values()),
+            lost=sum(work.lost for work in self.work.values()),
         )
-        ordered = sorted(simulate_makespan(curve, self._straggler_limit(curve), remaining))
-        low, middle, high = (
-            ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
-        )
-        return Interval(low, middle, high, curve.events, f"{curve.events} shards of its own")
-
-    def _straggler_limit(self, curve: KaplanMeier) -> float:
-        """The duration in seconds beyond which a shard is or was a straggler."""
         durations = sorted(work.seconds for work in self.work.values() if work.seconds is not None)
-        return STRAGGLER_FACTOR * percentile(durations, 0.9) if durations else curve.mean
+        # From here on a shard is or was a straggler.
+        slow = STRAGGLER_FACTOR * percentile(durations, 0.9) if durations else curve.mean
+        trials = simulate_makespan(curve, slow, remaining)
+        return Interval.from_trials(trials, curve.events, f"{curve.events} shards of its own")
 
-    def _samples(self) -> Iterator[Lifetime]:
+    def _lifetimes(self) -> Iterator[Lifetime]:
         """The durations of shards; attempts in progress or interrupted are censored."""
         for work in self.work.values():
             if work.seconds is not None:
