@@ -22,6 +22,7 @@ from metlmon.report.document import (
 )
 from metlmon.report.figures import figures
 from metlmon.report.hour_names import with_hour_unit
+from metlmon.report.usage import ReportUsage, jobs_in, report_usage
 from metlmon.report.usage_tables import (
     bytes_table,
     cause_table,
@@ -38,7 +39,6 @@ from metlmon.report.usage_tables import (
 from metlmon.report.values import hours, hours_digits, percent
 from metlmon.snapshot.ledger import HOUR, Ledger, in_hour_unit
 from metlmon.snapshot.types import Status
-from metlmon.stats.report_usage import ReportUsage, jobs_in, report_usage
 from metlmon.stats.windows import ALL, TimeWindow, window_text
 from metlmon.text.formatting import count, dag_sign, moment, nothing_logged, number, plain
 

@@ -10,9 +10,9 @@ from typing import Any
 from metlmon.model.states import HourUnit, State
 from metlmon.report.document import Footnote
 from metlmon.report.templates import load_template
+from metlmon.report.usage import WHISKER, ReportUsage, jobs_in
 from metlmon.report.values import hours, percent
 from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS
-from metlmon.stats.report_usage import WHISKER, ReportUsage, jobs_in
 from metlmon.stats.windows import Unit
 from metlmon.text.formatting import count, duration, number
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from metlmon.stats.report_usage import BoxPlot
+from metlmon.report.usage import BoxPlot
 
 Raw = str | int | float | None
 

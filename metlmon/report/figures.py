@@ -17,10 +17,10 @@ from metlmon.report.document import (
     LineChart,
     ReportFigure,
 )
+from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries, epoch_boxes, gpu_model
 from metlmon.report.values import NOT_KNOWN, hours, hours_digits
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
-from metlmon.stats.report_usage import BoxPlot, ReportUsage, UsageSeries, epoch_boxes, gpu_model
 from metlmon.stats.windows import TimeWindow, Unit
 from metlmon.text.formatting import count, duration
 

@@ -10,9 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.report.document import Raw, ReportColumn, ReportRow, ReportTable, ValueKind
+from metlmon.report.usage import BoxPlot, ReportUsage, epoch_boxes, gpu_model
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
-from metlmon.stats.report_usage import BoxPlot, ReportUsage, epoch_boxes, gpu_model
 from metlmon.stats.totals import UsageTotals, group_by
 from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import Unit, window_text

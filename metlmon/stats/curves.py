@@ -1,4 +1,4 @@
-"""Learning curves: metrics by epoch, per run and as a band over several runs.
+"""Learning curves: metrics by epoch, per run and as a band; results of evaluations.
 
 Values come from the files of the trainings (:mod:`metlmon.jobfiles`). Non-finite values (NaN,
 infinities) are reported per run and excluded from medians. Epochs are numbered like nodes, from 0.
@@ -19,20 +19,22 @@ Definitions for one run and one metric; ``worse`` means larger for a loss:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from statistics import quantiles
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.metric_values import more_is_better
-from metlmon.jobfiles.records import Point, Streamed
+from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.ledger import RunEntry
+from metlmon.snapshot.types import EpochRow
 from metlmon.stats.inputs import StatsInput
 from metlmon.text.formatting import Colour, Symbol, Weight, count, number, plain
 from metlmon.text.formatting import metric as format_metric
@@ -54,6 +56,13 @@ MIN_RISING_EPOCHS: Final = 2
 
 NO_GOAL_PREFIXES: Final = ("lr-", "lr_", "learning_rate", "momentum", "epoch_time")
 """Name prefixes of values that a training sets instead of optimising them."""
+
+
+PREFERRED_METRIC: Final = "eval_loss"
+"""The metric that is shown if there are several."""
+
+METRIC_PREFIX: Final = "eval"
+"""Prefix of the metrics that evaluations write, which separates them from the training's."""
 
 
 class Course(StrEnum):
@@ -260,20 +269,10 @@ def course_text(curve: MetricCurve) -> str:
     return f"{text}, {course_symbol(Course.NAN, odd.value).word} in {odd.epoch}"
 
 
-class CurveStat(Protocol):
-    """A statistic for ``StatsWorker.value`` that returns curves."""
-
-    def __call__(self, stats_input: StatsInput, /) -> Curves: ...
-
-
 @cache
-def curves_stat(metric: str | None) -> CurveStat:
+def curves_stat(metric: str | None) -> Callable[[StatsInput], Curves]:
     """The statistic of one metric (None: the default one), as one function per metric."""
-
-    def statistic(stats_input: StatsInput, /) -> Curves:
-        return curves(stats_input, metric)
-
-    return statistic
+    return partial(curves, metric=metric)
 
 
 def streams(stats_input: StatsInput) -> Mapping[JobId, Streamed]:
@@ -433,19 +432,18 @@ def metric_band(label: str | None, metric_curves: Iterable[MetricCurve]) -> Metr
     Quartiles use the inclusive method; those of one value are that value. Values of a run from
     its divergence on are counted but excluded.
     """
+    with_values = [curve for curve in metric_curves if curve.points]
     by_epoch: dict[int, list[float]] = {}
-    lost: dict[int, int] = {}
-    runs = 0
-    for curve in metric_curves:
-        runs += bool(curve.points)
+    lost: Counter[int] = Counter()
+    for curve in with_values:
         diverged_at = curve.since if curve.diverged else None
         for point in curve.points:
             if diverged_at is not None and point.epoch >= diverged_at:
-                lost[point.epoch] = lost.get(point.epoch, 0) + 1
+                lost[point.epoch] += 1
             elif math.isfinite(point.value):
                 by_epoch.setdefault(point.epoch, []).append(point.value)
-    levels = (_level(e, by_epoch[e], lost.get(e, 0)) for e in sorted(by_epoch))
-    return MetricBand(label, runs, tuple(levels))
+    levels = tuple(_level(epoch, by_epoch[epoch], lost[epoch]) for epoch in sorted(by_epoch))
+    return MetricBand(label, len(with_values), levels)
 
 
 def _level(epoch: int, values: list[float], lost: int) -> BandLevel:
@@ -462,3 +460,40 @@ def _level(epoch: int, values: list[float], lost: int) -> BandLevel:
         maximum=max(values),
         excluded=lost,
     )
+
+
+# --- evaluations ----------------------------------------------------------------------------
+
+
+class EvaluationResult(Struct, frozen=True):
+    """The evaluation results of one run, for one ``metric``.
+
+    ``by_version``: by the ``version_<k>`` of the file (for an evaluation: VAR ``epoch``);
+    ``by_epoch``: by the epoch in the training node's name.
+    """
+
+    metric: str
+    by_version: Mapping[int, float]
+    by_epoch: Mapping[int, float]
+
+    def value(self, evaluation: EpochRow, epoch: EpochRow) -> float | None:
+        """The result of the evaluation of an epoch; None if it has written none."""
+        if self.by_version:
+            return self.by_version.get(-1 if evaluation.epoch_var is None else evaluation.epoch_var)
+        return self.by_epoch.get(-1 if epoch.epoch is None else epoch.epoch)
+
+
+def evaluations(stats_input: StatsInput) -> Mapping[str, EvaluationResult]:
+    """The evaluation results by run key, without runs that have none."""
+    results = {key: _evaluation_result(training) for key, training in stats_input.trainings.items()}
+    return {key: result for key, result in results.items() if result is not None}
+
+
+def _evaluation_result(training: TrainingOutput) -> EvaluationResult | None:
+    names = sorted(name for name in training.metrics if name.startswith(METRIC_PREFIX))
+    if not names:
+        return None
+    name = PREFERRED_METRIC if PREFERRED_METRIC in names else names[0]
+    points = training.metrics[name]
+    by_version = {p.version: p.value for p in points if p.version is not None}
+    return EvaluationResult(name, by_version, {p.epoch: p.value for p in points})

@@ -20,7 +20,7 @@ from msgspec import Struct
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DONE, Outcome, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger
-from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
+from metlmon.stats.simulation import KaplanMeier, Lifetime
 
 K = TypeVar("K")
 

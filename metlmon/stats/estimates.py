@@ -16,7 +16,7 @@ neither in the history nor predicted (:mod:`metlmon.stats.downtime`). Epochs per
 estimate but a count, downtime included.
 
 An additional epoch in progress, of any age, never makes a run's estimate earlier. For an
-interrupted one this holds for the survival curve (:mod:`metlmon.stats.kaplan_meier`), not strictly
+interrupted one this holds for the survival curve (:mod:`metlmon.stats.simulation`), not strictly
 for estimates, since older cycles lose weight.
 """
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -14,7 +15,8 @@ from msgspec import Struct
 
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry
+from metlmon.snapshot.ledger import HOUR, ExecutionEntry
+from metlmon.text.formatting import job_id
 
 TEXT: Final = "string"
 COUNT: Final = "Int64"
@@ -58,24 +60,19 @@ class EventRecord(Struct, frozen=True):
 Of = Callable[[Any], object] | None
 
 
-def _text(name: str, meaning: str, value: Of = None) -> FrameColumn:
-    return FrameColumn(name, TEXT, "", meaning, value or attrgetter(name))
+def _column(dtype: str, name: str, meaning: str, value: Of = None, unit: str = "") -> FrameColumn:
+    """A column; without ``value`` that of the attribute ``name``."""
+    return FrameColumn(name, dtype, unit, meaning, value or attrgetter(name))
 
 
-def _count(name: str, meaning: str, value: Of = None, unit: str = "") -> FrameColumn:
-    return FrameColumn(name, COUNT, unit, meaning, value or attrgetter(name))
+_text = partial(_column, TEXT)
+_count = partial(_column, COUNT)
+_boolean = partial(_column, TRUTH)
+_time = partial(_column, TIME, unit=TIMES_UNIT)
 
 
 def _number(name: str, unit: str, meaning: str, value: Of = None) -> FrameColumn:
-    return FrameColumn(name, NUMBER, unit, meaning, value or attrgetter(name))
-
-
-def _boolean(name: str, meaning: str) -> FrameColumn:
-    return FrameColumn(name, TRUTH, "", meaning, attrgetter(name))
-
-
-def _time(name: str, meaning: str, value: Of = None) -> FrameColumn:
-    return FrameColumn(name, TIME, TIMES_UNIT, meaning, value or attrgetter(name))
+    return _column(NUMBER, name, meaning, value, unit)
 
 
 def _category(name: str, words: Iterable[str], meaning: str, value: Of = None) -> FrameColumn:
@@ -85,28 +82,19 @@ def _category(name: str, words: Iterable[str], meaning: str, value: Of = None) -
 
 def _gpu_hours(subject: str) -> tuple[FrameColumn, ...]:
     """GPU-hours of an entry that has GPU-seconds of all three kinds."""
+
+    def hours(suffix: str, meaning: str, *kinds: str) -> FrameColumn:
+        def value(entry: Any) -> float:
+            return float(sum(getattr(entry, kind) for kind in kinds) / HOUR)
+
+        return _number(f"gpu_hours{suffix}", "GPU h", meaning, value)
+
     return (
-        _number("gpu_hours_good", "GPU h", f"{subject} that ended well", lambda e: e.good / HOUR),
-        _number(
-            "gpu_hours_bad", "GPU h", f"{subject} that ended in any other way", _hours_of("bad")
-        ),
-        _number(
-            "gpu_hours_in_flight",
-            "GPU h",
-            f"{subject} that have not ended, up to as-of",
-            _hours_of("in_flight"),
-        ),
-        _number("gpu_hours", "GPU h", "the three together", _all_hours),
+        hours("_good", f"{subject} that ended well", "good"),
+        hours("_bad", f"{subject} that ended in any other way", "bad"),
+        hours("_in_flight", f"{subject} that have not ended, up to as-of", "in_flight"),
+        hours("", "the three together", "good", "bad", "in_flight"),
     )
-
-
-def _hours_of(kind: str) -> Callable[[Any], float]:
-    seconds = attrgetter(kind)
-    return lambda entry: seconds(entry) / HOUR
-
-
-def _all_hours(entry: Any) -> float:
-    return float((entry.good + entry.bad + entry.in_flight) / HOUR)
 
 
 def _execution_hours(entry: ExecutionEntry) -> float | None:
@@ -114,28 +102,7 @@ def _execution_hours(entry: ExecutionEntry) -> float | None:
 
 
 def _latest(name: str) -> Callable[[Any], object]:
-    of = attrgetter(name)
-    return lambda entry: None if entry.latest is None else of(entry.latest)
-
-
-def _job_names(entry: EpochEntry) -> str:
-    return " ".join(f"{cluster}.{proc}" for cluster, proc in entry.jobs)
-
-
-def _last_hold(entry: JobEntry) -> str | None:
-    return entry.holds[-1].cause if entry.holds else None
-
-
-def _held_seconds(entry: JobEntry) -> float:
-    return sum((hold.seconds for hold in entry.holds), 0.0)
-
-
-def _cluster(entry: Any) -> int:
-    return int(entry.job[0])
-
-
-def _proc(entry: Any) -> int:
-    return int(entry.job[1])
+    return lambda entry: None if entry.latest is None else getattr(entry.latest, name)
 
 
 RUN_KEY: Final = _text(
@@ -143,8 +110,8 @@ RUN_KEY: Final = _text(
 )
 
 JOB_KEY: Final = (
-    _count("cluster", "the job's cluster; with proc it joins the frames", _cluster),
-    _count("proc", "the job's number in its cluster", _proc),
+    _count("cluster", "the job's cluster; with proc it joins the frames", lambda e: e.job[0]),
+    _count("proc", "the job's number in its cluster", lambda e: e.job[1]),
 )
 
 RUN_NAMES: Final = (
@@ -210,7 +177,11 @@ EPOCHS: Final = (
         "(inferred, or marked DONE)",
     ),
     _count("attempts", "its executions"),
-    _text("jobs", "its jobs in order of submission: cluster.proc, blanks between", _job_names),
+    _text(
+        "jobs",
+        "its jobs in order of submission: cluster.proc, blanks between",
+        lambda e: " ".join(job_id(*job) for job in e.jobs),
+    ),
     _text("site", "site of the execution that completed it"),
     _text("gpu", "GPU model of that execution"),
     _count("gpus", "number of GPUs of that execution"),
@@ -233,8 +204,17 @@ JOBS: Final = (
     _time("submitted", "when it was submitted"),
     _time("ended", "when it left the queue"),
     _count("holds", "how often it was held", lambda entry: len(entry.holds)),
-    _number("held_seconds", "s", "how long it was held, up to as-of", _held_seconds),
-    _text("hold_cause", "its last hold's reason, changing parts folded", _last_hold),
+    _number(
+        "held_seconds",
+        "s",
+        "how long it was held, up to as-of",
+        lambda e: sum((hold.seconds for hold in e.holds), 0.0),
+    ),
+    _text(
+        "hold_cause",
+        "its last hold's reason, changing parts folded",
+        lambda e: e.holds[-1].cause if e.holds else None,
+    ),
     _count("bytes_sent", "sent by its executions", unit="bytes"),
     _count("bytes_received", "received by its executions", unit="bytes"),
     _count("memory_mb", "the most it used (006 events, and usage when it ended)", unit="MB"),

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
+
 from metlmon.model.states import ACTIVE, Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger
 from metlmon.stats.epoch_times import elapsed

@@ -36,9 +36,8 @@ from metlmon.snapshot.types import GpuHours
 from metlmon.stats.epoch_times import time_after_as_of
 from metlmon.stats.estimates import Interval
 from metlmon.stats.inputs import StatsInput
-from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
-from metlmon.stats.shard_times import TimeAxis, shard_work
-from metlmon.stats.simulation import RemainingShards, simulate_makespan
+from metlmon.stats.shard_times import RUNNING, TimeAxis, shard_work
+from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.stats.totals import group_by, sum_executions
 
 MIN_NODES: Final = 4

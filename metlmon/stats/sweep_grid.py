@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, choices, find_sweep
+from metlmon.stats.totals import group_by
 
 STATE_PRIORITY: Final = (
     *(State.HELD, State.FAILED, State.REMOVED, State.DISCONNECTED, State.SUSPENDED),
@@ -178,20 +179,10 @@ class Grid(Struct, frozen=True):
         return sum(cell.rank is not None for cell in self.cells.values())
 
 
-class GridStat(Protocol):
-    """A statistic for ``StatsWorker.value`` that returns a grid."""
-
-    def __call__(self, stats_input: StatsInput, /) -> Grid: ...
-
-
 @cache
-def grid_stat(choice: GridChoice) -> GridStat:
+def grid_stat(choice: GridChoice) -> Callable[[StatsInput], Grid]:
     """The statistic of one choice, as one function per choice."""
-
-    def statistic(stats_input: StatsInput, /) -> Grid:
-        return grid(stats_input, choice)
-
-    return statistic
+    return partial(grid, choice=choice)
 
 
 def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
@@ -246,9 +237,8 @@ def without_fixed_axes(sweep: SweepVariables, names: Iterable[str]) -> SweepVari
 def _can_be_fixed(
     sweep: SweepVariables, rows: Axis | None, columns: Axis | None, name: str, value: Value
 ) -> bool:
-    used = (*(rows.names if rows else ()), *(columns.names if columns else ()))
-    fixed_variable = next((variable for variable in sweep.variables if variable.name == name), None)
-    return fixed_variable is not None and name not in used and value in fixed_variable.values
+    values = next((each.values for each in sweep.variables if each.name == name), ())
+    return name not in _names(rows, columns) and value in values
 
 
 def _run(entry: RunEntry, curve: MetricCurve, row: RunRow | None) -> CellRun:
@@ -283,10 +273,9 @@ def _cells(
     goal: Goal | None,
 ) -> dict[tuple[Point, Point], GridCell]:
     column_names = columns.names if columns is not None else ()
-    groups: dict[tuple[Point, Point], list[CellRun]] = {}
-    for run in runs:
-        key = sweep.values(run.key, rows.names), sweep.values(run.key, column_names)
-        groups.setdefault(key, []).append(run)
+    groups = group_by(
+        runs, lambda r: (sweep.values(r.key, rows.names), sweep.values(r.key, column_names))
+    )
     for group in groups.values():
         group.sort(key=lambda run: cost(run, goal))
     ranked = [cost(group[0], goal) for group in groups.values() if group[0].value is not None]
@@ -323,11 +312,8 @@ def _best(cells: Iterable[GridCell]) -> GridCell | None:
 
 
 def _best_by(cells: Iterable[GridCell], side: int) -> dict[Point, GridCell]:
-    groups: dict[Point, list[GridCell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.row, cell.column)[side], []).append(cell)
-    best_cells = {point: _best(group) for point, group in groups.items()}
-    return {point: cell for point, cell in best_cells.items() if cell is not None}
+    groups = group_by(cells, lambda cell: (cell.row, cell.column)[side])
+    return {point: cell for point, group in groups.items() if (cell := _best(group)) is not None}
 
 
 def _folded(
@@ -339,19 +325,19 @@ def _folded(
 ) -> tuple[FoldedAxis, ...]:
     if rows is None:
         return ()
-    used = {*rows.names, *(columns.names if columns is not None else ()), *fixed}
-    shown = (*rows.names, *(columns.names if columns is not None else ()))
+    shown = _names(rows, columns)
+    cells = group_by(runs, lambda run: sweep.values(run.key, shown))
     folded = []
     for axis in sweep.axes:
-        if used.intersection(axis.names):
-            continue
-        values: dict[Point, set[Point]] = {}
-        for run in runs:
-            values.setdefault(sweep.values(run.key, shown), set()).add(
-                sweep.values(run.key, axis.names)
-            )
-        folded.append(FoldedAxis(axis, max(map(len, values.values()), default=0)))
+        if not {*shown, *fixed}.intersection(axis.names):
+            sizes = [len({sweep.values(r.key, axis.names) for r in c}) for c in cells.values()]
+            folded.append(FoldedAxis(axis, max(sizes, default=0)))
     return tuple(folded)
+
+
+def _names(rows: Axis | None, columns: Axis | None) -> tuple[str, ...]:
+    """The variables of the rows and columns."""
+    return tuple(name for axis in (rows, columns) if axis is not None for name in axis.names)
 
 
 # --- changes of the choice ----------------------------------------------------------------------
@@ -375,10 +361,7 @@ def swap_axes(current: Grid, choice: GridChoice) -> GridChoice:
 
 def next_fixed(current: Grid, choice: GridChoice) -> GridChoice:
     """Fix the next value of the folded axes, in turn, then none."""
-    shown = {
-        *(current.rows.names if current.rows else ()),
-        *(current.columns.names if current.columns else ()),
-    }
+    shown = set(_names(current.rows, current.columns))
     folded = [axis for axis in current.sweep.axes if not shown.intersection(axis.names)]
     steps: list[tuple[tuple[str, Value], ...]] = [()]
     steps += [tuple(zip(axis.names, p, strict=True)) for axis in folded for p in axis.points]

@@ -13,7 +13,7 @@ from metlmon.snapshot.gate_text import PAUSED, epoch_target, is_waiting_at, wait
 from metlmon.snapshot.ledger import SHORT_SUCCESS
 from metlmon.snapshot.node_text import job_result_text
 from metlmon.snapshot.types import EpochRow, RunRow, RunView
-from metlmon.stats.evaluations import EvaluationResult
+from metlmon.stats.curves import EvaluationResult
 from metlmon.tables.layout import Column
 from metlmon.tables.runs import NO_STREAMS, epoch_percent, hold_reason, site_and_target
 from metlmon.tables.usage import HIDDEN

@@ -18,9 +18,8 @@ from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.gate_text import gate_symbol
 from metlmon.snapshot.types import EpochRow, JobRow, RunRow, RunView, SideCounts
-from metlmon.stats.curves import streams
+from metlmon.stats.curves import EvaluationResult, evaluations, streams
 from metlmon.stats.estimates import make_forecast
-from metlmon.stats.evaluations import EvaluationResult, evaluations
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimate_text
 from metlmon.tables import runs as runs_table

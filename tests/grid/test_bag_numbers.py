@@ -22,9 +22,8 @@ from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.inputs import StatsInput
-from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
 from metlmon.stats.shards import Bag, bags, find_bags
-from metlmon.stats.simulation import RemainingShards, simulate_makespan
+from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.tables import shard_text
 from tests.generated import bags as generated
 from tests.model.written import Log, tell

@@ -12,7 +12,7 @@ from metlmon.cli.status_text import print_status
 from metlmon.jobfiles.records import Point, TrainingOutput
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunView
-from metlmon.stats.evaluations import EvaluationResult
+from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.incidents import headline
 from metlmon.stats.inputs import StatsInput
 from tests.model.written import Log, tell

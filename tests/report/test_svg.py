@@ -21,7 +21,7 @@ from metlmon.report.document import (
     ReportFigure,
 )
 from metlmon.report.svg import TIME_TICKS, nice_ticks, render_svg, tick_text, time_ticks
-from metlmon.stats.report_usage import make_box_plot
+from metlmon.report.usage import make_box_plot
 
 T0 = datetime(2025, 9, 8, 10, 12, 7)
 NAMES = st.text(max_size=60)

@@ -13,10 +13,10 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.report.build import build_report
 from metlmon.report.document import Facts, Raw, Report, ReportTable
+from metlmon.report.usage import report_usage
 from metlmon.report.values import percent
 from metlmon.snapshot.ledger import HOUR, TransferEntry
 from metlmon.stats.incidents import incidents
-from metlmon.stats.report_usage import report_usage
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.sanitize import to_ascii

@@ -22,7 +22,7 @@ from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.inputs import StatsInput
-from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
+from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.tables import estimate_text
 from metlmon.text.sanitize import to_ascii
 from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded, status

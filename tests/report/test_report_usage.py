@@ -17,15 +17,15 @@ import pytest
 from metlmon.config.files import load_settings
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.ledger import HOUR
-from metlmon.stats.report_usage import (
+from metlmon.report.usage import (
     ReportUsage,
     epoch_boxes,
     gpu_model,
     make_box_plot,
     report_usage,
 )
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import GroupUsage, LongestExecutions
 from metlmon.stats.windows import ALL, TimeWindow, Unit, partition
