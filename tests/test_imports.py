@@ -19,7 +19,7 @@ PRIVATE = "from textual._"
 
 DEMO = str(ROOT / "fixtures" / "demo")
 
-NAME = {"metlmon.cli.main", "metlmon.cli.arguments", "metlmon.cli.parser", "metlmon.cli.exit_codes"}
+NAME = {"metlmon.cli.main", "metlmon.cli.arguments", "metlmon.cli.exit_codes"}
 
 READING = {
     f"metlmon.{name}"
@@ -40,24 +40,22 @@ PRINTING = {
     for name in (
         "commands",
         "exit_on",
-        "queue_option",
         "reading",
-        "warnings",
         "output",
         "hang_watchdog",
         "json_output",
     )
-}
+} | {"metlmon.pool.types"}
 FIGURES = {"metlmon.stats", "metlmon.jobfiles"}
 TEXTS = {"metlmon.cli.status_text", "metlmon.cli.text_output", "metlmon.tables"}
 
 OURS: dict[str, set[str]] = {
     "--version": set(),
     "--help": set(),
-    "completion bash": {"metlmon.cli.commands.completion", "metlmon.live.errors"},
     # What is in force is settings, which name states of the model; no log is read for it.
     "config path DIR": {
         *("metlmon.cli.commands.config", "metlmon.cli.output"),
+        "metlmon.cli.json_output.objects",
         *("metlmon.config.settings", "metlmon.model.sites", "metlmon.model.states"),
         *("metlmon.text.formatting", "metlmon.eventlog", "metlmon.config.loader"),
         *(
@@ -72,7 +70,7 @@ OURS: dict[str, set[str]] = {
     "check DIR": READING
     | {
         *("metlmon.authoring", "metlmon.drafts", "metlmon.redact", "metlmon.trainer"),
-        *("metlmon.cli.commands.check", "metlmon.cli.output"),
+        *("metlmon.cli.commands.check", "metlmon.cli.output", "metlmon.cli.json_output.objects"),
     },
     "jobs --json DIR": READING | PRINTING,
     "status --json DIR": READING | PRINTING | FIGURES,
@@ -185,13 +183,13 @@ def test_textual_is_bound_below_its_next_major_version() -> None:
 
 
 def test_what_reads_nothing_defines_no_records() -> None:
-    for command in ("--version", "--help", "completion bash"):
+    for command in ("--version", "--help"):
         assert not of(command) & {"dataclasses", "inspect", "pathlib", "json", "datetime"}
 
 
 def test_the_first_screen_waits_for_no_other() -> None:
     opening = (
-        "metlmon.cli.main metlmon.cli.commands.watch metlmon.cli.session_setup metlmon.pool.client"
+        "metlmon.cli.main metlmon.cli.commands.status metlmon.cli.session_setup metlmon.pool.client"
     )
     code = "import importlib\nfor each in sys.argv[1:]: importlib.import_module(each)"
     found = imported(code, *opening.split(), "screens.app")

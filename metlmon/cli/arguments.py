@@ -168,6 +168,29 @@ SHAPE: Final = (
     option("--subdags", "each run in a sub-DAG of its own", action="store_const", const=True),
 )
 
+OUTPUTS: Final = {
+    "status": ("json_output.status", "STATUS_OUTPUT"),
+    "run": ("json_output.status", "RUN_OUTPUT"),
+    "jobs": ("json_output.jobs", "JOBS_OUTPUT"),
+    "nodes": ("json_output.jobs", "NODES_OUTPUT"),
+    "estimate": ("json_output.training", "ESTIMATE_OUTPUT"),
+    "sites": ("json_output.usage", "SITES_OUTPUT"),
+    "timeline": ("json_output.usage", "TIMELINE_OUTPUT"),
+    "curves": ("json_output.training", "CURVES_OUTPUT"),
+    "grid": ("json_output.training", "GRID_OUTPUT"),
+    "shards": ("json_output.training", "SHARDS_OUTPUT"),
+    "report": ("commands.report", "REPORT_OUTPUT"),
+    "new": ("json_output.authoring", "NEW_OUTPUT"),
+    "new-explain": ("json_output.authoring", "EXPLAIN_OUTPUT"),
+    "submit": ("json_output.authoring", "SUBMIT_OUTPUT"),
+    "submit-list-templates": ("json_output.authoring", "TEMPLATES_OUTPUT"),
+    "continue": ("commands.continue_", "CONTINUE_OUTPUT"),
+    "check": ("commands.check", "CHECK_OUTPUT"),
+    "config": ("commands.config", "CONFIG_OUTPUT"),
+    "act": ("commands.act", "ACT_OUTPUT"),
+}
+"""The module in :mod:`metlmon.cli` and the name of each ``--json`` output."""
+
 COMMANDS: Final[Mapping[str, Command]] = {
     "watch": Command(
         "the live dashboard",
@@ -455,7 +478,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         (option("topic", "the name of a section, or its beginning", nargs="?", default=None),),
     ),
     "completion": Command(
-        "print a shell completion script", (option("shell", None, choices=["bash", "zsh", "fish"]),)
+        "print a shell completion script", (option("shell", None, choices=["bash", "zsh"]),)
+    ),
+    "schema": Command(
+        "print the JSON Schema of what a command prints with --json",
+        (option("output", ", ".join(OUTPUTS), choices=list(OUTPUTS), metavar="COMMAND"),),
     ),
 }
 """In the order of ``--help``."""

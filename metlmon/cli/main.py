@@ -12,11 +12,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Final
+from typing import Final, NoReturn
 
 from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.parser import CommandParser
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
 
@@ -37,9 +36,29 @@ Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.tom
 user's configuration directory. NO_COLOR is respected. Watching never writes to a dagdir.
 """
 
+MODULES: Final = {
+    **{"run": "status", "watch": "status", "nodes": "jobs"},
+    **{"completion": "help", "schema": "help"},
+}
+"""The modules of commands that have none of their own."""
+
 COLLECT: Final = (5_000, 10, 10)
 """Thresholds of the garbage collector, instead of 700 objects: a model has millions of acyclic
 objects. With larger ones, garbage of the screens would stay for hours."""
+
+
+MESSAGE_LENGTH: Final = 1000
+"""Characters of an error message: an argument may be a megabyte."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that prints arguments sanitised: a file name can hold an escape sequence."""
+
+    def error(self, message: str) -> NoReturn:
+        from metlmon.redact import redact_secrets
+        from metlmon.text.formatting import plain
+
+        super().error(plain(redact_secrets(message[: 16 * MESSAGE_LENGTH]), MESSAGE_LENGTH))
 
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -148,17 +167,12 @@ def _run_command(options: argparse.Namespace) -> int:
     if options.command is None:
         parser().print_help()
         return Exit.OK
-    if options.command == "completion":
-        from metlmon.cli.commands.completion import script
-
-        print(script(options.shell, parser()), end="")
-        return Exit.OK
     from metlmon.cli.output import standard_output
 
     try:
-        # A module and function per command; "continue" is a keyword of Python.
+        # "continue" is a keyword of Python.
         name = "continue_" if options.command == "continue" else options.command
-        module = import_module(f"metlmon.cli.commands.{name}")
+        module = import_module(f"metlmon.cli.commands.{MODULES.get(name, name)}")
         with standard_output(ascii=getattr(options, "ascii", False)):
             return int(getattr(module, name)(options))
     except (InputError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Standard output: one JSON object, or what its terminal can show."""
+"""What commands print: JSON on standard output, warnings on standard error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+
+if TYPE_CHECKING:
+    from metlmon.cli.json_output.objects import JsonObject
+    from metlmon.model.model_state import Notice
+
+WARNINGS_SHOWN: Final = 20
+"""Warnings printed by commands for people; ``--json`` has them all."""
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -17,20 +24,45 @@ def print_json(value: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def print_json_list(
-    head: dict[str, Any], name: str, items: Iterable[dict[str, Any]], rest: dict[str, Any]
-) -> None:
-    """The object ``{**head, name: [*items], **rest}`` as :func:`print_json` writes it; into a
-    file each item is written as it is made: a hundred thousand are never there at once."""
+def print_output(output: JsonObject, builder: Any, record: Any, **given: Any) -> None:
+    """Print a JSON output about the ensemble of ``builder``, and its warnings."""
+    from metlmon.cli.json_output.objects import ensemble_output
+
+    print_json(ensemble_output(output, builder, record, **given))
+    print_warnings(builder.notices())
+
+
+def print_json_list(head: dict[str, Any], name: str, items: Iterable[dict[str, Any]]) -> None:
+    """Print the object ``{**head, name: [*items]}``.
+
+    Into a file each item is written as it is made: a hundred thousand are never there at once.
+    """
     if sys.stdout.isatty():
-        print_json({**head, name: list(items), **rest})
+        print_json({**head, name: list(items)})
         return
     write = sys.stdout.write
     write(f"{json.dumps(head)[:-1]}, {json.dumps(name)}: [")
     for number, item in enumerate(items):
         write((", " if number else "") + json.dumps(item))
-    write("]" + (f", {json.dumps(rest)[1:]}" if rest else "}") + "\n")
+    write("]}\n")
     sys.stdout.flush()
+
+
+def print_warnings(notices: Iterable[Notice]) -> None:
+    """Warnings on standard error, the first of them."""
+    listed = list(notices)
+    for notice in listed[:WARNINGS_SHOWN]:
+        print(f"metlmon: warning: {warning_line(notice)}", file=sys.stderr)
+    if len(listed) > WARNINGS_SHOWN:
+        print(f"metlmon: and {len(listed) - WARNINGS_SHOWN} more warnings", file=sys.stderr)
+
+
+def warning_line(notice: Notice) -> str:
+    """``file:line: text``, made safe to print."""
+    from metlmon.text.formatting import plain
+
+    where = f"{notice.file}:{notice.line}" if notice.line is not None else notice.file or ""
+    return plain(f"{where}: {notice.text}" if where else notice.text, 400)
 
 
 @contextmanager

@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from msgspec.structs import replace
 
 from metlmon.cli.hang_watchdog import start_watchdog
-from metlmon.cli.warnings import print_warnings
+from metlmon.cli.output import print_warnings
 from metlmon.config.files import load_settings, time_zone
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
@@ -22,6 +22,9 @@ from metlmon.live.time_argument import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.run_filter import format_run_list, matches_run
 from metlmon.snapshot.types import Progress, RunRow, Status
+
+if TYPE_CHECKING:
+    from metlmon.cli.queue_output import QueueReport
 
 PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
 """Commands that print all warnings also for people."""
@@ -89,6 +92,15 @@ def _progress_line(stream: TextIO) -> Callable[[Progress | None], None]:
             stream.flush()
 
     return show
+
+
+def query_queue(reader: DagdirReader, options: argparse.Namespace) -> QueueReport | None:
+    """The queue of the schedd, where ``--queue`` asks for it."""
+    if not getattr(options, "queue", False):
+        return None
+    from metlmon.cli.queue_output import query_queue
+
+    return query_queue(reader)
 
 
 # --- choosing runs --------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
+from metlmon.cli.output import WARNINGS_SHOWN, warning_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.cli.warnings import WARNINGS_SHOWN, warning_line
 from metlmon.model.states import State
 from metlmon.snapshot.gate_text import (
     PAUSED,

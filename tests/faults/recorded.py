@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from metlmon.cli.json_output import JsonWriter, figures_json
+from metlmon.cli.json_output.status import JsonWriter, figures_json
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.inputs import StatsInput
 
@@ -42,7 +42,7 @@ def told(reader: DagdirReader) -> dict[str, Any]:
     status = painter.status()
     writer = JsonWriter(painter.clock.with_offset)
     basis = StatsInput(status, painter.ledger(), reader.ensemble.settings)
-    whole = writer.status(status) | figures_json(writer, basis)
+    whole = writer.status(status, **figures_json(basis))
     whole["jobs"] = [writer.job(row) for row in painter.job_rows()]
     whole["warnings"] = [w for w in whole["warnings"] if w["kind"] != "rewritten-log"]
     plain: dict[str, Any] = json.loads(json.dumps(whole, default=str))

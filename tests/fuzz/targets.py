@@ -26,7 +26,7 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.cli.json_output import JsonWriter
+from metlmon.cli.json_output.status import JsonWriter
 from metlmon.config.loader import load_configuration
 from metlmon.config.settings import Settings
 from metlmon.dagman import (

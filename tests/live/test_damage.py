@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metlmon.cli.json_output import JsonWriter
+from metlmon.cli.json_output.status import JsonWriter
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError

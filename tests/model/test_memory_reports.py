@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.cli.json_output import JsonWriter
+from metlmon.cli.json_output.status import JsonWriter
 from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole

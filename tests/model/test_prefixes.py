@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from metlmon.cli.json_output import JsonWriter
+from metlmon.cli.json_output.status import JsonWriter
 from metlmon.dagman import OutState, read_dagman_out, read_jobstate
 from metlmon.eventlog import Position, parse, parse_fast
 from metlmon.live.dagdir_reader import DagdirReader

@@ -7,7 +7,7 @@ from eyes import NARROW, WIDE, Show
 from forests import PainterFeed, evaluated, evaluated_log
 from msgspec.structs import replace
 
-from metlmon.cli.json_output import JsonWriter
+from metlmon.cli.json_output.status import JsonWriter
 from metlmon.cli.status_text import print_status
 from metlmon.jobfiles.records import Point, TrainingOutput
 from metlmon.model.states import State

@@ -9,7 +9,7 @@ import pytest
 from eyes import NARROW, WIDE, Show
 from forests import PainterFeed, evaluated, evaluated_log, fan, fan_log
 
-from metlmon.cli.json_output import JsonWriter
+from metlmon.cli.json_output.status import JsonWriter
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.aggregates import MOST_SPECIAL

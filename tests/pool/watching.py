@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from metlmon.cli.json_output import JsonWriter
+from metlmon.cli.json_output.status import JsonWriter
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session

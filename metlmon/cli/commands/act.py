@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output import SCHEMA
+from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import one_run, open_reader
 from metlmon.live.errors import InputError
@@ -50,6 +50,47 @@ BACK: Final = "dag"
 BACK_TOO: Final = f" (or --to {BACK}: as the DAG file says)"
 
 WELL: Final = frozenset({ResultCode.DONE, ResultCode.ALREADY})
+
+TARGET: Final = JsonObject(
+    "Target",
+    Target,
+    "A job that an action is for; file is written, too.",
+    "cluster proc dag node run epoch state file",
+)
+RUN_TARGET: Final = JsonObject(
+    "RunTarget",
+    RunTarget,
+    "A run that an action is for, the files that it writes, and the jobs that it removes.",
+    "run uuid dag epoch state files jobs",
+)
+LEFT_OUT: Final = JsonObject(
+    "LeftOut",
+    None,
+    "A job or a run that an action leaves out, and why; with the fields of one of these.",
+    given={"run": str | None, "dag": str | None, "epoch": int | None, "state": str, "why": str},
+    optional={
+        **{"cluster": int, "proc": int, "node": str | None, "file": str | None},
+        **{"uuid": str | None, "files": list[str], "jobs": [TARGET]},
+    },
+)
+ANSWER: Final = JsonObject(
+    "Answer",
+    ActionResult,
+    "What came of an action for a job, a run or a DAG.",
+    "subject reply",
+    computed={"text": (str | None, lambda answer: answer.text or None)},
+)
+ACT_OUTPUT: Final = JsonObject(
+    "ActOutput",
+    ActionPreview,
+    "metlmon act --json; refused: why nothing was tried.",
+    "act subject",
+    given={
+        **{"schema": int, "dag": str | None, "value": int | None, "site": str | None},
+        **{"runs": [RUN_TARGET], "jobs": [TARGET], "left_out": [LEFT_OUT]},
+        **{"refused": str | None, "answers": [ANSWER]},
+    },
+)
 
 
 def act(options: argparse.Namespace) -> int:
@@ -308,47 +349,18 @@ def _json(
     answers: tuple[ActionResult, ...],
     error: str | None,
 ) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "act": str(offer.act),
-        "subject": offer.subject,
-        "dag": order.dag if order else None,
-        "value": order.value if order else None,
-        "site": order.site or None if order else None,
-        "runs": [_run(target) for target in (order.runs if order else ())],
-        "jobs": [_job(target) for target in (order.targets if order else ())],
-        "left_out": [{**_either(target), "why": why} for target, why in offer.left_out],
-        "refused": offer.refused or error,
-        "answers": [
-            {"subject": a.subject, "reply": str(a.reply), "text": a.text or None} for a in answers
+    return ACT_OUTPUT.write(
+        offer,
+        schema=SCHEMA,
+        dag=order and order.dag,
+        value=order and order.value,
+        site=order and (order.site or None),
+        runs=order.runs if order else (),
+        jobs=order.targets if order else (),
+        left_out=[
+            {**(TARGET if isinstance(each, Target) else RUN_TARGET).write(each), "why": why}
+            for each, why in offer.left_out
         ],
-    }
-
-
-def _either(target: Target | RunTarget) -> dict[str, Any]:
-    return _job(target) if isinstance(target, Target) else _run(target)
-
-
-def _run(target: RunTarget) -> dict[str, Any]:
-    return {
-        "run": target.run,
-        "uuid": target.uuid,
-        "dag": target.dag,
-        "epoch": target.epoch,
-        "state": str(target.state),
-        "files": list(target.files),
-        "jobs": [_job(job) for job in target.jobs],
-    }
-
-
-def _job(target: Target) -> dict[str, Any]:
-    return {
-        "cluster": target.cluster,
-        "proc": target.proc,
-        "dag": target.dag,
-        "node": target.node,
-        "run": target.run,
-        "epoch": target.epoch,
-        "state": str(target.state),
-        "file": target.file,
-    }
+        refused=offer.refused or error,
+        answers=answers,
+    )

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
 from metlmon.config.loader import Configuration, SettingEntry, Source, load_configuration
 from metlmon.config.toml_file import SettingProblem
 from metlmon.live.cache import cache_directory
 from metlmon.redact import hide_value
 from metlmon.text.formatting import count, plain
-
-SCHEMA: Final = 1
 
 TEXT_LIMIT: Final = 400
 """Characters of one cell or sentence; ``--json`` has them whole."""
@@ -26,6 +25,40 @@ COLUMN_LIMIT: Final = 44
 
 ORIGINS: Final = {"user": "your own", "dagdir": "this dagdir's", "built-in": "built in"}
 
+SETTINGS_FILE: Final = JsonObject(
+    "SettingsFile",
+    Source,
+    "A file that settings are read from; origin: user or dagdir.",
+    "origin path exists",
+)
+SETTING: Final = JsonObject(
+    "Setting",
+    SettingEntry,
+    "A setting, and where it comes from.",
+    "key origin path line",
+    given={"value": Any},
+)
+SETTING_ERROR: Final = JsonObject(
+    "SettingError",
+    SettingProblem,
+    "What is wrong in a file of settings.",
+    "path line message",
+    computed={"key": (str | None, lambda problem: problem.key or None)},
+)
+CONFIG_OUTPUT: Final = JsonObject(
+    "ConfigOutput",
+    None,
+    "metlmon config --json. cache with path only, settings with show only, valid and errors with "
+    "show and validate.",
+    given={"schema": int, "dagdir": str, "files": [SETTINGS_FILE]},
+    optional={
+        "cache": str | None,
+        "settings": [SETTING],
+        "valid": bool,
+        "errors": [SETTING_ERROR],
+    },
+)
+
 
 def config(options: argparse.Namespace) -> int:
     """``metlmon config show|path|validate``."""
@@ -34,7 +67,7 @@ def config(options: argparse.Namespace) -> int:
     found = load_configuration(dagdir)
     wrong = Exit.USAGE if found.problems else Exit.OK
     if options.json:
-        print_json(_as_json(options.what, str(dagdir), found))
+        print_json(_json(options.what, str(dagdir), found))
     elif options.what == "path":
         _print_files(found)
     elif options.what == "validate":
@@ -45,47 +78,18 @@ def config(options: argparse.Namespace) -> int:
     return Exit.OK if options.what == "path" else wrong
 
 
-# --- as JSON ------------------------------------------------------------------------------
-
-
-def _as_json(what: str, dagdir: str, found: Configuration) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "schema": SCHEMA,
-        "dagdir": dagdir,
-        "files": [_source(source) for source in found.sources],
-    }
+def _json(what: str, dagdir: str, found: Configuration) -> dict[str, Any]:
+    values: dict[str, Any] = {"schema": SCHEMA, "dagdir": dagdir, "files": found.sources}
     if what == "path":
         cache = cache_directory()
-        said["cache"] = str(cache) if cache is not None else None
+        return CONFIG_OUTPUT.write(None, cache=None if cache is None else str(cache), **values)
+    values |= {"valid": not found.problems, "errors": found.problems}
     if what == "show":
-        said["settings"] = [_entry(entry) for entry in found.entries]
-    if what != "path":
-        said["valid"] = not found.problems
-        said["errors"] = [_complaint(complaint) for complaint in found.problems]
-    return said
-
-
-def _source(source: Source) -> dict[str, Any]:
-    return {"origin": source.origin, "path": str(source.path), "exists": source.exists}
-
-
-def _entry(entry: SettingEntry) -> dict[str, Any]:
-    return {
-        "key": entry.key,
-        "value": _without_keys(entry.key, entry.value),
-        "origin": entry.origin,
-        "path": str(entry.path) if entry.path is not None else None,
-        "line": entry.line,
-    }
-
-
-def _complaint(complaint: SettingProblem) -> dict[str, Any]:
-    return {
-        "path": str(complaint.path),
-        "line": complaint.line,
-        "key": complaint.key or None,
-        "message": complaint.message,
-    }
+        values["settings"] = [
+            SETTING.write(entry, value=_without_keys(entry.key, entry.value))
+            for entry in found.entries
+        ]
+    return CONFIG_OUTPUT.write(None, **values)
 
 
 # --- for people ---------------------------------------------------------------------------

@@ -6,22 +6,20 @@ import argparse
 import os
 import shlex
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from metlmon.authoring.existing.continuation import Continuation, continuation
+from metlmon.authoring.existing.continuation import Continuation, ExcludedRun, continuation
 from metlmon.authoring.existing.continuation_dag import ContinuedRun
 from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
 from metlmon.tables.layout import Heading, text_columns
 from metlmon.text.formatting import UNKNOWN, count, plain
-
-SCHEMA: Final = 1
-"""Of the JSON: fields are added, never renamed."""
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 300
@@ -32,6 +30,31 @@ COLUMNS: Final = (
     Heading("DONE", "right"),
     Heading("TRAINS"),
     Heading("BEFORE"),
+)
+
+CONTINUED_RUN: Final = JsonObject(
+    "ContinuedRun",
+    ContinuedRun,
+    "A run that goes on with epochs first to last, and why it had ended before.",
+    "run uuid before=reason done first last checkpoint",
+)
+EXCLUDED_RUN: Final = JsonObject(
+    "ExcludedRun", ExcludedRun, "A run that does not go on, and why.", "run uuid why=reason"
+)
+CONTINUE_OUTPUT: Final = JsonObject(
+    "ContinueOutput",
+    Continuation,
+    "metlmon continue --json; of: the DAG files whose runs go on.",
+    "of=source_files runs left_out=excluded remarks=notes",
+    computed={
+        "dag_file": (str | None, lambda found: found.plan and found.plan.dag_file),
+        "files": (
+            list[str],
+            lambda found: [file.name for file in found.plan.files] if found.plan else [],
+        ),
+        "nodes": (int, lambda found: found.plan.nodes if found.plan else 0),
+    },
+    given={"schema": int, "dagdir": str, "written": bool},
 )
 
 
@@ -56,7 +79,8 @@ def continue_(options: argparse.Namespace) -> int:
     except PlanError as error:
         raise InputError(f"continue: {error}") from None
     if options.json:
-        print_json(_json(found, reader.path_given, written))
+        dagdir = reader.path_given
+        print_json(CONTINUE_OUTPUT.write(found, schema=SCHEMA, dagdir=dagdir, written=written))
     elif found.plan is not None:
         file = plain(found.plan.dag_file, 200)
         where = shlex.quote(plain(str(reader.dagdir), 2000))
@@ -92,32 +116,3 @@ def _cells(run: ContinuedRun) -> Iterator[str]:
     one = run.first == run.last
     yield f"epoch {run.first}" if one else f"epochs {run.first} to {run.last}"
     yield plain(run.reason, REASON_LIMIT)
-
-
-def _json(found: Continuation, dagdir: str, written: bool) -> dict[str, Any]:
-    plan = found.plan
-    return {
-        "schema": SCHEMA,
-        "dagdir": dagdir,
-        "written": written,
-        "dag_file": plan.dag_file if plan is not None else None,
-        "of": list(found.source_files),
-        "files": [file.name for file in plan.files] if plan is not None else [],
-        "nodes": plan.nodes if plan is not None else 0,
-        "runs": [
-            {
-                "run": run.run,
-                "uuid": run.uuid,
-                "before": run.reason,
-                "done": run.done,
-                "first": run.first,
-                "last": run.last,
-                "checkpoint": run.checkpoint,
-            }
-            for run in found.runs
-        ],
-        "left_out": [
-            {"run": each.run, "uuid": each.uuid, "why": each.reason} for each in found.excluded
-        ],
-        "remarks": list(found.notes),
-    }

@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Sequence
 from copy import copy
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output import JsonWriter, head, outlook_json
-from metlmon.cli.output import print_json
+from metlmon.cli.json_output.objects import ensemble_output
+from metlmon.cli.json_output.training import BACKTEST, ESTIMATE_OUTPUT
+from metlmon.cli.output import print_json, print_output
 from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
-from metlmon.cli.warnings import print_warnings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.backtest import Backtest, Prediction, backtest, median_error, median_naive_error
 from metlmon.stats.estimates import Forecast, make_forecast
@@ -33,18 +33,21 @@ def estimate(options: argparse.Namespace) -> int:
     if options.backtest:
         backtested = _backtest(reader, options)
         if options.json:
-            print_json(
-                head(reader.snapshot_builder()) | {"backtest": _backtest_json(reader, backtested)}
-            )
+            summaries = {
+                "ensemble": _summary(backtested.ensemble_predictions()),
+                "runs": _summary(backtested.run_predictions()),
+            }
+            builder = reader.snapshot_builder()
+            stamp = builder.clock.with_offset
+            result = BACKTEST.write(backtested, stamp, **summaries)
+            print_json(ensemble_output(ESTIMATE_OUTPUT, builder, None, backtest=result))
         else:
             _print_backtest(backtested)
         return Exit.OK
     stats_input = _basis(reader)
     forecast = make_forecast(stats_input)
     if options.json:
-        writer = JsonWriter(reader.snapshot_builder().clock.with_offset)
-        print_json(head(reader.snapshot_builder()) | {"estimate": outlook_json(writer, forecast)})
-        print_warnings(stats_input.status.warnings)
+        print_output(ESTIMATE_OUTPUT, reader.snapshot_builder(), None, estimate=forecast)
     else:
         _print(forecast)
     return Exit.OK
@@ -63,6 +66,15 @@ def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
         return _basis(open_reader(earlier))
 
     return backtest(_basis(reader), then)
+
+
+def _summary(trials: Sequence[Prediction]) -> dict[str, object]:
+    return {
+        "trials": len(trials),
+        "inside": sum(trial.covered for trial in trials),
+        "error_median": median_error(trials),
+        "naive_error_median": median_naive_error(trials),
+    }
 
 
 # --- tables -------------------------------------------------------------------------------
@@ -182,46 +194,3 @@ def _trial(trial: Prediction) -> Row:
         else UNKNOWN,
         f"{100 * naive:+.0f} %" if naive is not None else UNKNOWN,
     ]
-
-
-# --- JSON ---------------------------------------------------------------------------------
-
-
-def _backtest_json(reader: DagdirReader, backtested: Backtest) -> dict[str, Any]:
-    writer = JsonWriter(reader.snapshot_builder().clock.with_offset)
-    return {
-        "epochs": backtested.epochs,
-        "unsaid": list(backtested.skipped_shares),
-        "ensemble": _summary(backtested.ensemble_predictions()),
-        "runs": _summary(backtested.run_predictions()),
-        "trials": [
-            {
-                "share": trial.share,
-                "at": writer.time(trial.moment),
-                "key": trial.run,
-                "run": trial.run_name,
-                "low": round(trial.low, 3),
-                "predicted": round(trial.predicted, 3),
-                "high": round(trial.high, 3),
-                "truth": round(trial.actual, 3),
-                "paused": round(trial.downtime, 3),
-                "error": round(trial.error, 6),
-                "error_seconds": round(trial.predicted - trial.actual, 3),
-                "inside": trial.covered,
-                "naive": None
-                if trial.naive_prediction is None
-                else round(trial.naive_prediction, 3),
-                "naive_error": None if trial.naive_error is None else round(trial.naive_error, 6),
-            }
-            for trial in backtested.predictions
-        ],
-    }
-
-
-def _summary(trials: Sequence[Prediction]) -> dict[str, Any]:
-    return {
-        "trials": len(trials),
-        "inside": sum(trial.covered for trial in trials),
-        "error_median": median_error(trials),
-        "naive_error_median": median_naive_error(trials),
-    }

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.output import print_warnings
 from metlmon.cli.reading import open_reader
-from metlmon.cli.warnings import print_warnings
 from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.live.errors import InputError
 from metlmon.stats.frame_columns import TABLES, TEXT, WORD, listing, markdown

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from metlmon.cli.commands.curves import check_metric, print_figures
+from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output.training import GRID_OUTPUT
+from metlmon.cli.output import print_output
 from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.inputs import StatsInput
-from metlmon.stats.sweep import Axis, Point, SweepVariables, Value, find_sweep
-from metlmon.stats.sweep_grid import (
-    CellRun,
-    Grid,
-    GridCell,
-    GridChoice,
-    sweep_progress,
-    without_fixed_axes,
-)
+from metlmon.stats.sweep import Point, SweepVariables, Value, find_sweep
+from metlmon.stats.sweep_grid import Grid, GridCell, GridChoice, without_fixed_axes
 from metlmon.stats.sweep_grid import grid as grid_in
 from metlmon.tables import sweep_text
 from metlmon.tables.layout import Heading, Row, text_columns
@@ -50,7 +45,7 @@ def grid(options: argparse.Namespace) -> int:
     check_metric(options.metric, basis)
     sweep_grid = grid_in(basis, _choice(find_sweep(description.nodes), options))
     if options.json:
-        print_figures(builder, grid_json(sweep_grid))
+        print_output(GRID_OUTPUT, builder, sweep_grid)
     else:
         print_grid(sweep_grid)
     return Exit.OK
@@ -105,123 +100,6 @@ def _fixed(sweep: SweepVariables, given: str) -> tuple[str, Value]:
         there = ", ".join(sweep_text.value_text(item) for item in values[:20])
         raise InputError(f"--where {plain(given, 80)}: no run has that value; there are: {there}")
     return name, wanted
-
-
-# --- JSON -------------------------------------------------------------------------------------
-
-
-def grid_json(grid_data: Grid) -> dict[str, Any]:
-    """A sweep as JSON (schema 1).
-
-    ``variables``: all that are swept. ``rows``, ``columns``: variables that go together, mostly
-    one, and what there is of them in order; null without a sweep, or columns of a list.
-    ``folded``: neither rows nor columns nor ``fixed``; ``most`` of their values are in one cell.
-    A cell's ``rank`` is the place of its best value, from 1; ``state`` that of its runs which
-    needs a person first; ``course`` of a run as in ``metlmon curves``. ``best`` and those of rows
-    and columns name cells by their values. Of ``points``, ``stopped`` are among those that are
-    done, ``paused`` among those that wait.
-    """
-    progress = sweep_progress(grid_data)
-    return {
-        "metric": grid_data.metric,
-        "goal": grid_data.goal,
-        "metrics": list(grid_data.metrics),
-        "variables": [
-            {"name": item.name, "values": list(item.values)} for item in grid_data.sweep.variables
-        ],
-        "rows": _axis(grid_data.rows),
-        "columns": _axis(grid_data.columns),
-        "folded": [
-            {"names": list(item.axis.names), "most": item.max_values} for item in grid_data.folded
-        ],
-        "fixed": dict(grid_data.fixed),
-        "runs_elsewhere": grid_data.excluded_runs,
-        "points": {
-            "total": progress.points,
-            "done": progress.finished,
-            "stopped": progress.stopped,
-            "moving": progress.active,
-            "idle": progress.idle,
-            "waiting": progress.waiting,
-            "paused": progress.paused,
-            "need_a_person": progress.needs_action,
-        },
-        "epochs_done": progress.done,
-        "epochs_total": progress.total,
-        "best": _at(grid_data, grid_data.best),
-        "row_best": [
-            _at(grid_data, grid_data.row_best.get(p))
-            for p in (grid_data.rows.points if grid_data.rows else ())
-        ],
-        "column_best": [
-            _at(grid_data, grid_data.column_best.get(p))
-            for p in (grid_data.columns.points if grid_data.columns else ())
-        ],
-        "cells": [_cell(grid_data, cell) for cell in grid_data.cells.values()],
-    }
-
-
-def _axis(axis: Axis | None) -> dict[str, Any] | None:
-    if axis is None:
-        return None
-    return {"names": list(axis.names), "points": [list(item) for item in axis.points]}
-
-
-def _at(grid_data: Grid, cell: GridCell | None) -> dict[str, Any] | None:
-    if cell is None:
-        return None
-    best = cell.best
-    reached = best.value if best is not None else None
-    return {
-        "at": _values(grid_data, cell),
-        "value": reached.value if reached is not None else None,
-        "epoch": reached.epoch if reached is not None else None,
-        "run": best.name if best is not None else None,
-        "key": best.key if best is not None else None,
-    }
-
-
-def _values(grid_data: Grid, cell: GridCell) -> dict[str, Value]:
-    axes: tuple[tuple[Axis | None, Point], ...] = (
-        (grid_data.rows, cell.row),
-        (grid_data.columns, cell.column),
-    )
-    return {
-        name: value
-        for axis, point in axes
-        if axis is not None
-        for name, value in zip(axis.names, point, strict=True)
-    }
-
-
-def _cell(grid_data: Grid, cell: GridCell) -> dict[str, Any]:
-    best = _at(grid_data, cell) or {}
-    return {
-        **best,
-        "rank": cell.rank,
-        "state": str(cell.state),
-        "epochs_done": cell.done,
-        "epochs_total": cell.total,
-        "over": cell.is_finished,
-        "course": None if cell.diverged_course is None else str(cell.diverged_course),
-        "runs": [_run(run) for run in cell.runs],
-    }
-
-
-def _run(run: CellRun) -> dict[str, Any]:
-    return {
-        "run": run.name,
-        "key": run.key,
-        "state": str(run.state),
-        "value": run.value.value if run.value is not None else None,
-        "epoch": run.value.epoch if run.value is not None else None,
-        "course": str(run.course),
-        "epochs_done": run.done,
-        "epochs_skipped": run.skipped,
-        "epochs_total": run.total,
-        "stopped": run.stopped,
-        "paused": run.paused,
-    }
 
 
 # --- tables -----------------------------------------------------------------------------------

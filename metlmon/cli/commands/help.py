@@ -1,11 +1,13 @@
-"""``metlmon help``: the sections of the guide that comes with metlmon."""
+"""``metlmon help``, ``metlmon completion`` and ``metlmon schema``."""
 
 from __future__ import annotations
 
 import argparse
 import re
+from importlib import import_module
 from pathlib import Path
 
+from metlmon.cli.arguments import OUTPUTS
 from metlmon.cli.exit_codes import Exit
 from metlmon.live.errors import InputError
 
@@ -20,16 +22,45 @@ def sections(guide: str) -> dict[str, str]:
 
 def help(options: argparse.Namespace) -> int:
     """Print one section; without a topic, all titles. InputError where no title begins so."""
-    found = sections(GUIDE.read_text(encoding="utf-8"))
+    guide = sections(GUIDE.read_text(encoding="utf-8"))
     if options.topic is None:
         print("metlmon help TOPIC prints a section of the guide:\n")
-        for title in found:
+        for title in guide:
             print(f"  {title.lower()}")
         print("\nmetlmon COMMAND --help lists the options of a command.")
         return Exit.OK
-    for title, text in found.items():
+    for title, text in guide.items():
         if title.lower().startswith(options.topic.lower()):
             print(f"{title}\n\n{text}")
             return Exit.OK
-    topics = ", ".join(title.lower() for title in found)
+    topics = ", ".join(title.lower() for title in guide)
     raise InputError(f"no section of the guide begins with {options.topic!r}; there are {topics}")
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Print a completion script for bash or zsh."""
+    import shtab
+
+    from metlmon.cli.main import parser
+
+    top = parser()
+    kinds = {"DIR": shtab.DIRECTORY, "DIRECTORY": shtab.DIRECTORY, "FILE": shtab.FILE}
+    (commands,) = (a for a in top._actions if isinstance(a, argparse._SubParsersAction))
+    for command in commands.choices.values():
+        for action in command._actions:
+            if action.metavar in kinds:
+                action.complete = kinds[action.metavar]
+    print(shtab.complete(top, options.shell))
+    return Exit.OK
+
+
+def schema(options: argparse.Namespace) -> int:
+    """Print the JSON Schema of a command's ``--json`` output."""
+    import msgspec
+
+    from metlmon.cli.output import print_json
+
+    module, name = OUTPUTS[options.output]
+    types = import_module(f"metlmon.cli.{module}")
+    print_json(msgspec.json.schema(getattr(types, name).type))
+    return Exit.OK

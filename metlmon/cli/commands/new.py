@@ -1,32 +1,4 @@
-"""``metlmon new``: a description, a sweep file or options → a directory with the DAG.
-
-What it would be is told first: how many runs, nodes and jobs, the files, and a picture; where a
-DAG is there already, what differs. ``--json`` prints one object (schema 1)::
-
-    schema, directory, dag, template, runs, nodes, jobs, files, complaints, written, submitted
-               as `metlmon submit --json` has them
-    shape      chain, sweep, stages, bag or multi-node
-    source     the description or sweep file that was read, or null
-    picture    lines that draw the graph
-    cost       with --past: epochs, gpu_hours, lower, upper, seconds (of a run), and past (epochs,
-               gpu_hours, lower, upper: of one; lost: the share; cycle_seconds); null: not known
-    change     what differs from what is there:
-      stand    new, written, running or ended: how far the DAG that is there has come
-      same     nothing is to be written
-      ran      nodes of it that have run
-      rescue   the file that the next DAGMan goes on from, or null
-      refusal  why it may not be written, or null
-      remarks  what is to be known before it is
-      runs_added, runs_removed   names
-      nodes    each: node, dag, how (added, removed, changed), ran, differences (name, old, new)
-      files    each: name, how (added, changed, unused), by_hand, kept
-
-``--explain NODE --json``: ``explained``, a list of nodes; each has node, file, role, run, epoch,
-submit, pre, post, hold, defer, options (of scripts, by PRE, POST and HOLD), skip, retries,
-unless_exit, parents, children, weak_parents, says (further lines of the DAG file about it), where,
-and variables: name, value, level, where, append (goes before the submit file, too), and hides (the
-same of lower levels).
-"""
+"""``metlmon new``: a description, a sweep file or options → a directory with the DAG."""
 
 from __future__ import annotations
 
@@ -67,6 +39,8 @@ from metlmon.authoring.write_files import is_same_file, path_exists
 from metlmon.cli.commands import new_output
 from metlmon.cli.commands.new_output import plan_json, print_answer, say
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output.authoring import CHANGE, COST
+from metlmon.cli.json_output.objects import SCHEMA
 from metlmon.cli.output import print_json
 from metlmon.cli.request_options import (
     is_given,
@@ -279,7 +253,7 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
     source_of = partial(_source_of, source, options)
     if options.json:
         nodes_json = [new_output.explanation_json(node, source_of) for node in explanations]
-        print_json({"schema": new_output.SCHEMA, "explained": nodes_json})
+        print_json({"schema": SCHEMA, "explained": nodes_json})
     else:
         width = _width() if sys.stdout.isatty() else None
         new_output.print_explained(explanations, source_of, width)
@@ -322,10 +296,10 @@ def _print_plan(
         "shape": plan.request.shape.value if plan.request.source is None else "sweep file",
         "source": None if source is None else str(source),
         "picture": draw_graph(plan.graph, WIDTH),
-        "change": new_output.diff_json(diff),
+        "change": CHANGE.write(diff),
     }
     if options.past is not None:
-        answer["cost"] = None if cost is None else new_output.cost_json(cost)
+        answer["cost"] = cost and COST.write(cost)
     return answer
 
 

@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from metlmon import authoring
 from metlmon.authoring.existing.diff import DagProgress, NodeChange, PlanDiff, VariableDiff
@@ -14,17 +14,12 @@ from metlmon.authoring.explain import LEVELS, NodeExplanation
 from metlmon.authoring.graph import GraphNode, VariableValue
 from metlmon.authoring.request import Plan, RequestProblem
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output.authoring import EXPLAINED_NODE, SUBMIT_OUTPUT, SUBMITTED
 from metlmon.cli.output import print_json
 from metlmon.live.errors import shorten_words
 from metlmon.pool.types import PoolError
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.text.formatting import count, plain, size
-
-if TYPE_CHECKING:
-    from metlmon.stats.cost import CostEstimate
-
-SCHEMA: Final = 1
-"""Version of the JSON: fields are added, never renamed."""
 
 SENTENCE: Final = 300
 _LONGEST_MESSAGE: Final = 2000
@@ -63,51 +58,8 @@ def counts(plan: Plan) -> str:
 
 
 def plan_json(plan: Plan, problems: Iterable[RequestProblem]) -> dict[str, Any]:
-    """The plan as ``--json`` prints it; ``text`` is null for a file that is not text."""
-    request = plan.request
-    return {
-        "schema": SCHEMA,
-        "directory": str(request.directory),
-        "dag": plan.dag_file,
-        "template": request.template,
-        "nodes": plan.nodes,
-        "jobs": plan.jobs,
-        "runs": [
-            {
-                "run": run.name,
-                "uuid": run.uuid,
-                "seed": run.seed,
-                "targets": list(run.targets),
-                "gpu": run.gpu,
-            }
-            for run in plan.runs
-        ],
-        "files": [
-            {
-                "name": file.name,
-                "about": file.about,
-                "executable": file.executable,
-                "exists": file.exists,
-                "bytes": len(file.data),
-                "text": authoring.redacted_text(file) if _is_text(file.data) else None,
-            }
-            for file in plan.files
-        ],
-        "complaints": [
-            {"field": problem.field, "text": problem.text, "fatal": problem.fatal}
-            for problem in problems
-        ],
-        "written": False,
-        "submitted": None,
-    }
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+    """The plan as ``--json`` prints it."""
+    return SUBMIT_OUTPUT.write(plan, complaints=problems)
 
 
 def print_files(plan: Plan) -> None:
@@ -182,8 +134,7 @@ def submit(plan: Plan, answer: dict[str, Any] | None) -> int:
         where = plain(str(dag))
         print(f"cluster {result.cluster}: {where}, {counts(plan)}, submitted by {result.way}")
     else:
-        submitted = {"cluster": result.cluster, "way": result.way, "text": result.text or None}
-        print_json({**answer, "submitted": submitted})
+        print_json({**answer, "submitted": SUBMITTED.write(result)})
     say(f"watch it with: metlmon watch {shlex.quote(str(directory))}")
     return Exit.OK
 
@@ -266,45 +217,6 @@ def _difference_text(difference: VariableDiff) -> str:
         for value in (difference.old, difference.new)
     )
     return f"{plain(difference.name, 80)} from {old} to {new}"
-
-
-def diff_json(diff: PlanDiff) -> dict[str, Any]:
-    """The differences as ``--json`` prints them."""
-    return {
-        "stand": diff.progress.value,
-        "same": diff.unchanged,
-        "ran": diff.ran,
-        "rescue": diff.rescue,
-        "refusal": diff.refusal,
-        "remarks": list(diff.notes),
-        "runs_added": list(diff.runs_added),
-        "runs_removed": list(diff.runs_removed),
-        "nodes": [
-            {
-                "node": node.node,
-                "dag": node.dag,
-                "how": node.kind,
-                "ran": node.ran,
-                "differences": list(map(_difference_json, node.differences)),
-            }
-            for node in diff.nodes
-        ],
-        "files": [
-            {
-                "name": file.name,
-                "how": file.kind,
-                "by_hand": file.edited,
-                "kept": file.name in diff.protected_files,
-            }
-            for file in diff.files
-        ],
-    }
-
-
-def _difference_json(difference: VariableDiff) -> dict[str, Any]:
-    name, values = difference.name, (difference.old, difference.new)
-    old, new = (None if value is None else hide_value(name, value) for value in values)
-    return {"name": name, "old": old, "new": new}
 
 
 # --- one node -------------------------------------------------------------------------------
@@ -399,31 +311,8 @@ def _names(names: Sequence[str], weak: Sequence[str] = ()) -> str:
 
 def explanation_json(explanation: NodeExplanation, source_of: SourceOf) -> dict[str, Any]:
     """One node as ``--json`` prints it."""
-    node = explanation.node
-    return {
-        "node": node.name,
-        "file": explanation.file,
-        "kind": node.kind.value,
-        "role": node.role.value,
-        "run": node.run,
-        "epoch": node.epoch,
-        "submit": node.submit,
-        "pre": node.pre,
-        "defer": None if node.defer is None else list(node.defer),
-        "skip": node.skip_code,
-        "post": node.post,
-        "hold": node.hold,
-        "options": dict(node.options),
-        "retries": node.retries,
-        "unless_exit": explanation.unless,
-        "noop": node.noop,
-        "where": node.where,
-        "parents": list(explanation.parents),
-        "children": list(explanation.children),
-        "weak_parents": list(explanation.weak),
-        "says": list(explanation.commands),
-        "variables": [_variable_json(variable, source_of) for variable in node.variables],
-    }
+    variables = [_variable_json(variable, source_of) for variable in explanation.node.variables]
+    return EXPLAINED_NODE.write(explanation, variables=variables)
 
 
 def _variable_json(variable: VariableValue, source_of: SourceOf) -> dict[str, Any]:
@@ -434,36 +323,4 @@ def _variable_json(variable: VariableValue, source_of: SourceOf) -> dict[str, An
         "where": source_of(variable),
         "append": variable.append,
         "hides": [_variable_json(hidden, source_of) for hidden in variable.hidden],
-    }
-
-
-# --- cost -----------------------------------------------------------------------------------
-
-
-def cost_json(cost: CostEstimate) -> dict[str, Any]:
-    """The cost as ``--past --json`` prints it.
-
-    ``lower``, ``upper``: of the sum, in four of five cases; those of ``past`` are the quartiles of
-    an epoch. ``gpus``: requested by an epoch; of ``past``: minimum and maximum.
-    ``evaluations_left_out``: whether there are some, which cost more.
-    """
-    past = cost.history
-    return {
-        "epochs": cost.epochs,
-        "gpu_hours": cost.hours,
-        "lower": cost.lower,
-        "upper": cost.upper,
-        "seconds": cost.seconds,
-        "gpus": cost.gpus,
-        "evaluations_left_out": cost.evaluations,
-        "past": {
-            "epochs": past.epochs,
-            "runs": past.runs,
-            "gpu_hours": past.hours,
-            "lower": past.lower,
-            "upper": past.upper,
-            "lost": past.lost_share,
-            "cycle_seconds": past.cycle_seconds,
-            "gpus": list(past.gpus) if past.gpus is not None else None,
-        },
     }

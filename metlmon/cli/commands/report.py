@@ -8,21 +8,22 @@ import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output import SCHEMA, JsonWriter
+from metlmon.cli.json_output.objects import SCHEMA, JsonObject
+from metlmon.cli.json_output.usage import WINDOW
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
 from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.live.errors import InputError
 from metlmon.model.states import HourUnit
 from metlmon.report import to_html, to_markdown
+from metlmon.report.document import Report
 from metlmon.stats.windows import parse_window
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
-    from metlmon.report.document import Report
     from metlmon.snapshot.builder import SnapshotBuilder
 
 STDOUT: Final = "-"
@@ -32,6 +33,34 @@ BEGINNING: Final = 1000
 
 PIPE_WIDTH: Final = 1000
 """Columns that no terminal shows: nothing is cut or left out for a script."""
+
+REPORT_TABLE: Final = JsonObject(
+    "ReportTable",
+    None,
+    "A table of the report: rows as objects by column, and their total.",
+    given={"rows": list[dict[str, Any]], "total": dict[str, Any] | None},
+)
+REPORT_OUTPUT: Final = JsonObject(
+    "ReportOutput",
+    Report,
+    "metlmon report --json: the tables of the report, with raw numbers.",
+    "dagdir as_of live title headline unknown=limitations",
+    computed={
+        "schema": (int, lambda report: SCHEMA),
+        "window": (WINDOW, lambda report: report),
+        "definitions": (
+            dict[str, str],
+            lambda report: {note.key: note.text for note in report.footnotes},
+        ),
+    },
+    given={
+        **{"totals": dict[str, Any], "moved": dict[str, Any]},
+        **dict.fromkeys(
+            ("gpus", "sites", "periods", "times", "causes", "transfers", "runs"), REPORT_TABLE
+        ),
+    },
+    optional={"places": REPORT_TABLE, "labels": REPORT_TABLE},
+)
 
 
 def report(options: argparse.Namespace) -> int:
@@ -99,19 +128,7 @@ def _written(name: str, document: Report) -> str:
 def _json(builder: SnapshotBuilder, document: Report) -> dict[str, object]:
     from metlmon.report.to_json import tables_json
 
-    stamp = JsonWriter(builder.clock.with_offset).time
-    return {
-        "schema": SCHEMA,
-        "dagdir": document.dagdir,
-        "as_of": stamp(document.as_of),
-        "live": document.live,
-        "title": document.title,
-        "window": {"since": stamp(document.since), "until": stamp(document.until)},
-        "headline": document.headline,
-        **tables_json(document),
-        "unknown": list(document.limitations),
-        "definitions": {note.key: note.text for note in document.footnotes},
-    }
+    return REPORT_OUTPUT.write(document, builder.clock.with_offset, **tables_json(document))
 
 
 # --- files ----------------------------------------------------------------------------------

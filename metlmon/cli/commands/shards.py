@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output import SCHEMA, JsonWriter, warnings
-from metlmon.cli.output import print_json
+from metlmon.cli.json_output.training import SHARDS_OUTPUT
+from metlmon.cli.output import print_output
 from metlmon.cli.reading import open_reader
 from metlmon.cli.status_text import hours_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.cli.warnings import print_warnings
 from metlmon.snapshot.dag_description import describe_dags
-from metlmon.stats.estimates import Interval
 from metlmon.stats.inputs import StatsInput
-from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes, Straggler, bags
+from metlmon.stats.shards import Bag, Straggler, bags
 from metlmon.tables import estimate_text, shard_text
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, duration, job_id, plain
@@ -38,129 +36,10 @@ def shards(options: argparse.Namespace) -> int:
     )
     bag_list = bags(basis)
     if options.json:
-        notices = tuple(builder.notices())
-        writer = JsonWriter(builder.clock.with_offset)
-        print_json(
-            {
-                "schema": SCHEMA,
-                "dagdir": builder.dagdir,
-                "as_of": writer.time(builder.as_of),
-                "live": builder.live,
-                "bags": [bag_json(bag, writer) for bag in bag_list],
-                "warnings": warnings(notices),
-            }
-        )
-        print_warnings(notices)
+        print_output(SHARDS_OUTPUT, builder, None, bags=bag_list)
     else:
         print_bags(bag_list, builder.live)
     return Exit.OK
-
-
-# --- JSON -------------------------------------------------------------------------------------
-
-
-def bag_json(bag: Bag, writer: JsonWriter) -> dict[str, Any]:
-    """A bag as JSON (schema 1).
-
-    ``in_dag``: the DAG that holds its nodes, ``dag`` the top-level one that this one belongs to.
-    ``name``: what its nodes' names have in common, ``*`` for the number. ``rate``: shards per hour
-    since ``began`` and of late, with what it was counted over. ``seconds``: of the executions that
-    completed shards. ``machines``: shards at work at a time, of late. ``remaining``: seconds until
-    the last one is done, an interval that on generated bags held in four of five cases (in nine of
-    ten early, in seven of ten when nearly all is done), and from how many shards; null where
-    ``why_not`` says why, or where it is over (``ended``); ``without`` shards, held or failed, are
-    left out of it.
-    """
-    return {
-        "dag": bag.dag,
-        "in_dag": bag.in_dag,
-        "name": bag.name_pattern,
-        "submit": bag.submit,
-        "shards_total": bag.total,
-        "shards_done": bag.done,
-        "shards_running": bag.running,
-        "shards_failed": bag.failed,
-        "states": {str(state): n for state, n in bag.states.items()},
-        "began": writer.time(bag.first_submitted),
-        "ended": writer.time(bag.completed_at),
-        "rate": {"overall": _pace(bag.overall_rate), "lately": _pace(bag.recent_rate)},
-        "seconds": _spread(bag.durations),
-        "machines": bag.machines,
-        "remaining": _span(bag.remaining),
-        "about": writer.time(bag.expected_end),
-        "without": bag.excluded,
-        "why_not": bag.missing_reason,
-        "stragglers": [_straggler(shard) for shard in bag.stragglers],
-        "gpu_hours": {
-            "good": bag.gpu_hours.good,
-            "bad": bag.gpu_hours.bad,
-            "in_flight": bag.gpu_hours.in_flight,
-            "total": bag.gpu_hours.total,
-        },
-        "executions": bag.executions,
-        "executions_lost": bag.lost_executions,
-        "shards": [_shard(shard, writer) for shard in bag.shards],
-    }
-
-
-def _pace(pace: ShardRate | None) -> dict[str, Any] | None:
-    if pace is None:
-        return None
-    return {"shards": pace.shards, "seconds": pace.seconds, "per_hour": pace.per_hour}
-
-
-def _spread(times: ShardTimes | None) -> dict[str, Any] | None:
-    if times is None:
-        return None
-    return {
-        "shards": times.shards,
-        "min": times.minimum,
-        "lower_quartile": times.lower,
-        "median": times.median,
-        "upper_quartile": times.upper,
-        "ninetieth": times.percentile_90,
-        "max": times.maximum,
-    }
-
-
-def _span(span: Interval | None) -> dict[str, Any] | None:
-    if span is None:
-        return None
-    return {
-        "low": span.low,
-        "middle": span.median,
-        "high": span.high,
-        "samples": span.samples,
-        "sure": estimate_text.quality(span),
-    }
-
-
-def _straggler(shard: Straggler) -> dict[str, Any]:
-    return {
-        "node": shard.node,
-        "cluster": shard.job[0],
-        "proc": shard.job[1],
-        "site": shard.site,
-        "host": shard.host,
-        "seconds": shard.seconds,
-        "times_median": shard.times_median,
-    }
-
-
-def _shard(shard: Shard, writer: JsonWriter) -> dict[str, Any]:
-    cluster, proc = shard.job if shard.job is not None else (None, None)
-    return {
-        "node": shard.node,
-        "number": shard.number,
-        "state": str(shard.state),
-        "cluster": cluster,
-        "proc": proc,
-        "site": shard.site,
-        "seconds": shard.seconds,
-        "since": writer.time(shard.since),
-        "attempts": shard.attempts,
-        "straggles": shard.is_straggler,
-    }
 
 
 # --- tables -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``metlmon status``: where every run stands, once."""
+"""``metlmon status``, ``metlmon run`` and ``metlmon watch``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from typing import Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_on import condition, exit_conditions, pause
-from metlmon.cli.json_output import JsonWriter, figures_json
-from metlmon.cli.output import print_json
-from metlmon.cli.queue_option import print_report, query_queue, queue_json
-from metlmon.cli.reading import check_only, open_reader, select_runs
-from metlmon.cli.warnings import print_warnings
+from metlmon.cli.output import is_terminal, print_json, print_output, print_warnings
+from metlmon.cli.reading import (
+    check_only,
+    new_reader,
+    one_run,
+    open_reader,
+    query_queue,
+    select_runs,
+)
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.errors import InputError
 
 POLL_SECONDS: Final = 1.0
 """How often ``--exit-on`` looks again: as often as the dashboard does."""
@@ -32,15 +37,17 @@ def status(options: argparse.Namespace) -> int:
     shown = select_runs(builder.status(), options.only)
     stats = StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings)
     if options.json:
-        writer = JsonWriter(builder.clock.with_offset)
-        print_json(writer.status(shown) | figures_json(writer, stats) | queue_json(queue))
-        print_warnings(shown.warnings)
-    else:
-        from metlmon.cli.status_text import print_status
-        from metlmon.stats.incidents import headline
+        from metlmon.cli.json_output.status import STATUS_OUTPUT, figures_json
 
-        print_status(shown, headline(stats))
-        print_report(queue)
+        more = figures_json(stats) | ({"queue": queue.json()} if queue else {})
+        print_output(STATUS_OUTPUT, builder, shown, **more)
+        return code
+    from metlmon.cli.status_text import print_status
+    from metlmon.stats.incidents import headline
+
+    print_status(shown, headline(stats))
+    if queue is not None:
+        queue.print()
     return code
 
 
@@ -58,3 +65,40 @@ def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
         pause(POLL_SECONDS)
         reader.check()
         reader.read_all()
+
+
+def run(options: argparse.Namespace) -> int:
+    """Open the Run screen, or print the run as JSON or a table. Returns the exit status."""
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
+    row = one_run(builder, options.run)
+    view = builder.run_view(row.key)
+    if view is None:
+        raise InputError(f"{options.run}: no such run")
+    if options.json:
+        from metlmon.cli.json_output.status import JsonWriter
+
+        print_json(JsonWriter(builder.clock.with_offset).run_view(view))
+        print_warnings(builder.notices())
+        return Exit.OK
+    if not is_terminal():
+        from metlmon.cli.status_text import print_run
+
+        print_run(view)
+        return Exit.OK
+    from metlmon.cli.session_setup import connect_pool, open_screens
+
+    return open_screens(connect_pool(reader, options), options, row.key)
+
+
+def watch(options: argparse.Namespace) -> int:
+    """Open the dashboard; without a terminal print the status. Returns the exit status."""
+    if not is_terminal():
+        options.json = False
+        return status(options)
+    reader = new_reader(options)
+    reader.open()
+    check_only(reader.snapshot_builder(), options.only)
+    from metlmon.cli.session_setup import connect_pool, open_screens
+
+    return open_screens(connect_pool(reader, options), options)

@@ -6,7 +6,7 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -17,10 +17,8 @@ from metlmon.authoring.request import (
     Request,
     RequestProblem,
     StopRules,
-    Template,
 )
 from metlmon.cli.commands.new_output import (
-    SCHEMA,
     counts,
     plan_json,
     print_answer,
@@ -29,6 +27,8 @@ from metlmon.cli.commands.new_output import (
 )
 from metlmon.cli.commands.new_output import submit as submit_dag
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output.authoring import TEMPLATES_OUTPUT
+from metlmon.cli.json_output.objects import SCHEMA
 from metlmon.cli.output import is_terminal, print_json
 from metlmon.cli.request_options import option_of, with_options
 from metlmon.config.files import load_settings
@@ -124,7 +124,7 @@ def _write_and_submit(request: Request, options: argparse.Namespace) -> int:
 def _list_templates(as_json: bool) -> int:
     templates = authoring.templates()
     if as_json:
-        print_json({"schema": SCHEMA, "templates": list(map(_template_json, templates))})
+        print_json(TEMPLATES_OUTPUT.write(None, schema=SCHEMA, templates=templates))
         return Exit.OK
     for template in templates:
         print(f"{template.name}: {plain(template.title)}")
@@ -134,21 +134,3 @@ def _list_templates(as_json: bool) -> int:
             default = "required" if parameter.required else f"default {parameter.default!r}"
             print(f"    --set {parameter.name}=…  {plain(parameter.help)} ({plain(default)})")
     return Exit.OK
-
-
-def _template_json(template: Template) -> dict[str, Any]:
-    return {
-        "name": template.name,
-        "title": template.title,
-        "about": template.about,
-        "parameters": [
-            {
-                "name": parameter.name,
-                "default": None if parameter.required else parameter.default,
-                "help": parameter.help,
-                "required": parameter.required,
-            }
-            for parameter in template.parameters
-        ],
-        "ships": [name for name, _, _ in template.shipped_files],
-    }

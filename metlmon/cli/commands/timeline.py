@@ -5,24 +5,15 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.json_output import JsonWriter, head, seconds
-from metlmon.cli.output import print_json
+from metlmon.cli.json_output.usage import LANE, TIMELINE_OUTPUT
+from metlmon.cli.output import print_output
 from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
-from metlmon.cli.warnings import print_warnings
-from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.stats.timeline import (
-    CountStep,
-    ExecutionGap,
-    ExecutionSpan,
-    Lane,
-    Timeline,
-    TimelineSpan,
-    build_timeline,
-)
+from metlmon.snapshot.ledger import ExecutionEntry
+from metlmon.stats.timeline import Timeline, build_timeline
 from metlmon.tables.timeline_text import (
     SIGNS,
     Cell,
@@ -57,94 +48,15 @@ def timeline(options: argparse.Namespace) -> int:
     builder = open_reader(options).snapshot_builder()
     data = build_timeline(builder.ledger())
     if options.json:
-        print_json(_json(builder, data))
-        print_warnings(builder.notices())
+        ran: dict[str, list[ExecutionEntry]] = {}
+        for item in data.executions:
+            ran.setdefault(item.entry.run or "", []).append(item.entry)
+        stamp = builder.clock.with_offset
+        runs = [LANE.write(lane, stamp, executions=ran.get(lane.key, [])) for lane in data.lanes]
+        print_output(TIMELINE_OUTPUT, builder, data, runs=runs)
     else:
         _print(data)
     return Exit.OK
-
-
-# --- JSON -----------------------------------------------------------------------------------
-
-
-def _json(builder: SnapshotBuilder, data: Timeline) -> dict[str, Any]:
-    """Spans and executions by run, stalls, and the steps of how many ran at a time. The last
-    span of a job in the queue has no end; the last step lasts to ``last``."""
-    writer = JsonWriter(builder.clock.with_offset)
-    ran: dict[str, list[ExecutionSpan]] = {}
-    for item in data.executions:
-        ran.setdefault(item.entry.run or "", []).append(item)
-    return {
-        **head(builder),
-        "first": writer.time(data.first),
-        "last": writer.time(data.last),
-        "seconds": seconds(data.length),
-        "runs": [_lane(writer, lane, ran.get(lane.key, [])) for lane in data.lanes],
-        "stalls": [_stall(writer, stall) for stall in data.gaps],
-        "concurrency": {
-            "max_jobs": data.max_jobs,
-            "max_gpus": data.max_gpus,
-            "mean_jobs": data.job_seconds / data.length if data.length else None,
-            "mean_gpus": data.gpu_seconds / data.length if data.length else None,
-            "job_seconds": seconds(data.job_seconds),
-            "gpu_seconds": seconds(data.gpu_seconds),
-            "steps": [_step(writer, step) for step in data.steps],
-        },
-    }
-
-
-def _lane(writer: JsonWriter, lane: Lane, ran: Iterable[ExecutionSpan]) -> dict[str, Any]:
-    return {
-        "run": lane.name if lane.key else None,
-        "uuid": lane.uuid,
-        "dag": lane.dag or None,
-        "spans": [_span(writer, span) for span in lane.spans],
-        "executions": [_execution(writer, item) for item in ran],
-    }
-
-
-def _span(writer: JsonWriter, span: TimelineSpan) -> dict[str, Any]:
-    return {
-        "cluster": span.job[0],
-        "proc": span.job[1],
-        "epoch": span.epoch,
-        "node": span.node,
-        "state": str(span.state),
-        "start": writer.time(span.start),
-        "end": writer.time(span.end),
-        "seconds": seconds(span.seconds),
-        "site": None if span.execution is None else span.execution.site,
-    }
-
-
-def _execution(writer: JsonWriter, item: ExecutionSpan) -> dict[str, Any]:
-    entry = item.entry
-    return {
-        "cluster": entry.job[0],
-        "proc": entry.job[1],
-        "epoch": entry.epoch,
-        "node": entry.node,
-        "attempt": entry.attempt,
-        "start": writer.time(entry.start),
-        "end": writer.time(entry.end),
-        "seconds": seconds(entry.seconds),
-        "outcome": str(entry.outcome),
-        "site": entry.site,
-        "gpu": entry.gpu,
-        "gpus": entry.gpus,
-    }
-
-
-def _stall(writer: JsonWriter, stall: ExecutionGap) -> dict[str, Any]:
-    return {
-        "start": writer.time(stall.start),
-        "end": None if stall.ongoing else writer.time(stall.end),
-        "seconds": seconds(stall.seconds),
-    }
-
-
-def _step(writer: JsonWriter, step: CountStep) -> dict[str, Any]:
-    return {"time": writer.time(step.time), "jobs": step.jobs, "gpus": step.gpus}
 
 
 # --- printed --------------------------------------------------------------------------------

@@ -1,0 +1,121 @@
+"""The JSON of ``jobs``, ``nodes`` and ``--queue``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from metlmon.cli.json_output.objects import HEAD, JsonObject, job_ids, utc_time
+from metlmon.model.model_state import Notice
+from metlmon.pool.types import QueueJob, QueueSnapshot
+from metlmon.snapshot import types
+from metlmon.snapshot.node_text import state_reason
+
+if TYPE_CHECKING:
+    from metlmon.pool.discrepancies import QueueDiscrepancy
+
+WARNING: Final = JsonObject("Warning", Notice, "A warning about the input.", "kind file line text")
+
+# --- nodes ------------------------------------------------------------------------------------
+
+NODE: Final = JsonObject(
+    "Node",
+    types.NodeRow,
+    "Any node. job_state, job_return: what its job came to, whatever a POST script made of it. "
+    "run: the key of its run. after: the node that it stands after in the tree; below: the splice, "
+    "or the SUBDAG node, that holds it (both in metlmon nodes only).",
+    "dag in_dag=dag_key node kind run state inferred since job_state job_return overruled attempts "
+    "retries retries_left target site gpu gpus parents children waiting_parents=unfinished_parents "
+    "waits_for reason behind=failed_ancestor submissions submit hold_reason hold_code",
+    seconds="seconds",
+    computed={
+        "jobs": (list[str], job_ids),
+        "why": (str | None, lambda node: state_reason(node) or None),
+    },
+    optional={"after": str | None, "below": str | None},
+)
+NODES_OUTPUT: Final = JsonObject(
+    "NodesOutput",
+    None,
+    "metlmon nodes --json: every node once, as the DAG files name them.",
+    given={**HEAD, "warnings": [WARNING], "nodes": [NODE]},
+)
+
+# --- jobs -------------------------------------------------------------------------------------
+
+EXECUTION: Final = JsonObject(
+    "Execution",
+    types.ExecutionRow,
+    "An execution of a job; uncertain: its end was not logged.",
+    "start end outcome code subcode reason return_value signal site host gpu gpus uncertain",
+    seconds="seconds suspended",
+    exact="gpu_hours",
+)
+TRANSFER: Final = JsonObject(
+    "Transfer",
+    types.TransferRow,
+    "A transfer of a job's files.",
+    "direction start end outcome host queue_seconds",
+    seconds="seconds",
+)
+JOB: Final = JsonObject(
+    "Job",
+    types.JobRow,
+    "A job; dag, node and run are null for a job of no DAG. candidates: the nodes that it may "
+    "belong to, where several may.",
+    "dag in_dag node run uuid epoch cluster proc state since target site gpu gpus submitted "
+    "executions transfers bytes_sent bytes_received memory_mb request_memory_mb hold_reason "
+    "hold_code hold_subcode candidates=ambiguous",
+)
+QUEUE_JOB: Final = JsonObject(
+    "QueueJob",
+    QueueJob,
+    "A job in the queue; differs: its state there, where the logs say another one.",
+    "cluster proc priority position waiting matches rejection",
+    computed={
+        "owner": (str | None, lambda job: job.owner or None),
+        "rejected_at": (str | None, lambda job: utc_time(job.rejected_at)),
+    },
+    given={"status": str | None, "differs": str | None},
+)
+MISSING_JOB: Final = JsonObject(
+    "MissingJob",
+    None,
+    "A job that is queued according to the logs, but not in the queue.",
+    given={"cluster": int, "proc": int},
+)
+QUEUE: Final = JsonObject(
+    "Queue",
+    QueueSnapshot,
+    "The queue of the schedd at this moment (times in UTC); the logs may be a moment behind.",
+    "schedd version user error",
+    computed={"asked": (str | None, lambda snapshot: utc_time(snapshot.asked))},
+    given={"jobs": [QUEUE_JOB], "missing": [MISSING_JOB]},
+)
+JOBS_OUTPUT: Final = JsonObject(
+    "JobsOutput",
+    None,
+    "metlmon jobs --json; queue with --queue only.",
+    given={**HEAD, "warnings": [WARNING], "jobs": [JOB]},
+    optional={"queue": QUEUE},
+)
+
+
+def queue_json(
+    snapshot: QueueSnapshot, discrepancies: Iterable[QueueDiscrepancy]
+) -> dict[str, Any]:
+    """The queue's snapshot, and how it differs from the logs."""
+    from metlmon.pool.discrepancies import WORDS
+
+    differs = {each.job: each.queue_says for each in discrepancies}
+    gone = sorted(differs.keys() - {(job.cluster, job.proc) for job in snapshot.jobs})
+    jobs = [
+        QUEUE_JOB.write(
+            job,
+            status=WORDS.get(job.status),
+            differs=differs.get((job.cluster, job.proc)),
+        )
+        for job in snapshot.jobs
+    ]
+    missing = [{"cluster": cluster, "proc": proc} for cluster, proc in gone]
+    return QUEUE.write(snapshot, jobs=jobs, missing=missing)

@@ -1,0 +1,271 @@
+"""JSON objects made of records; their JSON Schema comes from the types of the records.
+
+Fields are added over time, never renamed or repurposed within one schema number. A value that is
+not known is null, never 0 or "".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cached_property, reduce
+from operator import attrgetter, or_
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+
+from msgspec import UNSET, Meta, UnsetType, defstruct
+
+SCHEMA: Final = 1
+
+Stamp = Callable[[datetime], datetime]
+"""Adds the zone to a time of the logs, where one is known."""
+
+Kind = Any
+"""A type; a JsonObject; a list of one of these; a tuple of one of these and None, for null."""
+
+Time = Annotated[str, Meta(description="ISO 8601, in local time of the logs")]
+Seconds = Annotated[float, Meta(description="seconds, to a thousandth")]
+Hours = Annotated[float, Meta(description="to a millionth")]
+
+
+def unstamped(time: datetime) -> datetime:
+    """The stamp where no zone is known."""
+    return time
+
+
+class JsonObject:
+    """How records of one type are written as a JSON object.
+
+    ``fields``: names, separated by blanks, as ``name=source`` where the record has another one
+    (``a.b``: attribute b of attribute a). ``seconds`` are rounded to a thousandth, ``exact`` to a
+    millionth. ``kinds``: kinds of fields that do not follow from the record. ``computed``: kinds
+    of fields, and functions of the record. ``given``: kinds of fields whose values callers pass;
+    ``optional`` ones may be missing. ``main``: whether records of this type within others are
+    written so.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        record: type | None,
+        description: str,
+        fields: str = "",
+        *,
+        seconds: str = "",
+        exact: str = "",
+        kinds: Mapping[str, Kind] | None = None,
+        computed: Mapping[str, tuple[Kind, Callable[[Any], Any]]] | None = None,
+        given: Mapping[str, Kind] | None = None,
+        optional: Mapping[str, Kind] | None = None,
+        base: JsonObject | None = None,
+        main: bool = True,
+    ) -> None:
+        self.name, self.record, self.description = name, record, description
+        self.kinds: dict[str, Kind] = {**(base.kinds if base else {})}
+        self._fields: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Stamp], Any]]]
+        self._fields = {**(base._fields if base else {})}
+        groups = ((fields, None), (seconds, _seconds), (exact, _millionths))
+        for words, convert in groups:
+            for word in words.split():
+                field, _, source = word.partition("=")
+                kind = (kinds or {}).get(field)
+                self.kinds[field] = (
+                    kind if kind is not None else _Attribute(record, source or field, convert)
+                )
+                self._fields[field] = attrgetter(source or field), convert or _writer(kind)
+        for field, (kind, function) in (computed or {}).items():
+            self.kinds[field], self._fields[field] = kind, (function, _writer(kind))
+        self._optional: dict[str, Kind] = {**(base._optional if base else {}), **(optional or {})}
+        for field, kind in {**(given or {}), **(optional or {})}.items():
+            self.kinds[field], self._fields[field] = kind, (_not_given, _writer(kind))
+        if main and record is not None:
+            _OBJECTS[record] = self
+
+    def write(self, record: Any, stamp: Stamp = unstamped, **given: Any) -> dict[str, Any]:
+        """The object of a record; ``given``: values of fields, in place of the record's."""
+        result: dict[str, Any] = {}
+        for field, (read, convert) in self._fields.items():
+            value = given[field] if field in given else read(record)
+            if value is not UNSET:
+                result[field] = convert(value, stamp)
+        return result
+
+    @cached_property
+    def type(self) -> type:
+        """The type of the JSON object, for its schema and for validation."""
+        required = [
+            (field, _type(kind))
+            for field, kind in self.kinds.items()
+            if field not in self._optional
+        ]
+        optional = [
+            (field, _type(kind) | UnsetType, UNSET) for field, kind in self._optional.items()
+        ]
+        namespace = {"__doc__": self.description}
+        return defstruct(self.name, [*required, *optional], namespace=namespace)
+
+
+_OBJECTS: Final[dict[type, JsonObject]] = {}
+
+
+def _not_given(record: Any) -> Any:
+    return UNSET
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+def _writer(kind: Kind) -> Callable[[Any, Stamp], Any]:
+    if isinstance(kind, JsonObject):
+        return lambda value, stamp: (
+            value if value is None or isinstance(value, dict) else kind.write(value, stamp)
+        )
+    if isinstance(kind, tuple):
+        return _writer(kind[0])
+    if isinstance(kind, list):
+        item = _writer(kind[0])
+        return lambda value, stamp: [item(each, stamp) for each in value]
+    return _value
+
+
+def _value(value: Any, stamp: Stamp) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is datetime:
+        return stamp(value).isoformat()
+    if kind in _OBJECTS:
+        return _OBJECTS[kind].write(value, stamp)
+    if isinstance(value, str | Path):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _value(each, stamp) for key, each in value.items()}
+    if isinstance(value, Sequence):
+        return [_value(each, stamp) for each in value]
+    raise TypeError(f"{kind} is no JSON")
+
+
+_PLAIN: Final = frozenset({str, int, float, bool, NoneType})
+
+
+def _seconds(value: float | None, stamp: Stamp) -> float | None:
+    """Seconds to a thousandth; whole where the times were whole."""
+    if value is None:
+        return None
+    rounded = round(value, 3)
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def _millionths(value: float | None, stamp: Stamp) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def utc_time(seconds_since_1970: float | None) -> str | None:
+    """A time of the queue in UTC; None if it is out of range."""
+    if seconds_since_1970 is None:
+        return None
+    try:
+        return datetime.fromtimestamp(int(seconds_since_1970), UTC).isoformat()
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def finite(value: float | None) -> float | None:
+    """The number; None for NaN and infinity, which JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def nonfinite(value: float | None) -> str | None:
+    """``nan``, ``inf`` or ``-inf``; None for a number."""
+    if value is None or math.isfinite(value):
+        return None
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def job_ids(record: Any) -> list[str]:
+    """The jobs of a record as ``cluster.proc``."""
+    return [f"{cluster}.{proc}" for cluster, proc in record.jobs]
+
+
+# --- types ------------------------------------------------------------------------------------
+
+
+class _Attribute:
+    """The kind of a record's attribute."""
+
+    def __init__(self, record: type | None, path: str, convert: object) -> None:
+        self._record, self._path = record, path
+        self._number = Seconds if convert is _seconds else Hours if convert else None
+
+    def type(self) -> Any:
+        kind: Any = self._record
+        for name in self._path.split("."):
+            record = next(each for each in (*get_args(kind), kind) if each is not NoneType)
+            kind = _hint(record, name)
+        if self._number is None:
+            return _type(kind)
+        return self._number | None if NoneType in get_args(kind) else self._number
+
+
+def _hint(record: type, name: str) -> Any:
+    """The type of a record's field or property."""
+    attribute = next((vars(base)[name] for base in record.__mro__ if name in vars(base)), None)
+    if isinstance(attribute, property | cached_property):
+        function = attribute.fget if isinstance(attribute, property) else attribute.func
+        return get_type_hints(function)["return"]
+    return get_type_hints(record)[name]
+
+
+def _type(kind: Kind) -> Any:
+    """The type in JSON of a kind, or of a value of a record."""
+    if isinstance(kind, _Attribute):
+        return kind.type()
+    if isinstance(kind, JsonObject):
+        return kind.type
+    if isinstance(kind, tuple):
+        return _type(kind[0]) | None
+    if isinstance(kind, list):
+        return list[_type(kind[0])]  # type: ignore[misc]
+    if kind in _OBJECTS:
+        return _OBJECTS[kind].type
+    origin: Any = get_origin(kind)
+    arguments = get_args(kind)
+    if origin is Union or origin is UnionType:
+        return reduce(or_, (_type(each) for each in arguments))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return dict[str, _type(arguments[1])]  # type: ignore[misc]
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        items = [_type(each) for each in arguments if each is not Ellipsis]
+        return list[reduce(or_, items)]  # type: ignore[misc]
+    if kind is datetime:
+        return Time
+    return str if isinstance(kind, type) and issubclass(kind, Path) else kind
+
+
+# --- outputs about an ensemble ------------------------------------------------------------------
+
+
+HEAD: Final[Mapping[str, Kind]] = {
+    "schema": int,
+    "dagdir": str,
+    "as_of": Time | None,
+    "live": bool,
+}
+
+
+def ensemble_output(output: JsonObject, builder: Any, record: Any, **given: Any) -> dict[str, Any]:
+    """An output about the ensemble of a SnapshotBuilder, with its head."""
+    stamp = builder.clock.with_offset
+    head = {
+        "schema": SCHEMA,
+        "dagdir": builder.dagdir,
+        "as_of": builder.as_of,
+        "live": builder.live,
+        "warnings": tuple(builder.notices()),
+    }
+    return output.write(record, stamp, **head, **given)

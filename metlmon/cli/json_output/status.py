@@ -1,0 +1,228 @@
+"""The JSON of ``status`` and ``run``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from metlmon.cli.json_output.estimates import ESTIMATE, INCIDENT
+from metlmon.cli.json_output.jobs import JOB, JOBS_OUTPUT, QUEUE
+from metlmon.cli.json_output.objects import (
+    SCHEMA,
+    JsonObject,
+    Stamp,
+    ensemble_output,
+    job_ids,
+)
+from metlmon.model.run import GateStatus, Stopped
+from metlmon.model.states import HourUnit, State
+from metlmon.snapshot import types
+from metlmon.snapshot.builder import SnapshotBuilder
+
+if TYPE_CHECKING:
+    from metlmon.stats.inputs import StatsInput
+
+# --- hours ------------------------------------------------------------------------------------
+
+
+def _gpu_hours(name: str, hours: types.GpuHours) -> float:
+    return round(getattr(hours, name), 6) if hours.measure is HourUnit.GPU else 0.0
+
+
+HOURS: Final = JsonObject(
+    "Hours",
+    types.GpuHours,
+    "Hours in the measure of the ensemble: GPU; CPU or wall where nothing had a GPU.",
+    "measure",
+    exact="good bad in_flight total",
+    main=False,
+)
+GPU_HOURS: Final = JsonObject(
+    "GpuHours",
+    types.GpuHours,
+    "GPU-hours of executions that ended well, otherwise, and in flight.",
+    computed={
+        name: (float, partial(_gpu_hours, name)) for name in ("good", "bad", "in_flight", "total")
+    },
+)
+_SPLIT: Final = {
+    name: (float, lambda row, name=name: _gpu_hours(name, row.gpu_hours))
+    for name in ("good", "bad", "in_flight")
+}
+
+# --- runs -------------------------------------------------------------------------------------
+
+STOPPED: Final = JsonObject(
+    "Stopped", Stopped, "Where a gate ended a run, and by which rule.", "rule epoch reason time"
+)
+GATE: Final = JsonObject(
+    "Gate",
+    GateStatus,
+    "What users asked of a run's gate, and what it does.",
+    "stop_asked=stop_requested pause_asked=pause_requested paused target stopped",
+)
+FAILED: Final = JsonObject(
+    "Failed", types.FailedEpoch, "Where a run failed.", "epoch node state since reason"
+)
+LATEST: Final = JsonObject(
+    "Latest",
+    types.Latest,
+    "The latest epoch of a run that was submitted.",
+    "epoch epoch_var node cluster proc target site gpu gpus state since attempt hold_reason "
+    "hold_code off_target overruled",
+    seconds="seconds",
+)
+RUN: Final = JsonObject(
+    "Run",
+    types.RunRow,
+    "A run; latest is null where nothing of it was submitted.",
+    "run uuid dag epochs_total epochs_done epochs_inferred epochs_unknown epochs_skipped "
+    "epochs_overruled state latest gpu_hours hours=gpu_hours gate failed",
+    kinds={"hours": HOURS},
+)
+EPOCH: Final = JsonObject(
+    "Epoch",
+    types.EpochRow,
+    "An epoch, or another node of a run. job_state, job_return: what its job came to, whatever a "
+    "POST script made of it.",
+    "node dag in_dag epoch epoch_var state inferred since target site gpu gpus submitted attempts "
+    "gpu_hours trained_on hold_reason hold_code job_state job_return overruled",
+    seconds="seconds queue_wait transfer execution",
+    computed={
+        "jobs": (list[str], job_ids),
+        "evaluations": (list[str], lambda epoch: [row.node for row in epoch.evaluations]),
+    },
+)
+RUN_OUTPUT: Final = JsonObject(
+    "RunOutput",
+    types.RunRow,
+    "metlmon run --json: a run of status --json with its epochs.",
+    given={"epochs": [EPOCH], "side_nodes": [EPOCH]},
+    base=RUN,
+    main=False,
+)
+
+# --- status -----------------------------------------------------------------------------------
+
+DAG: Final = JsonObject(
+    "Dag",
+    types.DagRow,
+    "A top-level DAG. dagmans: DAGMans that ran it, null where the files cannot tell. submissions: "
+    "when they were submitted. nodes_unknown: nodes whose state is in none of the files.",
+    "file state dagmans nodes_total nodes_done nodes_failed nodes_unknown rescue submissions ended "
+    "halted recoveries cluster submissions_refused=refused",
+    computed={
+        "hold_reason": (str | None, lambda dag: dag.hold and dag.hold.reason),
+        "hold_code": (int | None, lambda dag: dag.hold and dag.hold.code),
+    },
+)
+SIDE_NODES: Final = JsonObject(
+    "SideNodes",
+    types.SideCounts,
+    "Nodes of runs that train nothing; overruled: done although their job failed.",
+    "total done failed overruled",
+)
+SITE: Final = JsonObject(
+    "Site",
+    types.SiteRow,
+    "A site, with its GPU-hours.",
+    "site target executions completed_epochs",
+    seconds="seconds_median",
+    computed=_SPLIT,
+)
+GPU: Final = JsonObject(
+    "Gpu",
+    types.GpuRow,
+    "A GPU model, with its GPU-hours.",
+    "gpu executions completed_epochs",
+    computed=_SPLIT,
+)
+CAUSE: Final = JsonObject(
+    "Cause",
+    types.CauseRow,
+    "Lost GPU-hours by reason; end_unknown: the log lost the end of these executions.",
+    "cause code subcode executions example end_unknown",
+    exact="bad",
+)
+COUNT: Final = JsonObject(
+    "Count", types.Count, "A number of transfers, and their time.", "n", seconds="seconds"
+)
+INPUT_TRANSFERS: Final = JsonObject(
+    "InputTransfers",
+    types.TransferTotals,
+    "Input transfers by outcome.",
+    "ok=input_ok aborted=input_aborted unfinished=input_unfinished",
+    main=False,
+)
+TRANSFERS: Final = JsonObject(
+    "Transfers",
+    types.TransferTotals,
+    "Transfers of all jobs, and their bytes.",
+    "output bytes_sent bytes_received",
+    computed={"input": (INPUT_TRANSFERS, lambda totals: totals)},
+)
+LOG: Final = JsonObject(
+    "Log",
+    types.LogRow,
+    "An event log: bytes read, its events, times of the first and the last.",
+    "file bytes events first last",
+)
+STATES: Final = JsonObject(
+    "States",
+    None,
+    "How many epochs, and nodes, are in each state.",
+    given={"epochs": dict[str, int], "nodes": dict[str, int]},
+)
+STATUS_OUTPUT: Final = JsonObject(
+    "StatusOutput",
+    types.Status,
+    "metlmon status --json; queue with --queue only. special_nodes: PROVISIONER, SERVICE and FINAL "
+    "nodes, and nodes outside of runs. nodes_unlogged: nodes that ran, but have no execution in "
+    "the logs: hours lack theirs.",
+    "dagdir as_of live warnings dags runs special_nodes side_nodes nodes_unlogged gpu_hours "
+    "hours=gpu_hours sites gpus causes transfers logs",
+    kinds={"hours": HOURS},
+    computed={
+        "schema": (int, lambda status: SCHEMA),
+        "states": (
+            STATES,
+            lambda status: {
+                "epochs": {str(state): status.epoch_states.get(state, 0) for state in State},
+                "nodes": {str(state): status.node_states.get(state, 0) for state in State},
+            },
+        ),
+    },
+    optional={"estimate": ESTIMATE, "incidents": [INCIDENT], "queue": QUEUE},
+)
+
+
+class JsonWriter:
+    """Writes the snapshots of one ensemble; ``stamp`` adds a zone to times where one is known."""
+
+    def __init__(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+
+    def status(self, status: types.Status, **more: Any) -> dict[str, Any]:
+        """The ensemble."""
+        return STATUS_OUTPUT.write(status, self._stamp, **more)
+
+    def run_view(self, view: types.RunView) -> dict[str, Any]:
+        """A run with its epochs."""
+        return RUN_OUTPUT.write(view.row, self._stamp, epochs=view.epochs, side_nodes=view.side)
+
+    def job(self, job: types.JobRow) -> dict[str, Any]:
+        """A job."""
+        return JOB.write(job, self._stamp)
+
+    def jobs(self, builder: SnapshotBuilder, rows: Iterable[types.JobRow]) -> dict[str, Any]:
+        """The jobs."""
+        return ensemble_output(JOBS_OUTPUT, builder, None, jobs=rows)
+
+
+def figures_json(stats: StatsInput) -> dict[str, Any]:
+    """What ``status --json`` adds to the snapshot: the estimate, and every incident."""
+    from metlmon.stats.estimates import make_forecast
+    from metlmon.stats.incidents import incidents
+
+    return {"estimate": make_forecast(stats), "incidents": incidents(stats)}

@@ -1,0 +1,305 @@
+"""The JSON of ``estimate``, ``curves``, ``grid`` and ``shards``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from metlmon.cli.json_output.estimates import ESTIMATE
+from metlmon.cli.json_output.jobs import WARNING
+from metlmon.cli.json_output.objects import HEAD, JsonObject, finite, nonfinite
+from metlmon.jobfiles.records import Point
+from metlmon.stats.backtest import Backtest, Prediction
+from metlmon.stats.curves import BandLevel, Curves, MetricBand, MetricCurve
+from metlmon.stats.estimates import Interval
+from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes, Straggler
+from metlmon.stats.sweep import Axis, Variable
+from metlmon.stats.sweep_grid import CellRun, Grid, GridCell, SweepProgress, sweep_progress
+from metlmon.tables.estimate_text import quality
+
+_HEAD: Final = {**HEAD, "warnings": [WARNING]}
+
+# --- estimate ---------------------------------------------------------------------------------
+
+TRIAL: Final = JsonObject(
+    "Trial",
+    Prediction,
+    "An estimate made in the past beside what came; run null: of the whole ensemble.",
+    "share at=moment key=run run=run_name inside=covered",
+    seconds="low predicted high truth=actual paused=downtime naive=naive_prediction",
+    exact="error naive_error",
+    computed={"error_seconds": (float, lambda trial: round(trial.predicted - trial.actual, 3))},
+)
+BACKTEST_SUMMARY: Final = JsonObject(
+    "BacktestSummary",
+    None,
+    "Trials, how many had the truth in their interval, and the median errors.",
+    given={
+        "trials": int,
+        "inside": int,
+        "error_median": float | None,
+        "naive_error_median": float | None,
+    },
+)
+BACKTEST: Final = JsonObject(
+    "Backtest",
+    Backtest,
+    "Estimates made at shares of the way; unsaid: shares at which none could be made.",
+    "epochs unsaid=skipped_shares trials=predictions",
+    given={"ensemble": BACKTEST_SUMMARY, "runs": BACKTEST_SUMMARY},
+)
+ESTIMATE_OUTPUT: Final = JsonObject(
+    "EstimateOutput",
+    None,
+    "metlmon estimate --json; backtest instead of estimate with --backtest.",
+    given=_HEAD,
+    optional={"estimate": ESTIMATE, "backtest": BACKTEST},
+)
+
+# --- curves -----------------------------------------------------------------------------------
+
+POINT: Final = JsonObject(
+    "Point",
+    Point,
+    "A value of a metric at an epoch, from 0; where it is no number it is null, and odd says which "
+    "(nan, inf, -inf). version: the k of the version_<k> that it comes from, null for other files.",
+    "epoch version file",
+    computed={
+        "value": (float | None, lambda point: finite(point.value)),
+        "odd": (str | None, lambda point: nonfinite(point.value)),
+    },
+)
+PROGRESS: Final = JsonObject(
+    "Progress",
+    MetricCurve,
+    "The progress line of the running epoch.",
+    "epoch=running fraction=streamed.fraction step=streamed.done steps=streamed.total "
+    "steps_per_second=streamed.rate seconds_left=streamed.remaining",
+    computed={
+        "loss": (float | None, lambda curve: finite(curve.streamed.loss)),
+        "loss_odd": (str | None, lambda curve: nonfinite(curve.streamed.loss)),
+    },
+    main=False,
+)
+CURVE: Final = JsonObject(
+    "Curve",
+    MetricCurve,
+    "A metric of a run by epoch; trend: the change per epoch. course: improves, flat, diverged, "
+    "nan, early (one value alone) or none, since the epoch since.",
+    "run=run_name uuid key=run label epochs_total points best last trend course since "
+    "odd_epochs=nonfinite_epochs",
+    computed={
+        "running": (
+            (PROGRESS, None),
+            lambda curve: None if curve.streamed is None else PROGRESS.write(curve),
+        ),
+    },
+)
+LEVEL: Final = JsonObject(
+    "Level",
+    BandLevel,
+    "Values of n runs at an epoch; lost others had diverged by then.",
+    "epoch n lost=excluded min=minimum lower_quartile=lower median upper_quartile=upper "
+    "max=maximum",
+)
+BAND: Final = JsonObject(
+    "Band", MetricBand, "The runs with a label, by epoch.", "label runs band=levels"
+)
+CURVES_OUTPUT: Final = JsonObject(
+    "CurvesOutput",
+    Curves,
+    "metlmon curves --json; goal: min, max or null.",
+    "metric goal metrics runs=curves band=band.levels labels=bands problems",
+    given={**_HEAD, "looked_in": list[str]},
+)
+
+# --- grid -------------------------------------------------------------------------------------
+
+SWEPT_VARIABLE: Final = JsonObject(
+    "SweptVariable", Variable, "A variable that is swept.", "name values"
+)
+AXIS: Final = JsonObject(
+    "Axis", Axis, "Variables that go together, mostly one, and their values.", "names points"
+)
+FOLDED: Final = JsonObject(
+    "Folded",
+    None,
+    "Variables that are neither rows nor columns; most of their values are in one cell.",
+    given={"names": list[str], "most": int},
+)
+POINTS: Final = JsonObject(
+    "Points",
+    SweepProgress,
+    "Points by progress; stopped are among done, paused among waiting.",
+    "total=points done=finished stopped moving=active idle waiting paused "
+    "need_a_person=needs_action",
+)
+BEST: Final = JsonObject(
+    "Best",
+    None,
+    "A cell by its values, and the best value of its runs.",
+    given={
+        "at": dict[str, str | None],
+        "value": float | None,
+        "epoch": int | None,
+        "run": str | None,
+        "key": str | None,
+    },
+)
+CELL_RUN: Final = JsonObject(
+    "CellRun",
+    CellRun,
+    "A run in a cell; course as in metlmon curves. stopped: why its gate ended it.",
+    "run=name key state course epochs_done=done epochs_skipped=skipped epochs_total=total stopped "
+    "paused",
+    computed={
+        "value": (float | None, lambda run: run.value and run.value.value),
+        "epoch": (int | None, lambda run: run.value and run.value.epoch),
+    },
+)
+CELL: Final = JsonObject(
+    "Cell",
+    GridCell,
+    "A cell; rank: the place of its best value, from 1. state: that of its runs which needs a "
+    "person first.",
+    "rank state epochs_done=done epochs_total=total over=is_finished course=diverged_course runs",
+    base=BEST,
+)
+GRID_OUTPUT: Final = JsonObject(
+    "GridOutput",
+    Grid,
+    "metlmon grid --json; rows is null without a sweep, columns in a list.",
+    "metric goal metrics variables=sweep.variables rows columns runs_elsewhere=excluded_runs",
+    computed={
+        "folded": (
+            [FOLDED],
+            lambda grid: [
+                {"names": list(each.axis.names), "most": each.max_values} for each in grid.folded
+            ],
+        ),
+        "fixed": (dict[str, str | None], lambda grid: dict(grid.fixed)),
+        "points": (POINTS, sweep_progress),
+        "epochs_done": (int, lambda grid: sweep_progress(grid).done),
+        "epochs_total": (int, lambda grid: sweep_progress(grid).total),
+        "best": ((BEST, None), lambda grid: _best(grid, grid.best)),
+        "row_best": ([(BEST, None)], lambda grid: _best_of(grid, grid.rows, grid.row_best)),
+        "column_best": (
+            [(BEST, None)],
+            lambda grid: _best_of(grid, grid.columns, grid.column_best),
+        ),
+        "cells": (
+            [CELL],
+            lambda grid: [CELL.write(cell, **_cell(grid, cell)) for cell in grid.cells.values()],
+        ),
+    },
+    given=_HEAD,
+)
+
+
+def _best_of(grid: Grid, axis: Axis | None, best: Any) -> list[dict[str, Any] | None]:
+    points = axis.points if axis is not None else ()
+    return [_best(grid, best.get(point)) for point in points]
+
+
+def _best(grid: Grid, cell: GridCell | None) -> dict[str, Any] | None:
+    return None if cell is None else _cell(grid, cell)
+
+
+def _cell(grid: Grid, cell: GridCell) -> dict[str, Any]:
+    """A cell by its values, with the best one of its runs."""
+    best = cell.best
+    value = best.value if best is not None else None
+    axes = ((grid.rows, cell.row), (grid.columns, cell.column))
+    return {
+        "at": {
+            name: each
+            for axis, point in axes
+            if axis is not None
+            for name, each in zip(axis.names, point, strict=True)
+        },
+        "value": value and value.value,
+        "epoch": value and value.epoch,
+        "run": best and best.name,
+        "key": best and best.key,
+    }
+
+
+# --- shards -----------------------------------------------------------------------------------
+
+SHARD_RATE: Final = JsonObject(
+    "ShardRate",
+    ShardRate,
+    "Shards per hour, and what that was counted over.",
+    "shards seconds per_hour",
+)
+RATES: Final = JsonObject(
+    "Rates",
+    Bag,
+    "Rates since the first submission and of late.",
+    "overall=overall_rate lately=recent_rate",
+    main=False,
+)
+SHARD_SECONDS: Final = JsonObject(
+    "ShardSeconds",
+    ShardTimes,
+    "Seconds of the executions that completed shards.",
+    "shards min=minimum lower_quartile=lower median upper_quartile=upper "
+    "ninetieth=percentile_90 max=maximum",
+)
+SHARDS_LEFT: Final = JsonObject(
+    "ShardsLeft",
+    Interval,
+    "Seconds until the last shard is done, an interval that on generated bags held in four of five "
+    "cases (in nine of ten early, in seven of ten when nearly all is done).",
+    "low middle=median high samples",
+    computed={"sure": (str, quality)},
+    main=False,
+)
+STRAGGLER: Final = JsonObject(
+    "Straggler",
+    Straggler,
+    "A shard that runs much longer than others.",
+    "node site host seconds times_median",
+    computed={
+        "cluster": (int, lambda shard: shard.job[0]),
+        "proc": (int, lambda shard: shard.job[1]),
+    },
+)
+SHARD: Final = JsonObject(
+    "Shard",
+    Shard,
+    "A shard.",
+    "node number state site seconds since attempts straggles=is_straggler",
+    computed={
+        "cluster": (int | None, lambda shard: shard.job and shard.job[0]),
+        "proc": (int | None, lambda shard: shard.job and shard.job[1]),
+    },
+)
+BAG_HOURS: Final = JsonObject(
+    "BagHours",
+    None,
+    "GPU-hours of executions that ended well, otherwise, and in flight.",
+    given=dict.fromkeys(("good", "bad", "in_flight", "total"), float),
+)
+BAG: Final = JsonObject(
+    "Bag",
+    Bag,
+    "A bag of equal nodes. in_dag: the DAG that holds its nodes, dag the top-level one. name: what "
+    "its nodes' names have in common, * for the number. machines: shards at work at a time, of "
+    "late. remaining: null where why_not says why, or where it is over; without shards, held or "
+    "failed, are left out of it.",
+    "dag in_dag name=name_pattern submit shards_total=total shards_done=done "
+    "shards_running=running shards_failed=failed states began=first_submitted ended=completed_at "
+    "seconds=durations machines remaining about=expected_end without=excluded "
+    "why_not=missing_reason stragglers executions executions_lost=lost_executions shards",
+    kinds={"remaining": (SHARDS_LEFT, None)},
+    computed={
+        "rate": (RATES, lambda bag: bag),
+        "gpu_hours": (
+            BAG_HOURS,
+            lambda bag: {name: getattr(bag.gpu_hours, name) for name in BAG_HOURS.kinds},
+        ),
+    },
+)
+SHARDS_OUTPUT: Final = JsonObject(
+    "ShardsOutput", None, "metlmon shards --json.", given={**_HEAD, "bags": [BAG]}
+)

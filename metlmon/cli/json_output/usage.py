@@ -1,0 +1,218 @@
+"""The JSON of ``sites`` and ``timeline``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metlmon.cli.json_output.jobs import WARNING
+from metlmon.cli.json_output.objects import HEAD, JsonObject, Time
+from metlmon.cli.json_output.status import HOURS
+from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry
+from metlmon.stats.causes import Cause, CauseReason
+from metlmon.stats.timeline import CountStep, ExecutionGap, Lane, Timeline, TimelineSpan
+from metlmon.stats.usage import (
+    Distribution,
+    GroupUsage,
+    SiteGpuUsage,
+    TargetWaits,
+    TransferStats,
+    Usage,
+)
+from metlmon.stats.windows import TimeWindow
+
+_HEAD: Final = {**HEAD, "warnings": [WARNING]}
+
+WINDOW: Final = JsonObject(
+    "Window", TimeWindow, "A part of the time; null where it has no such end.", "since until"
+)
+
+# --- sites ------------------------------------------------------------------------------------
+
+DISTRIBUTION: Final = JsonObject(
+    "Distribution",
+    Distribution,
+    "A distribution of seconds.",
+    "n",
+    seconds="median low_quartile=lower_quartile high_quartile=upper_quartile least=minimum "
+    "most=maximum",
+)
+INPUT: Final = JsonObject(
+    "Input",
+    TransferStats,
+    "Input transfers of executions; stalls took longer than the limit of their site.",
+    "ok_seconds=ok aborted unfinished in_flight stalls bytes_sent=sent bytes_received=received",
+    seconds="stalled_seconds stall_limit_seconds=limit",
+)
+_BAD: Final = {"bad": (float, lambda cause: round(cause.bad / HOUR, 6))}
+REASON: Final = JsonObject(
+    "Reason",
+    CauseReason,
+    "A reason within a cause, as its executions ended.",
+    "reason=text outcome executions",
+    computed=_BAD,
+)
+SITE_CAUSE: Final = JsonObject(
+    "SiteCause",
+    Cause,
+    "Lost hours by reason; times counts executions, and holds that ended none.",
+    "cause=text code subcode end_unknown outcomes times=occurrences executions holds "
+    "holds_that_ended_one=ended_by_hold reasons example",
+    computed=_BAD,
+)
+MACHINES: Final = JsonObject(
+    "Machines",
+    None,
+    "A GPU model, and how many GPUs of it.",
+    given={"gpu": str | None, "gpus": int | None},
+)
+_TOTALS: Final = (
+    "executions=totals.executions good_executions=totals.good_executions "
+    "bad_executions=totals.bad_executions completed_epochs=totals.completed"
+)
+_HOURS: Final = (
+    "success_rate=totals.success_rate good=totals.gpu_hours.good bad=totals.gpu_hours.bad "
+    "in_flight=totals.gpu_hours.in_flight"
+)
+GROUP: Final = JsonObject(
+    "Group",
+    GroupUsage,
+    "What ran at a place. success_rate: the share of ended executions that were good. "
+    "hidden_epochs: completed ones with an execution over twice as long as the successful one.",
+    f"{_TOTALS} targets ran_at=sites epoch_seconds=epoch hidden_epochs=hidden wait_seconds=wait "
+    "input evictions holds causes",
+    exact=_HOURS,
+    computed={
+        "machines": (
+            [MACHINES],
+            lambda place: [{"gpu": gpu, "gpus": n} for gpu, n in place.machines],
+        ),
+        "hours_per_epoch": (
+            float | None,
+            lambda place: (
+                None
+                if place.gpu_seconds_per_epoch is None
+                else round(place.gpu_seconds_per_epoch / HOUR, 6)
+            ),
+        ),
+    },
+)
+SITE_GROUP: Final = JsonObject(
+    "SiteGroup", GroupUsage, "A site.", "site=name", base=GROUP, main=False
+)
+GPU_GROUP: Final = JsonObject(
+    "GpuGroup", GroupUsage, "A GPU model.", "gpu=name", base=GROUP, main=False
+)
+SITE_GPU: Final = JsonObject(
+    "SiteGpu",
+    SiteGpuUsage,
+    "A GPU model, so many of them, at a site. times: its median epoch against that of the fastest "
+    "site.",
+    f"{_TOTALS} gpu gpus site epoch_seconds=epoch hidden_epochs=hidden fastest=fastest_site",
+    exact=_HOURS,
+    computed={
+        "times": (
+            float | None,
+            lambda cell: None if cell.relative_time is None else round(cell.relative_time, 4),
+        ),
+        "slow": (
+            bool | None,
+            lambda cell: None if cell.relative_time is None else cell.slow,
+        ),
+    },
+)
+WAITING: Final = JsonObject(
+    "Waiting",
+    TargetWaits,
+    "Waits that led to no execution, by target.",
+    "target waiting removed",
+    seconds="waiting_longest=longest removed_longest=longest_removed",
+)
+HIDDEN_EPOCH: Final = JsonObject(
+    "HiddenEpoch",
+    EpochEntry,
+    "A completed epoch with an execution over twice as long as the successful one.",
+    "run=run_name uuid dag in_dag node epoch site gpu longest_site longest_gpu",
+    seconds="seconds longest_seconds",
+)
+SITES_OUTPUT: Final = JsonObject(
+    "SitesOutput",
+    Usage,
+    "metlmon sites --json: places of each kind sum to total. nodes_unlogged: nodes that ran, but "
+    "have no execution in the logs: hours lack theirs.",
+    "window nodes_unlogged total sites gpus site_gpu=site_gpus causes waiting hidden_epochs=hidden",
+    kinds={"sites": [SITE_GROUP], "gpus": [GPU_GROUP]},
+    given={**_HEAD, "hours": HOURS},
+)
+
+# --- timeline ---------------------------------------------------------------------------------
+
+_JOB: Final = {
+    "cluster": (int, lambda span: span.job[0]),
+    "proc": (int, lambda span: span.job[1]),
+}
+SPAN: Final = JsonObject(
+    "Span",
+    TimelineSpan,
+    "A time in which a job was in one state; the last one of a queued job has no end.",
+    "epoch node state start end",
+    seconds="seconds",
+    computed={
+        **_JOB,
+        "site": (str | None, lambda span: span.execution and span.execution.site),
+    },
+)
+TIMELINE_EXECUTION: Final = JsonObject(
+    "TimelineExecution",
+    ExecutionEntry,
+    "An execution on the timeline.",
+    "epoch node attempt start end outcome site gpu gpus",
+    seconds="seconds",
+    computed=_JOB,
+)
+LANE: Final = JsonObject(
+    "Lane",
+    Lane,
+    "The jobs of a run; run null: those of no run.",
+    "uuid spans",
+    computed={
+        "run": (str | None, lambda lane: lane.name if lane.key else None),
+        "dag": (str | None, lambda lane: lane.dag or None),
+    },
+    given={"executions": [TIMELINE_EXECUTION]},
+)
+STALL: Final = JsonObject(
+    "Stall",
+    ExecutionGap,
+    "A time in which nothing ran; end null: it lasts.",
+    "start",
+    seconds="seconds",
+    computed={"end": (Time | None, lambda gap: None if gap.ongoing else gap.end)},
+)
+STEP: Final = JsonObject("Step", CountStep, "How many ran from this time on.", "time jobs gpus")
+CONCURRENCY: Final = JsonObject(
+    "Concurrency",
+    Timeline,
+    "How many jobs and GPUs ran at a time; the last step lasts to last.",
+    "max_jobs max_gpus steps",
+    seconds="job_seconds gpu_seconds",
+    computed={
+        "mean_jobs": (float | None, lambda data: _mean(data, data.job_seconds)),
+        "mean_gpus": (float | None, lambda data: _mean(data, data.gpu_seconds)),
+    },
+    main=False,
+)
+
+
+def _mean(data: Timeline, seconds: float) -> float | None:
+    return seconds / data.length if data.length else None
+
+
+TIMELINE_OUTPUT: Final = JsonObject(
+    "TimelineOutput",
+    Timeline,
+    "metlmon timeline --json.",
+    "first last stalls=gaps",
+    seconds="seconds=length",
+    computed={"concurrency": (CONCURRENCY, lambda data: data)},
+    given={**_HEAD, "runs": [LANE]},
+)

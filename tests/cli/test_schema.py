@@ -1,0 +1,73 @@
+"""Every ``--json`` output is what its type, and so ``metlmon schema``, says."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from metlmon.cli.arguments import COMMANDS, OUTPUTS
+from metlmon.cli.main import main
+from tests.outputs import COMMANDS as READING_COMMANDS
+from tests.outputs import ROOT, output_of
+
+FIXTURES = sorted({file.parent for file in (ROOT / "fixtures").rglob("*.dag")})
+
+
+def output_type(name: str) -> type:
+    module, kind = OUTPUTS[name]
+    found: type = getattr(import_module(f"metlmon.cli.{module}"), kind).type
+    return found
+
+
+def check(name: str, text: str) -> None:
+    """The text has the fields of the output's type, of these types, and no others."""
+    value = json.loads(text)
+    assert msgspec.to_builtins(msgspec.convert(value, output_type(name))) == value
+
+
+@pytest.mark.parametrize("directory", FIXTURES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_outputs_of_a_fixture_have_their_types(directory: Path) -> None:
+    for command in READING_COMMANDS:
+        text = output_of(command, directory).splitlines()[0]
+        if text.startswith("{"):
+            check(command, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("run", ["run", "run0", str(ROOT / "fixtures" / "demo"), "--json"]),
+        ("config", ["config", "path", str(ROOT / "fixtures" / "demo"), "--json"]),
+        ("config", ["config", "validate", str(ROOT / "fixtures" / "demo"), "--json"]),
+        ("estimate", ["estimate", str(ROOT / "fixtures" / "demo"), "--backtest", "--json"]),
+        ("submit-list-templates", ["submit", "--list-templates", "--json"]),
+        ("submit", ["submit", "NEW", "--dry-run", "--json"]),
+        ("new", ["new", "NEW", "--shape", "bag", "--shards", "3", "--dry-run", "--json"]),
+        ("new", ["new", "NEW", "--past", str(ROOT / "fixtures" / "demo"), "--dry-run", "--json"]),
+        ("new-explain", ["new", "NEW", "--shape", "chain", "--explain", "run0-*", "--json"]),
+        ("continue", ["continue", str(ROOT / "fixtures" / "gated"), "--dry-run", "--json"]),
+        ("act", ["act", "hold", str(ROOT / "fixtures" / "demo"), "all", "--dry-run", "--json"]),
+    ],
+)
+def test_other_outputs_have_their_types(
+    name: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([str(tmp_path / "new") if word == "NEW" else word for word in words])
+    check(name, capsys.readouterr().out)
+
+
+def test_every_command_with_json_has_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    with_json = {
+        name
+        for name, command in COMMANDS.items()
+        if any(argument.name == "--json" for argument in command.arguments)
+    }
+    assert {name for name in OUTPUTS if name in COMMANDS} == with_json
+    for name in OUTPUTS:
+        assert main(["schema", name]) == 0
+        schema = json.loads(capsys.readouterr().out)
+        assert schema["$ref"] == f"#/$defs/{output_type(name).__name__}"
