@@ -162,7 +162,7 @@ def test_what_cannot_be_meant(
 
 @pytest.fixture(name="asked")
 def _asked(schedd: Schedd, monkeypatch: pytest.MonkeyPatch) -> Schedd:
-    monkeypatch.setattr("metlmon.cli.commands.queue.PoolConnection", lambda: schedd)
+    monkeypatch.setattr("metlmon.cli.queue_output.PoolConnection", lambda: schedd)
     return schedd
 
 
