@@ -262,7 +262,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         ("f",),
         "f",
         "only",
-        "Only good, only lost, only in flight, only marked ones, or all again",
+        "Show only goodput, badput, running or marked executions, or all again",
         6,
     ),
     Action("executions", "owner", ("r",), "r", "run", "Open the run of the execution", 5),

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
+from metlmon.model.states import State
 from metlmon.snapshot.types import JobRow, ProblemGroup
 from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.tables.runs import site_and_target
@@ -57,7 +58,7 @@ def _specs(this_year: int | None) -> list[Column[ProblemGroup]]:
         Column("kind", "KIND", _kind),
         Column("now", "NOW", _now, "right", minimum=4),
         Column("times", "TIMES", _times, "right"),
-        Column("lost", "LOST h", _lost, "right"),
+        Column("lost", "BADPUT", _lost, "right"),
         Column("runs", "RUNS", _runs, drop=2, minimum=4, comfortable=8, maximum=20),
         Column("last", "LAST", partial(_last, this_year=this_year), "right", drop=3),
         Column("cause", "CAUSE", _cause, minimum=20, comfortable=56, maximum=400),
@@ -97,6 +98,12 @@ def _cause(group: ProblemGroup, max_width: int | None) -> Line:
     return line((text, BOLD if group.now else TextStyle()))
 
 
+def _no_problem(groups: Sequence[ProblemGroup], update: Snapshot | None) -> str:
+    states = {} if update is None else update.status.node_states
+    ended = any(states.get(state) for state in (State.HELD, State.FAILED, State.REMOVED))
+    return "no job is held now" if groups or ended else "no job is held, failed or removed"
+
+
 class ProblemsScreen(ListScreen, ActionScreen):
     """All causes of problems, those with affected jobs first."""
 
@@ -104,7 +111,7 @@ class ProblemsScreen(ListScreen, ActionScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", *ACTION_SCOPES, "below")]
     ORDERS = (
         ("what hurts now", lambda group: (-group.now, -group.lost, -group.times)),
-        ("GPU-hours lost", lambda group: (-group.lost, -group.times)),
+        ("badput", lambda group: (-group.lost, -group.times)),
         ("times", lambda group: (-group.times,)),
         ("kind", lambda group: (group.kind, -group.lost)),
     )
@@ -142,16 +149,16 @@ class ProblemsScreen(ListScreen, ActionScreen):
         troubled = " and ".join(formatting.count(n, noun) for n, noun in parts if n)
         worst = max(groups, key=lambda group: group.lost, default=None)
         first = line(("Problems", BOLD), "   ") + (
-            line((troubled, ALARM), " in trouble now")
+            line((troubled, ALARM), " held, failed or stalled now")
             if troubled
-            else line(("nothing is in trouble now", GOOD))
+            else line((_no_problem(groups, update), GOOD))
         )
         total = sum(group.lost for group in groups)
-        lost = line(("GPU-hours lost ", DIM), (formatting.hours(total), BAD))
+        lost = line(("badput ", DIM), (formatting.hours(total), BAD), (" GPU-hours", DIM))
         lines = [line(" ") + justify(first, lost if total else (), self.app.size.width - 2)]
         if worst is not None and worst.lost > 0:
             share = formatting.share(worst.lost, total)
-            text = f"costs most, {share} of it: "
+            text = f"largest cause ({share}): "
             cause = crop_middle(plain(worst.cause), self.app.size.width - len(text) - 2)
             lines.append(line(" ", (text, DIM), cause))
         return [*lines, ()]
@@ -253,7 +260,7 @@ class CauseScreen(ListScreen, ActionScreen):
                 symbol_span(sign),
                 line((formatting.number(group.now), ALARM if group.now else DIM), " now"),
                 line(formatting.count(group.times, "time")),
-                line((formatting.hours(group.lost), BAD), " GPU-hours lost"),
+                line((formatting.hours(group.lost), BAD), " GPU-hours of badput"),
                 line(formatting.count(len(group.runs), "run")),
             ),
             line("   "),

@@ -180,16 +180,16 @@ def _headline_lines(headline: Headline) -> Iterator[Line]:
 
 
 def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:
-    """The hours in one line, with the lost share.
+    """The hours in one line, with the share of badput.
 
     ``nodes_unlogged``: nodes whose hours are missing, since no log has an execution of theirs.
     """
     parts, total = hours_added((hours.good, hours.bad, hours.in_flight))
-    lost = f" ({share(hours.bad, hours.good + hours.bad)} of ended)" if hours.bad > 0 else ""
+    bad_share = f" ({share(hours.bad, hours.good + hours.bad)} of ended)" if hours.bad > 0 else ""
     least = "at least " if nodes_unlogged else ""
     nodes = count(nodes_unlogged, "node")
     suffix = f"; {nodes} without an execution in the logs" if nodes_unlogged else ""
-    spent = f"{parts[0]} good + {parts[1]} lost{lost} + {parts[2]} in flight"
+    spent = f"{parts[0]} goodput + {parts[1]} badput{bad_share} + {parts[2]} running"
     return f"{hours.measure.hours}: {least}{total} = {spent}{suffix}"
 
 

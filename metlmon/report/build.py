@@ -107,8 +107,9 @@ def _headline(usage: ReportUsage, digits: int) -> str:
     )
     return (
         f"{progress}, with {least}{hours(spent.total / HOUR, digits)} GPU-hours: "
-        f"{hours(spent.good / HOUR, digits)} good, {hours(spent.bad / HOUR, digits)} bad{bad_share}"
-        f", {hours(spent.in_flight / HOUR, digits)} in flight."
+        f"{hours(spent.good / HOUR, digits)} goodput, "
+        f"{hours(spent.bad / HOUR, digits)} badput{bad_share}"
+        f", {hours(spent.in_flight / HOUR, digits)} running."
     )
 
 
@@ -120,7 +121,7 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
     yield "Directory", plain(directory_label(status.dagdir), TITLE_LIMIT)
     dags = [f"{plain(d.file, 80)} ({dag_sign(d.state, d.nodes_failed).word})" for d in status.dags]
     yield "DAG" if len(dags) == 1 else "DAGs", ", ".join(dags) or "none"
-    live = ", live: it goes on" if status.live else ""
+    live = ", live" if status.live else ""
     nothing = nothing_logged(dag.ended for dag in status.dags)
     yield "As of", f"{moment(status.as_of)}{live}" if status.as_of else nothing
     yield "Window", window_text(window)
@@ -205,7 +206,7 @@ def _sections(
         present_blocks("epochs", "hours", "per_period", "contributions", period_table(usage)),
     )
     yield Section("Time of an epoch", present_blocks("times", time_table(usage)))
-    yield Section("Causes of bad GPU-hours", present_blocks("causes", cause_table(usage)))
+    yield Section("Causes of badput", present_blocks("causes", cause_table(usage)))
     yield Section("Transfers", (bytes_table(usage), transfer_table(usage)))
     yield Section("Runs", present_blocks(label_table(usage), run_table(usage)))
 
@@ -250,12 +251,12 @@ def _totals(usage: ReportUsage) -> Facts:
             Fact("executions", "Executions", ValueKind.COUNT, spent.executions, "executions"),
             Fact("success_rate", "Ended well", ValueKind.SHARE, spent.success_rate, "success"),
             Fact("gpu_hours", "GPU-hours", ValueKind.HOURS, spent.total / HOUR, "gpu_hours", least),
-            Fact("good", "– good", ValueKind.HOURS, spent.good / HOUR, "good"),
-            Fact("bad", "– bad", ValueKind.HOURS, spent.bad / HOUR, "bad"),
-            Fact("in_flight", "– in flight", ValueKind.HOURS, spent.in_flight / HOUR, "in_flight"),
+            Fact("good", "– goodput", ValueKind.HOURS, spent.good / HOUR, "good"),
+            Fact("bad", "– badput", ValueKind.HOURS, spent.bad / HOUR, "bad"),
+            Fact("in_flight", "– running", ValueKind.HOURS, spent.in_flight / HOUR, "in_flight"),
             Fact(
                 "bad_share",
-                "Bad, of ended",
+                "Badput, of ended",
                 ValueKind.SHARE,
                 spent.bad / settled if settled else None,
                 "bad",

@@ -101,9 +101,9 @@ def _hours(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
         return BandSeries(name, (0.0, *accumulate(value / HOUR for value in values)), colour)
 
     bands = (
-        band("good", series.good, GREEN),
-        band("bad", series.bad, VERMILLION),
-        band("in flight", series.in_flight, SKY),
+        band("goodput", series.good, GREEN),
+        band("badput", series.bad, VERMILLION),
+        band("running", series.in_flight, SKY),
     )
     first, last = _time_range(usage, series)
     edges = (first, *_edges(series)[1:-1], last)
@@ -216,8 +216,8 @@ def _causes(usage: ReportUsage) -> ReportFigure:
     digits = hours_digits(usage.total.totals.total / HOUR)
     return ReportFigure(
         "causes",
-        "Bad GPU-hours by cause; where a code has several reasons, the most expensive is named.",
+        "GPU-hours of badput by cause; of a code with several reasons the most expensive is named.",
         LevelChart(bars[:MAX_LEVELS], "GPU-hours", VERMILLION),
-        f"The most, {hours(highest, digits)} GPU-hours, were lost to {first}.",
+        f"The largest cause, with {hours(highest, digits)} GPU-hours: {first}.",
         "cause",
     )

@@ -48,8 +48,8 @@ def _svg(figure: ReportFigure) -> Markup:
 
 
 def _unbroken(heading: str) -> str:
-    """A sanitised heading without line breaks within GPU-hours and in flight."""
-    return sanitize(heading).replace("GPU-", "GPU\u2011").replace("in flight", "in\u00a0flight")
+    """A sanitised heading without line breaks within GPU-hours."""
+    return sanitize(heading).replace("GPU-", "GPU\u2011")
 
 
 def _heading_groups(

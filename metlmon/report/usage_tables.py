@@ -26,7 +26,7 @@ REASONS: Final = 6
 NOTHING_RAN: Final = "Nothing ran: the logs have no execution in this window."
 
 DAMAGED: Final = (
-    "No time can be told: the stamps of the logs are decades apart, or all the same. A damaged "
+    "The times are unknown: the stamps of the logs are decades apart, or all the same. A damaged "
     "line may say so; --since leaves it out."
 )
 
@@ -100,10 +100,10 @@ def ratio(part: float, whole: float) -> float | None:
 
 TOTALS_COLUMNS: Final = (
     _column("executions", "Executions", "totals.executions", COUNT, "executions", drop=3),
-    _column("good", "good", "totals.good", HOURS, "good", group="GPU-hours"),
-    _column("bad", "bad", "totals.bad", HOURS, "bad", group="GPU-hours"),
+    _column("good", "goodput", "totals.good", HOURS, "good", group="GPU-hours"),
+    _column("bad", "badput", "totals.bad", HOURS, "bad", group="GPU-hours"),
     _column(
-        "in_flight", "in flight", "totals.in_flight", HOURS, "in_flight", drop=4, group="GPU-hours"
+        "in_flight", "running", "totals.in_flight", HOURS, "in_flight", drop=4, group="GPU-hours"
     ),
     _column("total", "all", "totals.total", HOURS, "gpu_hours", group="GPU-hours"),
 )
@@ -410,7 +410,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         rows += [_row(columns, row, is_detail=True) for row in reasons] if several else []
     return _table(
         "causes",
-        "Bad GPU-hours by cause",
+        "Badput by cause",
         columns,
         (),
         _LossRow("Total", "", totals.bad_executions, totals.bad),

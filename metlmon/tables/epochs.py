@@ -88,8 +88,8 @@ def specs(
         Column("transfer", "TRANSFER", _transfer, "right", drop=7),
         Column("execution", "EXECUTION", _execution, "right", drop=2),
         Column("try", "TRIES", _tries, "right", drop=3),
-        Column("good", "GOOD h", _good, "right", drop=6),
-        Column("lost", "LOST h", _lost, "right", drop=5),
+        Column("good", "GOODPUT", _good, "right", drop=6),
+        Column("lost", "BADPUT", _lost, "right", drop=5),
         Column("job", "JOB", _job, "right", drop=9),
         Column("jobs", "JOBS", _jobs, "right", drop=10),
         Column(

@@ -34,8 +34,8 @@ class ListedExecution(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """What became of its hours: ``good``, ``lost`` or ``in flight``."""
-        return {"bad": "lost", "in_flight": "in flight"}.get(self.entry.kind, self.entry.kind)
+        """What became of its hours: ``goodput``, ``badput`` or ``running``."""
+        return {"good": "goodput", "bad": "badput"}.get(self.entry.kind, "running")
 
 
 ORDERS = (
@@ -66,18 +66,18 @@ def filter_text(row: ListedExecution) -> str:
 
 
 def outcome_counts(totals: UsageTotals) -> str:
-    """Count by outcome: ``153 good, 53 lost, 2 in flight``; zeros are omitted."""
+    """Count by outcome: ``153 goodput, 53 badput, 2 running``; zeros are omitted."""
     in_flight = totals.executions - totals.good_executions - totals.bad_executions
     counts = (
-        (totals.good_executions, "good"),
-        (totals.bad_executions, "lost"),
-        (in_flight, "in flight"),
+        (totals.good_executions, "goodput"),
+        (totals.bad_executions, "badput"),
+        (in_flight, "running"),
     )
-    return ", ".join(f"{formatting.number(n)} {label}" for n, label in counts if n) or "nothing"
+    return ", ".join(f"{formatting.number(n)} {label}" for n, label in counts if n) or "none"
 
 
 def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> str:
-    """Name what a filter selects: ``A100 ×2 at Delta``, ``lost to 34 out of memory``."""
+    """Name what a filter selects: ``A100 ×2 at Delta``, ``badput of 34 JobOutOfResources``."""
     parts = []
     if usage_filter.gpu is not None:
         number = usage_filter.gpus[0] if usage_filter.gpus is not None else None
@@ -91,12 +91,12 @@ def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> s
         cause = next((item for item in causes if item.key == usage_filter.cause), None)
         text = usage_filter.cause if cause is None else cause.text
         code = f"{usage_filter.cause} " if cause is not None and cause.code is not None else ""
-        parts.append(f"lost to {plain(code + text, room)}")
+        parts.append(f"badput of {plain(code + text, room)}")
     return formatting.clip(" ".join(parts), room)
 
 
 def longest_note(epoch: EpochEntry) -> str:
-    """Tell that a longer execution may have trained the epoch."""
+    """The note on an epoch that a longer execution may have trained."""
     site = site_name(epoch.longest_site, NAME_LIMIT)
     took = formatting.duration(epoch.seconds)
     longest = formatting.duration(epoch.longest_seconds)

@@ -98,7 +98,7 @@ ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
     ("what needs a person", lambda row: (_urgency(row), -_seconds(row))),
     ("progress", lambda row: (row.epochs_done / max(1, row.epochs_total), row.epochs_done)),
     ("time in state", lambda row: (-_seconds(row),)),
-    ("GPU-hours lost", lambda row: (-row.gpu_hours.bad,)),
+    ("badput", lambda row: (-row.gpu_hours.bad,)),
     ("site", lambda row: (_site(row),)),
 )
 """Sort orders by name; None is the order of the runs in the DAGs."""
@@ -155,8 +155,8 @@ def specs(
         Column("gpu", "GPU", _gpu, drop=7, maximum=20),
         Column("job", "JOB", _job, "right", drop=9),
         Column("try", "TRY", _try, "right", drop=10),
-        Column("good", "GOOD h", _good, "right", drop=12),
-        Column("lost", "LOST h", _lost, "right", drop=11),
+        Column("good", "GOODPUT", _good, "right", drop=12),
+        Column("lost", "BADPUT", _lost, "right", drop=11),
     ]
     if len({row.dag for row in rows}) > 1:
         columns.insert(
@@ -429,9 +429,9 @@ def cursor_detail(row: RunRow | None, shown: set[str], cells: int) -> list[Line]
     if row.latest is None:
         facts = [line((plain((row.uuid or "")[:8], 8), DIM))] if "uuid" not in shown else []
         inferred, unknown = row.epochs_inferred, row.epochs_unknown
-        outcome = "none of its epochs was submitted yet"
+        outcome = "not submitted"
         if inferred or unknown:
-            outcome = "no file here tells what became of its epochs"
+            outcome = "the state of its epochs is unknown"
         if inferred and not unknown:
             outcome = f"{formatting.count(inferred, 'epoch')} done (inferred)"
         facts.append(line((outcome, DIM)))
@@ -459,7 +459,7 @@ def _dropped(row: RunRow, shown: set[str]) -> Line:
             ("gpu", "", _gpu(row, None)),
             ("job", "job ", _job(row, None)),
             ("try", "try ", _try(row, None)),
-            ("lost", "lost ", _lost(row, None) + line((" h", DIM))),
+            ("lost", "badput ", _lost(row, None) + line((" GPU-h", DIM))),
         )
         if name not in shown
     ]

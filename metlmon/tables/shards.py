@@ -132,7 +132,7 @@ def _figures(bag: Bag, room: int) -> list[Line]:
     parts, total = formatting.hours_added(
         (bag.gpu_hours.good, bag.gpu_hours.bad, bag.gpu_hours.in_flight)
     )
-    hours = line(f"GPU-hours {total} = {parts[0]} good + {parts[1]} lost + {parts[2]} in flight")
+    hours = line(f"GPU-hours {total} = {parts[0]} goodput + {parts[1]} badput + {parts[2]} running")
     times = line(("no shard has ended yet: nothing to go by", DIM))
     if bag.durations is not None:
         text = f"each {shard_text.times_text(bag.durations)}"

@@ -33,8 +33,8 @@ class CellKind(StrEnum):
 
 
 SIGNS: Final[Mapping[CellKind, Symbol]] = {
-    CellKind.GOOD: Symbol("█", "good", Colour.GREEN),
-    CellKind.LOST: Symbol("▚", "lost", Colour.ORANGE),
+    CellKind.GOOD: Symbol("█", "goodput", Colour.GREEN),
+    CellKind.LOST: Symbol("▚", "badput", Colour.ORANGE),
     CellKind.FLYING: Symbol("▓", "running", Colour.SKY),
     CellKind.MOVING: Symbol("▒", "transfer", Colour.BLUE),
     CellKind.IDLE: Symbol("░", "idle", Colour.GREY),

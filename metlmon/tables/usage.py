@@ -202,16 +202,16 @@ def legend(
     incomplete: bool = False,
     measure: HourUnit = HourUnit.GPU,
 ) -> Line:
-    """Render the legend: ``GPU-hours 1 011 = ▇ 565 good + ▒ 401 lost (42 %) + …``."""
+    """Render the legend: ``GPU-hours 1 011 = ▇ 565 goodput + ▒ 401 badput (42 %) + …``."""
     hours = totals.gpu_hours
     parts, total = formatting.hours_added((hours.good, hours.bad, hours.in_flight))
     share = f" ({formatting.share(totals.bad, totals.good + totals.bad)})" if totals.bad > 0 else ""
     plus = line((" + " if not short else "  ", DIM))
     signs = [GOOD_CELL, LOST_CELL, FLYING_CELL]
     parts_shown = [
-        line((signs[0], GOOD), f" {parts[0]}", (" good", DIM)),
-        line((signs[1], BAD), f" {parts[1]}", (f" lost{share}", DIM)),
-        line((signs[2], MOVING), f" {parts[2]}", (" in flight", DIM)),
+        line((signs[0], GOOD), f" {parts[0]}", (" goodput", DIM)),
+        line((signs[1], BAD), f" {parts[1]}", (f" badput{share}", DIM)),
+        line((signs[2], MOVING), f" {parts[2]}", (" running", DIM)),
     ]
     start = line(
         (f"{measure.hours} ", DIM), ("at least " if incomplete else "", NOTE), (total, BOLD)
@@ -309,16 +309,16 @@ def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> li
         ),
         Column(
             "good",
-            "GOOD h",
+            "GOODPUT",
             hours(lambda row: row.totals.good, TextStyle()),
             "right",
             drop=5,
         ),
-        Column("lost", "LOST h", hours(lambda row: row.totals.bad, BAD), "right"),
-        Column("flying", "IN FLIGHT h", flying, "right", drop=8),
-        Column("cost", "h/EPOCH", cost, "right", drop=2),
+        Column("lost", "BADPUT", hours(lambda row: row.totals.bad, BAD), "right"),
+        Column("flying", "RUNNING", flying, "right", drop=8),
+        Column("cost", "GPU-h/EPOCH", cost, "right", drop=2),
         Column("epoch", "EPOCH TIME", time(lambda row: row.epoch.median), "right", drop=1),
-        Column("spread", "HALF OF THEM", spreads, drop=10, maximum=24),
+        Column("spread", "IQR", spreads, drop=10, maximum=24),
         Column("wait", "WAIT", time(lambda row: row.wait.median), "right", drop=3),
         Column("input", "INPUT", time(lambda row: row.input.ok.median), "right", drop=4),
         Column("stalls", "STALLS", stalls, "right", drop=6),
@@ -382,7 +382,7 @@ def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
         Column("against", "SAME GPU", against, minimum=13),
         Column(
             "spread",
-            "HALF OF THEM",
+            "IQR",
             lambda row, _: line((quartiles(row.epoch), DIM)),
             drop=3,
             maximum=24,
@@ -396,12 +396,12 @@ def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
         ),
         Column(
             "good",
-            "GOOD h",
+            "GOODPUT",
             lambda row, _: line(hours_text(row.totals.good)),
             "right",
             drop=4,
         ),
-        Column("lost", "LOST h", lost, "right", drop=1),
+        Column("lost", "BADPUT", lost, "right", drop=1),
     ]
 
 
@@ -451,7 +451,7 @@ def _cause_specs(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]
     columns: list[Column[Cause]] = [
         Column(
             "lost",
-            "LOST h",
+            "BADPUT",
             lambda row, _: line((hours_text(row.bad), BAD if row.bad else DIM)),
             "right",
         ),

@@ -68,7 +68,7 @@ def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list
 
 def _fit_parts(start: Line, parts: Sequence[Line], room: int) -> Line:
     """Join as many parts as fit; the last ones are dropped first."""
-    fitting = [part for part in parts if part] or [line(("nothing known", DIM))]
+    fitting = [part for part in parts if part] or [line(("no completed epoch", DIM))]
     while len(fitting) > 1 and width(start + join(fitting, GAP)) > room:
         fitting.pop()
     return start + join(fitting, GAP)
@@ -91,11 +91,11 @@ def _identity_parts(row: GroupUsage, model_names: Mapping[str | None, str]) -> l
         line((site_name(row.name, NAME_LIMIT), BOLD)),
         line(
             formatting.count(totals.executions, "execution"),
-            (f": {n(totals.good_executions)} good, {n(totals.bad_executions)} lost", DIM),
-            (f", {n(in_flight)} in flight" if in_flight else "", DIM),
+            (f": {n(totals.good_executions)} goodput, {n(totals.bad_executions)} badput", DIM),
+            (f", {n(in_flight)} running" if in_flight else "", DIM),
         ),
         line((", ".join(places), DIM)),
-        line((f"for {targets}" if targets else "", DIM)),
+        line((f"requested: {targets}" if targets else "", DIM)),
     ]
 
 
@@ -114,7 +114,7 @@ def _distribution_parts(distribution: Distribution, hidden: int = 0) -> list[Lin
             formatting.duration(distribution.median),
             (f" of {formatting.number(distribution.n)}", DIM),
         ),
-        line(("half of them ", DIM), quartiles(distribution)) if several else (),
+        line(("IQR ", DIM), quartiles(distribution)) if several else (),
         line((f"all {seconds_range(distribution.minimum, distribution.maximum)}", DIM))
         if several
         else (),
@@ -161,7 +161,7 @@ def _input_parts(row: GroupUsage) -> list[Line]:
 def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
     """List the causes of loss, one per line if they fit, else packed."""
     if not causes:
-        return [_label("lost to") + line(("nothing", GOOD))]
+        return [_label("badput") + line(("none", GOOD))]
     indent = width(_label(""))
     if lines >= min(len(causes), ROOMY_CAUSES):
         widest = max(width(_cause_cost(cause)) for cause in causes[:lines])
@@ -176,7 +176,7 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
             for cause in causes
         ]
         rows = wrap_parts(short, GAP, room - indent)[:lines]
-    starts = [_label("lost to"), *[line(" " * indent)] * len(rows)]
+    starts = [_label("badput"), *[line(" " * indent)] * len(rows)]
     return [start + cause for start, cause in zip(starts, rows, strict=False)]
 
 
@@ -246,9 +246,9 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     first = join(
         (
             line((code_of(row) or formatting.clip(plain(row.key, 80), 32), BOLD)),
-            line((hours_text(row.bad), BAD), f" GPU-hours lost, {share} of all")
+            line((hours_text(row.bad), BAD), f" GPU-hours of badput, {share} of all")
             if row.bad > 0
-            else line(("nothing lost", DIM)),
+            else line(("no badput", DIM)),
             line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),
         ),
         GAP,

@@ -96,14 +96,14 @@ STATES: Final[Mapping[State, Symbol]] = {
 }
 
 OUTCOMES: Final[Mapping[Outcome, Symbol]] = {
-    Outcome.GOOD: Symbol("✓", "good", Colour.GREEN),
+    Outcome.GOOD: Symbol("✓", "succeeded", Colour.GREEN),
     Outcome.FAILED: Symbol("✗", "failed", Colour.VERMILLION, Weight.BOLD),
     Outcome.EVICTED: Symbol("↩", "evicted", Colour.ORANGE),
     Outcome.HELD: Symbol("■", "held", Colour.VERMILLION, Weight.BOLD),
     Outcome.REMOVED: Symbol("⌫", "removed", Colour.ORANGE),
     Outcome.SHADOW_EXCEPTION: Symbol("†", "shadow exception", Colour.PURPLE),
     Outcome.RECONNECT_FAILED: Symbol("≈", "reconnect failed", Colour.PURPLE),
-    Outcome.IN_FLIGHT: Symbol("▶", "in flight", Colour.SKY),
+    Outcome.IN_FLIGHT: Symbol("▶", "running", Colour.SKY),
 }
 
 BETWEEN: Final = "next waits"

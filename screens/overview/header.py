@@ -417,7 +417,7 @@ def standstill_warning(status: Status) -> Line:
 
 
 def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line:
-    """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``.
+    """``GPU-hours  5 879 goodput · 3 902 badput (40 %) · 212 running``.
 
     The percentage is of the hours of ended executions. Without ``flying``, the last one is
     shown only if it is not 0. ``least``: lower bounds, since the logs are incomplete.
@@ -426,15 +426,15 @@ def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line
     lost = formatting.share(hours.bad, hours.good + hours.bad)
     (good, bad, in_flight), _ = formatting.hours_added((hours.good, hours.bad, hours.in_flight))
     parts: Iterable[Line] = (
-        line((good, GOOD), " good"),
+        line((good, GOOD), " goodput"),
         line(
             (bad, BAD if hours.bad > 0 else DIM),
-            " lost",
+            " badput",
             (f" ({lost})" if hours.bad > 0 else "", DIM),
         ),
         line(
             (in_flight, MOVING if hours.in_flight > 0 else DIM),
-            " in flight",
+            " running",
         )
         if flying or hours.in_flight > 0
         else (),

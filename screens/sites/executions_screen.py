@@ -27,7 +27,7 @@ from metlmon.text.spans import (
 )
 from screens.base.screens import ListScreen, padded
 
-KINDS: Final = ("all", "good", "lost", "in flight", "marked")
+KINDS: Final = ("all", "goodput", "badput", "running", "marked")
 """Filters in the order of the key.
 
 ``marked`` are executions that completed an epoch which another execution may have trained.

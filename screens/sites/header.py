@@ -1,4 +1,4 @@
-"""Headline of the Sites screen: waste, and where a GPU-hour is worth most.
+"""Headline of the Sites screen: waste, and where an epoch costs least.
 
 Pure functions.
 """
@@ -45,15 +45,15 @@ def _waste(usage: Usage) -> tuple[Line, ...]:
     lost_hours = formatting.hours(lost / HOUR)
     share = formatting.share(lost, total.good + total.bad)
     epochs = sum(site.totals.completed for site in wasteful_sites)
-    completed = f"completed {formatting.count(epochs, 'epoch') if epochs else 'no epoch'}"
+    completed = f"{formatting.count(epochs, 'epoch') if epochs else 'no epoch'} completed"
     return (
-        line((name, BAD), more, f" lost {lost_hours} {hours} ({share}), {completed}"),
-        line((name, BAD), more, f" lost {lost_hours} {hours} ({share})"),
+        line((name, BAD), more, f": {lost_hours} {hours} of badput ({share}), {completed}"),
+        line((name, BAD), more, f": {lost_hours} {hours} of badput ({share})"),
     )
 
 
 def _worth(usage: Usage, room: int) -> Line:
-    """Render where a GPU-hour is worth most, within ``room`` cells."""
+    """Render where an epoch costs least, within ``room`` cells."""
     ranked = usage.ranked_sites
     if not usage.executions:
         return line(("nothing has run yet", DIM))
@@ -66,32 +66,25 @@ def _worth(usage: Usage, room: int) -> Line:
     cost, worst_hours = (
         formatting.hours((site.gpu_seconds_per_epoch or 0.0) / HOUR) for site in (best, worst)
     )
+    unit = f" {usage.measure.short}/epoch"
     if cost == worst_hours and len(ranked) > 1:
-        return line("an epoch costs ", (cost, BOLD), f" {usage.measure.hours} at every site")
+        return line((cost, BOLD), f"{unit} at every site")
     if len(ranked) == 1:
         lost = formatting.hours((best.totals.lost_per_epoch or 0.0) / HOUR)
-        per_epoch = line(
-            "an epoch costs ", (cost, BOLD), f" {usage.measure.hours} at ", (name, GOOD)
-        )
-        return first_that_fits(
-            (per_epoch + line((f", {lost} of them lost; no other site to compare", DIM)),
-             per_epoch + line((f", {lost} of them lost", DIM)), per_epoch), room
-        )  # fmt: skip
+        per_epoch = line((cost, BOLD), f"{unit} at ", (name, GOOD))
+        badput = per_epoch + line((f", {lost} of it badput", DIM))
+        alone = badput + line(("; no other site to compare", DIM))
+        return first_that_fits((alone, badput, per_epoch), room)
     gpus = [_main_gpu(site) for site in (best, worst)]
-    intro = line(f"a {usage.measure.hours.removesuffix('s')} is worth most at ", (name, GOOD))
-    short_intro = line("worth most at ", (name, GOOD))
-    costs = line(": an epoch costs ", (cost, BOLD), " of them")
-    per_epoch = line(": ", (cost, BOLD), " an epoch")
-    worst_at = line(("; least at ", DIM), (worst_name, NOTE))
-    worst_cost = line((": ", DIM), worst_hours)
+    cheapest = line("cheapest: ", (name, GOOD))
+    costs = line(", ", (cost, BOLD), unit)
+    dearest = line(("; most expensive: ", DIM), (worst_name, NOTE))
+    worst_cost = line((", ", DIM), worst_hours)
     return first_that_fits(
         (
-            intro + gpus[0] + costs + worst_at + gpus[1] + worst_cost,
-            intro + costs + worst_at + worst_cost,
-            intro + per_epoch + worst_at + worst_cost,
-            short_intro + per_epoch + worst_at + worst_cost,
-            intro + per_epoch,
-            short_intro + per_epoch,
+            cheapest + gpus[0] + costs + dearest + gpus[1] + worst_cost,
+            cheapest + costs + dearest + worst_cost,
+            cheapest + costs,
         ),
         room,
     )
@@ -110,13 +103,6 @@ def hidden_note(usage: Usage, room: int) -> Line:
     if not number:
         return ()
     sign = line((f"{HIDDEN.glyph} ", style_of(HIDDEN)))
-    share = f"{number} of {formatting.count(usage.total.totals.completed, 'epoch')}"
-    reason = "had an execution over twice as long as the successful one"
-    return first_that_fits(
-        (
-            sign + line((f"{share} {reason}: they may have been trained there", DIM)),
-            sign + line((f"{share} {reason}", DIM)),
-            sign + line((f"{formatting.count(number, 'epoch')} {reason}", DIM)),
-        ),
-        room,
-    )
+    text = f"{formatting.count(number, 'epoch')} with hidden compute"
+    reason = ": a longer, failed try may have done the training"
+    return first_that_fits((sign + line((text + reason, DIM)), sign + line((text, DIM))), room)

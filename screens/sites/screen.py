@@ -35,7 +35,7 @@ class SitesScreen(ListScreen):
     OWN_ACTIONS = ("sites",)
     ORDERS = (
         ("GPU-hours", None),
-        ("GPU-hours lost", lambda row: (-usage_table.lost_of(row), usage_table.name_of(row))),
+        ("badput", lambda row: (-usage_table.lost_of(row), usage_table.name_of(row))),
         ("epochs or times", lambda row: (-usage_table.times_of(row), usage_table.name_of(row))),
         ("epoch time", lambda row: (-usage_table.median_of(row), usage_table.name_of(row))),
         ("name", lambda row: (usage_table.name_of(row),)),
@@ -108,7 +108,7 @@ class SitesScreen(ListScreen):
             return [line("  ", f"No {noun} has this text."), line("  ", ("esc clears", DIM))]
         if self.view == usage_table.OF_CAUSES:
             return [
-                line("  ", "No execution was lost, no job was held."),
+                line("  ", "No badput, no held job."),
                 line("  ", ("What costs hours is grouped here by its cause.", DIM)),
             ]
         return [

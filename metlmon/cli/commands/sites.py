@@ -98,15 +98,15 @@ def _remarks(usage: Usage) -> Iterable[str]:
         epochs = count(done, "epoch") if done else "no epoch"
         of_all = share(place.totals.bad, ended)
         hours_ = usage.measure.hours
-        yield f"{name} lost {lost} {hours_} ({of_all} of what has ended) and completed {epochs}."
+        yield f"{name}: {lost} {hours_} of badput ({of_all} of what has ended), {epochs} completed."
     if usage.waiting:
         waits = "; ".join(_waited(item) for item in usage.waiting)
-        yield f"Waits that led to no execution, and are in no median: {waits}."
+        yield f"Waits without an execution, not in the medians: {waits}."
     if usage.hidden:
         yield (
             f"{number(len(usage.hidden))} of "
-            f"{count(usage.total.totals.completed, 'completed epoch')} had an execution "
-            "over twice as long as the successful one, which may have trained it:"
+            f"{count(usage.total.totals.completed, 'completed epoch')} with hidden compute (⇄): "
+            "a longer, failed try may have done the training"
         )
 
 
@@ -114,10 +114,10 @@ def _waited(waits: TargetWaits) -> str:
     parts = []
     if waits.waiting:
         jobs = count(waits.waiting, "job")
-        parts.append(f"{jobs} still waiting, up to {duration(waits.longest)}")
+        parts.append(f"{jobs} idle, longest {duration(waits.longest)}")
     if waits.removed:
         longest = duration(waits.longest_removed)
-        parts.append(f"{number(waits.removed)} removed while waiting, up to {longest}")
+        parts.append(f"{number(waits.removed)} removed while idle, longest {longest}")
     target = plain(waits.target, 24) if waits.target else "no target"
     return f"{target} {', '.join(parts)}"
 
