@@ -129,12 +129,12 @@ def _wait_parts(row: GroupUsage, usage: Usage) -> list[Line]:
     target = plain(waits[0].target or "", 24) if len(waits) == 1 else "one of its targets"
     suffix = f" for {target}"
     longest = max((wait.longest or 0.0 for wait in waits), default=0.0)
-    up_to = f", up to {formatting.duration(longest)}"
+    up_to = f", longest {formatting.duration(longest)}"
     median, *others = _distribution_parts(row.wait) or [()]
     return [
         median,
-        line((f"{waiting} still waiting{suffix}", NOTE), (up_to, DIM)) if waiting else (),
-        line((f"{removed} removed while waiting{suffix}", DIM)) if removed else (),
+        line((f"{waiting} idle{suffix}", NOTE), (up_to, DIM)) if waiting else (),
+        line((f"{removed} removed while idle{suffix}", DIM)) if removed else (),
         *others,
     ]
 

@@ -221,7 +221,7 @@ def test_printed(capsys: Captured, dagdir: Dagdir) -> None:
     code, out, _ = spoken(capsys, str(dagdir.path), "--ascii")
     assert code == Exit.OK
     assert out.isascii()
-    assert "1 of 2 epochs of 1 run completed, with 12.00 GPU-hours: 12.00 good" in out
+    assert "1 of 2 epochs of 1 run completed, with 12.00 GPU-hours: 12.00 goodput" in out
     assert re.search(r"^L40S +1 +100\.0 %", out, re.MULTILINE)
 
 

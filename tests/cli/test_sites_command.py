@@ -54,20 +54,20 @@ def told(capsys: Captured, *arguments: str) -> dict[str, Any]:
 
 def test_the_tables(capsys: Captured, dagdir: Path) -> None:
     out = spoken(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
-    assert "GPU-hours: 2.17 = 0.17 good + 2.00 lost (92 % of ended) + 0 in flight" in out
+    assert "GPU-hours: 2.17 = 0.17 goodput + 2.00 badput (92 % of ended) + 0 running" in out
     for heading in ("SITE", "GPU MODEL", "SAME GPU", "CAUSE"):
         assert heading in out
     (cause,) = (line for line in out.splitlines() if "1005/0" in line)
     assert "far 2.00" in cause
-    assert "1 job still waiting, up to 40m00s" in out
+    assert "1 job idle, longest 40m00s" in out
     assert "near" in out.split("RUN ")[-1], "the epoch that may have been trained elsewhere"
     assert "\x1b" not in out
 
 
 def test_a_site_that_finished_nothing_is_named(capsys: Captured, dagdir: Path) -> None:
     said = spoken(capsys, str(dagdir))
-    assert "far lost 2.00 GPU-hours (92 % of what has ended) and completed no epoch." in said
-    assert "near lost" not in said
+    assert "far: 2.00 GPU-hours of badput (92 % of what has ended), no epoch completed." in said
+    assert "near: " not in said
 
 
 def test_ascii(capsys: Captured, dagdir: Path) -> None:

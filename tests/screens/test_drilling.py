@@ -56,7 +56,7 @@ async def test_a_runs_history(show: Show) -> None:
         await seen.press("down", "enter")
         assert "■ held epoch 14 for 2d04h at UIUC-RAILS" in seen.lines[0]
         assert "14 of 30 epochs" in seen.lines[1]
-        assert "212.4 lost (61 %)" in seen.lines[1]
+        assert "212.4 badput (61 %)" in seen.lines[1]
         assert "median 3h38m   longest 4h23m (epoch 2)" in seen.text
         row = seen.under_cursor
         for told in ("14", "■ held", "UIUC-RAILS", "A100-80 ×1", "2h28m", "41s", "3h47m"):
@@ -199,13 +199,13 @@ async def test_problems_lead_with_what_hurts_now_and_what_costs_most(show: Show)
     async with show(size=WIDE) as seen:
         await seen.press("p")
         assert isinstance(seen.app.screen, ProblemsScreen)
-        assert "3 jobs in trouble now" in seen.lines[0]
-        assert "costs most, 48 % of it: Error from …: Job has gone over cgroup" in seen.lines[1]
+        assert "3 jobs held, failed or stalled now" in seen.lines[0]
+        assert "largest cause (48 %): Error from …: Job has gone over cgroup" in seen.lines[1]
         for told in ("■ held", "21", "212", "run1", "cgroup"):
             assert told in seen.under_cursor
         assert MEMORY_HOLD[:60] in seen.text, "an example with its changing parts"
         await seen.press("s")
-        assert "by GPU-hours lost" in seen.text
+        assert "by badput" in seen.text
 
 
 async def test_a_problem_opens_its_jobs(show: Show) -> None:

@@ -22,7 +22,7 @@ PROGRAM = (sys.executable, "-m", "metlmon")
 SCREENS = {
     "overview": ("", "GPU-hours"),
     "run": ("\r", "Execution time by epoch"),
-    "problems": ("p", "costs most"),
+    "problems": ("p", "largest cause"),
     "timeline": ("t", "GPUs at a time"),
     "sites": ("w", "SUCCESS"),
     "curves": ("c", "┤"),

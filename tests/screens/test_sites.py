@@ -56,8 +56,8 @@ async def test_the_first_line_says_where_an_hour_is_worth_most(show: Show) -> No
     async with show(PlacedFeed(), size=MIDDLE) as seen:
         await seen.press("w")
         assert isinstance(seen.app.screen, SitesScreen)
-        assert "a GPU-hour is worth most at CHTC-Spark-CE1" in seen.lines[0]
-        assert "least at expanse" in seen.lines[0]
+        assert "cheapest: CHTC-Spark-CE1" in seen.lines[0]
+        assert "most expensive: expanse" in seen.lines[0]
 
 
 def wasted() -> Ledger:
@@ -78,20 +78,20 @@ def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
     found = usage_in_window(wasted())
     said = sites_header.answer(found, 110)
     assert spans.text(said) == (
-        "pit lost 54.0 GPU-hours (90 %), completed no epoch; "
-        "an epoch costs 2.0 GPU-hours at delta, 0 of them lost"
+        "pit: 54.0 GPU-hours of badput (90 %), no epoch completed; "
+        "2.0 GPU-h/epoch at delta, 0 of it badput"
     )
     for cells in range(20, 110):
         narrow = spans.text(sites_header.answer(found, cells))
-        assert len(narrow) <= max(cells, len("pit lost 54.0 GPU-hours (90 %)"))
-        assert narrow.startswith("pit lost 54.0 GPU-hours (90 %)")
+        assert len(narrow) <= max(cells, len("pit: 54.0 GPU-hours of badput (90 %)"))
+        assert narrow.startswith("pit: 54.0 GPU-hours of badput (90 %)")
 
 
 async def test_the_essential_stays_at_80_columns(show: Show) -> None:
     async with show(PlacedFeed(), size=NARROW) as seen:
         await seen.press("w")
         heading = seen.line("SITE")
-        for title in ("EPOCHS", "SUCCESS", "GPU-HOURS", "LOST h"):
+        for title in ("EPOCHS", "SUCCESS", "GPU-HOURS", "BADPUT"):
             assert title in heading
         assert "▇" in seen.line("delta")
 
@@ -150,7 +150,7 @@ async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
 async def test_sorting_by_what_was_lost(show: Show) -> None:
     async with show(PlacedFeed()) as seen:
         await seen.press("w", "s")
-        assert "by GPU-hours lost" in seen.text
+        assert "by badput" in seen.text
         rows = [row.key for row in seen.app.screen.query_one(Table).rows]
         assert rows[0] == "aws"
         await seen.press("S")
@@ -171,8 +171,8 @@ async def test_waits_that_led_nowhere_are_told_of_their_target(show: Show) -> No
     async with show(PlacedFeed(), size=MIDDLE) as seen:
         await seen.press("w", "end", "up")
         assert "CHTC-Spark-CE1" in seen.under_cursor
-        assert "1 still waiting for ospool, up to 2d18h" in seen.text
-        assert "1 removed while waiting for ospool" in seen.text
+        assert "1 idle for ospool, longest 2d18h" in seen.text
+        assert "1 removed while idle for ospool" in seen.text
 
 
 async def test_a_transfer_that_stalled_is_of_an_unknown_site(show: Show) -> None:
@@ -194,7 +194,7 @@ async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> No
         await seen.press("enter")
         assert isinstance(seen.app.screen, ExecutionsScreen)
         assert "at delta" in seen.lines[0]
-        assert "76.4 = ▇ 65.8 good + ▒ 3.0 lost (4 %) + ░ 7.6 in flight" in seen.lines[1]
+        assert "76.4 = ▇ 65.8 goodput + ▒ 3.0 badput (4 %) + ░ 7.6 running" in seen.lines[1]
         await seen.press("down", "down")
         execution = seen.under_cursor
         await seen.press("enter")
@@ -219,7 +219,7 @@ async def test_only_what_was_lost(show: Show) -> None:
             await seen.press("f")
         assert numbers == [10, 7, 2, 1, 0]
         await seen.press("f", "f")
-        assert "only lost" in seen.text
+        assert "only badput" in seen.text
         await seen.press("escape")
         assert rows() == 10, "esc shows all again before it goes back"
         assert isinstance(seen.app.screen, ExecutionsScreen)
@@ -228,7 +228,7 @@ async def test_only_what_was_lost(show: Show) -> None:
 async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
     async with show(PlacedFeed(), size=WIDE) as seen:
         await seen.press("w", "tab", "tab", "tab", "down", "enter")
-        assert seen.lines[0].startswith(" Executions   2 lost to 34/102 ")
+        assert seen.lines[0].startswith(" Executions   2 badput of 34/102 ")
         await seen.press("r")
         assert isinstance(seen.app.screen, RunScreen)
 
@@ -242,7 +242,7 @@ async def test_a_cause_that_ended_nothing_says_so(show: Show) -> None:
 async def test_the_marked_execution_says_why(show: Show) -> None:
     async with show(PlacedFeed(), size=MIDDLE) as seen:
         await seen.press("w", "slash", *"aws", "enter", "enter", "f", "f", "f", "f")
-        assert "✓ good ⇄" in seen.under_cursor
+        assert "✓ succeeded ⇄" in seen.under_cursor
         assert "its longest one, of 6h31m at aws" in " ".join(seen.text.split())
 
 
@@ -263,7 +263,7 @@ async def test_nothing_has_run(show: Show) -> None:
         assert "nothing has run yet" in seen.lines[0]
         assert "A site appears with the first execution" in seen.text
         await seen.press("tab", "tab", "tab")
-        assert "No execution was lost" in seen.text
+        assert "No badput" in seen.text
 
 
 async def test_before_anything_was_read(show: Show) -> None:

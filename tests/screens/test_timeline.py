@@ -53,7 +53,7 @@ async def test_every_run_has_a_readable_lane_on_a_small_screen() -> None:
             assert set(row) & set("█▚░"), row
         assert "╳" in seen.line(" run0 "), "its hold is seen"
         assert "│14:21:45" in seen.line("RUN")
-        assert "██ good" in seen.text
+        assert "██ goodput" in seen.text
         assert "╳╳ held" in seen.text
         assert "suspended" not in seen.text, "there was none"
         assert "6 GPUs" in seen.text
@@ -154,7 +154,7 @@ async def test_sites_have_their_letters_and_a_legend() -> None:
         assert "C▚ CHTC-Spark-CE1" in seen.text
         assert "D█" in seen.line(" run0 ")
         await seen.press("b")
-        assert "██ good" in seen.text
+        assert "██ goodput" in seen.text
 
 
 async def test_only_ascii_where_it_is_asked_for() -> None:

@@ -80,7 +80,7 @@ def two_epochs() -> Log:
 def test_the_longest_executions_are_those_of_completed_epochs() -> None:
     """What still runs is no epoch's time: it must not stand beside the times of epochs."""
     told = note(reported(two_epochs()), "epoch_time")
-    assert "of longest executions 2:00:00 (n = 1)" in told
+    assert "of longest executions 2h00m (n = 1)" in told
 
 
 def test_the_cost_of_an_epoch_is_told_as_the_sites_have_it() -> None:
@@ -94,7 +94,7 @@ def test_the_cost_of_an_epoch_is_told_as_the_sites_have_it() -> None:
     assert total.totals.total == (3 * 2 + 5 * 2 + 5 * 4) * HOUR
     assert facts(reported(log))["gpu_hours_per_epoch"] == 6
     told = note(reported(log), "per_epoch")
-    assert "(good and bad), for each epoch that an execution in the logs completed: 6.00" in told
+    assert "(goodput and badput), for each epoch that an execution in the logs completed: 6.00" in told
 
 
 def test_an_epoch_takes_as_long_in_the_report_as_at_the_sites() -> None:
@@ -150,7 +150,7 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
     assert status.nodes_unlogged == found.ledger().nodes_unlogged == 2
     assert usage_in_window(found.ledger()).nodes_unlogged == 2
     assert hours_line(status.gpu_hours, nodes_unlogged=status.nodes_unlogged) == (
-        "GPU-hours: at least 4.00 = 4.00 good + 0 lost + 0 in flight; "
+        "GPU-hours: at least 4.00 = 4.00 goodput + 0 badput + 0 running; "
         "2 nodes without an execution in the logs"
     )
     made = build_report(status, found.ledger())
