@@ -94,7 +94,9 @@ def test_the_cost_of_an_epoch_is_told_as_the_sites_have_it() -> None:
     assert total.totals.total == (3 * 2 + 5 * 2 + 5 * 4) * HOUR
     assert facts(reported(log))["gpu_hours_per_epoch"] == 6
     told = note(reported(log), "per_epoch")
-    assert "(goodput and badput), for each epoch that an execution in the logs completed: 6.00" in told
+    assert (
+        "(goodput and badput), for each epoch that an execution in the logs completed: 6.0" in told
+    )
 
 
 def test_an_epoch_takes_as_long_in_the_report_as_at_the_sites() -> None:
