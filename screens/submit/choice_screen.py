@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
-from msgspec import Struct
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -19,18 +18,11 @@ from screens.widgets.lines import StaticLines
 from screens.widgets.table import Table, TableRow
 
 
-class ChoiceOption(Struct, frozen=True):
-    """An option: the value for the field, and its description."""
-
-    value: str
-    description: str
-
-
 class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
     """Modal list; returns the chosen values, or None to leave the field as it is.
 
-    With ``several`` the space bar marks, and enter accepts the marked values (the row under the
-    cursor if nothing was marked or unmarked).
+    ``choices`` are the values with their descriptions. With ``several`` the space bar marks, and
+    enter accepts the marked values (the row under the cursor if nothing was marked or unmarked).
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -42,18 +34,13 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
     ]
 
     def __init__(
-        self,
-        title: str,
-        choices: Sequence[ChoiceOption],
-        current: Sequence[str],
-        several: bool = False,
+        self, title: str, choices: Mapping[str, str], current: Sequence[str], several: bool = False
     ) -> None:
         super().__init__()
         self._title, self._choices, self._several = title, choices, several
-        values = {choice.value for choice in choices}
-        self._marked = [value for value in current if value in values] if several else []
-        self._other_values = [value for value in current if value not in values] if several else []
         self._current = current
+        self._marked = [value for value in current if several and value in choices]
+        self._others = [value for value in current if several and value not in choices]
         self._untouched = not self._marked
 
     def compose(self) -> ComposeResult:
@@ -72,13 +59,13 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
     def _fill(self) -> None:
         table = self.query_one(Table)
         self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
-        values = [plain(choice.value, 30) for choice in self._choices]
-        value_width = max((len(value) for value in values), default=4) + 2 * self._several
+        width = max((len(plain(value, 30)) for value in self._choices), default=4)
+        width += 2 * self._several
         columns = [
-            TableColumn("", value_width),
-            TableColumn("", max(10, table.size.width - value_width - 4)),
+            TableColumn("", width),
+            TableColumn("", max(10, table.size.width - width - 4)),
         ]
-        rows = [TableRow(choice.value, partial(self._cells, choice)) for choice in self._choices]
+        rows = [TableRow(value, partial(self._cells, value)) for value in self._choices]
         first = not table.rows
         table.show(columns, rows)
         if first and self._current:
@@ -87,12 +74,10 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
         self.query_one("#keys-of-choice", StaticLines).show([keys])
 
-    def _cells(self, choice: ChoiceOption) -> tuple[Line, Line]:
-        value = line(plain(choice.value, 30))
-        if self._several:
-            tick = "✓ "
-            value = line((tick if choice.value in self._marked else "  ", GOOD)) + value
-        return value, line((plain(choice.description, 200), DIM))
+    def _cells(self, value: str) -> tuple[Line, Line]:
+        tick = ("✓ " if value in self._marked else "  ") if self._several else ""
+        description = line((plain(self._choices[value], 200), DIM))
+        return line((tick, GOOD), plain(value, 30)), description
 
     def action_mark(self) -> None:
         key = self.query_one(Table).cursor
@@ -107,12 +92,10 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
 
     def action_take(self) -> None:
         key = self.query_one(Table).cursor
-        if not self._several:
-            self.return_result(None if key is None else (key,))
-        elif self._untouched and key is not None:
-            self.return_result((key, *self._other_values))
+        if key is not None and (not self._several or self._untouched):
+            self.return_result((key, *self._others))
         else:
-            self.return_result((*self._marked, *self._other_values))
+            self.return_result((*self._marked, *self._others) if self._several else None)
 
     def on_table_row_selected(self, event: Table.RowSelected) -> None:
         event.stop()

@@ -1,4 +1,4 @@
-"""Model of the submit form: field definitions, form state, and its request.
+"""Model of the submit form: its fields, its state, and the request it stands for.
 
 Pure functions and plain data.
 """
@@ -6,11 +6,11 @@ Pure functions and plain data.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring.from_toml import GATED_SHAPES, parse_megabytes, parse_seeds, parse_sites
@@ -59,6 +59,7 @@ SWEEP_MODES: Final[Mapping[str, str]] = {
 """Sweep modes with a one-line description."""
 
 YES, NO = "yes", "no"
+YES_OR_NO: Final[Mapping[str, str]] = {YES: "", NO: ""}
 
 SHARDS: Final = 10
 """Default number of shards of a bag."""
@@ -81,6 +82,9 @@ SIZE_FIELDS: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
 GATE_FIELDS: Final = ("gate.patience", "gate.divergence", "gate.median_after")
 """Fields of the gate's rules; hidden without a gate."""
 
+NUMBERS_OF_SHAPES: Final = {"shards": SHARDS, "machines": 2}
+"""Numbers for which a request that has another shape is no example."""
+
 FIELD_ALIASES: Final[Mapping[str, str]] = {
     "evaluation": "evaluation.every",
     "evaluation.template": "evaluation.every",
@@ -92,18 +96,108 @@ FIELD_ALIASES: Final[Mapping[str, str]] = {
 """Form field that shows a problem of a request field without a form field."""
 
 
+DEFAULTS: Final = Request("", Path())
+"""The request that fields start from; its numbers are the examples in messages."""
+
+
+# --- texts to values: each raises ValueError or PlanError with a sentence ------------------------
+
+
+def _whole(example: object) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"a whole number is needed, such as {example}") from None
+
+    return read
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("a number is needed, such as 3, or nothing") from None
+
+
+def _megabytes(text: str) -> int:
+    size = parse_megabytes(text)
+    if size is None:
+        raise ValueError("a size in MB is needed, such as 4096 or 4 GB")
+    return size
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise ValueError("a directory is needed: a name that nothing has yet")
+    try:
+        return Path(text).expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: read(text) if text else None
+
+
+_QUOTED: Final = re.compile(r'"[^"]*"')
+_EXTRA_VARIABLE: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
+"""Matches what looks like another variable behind a comma, not a value."""
+
+
+def _variables(text: str) -> tuple[SweptVariable, ...]:
+    """Parse ``a = 0.01 to 0.1 by 0.01; b = 1, 2``."""
+    from metlmon.authoring.sweeps.values import values
+
+    variables: list[SweptVariable] = []
+    for part in filter(str.strip, text.split(";")):
+        name, equals, line = (piece.strip() for piece in part.partition("="))
+        if not equals or not name:
+            advice = "write it as a = 0.01 to 0.1 by 0.01; b = 1, 2, 4"
+            raise ValueError(f"{part.strip()!r}: {advice}")
+        if extra := _EXTRA_VARIABLE.search(_QUOTED.sub("", line)):
+            advice = "put ';' before a further variable, or the value into quotes"
+            raise ValueError(f"{extra[1]}= among the values of {name}; {advice}")
+        variables.append(SweptVariable(name, values(line, name), ""))
+    if not variables:
+        raise ValueError("nothing is swept; write a = 0.01 to 0.1 by 0.01")
+    return tuple(variables)
+
+
+def _stages(text: str) -> tuple[StageRequest, ...]:
+    """Parse ``pretrain 5, finetune 3``."""
+    stages: list[StageRequest] = []
+    for part in filter(str.strip, text.split(",")):
+        name, _, epochs = part.strip().rpartition(" ")
+        if not name.strip() or not epochs.isdecimal() or len(epochs) > MOST_DIGITS:
+            advice = "write each with its epochs: pretrain 5, finetune 3"
+            raise ValueError(f"{part.strip()!r}: {advice}")
+        stages.append(StageRequest(name.strip(), int(epochs)))
+    if not stages:
+        raise ValueError("no stage is named; write pretrain 5, finetune 3")
+    return tuple(stages)
+
+
+# --- the fields ---------------------------------------------------------------------------------
+
+
 class Field(Struct, frozen=True):
     """A form field; ``name`` is the field name of a :class:`RequestProblem`.
 
-    ``options`` are suggested values; with ``options_only`` no others are allowed.
+    ``read`` converts its text, stripped, to the value of the request. ``options`` are suggested
+    values with their meaning; with ``options_only`` no others are allowed. ``empty`` is the meaning
+    of an empty field, ``title`` a heading above it.
     """
 
     name: str
     label: str
     help: str
     unit: str = ""
-    options: tuple[str, ...] = ()
+    read: Callable[[str], Any] = str
+    options: Mapping[str, str] = {}
     options_only: bool = False
+    empty: str = ""
+    title: str = ""
 
 
 FIELDS: Final = (
@@ -112,12 +206,14 @@ FIELDS: Final = (
         "Template",
         "The job that trains one epoch. Left and right go through those that come along, enter "
         "lists them; or type the path of a file of your own.",
+        title="What to train",
     ),
     Field(
         "directory",
         "Directory",
         "A new directory for the DAG, its logs and what the jobs send back. Files that lie there "
         "already are never replaced without being named and asked about.",
+        read=_directory,
     ),
     Field("name", "DAG name", "The DAG file gets this name.", ".dag"),
     Field(
@@ -126,22 +222,32 @@ FIELDS: Final = (
         "How the nodes hang together. chain: each run a chain of its epochs; sweep: a chain for "
         "every combination of values; stages: one chain after the other in each run; bag: shards "
         "that need nothing of each other; multi-node: several machines train an epoch together.",
-        options=tuple(SHAPES),
+        read=EnsembleShape,
+        options=SHAPES,
         options_only=True,
+        title="How much of it",
     ),
-    Field("runs", "Runs", "How many models are trained, each on its own.", "runs"),
+    Field(
+        "runs",
+        "Runs",
+        "How many models are trained, each on its own.",
+        "runs",
+        _whole(DEFAULTS.runs),
+    ),
     Field(
         "sweep",
         "Sweep",
         "What differs from run to run: a = 0.01 to 0.1 by 0.01; b = 1, 2, 4. A template's "
         "parameter of that name takes the values; else the jobs have them as $(a).",
+        read=_variables,
     ),
     Field(
         "how",
         "Together",
         "How the values of several variables go together. product: every value of one with every "
         "value of the others; zip: first with first; auto: zip, where there are equally many.",
-        options=tuple(SWEEP_MODES),
+        read=lambda text: None if text == AUTO else SweepMode(text),
+        options=SWEEP_MODES,
         options_only=True,
     ),
     Field(
@@ -149,27 +255,38 @@ FIELDS: Final = (
         "Epochs",
         "How many epochs each run is trained for; every epoch is a job of its own.",
         "per run",
+        read=_whole(DEFAULTS.epochs),
     ),
     Field(
         "stages",
         "Stages",
         "One after the other in every run, each with its epochs: pretrain 5, finetune 3. A stage "
         "begins with the checkpoint of the one before.",
+        read=_stages,
     ),
-    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs"),
+    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs", _whole(SHARDS)),
     Field(
         "gather",
         "Gather",
         "A node at the end that puts together what the shards made.",
-        options=(YES, NO),
+        read=lambda text: GATHER if text == YES else None,
+        options=YES_OR_NO,
         options_only=True,
     ),
-    Field("machines", "Machines", "How many train an epoch together, at the same time.", "per job"),
+    Field(
+        "machines",
+        "Machines",
+        "How many train an epoch together, at the same time.",
+        "per job",
+        _whole(2),
+    ),
     Field(
         "seeds",
         "Seeds",
         "One for each run: 7, 11, 13 or 1-4. Empty: 1, 2, 3 and so on. In a sweep each point is "
         "trained once with each of them; empty: once.",
+        read=parse_seeds,
+        empty="1, 2, 3 and so on",
     ),
     Field(
         "evaluation.every",
@@ -177,12 +294,17 @@ FIELDS: Final = (
         "A side node after every so many epochs, which the next epoch does not wait for; if it "
         "fails, nothing else does. Empty: none.",
         "epochs",
+        read=_optional(_whole(1)),
+        empty="none",
     ),
     Field(
         "sites",
         "Sites",
         "Where jobs may run, as GLIDEIN_ResourceName, with commas between. enter lists those that "
         "the collector knows now. Empty: anywhere.",
+        read=parse_sites,
+        empty="anywhere",
+        title="Where",
     ),
     Field(
         "policy",
@@ -190,7 +312,8 @@ FIELDS: Final = (
         "Which epoch may run at which site. any: every epoch at any of them; permute: each site "
         "once before one repeats, in an order of each run's own; pin: a run stays at one site; "
         "gpu-pin: a run stays on one GPU model, at any of the sites.",
-        options=tuple(POLICIES),
+        read=Policy,
+        options=POLICIES,
         options_only=True,
     ),
     Field(
@@ -198,36 +321,57 @@ FIELDS: Final = (
         "GPU models",
         "DeviceNames such as NVIDIA A40, with commas between: runs take them in turn. enter lists "
         "those that the collector knows now.",
+        read=parse_sites,
     ),
-    Field("gpus", "GPUs", "How many GPUs each job asks for; 0 is none.", "per job"),
+    Field(
+        "gpus",
+        "GPUs",
+        "How many GPUs each job asks for; 0 is none.",
+        "per job",
+        _whole(DEFAULTS.gpus),
+        title="What each job asks for",
+    ),
     Field(
         "gpu_memory_mb",
         "GPU memory",
         "The least memory that each GPU must have: 40000, or 40 GB. Empty: any.",
         "MB",
+        read=_optional(_megabytes),
+        empty="any",
     ),
-    Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB"),
-    Field("retries", "Retries", "How often DAGMan tries an epoch again that failed.", "times"),
+    Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB", _megabytes),
+    Field(
+        "retries",
+        "Retries",
+        "How often DAGMan tries an epoch again that failed.",
+        "times",
+        _whole(DEFAULTS.retries),
+    ),
     Field(
         "gate",
         "Steer",
         "yes: a script before each epoch lets a run be stopped, paused, or sent elsewhere while "
         "the DAG goes on, and stops it by the rules below. Its later epochs are skipped; the DAG "
         "does not fail.",
-        options=(YES, NO),
+        options=YES_OR_NO,
         options_only=True,
+        title="Steering it while it runs",
     ),
     Field(
         "gate.patience",
         "Patience",
         "Stop a run after so many epochs without a better val_loss. Empty: never.",
         "epochs",
+        read=_optional(_whole(1)),
+        empty="never",
     ),
     Field(
         "gate.divergence",
         "Divergence",
         "Stop a run whose val_loss is no number, or above so many times its best. Empty: never.",
         "times",
+        read=_optional(_number),
+        empty="never",
     ),
     Field(
         "gate.median_after",
@@ -235,6 +379,8 @@ FIELDS: Final = (
         "From so many finished epochs on, stop a run whose val_loss is worse than the median of "
         "all runs at the same epoch. Empty: never.",
         "epochs",
+        read=_optional(_whole(1)),
+        empty="never",
     ),
 )
 """Fields common to all templates, in form order."""
@@ -243,38 +389,42 @@ LABELS: Final = {field.name: field.label for field in FIELDS}
 
 
 def fields_of(
-    template: Template | None, names: Sequence[str], state: FormState
+    template: Template | None, templates: Sequence[Template], state: FormState
 ) -> tuple[Field, ...]:
     """Return the visible fields of a form, then the template's own parameters.
 
-    ``names`` are the names of the bundled templates.
+    ``templates`` are the bundled ones.
     """
     first, *rest = FIELDS
-    template_field = Field(first.name, first.label, first.help, options=tuple(names))
-    amounts = {name for fields in SIZE_FIELDS.values() for name in fields}
-    absent = amounts - set(SIZE_FIELDS[state.shape])
+    options = {bundled.name: bundled.title for bundled in templates}
+    hidden = {name for fields in SIZE_FIELDS.values() for name in fields}
+    hidden -= set(SIZE_FIELDS[state.shape])
+    if not state.has_gate:
+        hidden |= set(GATE_FIELDS)
     if state.shape not in GATED_SHAPES:
-        absent |= {"gate", *GATE_FIELDS}
-    elif not state.has_gate:
-        absent |= set(GATE_FIELDS)
+        hidden.add("gate")
     if not state.pins_gpus:
-        absent.add("gpu_models")
-    parameters = [] if template is None else [
+        hidden.add("gpu_models")
+    parameters = [
         Field(
-            f"values.{field.name}",
-            field.name,
-            field.help or "A parameter of the template.",
-            "needed" if field.required else "",
+            f"values.{parameter.name}",
+            parameter.name,
+            parameter.help or "A parameter of the template.",
+            "needed" if parameter.required else "",
         )
-        for field in template.parameters
-    ]  # fmt: skip
-    return (template_field, *(field for field in rest if field.name not in absent), *parameters)
+        for parameter in (template.parameters if template is not None else ())
+    ]
+    visible = (field for field in rest if field.name not in hidden)
+    return (replace(first, options=options), *visible, *parameters)
+
+
+# --- the state ----------------------------------------------------------------------------------
 
 
 class FormState(Struct, frozen=True):
     """State of the form: the texts by field name."""
 
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = {}
 
     @classmethod
     def from_request(cls, request: Request) -> FormState:
@@ -359,14 +509,11 @@ def _sweep_text(sweep: SweepRequest | None) -> str:
 def first_template(templates: Sequence[Template], shape: EnsembleShape) -> str:
     """Return the first template for a shape's jobs; "" if there is none."""
     role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
-    placeholder = "machines" if shape is EnsembleShape.MULTI_NODE else ""
     candidates = [template for template in templates if template.role is role]
-    matching = (
-        [template for template in candidates if placeholder in used_placeholders(template)]
-        if placeholder
-        else candidates
-    )
-    return next((template.name for template in matching or candidates), "")
+    if shape is EnsembleShape.MULTI_NODE:
+        several = [each for each in candidates if "machines" in used_placeholders(each)]
+        candidates = several or candidates
+    return candidates[0].name if candidates else ""
 
 
 def new_directory(parent: Path) -> Path:
@@ -383,149 +530,24 @@ def parse_form(
     A field that cannot be read has its default in the request.
     """
     problems: list[RequestProblem] = []
-    defaults = Request("", Path())
-
-    def whole(name: str, default: int) -> int:
+    values: dict[str, Any] = {"directory": Path()}
+    for field in fields_of(None, (), state):
         try:
-            return int(state.text(name).strip())
-        except ValueError:
-            problems.append(
-                RequestProblem(name, "a whole number is needed, such as " + str(default))
-            )
-            return default
-
-    def memory(name: str, default: int | None) -> int | None:
-        text = state.text(name).strip()
-        if not text and name == "gpu_memory_mb":
-            return None
-        size = parse_megabytes(text)
-        if size is None:
-            problems.append(RequestProblem(name, "a size in MB is needed, such as 4096 or 4 GB"))
-        return default if size is None else size
-
-    def seeds() -> tuple[int, ...]:
-        try:
-            return parse_seeds(state.text("seeds"))
-        except ValueError as error:
-            problems.append(RequestProblem("seeds", str(error)))
-            return ()
-
-    def directory() -> Path:
-        text = state.text("directory").strip()
-        try:
-            if not text:
-                raise ValueError("a directory is needed: a name that nothing has yet")
-            return Path(text).expanduser().absolute()
-        except (ValueError, RuntimeError, OSError) as error:
-            problems.append(RequestProblem("directory", str(error)))
-            return Path()
-
-    def number(name: str, example: str) -> float | None:
-        text = state.text(name).strip()
-        try:
-            return float(text) if text else None
-        except ValueError:
-            problems.append(
-                RequestProblem(name, f"a number is needed, such as {example}, or nothing")
-            )
-            return None
-
-    def optional(name: str) -> int | None:
-        return whole(name, 1) if state.text(name).strip() else None
-
+            values[field.name] = field.read(state.text(field.name).strip())
+        except (PlanError, ValueError) as error:
+            problems.append(RequestProblem(field.name, str(error)))
+            if field.name in NUMBERS_OF_SHAPES:
+                values[field.name] = NUMBERS_OF_SHAPES[field.name]
+    mode, variables = values.pop("how", None), values.pop("sweep", None)
+    if variables is not None:
+        values["sweep"] = SweepRequest("run", variables, mode)
+    interval = values.pop("evaluation.every", None)
+    if interval is not None:
+        values["evaluation"] = Evaluation(every=interval)
+    rules = {name.removeprefix("gate."): values.pop(name, None) for name in GATE_FIELDS}
+    values["gate"] = StopRules(**rules) if state.has_gate else None
     parameters = template.parameters if template is not None else ()
-    values = {
-        parameter.name: state.text(f"values.{parameter.name}", template) for parameter in parameters
-    }
-    shape = state.shape
-    field_names = SIZE_FIELDS[shape]
-    request = Request(
-        template=state.text("template").strip(),
-        directory=directory(),
-        name=state.text("name").strip(),
-        runs=whole("runs", defaults.runs) if "runs" in field_names else defaults.runs,
-        epochs=whole("epochs", defaults.epochs) if "epochs" in field_names else defaults.epochs,
-        seeds=seeds() if "seeds" in field_names else (),
-        sites=parse_sites(state.text("sites")),
-        policy=Policy(state.text("policy"))
-        if state.text("policy") in POLICIES
-        else defaults.policy,
-        gpu_models=parse_sites(state.text("gpu_models")) if state.pins_gpus else (),
-        gpus=whole("gpus", defaults.gpus),
-        gpu_memory_mb=memory("gpu_memory_mb", None),
-        memory_mb=memory("memory_mb", defaults.memory_mb) or 0,
-        retries=whole("retries", defaults.retries),
-        # Values equal to the template's default are omitted.
-        values={
-            parameter.name: values[parameter.name]
-            for parameter in parameters
-            if values[parameter.name] != parameter.default
-        },
-        shape=shape,
-        sweep=_sweep(state, problems) if shape is EnsembleShape.SWEEP else None,
-        stages=_stages(state, problems) if shape is EnsembleShape.STAGES else (),
-        shards=whole("shards", SHARDS) if shape is EnsembleShape.BAG else 0,
-        gather=GATHER if shape is EnsembleShape.BAG and state.text("gather") == YES else None,
-        machines=whole("machines", 2) if shape is EnsembleShape.MULTI_NODE else 1,
-    )
-    if "evaluation.every" in field_names and (interval := optional("evaluation.every")) is not None:
-        request = replace(request, evaluation=Evaluation(every=interval))
-    if state.has_gate:
-        rules = StopRules(
-            patience=optional("gate.patience"),
-            divergence=number("gate.divergence", "3"),
-            median_after=optional("gate.median_after"),
-        )
-        request = replace(request, gate=rules)
-    return request, tuple(problems)
-
-
-_QUOTED: Final = re.compile(r'"[^"]*"')
-_EXTRA_VARIABLE: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
-"""Matches what looks like another variable behind a comma, not a value."""
-
-
-def _sweep(state: FormState, problems: list[RequestProblem]) -> SweepRequest | None:
-    """Parse ``a = 0.01 to 0.1 by 0.01; b = 1, 2``; None if it is unreadable."""
-    from metlmon.authoring.sweeps.values import values
-
-    variables: list[SweptVariable] = []
-    for text in filter(str.strip, state.text("sweep").split(";")):
-        name, equals, line = (part.strip() for part in text.partition("="))
-        if not equals or not name:
-            advice = "write it as a = 0.01 to 0.1 by 0.01; b = 1, 2, 4"
-            problems.append(RequestProblem("sweep", f"{text.strip()!r}: {advice}"))
-            return None
-        if extra := _EXTRA_VARIABLE.search(_QUOTED.sub("", line)):
-            advice = "put ';' before a further variable, or the value into quotes"
-            problems.append(
-                RequestProblem("sweep", f"{extra[1]}= among the values of {name}; {advice}")
-            )
-            return None
-        try:
-            variables.append(SweptVariable(name, values(line, name), ""))
-        except PlanError as error:
-            problems.append(RequestProblem("sweep", str(error)))
-            return None
-    if not variables:
-        problems.append(RequestProblem("sweep", "nothing is swept; write a = 0.01 to 0.1 by 0.01"))
-        return None
-    mode = state.text("how")
-    return SweepRequest(
-        "run", tuple(variables), SweepMode(mode) if mode in set(SweepMode) else None
-    )
-
-
-def _stages(state: FormState, problems: list[RequestProblem]) -> tuple[StageRequest, ...]:
-    """Parse ``pretrain 5, finetune 3``; empty if it is unreadable."""
-    stages: list[StageRequest] = []
-    for text in filter(str.strip, state.text("stages").split(",")):
-        name, _, epochs = text.strip().rpartition(" ")
-        if not name.strip() or not epochs.isdecimal() or len(epochs) > MOST_DIGITS:
-            advice = "write each with its epochs: pretrain 5, finetune 3"
-            problems.append(RequestProblem("stages", f"{text.strip()!r}: {advice}"))
-            return ()
-        stages.append(StageRequest(name.strip(), int(epochs)))
-    if not stages:
-        problems.append(RequestProblem("stages", "no stage is named; write pretrain 5, finetune 3"))
-    return tuple(stages)
+    texts = {each: state.text(f"values.{each.name}", template) for each in parameters}
+    # Values equal to the template's default are omitted.
+    changed = {each.name: text for each, text in texts.items() if text != each.default}
+    return Request(**values, values=changed), tuple(problems)

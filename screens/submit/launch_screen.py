@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Enum
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import ClassVar, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.message import Message
 
 from metlmon import authoring
 from metlmon.authoring.request import Plan, PlanError
@@ -38,9 +33,8 @@ from metlmon.text.spans import (
     line,
     wrap,
 )
-from screens.actions import bindings_of
 from screens.base.confirmation import ConfirmationBase
-from screens.base.screens import heading, rule
+from screens.base.screens import heading, hidden_below, rule
 from screens.submit.pool_info import PoolInfo, schedd_line, submission_method
 from screens.submit.preview import file_list, size_text
 from screens.widgets.document import Document
@@ -51,27 +45,18 @@ RESULT_SECONDS: Final = 1.5
 """Seconds that the cluster id is displayed before the overview opens."""
 
 
-class LaunchStage(Enum):
-    """State of a step."""
-
-    RUNNING = "doing"
-    DONE = "done"
-    FAILED = "failed"
+PENDING: Final = ("▶", MOVING)
+DONE: Final = ("✓", GOOD)
+FAILED: Final = ("✗", ALARM)
+"""Mark and style of a step: under way, done, failed."""
 
 
-STAGE_MARKS: Final[Mapping[LaunchStage, tuple[str, TextStyle]]] = {
-    LaunchStage.RUNNING: ("▶", MOVING),
-    LaunchStage.DONE: ("✓", GOOD),
-    LaunchStage.FAILED: ("✗", ALARM),
-}
-
-
-class LaunchStep(Struct, frozen=True):
+class LaunchStep(Struct):
     """A step of the submission; ``started`` is a time of the monotonic clock."""
 
     title: str
-    stage: LaunchStage
     text: str
+    mark: tuple[str, TextStyle] = PENDING
     started: float = 0.0
 
 
@@ -80,34 +65,20 @@ class LaunchScreen(ConfirmationBase):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("launch",)
     SHOWS_ENSEMBLE: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("launch")]
+    OWN_ACTIONS = HIDDEN_IN_MODALS
     RESULT_SECONDS: ClassVar[float] = RESULT_SECONDS
-
-    class StepChanged(Message):
-        """A step has begun or ended."""
-
-        def __init__(self, step: LaunchStep) -> None:
-            super().__init__()
-            self.step = step
-
-    class Finished(Message):
-        """All steps have ended; ``submitted``: the DAG is in the queue."""
-
-        def __init__(self, submitted: bool) -> None:
-            super().__init__()
-            self.submitted = submitted
 
     def __init__(self, plan: Plan, pool_info: PoolInfo) -> None:
         super().__init__()
         self.plan, self.pool_info = plan, pool_info
-        self._steps: tuple[LaunchStep, ...] = ()
+        self._steps: dict[str, LaunchStep] = {}
         self._replace = self._busy = self._written = self._submitted = False
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Document()
         yield StaticLines(id="note")
-        yield KeyFooter((*self.SCOPES, "everywhere"), HIDDEN_IN_MODALS)
+        yield self.key_footer()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -117,15 +88,6 @@ class LaunchScreen(ConfirmationBase):
         """Update the pool information."""
         self.pool_info = pool_info
         self._refresh_if_mounted()
-
-    @property
-    def submitted(self) -> bool:
-        """Whether the DAG is in the queue."""
-        return self._submitted
-
-    @property
-    def _dag(self) -> Path:
-        return self.plan.request.directory / self.plan.dag_file
 
     @property
     def _in_the_way(self) -> bool:
@@ -161,28 +123,26 @@ class LaunchScreen(ConfirmationBase):
             title = f"{name} is submitted" if self._submitted else f"Submitting {name}"
         right = schedd_line(self.pool_info, long=room >= 100)
         head = line(" ") + justify(line((title, BOLD)), right, room - 2)
-        self.query_one("#head", StaticLines).show([head, ()])
+        self.show_head([head, ()])
         # The footer shows only keys that work now.
         self.query_one(KeyFooter).hide_actions(HIDDEN_IN_MODALS | self.refusals().keys())
         document = self.query_one(Document)
         document.show([*self._progress_lines(room), *self._effect_lines(room)])
-        down = "↓"
-        more = [line((f"{down} {document.lines_below} more", DIM))] if document.lines_below else []
-        self.query_one("#note", StaticLines).show([rule([*self.messages(), *more], room)])
+        parts = [*self.messages(), *hidden_below(document.lines_below)]
+        self.show_note([rule(parts, room)])
 
     def _progress_lines(self, room: int) -> list[Line]:
         """Return the question, or the progress of the steps."""
         if not self._steps:
             return [*self._question_lines(room), ()]
         lines: list[Line] = []
-        for step in self._steps:
-            mark, style = STAGE_MARKS[step.stage]
+        for step in self._steps.values():
             waited = monotonic() - step.started
             text = step.text
-            if step.stage is LaunchStage.RUNNING and waited >= 1:
+            if step.mark == PENDING and waited >= 1:
                 text = f"{text}  {waited:.0f} s"
             text_lines = wrap(plain(text, 4000), room - 2, indent=15)
-            first = line(" ", (mark, style), f" {step.title:<12}")
+            first = line(" ", step.mark, f" {step.title:<12}")
             lines += [first + line(text_lines[0][-1]), *text_lines[1:]]
         return [*lines, (), *self._next_keys(room), ()]
 
@@ -191,12 +151,11 @@ class LaunchScreen(ConfirmationBase):
             return [line(" ", ("nothing needs to be done", DIM))]
         if self._submitted:
             return [line(" ", ("enter", KEY), " watches it now")]
-        again = line("   ", ("esc", KEY), " back to the form, as it was")
+        back = line(("esc", KEY), " back to the form, as it was")
         if self.pool_info.refusal is not None:
-            lines = wrap(self._refusal_text(), room - 2, NOTE, indent=1)
-            return [*lines, line(" ", ("esc", KEY), " back to the form, as it was")]
+            return [*wrap(self._refusal_text(), room - 2, NOTE, indent=1), line(" ") + back]
         effect = "submits it" if self._written else "tries again"
-        return [line(" ", ("y", KEY), f" {effect}") + again]
+        return [line(" ", ("y", KEY), f" {effect}   ") + back]
 
     def _refusal_text(self) -> str:
         return plain(f"It cannot be submitted: {self.pool_info.refusal}", 2000)
@@ -209,17 +168,13 @@ class LaunchScreen(ConfirmationBase):
         # Show a key only once it is accepted.
         replaces, yes, writes = ("R", "y", "w") if self.can_confirm else "   "
         if self._in_the_way:
-            n = len(plan.existing_files)
-            existing = f"{formatting.count(n, 'file')} in the way"
+            existing = f"{formatting.count(len(plan.existing_files), 'file')} in the way"
             if self._replace:
-                lines.append(
-                    line(" ", (f"{existing} will be replaced", ALARM), " ", (replaces, KEY), " no")
-                )
+                text = line((f"{existing} will be replaced", ALARM), " ", (replaces, KEY), " no")
             else:
-                warning = ": what is in them would be lost. "
-                lines.append(
-                    line(" ", (existing, ALARM), warning, (replaces, KEY), " yes, replace them")
-                )
+                text = line((existing, ALARM), ": what is in them would be lost. ")
+                text += line((replaces, KEY), " yes, replace them")
+            lines.append(line(" ") + text)
         refusals = self.refusals()
         if "launch" not in refusals:
             lines.append(line(" ", (yes, KEY), f"    writes {files} and submits {jobs}"))
@@ -282,7 +237,7 @@ class LaunchScreen(ConfirmationBase):
         try:
             self.context.watch_dagdir(self.plan.request.directory)
         except InputError as error:
-            self._record_step(LaunchStep("watching", LaunchStage.FAILED, str(error)))
+            self._record_step(LaunchStep("watching", str(error), FAILED))
 
     def _key_in_time(self) -> bool:
         if not self.key_confirms:
@@ -299,7 +254,7 @@ class LaunchScreen(ConfirmationBase):
         if not self._key_in_time() or self._notify_refusal(action):
             return
         self._busy, self._message = True, ""
-        self._steps = tuple(step for step in self._steps if step.stage is LaunchStage.DONE)
+        self._steps = {key: step for key, step in self._steps.items() if step.mark == DONE}
         self._tick.resume()
         pool = self.context.options.submission_pool if submit else None
         work = partial(self._work, pool, self._written, self._replace)
@@ -308,46 +263,37 @@ class LaunchScreen(ConfirmationBase):
         self._refresh_if_mounted()
 
     def _work(self, pool: PoolActions | None, written: bool, replace_files: bool) -> None:
-        """Write, then submit, in a thread; each step posts its begin and end."""
+        """Write, then submit, in a thread; the screen shows each step as it begins and ends."""
         self.context.pending_task = "writing and submitting" if pool is not None else "writing"
+        plan, count = self.plan, formatting.count(len(self.plan.files), "file")
         try:
-            self._work_through(pool, written, replace_files)
+            submitted = False
+            if written or self._step(
+                LaunchStep("writing", f"{count} into {plan.request.directory}"),
+                partial(self._write, replace_files, count),
+            ):
+                submitted = pool is not None and self._step(
+                    LaunchStep("submitting", f"{plan.dag_file}: waiting for the schedd's answer"),
+                    partial(self._submit, pool),
+                )
+            self.call_later(self._finished, submitted)
         finally:
             self.context.pending_task = ""
 
-    def _work_through(self, pool: PoolActions | None, written: bool, replace_files: bool) -> None:
-        plan = self.plan
-        count = formatting.count(len(plan.files), "file")
-        if not written and not self._step(
-            LaunchStep("writing", LaunchStage.RUNNING, f"{count} into {plan.request.directory}"),
-            partial(self._write, replace_files, count),
-        ):
-            self.post_message(self.Finished(False))
-            return
-        done = pool is not None and self._step(
-            LaunchStep(
-                "submitting",
-                LaunchStage.RUNNING,
-                f"{plan.dag_file}: waiting for the schedd's answer",
-            ),
-            partial(self._submit, pool),
-        )
-        self.post_message(self.Finished(done))
-
     def _step(self, step: LaunchStep, do: Callable[[], str]) -> bool:
-        step = replace(step, started=monotonic())
-        self.post_message(self.StepChanged(step))
+        step.started = monotonic()
+        self.call_later(self._record_step, step)
         try:
-            text, stage = do(), LaunchStage.DONE
+            text, mark = do(), DONE
         except Exception as error:
             expected = isinstance(error, PlanError | PoolError | OSError)
             text = str(error) if expected else describe_error("it broke off", error)
-            stage = LaunchStage.FAILED
+            mark = FAILED
             present = _files_present(self.plan) if self._written else []
             if present:
                 text = f"{text} (written and still there: {', '.join(present)})"
-        self.post_message(self.StepChanged(replace(step, stage=stage, text=text)))
-        return stage is LaunchStage.DONE
+        self.call_later(self._record_step, LaunchStep(step.title, text, mark))
+        return mark == DONE
 
     def _write(self, replace_files: bool, count: str) -> str:
         authoring.write_plan(self.plan, overwrite=replace_files)
@@ -355,22 +301,18 @@ class LaunchScreen(ConfirmationBase):
         return f"{count} in {self.plan.request.directory}"
 
     def _submit(self, pool: PoolActions) -> str:
-        submission = pool.submit_dag(self._dag)
+        submission = pool.submit_dag(self.plan.request.directory / self.plan.dag_file)
         text = f": {submission.text}" if submission.text else ""
         return f"{self.plan.dag_file} is cluster {submission.cluster}, by {submission.way}{text}"
 
-    def on_launch_screen_step_changed(self, event: StepChanged) -> None:
-        self._record_step(event.step)
-
     def _record_step(self, step: LaunchStep) -> None:
-        others = tuple(earlier for earlier in self._steps if earlier.title != step.title)
-        self._steps = (*others, step)
+        self._steps[step.title] = step
         self._refresh_if_mounted()
 
-    def on_launch_screen_finished(self, event: Finished) -> None:
-        self._busy, self._submitted = False, event.submitted
+    def _finished(self, submitted: bool) -> None:
+        self._busy, self._submitted = False, submitted
         self._tick.pause()
-        if event.submitted:
+        if submitted:
             self.set_timer(self.RESULT_SECONDS, self.action_watch)
         self._refresh_if_mounted()
 

@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby
 from typing import overload
@@ -28,104 +28,88 @@ from screens.submit.form_model import LABELS
 from screens.submit.validation import FormResult
 
 
-class PreviewLines(Sequence[Line]):
-    """A lazy sequence of lines."""
+class LazyLines(Sequence[Line]):
+    """Lines that are rendered when they are read; ``render`` takes an index, from 0."""
+
+    def __init__(self, length: int, render: Callable[[int], Line]) -> None:
+        self._length, self._render = length, render
+
+    def __len__(self) -> int:
+        return self._length
 
     @overload
     def __getitem__(self, index: int) -> Line: ...
     @overload
     def __getitem__(self, index: slice) -> list[Line]: ...
-    def __getitem__(self, at: int | slice) -> Line | list[Line]:
-        if isinstance(at, slice):
-            return [self.line(index) for index in range(*at.indices(len(self)))]
-        if not -len(self) <= at < len(self):
-            raise IndexError(at)
-        return self.line(at % len(self))
-
-    def line(self, index: int) -> Line:
-        """Return one line, counted from 0."""
-        raise NotImplementedError
+    def __getitem__(self, index: int | slice) -> Line | list[Line]:
+        indices = range(self._length)[index]
+        if isinstance(indices, range):
+            return [self._render(each) for each in indices]
+        return self._render(indices)
 
 
-class FileLines(PreviewLines):
-    """The exact text of one file, with line numbers; long lines are wrapped."""
+def file_lines(file: PlannedFile, width: int) -> LazyLines:
+    """Return the exact text of one file, with line numbers; long lines are wrapped."""
+    text = redacted_text(file)
+    texts = text.removesuffix("\n").split("\n") if text else []
+    digits = max(3, len(str(len(texts))))
+    text_width = max(8, width - digits - 2)
 
-    def __init__(self, file: PlannedFile, width: int) -> None:
-        text = redacted_text(file)
-        self._ends_open = bool(text) and not text.endswith("\n")
-        self._texts = text.removesuffix("\n").split("\n") if text else []
-        self._digits = max(3, len(str(len(self._texts))))
-        self._text_width = max(8, width - self._digits - 2)
-        self._ends = list(accumulate(self._row_count(row) for row in self._texts))
-        self._split_cached = lru_cache(64)(self._split_text)
+    @lru_cache(64)
+    def pieces(number: int) -> list[str]:
+        clean = plain_with_blanks(texts[number])
+        return chop_cells(clean, text_width) if cell_len(clean) > text_width else [clean]
 
-    def _row_count(self, text: str) -> int:
-        if text.isascii() and text.isprintable():
-            return max(1, -(-len(text) // self._text_width))
-        clean = plain_with_blanks(text)
-        return (
-            1 if cell_len(clean) <= self._text_width else len(chop_cells(clean, self._text_width))
-        )
+    def row_count(number: int) -> int:
+        row = texts[number]
+        if row.isascii() and row.isprintable():
+            return max(1, -(-len(row) // text_width))
+        return len(pieces(number))
 
-    def _split_text(self, number: int) -> list[str]:
-        clean = plain_with_blanks(self._texts[number])
-        return (
-            chop_cells(clean, self._text_width) if cell_len(clean) > self._text_width else [clean]
-        )
+    ends = list(accumulate(map(row_count, range(len(texts)))))
+    ends_open = not text.endswith("\n")
 
-    def __len__(self) -> int:
-        return (self._ends[-1] if self._ends else 0) + (self._ends_open or not self._texts)
+    def render(index: int) -> Line:
+        number = bisect_right(ends, index)
+        if number >= len(texts):
+            note = "no line end here" if texts else "empty"
+            return line((" " * (digits + 1) + note, DIM))
+        row = index - (ends[number - 1] if number else 0)
+        gutter = f"{number + 1:>{digits}} " if row == 0 else " " * (digits - 1) + "↪ "
+        piece = pieces(number)[row]
+        comment = texts[number].lstrip().startswith("#")
+        return line((gutter, DIM), (piece, DIM) if comment else piece)
 
-    def line(self, index: int) -> Line:
-        number = bisect_right(self._ends, index)
-        if number >= len(self._texts):
-            note = "no line end here" if self._texts else "empty"
-            return line((" " * (self._digits + 1) + note, DIM))
-        row = index - (self._ends[number - 1] if number else 0)
-        text = self._split_cached(number)[row]
-        continuation = "↪"
-        gutter = (
-            f"{number + 1:>{self._digits}} "
-            if row == 0
-            else " " * (self._digits - 1) + continuation
-        )
-        comment = self._texts[number].lstrip().startswith("#")
-        return line((f"{gutter:<{self._digits + 1}}", DIM), (text, DIM) if comment else text)
+    return LazyLines((ends[-1] if ends else 0) + ends_open, render)
 
 
-class RunLines(PreviewLines):
-    """The runs: name, uuid, seed, and the target of each epoch."""
+def run_lines(runs: Sequence[RunPlan], width: int) -> LazyLines:
+    """Return the runs: name, uuid, seed, and the target of each epoch."""
+    uuid_width = 36 if width >= 90 else 8
+    name_width = max(cell_len(plain(run.name, 24)) for run in runs)
+    seed_width = max(len(str(run.seed)) for run in runs)
 
-    def __init__(self, runs: Sequence[RunPlan], width: int) -> None:
-        self._runs = runs
-        self._uuid = 36 if width >= 90 else 8
-        self._name = max((cell_len(plain(run.name, 24)) for run in runs), default=0)
-        self._seed = max((len(str(run.seed)) for run in runs), default=0)
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def line(self, index: int) -> Line:
-        run = self._runs[index]
+    def render(index: int) -> Line:
+        run = runs[index]
         return line(
-            f"  {plain(run.name, 24):<{self._name}}  ",
-            (plain(run.uuid, 36)[: self._uuid], DIM),
+            f"  {plain(run.name, 24):<{name_width}}  ",
+            (plain(run.uuid, 36)[:uuid_width], DIM),
             ("  seed ", DIM),
-            f"{run.seed:<{self._seed}}  ",
+            f"{run.seed:<{seed_width}}  ",
             *targets(run.targets),
             *gpu(run.gpu),
         )
 
+    return LazyLines(len(runs), render)
+
 
 def targets(names: Sequence[str]) -> Line:
     """Return the targets of the epochs in order: ``Expanse-GPU ×2, Delta-GPU``."""
-    times = "×"
     parts = []
     for name, group in groupby(names):
         n = len(list(group))
-        parts.append(plain(name, 30) + (f" {times}{n}" if n > 1 else ""))
-    arrow = "→"
-    return line((f"{arrow} ", DIM), ", ".join(parts)) if parts else ()
+        parts.append(plain(name, 30) + (f" ×{n}" if n > 1 else ""))
+    return line(("→ ", DIM), ", ".join(parts)) if parts else ()
 
 
 def gpu(model: str | None) -> Line:
@@ -133,24 +117,22 @@ def gpu(model: str | None) -> Line:
     return line(("  on ", DIM), plain(model, 60)) if model is not None else ()
 
 
-class Preview(PreviewLines):
+class Preview(LazyLines):
     """The whole preview: counts, files, runs, the text of every file.
 
     ``sections`` are the numbers of the heading lines.
     """
 
     def __init__(self, parts: Sequence[Sequence[Line]], sections: Sequence[int]) -> None:
-        self._parts = parts
-        self._ends = list(accumulate(len(part) for part in parts))
-        starts = [0, *self._ends]
+        ends = list(accumulate(len(part) for part in parts))
+        starts = [0, *ends]
         self.sections = tuple(starts[part] for part in sections)
 
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        def render(index: int) -> Line:
+            part = bisect_right(ends, index)
+            return parts[part][index - starts[part]]
 
-    def line(self, index: int) -> Line:
-        part = bisect_right(self._ends, index)
-        return self._parts[part][index - (self._ends[part - 1] if part else 0)]
+        super().__init__(starts[-1], render)
 
 
 def build_preview(result: FormResult, width: int, history: CostHistory | None = None) -> Preview:
@@ -161,37 +143,38 @@ def build_preview(result: FormResult, width: int, history: CostHistory | None = 
     plan = result.plan
     if plan is None:
         return Preview([_missing(result, width)], ())
+    size = sum(len(file.data) for file in plan.files)
+    files = f"{formatting.count(len(plan.files), 'file')}, {formatting.size(size)}"
     parts: list[Sequence[Line]] = [
-        [*size_lines(plan, width), *cost_lines(plan, history, width), ()],
-        [*graph_lines(plan, width), ()],
-        [heading(_files(plan), width)],
+        [*_size_lines(plan, width), *cost_lines(plan, history, width), ()],
+        [*(line(" ", text) for text in draw_graph(plan.graph, width - 2)), ()],
+        [heading(files, width)],
         [*file_list(plan), ()],
     ]
     sections = [2]
     if plan.runs:
         sections.append(len(parts))
         total = formatting.count(len(plan.runs), "run")
-        parts += [[heading(total, width)], RunLines(plan.runs, width)]
+        parts += [[heading(total, width)], run_lines(plan.runs, width)]
     for file in plan.files:
         sections.append(len(parts))
-        parts += [[(), *_title(file, width)], FileLines(file, width)]
+        parts += [[(), _title(file, width)], file_lines(file, width)]
     return Preview(parts, sections)
 
 
-def _title(file: PlannedFile, width: int) -> list[Line]:
+def _title(file: PlannedFile, width: int) -> Line:
     name = plain(file.name, max(12, width - 30))
     title = f"{name}  {formatting.size(len(file.data))}"
-    return [heading(title + (", executable" if file.executable else ""), width)]
+    return heading(title + (", executable" if file.executable else ""), width)
 
 
-def size_lines(plan: Plan, width: int) -> list[Line]:
+def _size_lines(plan: Plan, width: int) -> list[Line]:
     """Return the size of the ensemble and its directory."""
-    request = plan.request
     nodes = formatting.count(plan.nodes, "node")
     jobs = formatting.count(plan.jobs, "job")
     return [
         line(" ", (size_text(plan), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
-        *wrap(f"into {plain(str(request.directory), 1000)}", width - 1, DIM, indent=1),
+        *wrap(f"into {plain(str(plan.request.directory), 1000)}", width - 1, DIM, indent=1),
     ]
 
 
@@ -204,11 +187,6 @@ def size_text(plan: Plan) -> str:
     epochs = formatting.count(epochs_of(request), "epoch")
     machines = f"{times}{request.machines} machines" if request.machines > 1 else ""
     return f"{runs}{times}{epochs}{machines}"
-
-
-def graph_lines(plan: Plan, width: int) -> list[Line]:
-    """Return the graph as ASCII art."""
-    return [line(" ", text) for text in draw_graph(plan.graph, width - 2)]
 
 
 def cost_lines(plan: Plan, history: CostHistory | None, width: int) -> list[Line]:
@@ -225,12 +203,6 @@ def cost_lines(plan: Plan, history: CostHistory | None, width: int) -> list[Line
     for sentence in more:
         lines += wrap(sentence, width - 1, DIM, indent=1)
     return lines
-
-
-def _files(plan: Plan) -> str:
-    total = sum(len(file.data) for file in plan.files)
-    count = formatting.count(len(plan.files), "file")
-    return f"{count}, {formatting.size(total)}"
 
 
 def file_list(plan: Plan, new: str = "new", existing: str = "in the way") -> list[Line]:

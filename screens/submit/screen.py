@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
-from textual.message import Message
 
 from metlmon.authoring.from_toml import parse_sites
 from metlmon.authoring.request import EnsembleShape, Request, RequestProblem, StopRules, Template
-from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
-from metlmon.pool.interface import PoolActions
-from metlmon.pool.types import PoolError
+from metlmon.pool.types import ScheddInfo, SiteInfo
 from metlmon.stats import cost as stats
 from metlmon.stats.cost import CostHistory
 from metlmon.text import formatting
@@ -40,13 +35,11 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.actions import bindings_of
-from screens.base.screens import SnapshotScreen, rule
-from screens.submit.choice_screen import ChoiceOption, ChoiceScreen
+from screens.base.background import ask_pool
+from screens.base.screens import SnapshotScreen, padded, rule
+from screens.submit.choice_screen import ChoiceScreen
 from screens.submit.form_model import (
     LABELS,
-    POLICIES,
-    SHAPES,
-    SWEEP_MODES,
     Field,
     FormState,
     fields_of,
@@ -68,36 +61,11 @@ SIDE_BY_SIDE: Final = 130
 FORM_CELLS: Final = 92
 """Width of the form there; leaves room for problems beside the fields."""
 
+SEVERAL: Final = {"sites": "site", "gpu_models": "GPU model"}
+"""Fields with several values, which the collector knows, and what one of them is."""
+
 NOTE_LINES: Final = 3
 """Lines below the form; fixed, so that its height does not depend on the cursor."""
-
-_TITLES: Final[Mapping[str, str]] = {
-    "template": "What to train",
-    "shape": "How much of it",
-    "sites": "Where",
-    "gpus": "What each job asks for",
-    "gate": "Steering it while it runs",
-}
-"""Headings above these fields, if the screen is tall enough."""
-
-_HINTS: Final[Mapping[str, str]] = {
-    "seeds": "1, 2, 3 and so on",
-    "sites": "anywhere",
-    "gpu_memory_mb": "any",
-    "evaluation.every": "none",
-    "gate.patience": "never",
-    "gate.divergence": "never",
-    "gate.median_after": "never",
-}
-"""Meaning of an empty field."""
-
-
-_MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
-    "policy": POLICIES,
-    "shape": SHAPES,
-    "how": SWEEP_MODES,
-}
-"""Fields with fixed values, and the description of each value."""
 
 
 class SubmitScreen(SnapshotScreen):
@@ -109,27 +77,6 @@ class SubmitScreen(SnapshotScreen):
     AUTO_FOCUS: ClassVar[str | None] = "FormView"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("submit", "typing")]
 
-    class Validated(Message):
-        """Validation has ended."""
-
-        def __init__(self, verdict: FormResult, shown: Preview, cells: int) -> None:
-            super().__init__()
-            self.result, self.preview, self.width = verdict, shown, cells
-
-    class ValidationFailed(Message):
-        """Validation raised an exception."""
-
-        def __init__(self, error: Exception) -> None:
-            super().__init__()
-            self.error = error
-
-    class PoolInfoChanged(Message):
-        """The schedd or the collector replied: fields of :class:`PoolInfo`."""
-
-        def __init__(self, **fields: object) -> None:
-            super().__init__()
-            self.fields = fields
-
     def __init__(self, draft: Request | None = None) -> None:
         super().__init__()
         self.initial_request = draft
@@ -138,6 +85,7 @@ class SubmitScreen(SnapshotScreen):
         self._form = FormState()
         self._validating: tuple[FormState, int] | None = None
         self._stale = self._submit_pending = self._in_preview = False
+        self._last_input: tuple[FormState, int] | None = None
         self._requested_at = 0.0
         self._launch: LaunchScreen | None = None
 
@@ -189,13 +137,12 @@ class SubmitScreen(SnapshotScreen):
 
     @property
     def _fields(self) -> tuple[Field, ...]:
-        names = [template.name for template in self.form_result.templates]
-        return fields_of(self.form_result.template, names, self._form)
+        return fields_of(self.form_result.template, self.form_result.templates, self._form)
 
     def show(self, update: Snapshot | None) -> None:
         form, preview_pane = self.query_one(FormView), self.query_one(SidePane)
         head = self._head()
-        self.query_one("#head", StaticLines).show(head)
+        self.show_head(head)
         form.styles.width = self._form_cells
         form.display, preview_pane.display = (
             self._wide or not self._in_preview,
@@ -203,7 +150,7 @@ class SubmitScreen(SnapshotScreen):
         )
         free = self.app.size.height - len(head) - NOTE_LINES - 2
         form.show(self._entries(free), 26 if self._form_cells < 84 else 32)
-        self.query_one("#note", StaticLines).show(self._note(form, preview_pane))
+        self.show_note(self._note(form, preview_pane))
         self._start_validation()
 
     def _head(self) -> list[Line]:
@@ -246,54 +193,49 @@ class SubmitScreen(SnapshotScreen):
     def _entries(self, free: int) -> list[FormEntry]:
         """Return the form entries, with headings if they fit into ``free`` lines."""
         fields = self._fields
-        parameters = [field for field in fields if field.name.startswith("values.")]
-        roomy = free >= len(fields) + 2 * len(_TITLES) + (2 if parameters else 0)
+        first_parameter = next((f.name for f in fields if f.name.startswith("values.")), None)
+        titles = {field.name: field.title for field in fields if field.title}
+        roomy = free >= len(fields) + 2 * len(titles) + (2 if first_parameter else 0)
+        titles = titles if roomy else {}
+        if first_parameter is not None:
+            template = self.form_result.template
+            titles[first_parameter] = (
+                f"Parameters of {plain(template.name if template else '', 40)}"
+            )
         entries: list[FormEntry] = []
         for field in fields:
-            title = _TITLES.get(field.name) if roomy else None
-            if parameters and field is parameters[0]:
-                template = self.form_result.template
-                name = plain(template.name if template else "", 40)
-                title = f"Parameters of {name}"
-            if title is not None:
-                entries += [FormEntry(None, "")] * (roomy and bool(entries)) + [
-                    FormEntry(None, title)
-                ]
+            if field.name in titles:
+                entries += [FormEntry(None, "")] if roomy and entries else []
+                entries.append(FormEntry(None, titles[field.name]))
             entries.append(self._entry(field))
         return entries
 
     def _entry(self, field: Field) -> FormEntry:
-        label = plain(field.label, 18)
-        text = self._form.text(field.name, self.form_result.template)
-        hint = _HINTS.get(field.name, "")
-        # A problem replaces the unit.
-        unit = "" if self.form_result.problem_of(field.name) else field.unit
-        note = self._field_note(field)
-        has_choices = field.name in ("template", "sites", "gpu_models", *_MEANINGS)
         return FormEntry(
-            field.name,
-            label,
-            text,
-            unit,
-            note,
-            hint,
-            field.options,
-            field.options_only,
-            has_choices,
+            name=field.name,
+            label=plain(field.label, 18),
+            text=self._form.text(field.name, self.form_result.template),
+            # A problem replaces the unit.
+            unit="" if self.form_result.problem_of(field.name) else field.unit,
+            note=self._field_note(field),
+            hint=field.empty,
+            options=tuple(field.options),
+            options_only=field.options_only,
+            has_list=any(field.options.values()) or field.name in ("sites", "gpu_models"),
         )
 
     def _field_note(self, field: Field) -> Line:
         """Return the problem of a field, or else the meaning of its value."""
         problem = self.form_result.problem_of(field.name)
         if problem is not None:
-            return self._problem_line(problem)
-        text = self._form.text(field.name, self.form_result.template)
-        if field.name in _MEANINGS:
-            return line((_MEANINGS[field.name].get(text, ""), DIM))
-        if field.name == "sweep":
-            return self._sweep_note()
+            style = BAD if problem.fatal else NOTE
+            return line(("✗ " if problem.fatal else "! ", style), (plain(problem.text, 400), style))
         if field.name == "template" and self.form_result.template is not None:
             return line((plain(self.form_result.template.title, 100), DIM))
+        if field.options_only:
+            return line((field.options.get(self._form.text(field.name), ""), DIM))
+        if field.name == "sweep":
+            return self._sweep_note()
         if field.name == "sites":
             return self._pool_count(len(self.pool_info.sites), "site")
         if field.name == "gpu_models":
@@ -320,33 +262,25 @@ class SubmitScreen(SnapshotScreen):
             return line((f"enter: {formatting.count(count, noun)}", DIM))
         return line((plain(pool_info.sites_error or "the collector names none", 400), DIM))
 
-    def _problem_line(self, problem: RequestProblem) -> Line:
-        sign = "✗ " if problem.fatal else "! "
-        style = BAD if problem.fatal else NOTE
-        return line((sign, style), (plain(problem.text, 400), style))
-
     def _note(self, form: FormView, preview_pane: SidePane) -> list[Line]:
         room = self.app.size.width
-        down, up = ("↓", "↑")
-        scrolled = preview_pane if self._in_preview and not self._wide else form
-        lines_above = preview_pane.top_line if scrolled is preview_pane else form.lines_above
-        outside = [f"{up} {lines_above}"] * (lines_above > 0) + [
-            f"{down} {scrolled.lines_below} more"
-        ] * (scrolled.lines_below > 0)
+        above, below = form.lines_above, form.lines_below
+        if self._in_preview and not self._wide:
+            above, below = preview_pane.top_line, preview_pane.lines_below
+        outside = [f"↑ {above}"] * (above > 0) + [f"↓ {below} more"] * (below > 0)
         parts = [*self.messages(), *([line(("  ".join(outside), DIM))] if outside else [])]
         if self._wide and preview_pane.lines_below:
             total = formatting.number(len(preview_pane.lines))
             position = f"{preview_pane.top_line + 1} of {total} lines"
             parts.append(line((f"preview {position}, pgdn", DIM)))
-        lines = self._help(form, room - 2)
-        return [rule(parts, room), *lines, *[()] * (NOTE_LINES - len(lines))]
+        return [rule(parts, room), *padded(self._help(form, room - 2), NOTE_LINES)]
 
     def _help(self, form: FormView, room: int) -> list[Line]:
         """Return the problem and the help of the field under the cursor."""
         if self._in_preview:
             keys = "n next file   up and down, pgup and pgdn scroll   tab or esc back to the form"
             return [line(" ", (keys, DIM))]
-        field = next((problem for problem in self._fields if problem.name == form.cursor), None)
+        field = next((field for field in self._fields if field.name == form.cursor), None)
         if field is None:
             return []
         problem = self.form_result.problem_of(field.name) or self.form_result.problem_of("")
@@ -361,8 +295,7 @@ class SubmitScreen(SnapshotScreen):
         if len(lines) < NOTE_LINES:
             lines += wrap(plain(text, 2000), room, DIM, indent=1)
         if len(lines) > NOTE_LINES:
-            dots = line(("…", DIM))
-            lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + dots, room)
+            lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + line(("…", DIM)), room)
         return lines[:NOTE_LINES]
 
     # --- validation in a thread -----------------------------------------------------------
@@ -378,29 +311,27 @@ class SubmitScreen(SnapshotScreen):
             work = partial(self._work, *inputs, self.pool_info, history)
             self.run_worker(work, thread=True, description="what would be written")
 
-    _last_input: tuple[FormState, int] | None = None
-
     def _work(
         self, state: FormState, width: int, pool_info: PoolInfo, history: CostHistory | None
     ) -> None:
+        """Validate a form, and render its preview; runs in a thread."""
         try:
             result = validate_form(state, pool_info.site_names, pool_info.gpu_models)
             lines = build_preview(result, width, history)
         except Exception as error:
-            self.post_message(self.ValidationFailed(error))
-            return
-        self.post_message(self.Validated(result, lines, width))
+            self.call_later(self._validation_failed, error)
+        else:
+            self.call_later(self._validated, result, lines, width)
 
-    def on_submit_screen_validation_failed(self, event: ValidationFailed) -> None:
+    def _validation_failed(self, error: Exception) -> None:
         self._validating, self._submit_pending = None, False
-        self.context.show_error("judging the form failed", event.error)
+        self.context.show_error("judging the form failed", error)
         self._refresh_if_mounted()
 
-    def on_submit_screen_validated(self, event: Validated) -> None:
-        self._validating = None
-        self.form_result = event.result
-        if event.width == self._preview_cells:
-            self.query_one(SidePane).show(event.preview, event.preview.sections)
+    def _validated(self, result: FormResult, preview: Preview, width: int) -> None:
+        self._validating, self.form_result = None, result
+        if width == self._preview_cells:
+            self.query_one(SidePane).show(preview, preview.sections)
         self._refresh_if_mounted()
         if self._submit_pending and self._validating is None:
             self._submit_pending = False
@@ -409,7 +340,7 @@ class SubmitScreen(SnapshotScreen):
     # --- pool information -----------------------------------------------------------------
 
     def _request_pool_info(self) -> None:
-        """Fetch schedd and sites in a daemon thread, which does not delay quitting."""
+        """Ask for the schedd, then for the sites."""
         pool = self.context.options.submission_pool
         if pool is None:
             self._update_pool_info(error="this is not where jobs are submitted from")
@@ -417,34 +348,18 @@ class SubmitScreen(SnapshotScreen):
         self._requested_at = monotonic()
         self._update_pool_info(error=None, schedd=None, schedd_wait=0.0, sites_wait=0.0)
         self._tick.resume()
-        threading.Thread(
-            target=self._fetch_pool_info, args=(pool,), name="metlmon-ask", daemon=True
-        ).start()
 
-    def _fetch_pool_info(self, pool: PoolActions) -> None:
-        # The screen may be closed when the result arrives.
-        with suppress(RuntimeError):
-            try:
-                schedd = pool.where()
-                self.post_message(self.PoolInfoChanged(schedd=schedd, error=None, schedd_wait=None))
-            except Exception as error:
-                self.post_message(
-                    self.PoolInfoChanged(schedd=None, error=_error_text(error), schedd_wait=None)
-                )
-            try:
-                sites = pool.sites()
-                self.post_message(
-                    self.PoolInfoChanged(sites=sites, sites_error=None, sites_wait=None)
-                )
-            except Exception as error:
-                self.post_message(
-                    self.PoolInfoChanged(sites_error=_error_text(error), sites_wait=None)
-                )
+        def schedd_known(schedd: ScheddInfo | None, error: str | None) -> None:
+            self._update_pool_info(schedd=schedd, error=error, schedd_wait=None)
+            ask_pool(self, pool.sites, sites_known, "asking failed")
 
-    def on_submit_screen_pool_info_changed(self, event: PoolInfoChanged) -> None:
-        self._update_pool_info(**event.fields)
+        def sites_known(sites: tuple[SiteInfo, ...] | None, error: str | None) -> None:
+            known = {} if sites is None else {"sites": sites}
+            self._update_pool_info(**known, sites_error=error, sites_wait=None)
 
-    def _update_pool_info(self, **fields: object) -> None:
+        ask_pool(self, pool.where, schedd_known, "asking failed")
+
+    def _update_pool_info(self, **fields: Any) -> None:
         previous = self.pool_info
         self.pool_info = replace(previous, **fields)
         if self.pool_info.schedd_wait is None and self.pool_info.sites_wait is None:
@@ -456,31 +371,27 @@ class SubmitScreen(SnapshotScreen):
         self._refresh_if_mounted()
 
     def _update_wait_times(self) -> None:
-        waited = monotonic() - self._requested_at
-        pool_info = self.pool_info
-        self._update_pool_info(
-            schedd_wait=None if pool_info.schedd_wait is None else waited,
-            sites_wait=None if pool_info.sites_wait is None else waited,
-        )
+        waits = {
+            name: monotonic() - self._requested_at
+            for name in ("schedd_wait", "sites_wait")
+            if getattr(self.pool_info, name) is not None
+        }
+        self._update_pool_info(**waits)
 
     # --- editing --------------------------------------------------------------------------
 
     def _set_field(self, name: str, text: str) -> None:
-        shape = self._form.shape
+        previous = self._form.shape
         self._form = self._form.with_text(name, text)
-        self._follow_shape(shape)
+        if self._form.shape is not previous:
+            # Replace the default template of the previous shape; keep a chosen one.
+            templates = self.form_result.templates
+            if self._form.text("template") == first_template(templates, previous):
+                template = first_template(templates, self._form.shape)
+                self._form = self._form.with_text("template", template)
         self.context.form_state = self._form
         self._message = ""
         self._refresh_if_mounted()
-
-    def _follow_shape(self, previous: EnsembleShape) -> None:
-        """Replace the default template of the previous shape; keep a chosen one."""
-        if self._form.shape is not previous:
-            templates = self.form_result.templates
-            default = first_template(templates, previous)
-            if self._form.text("template") == default:
-                template = first_template(templates, self._form.shape)
-                self._form = self._form.with_text("template", template)
 
     def on_form_view_field_highlighted(self, event: FormView.FieldHighlighted) -> None:
         event.stop()
@@ -502,50 +413,36 @@ class SubmitScreen(SnapshotScreen):
         form = self.query_one(FormView)
         if not form.has_focus:
             return
-        name = form.cursor
-        current: Sequence[str] = [self._form.text(name or "")]
-        choices: list[ChoiceOption] = []
-        if name == "template":
-            choices = [
-                ChoiceOption(template.name, template.title)
-                for template in self.form_result.templates
-            ]
-        elif name is not None and name in _MEANINGS:
-            choices = [ChoiceOption(value, about) for value, about in _MEANINGS[name].items()]
-        elif name == "sites":
-            current = parse_sites(self._form.text("sites"))
-            choices = [ChoiceOption(site.name, self._site_note(site.slots, gpu_text(site)))
-                       for site in self.pool_info.sites]  # fmt: skip
-            if not choices:
-                self.show_message(
-                    self.pool_info.sites_error or "no site is known (yet): type their names"
-                )
-                return
-        elif name == "gpu_models":
-            current = parse_sites(self._form.text("gpu_models"))
-            choices = [
-                ChoiceOption(model, self._at_sites(model)) for model in self.pool_info.gpu_models
-            ]
-            if not choices:
-                self.show_message(
-                    self.pool_info.sites_error or "no GPU model is known (yet): type their names"
-                )
-                return
-        if name is None or not choices:
-            form.action_down()
+        field = next((field for field in self._fields if field.name == form.cursor), None)
+        if field is None:
             return
-        title = f"{LABELS[name]}: which?"
-        on_chosen = partial(self._chosen, name)
-        several = name in ("sites", "gpu_models")
-        self.app.push_screen(ChoiceScreen(title, choices, current, several=several), on_chosen)
+        noun, choices = SEVERAL.get(field.name), self._choices(field)
+        if not choices and noun is not None:
+            unknown = f"no {noun} is known (yet): type their names"
+            self.show_message(self.pool_info.sites_error or unknown)
+        elif not choices:
+            form.action_down()
+        else:
+            text = self._form.text(field.name)
+            current = (text,) if noun is None else parse_sites(text)
+            title = f"{field.label}: which?"
+            screen = ChoiceScreen(title, choices, current, several=noun is not None)
+            self.app.push_screen(screen, partial(self._chosen, field.name))
 
-    def _at_sites(self, model: str) -> str:
-        """Return the sites with a GPU model."""
-        sites = (site.name for site in self.pool_info.sites if model in site.gpus)
-        return plain(", ".join(sites), 80)
-
-    def _site_note(self, slots: int, gpu: str) -> str:
-        return f"{formatting.count(slots, 'slot')}, {gpu}"
+    def _choices(self, field: Field) -> Mapping[str, str]:
+        """Return the values in the list of a field with descriptions; none without a list."""
+        sites = self.pool_info.sites
+        if field.name == "sites":
+            return {
+                site.name: f"{formatting.count(site.slots, 'slot')}, {gpu_text(site)}"
+                for site in sites
+            }
+        if field.name == "gpu_models":
+            return {
+                model: plain(", ".join(site.name for site in sites if model in site.gpus), 80)
+                for model in self.pool_info.gpu_models
+            }
+        return field.options if any(field.options.values()) else {}
 
     def _chosen(self, name: str, values: tuple[str, ...] | None) -> None:
         if values is not None:
@@ -592,11 +489,6 @@ def _default_request(templates: Sequence[Template]) -> Request:
     """Return the initial request."""
     first = first_template(templates, EnsembleShape.CHAIN)
     return Request(template=first, directory=new_directory(Path.cwd()), gate=StopRules())
-
-
-def _error_text(error: Exception) -> str:
-    """Return the reason of a failed query; a PoolError is a sentence already."""
-    return str(error) if isinstance(error, PoolError) else describe_error("asking failed", error)
 
 
 def _label(problem: RequestProblem) -> str:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from textual import events
-from textual.binding import BindingType
 from textual.message import Message
 
 from metlmon.text.spans import Line
-from screens.actions import bindings_of
-from screens.widgets.line_widget import LineWidget
+from screens.widgets.line_widget import MovingWidget
 
 
-class Document(LineWidget, can_focus=True):
+class Document(MovingWidget):
     """Long text that keeps its scroll position when it changes.
 
     With ``follow`` it stays at the end while text is appended, as long as the end is in view.
     """
-
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving")
 
     class Scrolled(Message):
         """The text was scrolled or resized."""
@@ -81,26 +75,5 @@ class Document(LineWidget, can_focus=True):
         next_sections = [section for section in self._sections if section > self._top]
         self.scroll_to_line(next_sections[0] if next_sections and self._top < self._last_top else 0)
 
-    def action_up(self) -> None:
-        self.scroll_to_line(self._top - 1)
-
-    def action_down(self) -> None:
-        self.scroll_to_line(self._top + 1)
-
-    def action_page_up(self) -> None:
-        self.scroll_to_line(self._top - max(1, self.size.height - 1))
-
-    def action_page_down(self) -> None:
-        self.scroll_to_line(self._top + max(1, self.size.height - 1))
-
-    def action_first(self) -> None:
-        self.scroll_to_line(0)
-
-    def action_last(self) -> None:
-        self.scroll_to_line(self._last_top)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.scroll_to_line(self._top + 3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.scroll_to_line(self._top - 3)
+    def move_by(self, lines: int) -> None:
+        self.scroll_to_line(self._top + lines)

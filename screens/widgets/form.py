@@ -171,7 +171,7 @@ class FormView(LineWidget, can_focus=True):
     @property
     def _label_width(self) -> int:
         return min(
-            18, max((cell_len(entry.label) for entry in self._entries if entry.name), default=0)
+            18, max((cell_len(each.label) for each in self._entries if each.name), default=0)
         )
 
     @property
@@ -199,9 +199,8 @@ class FormView(LineWidget, can_focus=True):
     def _render_value(self, entry: FormEntry, focused: bool) -> Line:
         room = self._value_width - 2
         if entry.has_option:
-            left, right = ("‹", "›")
             text = crop_middle(plain_with_blanks(entry.text), room - 4)
-            return line((f" {left} ", DIM), text, (f" {right} ", DIM))
+            return line((" ‹ ", DIM), text, (" › ", DIM))
         if not entry.text:
             return line(" ", (entry.hint, DIM))
         if not focused:
@@ -220,11 +219,8 @@ class FormView(LineWidget, can_focus=True):
 
     def line_state(self, y: int) -> LineState:
         index = self._top + y
-        return (
-            *self.line_at(y),
-            index,
-            index == self._cursor_index and self.has_focus and self._caret,
-        )
+        caret = self._caret if index == self._cursor_index and self.has_focus else None
+        return (*self.line_at(y), index, caret)
 
     def render_state(self, y: int, state: LineState) -> Strip:
         strip = super().render_state(y, state)
@@ -233,17 +229,11 @@ class FormView(LineWidget, can_focus=True):
             return strip
         entry = self._entries[index]
         start = MARGIN + self._label_width + GAP
-        parts = [
-            strip.crop(0, start),
-            _with_style(strip.crop(start, start + self._value_width), self._field_style),
-            strip.crop(start + self._value_width, self.size.width),
-        ]
-        strip = Strip.join(parts).adjust_cell_length(self.size.width, self.base_style)
+        strip = _restyle(strip, start, start + self._value_width, self._field_style)
+        strip = strip.adjust_cell_length(self.size.width, self.base_style)
         if index == self._cursor_index and self.has_focus and not entry.has_option:
             caret = start + 1 + self._window(entry, self._value_width - 2)[1]
-            caret_strip = _with_style(strip.crop(caret, caret + 1), Style(reverse=True))
-            after = strip.crop(caret + 1, self.size.width)
-            strip = Strip.join([strip.crop(0, caret), caret_strip, after])
+            strip = _restyle(strip, caret, caret + 1, Style(reverse=True))
         return strip
 
     @property
@@ -320,43 +310,50 @@ class FormView(LineWidget, can_focus=True):
     def _insert(self, text: str) -> None:
         entry = self._entry
         if entry.options_only:
-            next_options = (
-                entry.options[entry.options.index(entry.text) + 1 :] if entry.has_option else ()
-            )
-            matches = [
-                option
-                for option in (*next_options, *entry.options)
-                if option.startswith(text.lower())
-            ]
-            if matches:
-                self._set_text(matches[0], len(matches[0]))
+            after = entry.options.index(entry.text) + 1 if entry.has_option else 0
+            for option in (*entry.options[after:], *entry.options):
+                if option.startswith(text.lower()):
+                    self._replace(0, len(entry.text), option)
+                    return
         elif entry.has_option or (entry.name not in self._edited and text.strip()):
             # Typing over an option or an initial value replaces it.
-            self._set_text(text, len(text))
+            self._replace(0, len(entry.text), text)
         else:
-            caret = self._caret
-            self._set_text(entry.text[:caret] + text + entry.text[caret:], caret + len(text))
+            self._replace(self._caret, self._caret, text)
 
-    def _set_text(self, text: str, caret: int) -> None:
+    def _replace(self, start: int, end: int, text: str) -> None:
+        """Replace these characters, and put the caret behind the new ones."""
         entry = self._entry
+        caret, text = start + len(text), entry.text[:start] + text + entry.text[end:]
         if entry.name is None or len(text) > TEXT_LIMIT:
             return
-        self._caret = max(0, min(caret, len(text)))
-        self._edited.add(entry.name)
         entries = list(self._entries)
         entries[self._cursor_index] = replace(entry, text=text)
         self._entries = entries
-        self.refresh_changed()
+        self._place(caret)
         if text != entry.text:
             self._changed(entry.name, text)
+
+    def _place(self, caret: int) -> None:
+        """Move the caret; the field counts as edited from then on."""
+        self._caret = max(0, min(caret, len(self._entry.text)))
+        self._edited.add(self._entry.name or "")
+        self.refresh_changed()
 
     def _step(self, delta: int) -> None:
         entry = self._entry
         if entry.has_option:
             index = (entry.options.index(entry.text) + delta) % len(entry.options)
-            self._set_text(entry.options[index], len(entry.options[index]))
+            self._replace(0, len(entry.text), entry.options[index])
         else:
-            self._set_text(entry.text, self._caret + delta)
+            self._place(self._caret + delta)
+
+    def _erase(self, start: int, end: int) -> None:
+        entry = self._entry
+        if entry.has_option:
+            start, end = 0, len(entry.text)
+        if not entry.options_only and 0 <= start < end <= len(entry.text):
+            self._replace(start, end, "")
 
     def action_left(self) -> None:
         self._step(-1)
@@ -365,34 +362,27 @@ class FormView(LineWidget, can_focus=True):
         self._step(1)
 
     def action_start(self) -> None:
-        self._set_text(self._entry.text, 0)
+        self._place(0)
 
     def action_end(self) -> None:
-        self._set_text(self._entry.text, len(self._entry.text))
+        self._place(len(self._entry.text))
 
     def action_erase(self) -> None:
-        self._delete_range(self._caret - 1, self._caret)
+        self._erase(self._caret - 1, self._caret)
 
     def action_delete(self) -> None:
-        self._delete_range(self._caret, self._caret + 1)
+        self._erase(self._caret, self._caret + 1)
 
     def action_word(self) -> None:
         before = self._entry.text[: self._caret].rstrip(" ,/")
-        start = max(before.rfind(separator) for separator in " ,/") + 1
-        self._delete_range(start, self._caret)
+        self._erase(max(before.rfind(mark) for mark in " ,/") + 1, self._caret)
 
     def action_clear(self) -> None:
-        self._delete_range(0, len(self._entry.text))
-
-    def _delete_range(self, start: int, end: int) -> None:
-        entry = self._entry
-        if entry.options_only:
-            return
-        if entry.has_option:
-            start, end = 0, len(entry.text)
-        if 0 <= start < end <= len(entry.text):
-            self._set_text(entry.text[:start] + entry.text[end:], start)
+        self._erase(0, len(self._entry.text))
 
 
-def _with_style(strip: Strip, style: Style) -> Strip:
-    return Strip(Segment.apply_style(strip, post_style=style), strip.cell_length)
+def _restyle(strip: Strip, start: int, end: int, style: Style) -> Strip:
+    """The strip with another style on the cells from ``start`` to ``end``."""
+    before, middle = strip.crop(0, start), strip.crop(start, end)
+    middle = Strip(Segment.apply_style(middle, post_style=style), middle.cell_length)
+    return Strip.join([before, middle, strip.crop(end, strip.cell_length)])

@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import sys
+from typing import Any, ClassVar, cast
 
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
+from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
 from metlmon.text.sanitize import to_ascii
 from metlmon.text.spans import Line, crop
+from screens.actions import bindings_of
 from screens.base.context import AppContext
 from screens.terminal.private import FaultTolerant, report_exception
 from screens.theme import PALETTES, Palette
@@ -70,6 +74,10 @@ class LineWidget(FaultTolerant, Widget):
         """The state of line ``y``, content first; the line is repainted when it changes."""
         return self.line_at(y)
 
+    def is_span_selected(self, state: LineState, index: int) -> bool:
+        """Whether a span of a line is shown as selected; by default the whole line is."""
+        return bool(state[1])
+
     def render_state(self, y: int, state: LineState) -> Strip:
         """Line ``y`` in the theme's colours, exactly as wide as the widget."""
         content, selected = state[0], state[1]
@@ -77,15 +85,13 @@ class LineWidget(FaultTolerant, Widget):
         content = crop(content, width)
         shown = to_ascii if self.ascii else str
         segments = [
-            Segment(shown(text), base + palette.style(style, selected)) for text, style in content
+            Segment(shown(text), base + palette.style(style, self.is_span_selected(state, index)))
+            for index, (text, style) in enumerate(content)
         ]
-        padding = (
-            base + Style(bgcolor=palette.selection_background)
-            if selected and palette.selection_background
-            else base
-        )
-        if selected and palette.selection_background is None:
-            padding = base + Style(reverse=True)
+        padding = base
+        if selected:
+            background = palette.selection_background
+            padding += Style(bgcolor=background) if background else Style(reverse=True)
         return Strip(segments).adjust_cell_length(width, padding)
 
     def render_line(self, y: int) -> Strip:
@@ -117,3 +123,46 @@ class LineWidget(FaultTolerant, Widget):
         """Forget the painted lines, after lines were added or removed."""
         self._painted.clear()
         self._pending.clear()
+
+
+class MovingWidget(LineWidget, can_focus=True):
+    """Base class of widgets whose cursor or view moves by lines and pages.
+
+    Subclasses implement :meth:`move_by`, which stops at the ends, and :attr:`page_size`.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving")
+    WHEEL_LINES: ClassVar[int] = 3
+
+    @property
+    def page_size(self) -> int:
+        """Number of lines that a page key moves by."""
+        return max(1, self.size.height - 1)
+
+    def move_by(self, lines: int) -> None:
+        """Move down by so many lines; up if negative."""
+        raise NotImplementedError
+
+    def action_up(self) -> None:
+        self.move_by(-1)
+
+    def action_down(self) -> None:
+        self.move_by(1)
+
+    def action_page_up(self) -> None:
+        self.move_by(-self.page_size)
+
+    def action_page_down(self) -> None:
+        self.move_by(self.page_size)
+
+    def action_first(self) -> None:
+        self.move_by(-sys.maxsize)
+
+    def action_last(self) -> None:
+        self.move_by(sys.maxsize)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.move_by(self.WHEEL_LINES)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.move_by(-self.WHEEL_LINES)

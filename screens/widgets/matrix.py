@@ -5,21 +5,18 @@ Rows and columns are identified by key, so that the cursor stays on its cell.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 from msgspec import Struct
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import BindingType
 from textual.message import Message
-from textual.strip import Strip
 
-from metlmon.text.sanitize import to_ascii
-from metlmon.text.spans import MOVING, Line, crop, fit, line
+from metlmon.text.spans import MOVING, Line, fit, line
 from screens.actions import bindings_of
-from screens.widgets.line_widget import LineState, LineWidget
+from screens.widgets.line_widget import LineState, MovingWidget
 
 Key = tuple[Any, ...]
 
@@ -48,10 +45,11 @@ class MatrixLayout(Struct, frozen=True):
     cell_height: int = 1
 
 
-class Matrix(LineWidget, can_focus=True):
+class Matrix(MovingWidget):
     """A matrix of cells; posts ``Matrix.CellSelected`` and ``Matrix.CellHighlighted``."""
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving", "sideways")
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of("sideways")
+    WHEEL_LINES = 1
 
     class CellSelected(Message):
         """A cell was double-clicked."""
@@ -196,16 +194,8 @@ class Matrix(LineWidget, can_focus=True):
     def _cursor_sign(self, under_cursor: bool) -> str:
         return "▌" if under_cursor else " "
 
-    def render_state(self, y: int, state: LineState) -> Strip:
-        content, _, cursor_spans = state
-        width, palette, base = self.size.width, self.palette, self.base_style
-        spans = crop(content, width)
-        shown = to_ascii if self.ascii else str
-        segments = [
-            Segment(shown(text), base + palette.style(style, index in cursor_spans))
-            for index, (text, style) in enumerate(spans)
-        ]
-        return Strip(segments).adjust_cell_length(width, base + Style())
+    def is_span_selected(self, state: LineState, index: int) -> bool:
+        return index in state[2]
 
     # --- moving ---------------------------------------------------------------------------
 
@@ -220,11 +210,12 @@ class Matrix(LineWidget, can_focus=True):
             layout.columns[max(0, min(column, len(layout.columns) - 1))],
         )
 
-    def action_up(self) -> None:
-        self._move_cursor(-1, 0)
+    @property
+    def page_size(self) -> int:
+        return self._rows_in_view
 
-    def action_down(self) -> None:
-        self._move_cursor(1, 0)
+    def move_by(self, lines: int) -> None:
+        self._move_cursor(lines, 0)
 
     def action_left(self) -> None:
         self._move_cursor(0, -1)
@@ -232,33 +223,11 @@ class Matrix(LineWidget, can_focus=True):
     def action_right(self) -> None:
         self._move_cursor(0, 1)
 
-    def action_page_up(self) -> None:
-        self._move_cursor(-self._rows_in_view, 0)
-
-    def action_page_down(self) -> None:
-        self._move_cursor(self._rows_in_view, 0)
-
-    def action_first(self) -> None:
-        layout = self._layout
-        self._move_cursor(-len(layout.rows) if layout is not None else 0, 0)
-
-    def action_last(self) -> None:
-        layout = self._layout
-        self._move_cursor(len(layout.rows) if layout is not None else 0, 0)
-
     def action_far_left(self) -> None:
-        layout = self._layout
-        self._move_cursor(0, -len(layout.columns) if layout is not None else 0)
+        self._move_cursor(0, -sys.maxsize)
 
     def action_far_right(self) -> None:
-        layout = self._layout
-        self._move_cursor(0, len(layout.columns) if layout is not None else 0)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self._move_cursor(1, 0)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self._move_cursor(-1, 0)
+        self._move_cursor(0, sys.maxsize)
 
     def on_click(self, event: events.Click) -> None:
         layout = self._layout

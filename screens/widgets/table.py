@@ -10,18 +10,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import accumulate
-from typing import ClassVar, Final, overload
+from typing import Final, overload
 
 from msgspec import Struct
 from textual import events
-from textual.binding import BindingType
 from textual.message import Message
 
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import Colour, Weight
 from metlmon.text.spans import Line, TextStyle, fit, line
-from screens.actions import bindings_of
-from screens.widgets.line_widget import LineWidget
+from screens.widgets.line_widget import MovingWidget
 
 HEADING: Final = TextStyle(Colour.GREY)
 CURSOR: Final = TextStyle(Colour.SKY)
@@ -81,10 +79,8 @@ class LazyRows(Sequence[TableRow]):
         return map(self.__getitem__, range(len(self)))
 
 
-class Table(LineWidget, can_focus=True):
+class Table(MovingWidget):
     """A table with a fixed heading; posts ``Table.RowSelected`` and ``Table.RowHighlighted``."""
-
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving")
 
     class RowSelected(Message):
         """A row was double-clicked."""
@@ -213,7 +209,7 @@ class Table(LineWidget, can_focus=True):
         if self._key is not None:
             self._marks ^= {self._key}
             self.refresh_changed()
-            self._move(1)
+            self.move_by(1)
 
     def toggle_all(self) -> None:
         """Mark all rows shown; if all of them are marked, unmark them."""
@@ -231,6 +227,10 @@ class Table(LineWidget, can_focus=True):
         self._marks = {key for key in self._marks if key in existing}
 
     # --- positions ------------------------------------------------------------------------
+
+    @property
+    def page_size(self) -> int:
+        return max(1, self._view_height - 1)
 
     @property
     def _view_height(self) -> int:
@@ -301,34 +301,10 @@ class Table(LineWidget, can_focus=True):
 
     # --- moving ---------------------------------------------------------------------------
 
-    def _move(self, delta: int) -> None:
+    def move_by(self, lines: int) -> None:
         if self._key is not None and self._keys:
-            index = self._key_index[self._key] + delta
+            index = self._key_index[self._key] + lines
             self.select(self._keys[max(0, min(index, len(self._keys) - 1))])
-
-    def action_up(self) -> None:
-        self._move(-1)
-
-    def action_down(self) -> None:
-        self._move(1)
-
-    def action_page_up(self) -> None:
-        self._move(-max(1, self._view_height - 1))
-
-    def action_page_down(self) -> None:
-        self._move(max(1, self._view_height - 1))
-
-    def action_first(self) -> None:
-        self._move(-len(self._rows))
-
-    def action_last(self) -> None:
-        self._move(len(self._rows))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self._move(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self._move(-3)
 
     def on_click(self, event: events.Click) -> None:
         index = bisect_right(self._ends, self._top + event.y - 1)

@@ -453,8 +453,8 @@ async def test_a_large_ensemble_is_looked_through_at_once(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    line = Preview.line
-    monkeypatch.setattr(Preview, "line", lambda self, at: made.append(at) or line(self, at))
+    line = Preview.__getitem__
+    monkeypatch.setattr(Preview, "__getitem__", lambda self, at: made.append(at) or line(self, at))
     async with pane(request_at(home, runs=200, epochs=100), size=WIDE) as seen:
         sheet = seen.app.screen.query_one(SidePane)
         assert "20" in seen.line("epochs =")

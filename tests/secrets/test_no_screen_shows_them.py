@@ -16,7 +16,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from metlmon.redact import HIDDEN
 from screens.app import MetlmonApp
-from screens.submit.preview import FileLines
+from screens.submit.preview import file_lines
 
 SIZE = (220, 120)
 """All of a screen at once."""
@@ -119,8 +119,8 @@ def test_the_preview_of_a_submission(tmp_path: Path) -> None:
     text = WRITTEN.replace("{name}", "a.sub").format_map(planted)
     data = text.encode()
     assert len(planted.left_in(data)) == 6
-    lines = FileLines(PlannedFile("a.sub", data, False, ""), 100)
-    seen = "\n".join("".join(map(str, lines.line(at))) for at in range(len(lines)))
+    lines = file_lines(PlannedFile("a.sub", data, False, ""), 100)
+    seen = "\n".join("".join(map(str, each)) for each in lines)
     assert "metl.log" in seen
     assert planted.left_in(seen.encode()) == []
     dag = f'JOB A a.sub\nVARS A epoch="1" environment="OMP={planted.key("vars")}" lr="0.1"\n'
