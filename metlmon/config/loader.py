@@ -1,17 +1,17 @@
 """Loads both ``metlmon.toml`` files: every setting, its origin, and all problems.
 
-Each key has one reader, which converts the TOML value to what :class:`Settings` expects. Where
-that is not possible it reports a problem, and the key is treated as not set.
+Each key has one reader, which converts the TOML value to what :class:`Settings` expects. A value
+that cannot be converted is a problem, and its key is treated as not set.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -38,7 +38,8 @@ MAX_WILDCARD_FOLDERS: Final = 3
 PLACEHOLDERS: Final = frozenset({"uuid", "run"})
 """Names that may stand in braces in the name pattern of a file."""
 
-Pairs = tuple[tuple[str, str], ...]
+ORDER: Final = ("dagdir", "user")
+"""The origins in order of precedence."""
 
 
 class Source(Struct, frozen=True):
@@ -104,20 +105,20 @@ def configuration_directory() -> Path:
 def load_configuration(dagdir: Path) -> Configuration:
     """The user's settings, overridden by those of the dagdir.
 
-    Never raises: problems are in ``complaints``.
+    Never raises: problems are in ``problems``.
     """
     files = {
         "user": TomlFile(configuration_directory() / NAME),
         "dagdir": TomlFile(dagdir / NAME, within=dagdir),
     }
-    values = {origin: _read(file) for origin, file in files.items()}
+    merged = list(_merge({origin: _read(file) for origin, file in files.items()}))
     return Configuration(
-        tuple(
+        sources=tuple(
             Source(origin, file.path, file.exists, file.foreign) for origin, file in files.items()
         ),
-        merge_settings(values["user"], values["dagdir"]),
-        tuple(_entries(values, files)),
-        tuple(
+        settings=_settings(merged),
+        entries=tuple(_entries(merged, files)),
+        problems=tuple(
             problem
             for file in files.values()
             for problem in sorted(file.problems, key=lambda problem: problem.line or 0)
@@ -128,258 +129,220 @@ def load_configuration(dagdir: Path) -> Configuration:
 # --- one file -----------------------------------------------------------------------------
 
 
+class _InvalidValue(Exception):
+    """What is expected of a setting, behind its key: ``is true or false``."""
+
+
+Reader = Callable[[Any], Any]
+"""Converts a TOML value to a value of :class:`Settings`. Raises _InvalidValue."""
+
+
 def _read(file: TomlFile) -> dict[str, Any]:
-    """The values of the keys in ``file``, as converted by their readers."""
+    """The valid settings in ``file``, by key; those of ``[metrics]`` as ``metrics.primary``."""
     file.report_unknown_keys((), file.table, READERS)
-    values = {}
+    values: dict[str, Any] = {}
     for key, reader in READERS.items():
-        if key in file.table:
-            value = reader(file, (key,), file.table[key])
-            if value is not None:
-                values[key] = value
+        if key not in file.table:
+            continue
+        value, where = file.table[key], (key,)
+        if isinstance(reader, _Tables):
+            values[key] = reader.read(file, where, value)
+        elif key in ALIASES:
+            values[key] = _read_aliases(file, where, value)
+        elif isinstance(reader, dict):
+            if isinstance(value, dict):
+                inner = _read_fields(file, where, value, reader)
+                values |= {f"{key}.{name}": field for name, field in inner.items()}
+            else:
+                message = 'metrics is a table: [metrics], then primary = "val_loss"'
+                file.report_problem(where, message)
+        elif reader is not None:
+            values |= _read_fields(file, (), {key: value}, {key: reader})
     return values
 
 
-def _text(file: TomlFile, where: Where, value: object) -> str | None:
-    if isinstance(value, str) and len(value) <= MAX_TEXT:
-        return value
-    long = f" of at most {MAX_TEXT} characters" if isinstance(value, str) else ""
-    file.report_problem(where, f"{dotted_key(where)} is a text in quotes{long}")
-    return None
+def _read_fields(
+    file: TomlFile, where: Where, table: Mapping[str, Any], readers: Mapping[str, Reader]
+) -> dict[str, Any]:
+    """The valid fields of one table."""
+    if where:
+        file.report_unknown_keys(where, table, readers)
+    values = {}
+    for key, reader in readers.items():
+        if key in table:
+            try:
+                values[key] = reader(table[key])
+            except _InvalidValue as error:
+                field = (*where, key)
+                file.report_problem(field, f"{dotted_key(field)}{error}")
+    return values
 
 
-def _zone(file: TomlFile, where: Where, value: object) -> ZoneInfo | None:
-    name = _text(file, where, value)
-    if name is None:
-        return None
+def _read_aliases(file: TomlFile, where: Where, value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        file.report_problem(where, f'[{where[0]}] is a table: "as logged" = "as shown"')
+        return {}
+    if len(value) > MAX_ITEMS:
+        file.report_problem(where, f"[{where[0]}] has more than {MAX_ITEMS} names")
+        return {}
+    for logged, shown in value.items():
+        if not _is_text(shown):
+            message = f"{dotted_key(where)}: what {logged!r} is shown as is a text in quotes"
+            file.report_problem((*where, logged), message)
+    return {logged: shown for logged, shown in value.items() if _is_text(shown)}
+
+
+class _Tables:
+    """The reader of an array of tables.
+
+    ``make`` makes an item of the fields, ``readers`` read them, and ``form`` describes the table.
+    """
+
+    def __init__(self, make: Callable[..., Any], form: str, **readers: Reader) -> None:
+        self._make = make
+        self._form = form
+        self._readers = readers
+
+    def read(self, file: TomlFile, where: Where, value: object) -> list[tuple[int, Any]]:
+        """The position and the item of each valid table."""
+        if not isinstance(value, list):
+            file.report_problem(where, self._form)
+            return []
+        if len(value) > MAX_ITEMS:
+            file.report_problem(where, f"there are more than {MAX_ITEMS} [[{dotted_key(where)}]]")
+            return []
+        items = []
+        for number, table in enumerate(value):
+            path = (*where, number)
+            fields = {}
+            if isinstance(table, dict) and self._readers.keys() <= table.keys():
+                fields = _read_fields(file, path, table, self._readers)
+            else:
+                if isinstance(table, dict):
+                    file.report_unknown_keys(path, table, self._readers)
+                file.report_problem(path, self._form)
+            if len(fields) == len(self._readers):
+                items.append((number, self._make(*fields.values())))
+        return items
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_TEXT
+
+
+def _text(value: Any) -> str:
+    if not _is_text(value):
+        long = f" of at most {MAX_TEXT} characters" if isinstance(value, str) else ""
+        raise _InvalidValue(f" is a text in quotes{long}")
+    return str(value)
+
+
+def _zone(value: object) -> ZoneInfo:
     try:
-        return time_zone(name)
+        return time_zone(_text(value))
     except InputError as error:
-        file.report_problem(where, f"tz: {error}")
-        return None
+        raise _InvalidValue(f": {error}") from None
 
 
-def _pattern(
-    file: TomlFile, where: Where, value: object, groups: tuple[str, ...]
-) -> SafePattern | None:
-    text = _text(file, where, value)
-    if text is None:
-        return None
+def _pattern(value: object, groups: tuple[str, ...]) -> SafePattern:
     try:
-        pattern = SafePattern(text)
+        pattern = SafePattern(_text(value))
     except InvalidPattern as error:
-        file.report_problem(where, f"{dotted_key(where)} {error}")
-        return None
+        raise _InvalidValue(f" {error}") from None
     if not set(groups) <= pattern.groupindex.keys():
         named = " and ".join(f"(?P<{group}>…)" for group in groups)
         more = "s" if len(groups) > 1 else ""
-        file.report_problem(where, f"{dotted_key(where)} needs the group{more} {named}")
-        return None
+        raise _InvalidValue(f" needs the group{more} {named}")
     return pattern
 
 
-def _node_pattern(file: TomlFile, where: Where, value: object) -> SafePattern | None:
-    return _pattern(file, where, value, ("run", "epoch"))
+def _node_pattern(value: object) -> SafePattern:
+    return _pattern(value, ("run", "epoch"))
 
 
-def _codes(file: TomlFile, where: Where, value: object) -> frozenset[int] | None:
+def _value_pattern(value: object) -> SafePattern:
+    return _pattern(value, ("value",))
+
+
+def _codes(value: Any) -> frozenset[int]:
     if isinstance(value, list) and all(type(code) is int for code in value):
         return frozenset(value)
-    file.report_problem(where, "checkpoint_codes is a list of whole numbers, e.g. [85]")
-    return None
+    raise _InvalidValue(" is a list of whole numbers, e.g. [85]")
 
 
-def _boolean(file: TomlFile, where: Where, value: object) -> bool | None:
+def _boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    file.report_problem(where, f"{dotted_key(where)} is true or false")
-    return None
+    raise _InvalidValue(" is true or false")
 
 
-def _tables(
-    file: TomlFile, where: Where, value: object, keys: tuple[str, ...], form: str
-) -> list[tuple[Where, dict[str, Any]]]:
-    """The tables of an array of tables that have all of ``keys``."""
-    if not isinstance(value, list):
-        file.report_problem(where, form)
-        return []
-    if len(value) > MAX_ITEMS:
-        file.report_problem(where, f"there are more than {MAX_ITEMS} [[{dotted_key(where)}]]")
-        return []
-    tables: list[tuple[Where, dict[str, Any]]] = []
-    for number, table in enumerate(value):
-        path = (*where, number)
-        if isinstance(table, dict):
-            file.report_unknown_keys(path, table, keys)
-        if isinstance(table, dict) and all(key in table for key in keys):
-            tables.append((path, table))
-        else:
-            file.report_problem(path, form)
-    return tables
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise _InvalidValue(' is a list of texts, ["…", "…"]')
+    if len(value) > MAX_ITEMS or not all(map(_is_text, value)):
+        limits = f"at most {MAX_ITEMS} of them, of {MAX_TEXT} characters"
+        raise _InvalidValue(f" is a list of texts, {limits}")
+    return tuple(value)
 
 
-SITE_FORM: Final = 'each [[site]] needs host = "*.example.edu" and name = "example"'
-LABEL_FORM: Final = 'each [[label]] needs name = "control" and runs = ["run1*", "0ee9fad9"]'
-METRIC_FORM: Final = (
-    'each [[metric]] needs name = "val_loss", file = "out" and '
-    "pattern = 'val_loss=(?P<value>\\S+)'"
-)
+def _goal(value: object) -> str:
+    if value not in GOALS:
+        raise _InvalidValue(' is "min" or "max"')
+    return str(value)
 
 
-def _sites(file: TomlFile, where: Where, value: object) -> Pairs | None:
-    pairs = []
-    for path, rule in _tables(file, where, value, ("host", "name"), SITE_FORM):
-        if not (isinstance(rule["host"], str) and isinstance(rule["name"], str)):
-            file.report_problem(path, SITE_FORM)
-            continue
-        host, name = (_text(file, (*path, key), rule[key]) for key in ("host", "name"))
-        if host is not None and name is not None:
-            pairs.append((host, name))
-    return tuple(pairs)
-
-
-def _aliases(file: TomlFile, where: Where, value: object) -> Pairs | None:
-    if not isinstance(value, dict):
-        file.report_problem(where, f'[{where[0]}] is a table: "as logged" = "as shown"')
-        return None
-    if len(value) > MAX_ITEMS:
-        file.report_problem(where, f"[{where[0]}] has more than {MAX_ITEMS} names")
-        return None
-    pairs = []
-    for logged, shown in value.items():
-        if isinstance(shown, str) and len(shown) <= MAX_TEXT:
-            pairs.append((logged, shown))
-        else:
-            message = f"{dotted_key(where)}: what {logged!r} is shown as is a text in quotes"
-            file.report_problem((*where, logged), message)
-    return tuple(pairs)
-
-
-def _texts(file: TomlFile, where: Where, value: object) -> tuple[str, ...] | None:
-    if isinstance(value, list) and all(isinstance(text, str) for text in value):
-        if len(value) <= MAX_ITEMS and all(len(text) <= MAX_TEXT for text in value):
-            return tuple(value)
-        message = f"at most {MAX_ITEMS} of them, of {MAX_TEXT} characters"
-        file.report_problem(where, f"{dotted_key(where)} is a list of texts, {message}")
-        return None
-    file.report_problem(where, f'{dotted_key(where)} is a list of texts, ["…", "…"]')
-    return None
-
-
-def _labels(file: TomlFile, where: Where, value: object) -> tuple[Label, ...]:
-    labels = []
-    for path, table in _tables(file, where, value, ("name", "runs"), LABEL_FORM):
-        name = _text(file, (*path, "name"), table["name"])
-        runs = _texts(file, (*path, "runs"), table["runs"])
-        if name is not None and runs is not None:
-            labels.append(Label(name, runs))
-    return tuple(labels)
-
-
-def _metrics(file: TomlFile, where: Where, value: object) -> dict[str, Any] | None:
-    if not isinstance(value, dict):
-        file.report_problem(where, 'metrics is a table: [metrics], then primary = "val_loss"')
-        return None
-    file.report_unknown_keys(where, value, ("files", "primary", "goal"))
-    settings: dict[str, Any] = {}
-    if "files" in value:
-        settings["files"] = _texts(file, (*where, "files"), value["files"])
-        for pattern in settings["files"] or ():
-            if not _is_valid_path(file, (*where, "files"), pattern):
-                settings["files"] = None
-    if "primary" in value:
-        settings["primary"] = _text(file, (*where, "primary"), value["primary"])
-    if "goal" in value:
-        settings["goal"] = value["goal"]
-        if value["goal"] not in GOALS:
-            file.report_problem((*where, "goal"), 'metrics.goal is "min" or "max"')
-            settings["goal"] = None
-    return {key: setting for key, setting in settings.items() if setting is not None}
-
-
-def _patterns(file: TomlFile, where: Where, value: object) -> tuple[MetricPattern, ...]:
-    patterns = []
-    for path, table in _tables(file, where, value, ("name", "file", "pattern"), METRIC_FORM):
-        name = _text(file, (*path, "name"), table["name"])
-        name_pattern = _text(file, (*path, "file"), table["file"])
-        pattern = _pattern(file, (*path, "pattern"), table["pattern"], ("value",))
-        if name_pattern is not None and not _is_valid_path(file, (*path, "file"), name_pattern):
-            name_pattern = None
-        if name is not None and name_pattern is not None and pattern is not None:
-            patterns.append(MetricPattern(name, name_pattern, pattern))
-    return tuple(patterns)
-
-
-def _is_valid_path(file: TomlFile, where: Where, pattern: str) -> bool:
-    """Whether it is a name pattern below the dagdir, with known placeholders."""
+def _path(value: object) -> str:
+    """A name pattern below the dagdir, with known placeholders."""
+    pattern = _text(value)
     if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-        file.report_problem(where, f"{dotted_key(where)}: {pattern!r} is no file below the dagdir")
-        return False
+        raise _InvalidValue(f": {pattern!r} is no file below the dagdir")
     *folders, _ = pattern.split("/")
     if sum(1 for folder in folders if set(folder) & set("*?[")) > MAX_WILDCARD_FOLDERS:
-        message = (
-            f"{dotted_key(where)}: {pattern!r} has more than {MAX_WILDCARD_FOLDERS} folders with *"
-        )
-        file.report_problem(where, f"{message}: name them")
-        return False
+        limit = f"more than {MAX_WILDCARD_FOLDERS} folders with *"
+        raise _InvalidValue(f": {pattern!r} has {limit}: name them")
     unknown = sorted(set(re.findall(r"\{([^{}]*)\}", pattern)) - PLACEHOLDERS)
     if unknown:
-        message = (
-            f"{dotted_key(where)}: {{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}"
-        )
-        file.report_problem(where, message)
-    return not unknown
+        raise _InvalidValue(f": {{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}")
+    return pattern
 
 
-READERS: Final[Mapping[str, Callable[[TomlFile, Where, object], Any]]] = {
+def _paths(value: object) -> tuple[str, ...]:
+    return tuple(map(_path, _texts(value)))
+
+
+ALIASES: Final = ("site_aliases", "gpu_aliases")
+
+READERS: Final[Mapping[str, Reader | dict[str, Reader] | _Tables | None]] = {
     "tz": _zone,
     "train_node": _node_pattern,
     "side_node": _node_pattern,
     "checkpoint_codes": _codes,
     "read_only": _boolean,
-    "site": _sites,
-    "site_aliases": _aliases,
-    "gpu_aliases": _aliases,
-    "label": _labels,
-    "metrics": _metrics,
-    "metric": _patterns,
+    "site": _Tables(
+        lambda host, name: (host, name),
+        'each [[site]] needs host = "*.example.edu" and name = "example"',
+        host=_text,
+        name=_text,
+    ),
+    "site_aliases": None,
+    "gpu_aliases": None,
+    "label": _Tables(
+        Label,
+        'each [[label]] needs name = "control" and runs = ["run1*", "0ee9fad9"]',
+        name=_text,
+        runs=_texts,
+    ),
+    "metrics": {"files": _paths, "primary": _text, "goal": _goal},
+    "metric": _Tables(
+        MetricPattern,
+        'each [[metric]] needs name = "val_loss", file = "out" and '
+        "pattern = 'val_loss=(?P<value>\\S+)'",
+        name=_text,
+        file=_path,
+        pattern=_value_pattern,
+    ),
 }
-"""Every key that there is."""
-
-
-# --- both files ---------------------------------------------------------------------------
-
-
-def merge_settings(user: Mapping[str, Any], dagdir: Mapping[str, Any]) -> Settings:
-    """The effective settings.
-
-    ``tz``, the patterns, ``checkpoint_codes`` and each key of ``[metrics]``: the dagdir's, else
-    the user's. ``[[site]]``, ``[[label]]`` and ``[[metric]]``: the dagdir's first, then the
-    user's. Aliases: all, the dagdir's where both have a name. ``read_only``: if either file sets
-    it, so that no other file can revoke it.
-    """
-    defaults = Settings()
-    values = {**user, **dagdir}
-    metrics = {**user.get("metrics", {}), **dagdir.get("metrics", {})}
-    return Settings(
-        train_node=values.get("train_node", defaults.train_node),
-        side_node=values.get("side_node", defaults.side_node),
-        sites=dagdir.get("site", ()) + user.get("site", ()),
-        site_aliases=_merged_aliases(user, dagdir, "site_aliases"),
-        gpu_aliases=_merged_aliases(user, dagdir, "gpu_aliases"),
-        checkpoint_codes=values.get("checkpoint_codes", defaults.checkpoint_codes),
-        zone=values.get("tz"),
-        read_only=user.get("read_only", False) or dagdir.get("read_only", False),
-        labels=dagdir.get("label", ()) + user.get("label", ()),
-        metrics=MetricSettings(
-            **metrics, patterns=dagdir.get("metric", ()) + user.get("metric", ())
-        ),
-    )
-
-
-def _merged_aliases(user: Mapping[str, Any], dagdir: Mapping[str, Any], key: str) -> Pairs:
-    return tuple({**dict(user.get(key, ())), **dict(dagdir.get(key, ()))}.items())
-
+"""Every key that there is, in the order of the documentation."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "tz": None,
@@ -387,88 +350,106 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "side_node": Settings().side_node,
     "checkpoint_codes": frozenset(),
     "read_only": False,
+    "metrics.files": MetricSettings().files,
+    "metrics.primary": MetricSettings().primary,
+    "metrics.goal": MetricSettings().goal,
 }
-_LIST_KEYS: Final = ("site", "label", "metric")
+"""The built-in values of the settings of which one file's counts."""
 
 
-def _entries(
-    values: Mapping[str, Mapping[str, Any]], files: Mapping[str, TomlFile]
-) -> list[SettingEntry]:
-    """Every setting, in the order of the documentation."""
-    entries: list[SettingEntry] = []
-    order = ("dagdir", "user")
-    for key in READERS:
-        if key in _DEFAULTS:
-            entries.append(_single(key, values, files))
-        elif key == "metrics":
-            entries += _metric_entries(values, files)
-        elif key in _LIST_KEYS:
-            items = [
-                (origin, number, item)
-                for origin in order
-                for number, item in enumerate(values[origin].get(key, ()))
-            ]
-            entries += [
-                _entry(key, _json_item(item), origin, files[origin], (key, number), index)
-                for index, (origin, number, item) in enumerate(items)
+# --- both files ---------------------------------------------------------------------------
+
+
+class _Merged(NamedTuple):
+    """One effective setting, or item of a list; ``origin`` as of :class:`SettingEntry`."""
+
+    key: str
+    value: Any
+    origin: str
+    where: Where = ()
+    number: int | None = None
+
+
+def _merge(values: Mapping[str, Mapping[str, Any]]) -> Iterator[_Merged]:
+    """The effective settings.
+
+    ``tz``, the patterns, ``checkpoint_codes`` and each key of ``[metrics]``: the dagdir's, else
+    the user's. ``[[site]]``, ``[[label]]`` and ``[[metric]]``: the dagdir's first, then the
+    user's. Aliases: all, the dagdir's where both have a name. ``read_only``: if either file sets
+    it, so that no other file can revoke it.
+    """
+    for key, reader in READERS.items():
+        if isinstance(reader, _Tables):
+            items: list[tuple[Any, str, Where]] = [
+                (item, origin, (key, position))
+                for origin in ORDER
+                for position, item in values[origin].get(key, ())
             ]
             if key == "site":
-                entries += [
-                    SettingEntry(key, _json_item(rule), "built-in", number=len(items) + number)
-                    for number, rule in enumerate(BUILT_IN_SITES)
-                ]
+                items += [(rule, "built-in", ()) for rule in BUILT_IN_SITES]
+            for number, (item, origin, where) in enumerate(items):
+                yield _Merged(key, item, origin, where, number)
+        elif key in ALIASES:
+            seen: set[str] = set()
+            for origin in ORDER:
+                for logged, shown in values[origin].get(key, {}).items():
+                    if logged not in seen:
+                        yield _Merged(key, (logged, shown), origin, (key, logged))
+                seen |= values[origin].get(key, {}).keys()
         else:
-            first_origin: dict[str, str] = {}
-            for origin in order:
-                for logged, shown in values[origin].get(key, ()):
-                    if first_origin.setdefault(logged, origin) == origin:
-                        value = {"logged": logged, "shown": shown}
-                        entries.append(_entry(key, value, origin, files[origin], (key, logged)))
-    return entries
+            names = [f"{key}.{name}" for name in reader] if isinstance(reader, dict) else [key]
+            for name in names:
+                origins = [origin for origin in ORDER if name in values[origin]]
+                if key == "read_only":
+                    origins.sort(key=lambda origin: not values[origin]["read_only"])
+                if origins:
+                    origin = origins[0]
+                    yield _Merged(name, values[origin][name], origin, tuple(name.split(".")))
+                else:
+                    yield _Merged(name, _DEFAULTS[name], "built-in")
 
 
-def _single(
-    key: str, values: Mapping[str, Mapping[str, Any]], files: Mapping[str, TomlFile]
-) -> SettingEntry:
-    origins = [origin for origin in ("dagdir", "user") if key in values[origin]]
-    if key == "read_only":
-        # Either file can turn it on, neither can turn it off.
-        origins.sort(key=lambda origin: not values[origin][key])
-    if not origins:
-        return SettingEntry(key, _json(_DEFAULTS[key]), "built-in")
-    return _entry(key, _json(values[origins[0]][key]), origins[0], files[origins[0]], (key,))
-
-
-def _metric_entries(
-    values: Mapping[str, Mapping[str, Any]], files: Mapping[str, TomlFile]
-) -> list[SettingEntry]:
-    entries = []
-    for name in ("files", "primary", "goal"):
-        origins = [
-            origin for origin in ("dagdir", "user") if name in values[origin].get("metrics", {})
-        ]
-        if origins:
-            value = values[origins[0]]["metrics"][name]
-            where = ("metrics", name)
-            entries.append(
-                _entry(f"metrics.{name}", _json(value), origins[0], files[origins[0]], where)
-            )
-        else:
-            entries.append(
-                SettingEntry(f"metrics.{name}", _json(getattr(MetricSettings(), name)), "built-in")
-            )
-    return entries
-
-
-def _entry(
-    key: str, value: Any, origin: str, file: TomlFile, where: Where, number: int | None = None
-) -> SettingEntry:
-    return SettingEntry(
-        key=key, value=value, origin=origin, path=file.path, line=file.line(where), number=number
+def _settings(merged: Iterable[_Merged]) -> Settings:
+    single: dict[str, Any] = {}
+    items: dict[str, list[Any]] = {}
+    for each in merged:
+        if each.key in _DEFAULTS:
+            single[each.key] = each.value
+        elif each.origin != "built-in":
+            items.setdefault(each.key, []).append(each.value)
+    return Settings(
+        train_node=single["train_node"],
+        side_node=single["side_node"],
+        sites=tuple(items.get("site", ())),
+        site_aliases=tuple(items.get("site_aliases", ())),
+        gpu_aliases=tuple(items.get("gpu_aliases", ())),
+        checkpoint_codes=single["checkpoint_codes"],
+        zone=single["tz"],
+        read_only=single["read_only"],
+        labels=tuple(items.get("label", ())),
+        metrics=MetricSettings(
+            files=single["metrics.files"],
+            primary=single["metrics.primary"],
+            goal=single["metrics.goal"],
+            patterns=tuple(items.get("metric", ())),
+        ),
     )
 
 
-def _json(value: Any) -> Any:
+def _entries(merged: Iterable[_Merged], files: Mapping[str, TomlFile]) -> Iterator[SettingEntry]:
+    for key, value, origin, where, number in merged:
+        file = files.get(origin)
+        yield SettingEntry(
+            key=key,
+            value=_as_json(key, value),
+            origin=origin,
+            path=file.path if file is not None else None,
+            line=file.line(where) if file is not None else None,
+            number=number,
+        )
+
+
+def _as_json(key: str, value: Any) -> Any:
     """A setting's value as JSON has it."""
     match value:
         case tzinfo():
@@ -477,19 +458,19 @@ def _json(value: Any) -> Any:
             return value.pattern
         case frozenset():
             return sorted(value)
+        case Label():
+            return {"name": value.name, "runs": list(value.runs)}
+        case MetricPattern():
+            return {
+                "name": value.metric,
+                "file": value.file,
+                "pattern": value.pattern.pattern,
+            }
+        case (host, name) if key == "site":
+            return {"host": host, "name": name}
+        case (logged, shown) if key in ALIASES:
+            return {"logged": logged, "shown": shown}
         case tuple():
             return list(value)
         case _:
             return value
-
-
-def _json_item(item: Any) -> dict[str, Any]:
-    """One ``[[site]]``, ``[[label]]`` or ``[[metric]]`` as JSON has it."""
-    match item:
-        case Label():
-            return {"name": item.name, "runs": list(item.runs)}
-        case MetricPattern():
-            return {"name": item.metric, "file": item.file, "pattern": item.pattern.pattern}
-        case _:
-            host, name = item
-            return {"host": host, "name": name}

@@ -162,7 +162,7 @@ def test_the_dagdirs_settings_come_over_the_users(dagdir: Path, user: Path) -> N
         ('site = "aws"', "each [[site]] needs host"),
         ('[[site]]\nhost = "*.edu"', "each [[site]] needs host"),
         ("site = [1]", "each [[site]] needs host"),
-        ("[[site]]\nhost = 1\nname = 'x'", "each [[site]] needs host"),
+        ("[[site]]\nhost = 1\nname = 'x'", "site.host is a text in quotes"),
         ("checkpoint_code = [1]", "did you mean 'checkpoint_codes'? there are: "),
         ('tz = "America/Chicgo"', "is no time zone; did you mean America/Chicago?"),
         (
