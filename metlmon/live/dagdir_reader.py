@@ -32,7 +32,7 @@ from metlmon.live.discovery import (
 )
 from metlmon.live.errors import InputError
 from metlmon.live.follower import DirectoryMtimes
-from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout, clock_time
+from metlmon.live.fs_timeout import FsTimeout, call_with_timeout, clock_time, stat_all
 from metlmon.live.gate_files import GateFiles
 from metlmon.live.log_cache import CacheWrite
 from metlmon.live.log_reader import LogReader
@@ -548,18 +548,11 @@ def _gc_paused() -> Iterator[None]:
 
 
 def _sizes_and_ctimes(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """Return size and ctime of files; the ctime also changes with permissions."""
-    stamps = {}
-    listed = list(paths)
-    for path, get_status in zip(listed, call_all(os.stat, listed), strict=True):
-        try:
-            status = get_status()
-            stamps[path] = (status.st_size, status.st_ctime_ns)
-        except OSError:
-            stamps[path] = (-1, -1)
-        except FsTimeout:
-            stamps[path] = (-2, -2)
-    return stamps
+    """Return size and ctime of files; the ctime also changes with permissions. Raises FsTimeout."""
+    return {
+        path: (-1, -1) if isinstance(status, OSError) else (status.st_size, status.st_ctime_ns)
+        for path, status in stat_all(paths).items()
+    }
 
 
 def _is_directory(path: Path) -> bool:

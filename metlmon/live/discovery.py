@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
 from metlmon.eventlog import current_name, looks_like_event_log
 from metlmon.live.errors import InputError, unusable_path
-from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout
+from metlmon.live.fs_timeout import FsTimeout, call_with_timeout, stat_all
 from metlmon.live.regular_files import open_regular, read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.model_state import LogRole
@@ -369,12 +369,14 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
     missing = {key for key, paths in named_logs.items() if not paths}
     discovery = Discovery(dags, missing_logs=missing)
     logs = _candidates(dagdir, dags, named_logs)
-    statuses = call_all(os.stat, [log.path for log in logs])
+    statuses = stat_all(log.path for log in logs)
     seen: set[tuple[int, int]] = set()
     shared: list[str] = []
-    for log, get_status in zip(logs, statuses, strict=True):
+    for log in logs:
         try:
-            status = get_status()
+            status = statuses[log.path]
+            if isinstance(status, OSError):
+                raise status
             # A file with two names, by hard or symbolic links, is one log.
             if (status.st_dev, status.st_ino) in seen:
                 continue

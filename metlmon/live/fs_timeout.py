@@ -1,9 +1,10 @@
 """File-system calls with a time-out, so that a hung file server blocks no caller.
 
 A call that hangs in the kernel (hard NFS mount, broken FUSE mount) cannot be cancelled. A session
-therefore makes its calls in separate threads, waits briefly for each, and abandons the thread
-together with the call if it times out. A late result is stored for the next identical call. A
-thread without an executor (:func:`calls_through`) makes its calls itself, as one-shot commands do.
+therefore makes its calls in another thread and waits briefly for each. While one hangs, all others
+are refused; when it returns, the session is notified, and its result is used for the next identical
+call. A thread without an executor (:func:`calls_through`) makes its calls itself, as one-shot
+commands do.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from copy import copy
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
@@ -26,56 +26,12 @@ PATIENCE: Final = 0.5
 """Time-out of one call. A disk takes milliseconds, a loaded file server tenths of a second;
 a screen may be blocked for this long."""
 
-SPEAK_AFTER: Final = 3.0
-"""Seconds after which a pending call is reported; shorter delays are normal under load."""
-
-MOST_IN_FOLDER: Final = 2
-"""Pending calls in one directory, from which on further calls there are rejected: its files are
-most likely on the same file server."""
-
-MAX_ABANDONED: Final = 16
-"""Maximum number of abandoned threads."""
-
 LATE_RESULT_SECONDS: Final = 60.0
-"""How long the result of an abandoned call is stored for the next identical call."""
+"""How long the result of a call that timed out is used for the next identical call."""
+
+Statuses = dict[Path, os.stat_result | OSError]
 
 _state = threading.local()
-
-
-def call_with_timeout(call: Callable[..., T], path: Path, *arguments: Any) -> T:
-    """Return ``call(path, *arguments)``, a file-system call.
-
-    Raises what the call raises, and :class:`FsTimeout` if the thread has an executor and the
-    call times out.
-    """
-    executor: FsExecutor | None = getattr(_state, "executor", None)
-    try:
-        return call(path, *arguments) if executor is None else executor.call(call, path, *arguments)
-    except ValueError as error:
-        # A DAG file can contain a name with a NUL or a lone surrogate; no file can have it.
-        raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
-
-
-def call_all(call: Callable[[Path], T], paths: Sequence[Path]) -> list[Callable[[], T]]:
-    """Call with each path; return one function per path that gives the result.
-
-    Each raises as :func:`call_with_timeout` does.
-    """
-    executor: FsExecutor | None = getattr(_state, "executor", None)
-    if executor is None:
-        return [partial(call, path) for path in paths]
-    return executor.call_all(call, paths)
-
-
-@contextmanager
-def calls_through(executor: FsExecutor) -> Iterator[None]:
-    """Make this thread's file-system calls through ``executor`` within the context."""
-    before = getattr(_state, "executor", None)
-    _state.executor = executor
-    try:
-        yield
-    finally:
-        _state.executor = before
 
 
 class FsTimeout(Exception):
@@ -96,221 +52,173 @@ def clock_time(moment: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(moment))
 
 
-class _PendingCall:
-    """One call and its result. ``rejection``: an error to raise instead."""
+def call_with_timeout(call: Callable[..., T], path: Path, *arguments: Any) -> T:
+    """Return ``call(path, *arguments)``, a file-system call.
+
+    Raises what the call raises, and :class:`FsTimeout` if the thread has an executor and the
+    call times out.
+    """
+    executor: FsExecutor | None = getattr(_state, "executor", None)
+    try:
+        return call(path, *arguments) if executor is None else executor.call(call, path, *arguments)
+    except ValueError as error:
+        # A DAG file can contain a name with a NUL or a lone surrogate; no file can have it.
+        raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
+
+
+def stat_all(paths: Iterable[Path]) -> Statuses:
+    """Return the status of each path, or the error. Raises FsTimeout."""
+    executor: FsExecutor | None = getattr(_state, "executor", None)
+    return _statuses(paths) if executor is None else executor.stat_all(tuple(paths))
+
+
+def _statuses(paths: Iterable[Path], progressed: Callable[[Path], object] = id) -> Statuses:
+    statuses: Statuses = {}
+    for path in paths:
+        progressed(path)
+        try:
+            statuses[path] = os.stat(path)
+        except OSError as error:
+            # Its traceback would keep every frame of the call alive.
+            statuses[path] = error.with_traceback(None)
+        except ValueError:
+            statuses[path] = OSError(errno.EINVAL, "no file can have this name", str(path))
+    return statuses
+
+
+@contextmanager
+def calls_through(executor: FsExecutor) -> Iterator[None]:
+    """Make this thread's file-system calls through ``executor`` within the context."""
+    before = getattr(_state, "executor", None)
+    _state.executor = executor
+    try:
+        yield
+    finally:
+        _state.executor = before
+
+
+class _Call:
+    """One call, made in another thread."""
 
     def __init__(self, call: Callable[..., Any], path: Path, *arguments: Any) -> None:
         self.key = (call, path, *arguments)
-        self.path = path
-        self.since = 0.0
-        self.finished_at: float | None = None
-        self.rejection: FsTimeout | None = None
+        self.finished = threading.Event()
+        self.progressed(path)
         self._value: Any = None
         self._error: Exception | None = None
+
+    def progressed(self, path: Path) -> None:
+        """Note that the call begins with the next file."""
+        self.path, self.since, self.progress_at = path, time.time(), time.monotonic()
 
     def make(self) -> None:
         """Make the call, without a time limit."""
         call, *arguments = self.key
-        self.since = time.time()
         try:
             self._value = call(*arguments)
         except Exception as error:
-            # Its traceback would keep every frame of the call alive.
             self._error = error.with_traceback(None)
-        self.finished_at = time.monotonic()
 
     def result(self) -> Any:
-        """Return what the call returned; raise what it raised, or :class:`FsTimeout`."""
-        if self.rejection is not None:
-            raise self.rejection
+        """Return what the call returned, or raise what it raised."""
         if self._error is not None:
             # A copy, since a raised error refers to the caller's frames, and those to this call.
             raise copy(self._error)
         return self._value
 
 
-class _Batch:
-    """Calls that one thread makes in order, until it is abandoned at one of them."""
-
-    def __init__(self, calls: list[_PendingCall]) -> None:
-        self.calls = calls
-        self.done = 0
-        self.finished = threading.Event()
-        self._abandoned = False
-        self._lock = threading.Lock()
-
-    def run(self) -> bool:
-        """Make the calls; return False if the thread was abandoned meanwhile."""
-        for each in self.calls:
-            each.make()
-            with self._lock:
-                self.done += 1
-                if self._abandoned:
-                    return False
-        self.finished.set()
-        return True
-
-    def abandon(self) -> _PendingCall | None:
-        """Abandon the thread at its current call; None if all calls have just finished."""
-        with self._lock:
-            if self.done == len(self.calls):
-                return None
-            self._abandoned = True
-            return self.calls[self.done]
-
-
-class _CheckedFiles:
-    """Results of ``stat`` that are reused during one check of many files."""
-
-    def __init__(self, paths: set[Path]) -> None:
-        self.results = {path: _PendingCall(os.stat, path) for path in sorted(paths)}
-        self.paths: set[Path] = set()
-
-
 class FsExecutor:
-    """Makes the file-system calls of one session, for any of its threads.
+    """Makes the file-system calls of one session, one at a time, for any of its threads.
 
-    ``on_late_result`` is called in another thread when an abandoned call has finished.
+    ``on_late_result`` is called in another thread when a call that timed out has finished.
     """
 
     def __init__(self, on_late_result: Callable[[], None]) -> None:
         self._on_late_result = on_late_result
+        self._turn = threading.Lock()
         self._lock = threading.Lock()
-        self._abandoned: dict[tuple[Any, ...], _PendingCall] = {}
-        self._idle: list[SimpleQueue[_Batch | None]] = []
-        self._state = threading.local()
+        self._inbox: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._hung: _Call | None = None
+        self._late: _Call | None = None
+        self._prefetched: Statuses = {}
+        self._checked: set[Path] = set()
         self._closed = threading.Event()
 
     def call(self, call: Callable[..., T], path: Path, *arguments: Any) -> T:
         """Implement :func:`call_with_timeout`."""
-        checked: _CheckedFiles | None = getattr(self._state, "checked", None)
-        if checked is not None and call is os.stat:
-            checked.paths.add(path)
-            if path in checked.results:
-                return cast(T, checked.results[path].result())
-        pending_call = self._take_late_result((call, path, *arguments))
-        if pending_call is None:
-            pending_call = _PendingCall(call, path, *arguments)
-            self._run_calls([pending_call])
-        return cast(T, pending_call.result())
+        if call is os.stat:
+            self._checked.add(path)
+            status = self._prefetched.get(path)
+            if isinstance(status, OSError):
+                raise copy(status)
+            if status is not None:
+                return cast(T, status)
+        return cast(T, self._run(_Call(call, path, *arguments)))
 
-    def call_all(self, call: Callable[[Path], T], paths: Sequence[Path]) -> list[Callable[[], T]]:
-        """Implement :func:`call_all`."""
-        calls = [self._take_late_result((call, path)) or _PendingCall(call, path) for path in paths]
-        self._run_calls([each for each in calls if each.finished_at is None])
-        return [each.result for each in calls]
+    def stat_all(self, paths: tuple[Path, ...]) -> Statuses:
+        """Implement :func:`stat_all` in one call: handing one over costs more than making it."""
+        if not paths:
+            return {}
+        batch = _Call(lambda _: _statuses(paths, batch.progressed), paths[0])
+        return cast(Statuses, self._run(batch))
 
     @contextmanager
     def prefetched(self) -> Iterator[None]:
-        """Context of one check of many files.
-
-        One thread first calls ``stat`` for all files of the previous check, because handing over
-        a call takes longer than making it.
-        """
-        checked = _CheckedFiles(getattr(self._state, "before", set()))
-        for path in checked.results:
-            checked.results[path] = self._take_late_result((os.stat, path)) or checked.results[path]
-        self._run_calls([each for each in checked.results.values() if each.finished_at is None])
-        self._state.checked = checked
+        """Context of one check, which begins with ``stat`` of the files of the previous check."""
+        paths, self._checked = tuple(sorted(self._checked)), set()
+        # Without their statuses the check itself reports what does not respond.
+        with suppress(FsTimeout):
+            self._prefetched = self.stat_all(paths)
         try:
             yield
         finally:
-            self._state.checked = None
-            self._state.before = checked.paths
-
-    def hung_calls(self) -> list[FsTimeout]:
-        """Return the calls pending for at least SPEAK_AFTER, the oldest first."""
-        now = time.time()
-        pending = (each for each in self._pending_calls() if abs(now - each.since) >= SPEAK_AFTER)
-        return [FsTimeout(each.path, each.since) for each in pending]
+            self._prefetched = {}
 
     @property
-    def has_hung_calls(self) -> bool:
-        """Whether any call is pending."""
-        return bool(self._pending_calls())
+    def has_hung_call(self) -> bool:
+        """Whether a call is pending that has timed out."""
+        return self._hung is not None
 
     def close(self) -> None:
-        """Stop waiting for calls, and end the idle threads."""
+        """Stop waiting for calls, and end the thread."""
         self._closed.set()
-        with self._lock:
-            while self._idle:
-                self._idle.pop().put(None)
+        self._inbox.put(None)
 
-    # --- calls --------------------------------------------------------------------------
-
-    def _take_late_result(self, key: tuple[Any, ...]) -> _PendingCall | None:
-        """Remove and return an abandoned call that has finished since."""
-        with self._lock:
-            pending_call = self._abandoned.get(key)
-            if pending_call is None or pending_call.finished_at is None:
-                return None
-            pending_call.rejection = None
-            return self._abandoned.pop(key)
-
-    def _run_calls(self, calls: list[_PendingCall]) -> None:
-        """Give each call a result, or a rejection if it times out or is likely to."""
-        while calls := [each for each in calls if self._is_accepted(each)]:
-            batch, inbox = _Batch(calls), self._idle_thread_inbox()
-            inbox.put(batch)
-            abandoned = self._await_batch(batch)
+    def _run(self, call: _Call) -> Any:
+        """Make a call in the other thread. Raises FsTimeout, and what the call raises."""
+        with self._turn:
             with self._lock:
-                if abandoned is None:
-                    self._release(inbox)
-                    return
-                abandoned.rejection = FsTimeout(abandoned.path, abandoned.since)
-                self._abandoned[abandoned.key] = abandoned
-            calls = calls[calls.index(abandoned) + 1 :]
+                if self._hung is not None:
+                    raise FsTimeout(self._hung.path, self._hung.since)
+                late = self._late
+                if late is not None and late.key == call.key:
+                    self._late = None
+                    if time.monotonic() - late.progress_at < LATE_RESULT_SECONDS:
+                        return late.result()
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run_calls, name="metlmon-files", daemon=True
+                )
+                self._thread.start()
+            self._inbox.put(call)
+            while not call.finished.wait(min(PATIENCE / 4, 0.1)):
+                is_late = time.monotonic() - call.progress_at >= PATIENCE
+                if is_late or self._closed.is_set():
+                    with self._lock:
+                        if not call.finished.is_set():
+                            self._hung = call
+                            raise FsTimeout(call.path, call.since)
+            return call.result()
 
-    def _is_accepted(self, pending_call: _PendingCall) -> bool:
-        path, pending = pending_call.path, self._pending_calls()
-        same_path = [each for each in pending if each.path == path]
-        near = {path, path.parent}
-        nearby = [each for each in pending if each.path in near or each.path.parent in near]
-        if same_path or len(nearby) >= MOST_IN_FOLDER or len(pending) >= MAX_ABANDONED:
-            pending_call.rejection = FsTimeout(path, (same_path or nearby or pending)[0].since)
-        return pending_call.rejection is None
-
-    def _await_batch(self, batch: _Batch) -> _PendingCall | None:
-        """Wait for the batch; return the call at which it was abandoned, if any."""
-        done, since = 0, time.monotonic()
-        while not batch.finished.wait(min(PATIENCE / 4, 0.1)):
-            if batch.done != done:
-                done, since = batch.done, time.monotonic()
-            elif self._closed.is_set() or time.monotonic() - since >= PATIENCE:
-                return batch.abandon()
-        return None
-
-    def _release(self, inbox: SimpleQueue[_Batch | None]) -> None:
-        if self._closed.is_set():
-            inbox.put(None)
-        else:
-            self._idle.append(inbox)
-
-    def _idle_thread_inbox(self) -> SimpleQueue[_Batch | None]:
-        """Return the inbox of an idle thread, started if there is none."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        inbox: SimpleQueue[_Batch | None] = SimpleQueue()
-        threading.Thread(
-            target=self._run_batches, args=(inbox,), name="metlmon-files", daemon=True
-        ).start()
-        return inbox
-
-    def _run_batches(self, inbox: SimpleQueue[_Batch | None]) -> None:
-        while batch := inbox.get():
-            if not batch.run():
+    def _run_calls(self) -> None:
+        while call := self._inbox.get():
+            call.make()
+            with self._lock:
+                call.finished.set()
+                was_hung = self._hung is call
+                if was_hung:
+                    call.progressed(call.path)
+                    self._hung, self._late = None, call
+            if was_hung:
                 self._on_late_result()
-                return
-
-    def _pending_calls(self) -> list[_PendingCall]:
-        """Return the pending calls, the oldest first; drop unused late results."""
-        if not self._abandoned:
-            return []
-        now = time.monotonic()
-        with self._lock:
-            for key, each in list(self._abandoned.items()):
-                if each.finished_at is not None and now - each.finished_at > LATE_RESULT_SECONDS:
-                    del self._abandoned[key]
-            pending = [each for each in self._abandoned.values() if each.finished_at is None]
-        return sorted(pending, key=lambda each: each.since)

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.live.follower import SILENT, Follower
-from metlmon.live.fs_timeout import SPEAK_AFTER, clock_time
+from metlmon.live.fs_timeout import clock_time
 from metlmon.model.attribution import ReusedJobIds
 from metlmon.model.clock import Clock
 from metlmon.model.ensemble import Ensemble
@@ -19,6 +19,9 @@ from metlmon.model.model_state import Notice
 
 OF_A_MOMENT: Final = frozenset({"undated", "before-first-event"})
 """Kinds of notices that apply only to the time of ``--as-of``."""
+
+SPEAK_AFTER: Final = 3.0
+"""Seconds after which a pending call is reported; shorter delays are normal under load."""
 
 MAX_FILES_NAMED: Final = 5
 """Number of files named in one warning."""

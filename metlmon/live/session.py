@@ -209,7 +209,7 @@ class Session:
     def _join(self, thread: threading.Thread | None, deadline: float) -> None:
         """Join another thread until the deadline; only briefly if a call is pending."""
         if thread is not None and thread is not threading.current_thread():
-            timeout = 0.0 if self._files.has_hung_calls else deadline - time.monotonic()
+            timeout = 0.0 if self._files.has_hung_call else deadline - time.monotonic()
             thread.join(timeout=max(PICTURE_SECONDS, timeout))
 
     def run_view(self, key: str) -> RunView | None:
@@ -376,7 +376,7 @@ class Session:
     def _write_cache(self) -> None:
         """Start writing the cache if enough has been read."""
         # It only reads the model, so the UI may use it at the same time.
-        if self._files.has_hung_calls or (
+        if self._files.has_hung_call or (
             self._cache_thread is not None and self._cache_thread.is_alive()
         ):
             return
