@@ -385,8 +385,7 @@ class DagdirReader:
             while self.step(0.25).more:
                 if progress is not None:
                     progress(self.progress())
-            self.aggregates.post_jobs()
-            self.aggregates.update_nodes(self.live())
+            self.update()
         for cache_write in self.cache_writes():
             cache_write.write()
 
@@ -437,10 +436,15 @@ class DagdirReader:
         # The access point may be in another zone, or its clock may be ahead.
         return max(self._local_now(), newest) if newest else self._local_now()
 
+    def update(self, seconds: float | None = None) -> bool:
+        """Update the totals and node states, for about ``seconds``; False while some are left."""
+        self.aggregates = self.aggregates.renewed()
+        # Whether the ensemble is live depends on the jobs.
+        return self.aggregates.post_jobs(seconds) and self.aggregates.update(self.live(), seconds)
+
     def snapshot_builder(self) -> SnapshotBuilder:
         """Return a snapshot builder of the current state."""
-        # First the job totals: resolving the node states needs them too.
-        self.aggregates.post_jobs()
+        self.update()
         live = self.live()
         self._gather_notices(live)
         return SnapshotBuilder(self.aggregates, self.path_given, self.duration_end(live), live)

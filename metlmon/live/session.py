@@ -424,14 +424,10 @@ class Session:
 
     def _update_totals(self) -> None:
         """Update the totals and the node states, in slices."""
-        aggregates, done = self._reader.aggregates, False
-        while not done:
-            with self._lock.background():
-                done = aggregates.post_jobs(TURN_SECONDS)
         done = False
         while not done:
             with self._lock.background():
-                done = aggregates.update_nodes(self._reader.live(), TURN_SECONDS)
+                done = self._reader.update(TURN_SECONDS)
 
 
 class HistoricalSession(Session):

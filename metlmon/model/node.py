@@ -5,14 +5,13 @@ The precedence is: the DAG file, DAGMan's reports, the POST script's result, the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
 
 from metlmon.dagman import NodeKind
-from metlmon.eventlog import Execute
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.dag_reports import (
@@ -22,8 +21,7 @@ from metlmon.model.dag_reports import (
     _failed_part,
     _failure_text,
 )
-from metlmon.model.job import Execution
-from metlmon.model.job_events import Job, JobId, NodeRecord, PostResult
+from metlmon.model.job_events import Job, JobId, JobKey, NodeRecord, PostResult
 from metlmon.model.states import ACTIVE, FAILED_JOB, Outcome, State
 
 WORST_FIRST: Final = (
@@ -134,11 +132,6 @@ def node_submissions(record: NodeRecord) -> list[NodeSubmission]:
     return submissions
 
 
-def submitted_jobs(record: NodeRecord) -> tuple[JobId, ...]:
-    """The ids of a node's jobs in order of submission, without those that ran nothing (noop)."""
-    return tuple(job.id for each in node_submissions(record) for job in each.jobs if not job.noop)
-
-
 def _first_sign(job: Job) -> datetime | None:
     history = job.history()
     if history.submitted is not None:
@@ -176,8 +169,9 @@ class SubmissionResult(Struct, frozen=True):
     """Result of a node's submissions.
 
     ``state``, ``since``, ``job``: of the last submission. ``submit_times``: the times of all
-    submissions. ``success_machine``: a tuple with the machine of the last good execution of the
-    last good job, else empty.
+    submissions. ``jobs``: the ids of all jobs in their order, without those that ran nothing
+    (noop). ``success``: the job and the index of the execution that completed the node, the last
+    good one of its last good job; None without one.
     """
 
     last: NodeSubmission
@@ -185,7 +179,8 @@ class SubmissionResult(Struct, frozen=True):
     since: datetime | None
     job: Job
     submit_times: tuple[datetime | None, ...]
-    success_machine: tuple[Execute | None, ...]
+    jobs: tuple[JobId, ...]
+    success: tuple[JobKey, int] | None
 
     @property
     def submitted(self) -> datetime | None:
@@ -198,19 +193,26 @@ def submission_result(record: NodeRecord) -> SubmissionResult | None:
     submissions = node_submissions(record)
     if not submissions:
         return None
-    times = tuple(submission.submitted for submission in submissions)
-    success = last_good_execution(submissions)
-    machines = (success.machine,) if success is not None else ()
-    return SubmissionResult(submissions[-1], *submission_state(submissions[-1]), times, machines)
+    state, since, job = submission_state(submissions[-1])
+    return SubmissionResult(
+        last=submissions[-1],
+        state=state,
+        since=since,
+        job=job,
+        submit_times=tuple(submission.submitted for submission in submissions),
+        jobs=tuple(job.id for each in submissions for job in each.jobs if not job.noop),
+        success=_last_success(submissions),
+    )
 
 
-def last_good_execution(submissions: Iterable[NodeSubmission]) -> Execution | None:
-    """The execution that completed a node: the last good one of its last good job."""
-    for submission in reversed(list(submissions)):
+def _last_success(submissions: Sequence[NodeSubmission]) -> tuple[JobKey, int] | None:
+    """The job and the index of the last good execution of the last good job."""
+    for submission in reversed(submissions):
         for job in submission.jobs:
-            for execution in reversed(job.history().executions):
-                if execution.outcome is Outcome.GOOD:
-                    return execution
+            executions = job.history().executions
+            for index in range(len(executions) - 1, -1, -1):
+                if executions[index].outcome is Outcome.GOOD:
+                    return job.key, index
     return None
 
 

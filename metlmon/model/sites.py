@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -26,6 +27,12 @@ BUILT_IN_SITES: Final[tuple[tuple[str, str], ...]] = (
     ("*.chtc.wisc.edu", "chtc"),
 )
 """Host patterns and their sites; rules of the user take precedence."""
+
+ANY_SITE_TARGETS: Final = frozenset({"any", "anywhere", "all"})
+"""Targets that every site matches."""
+
+POOL_TARGETS: Final = frozenset({"osg", "ospool"})
+"""Targets that name a pool of sites: only another target's own site is off target."""
 
 _ALIAS = re.compile(r"[?&]alias=([^&>]+)")
 _IP = re.compile(r"[\d.]+|\[?[0-9a-fA-F:-]+\]?")
@@ -128,3 +135,28 @@ class NameTable:
                 self._by_machine.clear()
             site_and_gpu = self._by_machine[machine] = self.site(machine), self.gpu(machine)
         return site_and_gpu
+
+
+def normalize_name(name: str) -> str:
+    """The name of a site or target without case and punctuation."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def names_other_target(target: str, site: str | None, targets: Set[str]) -> bool:
+    """Does the site's name contain the name of another one of the normalized ``targets``?"""
+    actual = normalize_name(site or "")
+    others = targets - ANY_SITE_TARGETS - POOL_TARGETS - {normalize_name(target)}
+    return any(name in actual for name in others)
+
+
+def misses_target(target: str, site: str | None, targets: Set[str]) -> bool:
+    """Does the target of a job exclude the site where it ran?
+
+    A pool-wide target only excludes the sites of the DAG's other ``targets`` (normalized).
+    """
+    if not site:
+        return False
+    wanted, actual = normalize_name(target), normalize_name(site)
+    if wanted in ANY_SITE_TARGETS or wanted in actual or actual in wanted:
+        return False
+    return wanted not in POOL_TARGETS or names_other_target(target, site, targets)

@@ -1,34 +1,51 @@
-"""Incremental aggregates of an ensemble: runs, node states and totals.
+"""Runs, node states, ledger entries and totals of an ensemble, updated incrementally.
 
-A snapshot (:mod:`metlmon.snapshot.builder`) is built from them. An update costs as much as has
-changed since the last one.
+A snapshot (:mod:`metlmon.snapshot.builder`) reads them. An update costs as much as has changed
+since the last one.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import chain
+from typing import Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from metlmon.dagman import NodeKind
 from metlmon.model.attribution import Attribution
-from metlmon.model.dag import Dag
 from metlmon.model.dag_reports import MAX_UNKNOWN_NODES
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.job_events import JobKey, NodeKey, NodeRecord
-from metlmon.model.node import NodeFailure, NodeState
+from metlmon.model.job_events import Job, JobKey, NodeKey, NodeRecord
+from metlmon.model.node import NodeFailure, NodeState, SubmissionResult, submission_result
 from metlmon.model.node_states import NodeStateTable, has_failed
-from metlmon.model.run import DagSubmission, Run, Runs, RunState, is_epoch, resolve_run
-from metlmon.model.sites import NameTable, SiteAndGpu
+from metlmon.model.run import (
+    DagSubmission,
+    Run,
+    Runs,
+    RunState,
+    is_epoch,
+    resolve_run,
+    variable,
+)
+from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, State
-from metlmon.snapshot.problems import ProblemIndex
-from metlmon.snapshot.totals import NO_OWNER, LedgerTotals, Owner
+from metlmon.snapshot.entries import NO_OWNER, EntryFactory, JobOwner
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, TransferEntry
+from metlmon.snapshot.totals import JobEntries, LedgerTotals
 from metlmon.snapshot.types import RunRow
 
-JOBS_PER_CHECK: Final = 32
-"""Jobs added between two checks of the clock: a millisecond."""
+K = TypeVar("K")
+
+JOBS_PER_STEP: Final = 8
+NODES_PER_STEP: Final = 200
+"""Jobs posted and nodes resolved between two checks of the clock: some milliseconds."""
+
+CLUSTERS_PER_BLOCK: Final = 256
+"""Clusters whose entries are sorted together: a change re-sorts one block."""
 
 SPECIAL_KINDS: Final = frozenset({NodeKind.PROVISIONER, NodeKind.SERVICE, NodeKind.FINAL})
 
@@ -38,32 +55,17 @@ KINDS_WITHOUT_JOB: Final = frozenset({NodeKind.JOIN, NodeKind.SUBDAG})
 SUBMITTED: Final = ACTIVE | {State.POST, State.FAILED, State.REMOVED, State.RETRYING}
 """States of a node that had a job, unless its PRE script or submission failed."""
 
-_SPECIAL_ORDER: Final = {
-    kind: position
-    for position, kind in enumerate(
-        (
-            NodeKind.PROVISIONER,
-            NodeKind.SERVICE,
-            NodeKind.JOB,
-            NodeKind.SUBDAG,
-            NodeKind.FINAL,
-        )
-    )
-}
+_SPECIAL_ORDER: Final = (
+    NodeKind.PROVISIONER,
+    NodeKind.SERVICE,
+    NodeKind.JOB,
+    NodeKind.SUBDAG,
+    NodeKind.FINAL,
+)
 """The order in which DAGMan runs them."""
 
 MOST_SPECIAL: Final = 30
 """Special nodes in a snapshot; the node tree has all of them."""
-
-NODES_PER_CHECK: Final = 200
-"""Nodes resolved between two checks of the clock: some milliseconds."""
-
-
-class StaleEntries(Protocol):
-    """The nodes, and the jobs of no node, whose ledger entries are out of date."""
-
-    nodes: set[NodeKey]
-    strays: set[JobKey]
 
 
 class DagNodeCounts:
@@ -78,41 +80,56 @@ class DagNodeCounts:
         self.unknown = 0
 
 
+class Block(NamedTuple):
+    """The entries of some clusters, sorted."""
+
+    jobs: tuple[JobEntry, ...]
+    executions: tuple[ExecutionEntry, ...]
+    transfers: tuple[TransferEntry, ...]
+
+
+class PostedNode(NamedTuple):
+    """What the entries of a node were built from.
+
+    ``success``: the execution that completes it. ``is_final``: its entry says so.
+    """
+
+    jobs: frozenset[JobKey]
+    success: tuple[JobKey, int] | None
+    is_final: bool
+
+
+class RunEntries(NamedTuple):
+    """The entries of a run's epochs, and the time of its first submission."""
+
+    epochs: tuple[EpochEntry, ...]
+    began: datetime | None
+
+
 class Aggregates:
-    """Runs, node states and totals of one ensemble.
+    """Runs, node states, entries and totals of one ensemble, as long as its DAGs are the same.
 
-    It is not thread-safe, like the ensemble itself.
-
-    ``runs``, ``states``, ``run_states``, ``rows`` and ``totals`` are replaced, not cleared, when
-    the DAGs change: a snapshot that is still shown goes on using its own. ``rows`` caches the rows
-    of runs that have not changed.
+    It is not thread-safe, like the ensemble itself. When the DAGs or the clock change,
+    :meth:`renewed` returns a new object: a snapshot that is still shown goes on using its own.
+    ``rows`` caches the rows of runs that have not changed.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
         self.ensemble = ensemble
-        self.names = NameTable(ensemble.settings)
-        self.ledger_builder: StaleEntries | None = None
-        self._dags: Mapping[str, Dag] | None = None
-        self._reset_nodes()
-        self._reset_jobs()
-
-    def _reset_nodes(self) -> None:
-        ensemble = self.ensemble
-        self._dags = ensemble.dags
+        # DAG files that are read again make the ensemble replace these.
+        self.dags, self.nodes = ensemble.dags, ensemble.nodes
+        self.attributions = ensemble.attributions
         self.runs = Runs(ensemble.dags, ensemble.settings)
         self.states: dict[NodeKey, NodeState] = {}
         self.run_states: dict[str, RunState] = {}
-        self._submitted: dict[str, DagSubmission] = {}
         self.rows: dict[str, RunRow] = {}
         self.node_states: Counter[State] = Counter()
         self.epoch_states: Counter[State] = Counter()
         """States of the nodes that count for an epoch."""
         self.other_states: Counter[State] = Counter()
         """Nodes that train nothing."""
-        self.counts = {key: DagNodeCounts(dag.node_count) for key, dag in ensemble.dags.items()}
+        self.counts = {key: DagNodeCounts(dag.node_count) for key, dag in self.dags.items()}
         self.targets = self._targets_by_dag()
-        self._dag_order = {key: position for position, key in enumerate(ensemble.dags)}
-        self._failed: set[NodeKey] = set()
         self.overruled: set[NodeKey] = set()
         """Completed nodes whose job failed, but whose POST script succeeded."""
         self.failed_without_job: dict[NodeKey, NodeFailure] = {}
@@ -120,113 +137,231 @@ class Aggregates:
         self.unlogged: set[NodeKey] = set()
         """Nodes whose job ran, or was submitted, but has no execution in any log here: the log
         is missing, or begins later. No total includes them."""
-        self._side_states: Counter[State] = Counter()
-        self._special = self._special_nodes()
-        self._completion_sites: dict[NodeKey, SiteAndGpu] = {}
-        self._node_tables: dict[str, NodeStateTable] = {}
-        self._alive: set[str] = set()
-        self._changed_runs: set[str] = set()
-        self._owners: dict[NodeKey, Owner] = {}
-        self.ledger_builder = None
-
-    def _reset_jobs(self) -> None:
-        self.ledger_builder = None
-        self.totals = LedgerTotals(self.names, self.ensemble.clock)
-        self.problems = ProblemIndex(self.ensemble.clock)
+        self.special_nodes = self._special_nodes()
+        """PROVISIONER, SERVICE and FINAL nodes, and with runs the nodes outside them."""
         self.ambiguous: set[JobKey] = set()
         self.unknown_nodes: dict[str, set[str]] = {}
         """By DAG, node names in its nodes.log that are not in its file; under the empty key, epochs
         in a user log that are in no DAG file."""
-        self.ensemble.changed_jobs = set(self.ensemble.jobs)
-        self.ensemble.all_changed = False
-        for site_and_gpu in self._completion_sites.values():
-            self.totals.count_completion(site_and_gpu, 1)
+        self.totals = LedgerTotals()
+        self.changed_runs: set[str] = set()
+        """Keys of runs whose epochs have changed since their entries were built."""
+        self.run_entries: dict[str, RunEntries] = {}
+        self._names = NameTable(ensemble.settings)
+        self._factory = EntryFactory(self._names, ensemble.clock)
+        self._entries: dict[int, dict[JobKey, JobEntries]] = {}
+        self._blocks: dict[int, Block] = {}
+        self._posted: dict[NodeKey, PostedNode] = {}
+        self._owners: dict[NodeKey, JobOwner] = {}
+        self._run_names: dict[str, tuple[str, str | None]] = {}
+        self._failed: set[NodeKey] = set()
+        self._side_states: Counter[State] = Counter()
+        self._submitted: dict[str, DagSubmission] = {}
+        self._dag_order = {key: position for position, key in enumerate(self.dags)}
+        self._node_tables: dict[str, NodeStateTable] = {}
+        self._alive: set[str] = set()
+        self._unresolved_runs: set[str] = set()
+        ensemble.changed_jobs = set(ensemble.jobs)
+        ensemble.all_changed = False
 
-    def _targets_by_dag(self) -> Mapping[str, frozenset[str]]:
-        """The targets of each top-level DAG, by its key, normalized."""
-        ensemble = self.ensemble
-        by_dag: dict[str, set[str]] = {}
-        for key in ensemble.nodes:
-            target = ensemble.target(key)
-            if target:
-                by_dag.setdefault(ensemble.dags[key[0]].top, set()).add(target)
-        return {dag: frozenset(map(normalize_name, names)) for dag, names in by_dag.items()}
+    def renewed(self) -> Aggregates:
+        """This object, or a new one if the DAGs or the clock of the ensemble have changed."""
+        is_current = self.dags is self.ensemble.dags and not self.ensemble.all_changed
+        return self if is_current else Aggregates(self.ensemble)
 
-    def _apply_targets(self) -> None:
-        """Apply new targets of nodes, whose jobs are added again."""
-        changed, self.ensemble.changed_targets = self.ensemble.changed_targets, set()
-        nodes = [key for key in changed if key in self.ensemble.nodes]
-        if not nodes:
-            return
-        self.targets = self._targets_by_dag()
-        for key in nodes:
-            self._owners.pop(key, None)
-            run = self.runs.by_node.get(key)
-            if run is not None and run.key in self.run_states:
-                self._changed_runs.add(run.key)
-        if self.ledger_builder is not None:
-            self.ledger_builder.nodes.update(nodes)
+    def update(self, live: bool, seconds: float | None = None) -> bool:
+        """Post the changed jobs, and resolve the changed nodes and runs, for about ``seconds``.
 
-    def _set_node_table(self, dag: str, table: NodeStateTable) -> None:
-        self._node_tables[dag] = table
-        (self._alive.add if table.alive else self._alive.discard)(dag)
+        ``live``: an ensemble is running here. Returns False while some are left.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        steps = chain(
+            self._job_steps(), self._node_steps(live, None if seconds is None else NODES_PER_STEP)
+        )
+        return all(deadline is None or time.monotonic() < deadline for _ in steps)
+
+    def post_jobs(self, seconds: float | None = None) -> bool:
+        """Post the changed jobs alone, which needs no node's state."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        return all(deadline is None or time.monotonic() < deadline for _ in self._job_steps())
+
+    def is_unfinished(self) -> bool:
+        """True while anything may still be running.
+
+        This is a DAGMan whose end no file reports or, if no DAG was ever submitted, jobs of
+        no DAG that are in the queue.
+        """
+        tops = [dag for dag in self.ensemble.dags.values() if dag.is_top]
+        states = [self.ensemble.dag_state(dag.key)[0] for dag in tops]
+        if any(state in ALIVE or state is DagState.UNKNOWN for state in states):
+            return True
+        if any(state is not DagState.NOT_SUBMITTED for state in states):
+            return False
+        self.post_jobs()
+        return bool(self.totals.queued)
+
+    # --- look-ups -----------------------------------------------------------------------
+
+    def target(self, key: NodeKey | None) -> str | None:
+        """The target of a node.
+
+        The site assigned to it while the DAG ran, else the one in its VARS.
+        """
+        record = self.nodes.get(key) if key is not None else None
+        if record is None:
+            return None
+        return self.ensemble.placements.get(record.key) or variable(record.node, "ResourceName")
+
+    def off_target(self, key: NodeKey | None, site: str | None) -> bool:
+        """Whether the job of a node ran at a site that its target excludes."""
+        target = self.target(key)
+        if key is None or not target:
+            return False
+        return misses_target(target, site, self.targets.get(self.dags[key[0]].top, frozenset()))
+
+    def node_of(self, job: Job) -> NodeKey | None:
+        """The node of a job; None where it is not known."""
+        attribution = self.attributions.get(job.key)
+        if attribution is None or attribution.dag is None or attribution.node is None:
+            return None
+        return (attribution.dag, attribution.node)
+
+    def dag_file(self, key: str) -> str:
+        """The file of the top-level DAG of a DAG."""
+        dag = self.dags[key]
+        return self.dags[dag.top].file if dag.top in self.dags else dag.file
+
+    def naming_node(self, run: Run) -> NodeKey:
+        """The node that gives a run its name and its DAG: that of its latest epoch.
+
+        All nodes of the run go by that name, also those that another DAG or splice names
+        differently.
+        """
+        run_state = self.run_states.get(run.key)
+        if run_state is None:
+            return run.nodes()[0]
+        return run_state.latest or next(iter(run_state.epochs.values()), None) or run.nodes()[0]
+
+    def submission_result(self, key: NodeKey) -> SubmissionResult | None:
+        """The combined result of the submissions of a node."""
+        if self.nodes is self.ensemble.nodes:
+            return self.ensemble.submission_result(key)
+        return submission_result(self.nodes[key])
+
+    def entries_of(self, key: JobKey) -> JobEntries | None:
+        """The entries of a job; None for a job of another directory's DAG."""
+        return self._entries.get(key[0] // CLUSTERS_PER_BLOCK, {}).get(key)
+
+    def job_entries(self, job: Job) -> JobEntries:
+        """The entries of a job, also of one that counts nowhere (of a NOOP node)."""
+        entries = self.entries_of(job.key)
+        if entries is None:
+            histories = {job.key: (job, job.history())}
+            ((_, entries),) = self._factory.build(histories, NO_OWNER, None, job.key)
+        return entries
+
+    def node_entries(self, key: NodeKey) -> list[JobEntries]:
+        """The entries of a node's jobs, by job."""
+        jobs = sorted(job.key for job in self.nodes[key].jobs)
+        return [entries for job in jobs if (entries := self.entries_of(job)) is not None]
+
+    def blocks(self) -> list[Block]:
+        """All entries, in order."""
+        return [self._block(number) for number in sorted(self._entries)]
+
+    def run_names(self, run: Run) -> tuple[str, str | None]:
+        """The name of a run, and its label."""
+        name = run.names[self.naming_node(run)]
+        labels = self.ensemble.settings.labels
+        return name, next((rule.name for rule in labels if rule.matches(name, run.uuid)), None)
+
+    def side_counts(self) -> tuple[int, int, int, int, int]:
+        """Counts of side nodes: total, done, failed, overruled, removed."""
+        states, parts = self._side_states, self.runs.parts
+        removed = states[State.REMOVED]
+        overruled = sum(key in parts and not parts[key].training for key in self.overruled)
+        done = sum(states[state] for state in DONE)
+        return states.total(), done, states[State.FAILED] + removed, overruled, removed
 
     # --- jobs ---------------------------------------------------------------------------
 
-    def post_jobs(self, seconds: float | None = None) -> bool:
-        """Add up the changed jobs, for about ``seconds``; False while some are left."""
-        ensemble = self.ensemble
-        if ensemble.dags is not self._dags:
-            self._reset_nodes()
-            ensemble.all_changed = True
-        if ensemble.all_changed:
-            self._reset_jobs()
-        self._apply_targets()
-        deadline = None if seconds is None else time.monotonic() + seconds
-        stale = ensemble.changed_jobs
-        while stale:
-            for _ in range(min(JOBS_PER_CHECK, len(stale))):
-                self._update_node(stale)
-                if not stale:
-                    return True
-            if deadline is not None and time.monotonic() >= deadline:
-                return False
-        return True
-
-    def _update_node(self, stale: set[JobKey]) -> None:
-        """Update one of the stale jobs, and the other stale jobs of its node.
-
-        They are handled together because the node's result depends on all of them.
-        """
-        key = stale.pop()
-        attribution = self.ensemble.attributions.get(key)
-        record = None
-        if attribution is not None and attribution.dag is not None and attribution.node is not None:
-            record = self.ensemble.nodes.get((attribution.dag, attribution.node))
-        if record is None:
-            self._note_unknown_node(key, attribution)
-            if attribution is not None and attribution.foreign:
-                self._drop_job(key)
-            else:
-                self._update_job(key, NO_OWNER)
-            if self.ledger_builder is not None:
-                self.ledger_builder.strays.add(key)
+    def set_as_of(self, as_of: datetime | None) -> None:
+        """Count what has not ended up to ``as_of``."""
+        if as_of == self._factory.as_of:
             return
-        owner = self._owner(record)
-        self._update_job(key, owner)
-        for job in record.jobs:
-            other_key = (job.cluster, job.proc, job.subproc)
-            if other_key in stale:
-                stale.discard(other_key)
-                self._update_job(other_key, owner)
-        self.ensemble.submission_result(record.key)
+        self._factory.as_of = as_of
+        for key in list(self.totals.open):
+            entries = self.entries_of(key)
+            if entries is None:
+                continue
+            if any(state is State.SUSPENDED for _, state in entries.job.states):
+                self._factory.stale.add(entries.job.key or key)
+            else:
+                self._put(key, self._factory.at_as_of(entries))
+            if entries.job.run is not None:
+                self.changed_runs.add(entries.job.run)
+        for _ in self._stale_steps():
+            pass
 
-    def _note_unknown_node(self, key: JobKey, attribution: Attribution | None) -> None:
+    def _job_steps(self) -> Iterator[None]:
+        """Post the changed jobs, step by step."""
+        self._apply_targets()
+        changed, number = self.ensemble.changed_jobs, 0
+        while changed:
+            self._post_job(changed.pop(), changed)
+            number += 1
+            if number % JOBS_PER_STEP == 0:
+                yield
+        yield from self._stale_steps()
+
+    def _stale_steps(self) -> Iterator[None]:
+        stale = self._factory.stale
+        while stale:
+            key = stale.pop()
+            if len(key) == 2:
+                self._post_node(key)
+            else:
+                self._post_job(key, self.ensemble.changed_jobs)
+            yield
+
+    def _apply_targets(self) -> None:
+        """Apply new targets of nodes, whose jobs are posted again."""
+        changed, self.ensemble.changed_targets = self.ensemble.changed_targets, set()
+        nodes = [key for key in changed if key in self.nodes]
+        if nodes:
+            self.targets = self._targets_by_dag()
+        for key in nodes:
+            self._owners.pop(key, None)
+            self._factory.stale.add(key)
+            run = self.runs.by_node.get(key)
+            if run is not None and run.key in self.run_states:
+                self._unresolved_runs.add(run.key)
+
+    def _targets_by_dag(self) -> dict[str, frozenset[str]]:
+        """The targets of each top-level DAG, by its key, normalized."""
+        by_dag: dict[str, set[str]] = {}
+        for key in self.nodes:
+            target = self.target(key)
+            if target:
+                by_dag.setdefault(self.dags[key[0]].top, set()).add(normalize_name(target))
+        return {dag: frozenset(names) for dag, names in by_dag.items()}
+
+    def _post_job(self, key: JobKey, changed: set[JobKey]) -> None:
+        """Post a job, with the other ``changed`` jobs of its node."""
+        job = self.ensemble.jobs[key]
+        node = self.node_of(job)
+        if node is not None and node in self.nodes:
+            self._post_node(node)
+            changed -= self._posted[node].jobs
+        else:
+            self._post_stray(job)
+
+    def _note_unknown_node(self, job: Job, attribution: Attribution | None) -> None:
         """Store the node name of a job that is in no DAG file here.
 
         Only where its nodes.log shows its DAG, or where the name is that of an epoch.
         """
-        name = self.ensemble.jobs[key].node_name if key in self.ensemble.jobs else None
+        name = job.node_name
         if attribution is None or name is None or attribution.foreign or attribution.candidates:
             return
         if attribution.dag is None and not is_epoch(name, self.ensemble.settings):
@@ -235,70 +370,121 @@ class Aggregates:
         if len(names) < MAX_UNKNOWN_NODES:
             names.add(name)
 
-    def _update_job(self, key: JobKey, owner: Owner) -> None:
-        job = self.ensemble.jobs.get(key)
-        if job is None or job.noop:
-            return
-        attribution = self.ensemble.attributions.get(key)
-        if attribution is not None and attribution.candidates:
-            self.ambiguous.add(key)
-        else:
+    def _post_stray(self, job: Job) -> None:
+        """Post a job of no node, or drop one of another directory's DAG."""
+        key, attribution = job.key, self.attributions.get(job.key)
+        self._note_unknown_node(job, attribution)
+        if attribution is not None and attribution.foreign:
             self.ambiguous.discard(key)
-        self.totals.post(key, job, owner)
-        self.problems.add_job(key, job, owner.run)
-
-    def _drop_job(self, key: JobKey) -> None:
-        """Remove a job of another directory's DAG."""
-        self.ambiguous.discard(key)
-        self.totals.drop(key)
-        self.problems.drop_job(key)
-
-    def _owner(self, record: NodeRecord) -> Owner:
-        owner = self._owners.get(record.key)
-        if owner is None:
-            run = self.runs.by_node.get(record.key)
-            owner = self._owners[record.key] = Owner(
-                run.key if run is not None else None,
-                self.ensemble.target(record.key),
-                record.node.kind is NodeKind.SUBDAG,
+            self._put(key, None)
+        elif not job.noop:
+            _set_member(
+                self.ambiguous, key, attribution is not None and bool(attribution.candidates)
             )
+            histories = {key: (job, job.history())}
+            for _, entries in self._factory.build(histories, NO_OWNER, None, key):
+                self._put(key, entries)
+
+    def _post_node(self, key: NodeKey) -> None:
+        """Post the jobs of a node together: the numbers of their attempts depend on each other."""
+        record = self.nodes[key]
+        for job in record.jobs:
+            self.ambiguous.discard(job.key)
+        result = self.submission_result(key)
+        histories = {job.key: (job, job.history()) for job in record.jobs if not job.noop}
+        success = result.success if result is not None else None
+        state, part = self.states.get(key), self.runs.parts.get(key)
+        # Until its state is resolved, a good last job is assumed to complete it.
+        is_final = part is not None and part.training and success is not None
+        if state is not None:
+            is_final = is_final and state.state is State.COMPLETED
+        built = self._factory.build(
+            histories, self._owner(key), success if is_final else None, user=key
+        )
+        for job_key, entries in built:
+            self._put(job_key, entries)
+        self._posted[key] = PostedNode(frozenset(j.key for j in record.jobs), success, is_final)
+        self._mark_run(key)
+
+    def _set_final(self, key: NodeKey, is_final: bool) -> None:
+        """Change whether the good execution of a node completed its epoch."""
+        posted = self._posted.get(key)
+        if posted is None or posted.success is None or posted.is_final is is_final:
+            return
+        job, index = posted.success
+        entries = self.entries_of(job)
+        if entries is not None:
+            executions = list(entries.executions)
+            executions[index] = replace(executions[index], final=is_final)
+            self._put(job, entries._replace(executions=tuple(executions)))
+        self._posted[key] = posted._replace(is_final=is_final)
+
+    def _put(self, key: JobKey, entries: JobEntries | None) -> None:
+        """Replace the entries of a job; None: it has none."""
+        number = key[0] // CLUSTERS_PER_BLOCK
+        block = self._entries.setdefault(number, {})
+        self.totals.post(key, block.get(key), entries)
+        if entries is None:
+            block.pop(key, None)
+        else:
+            block[key] = entries
+        self._blocks.pop(number, None)
+
+    def _block(self, number: int) -> Block:
+        block = self._blocks.get(number)
+        if block is None:
+            by_job = self._entries[number]
+            entries = [by_job[key] for key in sorted(by_job)]
+            block = self._blocks[number] = Block(
+                tuple([each.job for each in entries]),
+                tuple(chain.from_iterable(each.executions for each in entries)),
+                tuple(chain.from_iterable(each.transfers for each in entries)),
+            )
+        return block
+
+    def _owner(self, key: NodeKey) -> JobOwner:
+        owner = self._owners.get(key)
+        if owner is None:
+            owner = self._owners[key] = self._owner_of(self.nodes[key])
         return owner
 
-    def is_unfinished(self) -> bool:
-        """True while anything may still be running.
+    def _owner_of(self, record: NodeRecord) -> JobOwner:
+        key = record.key
+        run, part = self.runs.by_node.get(key), self.runs.parts.get(key)
+        name, label = None, None
+        if run is not None:
+            name, label = self._run_names.setdefault(run.key, self.run_names(run))
+        return JobOwner(
+            dag=self.dag_file(key[0]),
+            in_dag=key[0],
+            node=key[1],
+            run=run.key if run else None,
+            run_name=name,
+            uuid=run.uuid if run else None,
+            label=label,
+            epoch=part.epoch if part else None,
+            training=part is not None and part.training,
+            target=self.target(key),
+            dagman=record.node.kind is NodeKind.SUBDAG,
+        )
 
-        This is a DAGMan whose end no file reports or, if no DAG was ever submitted, jobs of
-        no DAG that are in the queue.
-        """
-        ensemble = self.ensemble
-        tops = [dag for dag in ensemble.dags.values() if dag.is_top]
-        states = [ensemble.dag_state(dag.key)[0] for dag in tops]
-        if any(state in ALIVE or state is DagState.UNKNOWN for state in states):
-            return True
-        if any(state is not DagState.NOT_SUBMITTED for state in states):
-            return False
-        self.post_jobs()
-        return bool(self.totals.queued)
+    def _mark_run(self, key: NodeKey) -> None:
+        run = self.runs.by_node.get(key)
+        if run is not None:
+            self.changed_runs.add(run.key)
 
-    # --- nodes --------------------------------------------------------------------------
+    # --- nodes and runs -----------------------------------------------------------------
 
-    def update_nodes(self, live: bool, seconds: float | None = None) -> bool:
-        """Update the node states and the runs, for about ``seconds``.
-
-        Returns False while some are left. ``live`` is as in :class:`SnapshotBuilder`.
-        """
-        deadline = None if seconds is None else time.monotonic() + seconds
-        limit = None if seconds is None else NODES_PER_CHECK
-        for key in self.ensemble.dags:
+    def _node_steps(self, live: bool, limit: int | None) -> Iterator[None]:
+        """Resolve the changed nodes, at most ``limit`` in a step, and the changed runs."""
+        for key in self.dags:
             while self._apply_node_table(key, self.ensemble.node_state_table(key, live, limit)):
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
+                yield
         self._update_submitted(live)
-        while self._changed_runs:
-            self._update_run(self.runs.by_key[self._changed_runs.pop()])
-            if deadline is not None and self._changed_runs and time.monotonic() >= deadline:
-                return False
-        return True
+        while self._unresolved_runs:
+            self._update_run(self.runs.by_key[self._unresolved_runs.pop()])
+            yield
+        yield from self._stale_steps()
 
     def _update_submitted(self, live: bool) -> None:
         """Update which of the DAGs with the same epochs were submitted, and run.
@@ -306,7 +492,7 @@ class Aggregates:
         The epochs that a later DAG has not reached yet count for it from then on.
         """
         for key, runs in self.runs.shared_epochs.items():
-            dag = self.ensemble.dags[key]
+            dag = self.dags[key]
             starts = dag.run_starts(self.ensemble.clock)
             if not starts:
                 self._submitted.pop(key, None)
@@ -314,7 +500,7 @@ class Aggregates:
             submitted = DagSubmission(starts[-1], live and self.ensemble.end_state(dag) is None)
             if self._submitted.get(key) != submitted:
                 self._submitted[key] = submitted
-                self._changed_runs.update(runs)
+                self._unresolved_runs.update(runs)
 
     def _update_run(self, run: Run) -> None:
         """Update the state of a run.
@@ -328,140 +514,104 @@ class Aggregates:
         after = self.run_states[run.key] = resolve_run(run, *context)
         self.epoch_states.update(after.states)
         self.rows.pop(run.key, None)
+        self.changed_runs.add(run.key)
+        names = self.run_names(run)
+        if self._run_names.get(run.key, names) != names:
+            for node in run.nodes():
+                self._owners.pop(node, None)
+                self._factory.stale.add(node)
+        self._run_names[run.key] = names
 
     def _apply_node_table(self, dag: str, table: NodeStateTable) -> bool:
         """Apply the changes of a node table; returns whether nodes are left to resolve."""
         if self._node_tables.get(dag) is not table:
-            self._set_node_table(dag, table)
+            self._node_tables[dag] = table
+            (self._alive.add if table.alive else self._alive.discard)(dag)
             table.changed.update(table.states)
-        changed = [(dag, name) for name in table.changed]
-        table.changed.clear()
-        for key in changed:
-            self._count_node(key, table.states[key[1]])
+        for name in table.changed:
+            key = (dag, name)
+            self._apply_node_state(key, table.states[name])
             run = self.runs.by_node.get(key)
             if run is not None:
-                self._changed_runs.add(run.key)
-        if self.ledger_builder is not None:
-            self.ledger_builder.nodes.update(changed)
+                self._unresolved_runs.add(run.key)
+        table.changed.clear()
         return bool(table.pending)
 
-    def _count_node(self, key: NodeKey, state: NodeState) -> None:
+    def _apply_node_state(self, key: NodeKey, state: NodeState) -> None:
         """Count a node's new state in place of its old one."""
-        before = self.states.get(key)
+        before, record = self.states.get(key), self.nodes[key]
         self.states[key] = state
+        posted = self._posted.get(key)
+        jobs = {job.key for job in record.jobs}
+        if jobs != (posted.jobs if posted is not None else frozenset()):
+            self._post_node(key)
         part = self.runs.parts.get(key)
         training = part is not None and part.training
+        if training:
+            self._set_final(key, state.state is State.COMPLETED)
         if part is not None and not training:
             self._side_states[state.state] += 1
             if before is not None:
                 self._side_states[before.state] -= 1
-        self._note_overruled(key, state)
-        self._note_failure_without_job(key, state)
-        self._note_unlogged(key, state)
+        is_service = record.node.kind is NodeKind.SERVICE
         if before is None or before.state is not state.state:
-            self._count_state(key, state.state, training, 1)
+            self._count_state(key, state.state, training, is_service, 1)
             if before is not None:
-                self._count_state(key, before.state, training, -1)
-        self._note_failure(key, state)
-        if training:
-            self._count_completion(key, state)
-
-    def _count_state(self, key: NodeKey, state: State, training: bool, delta: int) -> None:
-        self.node_states[state] += delta
-        if not training:
-            self.other_states[state] += delta
-        if state in DONE and not self._is_service(key):
-            self.counts[key[0]].done += delta
-        if state is State.UNKNOWN:
-            self.counts[key[0]].unknown += delta
-
-    def _is_service(self, key: NodeKey) -> bool:
-        return self.ensemble.nodes[key].node.kind is NodeKind.SERVICE
-
-    def _note_failure(self, key: NodeKey, state: NodeState) -> None:
-        dag = self.ensemble.dags[key[0]]
-        failed = has_failed(state, dag.aborted and dag.has_final) and not self._is_service(key)
-        if failed is not (key in self._failed):
-            self.counts[key[0]].failed += 1 if failed else -1
-            (self._failed.add if failed else self._failed.discard)(key)
-
-    def _note_failure_without_job(self, key: NodeKey, state: NodeState) -> None:
+                self._count_state(key, before.state, training, is_service, -1)
+        dag = self.dags[key[0]]
+        failed = has_failed(state, dag.aborted and dag.has_final) and not is_service
+        self.counts[key[0]].failed += failed - (key in self._failed)
+        _set_member(self._failed, key, failed)
+        _set_member(self.overruled, key, self._is_overruled(record, state))
+        _set_member(self.unlogged, key, self._is_unlogged(record, state))
         if state.failure is not None:
             self.failed_without_job[key] = state.failure
         else:
             self.failed_without_job.pop(key, None)
 
-    def _note_unlogged(self, key: NodeKey, state: NodeState) -> None:
-        record = self.ensemble.nodes[key]
+    def _count_state(
+        self, key: NodeKey, state: State, training: bool, is_service: bool, delta: int
+    ) -> None:
+        self.node_states[state] += delta
+        if not training:
+            self.other_states[state] += delta
+        if state in DONE and not is_service:
+            self.counts[key[0]].done += delta
+        if state is State.UNKNOWN:
+            self.counts[key[0]].unknown += delta
+
+    def _is_unlogged(self, record: NodeRecord, state: NodeState) -> bool:
         # A queued job has no execution yet; a job known from DAGMan only may have one.
         without_log = not record.jobs and state.failure is None and state.state in SUBMITTED
-        ran = state.state is State.COMPLETED or without_log
+        node = record.node
+        if not (state.state is State.COMPLETED or without_log):
+            return False
         # Nodes that the DAG file marks DONE never run in this ensemble.
-        has_own_job = (
-            record.node.kind not in KINDS_WITHOUT_JOB
-            and not record.node.noop
-            and not record.node.done
-        )
-        if ran and has_own_job and not any(job.history().executions for job in record.jobs):
-            self.unlogged.add(key)
-        else:
-            self.unlogged.discard(key)
+        if node.kind in KINDS_WITHOUT_JOB or node.noop or node.done:
+            return False
+        return not any(entries.executions for entries in self.node_entries(record.key))
 
-    def _note_overruled(self, key: NodeKey, state: NodeState) -> None:
+    def _is_overruled(self, record: NodeRecord, state: NodeState) -> bool:
         completed_by_post = state.state is State.COMPLETED and state.job is not None
-        if completed_by_post and self.ensemble.nodes[key].node.post is not None:
-            result = self.ensemble.submission_result(key)
-            if result is not None and result.state in FAILED_JOB:
-                self.overruled.add(key)
-                return
-        self.overruled.discard(key)
-
-    def special_nodes(self) -> Iterable[NodeKey]:
-        """PROVISIONER, SERVICE and FINAL nodes, and with runs the nodes outside them."""
-        return self._special
+        if not completed_by_post or record.node.post is None:
+            return False
+        result = self.submission_result(record.key)
+        return result is not None and result.state in FAILED_JOB
 
     def _special_nodes(self) -> list[NodeKey]:
-        nodes, of_node = self.ensemble.nodes, self.runs.by_node
-        keys = [key for key, record in nodes.items() if record.node.kind in SPECIAL_KINDS]
+        plain_kinds = (NodeKind.JOB, NodeKind.SUBDAG)
+        keys = [key for key, record in self.nodes.items() if record.node.kind in SPECIAL_KINDS]
         if self.runs.by_key:
-            plain_kinds = (NodeKind.JOB, NodeKind.SUBDAG)
             keys += [
                 key
-                for key, record in nodes.items()
-                if key not in of_node and record.node.kind in plain_kinds
+                for key, record in self.nodes.items()
+                if key not in self.runs.by_node and record.node.kind in plain_kinds
             ]
         # Cut before sorting, so that a FINAL node is kept rather than many plain ones.
         del keys[MOST_SPECIAL:]
-        keys.sort(key=lambda key: _SPECIAL_ORDER[nodes[key].node.kind])
+        keys.sort(key=lambda key: _SPECIAL_ORDER.index(self.nodes[key].node.kind))
         return keys
 
-    def side_counts(self) -> tuple[int, int, int, int, int]:
-        """Counts of side nodes: total, done, failed, overruled, removed."""
-        states, parts = self._side_states, self.runs.parts
-        if not states:
-            return 0, 0, 0, 0, 0
-        removed = states[State.REMOVED]
-        failed = states[State.FAILED] + removed
-        overruled = sum(key in parts and not parts[key].training for key in self.overruled)
-        return (
-            sum(states.values()),
-            sum(states[state] for state in DONE),
-            failed,
-            overruled,
-            removed,
-        )
 
-    def _count_completion(self, key: NodeKey, state: NodeState) -> None:
-        if key in self._completion_sites:
-            self.totals.count_completion(self._completion_sites.pop(key), -1)
-        result = self.ensemble.submission_result(key) if state.state is State.COMPLETED else None
-        if result is not None and result.success_machine:
-            site_and_gpu = self._completion_sites[key] = self.names.site_and_gpu(
-                result.success_machine[0]
-            )
-            self.totals.count_completion(site_and_gpu, 1)
-
-
-def normalize_name(name: str) -> str:
-    """The name of a site or target without case and punctuation."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+def _set_member(keys: set[K], key: K, present: bool) -> None:
+    (keys.add if present else keys.discard)(key)

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from metlmon.dagman import Node
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
-from metlmon.snapshot.lookups import SnapshotLookups
+from metlmon.snapshot.builder import SnapshotBuilder
 
 
 class DescribedNode(Struct, frozen=True):
@@ -54,7 +54,7 @@ class DagDescription(Struct, frozen=True):
     completed: Mapping[NodeKey, datetime] = field(default_factory=dict)
 
 
-def describe_dags(builder: SnapshotLookups, previous: Nodes | None = None) -> DagDescription:
+def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDescription:
     """The description of the DAGs of a snapshot.
 
     ``previous``: the nodes of the last description, if the DAG files have not changed since.
@@ -69,7 +69,7 @@ def describe_dags(builder: SnapshotLookups, previous: Nodes | None = None) -> Da
     return DagDescription(nodes, {key: node.state for key, node in states.items()}, completed)
 
 
-def _describe_node(builder: SnapshotLookups, key: NodeKey) -> DescribedNode:
+def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
     run, part = builder.runs.by_node.get(key), builder.runs.parts.get(key)
     return DescribedNode(
         key=key,

@@ -16,8 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.states import HourUnit, Outcome, State
-from metlmon.snapshot.types import FailedEpoch, Latest
+from metlmon.model.states import ACTIVE, HourUnit, Outcome, State
 
 HOUR: Final = 3600.0
 
@@ -45,9 +44,10 @@ class ExecutionEntry(Struct, frozen=True):
     ``gpu_seconds``: seconds × GPUs, None when the number of GPUs is not known (counted as 0 in
     every sum). ``bytes_*``: its share of the job's bytes; over a job's executions they add up to
     the job's. ``final``: it completed its epoch. ``dagman``: the job is a sub-DAG's DAGMan, which
-    runs at no site. ``cause``: the folded reason of a bad end, None for a good one. ``counted``: in
-    a time window an execution may be partly outside; its seconds are those inside, and it is
-    counted in the window in which it ended (in flight: the last one).
+    runs at no site. ``cause``: the folded reason of a bad end, None for a good one;
+    ``held_cause``: of the hold that ended it. ``counted``: in a time window an execution may be
+    partly outside; its seconds are those inside, and it is counted in the window in which it
+    ended (in flight: the last one).
     """
 
     job: JobId
@@ -88,11 +88,17 @@ class ExecutionEntry(Struct, frozen=True):
     counted: bool = True
     cpus: int | None = None
     measure: HourUnit = HourUnit.GPU
+    held_cause: str | None = None
 
     @property
     def key(self) -> NodeKey | None:
         """The key of its node; None for a job of no node."""
         return _key(self.in_dag, self.node)
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """GPU-hours; None when its number of GPUs is not known."""
+        return None if self.gpu_seconds is None else self.gpu_seconds / HOUR
 
     @property
     def weight(self) -> int | None:
@@ -134,7 +140,7 @@ class HoldEntry(Struct, frozen=True):
     """One hold.
 
     ``end``: when the job was released or removed, None while it is held. ``site``: where it ran
-    last before.
+    last before. ``reason``: as logged, which ``cause`` is folded from.
     """
 
     start: datetime
@@ -145,6 +151,7 @@ class HoldEntry(Struct, frozen=True):
     cause: str
     site: str | None
     gpu: str | None
+    reason: str | None = None
 
 
 StateChange = tuple[datetime, State]
@@ -195,7 +202,7 @@ class JobEntry(Struct, frozen=True):
 
     ``dag``, ``in_dag``, ``key``: as in :class:`ExecutionEntry`. ``states``: every state it entered,
     and when; the last one lasts (to as-of, unless it is terminal). ``ended``: when it left the
-    queue.
+    queue. ``gaps``: line and sentence of events that its log lacks.
     """
 
     job: JobId
@@ -220,6 +227,12 @@ class JobEntry(Struct, frozen=True):
     memory_mb: int | None
     request_memory_mb: int | None
     dagman: bool
+    gaps: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def queued(self) -> bool:
+        """Is it in the queue by its log?"""
+        return bool(self.states) and self.state in ACTIVE
 
     @property
     def key(self) -> NodeKey | None:
@@ -284,6 +297,49 @@ class EpochEntry(Struct, frozen=True):
         if self.seconds is None or not self.longest_seconds:
             return False
         return self.seconds < SHORT_SUCCESS * self.longest_seconds
+
+
+class Latest(Struct, frozen=True):
+    """The latest epoch of a run.
+
+    ``attempt`` counts the node's executions. ``retries_left``: retries that DAGMan has left.
+    ``overruled``: the job failed, but the node's POST script succeeded.
+    """
+
+    epoch: int | None
+    epoch_var: int | None
+    node: str
+    cluster: int | None
+    proc: int | None
+    target: str | None
+    site: str | None
+    gpu: str | None
+    gpus: int | None
+    state: State
+    since: datetime | None
+    seconds: float | None
+    attempt: int
+    hold_reason: str | None
+    hold_code: int | None
+    off_target: bool = False
+    retries_left: int | None = None
+    overruled: bool = False
+
+
+class FailedEpoch(Struct, frozen=True):
+    """The epoch that a run failed at, or that was removed.
+
+    ``part`` failed of it (pre, submit, post or job) and DAGMan's ``reason``, where the job's events
+    do not show it; else None.
+    """
+
+    epoch: int | None
+    node: str
+    state: State
+    since: datetime | None
+    seconds: float | None
+    part: str | None
+    reason: str | None
 
 
 class RunEntry(Struct, frozen=True):

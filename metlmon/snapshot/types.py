@@ -16,7 +16,10 @@ from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.model.dagman_runs import Hold
 from metlmon.model.model_state import Notice
 from metlmon.model.run import GateStatus
-from metlmon.model.states import FAILED_JOB, DagState, HourUnit, Outcome, State
+from metlmon.model.states import FAILED_JOB, DagState, HourUnit, State
+from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
+from metlmon.snapshot.ledger import FailedEpoch as FailedEpoch
+from metlmon.snapshot.ledger import Latest as Latest
 
 
 class GpuHours(Struct, frozen=True):
@@ -76,49 +79,6 @@ class DagRow(Struct, frozen=True):
     def submitted(self) -> int:
         """Number of submissions, without refused ones."""
         return self.dagmans or len(self.submissions)
-
-
-class Latest(Struct, frozen=True):
-    """The latest epoch of a run.
-
-    ``attempt`` counts the node's executions. ``retries_left``: retries that DAGMan has left.
-    ``overruled``: the job failed, but the node's POST script succeeded.
-    """
-
-    epoch: int | None
-    epoch_var: int | None
-    node: str
-    cluster: int | None
-    proc: int | None
-    target: str | None
-    site: str | None
-    gpu: str | None
-    gpus: int | None
-    state: State
-    since: datetime | None
-    seconds: float | None
-    attempt: int
-    hold_reason: str | None
-    hold_code: int | None
-    off_target: bool = False
-    retries_left: int | None = None
-    overruled: bool = False
-
-
-class FailedEpoch(Struct, frozen=True):
-    """The epoch that a run failed at, or that was removed.
-
-    ``part`` failed of it (pre, submit, post or job) and DAGMan's ``reason``, where the job's events
-    do not show it; else None.
-    """
-
-    epoch: int | None
-    node: str
-    state: State
-    since: datetime | None
-    seconds: float | None
-    part: str | None
-    reason: str | None
 
 
 class RunRow(Struct, frozen=True):
@@ -260,45 +220,6 @@ class Status(Struct, frozen=True):
     nodes_unlogged: int = 0
 
 
-class ExecutionRow(Struct, frozen=True):
-    """One execution of a job.
-
-    ``uncertain``: its end was not logged, and is taken from the event that proves it was over.
-    """
-
-    start: datetime
-    end: datetime | None
-    seconds: float | None
-    suspended: float
-    outcome: Outcome
-    code: int | None
-    subcode: int | None
-    reason: str | None
-    return_value: int | None
-    signal: int | None
-    site: str | None
-    host: str | None
-    gpu: str | None
-    gpus: int | None
-    gpu_hours: float | None
-    uncertain: bool = False
-
-
-class TransferRow(Struct, frozen=True):
-    """One transfer of a job.
-
-    ``direction``: input or output. ``outcome``: ok, aborted, unfinished, in-flight.
-    """
-
-    direction: str
-    start: datetime | None
-    end: datetime | None
-    seconds: float | None
-    outcome: str
-    host: str | None
-    queue_seconds: int | None
-
-
 class JobRow(Struct, frozen=True):
     """One job.
 
@@ -322,8 +243,8 @@ class JobRow(Struct, frozen=True):
     gpu: str | None
     gpus: int | None
     submitted: datetime | None
-    executions: tuple[ExecutionRow, ...]
-    transfers: tuple[TransferRow, ...]
+    executions: tuple[ExecutionEntry, ...]
+    transfers: tuple[TransferEntry, ...]
     bytes_sent: int | None
     bytes_received: int | None
     memory_mb: int | None

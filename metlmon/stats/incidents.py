@@ -19,10 +19,9 @@ from msgspec import Struct
 
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import fold_reason
+from metlmon.model.sites import misses_target, names_other_target, normalize_name
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.aggregates import normalize_name
 from metlmon.snapshot.ledger import ExecutionEntry, RunEntry
-from metlmon.snapshot.lookups import misses_target, names_other_target
 from metlmon.stats.epoch_times import elapsed, naive_time
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.incident_rules import (

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
+from metlmon.snapshot.entries import latest_by
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
-from metlmon.snapshot.job_entries import latest_by
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, plain_seconds
 from metlmon.stats.inputs import StatsInput
 from metlmon.text.formatting import Symbol

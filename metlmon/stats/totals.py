@@ -1,4 +1,4 @@
-"""Totals of GPU-seconds and executions; the only module that sums them."""
+"""Totals of GPU-seconds and executions of any entries, and by group."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry
+from metlmon.snapshot.totals import ExecutionTotals
 from metlmon.snapshot.types import GpuHours
 
 K = TypeVar("K")
@@ -64,27 +65,23 @@ class UsageTotals(Struct, frozen=True):
 
 def sum_executions(entries: Iterable[ExecutionEntry]) -> UsageTotals:
     """The totals of the executions."""
-    executions = good_n = bad_n = completed = 0
-    seconds = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
-    run_seconds = dict(seconds)
+    totals, of_runs = ExecutionTotals(), ExecutionTotals()
     for entry in entries:
-        kind = entry.kind
-        seconds[kind] += entry.gpu_seconds or 0.0
+        totals.add(entry)
         if entry.run is not None:
-            run_seconds[kind] += entry.gpu_seconds or 0.0
-        if entry.counted:
-            executions += 1
-            good_n += kind == "good"
-            bad_n += kind == "bad"
-            completed += entry.final
+            of_runs.add(entry)
+    good, bad, in_flight = totals.gpu_seconds()
+    run_good, run_bad, _ = of_runs.gpu_seconds()
     return UsageTotals(
-        executions=executions,
-        good_executions=good_n,
-        bad_executions=bad_n,
-        completed=completed,
-        **seconds,
-        run_good=run_seconds["good"],
-        run_bad=run_seconds["bad"],
+        executions=totals.executions,
+        good_executions=totals.good_executions,
+        bad_executions=totals.bad_executions,
+        completed=totals.completed,
+        good=good,
+        bad=bad,
+        in_flight=in_flight,
+        run_good=run_good,
+        run_bad=run_bad,
     )
 
 

@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.types import EventLine, ExecutionRow, JobRow, JobView, TransferRow, UsageRow
+from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
+from metlmon.snapshot.types import EventLine, JobRow, JobView, UsageRow
 from metlmon.tables.layout import Column, render_table
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
@@ -137,7 +138,7 @@ def _codes(code: int | None, subcode: int | None) -> str:
 # --- tables in sections ---------------------------------------------------------------------
 
 
-def _executions(rows: Sequence[ExecutionRow], room: int, this_year: int | None) -> list[Line]:
+def _executions(rows: Sequence[ExecutionEntry], room: int, this_year: int | None) -> list[Line]:
     if not rows:
         return [line(" ", ("It never ran.", DIM))]
     numbered = list(enumerate(rows, 1))
@@ -154,7 +155,7 @@ def _executions(rows: Sequence[ExecutionRow], room: int, this_year: int | None) 
     return lines
 
 
-def _outcome_reason(row: ExecutionRow) -> str:
+def _outcome_reason(row: ExecutionEntry) -> str:
     if row.outcome is Outcome.GOOD:
         return ""
     parts = [plain(row.reason, REASON)] if row.reason else []
@@ -169,7 +170,7 @@ def _outcome_reason(row: ExecutionRow) -> str:
     return " ".join(parts)
 
 
-Numbered = tuple[int, ExecutionRow]
+Numbered = tuple[int, ExecutionEntry]
 
 
 def _execution_specs(this_year: int | None) -> list[Column[Numbered]]:
@@ -189,7 +190,7 @@ def _execution_specs(this_year: int | None) -> list[Column[Numbered]]:
     ]
 
 
-def _execution_cell(name: str, number: int, row: ExecutionRow, this_year: int | None) -> Line:
+def _execution_cell(name: str, number: int, row: ExecutionEntry, this_year: int | None) -> Line:
     cells: Mapping[str, Line] = {
         "n": line((str(number), DIM)),
         "outcome": symbol_span(OUTCOMES[row.outcome]),
@@ -223,7 +224,7 @@ _TRANSFER_STYLE: Final[Mapping[str, TextStyle]] = {
 }
 
 
-def _transfer(row: TransferRow, this_year: int | None) -> Line:
+def _transfer(row: TransferEntry, this_year: int | None) -> Line:
     incoming = row.direction == "input"
     arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].glyph
     outcome = plain(row.outcome, 12)

@@ -13,8 +13,6 @@ from metlmon.cli.json_output.status import JsonWriter
 from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole
-from metlmon.snapshot.aggregates import Aggregates
-from metlmon.snapshot.builder import SnapshotBuilder
 from tests.model.written import ONE_NODE, Log, Told, of_one_job, tell
 
 NODE = "run0-train_epoch0"
@@ -66,7 +64,7 @@ def in_pieces(events: Sequence[Event], dice: random.Random) -> list[Sequence[Eve
 
 
 def says(ensemble: Ensemble) -> dict[str, object]:
-    painter = SnapshotBuilder(Aggregates(ensemble), "here")
+    painter = Told(ensemble).painter()
     writer = JsonWriter(painter.clock.with_offset)
     views = [painter.job_view(job.cluster, job.proc) for job in painter.real_jobs()]
     return {

@@ -130,6 +130,8 @@ class Model:
 
     def says(self) -> Facts:
         """``status`` and ``jobs``, all of it."""
+        self.aggregates = self.aggregates.renewed()
+        self.aggregates.update(live=False)
         painter = SnapshotBuilder(self.aggregates, "here")
         writer = JsonWriter(painter.clock.with_offset)
         jobs = writer.jobs(painter, painter.job_rows())["jobs"]

@@ -174,24 +174,18 @@ def test_submissions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
         if words[2] == "SUBMIT" and not words[3].endswith(NOOP):
             submitted[words[1]].add(words[3])
     ours: dict[str, set[str]] = defaultdict(set)
-    painter = painted(dagdir)
-    for job in painter.real_jobs():
-        key = painter.node_of(job)
-        if key is not None and key[0] == f"{stem}.dag":
-            ours[key[1]].add(f"{job.cluster}.{job.proc}")
+    for job in painted(dagdir).ledger().jobs:
+        if job.key is not None and job.in_dag == f"{stem}.dag":
+            ours[job.key[1]].add("{}.{}".format(*job.job))
     assert ours == submitted
 
 
 @DAGS
 def test_executions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
     executed = Counter(w[3] for w in jobstate(dagdir, stem) if w[2] == "EXECUTE")
-    painter = painted(dagdir)
-    ours = {}
-    for job in painter.real_jobs():
-        key = painter.node_of(job)
-        if key is not None and key[0] == f"{stem}.dag" and job.history().executions:
-            ours[f"{job.cluster}.{job.proc}"] = len(job.history().executions)
-    assert ours == dict(executed)
+    entries = painted(dagdir).ledger().executions
+    ours = Counter("{}.{}".format(*e.job) for e in entries if e.in_dag == f"{stem}.dag")
+    assert ours == executed
 
 
 def table() -> list[tuple[str, int, int, int, int]]:
@@ -209,10 +203,9 @@ def test_costs_equal_the_official_readers(
 ) -> None:
     painter = painted(FIXTURES / name)
     # The recording's figures are of metl.log; a sub-DAG's DAGMan is a job of another log.
-    rows = [
-        painter.job_row(j) for j in painter.real_jobs() if not painter.is_dagman(painter.node_of(j))
-    ]
-    assert (len(rows), sum(len(row.executions) for row in rows)) == (jobs, executions)
+    ledger = painter.ledger()
+    counts = [sum(not entry.dagman for entry in each) for each in (ledger.jobs, ledger.executions)]
+    assert counts == [jobs, executions]
     hours = painter.status().gpu_hours
     assert (round(hours.good * 3600), round(hours.bad * 3600)) == (good, bad)
 

@@ -26,7 +26,8 @@ from metlmon.model.node import NodeState
 from metlmon.model.states import State
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.types import ExecutionRow, JobRow, RunRow, TransferRow
+from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
+from metlmon.snapshot.types import JobRow, RunRow
 from tests.dagman.written import weave
 
 DAY = "2026-05-04"
@@ -297,6 +298,8 @@ class Told:
         self.aggregates = Aggregates(self.ensemble)
 
     def painter(self, as_of: str | None = None, live: bool = False) -> SnapshotBuilder:
+        self.aggregates = self.aggregates.renewed()
+        self.aggregates.update(live)
         return SnapshotBuilder(self.aggregates, "here", moment(as_of) if as_of else None, live)
 
     def life(self, job: int | tuple[int, int]) -> JobHistory:
@@ -311,10 +314,12 @@ class Told:
     def executions(self, job: int | tuple[int, int], as_of: str | None = None) -> list[str]:
         return [str(e.outcome) for e in self.job(job, as_of).executions]
 
-    def last_execution(self, job: int | tuple[int, int], as_of: str | None = None) -> ExecutionRow:
+    def last_execution(
+        self, job: int | tuple[int, int], as_of: str | None = None
+    ) -> ExecutionEntry:
         return self.job(job, as_of).executions[-1]
 
-    def transfers(self, job: int | tuple[int, int]) -> list[TransferRow]:
+    def transfers(self, job: int | tuple[int, int]) -> list[TransferEntry]:
         return list(self.job(job).transfers)
 
     def node_state(self, node: str, dag: str = "run.dag", live: bool = False) -> NodeState:

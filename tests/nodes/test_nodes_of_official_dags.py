@@ -14,11 +14,11 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
-from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_text import state_reason
 from metlmon.snapshot.node_tree import NodeTree, fold_state
 from tests.conformance import cases
+from tests.model.written import Told
 
 
 def _painter(path: Path) -> SnapshotBuilder:
@@ -29,7 +29,7 @@ def _painter(path: Path) -> SnapshotBuilder:
     except InputError:
         ensemble = Ensemble()
         ensemble.set_dags([Dag("it.dag", "it.dag", load_workflow([path], Path.read_bytes))])
-        return SnapshotBuilder(Aggregates(ensemble), "here")
+        return Told(ensemble).painter()
     return reader.snapshot_builder()
 
 

@@ -18,14 +18,13 @@ from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
 from metlmon.snapshot.dag_description import DagDescription
-from metlmon.snapshot.ledger import Ledger, RunEntry
+from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunEntry, TransferEntry
 from metlmon.snapshot.node_tree import DagNodes
 from metlmon.snapshot.types import (
     Count,
     DagRow,
     EpochRow,
     EventLine,
-    ExecutionRow,
     GpuHours,
     JobRow,
     JobView,
@@ -37,7 +36,6 @@ from metlmon.snapshot.types import (
     RunRow,
     RunView,
     Status,
-    TransferRow,
     TransferTotals,
 )
 
@@ -177,24 +175,36 @@ def side(row: RunRow) -> tuple[EpochRow, ...]:
     )
 
 
-def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -> ExecutionRow:
+def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -> ExecutionEntry:
     flying = outcome is Outcome.IN_FLIGHT
-    plain = ExecutionRow(
-        start=start,
-        end=None if flying else start + timedelta(hours=hours),
-        seconds=hours * 3600,
-        suspended=0.0,
-        outcome=outcome,
-        code=None,
-        subcode=None,
-        reason=None,
-        return_value=0 if outcome is Outcome.GOOD else None,
-        signal=None,
+    owner = ("job", "attempt", "dag", "in_dag", "node", "run", "run_name", "uuid", "label", "epoch")
+    plain = ExecutionEntry(
+        **dict.fromkeys(owner),
+        training=True,
+        target=None,
         site="UIUC-RAILS",
         host="uiuc-rails-07.example.edu",
         gpu=A80,
         gpus=1,
-        gpu_hours=hours,
+        start=start,
+        end=None if flying else start + timedelta(hours=hours),
+        seconds=hours * 3600,
+        suspended=0.0,
+        gpu_seconds=hours * 3600,
+        outcome=outcome,
+        code=None,
+        subcode=None,
+        cause=None,
+        reason=None,
+        return_value=0 if outcome is Outcome.GOOD else None,
+        signal=None,
+        uncertain=False,
+        wait=None,
+        transfer=None,
+        bytes_sent=None,
+        bytes_received=None,
+        final=False,
+        dagman=False,
     )
     return replace(plain, **more)  # type: ignore[arg-type]
 
@@ -248,8 +258,19 @@ def job_view(row: RunRow, cluster: int) -> JobView:
             submitted=start,
             executions=tuple(executions),
             transfers=(
-                TransferRow("input", first - timedelta(minutes=9), first - timedelta(minutes=1),
-                            480.0, "ok", "<10.2.3.4:9618>", 12),
+                TransferEntry(
+                    job=(cluster, 0),
+                    run=row.key,
+                    epoch=0,
+                    direction="input",
+                    start=first - timedelta(minutes=9),
+                    end=first - timedelta(minutes=1),
+                    seconds=480.0,
+                    outcome="ok",
+                    host="<10.2.3.4:9618>",
+                    site=None,
+                    queue_seconds=12,
+                ),
             ),
             bytes_sent=131_493_599,
             bytes_received=2_302_770_316,

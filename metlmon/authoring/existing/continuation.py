@@ -151,7 +151,7 @@ def _continued_run(
         return "its nodes have no VAR run_uuid"
     if dag.top != dag.key and dag.file != dag_file:
         return f"it is in a sub-DAG: continue that one, {dag.file}"
-    gate_notes = gate_sentences(builder.run_row(run, builder.in_flight().runs))
+    gate_notes = gate_sentences(builder.run_row(run))
     reason = gate_notes[0] if gate_notes else STATES[run_state.state].word
     sources = {number: (source.dag, source.node) for number, source in nodes.items()}
     checkpoint = checkpoints.find(run.uuid, sources)

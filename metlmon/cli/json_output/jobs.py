@@ -9,6 +9,7 @@ from metlmon.cli.json_output.objects import HEAD, JsonObject, job_ids, utc_time
 from metlmon.model.model_state import Notice
 from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.snapshot import types
+from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
 from metlmon.snapshot.node_text import state_reason
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ NODES_OUTPUT: Final = JsonObject(
 
 EXECUTION: Final = JsonObject(
     "Execution",
-    types.ExecutionRow,
+    ExecutionEntry,
     "An execution of a job; uncertain: its end was not logged.",
     "start end outcome code subcode reason return_value signal site host gpu gpus uncertain",
     seconds="seconds suspended",
@@ -53,7 +54,7 @@ EXECUTION: Final = JsonObject(
 )
 TRANSFER: Final = JsonObject(
     "Transfer",
-    types.TransferRow,
+    TransferEntry,
     "A transfer of a job's files.",
     "direction start end outcome host queue_seconds",
     seconds="seconds",

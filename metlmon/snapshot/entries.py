@@ -1,0 +1,484 @@
+"""Builds the ledger entries of one job: itself, its executions, transfers and holds.
+
+Look-ups by time in a job's history are bisections: a job may be held or started thousands of
+times, and its entries need not be in chronological order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import accumulate, pairwise
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from metlmon.eventlog import UsageRow
+from metlmon.eventlog.usage_table import UsageTable
+from metlmon.model.clock import Clock
+from metlmon.model.job import Execution, JobHistory, TransferSpan
+from metlmon.model.job_events import Job, JobKey, NodeKey
+from metlmon.model.reasons import cause_of
+from metlmon.model.sites import NameTable, alias_of, host_of
+from metlmon.model.states import TERMINAL, Outcome, State
+from metlmon.snapshot.ledger import (
+    ExecutionEntry,
+    HoldEntry,
+    JobEntry,
+    StateChanges,
+    TransferEntry,
+)
+from metlmon.snapshot.totals import JobEntries
+
+BYTE_EVENTS: Final = frozenset({4, 5})
+"""Evicted and terminated: the events that report the bytes transferred."""
+
+Histories: TypeAlias = Mapping[JobKey, tuple[Job, JobHistory]]
+"""The jobs of one node with their histories."""
+
+
+class JobOwner(Struct, frozen=True):
+    """The node and run of a job: shared by all entries of the job."""
+
+    dag: str | None = None
+    in_dag: str | None = None
+    node: str | None = None
+    run: str | None = None
+    run_name: str | None = None
+    uuid: str | None = None
+    label: str | None = None
+    epoch: int | None = None
+    training: bool = False
+    target: str | None = None
+    dagman: bool = False
+
+
+NO_OWNER: Final = JobOwner()
+"""Owner of a job that belongs to no node, or to an unknown one."""
+
+
+class EntryFactory:
+    """Builds the entries of single jobs.
+
+    ``as_of``: the time up to which what has not ended counts. ``stale``: nodes, and jobs of no
+    node, whose entries were built before the site of a host was known.
+    """
+
+    def __init__(self, names: NameTable, clock: Clock) -> None:
+        self.as_of: datetime | None = None
+        self.stale: set[NodeKey | JobKey] = set()
+        self._names = names
+        self._clock = clock
+        self._host_sites: dict[str, set[str]] = {}
+        self._host_users: dict[str, set[NodeKey | JobKey]] = {}
+        self._texts: dict[str | None, str | None] = {}
+        self._state_tuples: dict[tuple[State, ...], tuple[State, ...]] = {}
+
+    def build(
+        self,
+        histories: Histories,
+        owner: JobOwner,
+        success: tuple[JobKey, int] | None,
+        user: NodeKey | JobKey,
+    ) -> Iterator[tuple[JobKey, JobEntries]]:
+        """The entries of the jobs of a node, or of a job of no node (``user``).
+
+        ``success``: the job and index of the execution that completed the node.
+        """
+        attempts = _attempts(histories)
+        for key in sorted(histories):
+            job, history = histories[key]
+            final = success[1] if success is not None and success[0] == key else None
+            job_entry = self._job(job, history, owner)
+            executions = tuple(self._executions(job_entry, history, owner, attempts, final))
+            transfers = tuple(self._transfers(job_entry, history, user))
+            yield key, JobEntries(job_entry, executions, transfers)
+
+    def at_as_of(self, entries: JobEntries) -> JobEntries:
+        """The entries of a job with what has not ended counted up to ``as_of``.
+
+        Not for a job that was suspended: its entries are built again.
+        """
+        holds = [
+            hold
+            if hold.end is not None
+            else replace(hold, seconds=self.seconds(hold.start, None) or 0.0)
+            for hold in entries.job.holds
+        ]
+        executions = [
+            entry if entry.end is not None else self._execution_at_as_of(entry)
+            for entry in entries.executions
+        ]
+        transfers = [
+            entry
+            if entry.end is not None or entry.start is None
+            else replace(entry, seconds=self.seconds(entry.start, None))
+            for entry in entries.transfers
+        ]
+        job = replace(entries.job, holds=tuple(holds)) if holds else entries.job
+        return JobEntries(job, tuple(executions), tuple(transfers))
+
+    def _execution_at_as_of(self, entry: ExecutionEntry) -> ExecutionEntry:
+        seconds = self.seconds(entry.start, None) or 0.0
+        gpu_seconds = None if entry.gpus is None else seconds * entry.gpus
+        return replace(entry, seconds=seconds, gpu_seconds=gpu_seconds)
+
+    def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
+        """Seconds between two times; up to ``as_of`` where ``end`` is None."""
+        end = end or self.as_of
+        if start is None or end is None:
+            return None
+        return self._clock.seconds(start, end)
+
+    # --- executions ---------------------------------------------------------------------
+
+    def _executions(
+        self,
+        job: JobEntry,
+        history: JobHistory,
+        owner: JobOwner,
+        attempts: Mapping[int, int],
+        final: int | None,
+    ) -> Iterable[ExecutionEntry]:
+        if not history.executions:
+            return
+        sent = _shares([e.bytes_sent for e in history.executions], history.bytes_sent)
+        received = _shares([e.bytes_received for e in history.executions], history.bytes_received)
+        idle, inputs = IdleTimes(history), InputTransfers(history)
+        previous: Execution | None = None
+        for index, execution in enumerate(history.executions):
+            machine, gpus = execution.machine, execution.gpus
+            seconds = self.seconds(execution.start, execution.end) or 0.0
+            since = previous.end if previous is not None and previous.end else history.submitted
+            wait, transfer = self._wait_and_transfer(idle, inputs, since, execution.start)
+            bad = execution.outcome not in (Outcome.GOOD, Outcome.IN_FLIGHT)
+            held = execution.held_by if bad else None
+            site, gpu = self._names.site_and_gpu(machine)
+            # Interned: the host name is a new string in every slot name.
+            host = host_of(machine) if machine else None
+            if machine is not None and machine.alias and site:
+                self._note_host_site(machine.alias, site)
+            previous = execution
+            yield ExecutionEntry(
+                job=job.job,
+                attempt=attempts[id(execution)],
+                dag=owner.dag,
+                in_dag=owner.in_dag,
+                node=owner.node,
+                run=owner.run,
+                run_name=owner.run_name,
+                uuid=owner.uuid,
+                label=owner.label,
+                epoch=owner.epoch,
+                training=owner.training,
+                target=owner.target,
+                site=site,
+                host=self._texts.setdefault(host, host),
+                gpu=gpu,
+                gpus=gpus,
+                start=execution.start,
+                end=execution.end,
+                seconds=seconds,
+                suspended=sum(self.seconds(*span) or 0.0 for span in execution.suspensions),
+                gpu_seconds=None if gpus is None else seconds if gpus == 1 else seconds * gpus,
+                outcome=execution.outcome,
+                code=execution.code,
+                subcode=execution.subcode,
+                cause=execution.cause if bad else None,
+                reason=execution.reason,
+                return_value=execution.return_value,
+                signal=execution.signal,
+                uncertain=execution.uncertain,
+                wait=wait,
+                transfer=transfer,
+                bytes_sent=sent[index],
+                bytes_received=received[index],
+                final=index == final,
+                dagman=owner.dagman,
+                cpus=execution.cpus,
+                held_cause=None if held is None else _hold_cause(held.code, held.reason),
+            )
+
+    def _wait_and_transfer(
+        self,
+        idle: IdleTimes,
+        inputs: InputTransfers,
+        since: datetime | None,
+        until: datetime,
+    ) -> tuple[float | None, float | None]:
+        """Seconds idle before an execution, and seconds of its input transfer."""
+        span = inputs.last(since, until)
+        transfer = self.seconds(span.start, span.end) if span is not None else None
+        if since is None:
+            return None, transfer
+        spans = idle.between(since, until)
+        return sum((self.seconds(*each) or 0.0 for each in spans), 0.0), transfer
+
+    def _note_host_site(self, alias: str, site: str) -> None:
+        """Store the site of a host; entries that were built without it are stale."""
+        sites = self._host_sites.setdefault(alias, set())
+        if site not in sites:
+            sites.add(site)
+            self.stale.update(self._host_users.get(alias, ()))
+
+    # --- transfers ----------------------------------------------------------------------
+
+    def _transfers(
+        self, job: JobEntry, history: JobHistory, user: NodeKey | JobKey
+    ) -> Iterable[TransferEntry]:
+        machines = StartTimes(history)
+        for span in history.transfers:
+            yield TransferEntry(
+                job=job.job,
+                run=job.run,
+                epoch=job.epoch,
+                direction=span.direction,
+                start=span.start,
+                end=span.end,
+                seconds=None if span.start is None else self.seconds(span.start, span.end),
+                outcome="in-flight" if span.outcome == "pending" else span.outcome,
+                host=self._texts.setdefault(span.host, span.host),
+                site=self._site_of(machines, span, user),
+                queue_seconds=span.queue_seconds,
+            )
+
+    def _site_of(
+        self, machines: StartTimes, span: TransferSpan, user: NodeKey | JobKey
+    ) -> str | None:
+        """The site of a transfer.
+
+        For input it is the site of the execution that followed, for output that of the one before;
+        without one, the site of the host in other executions.
+        """
+        execution = None
+        if span.direction == "output":
+            execution = machines.last_to(span.start)
+        elif span.outcome == "ok" and span.start is not None:
+            execution = machines.first_after(span.start)
+            if execution is None:
+                return None
+        if execution is not None:
+            return self._names.site_and_gpu(execution.machine)[0]
+        if not span.host:
+            return None
+        alias = alias_of(span.host) or ""
+        self._host_users.setdefault(alias, set()).add(user)
+        sites = self._host_sites.get(alias, set())
+        if len(sites) == 1:
+            return next(iter(sites))
+        return None if sites else self._names.site_of_address(span.host)
+
+    # --- the job ------------------------------------------------------------------------
+
+    def _job(self, job: Job, history: JobHistory, owner: JobOwner) -> JobEntry:
+        usage = _memory(history.usage)
+        request = usage.request if usage is not None else None
+        memory = [job.memory_max, usage.usage if usage else None]
+        peak = max((value for value in memory if value is not None), default=None)
+        states = tuple([state for _, state in history.states])
+        times = tuple([when for when, _ in history.states])
+        return JobEntry(
+            job=job.id,
+            dag=owner.dag,
+            in_dag=owner.in_dag,
+            node=owner.node,
+            run=owner.run,
+            run_name=owner.run_name,
+            uuid=owner.uuid,
+            label=owner.label,
+            epoch=owner.epoch,
+            training=owner.training,
+            target=owner.target,
+            state=history.state or State.IDLE,
+            submitted=history.submitted,
+            ended=history.since if history.state in TERMINAL else None,
+            states=StateChanges(self._state_tuples.setdefault(states, states), times),
+            holds=tuple(self._holds(history)),
+            bytes_sent=history.bytes_sent,
+            bytes_received=history.bytes_received,
+            bytes_at=_bytes_at(job, history),
+            memory_mb=None if peak is None else int(peak),
+            request_memory_mb=None if request is None else int(request),
+            dagman=owner.dagman,
+            gaps=tuple([(line, text) for line, _, text in history.gaps]),
+        )
+
+    def _holds(self, history: JobHistory) -> Iterable[HoldEntry]:
+        if not history.holds:
+            return
+        # By index, not by time: the eviction that a hold causes has the same second.
+        held_at = [i for i, (_, state) in enumerate(history.states) if state is State.HELD]
+        ends = [history.states[i + 1][0] if i + 1 < len(history.states) else None for i in held_at]
+        find_state = latest_by([history.states[i][0] for i in held_at])
+        machines = StartTimes(history)
+        for when, held in history.holds:
+            hold_index, execution = find_state(when), machines.last_to(when)
+            end = None if hold_index is None else ends[hold_index]
+            machine = None if execution is None else execution.machine
+            site, gpu = self._names.site_and_gpu(machine)
+            code, reason = (held.code, held.reason) if held else (None, None)
+            yield HoldEntry(
+                start=when,
+                end=end,
+                seconds=self.seconds(when, end) or 0.0,
+                code=code,
+                subcode=held.subcode if held else None,
+                cause=_hold_cause(code, reason),
+                site=site,
+                gpu=gpu,
+                reason=reason,
+            )
+
+
+def _hold_cause(code: int | None, reason: str | None) -> str:
+    return cause_of(Outcome.HELD, code, reason, None, None)
+
+
+def _attempts(histories: Histories) -> dict[int, int]:
+    """The attempt number of each execution (by ``id``) within its node, from 1.
+
+    The procs of one submission are one attempt: their first executions have the same number.
+    """
+    if len(histories) == 1:
+        ((_, history),) = histories.values()
+        order = sorted(history.executions, key=lambda execution: execution.start)
+        return {id(execution): number for number, execution in enumerate(order, start=1)}
+    by_submission: dict[tuple[int, int], list[Sequence[Execution]]] = {}
+    for (cluster, _, subproc), (_, history) in histories.items():
+        if history.executions:
+            by_submission.setdefault((cluster, subproc), []).append(history.executions)
+    starts = sorted(
+        (min(each[index].start for each in procs if index < len(each)), submission, index)
+        for submission, procs in by_submission.items()
+        for index in range(max(map(len, procs)))
+    )
+    return {
+        id(executions[index]): number
+        for number, (_, submission, index) in enumerate(starts, start=1)
+        for executions in by_submission[submission]
+        if index < len(executions)
+    }
+
+
+def _memory(usage: Sequence[UsageRow]) -> UsageRow | None:
+    if isinstance(usage, UsageTable):
+        return usage.named("Memory")
+    return next((row for row in usage if row.name == "Memory"), None)
+
+
+def _bytes_at(job: Job, history: JobHistory) -> datetime | None:
+    """When the bytes of a job were last reported: they are counted at that time."""
+    if history.bytes_sent is None and history.bytes_received is None:
+        return None
+    ends = [
+        execution.end
+        for execution in history.executions
+        if execution.end is not None and execution.bytes_sent is not None
+    ]
+    if not ends:
+        # Reported by an eviction before it ever ran. Its newest event does not count: it may
+        # be a memory update of a later attempt.
+        ends = [event.time for event in job.events() if event.number in BYTE_EVENTS]
+    return max(ends, default=None) or history.submitted
+
+
+def _shares(own: list[int | None], total: int | None) -> list[int | None]:
+    """The bytes of each execution: its own ``Run Bytes``.
+
+    The last one gets what the job's total has beyond them (a run that began under another shadow
+    is in the total only).
+    """
+    remainder = 0 if total is None else total - sum(value or 0 for value in own)
+    return [*own[:-1], (own[-1] or 0) + remainder] if remainder else own
+
+
+# --- look-ups by time -------------------------------------------------------------------
+
+
+def latest_by(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
+    """A function that finds the greatest index in ``times`` not after a moment."""
+    order = sorted(range(len(times)), key=times.__getitem__)
+    sorted_times = [times[index] for index in order]
+    greatest = list(accumulate(order, max))
+
+    def find(moment: datetime) -> int | None:
+        count = bisect_right(sorted_times, moment)
+        return greatest[count - 1] if count else None
+
+    return find
+
+
+class IdleTimes:
+    """The idle intervals of a job; the last one may be open."""
+
+    def __init__(self, history: JobHistory) -> None:
+        states = history.states
+        self._spans = sorted(
+            (start, end) for (start, state), (end, _) in pairwise(states) if state is State.IDLE
+        )
+        self._open = states[-1][0] if states and states[-1][1] is State.IDLE else None
+        self._starts = [start for start, _ in self._spans]
+        self._ends = list(accumulate((end for _, end in self._spans), max))
+
+    def between(self, since: datetime, until: datetime) -> Iterable[tuple[datetime, datetime]]:
+        """The parts of the idle intervals between two moments."""
+        if until <= since:
+            return
+        first, after = bisect_right(self._ends, since), bisect_left(self._starts, until)
+        for start, end in self._spans[first:after]:
+            if end > since:
+                yield max(start, since), min(end, until)
+        if self._open is not None and self._open < until:
+            yield max(self._open, since), until
+
+
+class StartTimes:
+    """The executions of a job, by start time."""
+
+    def __init__(self, history: JobHistory) -> None:
+        self._executions = history.executions
+        starts = [execution.start for execution in history.executions]
+        self._last = latest_by(starts)
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        self._sorted = [starts[index] for index in order]
+        self._smallest = list(accumulate(reversed(order), min))[::-1]
+        self._first_open = next(
+            (i for i, execution in enumerate(history.executions) if execution.end is None), None
+        )
+
+    def last_to(self, moment: datetime | None) -> Execution | None:
+        """The last in the log that started by this moment; for None, the last of all."""
+        if moment is None:
+            return self._executions[-1] if self._executions else None
+        index = self._last(moment)
+        return None if index is None else self._executions[index]
+
+    def first_after(self, moment: datetime) -> Execution | None:
+        """The first in the log that started then or later, or that is still open."""
+        after = bisect_left(self._sorted, moment)
+        indices = [*self._smallest[after : after + 1]]
+        if self._first_open is not None:
+            indices.append(self._first_open)
+        return self._executions[min(indices)] if indices else None
+
+
+class InputTransfers:
+    """The successful input transfers of a job."""
+
+    def __init__(self, history: JobHistory) -> None:
+        spans = [
+            (span.start, index, span)
+            for index, span in enumerate(history.transfers)
+            if span.direction == "input" and span.outcome == "ok" and span.start is not None
+        ]
+        self._spans = sorted(spans, key=lambda entry: entry[:2])
+        self._starts = [start for start, _, _ in self._spans]
+
+    def last(self, since: datetime | None, until: datetime) -> TransferSpan | None:
+        """The last one in the log that started between two moments."""
+        first = 0 if since is None else bisect_left(self._starts, since)
+        after = bisect_right(self._starts, until)
+        found = self._spans[first:after]
+        return max(found, key=lambda entry: entry[1])[2] if found else None

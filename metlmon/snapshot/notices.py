@@ -1,0 +1,256 @@
+"""Warnings about the input: files that conflict or are missing, and jobs of several DAGs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from pathlib import PurePath
+from typing import Final
+
+from metlmon.model.dag import Dag
+from metlmon.model.ensemble import Ensemble
+from metlmon.model.job_events import Job, JobKey, NodeKey
+from metlmon.model.model_state import Notice
+from metlmon.model.states import DagState
+from metlmon.model.unrecorded_nodes import (
+    current_metrics,
+    matches_node_count,
+    missing_rescue,
+    reported_totals,
+)
+from metlmon.snapshot.aggregates import SPECIAL_KINDS, Aggregates
+from metlmon.text.formatting import count, moment, plain
+
+GAVE_UP_SUFFIX: Final = " Aborting."
+"""End of DAGMan's last message where it aborts, and the schedd may start it again."""
+
+MAX_NAME: Final = 60
+"""Characters of a node name in a warning."""
+
+
+def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
+    """All warnings about the input of an ensemble whose node states are resolved."""
+    ensemble = aggregates.ensemble
+    yield from ensemble.lasting_notices
+    yield from ensemble.notices
+    yield from _dagman_errors(ensemble)
+    for dag in ensemble.dags.values():
+        yield from _missing_files(aggregates, dag)
+        yield from _changed_dag_file(aggregates, dag)
+        yield from _different_counts(aggregates, dag)
+        yield from _outdated_files(aggregates, dag)
+    if names := aggregates.unknown_nodes.get("", ()):
+        text = (
+            f"epochs that no DAG file here has are in the logs: {_first_name(names)}; they are in "
+            "no run: the DAG file was changed since, or is not here"
+        )
+        yield Notice("unknown-nodes", None, None, text)
+    if live:
+        yield from _duplicate_jobs(aggregates)
+    yield from _foreign_jobs(ensemble)
+    yield from _ambiguous_jobs(aggregates)
+    yield from _log_gaps(aggregates)
+
+
+def _missing_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+    """Missing files that would show the state of inferred or unknown nodes."""
+    without = aggregates.ensemble.unrecorded(dag.key)
+    if without is None:
+        return
+    inferred, unknown = without.counts.inferred, without.counts.unknown
+    if not inferred and not unknown:
+        return
+    name = missing_rescue(dag)
+    file = name or f"{PurePath(dag.file).name}.rescueNNN"
+    states = [
+        *([f"{_nodes(inferred)} taken for done"] if inferred else ()),
+        *([f"of {_nodes(unknown)} nothing is known"] if unknown else ()),
+    ]
+    counted = " and ".join(states)
+    if name is not None:
+        text = f"the rescue file with which DAGMan began is not here: {counted}"
+    elif without.has_lost_records:
+        text = f"a rescue file was in force that is not here, or an earlier log: {counted}"
+    elif unknown:
+        text = (
+            f"no log of what its DAGMan submitted is here: {counted}; put its .nodes.log beside it"
+        )
+        yield Notice("missing-record", dag.file, None, text)
+        return
+    else:
+        return
+    yield Notice("missing-rescue", file, None, f"{text}; put it beside the DAG file")
+
+
+def _nodes(number: int) -> str:
+    return f"{number} node" if number == 1 else f"{number} nodes"
+
+
+def _changed_dag_file(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+    """The DAG file is not the one that ran: its node names or numbers differ."""
+    start = dag.last_fresh_start()
+    in_dagman_out = [
+        name
+        for name, time in dag.unknown_nodes.items()
+        if name not in dag.workflow.nodes and (start is None or time is None or time >= start)
+    ]
+    sources: list[tuple[str, Collection[str]]] = [
+        (f"{dag.file}.nodes.log", aggregates.unknown_nodes.get(dag.key, ())),
+        (f"{dag.file}.dagman.out", in_dagman_out),
+        *((file.name, names) for file, names in dag.unknown_names()),
+    ]
+    for file, names in sources:
+        if names:
+            yield _other_dag_notice(
+                dag, f"{file} has nodes that are not in it: {_first_name(names)}"
+            )
+            return
+    for file, total in reported_totals(dag):
+        if not matches_node_count(dag, total):
+            yield _other_dag_notice(dag, f"{file} counts {_nodes(total)}, it has {dag.node_count}")
+            return
+
+
+def _first_name(names: Collection[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{plain(min(names), MAX_NAME)}{more}"
+
+
+def _outdated_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+    """A DAGMan was active after the end that its files report."""
+    ending = aggregates.ensemble.end_state(dag)
+    if ending is not None and ending[1] is None and _has_queued(aggregates, dag):
+        text = (
+            "its DAGMan ended by its files, at a moment that cannot be told without --tz, and jobs "
+            "of it are in the queue by the logs: one of them is older than the others"
+        )
+        yield Notice("log-behind", dag.file, None, text)
+    if ending is not None and aggregates.ensemble.was_active_after(dag.key, ending[1]):
+        text = (
+            f"its DAGMan ended at {moment(ending[1])} by its files, and something was done since: "
+            "files of a later DAGMan are not here, or older than the others"
+        )
+        yield Notice("log-behind", dag.file, None, text)
+
+
+def _has_queued(aggregates: Aggregates, dag: Dag) -> bool:
+    attributions = map(aggregates.attributions.get, aggregates.totals.queued)
+    return any(found is not None and found.dag == dag.key for found in attributions)
+
+
+def _other_dag_notice(dag: Dag, text: str) -> Notice:
+    advice = "it was changed since, or is another DAG's; states of nodes may be wrong"
+    return Notice("dag-file-changed", dag.file, None, f"not the DAG that ran: {text}; {advice}")
+
+
+def _different_counts(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
+    """DAGMan's final node counts differ from those of the logs."""
+    metrics = current_metrics(dag)
+    if metrics is None or metrics.succeeded is None or metrics.total_nodes is None:
+        return
+    if any(node.kind in SPECIAL_KINDS for node in dag.workflow.nodes.values()):
+        # DAGMan counts some of these twice.
+        return
+    counts = aggregates.counts[dag.key]
+    if (
+        counts.unknown
+        or counts.done == metrics.succeeded
+        or not matches_node_count(dag, metrics.total_nodes)
+    ):
+        return
+    text = (
+        f"{_nodes(metrics.succeeded)} done by it, {counts.done} by the other files: one of them is "
+        "of another life of DAGMan, or was cut"
+    )
+    yield Notice("counts-differ", metrics.path.name, None, text)
+
+
+def _dagman_errors(ensemble: Ensemble) -> Iterator[Notice]:
+    """Errors with which DAGMan gave up, which no failed node explains."""
+    for dag in ensemble.dags.values():
+        last_run = dag.current_run()
+        error = (
+            last_run.processes[-1].error if last_run is not None and last_run.processes else None
+        )
+        state = ensemble.dag_state(dag.key)[0]
+        if not error or state not in (DagState.FAILED, DagState.UNKNOWN):
+            earlier = (process.error for process in dag.processes[:-1] if not process.ended)
+            error = next((text for text in earlier if text and text.endswith(GAVE_UP_SUFFIX)), None)
+        if error:
+            yield Notice("dagman-error", f"{dag.key}.dagman.out", None, f"DAGMan: {error}")
+
+
+def _duplicate_jobs(aggregates: Aggregates) -> Iterator[Notice]:
+    """Nodes with jobs of several submissions in the queue.
+
+    A DAGMan that finds its log missing submits jobs again that are still running.
+    """
+    by_node: dict[NodeKey, list[JobKey]] = defaultdict(list)
+    for key in aggregates.totals.queued:
+        if (node := aggregates.node_of(aggregates.ensemble.jobs[key])) is not None:
+            by_node[node].append(key)
+    duplicated = [node for node, jobs in by_node.items() if len({key[0] for key in jobs}) > 1]
+    if not duplicated:
+        return
+    (dag, name), number = min(duplicated), len(duplicated)
+    jobs = by_node[dag, name]
+    clusters = sorted({key[0] for key in jobs})
+    more = f" (and so have {number - 1} more nodes)" if number > 1 else ""
+    text = f"{name} has jobs of {len(clusters)} submissions in the queue by their logs"
+    if all(aggregates.attributions[k].proven for k in jobs):
+        text += (
+            f", {', '.join(map(str, clusters))}{more}: DAGMan heeds the newest alone, the "
+            "others take slots and may write the same files; condor_rm them if condor_q has "
+            "them"
+        )
+    else:
+        text += (
+            f"{more}: DAGMan heeds the newest alone; no file here proves that all of them are "
+            f"{aggregates.dag_file(dag)}'s, so ask condor_q whose they are (DAGManJobId, Iwd)"
+        )
+    yield Notice("doubled-node", aggregates.dag_file(dag), None, text)
+
+
+def _foreign_jobs(ensemble: Ensemble) -> Iterator[Notice]:
+    """Logs that jobs of another directory's DAG write to as well."""
+    for log, number in sorted(ensemble.unproven.foreign_by_log().items()):
+        text = (
+            f"{count(number, 'job')} in it {'was' if number == 1 else 'were'} submitted by a "
+            "DAG that is not in this directory but has the same node names, and "
+            f"{'is' if number == 1 else 'are'} left out; give each directory a log of its own"
+        )
+        yield Notice("shared-log", log, None, text)
+
+
+def _ambiguous_jobs(aggregates: Aggregates) -> Iterator[Notice]:
+    """Jobs that may belong to more than one DAG."""
+    groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
+    for key in sorted(aggregates.ambiguous):
+        attribution = aggregates.attributions.get(key)
+        if attribution is not None and attribution.candidates:
+            groups[attribution.candidates].append(aggregates.ensemble.jobs[key])
+    for candidates, jobs in groups.items():
+        files = ", ".join(aggregates.dags[key].file for key in candidates)
+        examples = ", ".join(f"{job.cluster}.{job.proc}" for job in jobs[:3])
+        more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
+        text = (
+            f"{len(jobs)} jobs ({examples}{more}) may belong to any of {files}: "
+            "keep each DAG's .dagman.out or .nodes.log beside it to tell them apart"
+        )
+        if len(candidates) == 1:
+            text = (
+                f"{count(len(jobs), 'job')} ({examples}{more}) may belong to {files}, or to "
+                "the DAG of another directory that writes the same log: keep its .dagman.out "
+                "and .nodes.log beside it to tell them apart"
+            )
+        yield Notice("ambiguous-dag", min(jobs[0].user_logs, default=None), None, text)
+
+
+def _log_gaps(aggregates: Aggregates) -> Iterator[Notice]:
+    """Events that are missing in the logs."""
+    for key in sorted(aggregates.totals.gaps):
+        job, entries = aggregates.ensemble.jobs[key], aggregates.entries_of(key)
+        file = min(job.user_logs or job.nodes_logs, default=None)
+        for line, text in entries.job.gaps if entries is not None else ():
+            where = line if job.user_logs else None
+            yield Notice("log-gap", file, where, f"job {job.cluster}.{job.proc}: {text}")
