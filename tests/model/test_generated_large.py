@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
