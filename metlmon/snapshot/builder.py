@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from metlmon.model.job_events import Job, NodeKey
 from metlmon.model.model_state import Notice
@@ -19,7 +20,6 @@ from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.ledger_builder import build_ledger, epoch_steps
-from metlmon.snapshot.node_tree import DagNodes
 from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.problems import Cause, ProblemTotals, problems_by_cause
 from metlmon.snapshot.rows import SnapshotRows
@@ -40,6 +40,9 @@ from metlmon.snapshot.types import (
     SiteRow,
     Status,
 )
+
+if TYPE_CHECKING:
+    from metlmon.snapshot.node_tree import DagNodes
 
 
 class SnapshotBuilder:
@@ -234,6 +237,8 @@ class SnapshotBuilder:
 
     def dag_nodes(self) -> tuple[DagNodes, ...]:
         """All DAGs with the states of their nodes, as input of a node tree."""
+        from metlmon.snapshot.node_tree import DagNodes
+
         by_path = {dag.workflow.path: dag for dag in self.dags.values()}
         dag_nodes = []
         for key, dag in self.dags.items():
