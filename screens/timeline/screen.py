@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from typing import ClassVar, Final
 
 from msgspec import Struct
@@ -50,6 +50,9 @@ NAME_CELLS: Final = 16
 CHART_LINES: Final = 4
 CHART_MOST: Final = 16
 """Lines of the concurrency chart, at least and at most."""
+
+NOTE_LINES: Final = 3
+"""Lines below the chart: the rule, the moment of the cursor, and what the run was doing."""
 
 AT_ONCE: Final = 5000
 """Up to this number of executions, the chart is computed at once, else in a thread."""
@@ -122,33 +125,25 @@ class TimelineScreen(ListScreen):
         window = self._window(present, self.app.size.width - MARGIN - names - GAP - 1)
         self._draw(present, window)
         head = self._head(displayed)
-        note = self._note_lines(present, filtered, moment is not None)
         self.show_head(head)
-        chart, roomy = self._share_room(len(head), len(note), len(filtered), moment is not None)
+        chart, roomy = self._share_room(len(head), len(filtered), moment is not None)
         cursor = max(0, min(window.cells - 1, window.cell(self._cursor(present))))
         known_until = None if moment is None else cursor
-        columns = [
-            TableColumn("RUN", names),
-            TableColumn(
-                timeline_lines.axis_line(axis(present, window), cursor),
-                window.cells,
-            ),
-        ]
+        time_axis = timeline_lines.axis_line(axis(present, window), cursor)
+        columns = [TableColumn("RUN", names), TableColumn(time_axis, window.cells)]
         rows = self._row_memo(
             partial(self._rows, filtered, displayed, names, cursor, known_until, roomy),
             *(self._view, displayed, names, cursor, known_until, roomy),
             *(self.filter_text, self.sort_index, self.sort_reversed),
         )
         self.table.show(columns, rows, self._empty(present))
-        unit = "GPUs" if self._gpus(present) else "jobs"
-        indent = MARGIN + names + GAP
         chart_lines: list[Line] = [()] * chart
         if self._columns is not None:
             chart_lines = timeline_lines.chart(
                 self._columns,
                 height=chart,
-                indent=indent,
-                unit=unit,
+                indent=MARGIN + names + GAP,
+                unit="GPUs" if self._gpus(present) else "jobs",
                 cursor=cursor,
                 known_until=known_until,
             )
@@ -209,9 +204,9 @@ class TimelineScreen(ListScreen):
         names = (width(line(plain(lane.name, NAME_CELLS))) for lane in timeline.lanes)
         return 2 + max((*names, 5), default=5)
 
-    def _share_room(self, head: int, note: int, rows: int, banner: bool) -> tuple[int, bool]:
+    def _share_room(self, head: int, rows: int, banner: bool) -> tuple[int, bool]:
         """Return the lines of the chart, and whether each lane has a second line."""
-        free = self.app.size.height - head - note - 2 - banner
+        free = self.app.size.height - head - NOTE_LINES - 2 - banner
         roomy = 2 * rows + CHART_LINES <= free
         lane_lines = rows * (2 if roomy else 1)
         chart_lines = min(CHART_LINES, max(0, free - 4))
@@ -361,42 +356,34 @@ class TimelineScreen(ListScreen):
             target = current + (step if count > 0 else -step)
         self._go(target)
 
-    def action_before(self) -> None:
-        self._by_cells(-1)
+    def _by_tenths(self, count: int) -> None:
+        tenth = self._view.window.cells // 10 if self._view is not None else 2
+        self._by_cells(count * max(2, tenth))
 
-    def action_after(self) -> None:
-        self._by_cells(1)
-
-    def _tenth(self) -> int:
-        return max(2, self._view.window.cells // 10) if self._view is not None else 2
-
-    def action_far_before(self) -> None:
-        self._by_cells(-self._tenth())
-
-    def action_far_after(self) -> None:
-        self._by_cells(self._tenth())
+    action_before = partialmethod(_by_cells, -1)
+    action_after = partialmethod(_by_cells, 1)
+    action_far_before = partialmethod(_by_tenths, -1)
+    action_far_after = partialmethod(_by_tenths, 1)
 
     def _selected_lane(self) -> Lane | None:
         lanes = () if self.present_timeline is None else self.present_timeline.lanes
         return next((lane for lane in lanes if lane.key == self.table.cursor), None)
 
-    def action_change_before(self) -> None:
+    def _to_change(self, direction: int) -> None:
         lane, timeline = self._selected_lane(), self.present_timeline
-        if lane is not None and timeline is not None:
-            earlier = [time for time in lane.changes if time < self._cursor(timeline) - 1e-6]
-            if earlier:
-                self._go(earlier[-1])
-            else:
-                self.show_message("nothing happened to this run before")
+        if lane is None or timeline is None:
+            return
+        cursor = self._cursor(timeline)
+        times = [time for time in lane.changes if (time - cursor) * direction > 1e-6]
+        if times:
+            self._go(times[0 if direction > 0 else -1])
+        else:
+            self.show_message(
+                f"nothing happened to this run {'after' if direction > 0 else 'before'}"
+            )
 
-    def action_change_after(self) -> None:
-        lane, timeline = self._selected_lane(), self.present_timeline
-        if lane is not None and timeline is not None:
-            later = [time for time in lane.changes if time > self._cursor(timeline) + 1e-6]
-            if later:
-                self._go(later[0])
-            else:
-                self.show_message("nothing happened to this run after")
+    action_change_before = partialmethod(_to_change, -1)
+    action_change_after = partialmethod(_to_change, 1)
 
     def action_stall(self) -> None:
         timeline = self.present_timeline
@@ -421,11 +408,8 @@ class TimelineScreen(ListScreen):
         self.zoom = (cursor - (cursor - window.start) / factor, cell_seconds)
         self._refresh_if_mounted()
 
-    def action_zoom_in(self) -> None:
-        self._zoom(2.0)
-
-    def action_zoom_out(self) -> None:
-        self._zoom(0.5)
+    action_zoom_in = partialmethod(_zoom, 2.0)
+    action_zoom_out = partialmethod(_zoom, 0.5)
 
     def action_whole(self) -> None:
         self.zoom = None
@@ -445,11 +429,8 @@ class TimelineScreen(ListScreen):
         self.zoom = (start, window.cell_seconds)
         self._go(self._cursor(timeline) + shift)
 
-    def action_pan_left(self) -> None:
-        self._pan(-1)
-
-    def action_pan_right(self) -> None:
-        self._pan(1)
+    action_pan_left = partialmethod(_pan, -1)
+    action_pan_right = partialmethod(_pan, 1)
 
     # --- other actions ----------------------------------------------------------------------
 
