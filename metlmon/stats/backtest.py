@@ -3,7 +3,7 @@
 The estimates are computed as of the times at which 25, 50 and 75 % of the epochs completed so far
 were completed. For an unfinished ensemble they predict when each run reached its last completed
 epoch. Estimates assume that the DAG keeps running, so that downtime is subtracted from the actual
-times, too (:mod:`metlmon.stats.downtime`). The baseline is the naive prediction: a run's last
+times, too (:mod:`metlmon.stats.epoch_times`). The baseline is the naive prediction: a run's last
 cycle times the epochs left.
 """
 
@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from metlmon.model.states import DONE
 from metlmon.snapshot.ledger import Ledger
-from metlmon.stats.downtime import Downtime
 from metlmon.stats.epoch_times import (
+    Downtime,
     DowntimeFunction,
     counted_epochs,
     elapsed,

@@ -1,28 +1,31 @@
-"""Epoch durations from completion to completion, and a model of future ones.
+"""Epoch durations from completion to completion, a model of future ones, and downtime.
 
 A cycle is the time from the completion of the previous epoch (for a run's first epoch: from its
 submission) to the completion of an epoch. It includes queue waits, transfers, lost executions and
-holds, but not the downtime of the DAG (:mod:`metlmon.stats.downtime`). The cycle in progress and
+holds, but not the downtime of the DAG (:class:`Downtime`). The cycle in progress and
 interrupted ones are censored.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
+from heapq import heappop, heappush
+from itertools import islice, pairwise
 from math import log, sqrt
-from typing import Final, TypeVar
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from metlmon.model.job_events import JobId
-from metlmon.model.states import DONE, Outcome, State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger
+from metlmon.model.states import DONE, TERMINAL, Outcome, State
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.types import DagRow
 from metlmon.stats.simulation import KaplanMeier, Lifetime
-
-K = TypeVar("K")
+from metlmon.stats.totals import group_by
 
 HALF_LIFE: Final = 3.0
 """Half-life of a cycle's weight in rounds (a round: one epoch of every run), since queues and
@@ -52,6 +55,12 @@ PRIOR_LOG_SIGMA: Final = 0.6
 PRIOR_ROUNDS: Final = 8.0
 """Weight of that prior, in rounds."""
 
+LATENCY: Final = 600.0
+"""Seconds between two jobs of one DAGMan run, at most; a PRE or POST script takes minutes."""
+
+REMOVAL_SPREAD: Final = timedelta(minutes=2)
+"""Time within which all jobs of a removed DAG leave the queue. The first jobs of the next DAGMan
+run may be submitted that long before the last one has left."""
 
 CORRELATED_ROUNDS: Final = 2.5
 """Number of consecutive, correlated rounds that count as one independent round. Chosen by
@@ -126,46 +135,39 @@ def epoch_durations(
     if now is None:
         return []
 
-    def duration(epoch: EpochEntry, start: datetime, end: datetime) -> float:
-        downtime = 0.0 if downtime_between is None else downtime_between(epoch.run, start, end)
-        return max(0.0, elapsed(ledger, start, end) - downtime)
-
     cycles: list[Cycle] = []
-    previous: datetime | None = None
-    for number, epoch in enumerate(epochs):
-        first = epoch.first_submitted
-        if epoch.state not in DONE:
-            started = previous or first
-            if started is not None:
-                age = duration(epoch, started, now)
-                cycles.append(
-                    Cycle(
-                        run=epoch.run,
-                        epoch=number,
-                        target=epoch.target,
-                        seconds=age,
-                        ended=False,
-                        end=now,
-                    )
-                )
-            break
-        started, previous = previous or first, epoch.completed
-        if started is None or epoch.completed is None or epoch.state is State.SKIPPED:
-            continue
-        if first is not None and naive_time(started) > naive_time(epoch.completed):
-            started = first
-        took = duration(epoch, started, epoch.completed)
-        if took > 0:
+
+    def add_cycle(number: int, epoch: EpochEntry, start: datetime, end: datetime) -> None:
+        seconds = elapsed(ledger, start, end)
+        if downtime_between is not None:
+            seconds = max(0.0, seconds - downtime_between(epoch.run, start, end))
+        ended = epoch.state in DONE
+        if seconds > 0 or not ended:
             cycles.append(
                 Cycle(
                     run=epoch.run,
                     epoch=number,
                     target=epoch.target,
-                    seconds=took,
-                    ended=True,
-                    end=epoch.completed,
+                    seconds=seconds,
+                    ended=ended,
+                    end=end,
                 )
             )
+
+    previous: datetime | None = None
+    for number, epoch in enumerate(epochs):
+        first = epoch.first_submitted
+        started = previous or first
+        if epoch.state not in DONE:
+            if started is not None:
+                add_cycle(number, epoch, started, now)
+            break
+        previous = epoch.completed
+        if started is None or epoch.completed is None or epoch.state is State.SKIPPED:
+            continue
+        if first is not None and naive_time(started) > naive_time(epoch.completed):
+            started = first
+        add_cycle(number, epoch, started, epoch.completed)
     return cycles
 
 
@@ -201,8 +203,8 @@ class DurationModel:
         self.curve = KaplanMeier.fit(self._samples(self.cycles))
         self._run_means: dict[str, float] = {}
         self._target_factors: dict[str | None, float] = {}
-        self._by_run = _grouped(self.cycles, lambda cycle: cycle.run)
-        self._by_target = _grouped(self.cycles, lambda cycle: cycle.target)
+        self._by_run = group_by(self.cycles, lambda cycle: cycle.run)
+        self._by_target = group_by(self.cycles, lambda cycle: cycle.target)
 
     def _samples(self, cycles: Iterable[Cycle]) -> list[Lifetime]:
         cap, weights = self._cap or float("inf"), self._weights
@@ -305,17 +307,13 @@ def _weighted_median(weighted: Iterable[tuple[float, float]]) -> float:
     return 0.0
 
 
-def _grouped(cycles: Iterable[Cycle], key: Callable[[Cycle], K]) -> dict[K, list[Cycle]]:
-    groups: dict[K, list[Cycle]] = {}
-    for cycle in cycles:
-        groups.setdefault(key(cycle), []).append(cycle)
-    return groups
-
-
 ITS_RUN: Final = "its run"
 ALL: Final = "all"
 
-GROUPINGS: Final[Mapping[str, Callable[[ExecutionEntry], tuple[object, ...]]]] = {
+GroupKey: TypeAlias = tuple[object, ...]
+_Groups: TypeAlias = dict[GroupKey, list[tuple[ExecutionEntry, Lifetime]]]
+
+GROUPINGS: Final[Mapping[str, Callable[[ExecutionEntry], GroupKey]]] = {
     "this site and GPU": lambda entry: (entry.site, entry.gpu, entry.gpus),
     "this GPU": lambda entry: (entry.gpu, entry.gpus),
     "this GPU model": lambda entry: (entry.gpu,),
@@ -332,8 +330,10 @@ class ExecutionDurations:
         hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
         self.in_flight: dict[JobId, ExecutionEntry] = {}
         self._samples: list[tuple[ExecutionEntry, Lifetime]] = []
-        self._groups: dict[str, dict[tuple[object, ...], list[Lifetime]]] = {}
-        self._curves: dict[tuple[str, tuple[object, ...]], KaplanMeier | None] = {}
+        self._groups: dict[
+            str, dict[tuple[object, ...], list[tuple[ExecutionEntry, Lifetime]]]
+        ] = {}
+        self._curves: dict[tuple[str, GroupKey], KaplanMeier | None] = {}
         self._good: list[float] = []
         self._lost: list[float] = []
         entries = [e for e in ledger.executions if e.training and not e.dagman]
@@ -358,30 +358,22 @@ class ExecutionDurations:
         for label, group in GROUPINGS.items():
             if entry is not None:
                 key = group(entry)
-            elif label == ITS_RUN:
-                key = (run,)
-            elif label == ALL:
-                key = ()
+            elif label in (ITS_RUN, ALL):
+                key = (run,) if label == ITS_RUN else ()
             else:
                 continue
+            if label not in self._groups:
+                self._groups[label] = self._group_samples(group)
             if (label, key) not in self._curves:
-                self._curves[label, key] = KaplanMeier.fit(
-                    self._samples_by_group(label).get(key, ())
-                )
+                samples = self._groups[label].get(key, ())
+                self._curves[label, key] = KaplanMeier.fit(lifetime for _, lifetime in samples)
             curve = self._curves[label, key]
             if curve is not None and (curve.events >= MIN_ENDED or label == ALL):
                 return curve, label
         return None, ""
 
-    def _samples_by_group(self, label: str) -> Mapping[tuple[object, ...], Sequence[Lifetime]]:
-        """The samples of one grouping, built on first use."""
-        groups = self._groups.get(label)
-        if groups is None:
-            groups, group = {}, GROUPINGS[label]
-            for entry, sample in self._samples:
-                groups.setdefault(group(entry), []).append(sample)
-            self._groups[label] = groups
-        return groups
+    def _group_samples(self, key: Callable[[ExecutionEntry], GroupKey]) -> _Groups:
+        return group_by(self._samples, lambda sample: key(sample[0]))
 
     def loss_probability(self, age: float) -> float:
         """The probability that an execution of this age is lost; 0.1 without samples."""
@@ -402,3 +394,195 @@ def _recency_weights(ledger: Ledger, entries: Sequence[ExecutionEntry]) -> list[
     for rank, i in enumerate(newest_first):
         weights[i] = float(0.5 ** (rank / runs / EXECUTION_HALF_LIFE))
     return weights
+
+
+# --- downtime ---------------------------------------------------------------------------------
+
+DowntimeInterval = tuple[datetime, datetime]
+
+
+class Downtime:
+    """The downtime intervals of all runs of a ledger.
+
+    Downtime does not count as epoch duration. A run is down while its DAG has no job in the queue
+    between two DAGMan runs, and from the failure or removal of one of its own jobs until a later
+    DAGMan run submits the next. The work of a job that was removed with its DAG is lost and has to
+    be repeated: that time counts as downtime, too, and additionally as an interrupted (censored)
+    epoch. Held, idle and transferring jobs are in the queue: a hold of the whole ensemble is no
+    downtime, and neither is a pool without matches for days.
+
+    The starts of DAGMan runs come from DAGMan's files. Without these, one is inferred after a
+    simultaneous removal of all jobs, and after the queue was empty for longer than :data:`LATENCY`.
+    """
+
+    def __init__(self, ledger: Ledger, dags: Iterable[DagRow]) -> None:
+        self._ledger = ledger
+        submissions = {dag.file: dag.submissions for dag in dags}
+        jobs = sorted((job for job in ledger.jobs if job.submitted is not None), key=_submitted)
+        self._jobs = group_by(jobs, lambda job: job.dag)
+        self._dagman_starts = {
+            dag: [naive_time(when) for when in submissions.get(dag or "", ())]
+            or _infer_dagman_starts(dag_jobs)
+            for dag, dag_jobs in self._jobs.items()
+        }
+        self._dag_intervals: dict[frozenset[str | None], list[DowntimeInterval]] = {}
+        self._run_intervals: dict[str, list[DowntimeInterval]] = {}
+        self._lost_work: dict[str, list[tuple[DowntimeInterval, JobEntry]]] = {}
+        for run, run_jobs in group_by(jobs, lambda job: job.run).items():
+            if run is not None:
+                self._add(run, run_jobs)
+
+    def seconds_between(self, run: str, start: datetime, end: datetime) -> float:
+        """Seconds of the run's downtime between two times."""
+        intervals = self._run_intervals.get(run)
+        if not intervals:
+            return 0.0
+        # The intervals do not overlap, so that their ends are sorted, too.
+        first = bisect_right(
+            intervals, naive_time(start), key=lambda interval: naive_time(interval[1])
+        )
+        last = bisect_left(
+            intervals, naive_time(end), first, key=lambda interval: naive_time(interval[0])
+        )
+        return sum(
+            elapsed(self._ledger, max(down, start, key=naive_time), min(up, end, key=naive_time))
+            for down, up in intervals[first:last]
+        )
+
+    def interrupted_cycles(self, run: str) -> list[Cycle]:
+        """The epochs of the run that were interrupted by a removal of its DAG."""
+        return [
+            Cycle(
+                run=run,
+                epoch=job.epoch or 0,
+                target=job.target,
+                seconds=elapsed(self._ledger, *lost),
+                ended=False,
+                end=lost[1],
+                interrupted=True,
+            )
+            for lost, job in self._lost_work.get(run, ())
+            if job.training
+        ]
+
+    def _add(self, run: str, jobs: Sequence[JobEntry]) -> None:
+        dags = frozenset(job.dag for job in jobs)
+        dagman_starts = sorted(start for dag in dags for start in self._dagman_starts[dag])
+        if dags not in self._dag_intervals:
+            dag_jobs = [job for dag in dags for job in self._jobs[dag]]
+            dag_jobs.sort(key=_submitted)
+            self._dag_intervals[dags] = [
+                gap for gap, _ in _gaps(dag_jobs) if _has_dagman_start(dagman_starts, *gap)
+            ]
+        own = [
+            gap
+            for gap, last_job in _gaps(jobs)
+            if last_job.state is not State.COMPLETED and _has_dagman_start(dagman_starts, *gap)
+        ]
+        self._lost_work[run] = [
+            ((job.submitted, left), job)
+            for job, next_job in pairwise(jobs)
+            if job.state is State.REMOVED
+            and job.submitted is not None
+            and (left := _queue_exit(job)) is not None
+            and _has_dagman_start(dagman_starts, job.submitted, next_job.submitted or left)
+        ]
+        lost = [interval for interval, _ in self._lost_work[run]]
+        self._run_intervals[run] = _merged([*self._dag_intervals[dags], *own, *lost])
+
+
+def _infer_dagman_starts(jobs: Sequence[JobEntry]) -> list[datetime]:
+    """Infer the starts of DAGMan runs from a DAG's jobs in order of submission."""
+    dagman_starts = [
+        naive_time(end)
+        for (start, end), _ in _gaps(jobs)
+        if (end - start).total_seconds() > LATENCY
+    ]
+    removed = [
+        (naive_time(left), job)
+        for job in jobs
+        if job.state is State.REMOVED and (left := _queue_exit(job)) is not None
+    ]
+    removed.sort(key=itemgetter(0))
+    # End times of the jobs submitted so far; the times compared with them are ascending.
+    end_times: list[datetime] = []
+    submitted_count = index = 0
+    while index < len(removed):
+        first = removed[index][0]
+        next_index = bisect_right(removed, first + REMOVAL_SPREAD, index, key=itemgetter(0))
+        group = [job for _, job in removed[index:next_index]]
+        index = next_index
+        new_count = bisect_right(jobs, first - REMOVAL_SPREAD, submitted_count, key=_submitted)
+        for job in jobs[submitted_count:new_count]:
+            heappush(end_times, _queue_exit_key(job))
+        submitted_count = new_count
+        while end_times and end_times[0] <= first:
+            heappop(end_times)
+        group_count = sum(
+            _submitted(job) <= first - REMOVAL_SPREAD and _queue_exit_key(job) > first
+            for job in group
+        )
+        if len(end_times) > group_count:
+            continue
+        ids = {job.job for job in group}
+        next_job = next((job for job in islice(jobs, new_count, None) if job.job not in ids), None)
+        if next_job is not None:
+            dagman_starts.append(_submitted(next_job))
+    return sorted(dagman_starts)
+
+
+def _gaps(jobs: Sequence[JobEntry]) -> list[tuple[DowntimeInterval, JobEntry]]:
+    """Intervals without a job in the queue, each with the last job before it."""
+    gaps: list[tuple[DowntimeInterval, JobEntry]] = []
+    last_job: JobEntry | None = None
+    idle_since: datetime | None = None
+    for job in jobs:
+        start = job.submitted
+        if (
+            last_job is not None
+            and idle_since is not None
+            and start
+            and naive_time(idle_since) < naive_time(start)
+        ):
+            gaps.append(((idle_since, start), last_job))
+        left = _queue_exit(job)
+        if left is None:
+            break
+        if idle_since is None or naive_time(left) > naive_time(idle_since):
+            last_job, idle_since = job, left
+    return gaps
+
+
+def _has_dagman_start(dagman_starts: Sequence[datetime], start: datetime, end: datetime) -> bool:
+    """Does a DAGMan run start after ``start`` and not after ``end``?"""
+    index = bisect_right(dagman_starts, naive_time(start))
+    return index < len(dagman_starts) and dagman_starts[index] <= naive_time(end)
+
+
+def _submitted(job: JobEntry) -> datetime:
+    assert job.submitted is not None
+    return naive_time(job.submitted)
+
+
+def _queue_exit(job: JobEntry) -> datetime | None:
+    """When the job left the queue; None if it is in the queue."""
+    if job.ended is None and job.state in TERMINAL and job.states:
+        return job.states[-1][0]
+    return job.ended
+
+
+def _queue_exit_key(job: JobEntry) -> datetime:
+    """As :func:`_queue_exit`, for comparisons; ``datetime.max`` if it is in the queue."""
+    left = _queue_exit(job)
+    return datetime.max if left is None else naive_time(left)
+
+
+def _merged(intervals: Iterable[DowntimeInterval]) -> list[DowntimeInterval]:
+    """Merge overlapping intervals, so that no second counts twice."""
+    merged: list[DowntimeInterval] = []
+    for start, end in sorted(intervals, key=lambda interval: naive_time(interval[0])):
+        if merged and naive_time(start) <= naive_time(merged[-1][1]):
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end, key=naive_time))
+        else:
+            merged.append((start, end))
+    return merged

@@ -12,7 +12,7 @@ any site, any count, its run, all; the mean cycle of a run or target is shrunk t
 mean, depending on the number of cycles.
 
 Estimates assume that the DAG keeps running: downtime between a removal and the next submission is
-neither in the history nor predicted (:mod:`metlmon.stats.downtime`). Epochs per day are no
+neither in the history nor predicted (:mod:`metlmon.stats.epoch_times`). Epochs per day are no
 estimate but a count, downtime included.
 
 An additional epoch in progress, of any age, never makes a run's estimate earlier. For an
@@ -34,8 +34,8 @@ from msgspec import Struct
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.states import ACTIVE, DONE, DagState, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, RunEntry
-from metlmon.stats.downtime import Downtime
 from metlmon.stats.epoch_times import (
+    Downtime,
     DurationModel,
     ExecutionDurations,
     counted_epochs,

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.ledger import JobEntry, Ledger
 from metlmon.snapshot.types import DagRow
-from metlmon.stats.downtime import Downtime
-from metlmon.stats.epoch_times import counted_epochs, epoch_durations
+from metlmon.stats.epoch_times import Downtime, counted_epochs, epoch_durations
 from tests.generated.ensembles import Lived
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import local, write
