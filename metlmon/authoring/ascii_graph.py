@@ -15,10 +15,11 @@ each key.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole
 from metlmon.dagman import NodeKind
@@ -39,12 +40,11 @@ LONGEST_PERIOD: Final = 32
 
 LONGEST_NAME: Final = 200
 
-_APART_TEXTS: Final = {
-    NodeKind.PROVISIONER: "PROVISIONER, before all others",
-    NodeKind.SERVICE: "SERVICE, beside all others",
-    NodeKind.FINAL: "FINAL, when all others have ended",
-}
+DEEPEST: Final = 4
+"""Maximum nesting of sub-DAGs that are summarised."""
 
+STAGE: Final = "stage"
+"""The variable with the stage of a node."""
 
 ARROW: Final = "▶"
 LINE: Final = "─"
@@ -52,12 +52,13 @@ REST: Final = "…"
 HANGS: Final = "└ "
 DOWN: Final = "▼"
 
-
-class CanvasCell(Struct, frozen=True):
-    """A node in a row, and the lines beneath it."""
-
-    text: str
-    hanging: tuple[str, ...] = ()
+_APART_TEXTS: Final = {
+    NodeKind.PROVISIONER: "PROVISIONER, before all others",
+    NodeKind.SERVICE: "SERVICE, beside all others",
+    NodeKind.FINAL: "FINAL, when all others have ended",
+}
+_DIGITS: Final = re.compile(r"[0-9]+")
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def draw_graph(graph: Graph, width: int) -> list[str]:
@@ -65,209 +66,308 @@ def draw_graph(graph: Graph, width: int) -> list[str]:
 
     "(no nodes)" for an empty graph.
     """
-    canvas = _GraphDrawing(max(width, NARROWEST))
-    return [line.rstrip() for line in canvas.lines(graph)] or ["(no nodes)"]
+    drawing = _GraphDrawing(max(width, NARROWEST))
+    return [line.rstrip() for line in drawing.lines(graph)] or ["(no nodes)"]
+
+
+# --- runs of equal structure ----------------------------------------------------------------
+
+
+class _RunGroup(Struct, frozen=True):
+    """Runs of equal structure.
+
+    ``names``: of the runs, in the order of the file. ``nodes`` and ``edges``: of the first run, by
+    names within the run. ``sides``: nodes that evaluate. ``stages``: the stage of the other nodes,
+    if they have one. ``inner``: content of the sub-DAG, if the run is one.
+    """
+
+    names: list[str]
+    nodes: list[str]
+    edges: list[tuple[str, str]]
+    sides: set[str] = set()
+    stages: dict[str, str] = {}
+    inner: Graph | None = None
+
+
+_Unit = _RunGroup | list[str]
+"""Runs, or the names of similar nodes in the same position: ``shard000`` to ``shard099``."""
+
+
+class _Summary(NamedTuple):
+    """Groups of runs and of nodes, by depth; and the nodes in a cycle, which cannot start."""
+
+    layers: list[list[_Unit]]
+    cyclic: list[str]
+
+
+def _summarize(graph: Graph, depth: int = 0) -> _Summary:
+    """Summarise a graph; without runs, if these depend on each other in a cycle."""
+    names = [node.name for node in graph.nodes if node.kind not in APART]
+    groups = _run_groups(graph, depth)
+    index_by_run = {run: index for index, group in enumerate(groups) for run in group.names}
+    runs = {node.name: index_by_run[run] for node in graph.nodes if (run := _run_of(node))}
+    summary = _layered(graph, names, groups, runs)
+    return _layered(graph, names, groups, {}) if summary.cyclic and groups else summary
+
+
+def _run_of(node: GraphNode) -> str | None:
+    """The run of a node; a sub-DAG is a run of its own."""
+    if node.kind in APART:
+        return None
+    return node.run or (node.name if node.kind is NodeKind.SUBDAG else None)
+
+
+def _name_pattern(name: str) -> str:
+    """A name with its numbers replaced, the same for similar names."""
+    return _DIGITS.sub("#", name)
+
+
+def _name_in_run(name: str, run: str) -> str:
+    """The name of a node within its run."""
+    return name.removeprefix(f"{run}-") or name
+
+
+def _run_groups(graph: Graph, depth: int) -> list[_RunGroup]:
+    nodes_by_run: dict[str, list[GraphNode]] = defaultdict(list)
+    for node in graph.nodes:
+        if run := _run_of(node):
+            nodes_by_run[run].append(node)
+    run_by_node = {node.name: run for run, nodes in nodes_by_run.items() for node in nodes}
+    inner_edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    outer_edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for parent, child in graph.edges:
+        parent_run, child_run = run_by_node.get(parent), run_by_node.get(child)
+        if parent_run is not None and parent_run == child_run:
+            edge = (_name_in_run(parent, parent_run), _name_in_run(child, parent_run))
+            inner_edges[parent_run].append(edge)
+            continue
+        if parent_run is not None:
+            outer_edges[parent_run].append((_name_in_run(parent, parent_run), f"> {child}"))
+        if child_run is not None:
+            outer_edges[child_run].append((f"< {parent}", _name_in_run(child, child_run)))
+    groups: dict[object, _RunGroup] = {}
+    for run, nodes in nodes_by_run.items():
+        names = [_name_in_run(node.name, run) for node in nodes]
+        sides = {
+            name for name, node in zip(names, nodes, strict=True) if node.role is NodeRole.EVALUATE
+        }
+        stages = {
+            name: variable.value
+            for name, node in zip(names, nodes, strict=True)
+            for variable in node.variables
+            if variable.name == STAGE and node.role is NodeRole.TRAIN
+        }
+        inner = None
+        if len(nodes) == 1 and nodes[0].kind is NodeKind.SUBDAG and depth < DEEPEST:
+            inner = graph.subdags.get(nodes[0].submit)
+        form = (
+            tuple(
+                "" if node.name == run else name for name, node in zip(names, nodes, strict=True)
+            ),
+            frozenset(sides),
+            tuple(stages.items()),
+            tuple(inner_edges[run]),
+            tuple(outer_edges[run]),
+            None if inner is None else _inner_form(inner),
+        )
+        group = _RunGroup([], names, inner_edges[run], sides, stages=stages, inner=inner)
+        groups.setdefault(form, group).names.append(run)
+    return list(groups.values())
+
+
+def _inner_form(graph: Graph) -> object:
+    """What sub-DAGs of equal structure have in common."""
+    names = tuple(_name_in_run(node.name, node.run or "") for node in graph.nodes)
+    index = {node.name: number for number, node in enumerate(graph.nodes)}
+    return names, tuple((index.get(parent), index.get(child)) for parent, child in graph.edges)
+
+
+def _layered(
+    graph: Graph, names: Iterable[str], groups: Sequence[_RunGroup], group_of: Mapping[str, int]
+) -> _Summary:
+    """``group_of``: the index of the group of each node that is in one."""
+    keys: dict[str, int | str] = {name: group_of.get(name, name) for name in names}
+    pairs = {
+        (keys[parent], keys[child]): None
+        for parent, child in graph.edges
+        if parent in keys and child in keys and keys[parent] != keys[child]
+    }
+    unique = list(dict.fromkeys(keys.values()))
+    depths = _depths_of(unique, pairs)
+    units: list[list[_Unit]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
+    families: list[dict[str, list[str]]] = [defaultdict(list) for _ in units]
+    for key, depth in depths.items():
+        if isinstance(key, int):
+            units[depth].append(groups[key])
+        else:
+            families[depth][_name_pattern(key)].append(key)
+    layers = [[*units[depth], *families[depth].values()] for depth in range(len(units))]
+    return _Summary(layers, [str(key) for key in unique if key not in depths])
+
+
+def _depths_of(keys: Iterable[_Key], pairs: Iterable[tuple[_Key, _Key]]) -> dict[_Key, int]:
+    """The depth of each key (its longest path from a root), in the order of ``keys``.
+
+    Keys in cycles have none.
+    """
+    children: dict[_Key, list[_Key]] = {key: [] for key in keys}
+    waiting_for = dict.fromkeys(children, 0)
+    for parent, child in pairs:
+        children[parent].append(child)
+        waiting_for[child] += 1
+    depths = {key: 0 for key in children if not waiting_for[key]}
+    ready = list(depths)
+    for key in ready:
+        for child in children[key]:
+            depths[child] = max(depths.get(child, 0), depths[key] + 1)
+            waiting_for[child] -= 1
+            if not waiting_for[child]:
+                ready.append(child)
+    return {key: depths[key] for key in children if not waiting_for[key]}
+
+
+# --- the drawing ------------------------------------------------------------------------------
+
+
+class _Cell(NamedTuple):
+    """A node in a row, and the lines beneath it."""
+
+    text: str
+    hanging: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Distance to the next cell; its arrow may be above the lines beneath this one."""
+        hanging_width = max(map(len, self.hanging), default=0)
+        return max(len(self.text) + 4, hanging_width + 1)
+
+
+_ELLIPSIS: Final = _Cell(REST)
 
 
 class _GraphDrawing:
-    """Draws graphs at a given width; sub-DAGs on a nested canvas."""
+    """Draws graphs at a given width; sub-DAGs on a nested one."""
 
     def __init__(self, width: int, depth: int = 0) -> None:
         self.width = width
         self.depth = depth
 
     def lines(self, graph: Graph) -> Iterator[str]:
-        summary = summarize(graph, self.depth)
-        first = [node for node in summary.unconnected if node.kind is not NodeKind.FINAL]
-        last = [node for node in summary.unconnected if node.kind is NodeKind.FINAL]
-        yield from self._unconnected(first)
-        if any(isinstance(unit, RunGroup) for layer in summary.layers for unit in layer):
-            yield from self._blocks(summary)
+        summary = _summarize(graph, self.depth)
+        apart = [node for node in graph.nodes if node.kind in APART]
+        yield from self._unconnected([node for node in apart if node.kind is not NodeKind.FINAL])
+        if any(isinstance(unit, _RunGroup) for layer in summary.layers for unit in layer):
+            yield from self._blocks(summary.layers)
         else:
-            yield from self._families(summary)
+            yield from self._families(summary.layers)
         if summary.cyclic:
-            yield self._truncate(f"{self._names_text(summary.cyclic)}: these wait for each other")
-        yield from self._unconnected(last)
+            yield self._truncate(f"{_names_text(summary.cyclic)}: these wait for each other")
+        yield from self._unconnected([node for node in apart if node.kind is NodeKind.FINAL])
 
     def _unconnected(self, nodes: Sequence[GraphNode]) -> Iterator[str]:
         for node in nodes[:MOST_BLOCKS]:
-            yield self._truncate(f"{self._name(node.name)}  {_APART_TEXTS[node.kind]}")
+            yield self._truncate(f"{_shown(node.name)}  {_APART_TEXTS[node.kind]}")
         if len(nodes) > MOST_BLOCKS:
             yield self._truncate(f"{REST} {len(nodes) - MOST_BLOCKS} more of these")
 
     # --- blocks, one beneath the other ------------------------------------------------------
 
-    def _blocks(self, summary: GraphSummary) -> Iterator[str]:
-        layers = summary.layers
+    def _blocks(self, layers: list[list[_Unit]]) -> Iterator[str]:
         single = layers[0][0] if len(layers) == len(layers[0]) == 1 else None
-        if self.depth and isinstance(single, RunGroup) and len(single.names) == 1:
+        if self.depth and isinstance(single, _RunGroup) and len(single.names) == 1:
             # The name of the only run of a sub-DAG has been printed already.
             yield from self._run(single)
             return
-        block_count = 0
+        blocks_left = MOST_BLOCKS
         for number, layer in enumerate(layers):
             if number:
                 yield f"  {DOWN}"
-            for unit in layer:
-                block_count += 1
-                if block_count > MOST_BLOCKS:
-                    more = sum(map(len, layers[number:])) - layer.index(unit)
+            for position, unit in enumerate(layer):
+                if not blocks_left:
+                    more = sum(map(len, layers[number:])) - position
                     yield self._truncate(f"{REST} {more} more groups of nodes")
                     return
-                if isinstance(unit, NodeGroup):
-                    yield self._truncate(self._names_text(unit.names))
+                blocks_left -= 1
+                if isinstance(unit, _RunGroup):
+                    yield from self._group(unit)
                 else:
-                    yield from self._bundle(unit)
+                    yield self._truncate(_names_text(unit))
 
-    def _bundle(self, bundle: RunGroup) -> Iterator[str]:
-        yield self._truncate(self._title(bundle))
-        canvas = _GraphDrawing(self.width - 2, self.depth + 1)
-        if bundle.inner is not None and self.depth < DEEPEST:
-            lines = canvas.lines(bundle.inner)
-        else:
-            lines = canvas._run(bundle)
+    def _group(self, group: _RunGroup) -> Iterator[str]:
+        span, number = _first_and_last(group.names), len(group.names)
+        suffix = "" if group.inner is None else ", a sub-DAG"
+        if number > 1:
+            suffix = f"  {count(number, 'run')} like this{suffix.replace(' a ', ' each a ')}"
+        yield self._truncate(f"{span}{suffix}")
+        drawing = _GraphDrawing(self.width - 2, self.depth + 1)
+        has_inner = group.inner is not None and self.depth < DEEPEST
+        lines = drawing.lines(group.inner) if group.inner and has_inner else drawing._run(group)
         yield from (f"  {line}" for line in lines)
 
-    def _title(self, bundle: RunGroup) -> str:
-        span = self._first_and_last(bundle.names)
-        number = len(bundle.names)
-        suffix = ", a sub-DAG" if bundle.inner is not None else ""
-        if number == 1:
-            return f"{span}{suffix}"
-        each_suffix = ", each a sub-DAG" if suffix else ""
-        return f"{span}  {count(number, 'run')} like this{each_suffix}"
-
-    # --- one run ------------------------------------------------------------------------------
-
-    def _run(self, bundle: RunGroup) -> Iterator[str]:
+    def _run(self, group: _RunGroup) -> Iterator[str]:
         """A chain with the nodes beneath it; any other graph by layers."""
-        chain = _chain(bundle)
+        chain = _chain(group)
         if chain is None:
-            graph = Graph(tuple(GraphNode(name, "") for name in bundle.nodes), edges=bundle.edges)
-            yield from self._families(summarize(graph))
+            nodes = tuple(GraphNode(name, "") for name in group.nodes)
+            yield from self._families(_summarize(Graph(nodes, edges=tuple(group.edges))).layers)
             return
         spine, hanging = chain
         cells, kinds, last_stage = [], [], ""
         for name in spine:
-            stage = bundle.stages.get(name, last_stage)
-            first = f"{self._name(stage)}: " if stage != last_stage else ""
-            cell = CanvasCell(first + self._name(name), self._hanging_labels(hanging.get(name, ())))
+            stage = group.stages.get(name, last_stage)
+            first = f"{_shown(stage)}: " if stage != last_stage else ""
+            cell = _Cell(first + _shown(name), _hanging_labels(hanging.get(name, ())))
             cells.append(cell)
-            kinds.append(name_pattern("/".join((stage, name, *cell.hanging))))
+            kinds.append(_name_pattern("/".join((stage, name, *cell.hanging))))
             last_stage = stage
         yield from self._row(cells, kinds)
 
-    def _hanging_labels(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The lines beneath a node, similar names combined."""
-        families: dict[str, list[str]] = {}
-        for name in names:
-            families.setdefault(name_pattern(name), []).append(name)
-        lines = [self._names_text(members) for members in families.values()]
-        if len(lines) > MOST_HANGING:
-            lines[MOST_HANGING - 1 :] = [f"{REST} {len(lines) - MOST_HANGING + 1} more"]
-        return tuple(HANGS + line for line in lines)
-
     # --- rows of arrows -------------------------------------------------------------------------
 
-    def _families(self, summary: GraphSummary) -> Iterator[str]:
+    def _families(self, layers: list[list[_Unit]]) -> Iterator[str]:
         """``A ─▶ B0 … B2 (3) ─▶ C``: one cell per layer."""
         texts, kinds = [], []
-        for layer in summary.layers:
-            spans = [self._names_text(unit.names) for unit in layer if isinstance(unit, NodeGroup)]
+        for layer in layers:
+            families = [unit for unit in layer if isinstance(unit, list)]
+            spans = [_names_text(names) for names in families]
             if len(spans) > MOST_HANGING:
-                nodes = sum(len(unit.names) for unit in layer if isinstance(unit, NodeGroup))
-                spans = [f"{spans[0]} + {count(nodes - 1, 'other')}"]
+                spans = [f"{spans[0]} + {count(sum(map(len, families)) - 1, 'other')}"]
             texts.append(" + ".join(spans))
-            kinds.append(" + ".join(name_pattern(span) for span in spans))
-        yield from self._row([CanvasCell(text) for text in texts], kinds)
+            kinds.append(" + ".join(map(_name_pattern, spans)))
+        yield from self._row([_Cell(text) for text in texts], kinds)
 
-    def _row(self, cells: Sequence[CanvasCell], kinds: Sequence[str]) -> Iterator[str]:
+    def _row(self, cells: Sequence[_Cell], kinds: Sequence[str]) -> Iterator[str]:
         """The cells with arrows between them; repetitions are dropped as far as necessary."""
         if not cells:
             return
-        ellipsis = CanvasCell(REST)
-        for repetitions in (None, 2, 1):
-            shown = (
-                list(cells)
-                if repetitions is None
-                else _abbreviate(cells, kinds, repetitions, ellipsis)
-            )
+        abbreviated = _abbreviate(cells, kinds, 1)
+        for shown in (list(cells), _abbreviate(cells, kinds, 2), abbreviated):
             last = max(map(len, (shown[-1].text, *shown[-1].hanging)))
-            if sum(map(self._cell_width, shown[:-1])) + last <= self.width:
-                yield from self._cell_lines(shown)
+            if sum(cell.width for cell in shown[:-1]) + last <= self.width:
+                yield from _cell_lines(shown)
                 return
-        yield from self._wrapped_rows(_abbreviate(cells, kinds, 1, ellipsis))
+        yield from self._wrapped_rows(abbreviated)
 
-    def _cell_width(self, cell: CanvasCell) -> int:
-        """Distance to the next cell; its arrow may be above the lines beneath this one."""
-        hanging_width = max((len(line) for line in cell.hanging), default=0)
-        return max(len(cell.text) + 4, hanging_width + 1)
-
-    def _cell_lines(self, cells: Sequence[CanvasCell]) -> Iterator[str]:
-        top_line = ""
-        depth = max((len(cell.hanging) for cell in cells), default=0)
-        lower_lines = [""] * depth
-        for number, cell in enumerate(cells):
-            start = len(top_line)
-            for line in range(min(depth, len(cell.hanging))):
-                lower_lines[line] = lower_lines[line].ljust(start) + cell.hanging[line]
-            top_line += cell.text
-            if number < len(cells) - 1:
-                arrow_length = self._cell_width(cell) - len(cell.text) - 3
-                top_line += f" {LINE * arrow_length}{ARROW} "
-        yield top_line
-        yield from lower_lines
-
-    def _wrapped_rows(self, cells: Sequence[CanvasCell]) -> Iterator[str]:
+    def _wrapped_rows(self, cells: Sequence[_Cell]) -> Iterator[str]:
         """Rows that are too long, wrapped after an arrow."""
         width = self.width - 4
-        cells = [
-            CanvasCell(
-                plain(cell.text, width),
-                tuple(self._fit_hanging(line) for line in cell.hanging),
-            )
-            for cell in cells
-        ]
-        rows: list[list[CanvasCell]] = [[]]
+        rows: list[list[_Cell]] = [[]]
         used_width = 0
-        for cell in cells:
-            cell_width = self._cell_width(cell)
-            if rows[-1] and used_width + cell_width > self.width:
+        for text, hanging in cells:
+            labels = (plain(line.removeprefix(HANGS), width - len(HANGS)) for line in hanging)
+            cell = _Cell(plain(text, width), tuple(HANGS + label for label in labels))
+            if rows[-1] and used_width + cell.width > self.width:
                 rows.append([])
                 used_width = 3
             rows[-1].append(cell)
-            used_width += cell_width
+            used_width += cell.width
         if len(rows) > MOST_BLOCKS:
             skipped = sum(map(len, rows[MOST_BLOCKS - 2 : -1]))
-            rows[MOST_BLOCKS - 2 : -1] = [[CanvasCell(f"{REST} {skipped} more")]]
+            rows[MOST_BLOCKS - 2 : -1] = [[_Cell(f"{REST} {skipped} more")]]
         for number, row in enumerate(rows):
             first = f"{LINE}{ARROW} " if number else ""
-            for line, text in enumerate(self._cell_lines(row)):
+            for line, text in enumerate(_cell_lines(row)):
                 yield (first if not line else " " * len(first)) + text
-
-    # --- names ----------------------------------------------------------------------------------
-
-    def _names_text(self, names: Sequence[str]) -> str:
-        """``shard000 … shard099 (100)``; one or two names in full."""
-        if len(names) == 1:
-            return self._name(names[0])
-        if len(names) == 2:
-            return ", ".join(map(self._name, names))
-        return f"{self._first_and_last(names)} ({len(names)})"
-
-    def _first_and_last(self, names: Sequence[str]) -> str:
-        first, last = self._name(names[0]), self._name(names[-1])
-        if len(names) < 3:
-            return first if len(names) == 1 else f"{first}, {last}"
-        return f"{first} {REST} {last}"
-
-    def _name(self, name: str) -> str:
-        return plain(name, LONGEST_NAME)
-
-    def _fit_hanging(self, text: str) -> str:
-        width = self.width - 4 - len(HANGS)
-        label = text.removeprefix(HANGS)
-        return HANGS + plain(label, width)
 
     def _truncate(self, line: str) -> str:
         if len(line) <= self.width:
@@ -275,47 +375,65 @@ class _GraphDrawing:
         return line[: self.width - len(REST)] + REST
 
 
-def _chain(bundle: RunGroup) -> tuple[list[str], dict[str, list[str]]] | None:
+def _cell_lines(cells: Sequence[_Cell]) -> Iterator[str]:
+    """A row of cells with arrows, and the lines beneath it."""
+    top_line = ""
+    lower_lines = [""] * max((len(cell.hanging) for cell in cells), default=0)
+    for number, cell in enumerate(cells):
+        start = len(top_line)
+        for line, text in enumerate(cell.hanging):
+            lower_lines[line] = lower_lines[line].ljust(start) + text
+        top_line += cell.text
+        if number < len(cells) - 1:
+            top_line += f" {LINE * (cell.width - len(cell.text) - 3)}{ARROW} "
+    yield top_line
+    yield from lower_lines
+
+
+def _hanging_labels(names: Sequence[str]) -> tuple[str, ...]:
+    """The lines beneath a node, similar names combined."""
+    families: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        families[_name_pattern(name)].append(name)
+    lines = [_names_text(members) for members in families.values()]
+    if len(lines) > MOST_HANGING:
+        lines[MOST_HANGING - 1 :] = [f"{REST} {len(lines) - MOST_HANGING + 1} more"]
+    return tuple(HANGS + line for line in lines)
+
+
+def _chain(group: _RunGroup) -> tuple[list[str], dict[str, list[str]]] | None:
     """The longest chain of a run, and the leaf nodes beneath its nodes.
 
     None if the run has any other structure. Edges that only skip part of the chain are ignored.
     """
-    nodes, pairs = bundle.nodes, bundle.edges
-    depths, cyclic_count = depths_of(nodes, pairs)
-    if cyclic_count or not nodes:
+    nodes, depths = group.nodes, _depths_of(group.nodes, group.edges)
+    if len(depths) < len(nodes) or not nodes:
         return None
-    parents_of: dict[str, list[str]] = {}
-    has_children = set()
-    for parent, child in pairs:
-        parents_of.setdefault(child, []).append(parent)
-        has_children.add(parent)
+    parents_of: dict[str, list[str]] = defaultdict(list)
+    for parent, child in group.edges:
+        parents_of[child].append(parent)
+    has_children = {parent for parent, _ in group.edges}
     # The evaluation of the last epoch is a leaf, unless epochs wait for their evaluations.
-    awaited = {name_pattern(name) for name in has_children & bundle.sides}
-    ends = [name for name in nodes if name not in bundle.sides or name_pattern(name) in awaited]
+    awaited = {_name_pattern(name) for name in has_children & group.sides}
+    ends = [name for name in nodes if name not in group.sides or _name_pattern(name) in awaited]
     spine = [max(ends or nodes, key=lambda name: depths[name])]
     while parents := parents_of.get(spine[-1]):
         spine.append(max(parents, key=lambda name: (depths[name], name in has_children)))
     spine.reverse()
-    position = {name: number for number, name in enumerate(spine)}
-    hanging: dict[str, list[str]] = {}
+    hanging: dict[str, list[str]] = defaultdict(list)
+    in_spine = set(spine)
     for name in nodes:
-        if name in position:
-            continue
-        if (
-            name in has_children
-            or len(parents_of.get(name, ())) != 1
-            or parents_of[name][0] not in position
-        ):
-            return None
-        hanging.setdefault(parents_of[name][0], []).append(name)
+        if name not in in_spine:
+            parents = parents_of.get(name, [])
+            if name in has_children or len(parents) != 1 or parents[0] not in in_spine:
+                return None
+            hanging[parents[0]].append(name)
     return spine, hanging
 
 
-def _abbreviate(
-    cells: Sequence[CanvasCell], kinds: Sequence[str], repetitions: int, ellipsis: CanvasCell
-) -> list[CanvasCell]:
+def _abbreviate(cells: Sequence[_Cell], kinds: Sequence[str], repetitions: int) -> list[_Cell]:
     """Reduce repeating parts to their first ``repetitions`` and their last occurrence."""
-    shown: list[CanvasCell] = []
+    shown: list[_Cell] = []
     index = 0
     while index < len(cells):
         period, times = _repetition(kinds, index)
@@ -323,8 +441,8 @@ def _abbreviate(
         if times > repetitions + 2:
             for start in (*range(index, index + period * repetitions, period), end - period):
                 part = slice(start, start + period)
-                shown += [ellipsis] if start == end - period else []
-                shown += _abbreviate(cells[part], kinds[part], repetitions, ellipsis)
+                shown += [_ELLIPSIS] if start == end - period else []
+                shown += _abbreviate(cells[part], kinds[part], repetitions)
         else:
             shown += cells[index:end]
         index = end
@@ -343,232 +461,20 @@ def _repetition(kinds: Sequence[str], start: int) -> tuple[int, int]:
     return 1, 1
 
 
-STAGE: Final = "stage"
-"""The variable with the stage of a node."""
-
-DEEPEST: Final = 4
-"""Maximum nesting of sub-DAGs that are summarised."""
-
-_Key = TypeVar("_Key", bound=Hashable)
-
-_DIGITS: Final = re.compile(r"[0-9]+")
+# --- names ------------------------------------------------------------------------------------
 
 
-class RunGroup(Struct, frozen=True):
-    """Runs of equal structure.
-
-    ``names``: of the runs, in the order of the file. ``nodes`` and ``edges``: of the first run, by
-    names within the run. ``sides``: nodes that evaluate. ``stages``: the stage of the other nodes,
-    if they have one. ``inner``: content of the sub-DAG, if the run is one.
-    """
-
-    names: tuple[str, ...]
-    nodes: tuple[str, ...]
-    edges: tuple[tuple[str, str], ...]
-    sides: frozenset[str] = frozenset()
-    stages: Mapping[str, str] = field(default_factory=dict)
-    inner: Graph | None = None
+def _names_text(names: Sequence[str]) -> str:
+    """``shard000 … shard099 (100)``; one or two names in full."""
+    return _first_and_last(names) + (f" ({len(names)})" if len(names) > 2 else "")
 
 
-class NodeGroup(Struct, frozen=True):
-    """Nodes with similar names in the same position: ``shard000`` to ``shard099``."""
-
-    names: tuple[str, ...]
-
-
-class GraphSummary(Struct, frozen=True):
-    """The summary of a graph.
-
-    ``layers``: groups of runs and of nodes, by depth. ``unconnected``: nodes outside of the graph.
-    ``cyclic``: nodes in a cycle, which DAGMan cannot start.
-    """
-
-    layers: tuple[tuple[RunGroup | NodeGroup, ...], ...]
-    unconnected: tuple[GraphNode, ...] = ()
-    cyclic: tuple[str, ...] = field(default=())
+def _first_and_last(names: Sequence[str]) -> str:
+    first, last = _shown(names[0]), _shown(names[-1])
+    if len(names) < 3:
+        return first if len(names) == 1 else f"{first}, {last}"
+    return f"{first} {REST} {last}"
 
 
-def summarize(graph: Graph, depth: int = 0) -> GraphSummary:
-    """Summarise a graph.
-
-    If runs depend on each other in a cycle, nodes are summarised without regard to runs.
-    """
-    nodes = [node for node in graph.nodes if node.kind not in APART]
-    apart = tuple(node for node in graph.nodes if node.kind in APART)
-    bundles = _bundles(graph, nodes, depth)
-    bundle_by_run: dict[str, RunGroup] = {}
-    for bundle in bundles:
-        bundle_by_run.update(dict.fromkeys(bundle.names, bundle))
-    runs = {node.name: run for node in nodes if (run := run_of(node)) is not None}
-    bundle_index = (
-        {name: bundles.index(bundle_by_run[run]) for name, run in runs.items()} if bundles else {}
-    )
-    return _layered(graph, nodes, bundles=bundles, bundle_index=bundle_index, apart=apart)
-
-
-def run_of(node: GraphNode) -> str | None:
-    """The run of a node; a sub-DAG is a run of its own."""
-    return node.run or (node.name if node.kind is NodeKind.SUBDAG else None)
-
-
-def name_pattern(name: str) -> str:
-    """A name with its numbers replaced, the same for similar names."""
-    return _DIGITS.sub("#", name)
-
-
-def name_in_run(name: str, run: str) -> str:
-    """The name of a node within its run."""
-    return name.removeprefix(f"{run}-") or name
-
-
-# --- runs of equal structure ----------------------------------------------------------------
-
-
-def _bundles(graph: Graph, nodes: Sequence[GraphNode], depth: int) -> list[RunGroup]:
-    nodes_by_run: dict[str, list[GraphNode]] = {}
-    for node in nodes:
-        run = run_of(node)
-        if run is not None:
-            nodes_by_run.setdefault(run, []).append(node)
-    run_by_node = {node.name: run for run, members in nodes_by_run.items() for node in members}
-    inner_edges: dict[str, list[tuple[str, str]]] = {run: [] for run in nodes_by_run}
-    outer_edges: dict[str, list[tuple[str, str]]] = {run: [] for run in nodes_by_run}
-    for parent, child in graph.edges:
-        parent_run, child_run = run_by_node.get(parent), run_by_node.get(child)
-        if parent_run is not None and parent_run == child_run:
-            inner_edges[parent_run].append(
-                (name_in_run(parent, parent_run), name_in_run(child, parent_run))
-            )
-            continue
-        if parent_run is not None:
-            outer_edges[parent_run].append((name_in_run(parent, parent_run), f"> {child}"))
-        if child_run is not None:
-            outer_edges[child_run].append((f"< {parent}", name_in_run(child, child_run)))
-    runs_by_form: dict[object, list[str]] = {}
-    for run, members in nodes_by_run.items():
-        names = tuple(_node_form(node, run) for node in members)
-        form = (
-            names,
-            tuple(inner_edges[run]),
-            tuple(outer_edges[run]),
-            _inner_form(graph, members, depth),
-        )
-        runs_by_form.setdefault(form, []).append(run)
-    bundles = []
-    for runs in runs_by_form.values():
-        first = runs[0]
-        bundles.append(
-            RunGroup(
-                names=tuple(runs),
-                nodes=tuple(name_in_run(node.name, first) for node in nodes_by_run[first]),
-                edges=tuple(inner_edges[first]),
-                sides=frozenset(
-                    name_in_run(node.name, first)
-                    for node in nodes_by_run[first]
-                    if node.role is NodeRole.EVALUATE
-                ),
-                stages={
-                    name_in_run(node.name, first): stage
-                    for node in nodes_by_run[first]
-                    if (stage := _stage(node)) is not None
-                },
-                inner=_inner_graph(graph, nodes_by_run[first], depth),
-            )
-        )
-    return bundles
-
-
-def _node_form(node: GraphNode, run: str) -> tuple[str, bool, str | None]:
-    name = "" if node.name == run else name_in_run(node.name, run)
-    return name, node.role is NodeRole.EVALUATE, _stage(node)
-
-
-def _stage(node: GraphNode) -> str | None:
-    """The stage of a training node, by its variables."""
-    if node.role is not NodeRole.TRAIN:
-        return None
-    return next((variable.value for variable in node.variables if variable.name == STAGE), None)
-
-
-def _inner_graph(graph: Graph, members: Sequence[GraphNode], depth: int) -> Graph | None:
-    if len(members) == 1 and members[0].kind is NodeKind.SUBDAG and depth < DEEPEST:
-        return graph.subdags.get(members[0].submit)
-    return None
-
-
-def _inner_form(graph: Graph, members: Sequence[GraphNode], depth: int) -> object:
-    inner = _inner_graph(graph, members, depth)
-    if inner is None:
-        return None
-    names = tuple(name_in_run(node.name, node.run or "") for node in inner.nodes)
-    index = {node.name: number for number, node in enumerate(inner.nodes)}
-    return names, tuple((index.get(parent), index.get(child)) for parent, child in inner.edges)
-
-
-# --- layers -----------------------------------------------------------------------------------
-
-
-def _layered(
-    graph: Graph,
-    nodes: Sequence[GraphNode],
-    bundles: Sequence[RunGroup],
-    bundle_index: Mapping[str, int],
-    apart: tuple[GraphNode, ...],
-) -> GraphSummary:
-    keys: dict[int | str, None] = {}
-    key_of: dict[str, int | str] = {}
-    for node in nodes:
-        key = bundle_index.get(node.name, node.name)
-        key_of[node.name] = key
-        keys.setdefault(key)
-    pairs = {
-        (key_of[parent], key_of[child]): None
-        for parent, child in graph.edges
-        if parent in key_of and child in key_of and key_of[parent] != key_of[child]
-    }
-    depths, cyclic_count = depths_of(keys, pairs)
-    if cyclic_count and bundles:
-        return _layered(graph, nodes, bundles=(), bundle_index={}, apart=apart)
-    layers: list[list[int | str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
-    for key, depth in depths.items():
-        layers[depth].append(key)
-    cyclic = tuple(str(key) for key in keys if key not in depths)
-    return GraphSummary(tuple(_layer_units(layer, bundles) for layer in layers), apart, cyclic)
-
-
-def _layer_units(
-    layer: Iterable[int | str], bundles: Sequence[RunGroup]
-) -> tuple[RunGroup | NodeGroup, ...]:
-    units: list[RunGroup | NodeGroup] = []
-    families: dict[str, list[str]] = {}
-    for key in layer:
-        if isinstance(key, int):
-            units.append(bundles[key])
-        else:
-            families.setdefault(name_pattern(key), []).append(key)
-    return (*units, *(NodeGroup(tuple(names)) for names in families.values()))
-
-
-def depths_of(
-    keys: Iterable[_Key], pairs: Iterable[tuple[_Key, _Key]]
-) -> tuple[dict[_Key, int], int]:
-    """The depth of each key (its longest path from a root), in the order of ``keys``.
-
-    Also the number of keys in cycles, which have no depth.
-    """
-    order = list(keys)
-    children: dict[_Key, list[_Key]] = {key: [] for key in order}
-    waiting_for = dict.fromkeys(order, 0)
-    for parent, child in pairs:
-        children[parent].append(child)
-        waiting_for[child] += 1
-    depths = {key: 0 for key in order if not waiting_for[key]}
-    ready = list(depths)
-    for key in ready:
-        for child in children[key]:
-            depths[child] = max(depths.get(child, 0), depths[key] + 1)
-            waiting_for[child] -= 1
-            if not waiting_for[child]:
-                ready.append(child)
-    done = {key: depths[key] for key in order if not waiting_for[key]}
-    return done, len(order) - len(done)
+def _shown(name: str) -> str:
+    return plain(name, LONGEST_NAME)

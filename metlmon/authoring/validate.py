@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +21,13 @@ from metlmon.authoring.submit_source import Statement
 from metlmon.authoring.templates import JobTemplate, TemplateError, fill, jobs_of, used_placeholders
 from metlmon.authoring.validate_shape import (
     LONGEST_NAME,
+    LONGEST_VALUE,
     SECRET_REMEDY,
     SITE,
+    range_problem,
     validate_shape,
     validate_usage,
+    warning,
 )
 from metlmon.authoring.write_files import (
     is_dagman_file,
@@ -54,8 +57,6 @@ GPU_MEMORY_MB: Final = (1, 1 << 20)
 SEEDS: Final = (0, 2**32 - 1)
 """numpy accepts no larger seed."""
 
-LONGEST_VALUE: Final = 4096
-
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _LISTED: Final = 6
@@ -76,10 +77,10 @@ def validate(
     """
     problems = [
         *_numbers(request),
-        *_name(request),
+        *_name(request.name),
         *_seeds(request),
-        *_sites(request, tuple(sites)),
-        *_gpu_models(request, tuple(gpus)),
+        *_sites(request, sites),
+        *_gpu_models(request, gpus),
         *_directory(request, amending),
         *validate_shape(request),
     ]
@@ -114,28 +115,26 @@ def _redacted(problems: Sequence[RequestProblem]) -> tuple[RequestProblem, ...]:
 
 
 def _numbers(request: Request) -> Iterator[RequestProblem]:
-    if request.shape not in (EnsembleShape.SWEEP, EnsembleShape.BAG) and request.source is None:
-        yield from _range("runs", "runs", request.runs, RUNS)
-    if request.shape not in (EnsembleShape.STAGES, EnsembleShape.BAG) and request.source is None:
-        yield from _range("epochs", "epochs of a run", request.epochs, EPOCHS)
-    yield from _range("gpus", "GPUs of a job", request.gpus, GPUS)
-    yield from _range("memory_mb", "MB of memory", request.memory_mb, MEMORY_MB)
-    yield from _range("retries", "retries", request.retries, RETRIES)
+    ranges = [
+        ("gpus", "GPUs of a job", request.gpus, GPUS),
+        ("memory_mb", "MB of memory", request.memory_mb, MEMORY_MB),
+        ("retries", "retries", request.retries, RETRIES),
+    ]
+    if request.source is None and request.shape is not EnsembleShape.BAG:
+        if request.shape is not EnsembleShape.STAGES:
+            ranges.insert(0, ("epochs", "epochs of a run", request.epochs, EPOCHS))
+        if request.shape is not EnsembleShape.SWEEP:
+            ranges.insert(0, ("runs", "runs", request.runs, RUNS))
     if request.gpu_memory_mb is not None:
-        yield from _range("gpu_memory_mb", "MB of a GPU", request.gpu_memory_mb, GPU_MEMORY_MB)
-        if request.gpus == 0:
-            text = "no GPU is asked for, so its memory says nothing; ask for one, or leave it out"
-            yield RequestProblem("gpu_memory_mb", text, fatal=False)
+        ranges.append(("gpu_memory_mb", "MB of a GPU", request.gpu_memory_mb, GPU_MEMORY_MB))
+    for field, noun, value, limits in ranges:
+        yield from range_problem(field, f"{value} {noun}", value, limits)
+    if request.gpu_memory_mb is not None and request.gpus == 0:
+        text = "no GPU is asked for, so its memory says nothing; ask for one, or leave it out"
+        yield warning("gpu_memory_mb", text)
 
 
-def _range(field: str, noun: str, value: int, allowed: tuple[int, int]) -> Iterator[RequestProblem]:
-    low, high = allowed
-    if not low <= value <= high:
-        yield RequestProblem(field, f"{value} {noun}: give a number from {low} to {high}")
-
-
-def _name(request: Request) -> Iterator[RequestProblem]:
-    name = request.name
+def _name(name: str) -> Iterator[RequestProblem]:
     if not name:
         yield RequestProblem("name", "the DAG has no name; give one such as ensemble")
     elif not _NAME.fullmatch(name):
@@ -149,25 +148,21 @@ def _name(request: Request) -> Iterator[RequestProblem]:
 
 
 def _seeds(request: Request) -> Iterator[RequestProblem]:
-    seeds = request.seeds
-    if not seeds:
-        return
-    one_seed_per_run = (
+    seeds, low, high = request.seeds, *SEEDS
+    one_per_run = (
         request.shape not in (EnsembleShape.SWEEP, EnsembleShape.BAG) and request.source is None
     )
-    if one_seed_per_run and len(seeds) != request.runs:
+    if seeds and one_per_run and len(seeds) != request.runs:
         text = f"{len(seeds)} seeds for {request.runs} runs; give one for each run, or none"
         yield RequestProblem("seeds", text)
-    low, high = SEEDS
     if outside := [seed for seed in seeds if not low <= seed <= high]:
         yield RequestProblem("seeds", f"seed {outside[0]}: give numbers from {low} to {high}")
-    if duplicates := [seed for seed, times in Counter(seeds).items() if times > 1]:
-        seeds_text = _listing(map(str, duplicates))
-        text = f"{seeds_text} is there more than once: those runs train the same model"
-        yield RequestProblem("seeds", f"{text}; give each run its own", fatal=False)
+    if duplicates := _duplicates(seeds):
+        text = f"{_listing(duplicates)} is there more than once: those runs train the same model"
+        yield warning("seeds", f"{text}; give each run its own")
 
 
-def _sites(request: Request, known: tuple[str, ...]) -> Iterator[RequestProblem]:
+def _sites(request: Request, known: Sequence[str]) -> Iterator[RequestProblem]:
     if not request.sites and request.policy in (Policy.PERMUTE, Policy.PIN):
         text = f"'{request.policy}' needs sites; name some, or take the policy 'any'"
         yield RequestProblem("policy", text)
@@ -179,38 +174,36 @@ def _sites(request: Request, known: tuple[str, ...]) -> Iterator[RequestProblem]
             text = "give the value of its GLIDEIN_ResourceName: no quotes, no commas"
             yield RequestProblem("sites", f"{site!r} cannot be a site's name: {text}")
         elif known and site not in known:
-            yield RequestProblem("sites", _unknown(site, known), fatal=False)
-    if duplicates := [site for site, times in Counter(request.sites).items() if times > 1]:
+            yield warning("sites", _unknown(site, known))
+    if duplicates := _duplicates(request.sites):
         yield RequestProblem("sites", f"{_listing(duplicates)} is named twice; name each site once")
 
 
-def _gpu_models(request: Request, known: tuple[str, ...]) -> Iterator[RequestProblem]:
+def _gpu_models(request: Request, known: Sequence[str]) -> Iterator[RequestProblem]:
     """Problems of the GPU models that runs are pinned to."""
     models, pinned = request.gpu_models, request.policy is Policy.GPU_PIN
     if pinned and not models:
         text = f"'{request.policy}' needs GPU models; name one such as NVIDIA A40 (its DeviceName)"
         yield RequestProblem("gpu_models", text)
     elif models and not pinned:
-        text = (
-            f"only the policy '{Policy.GPU_PIN}' goes by GPU models; take that, or leave them out"
-        )
-        yield RequestProblem("gpu_models", text)
+        text = f"only the policy '{Policy.GPU_PIN}' goes by GPU models"
+        yield RequestProblem("gpu_models", f"{text}; take that, or leave them out")
     if pinned and request.gpus == 0:
         text = f"'{request.policy}' needs jobs that ask for a GPU; give 1 or more"
         yield RequestProblem("gpus", text)
+    known_models = {model.lower() for model in known}
     for model in models:
         if not SITE.fullmatch(model):
             text = "give its DeviceName, as the log and condor_status name it: no quotes, no commas"
             yield RequestProblem("gpu_models", f"{model!r} cannot be a GPU model: {text}")
-        elif known and model.lower() not in map(str.lower, known):
-            yield RequestProblem("gpu_models", _unknown(model, known), fatal=False)
-    if duplicates := [name for name, times in Counter(map(str.lower, models)).items() if times > 1]:
-        yield RequestProblem(
-            "gpu_models", f"{_listing(duplicates)} is named twice; name each model once"
-        )
+        elif known and model.lower() not in known_models:
+            yield warning("gpu_models", _unknown(model, known))
+    if duplicates := _duplicates(map(str.lower, models)):
+        text = f"{_listing(duplicates)} is named twice; name each model once"
+        yield RequestProblem("gpu_models", text)
 
 
-def _unknown(name: str, known: tuple[str, ...]) -> str:
+def _unknown(name: str, known: Sequence[str]) -> str:
     folded = {known_name.lower(): known_name for known_name in known}
     from difflib import get_close_matches  # Imported late: rarely needed.
 
@@ -220,10 +213,13 @@ def _unknown(name: str, known: tuple[str, ...]) -> str:
     return f"the collector knows no {name} now, only {_listing(known)}; its jobs would wait"
 
 
-def _listing(names: Iterator[str] | Sequence[str]) -> str:
-    items = list(names)
-    more = f" and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
-    return ", ".join(items[:_LISTED]) + more
+def _duplicates(items: Iterable[object]) -> list[str]:
+    return [str(item) for item, times in Counter(items).items() if times > 1]
+
+
+def _listing(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
 
 
 # --- the directory -------------------------------------------------------------------------
@@ -231,34 +227,29 @@ def _listing(names: Iterator[str] | Sequence[str]) -> str:
 
 def _directory(request: Request, amending: bool) -> Iterator[RequestProblem]:
     directory = request.directory
-    if _CONTROL.search(str(directory)):
-        yield RequestProblem("directory", "its name holds a control character; choose another")
-        return
     try:
-        yield from _target_directory(directory, request.name, amending)
+        if _CONTROL.search(str(directory)):
+            text = "its name holds a control character; choose another"
+            yield RequestProblem("directory", text)
+        elif text := _unusable(directory):
+            yield RequestProblem("directory", text)
+        elif not amending and path_exists(directory):
+            yield from _existing_dags(directory, request.name)
     except OSError as error:
         text = f"{directory}: cannot be looked into: {error.strerror}; choose another directory"
         yield RequestProblem("directory", text)
 
 
-def _target_directory(directory: Path, dag_name: str, amending: bool) -> Iterator[RequestProblem]:
-    if not path_exists(directory):
-        parent = directory.absolute().parent
-        if not parent.is_dir():
-            text = f"{parent}: there is no such directory; make it first, or choose another"
-            yield RequestProblem("directory", text)
-        elif not os.access(parent, os.W_OK | os.X_OK):
-            text = f"{parent}: you may not write there; choose another directory"
-            yield RequestProblem("directory", text)
-        return
-    if not directory.is_dir():
-        yield RequestProblem("directory", f"{directory}: is no directory; choose another name")
-        return
-    if not os.access(directory, os.W_OK | os.X_OK):
-        text = f"{directory}: you may not write there; choose another directory"
-        yield RequestProblem("directory", text)
-    if not amending:
-        yield from _existing_dags(directory, dag_name)
+def _unusable(directory: Path) -> str:
+    """Why nothing can be written into the directory, or "". Raises OSError."""
+    target = directory if path_exists(directory) else directory.absolute().parent
+    if not target.is_dir() and target is directory:
+        return f"{directory}: is no directory; choose another name"
+    if not target.is_dir():
+        return f"{target}: there is no such directory; make it first, or choose another"
+    if not os.access(target, os.W_OK | os.X_OK):
+        return f"{target}: you may not write there; choose another directory"
+    return ""
 
 
 def _existing_dags(directory: Path, name: str) -> Iterator[RequestProblem]:
@@ -274,11 +265,12 @@ def _existing_dags(directory: Path, name: str) -> Iterator[RequestProblem]:
         )
         yield RequestProblem("directory", text)
     elif path_exists(directory / f"{name}.dag"):
-        text = f"{name}.dag is there already and is kept unless you say that it may go"
-        yield RequestProblem("directory", text, fatal=False)
+        yield warning(
+            "directory", f"{name}.dag is there already and is kept unless you say that it may go"
+        )
     if others := other_dags(directory, name):
         text = f"{_listing(others)} lies there too and will be shown as the same ensemble"
-        yield RequestProblem("directory", f"{text}; a new directory keeps them apart", fatal=False)
+        yield warning("directory", f"{text}; a new directory keeps them apart")
 
 
 # --- the template --------------------------------------------------------------------------
@@ -296,24 +288,22 @@ def _template(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
         yield from _unused(request, job)
     if job.role is not NodeRole.PROVISION:  # It does no work of the ensemble.
         yield from _missing_log_commands(job, commands)
-    yield from _secrets(job, commands)
+    for _, variable in secret_variables(commands):
+        secret = f"environment sets {variable}, which looks like a secret, and {SECRET_REMEDY}"
+        yield warning(job.field, secret)
 
 
 def _unknown_values(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
     """Values for parameters that no template has."""
-    all_parameters = {name for job in jobs for name in job.values}
-    for name in request.values:
-        if jobs and name not in all_parameters:
-            yield RequestProblem(f"values.{name}", _no_parameter(jobs[0], name))
+    known = {name for job in jobs for name in job.values}
+    unknown = [(jobs[0], f"values.{name}", name) for name in request.values if name not in known]
     for job in jobs:
-        for name in job.own_values:
-            if name not in job.values:
-                yield RequestProblem(f"{job.values_field}.{name}", _no_parameter(job, name))
-
-
-def _no_parameter(job: JobTemplate, name: str) -> str:
-    parameters = ", ".join(job.values) or "none"
-    return f"the template {job.template.name} has no parameter {name!r}; it has {parameters}"
+        names = (name for name in job.own_values if name not in job.values)
+        unknown += [(job, f"{job.values_field}.{name}", name) for name in names]
+    for job, field, name in unknown:
+        parameters = ", ".join(job.values) or "none"
+        text = f"the template {job.template.name} has no parameter {name!r}; it has {parameters}"
+        yield RequestProblem(field, text)
 
 
 def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
@@ -327,105 +317,85 @@ def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
         elif parameter.allowed is not None and value != parameter.default:
             expected = parameter.allowed.expectation(value)
             if expected is not None:
-                shown_value = hide_value(name, value)
-                yield RequestProblem(field, f"{name} is {shown_value!r}; give {expected}")
-        if _CONTROL.search(value) or not value.isprintable():
-            yield RequestProblem(
-                field, f"{name} holds a line end or control character; take it out"
-            )
+                text = f"{name} is {hide_value(name, value)!r}; give {expected}"
+                yield RequestProblem(field, text)
+        text = ""
+        if not value.isprintable():
+            text = f"{name} holds a line end or control character; take it out"
         elif value.rstrip().endswith("\\"):
             text = f"{name} ends in '\\', which would join it to the next line; take that off"
-            yield RequestProblem(field, text)
         elif len(value) > LONGEST_VALUE:
             text = f"{name} has {len(value)} characters; use {LONGEST_VALUE} at most"
+        if text:
             yield RequestProblem(field, text)
         looks_secret = is_secret(name) or hide_value(name, value) != value
         if looks_secret and value and value != parameter.default:
-            yield RequestProblem(
-                field, f"{name} looks like a secret, and {SECRET_REMEDY}", fatal=False
-            )
+            yield warning(field, f"{name} looks like a secret, and {SECRET_REMEDY}")
 
 
 def _collisions(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
-    planned_names = {
-        f"{request.name}.dag",
-        description_name(request.name),
-        *(job.file for job in jobs),
-    }
+    """Files that would have the same name."""
+    submits = {job.file: job for job in jobs}
+    planned = {f"{request.name}.dag", description_name(request.name), *submits}
     if request.gate is not None:
-        planned_names |= {SCRIPT, rules_file(request.name), *FOLDERS}
-    job_by_file = {job.file: job for job in jobs}
-    for job in jobs:
-        if job_by_file[job.file].stage != job.stage:  # Equal names are reported elsewhere.
-            text = f"two submit files would be called {job.file}; give the stage another name"
-            yield RequestProblem("stages", text)
+        planned |= {SCRIPT, rules_file(request.name), *FOLDERS}
     copies: dict[str, Path] = {}
     for job in jobs:
-        if (path := job.template.path) is None:
-            continue
-        if copies.setdefault(template_copy_name(path), path) != path:
+        if submits[job.file].stage != job.stage:  # Equal names are reported elsewhere.
+            text = f"two submit files would be called {job.file}; give the stage another name"
+            yield RequestProblem("stages", text)
+        path = job.template.path
+        if path is not None and copies.setdefault(template_copy_name(path), path) != path:
             text = f"two templates would be kept as {template_copy_name(path)}; rename one of them"
             yield RequestProblem(job.field, text)
     shipped: dict[str, bytes] = {}
-    for job in jobs:
-        for name, data, _ in job.template.shipped_files:
-            if is_dagman_file(name, request.name):
-                text = f"the template brings a {name} along, which DAGMan takes for its own"
-                yield RequestProblem(job.field, f"{text}; rename it")
-            elif name in planned_names or name in copies:
-                text = f"the template brings a {name} along; choose another name for the DAG"
-                yield RequestProblem("name", text)
-            elif shipped.setdefault(name, data) != data:
-                text = f"two templates bring a {name} along, and not the same one; rename one"
-                yield RequestProblem(job.field, text)
+    files = [(job.field, *file) for job in jobs for file in job.template.shipped_files]
+    for field, name, data, _ in files:
+        if is_dagman_file(name, request.name):
+            text = f"the template brings a {name} along, which DAGMan takes for its own"
+            yield RequestProblem(field, f"{text}; rename it")
+        elif name in planned or name in copies:
+            text = f"the template brings a {name} along; choose another name for the DAG"
+            yield RequestProblem("name", text)
+        elif shipped.setdefault(name, data) != data:
+            text = f"two templates bring a {name} along, and not the same one; rename one"
+            yield RequestProblem(field, text)
 
 
 def _unused(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
     """Fields that have no effect because the template lacks their placeholder."""
-    placeholders_used = used_placeholders(job.template)
+    used = used_placeholders(job.template)
     defaults = Request(template="", directory=Path())
-    fields = {
-        "gpus": ("gpus", request.gpus != defaults.gpus, "request_gpus = {gpus}"),
-        "gpu_memory_mb": (
+    is_multi_node = request.shape is EnsembleShape.MULTI_NODE
+    fields = [
+        ("gpus", "gpus", request.gpus != defaults.gpus, "request_gpus = {gpus}"),
+        (
+            "gpu_memory_mb",
             "gpu_memory_mb",
             request.gpu_memory_mb is not None,
             "?gpus_minimum_memory = {gpu_memory_mb}",
         ),
-        "memory_mb": ("memory_mb", request.memory_mb != defaults.memory_mb, "{memory_mb}"),
-        "requirements": ("sites", bool(request.sites), "requirements = {requirements}"),
-        "require_gpus": (
-            "gpu_models",
-            bool(request.gpu_models),
-            "?require_gpus = {require_gpus}",
-        ),
-        "machines": ("machines", request.shape is EnsembleShape.MULTI_NODE, "queue {machines}"),
-    }
-    for placeholder, (field, requested, line) in fields.items():
-        if requested and placeholder not in placeholders_used:
+        ("memory_mb", "memory_mb", request.memory_mb != defaults.memory_mb, "{memory_mb}"),
+        ("requirements", "sites", bool(request.sites), "requirements = {requirements}"),
+        ("require_gpus", "gpu_models", bool(request.gpu_models), "?require_gpus = {require_gpus}"),
+        ("machines", "machines", is_multi_node, "queue {machines}"),
+    ]
+    for placeholder, field, requested, line in fields:
+        if requested and placeholder not in used:
             text = f"the template does not ask for {{{placeholder}}}, so this has no effect"
-            yield RequestProblem(field, f"{text}; add a line such as '{line}' to it", fatal=False)
+            yield warning(field, f"{text}; add a line such as '{line}' to it")
 
 
 def _missing_log_commands(job: JobTemplate, commands: list[Statement]) -> Iterator[RequestProblem]:
-    keys = {command.key for command in commands}
-    if "log" not in keys and "userlog" not in keys:
+    if not any(command.key in ("log", "userlog") for command in commands):
         text = "no 'log =': the jobs have no log of their own; add 'log = {name}.log'"
-        yield RequestProblem(job.field, text, fatal=False)
-    logged_attributes = [
-        command.value for command in commands if command.key == "ulog_execute_attrs"
-    ]
-    if not any("glidein_resourcename" in value.lower() for value in logged_attributes):
-        text = (
-            "the log will not tell the sites; add 'ulog_execute_attrs = GLIDEIN_ResourceName' "
-            "to the template"
-        )
-        yield RequestProblem(job.field, text, fatal=False)
-
-
-def _secrets(job: JobTemplate, commands: list[Statement]) -> Iterator[RequestProblem]:
-    for _, variable in secret_variables(commands):
-        text = f"environment sets {variable}, which looks like a secret, and {SECRET_REMEDY}"
-        yield RequestProblem(job.field, text, fatal=False)
+        yield warning(job.field, text)
+    if not any(
+        command.key == "ulog_execute_attrs" and "glidein_resourcename" in command.value.lower()
+        for command in commands
+    ):
+        text = "the log will not tell the sites; add 'ulog_execute_attrs = GLIDEIN_ResourceName' "
+        yield warning(job.field, f"{text}to the template")
 
 
 def _required_files(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
@@ -433,19 +403,27 @@ def _required_files(request: Request, job: JobTemplate) -> Iterator[RequestProbl
     text = fill(job.template, placeholders(request, job, ()))
     if job.role is not NodeRole.GATHER:  # Its inputs are outputs of the shards.
         yield from _inputs(request, job, input_files(assignments(text)))
-    yield from _outputs(request, job, text)
+    # HTCondor creates none of the directories of log and output.
+    variables = {"run": "run0", "run_uuid": "uuid", "epoch": "1"}
+    description = submission(parse_description(text.split("\n")), variables, {})
+    paths = filter(None, (description.log, description.output, description.error))
+    for folder in sorted(set(map(os.path.dirname, paths))):
+        if folder and not _exists(request.directory / folder):
+            text = (
+                f"log, output or error go to {folder}, which is not in {request.directory}: jobs "
+                "would be held; write them beside the DAG, or make that directory before submitting"
+            )
+            yield warning(job.field, text)
 
 
 def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[RequestProblem]:
     """Input files of the jobs that do not exist; warnings, as they may be added later."""
-    shipped, values = {ship[0] for ship in job.template.shipped_files}, job.values
+    shipped = {name for name, _, _ in job.template.shipped_files}
     for name in names:
         if name in shipped or _exists(request.directory / name):
             continue
-        parameter = next(
-            (key for key, value in values.items() if value.strip() and name in value), None
-        )
-        field = f"values.{parameter}" if parameter else job.field
+        parameters = (key for key, value in job.values.items() if value.strip() and name in value)
+        field = next((f"values.{parameter}" for parameter in parameters), job.field)
         if Path(name).is_absolute():
             text = f"{name}: no such file; jobs take it along"
         elif _exists(Path(name)):
@@ -455,25 +433,7 @@ def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[Re
             )
         else:
             text = f"{name}: no such file in {request.directory}, where jobs take it from"
-        yield RequestProblem(field, text, fatal=False)
-
-
-def _outputs(request: Request, job: JobTemplate, text: str) -> Iterator[RequestProblem]:
-    """Missing directories of the log and the output; HTCondor creates none of them."""
-    variables = {"run": "run0", "run_uuid": "uuid", "epoch": "1"}
-    description = submission(parse_description(text.split("\n")), variables, {})
-    folders = {
-        os.path.dirname(path)
-        for path in (description.log, description.output, description.error)
-        if path
-    }
-    for folder in sorted(folders):
-        if folder and not _exists(request.directory / folder):
-            text = (
-                f"log, output or error go to {folder}, which is not in {request.directory}: jobs "
-                "would be held; write them beside the DAG, or make that directory before submitting"
-            )
-            yield RequestProblem(job.field, text, fatal=False)
+        yield warning(field, text)
 
 
 def _partly_defined_parameters(
@@ -490,19 +450,18 @@ def _partly_defined_parameters(
 
 def _partly_defined_problem(request: Request, error: PartlyDefined) -> RequestProblem:
     """The problem, assigned to the region or sweep file that defines the variable."""
-    name = error.variable.name.lower()
+    name, where = error.variable.name, error.variable.where
     for region in request.regions:
-        defined_here = error.variable.where in (region.where, f"the region {region.name}")
-        if defined_here and name in map(str.lower, region.variables):
+        defined_here = where in (region.where, f"the region {region.name}")
+        if defined_here and name.lower() in map(str.lower, region.variables):
             return RequestProblem(f"regions.{region.name}", str(error))
     if request.source is not None:
-        return RequestProblem("source", f"{error.variable.where}: {error}")
-    return RequestProblem(f"values.{error.variable.name}", str(error))
+        return RequestProblem("source", f"{where}: {error}")
+    return RequestProblem(f"values.{name}", str(error))
 
 
 def _sweep_file(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
     """Problems in a sweep file, and files that its DAG needs but that are missing."""
-    assert request.source is not None
     # Imported late: most ensembles have no sweep file.
     from metlmon.authoring.sweeps.expand import expand
     from metlmon.authoring.sweeps.files import missing
@@ -515,9 +474,9 @@ def _sweep_file(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Reque
     yield from _partly_defined_parameters(request, jobs, expansion.graph)
     yield from expansion.warnings
     users = nodes_by_file(expansion.graph)
-    shipped = {ship[0] for job in jobs if job.file in users for ship in job.template.shipped_files}
+    shipped = {file[0] for job in jobs if job.file in users for file in job.template.shipped_files}
     for message in missing(request, expansion.files, shipped):
-        yield RequestProblem("source", message, fatal=False)
+        yield warning("source", message)
 
 
 def _exists(path: Path) -> bool:

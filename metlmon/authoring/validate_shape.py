@@ -11,7 +11,7 @@ from typing import Final
 from metlmon.authoring.build_graph import shard_names
 from metlmon.authoring.gate_config import INTERPRETER, has_gate, has_interpreter
 from metlmon.authoring.graph import MOST_NODES, NodeRole
-from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem, StopRules
+from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem
 from metlmon.authoring.runs import SITE_VARIABLE, epochs_of, runs_of
 from metlmon.authoring.templates import JobTemplate, used_placeholders
 from metlmon.authoring.variables import OWN_VARIABLES, is_reserved
@@ -41,42 +41,43 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
 _UNWRITABLE: Final = re.compile(r'["\\]|\$\$?\w*\(')
 
 
+def warning(field: str, text: str) -> RequestProblem:
+    """A problem with which the request can still be written."""
+    return RequestProblem(field, text, fatal=False)
+
+
 def validate_shape(request: Request) -> Iterator[RequestProblem]:
     """Return the problems that do not depend on the templates."""
     problems = [
-        *_sweep(request),
-        *_stages(request),
-        *_bag(request),
-        *_machines(request),
+        *(() if request.source is not None else (*_sweep(request), *_stages(request))),
+        *_other_shapes(request),
         *_evaluation(request),
         *_gate(request),
         *_variables("variables", request.variables),
         *_regions(request),
-        *_subdags(request),
     ]
     yield from problems
-    if not any(problem.fatal for problem in problems):
+    if not any(problem.fatal for problem in problems) and request.source is None:
         yield from _node_count(request)
 
 
 def _node_count(request: Request) -> Iterator[RequestProblem]:
     """A DAG with too many nodes."""
-    runs, field = _run_count(request), "epochs"
+    every = request.evaluation.every if request.evaluation is not None else 0
+    epochs = epochs_of(request)
+    nodes = _run_count(request) * (epochs + (epochs // every if every else 0))
+    field = "epochs"
     if request.shape is EnsembleShape.BAG:
         nodes, field = request.shards, "shards"
-    else:
-        epochs = epochs_of(request)
-        every = request.evaluation.every if request.evaluation is not None else 0
-        nodes = runs * (epochs + (epochs // every if every else 0))
-        field = {EnsembleShape.SWEEP: "sweep", EnsembleShape.STAGES: "stages"}.get(
-            request.shape, field
-        )
-    if nodes > MOST_NODES and request.source is None:
+    elif request.shape in (EnsembleShape.SWEEP, EnsembleShape.STAGES):
+        field = str(request.shape)
+    if nodes > MOST_NODES:
         text = f"{nodes} nodes are more than the {MOST_NODES} a DAG may have; make several DAGs"
         yield RequestProblem(field, text)
 
 
 def _run_count(request: Request) -> int:
+    """The number of runs. Raises PlanError if a sweep has none."""
     if request.shape is not EnsembleShape.SWEEP or request.sweep is None:
         return request.runs
     from metlmon.authoring.sweeps.values import points  # Imported late: most have no sweep.
@@ -84,13 +85,20 @@ def _run_count(request: Request) -> int:
     return len(points(request.sweep)) * max(1, len(request.seeds))
 
 
+def range_problem(
+    field: str, text: str, value: int, limits: tuple[int, int]
+) -> Iterator[RequestProblem]:
+    """The problem ``text`` if ``value`` is not within ``limits``."""
+    low, high = limits
+    if not low <= value <= high:
+        yield RequestProblem(field, f"{text}: give a number from {low} to {high}")
+
+
 # --- the shapes -----------------------------------------------------------------------------
 
 
 def _sweep(request: Request) -> Iterator[RequestProblem]:
     sweep = request.sweep
-    if request.source is not None:
-        return
     if (request.shape is EnsembleShape.SWEEP) != (sweep is not None):
         text = "a sweep needs variables with values" if sweep is None else "only a sweep sweeps"
         yield RequestProblem("sweep", f"{text}; choose the shape 'sweep' and say what is swept")
@@ -106,7 +114,7 @@ def _sweep(request: Request) -> Iterator[RequestProblem]:
             yield from _variable_value("sweep", variable.name, value, variable.where)
         if len(set(variable.values)) < len(variable.values):
             text = f"{variable.name} has a value more than once: those runs train the same model"
-            yield RequestProblem("sweep", text, fatal=False)
+            yield warning("sweep", text)
     try:
         _run_count(request)
     except PlanError as error:
@@ -115,61 +123,44 @@ def _sweep(request: Request) -> Iterator[RequestProblem]:
 
 def _stages(request: Request) -> Iterator[RequestProblem]:
     stages = request.stages
-    if request.source is not None:
-        return
     if (request.shape is EnsembleShape.STAGES) != bool(stages):
         text = "no stage is named" if not stages else "only the shape 'stages' has stages"
-        yield RequestProblem(
-            "stages", f"{text}; choose that shape, and name them with their epochs"
-        )
+        remedy = "choose that shape, and name them with their epochs"
+        yield RequestProblem("stages", f"{text}; {remedy}")
     for name, times in Counter(stage.name for stage in stages).items():
         if not _WORD.fullmatch(name) or len(name) > LONGEST_NAME:
             text = f"{name!r} cannot be a stage's name; use letters, digits, '_' and '-'"
             yield RequestProblem("stages", text)
         if times > 1:
             yield RequestProblem("stages", f"two stages are called {name}; give each its own name")
-    low, high = STAGE_EPOCHS
     for stage in stages:
-        if not low <= stage.epochs <= high:
-            text = f"{stage.epochs} epochs of the stage {stage.name}"
-            yield RequestProblem(
-                f"stages.{stage.name}.epochs", f"{text}: give a number from {low} to {high}"
-            )
+        text = f"{stage.epochs} epochs of the stage {stage.name}"
+        yield from range_problem(f"stages.{stage.name}.epochs", text, stage.epochs, STAGE_EPOCHS)
 
 
-def _bag(request: Request) -> Iterator[RequestProblem]:
+def _other_shapes(request: Request) -> Iterator[RequestProblem]:
+    """Problems of bags, of several machines and of sub-DAGs."""
     if request.shape is EnsembleShape.BAG:
-        if not 1 <= request.shards <= MOST_NODES:
-            text = f"{request.shards} shards: give a number from 1 to {MOST_NODES}"
-            yield RequestProblem("shards", text)
+        text = f"{request.shards} shards"
+        yield from range_problem("shards", text, request.shards, (1, MOST_NODES))
         for field in ("evaluation", "gate"):
             if getattr(request, field) is not None:
                 text = "a bag has shards and no epochs; leave this out, or choose another shape"
                 yield RequestProblem(field, text)
     elif request.gather is not None:
-        yield RequestProblem(
-            "gather", "only a bag is gathered; choose that shape, or leave this out"
-        )
-
-
-def _machines(request: Request) -> Iterator[RequestProblem]:
-    low, high = MACHINES
+        text = "only a bag is gathered; choose that shape, or leave this out"
+        yield RequestProblem("gather", text)
     if request.shape is EnsembleShape.MULTI_NODE:
-        if not low <= request.machines <= high:
-            text = f"{request.machines} machines for an epoch: give a number from {low} to {high}"
-            yield RequestProblem("machines", text)
+        text = f"{request.machines} machines for an epoch"
+        yield from range_problem("machines", text, request.machines, MACHINES)
     elif request.machines != 1:
         text = "only the shape 'multi-node' trains an epoch on several machines; choose that"
         yield RequestProblem("machines", text)
-
-
-def _subdags(request: Request) -> Iterator[RequestProblem]:
-    if request.subdags and request.shape in (EnsembleShape.BAG, EnsembleShape.MULTI_NODE):
-        reason = (
-            "has no runs"
-            if request.shape is EnsembleShape.BAG
-            else "has one provisioner for all runs"
-        )
+    reason = {
+        EnsembleShape.BAG: "has no runs",
+        EnsembleShape.MULTI_NODE: "has one provisioner for all runs",
+    }.get(request.shape)
+    if request.subdags and reason is not None:
         yield RequestProblem("subdags", f"'{request.shape}' {reason}; leave the sub-DAGs out")
 
 
@@ -186,9 +177,6 @@ def _evaluation(request: Request) -> Iterator[RequestProblem]:
         yield RequestProblem("evaluation.every", text)
 
 
-# --- the gate -------------------------------------------------------------------------------
-
-
 def _gate(request: Request) -> Iterator[RequestProblem]:
     rules = request.gate
     if rules is None:
@@ -196,28 +184,20 @@ def _gate(request: Request) -> Iterator[RequestProblem]:
     if request.retries < 1:
         text = "a run is stopped at once by a retry that meets the gate; give 1 retry at least"
         yield RequestProblem("retries", text)
-    low, high = POLL
-    if not low <= rules.poll <= high:
-        text = f"{rules.poll} seconds between two questions: give a number from {low} to {high}"
-        yield RequestProblem("gate.poll", text)
+    text = f"{rules.poll} seconds between two questions"
+    yield from range_problem("gate.poll", text, rules.poll, POLL)
     if not has_interpreter():
         text = f"{INTERPRETER} is not on PATH here: the gate would let every epoch train; put it on"
-        yield RequestProblem("gate", f"{text} PATH where the DAG is submitted", fatal=False)
-    yield from _rules(rules)
-
-
-def _rules(rules: StopRules) -> Iterator[RequestProblem]:
+        yield warning("gate", f"{text} PATH where the DAG is submitted")
     if not rules.metric.strip() or not rules.metric.isprintable():
         yield RequestProblem("gate.metric", "no metric is named; give one such as val_loss")
     for field, number in (("patience", rules.patience), ("median_after", rules.median_after)):
         if number is not None and number < 1:
             yield RequestProblem(f"gate.{field}", f"{number} epochs: give a number from 1 on")
-    if not (math.isfinite(rules.min_delta) and rules.min_delta >= 0):
+    if not 0 <= rules.min_delta < math.inf:
         text = f"an improvement of {rules.min_delta}: give a number from 0 on"
         yield RequestProblem("gate.min_delta", text)
-    if rules.divergence is not None and not (
-        math.isfinite(rules.divergence) and rules.divergence > 1
-    ):
+    if rules.divergence is not None and not 1 < rules.divergence < math.inf:
         text = f"{rules.divergence} times the best value: give a number above 1"
         yield RequestProblem("gate.divergence", text)
 
@@ -233,63 +213,60 @@ def _variables(
         yield from _variable_value(field, name, value, where)
 
 
+def _prefix(where: str) -> str:
+    return f"{where}: " if where else ""
+
+
 def _variable_name(field: str, name: str, where: str = "") -> Iterator[RequestProblem]:
-    prefix = f"{where}: " if where else ""
+    text = ""
     if not _VARIABLE.fullmatch(name) or len(name) > LONGEST_NAME:
-        text = "use letters, digits and '_', and begin with a letter"
-        yield RequestProblem(field, f"{prefix}{name!r} cannot be a variable's name: {text}")
+        rule = "use letters, digits and '_', and begin with a letter"
+        text = f"{name!r} cannot be a variable's name: {rule}"
     elif name.lower() in OWN_VARIABLES:
-        yield RequestProblem(
-            field, f"{prefix}{name} is given by metlmon itself; choose another name"
-        )
+        text = f"{name} is given by metlmon itself; choose another name"
     elif is_reserved(name):
-        yield RequestProblem(
-            field, f"{prefix}{name} means something to HTCondor; choose another name"
-        )
+        text = f"{name} means something to HTCondor; choose another name"
+    if text:
+        yield RequestProblem(field, _prefix(where) + text)
 
 
 def _variable_value(field: str, name: str, value: str, where: str = "") -> Iterator[RequestProblem]:
-    prefix = f"{where}: " if where else ""
+    text = ""
     if not value.strip():
         text = f"{name} is empty, which HTCondor 25.5 refuses; leave it out"
-        yield RequestProblem(field, f"{prefix}{text}")
     elif not value.isprintable():
         text = f"the value of {name} holds a line end or control character; take it out"
-        yield RequestProblem(field, f"{prefix}{text}")
     elif _UNWRITABLE.search(value):
         text = f"the value of {name} holds a double quote, a backslash or '$(…)'; take it out"
-        yield RequestProblem(field, f"{prefix}{text}")
     elif len(value) > LONGEST_VALUE:
         text = f"the value of {name} has {len(value)} characters; use {LONGEST_VALUE} at most"
-        yield RequestProblem(field, f"{prefix}{text}")
     elif name.lower() == SITE_VARIABLE.lower() and not SITE.fullmatch(value):
         text = f"{value!r} cannot be a site's name: give that of its GLIDEIN_ResourceName"
-        yield RequestProblem(field, f"{prefix}{text}")
     elif hide_value(name, value) != value:
-        yield RequestProblem(
-            field, f"{prefix}{name} looks like a secret, and {SECRET_REMEDY}", fatal=False
-        )
+        yield warning(field, f"{_prefix(where)}{name} looks like a secret, and {SECRET_REMEDY}")
+    if text:
+        yield RequestProblem(field, _prefix(where) + text)
 
 
 def _regions(request: Request) -> Iterator[RequestProblem]:
     for name, times in Counter(region.name for region in request.regions).items():
         if times > 1:
-            yield RequestProblem(
-                "regions", f"two regions are called {name!r}; give each its own name"
-            )
+            text = f"two regions are called {name!r}; give each its own name"
+            yield RequestProblem("regions", text)
+    epochs = epochs_of(request)
     for region in request.regions:
         yield from _variables("regions", region.variables, region.where)
-        prefix = f"{region.where}: " if region.where else ""
         if region.epochs is None or request.source is not None:
             continue
         first, last = region.epochs
-        epochs = epochs_of(request)
+        text = ""
         if request.shape is EnsembleShape.BAG:
-            text = f"the region {region.name} names epochs, and a bag has none"
-            yield RequestProblem("regions", f"{prefix}{text}; leave them out")
+            text = f"the region {region.name} names epochs, and a bag has none; leave them out"
         elif not 0 <= first <= last < epochs:
             text = f"the region {region.name} has epochs {first} to {last}"
-            yield RequestProblem("regions", f"{prefix}{text}; they count from 0 to {epochs - 1}")
+            text += f"; they count from 0 to {epochs - 1}"
+        if text:
+            yield RequestProblem("regions", _prefix(region.where) + text)
 
 
 # --- templates ----------------------------------------------------------------------------------
@@ -305,37 +282,45 @@ def validate_usage(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Re
         if job.template.path is None and job.template.role is not job.role:
             text = f"the template {job.template.name} is there to {job.template.role}"
             yield RequestProblem(job.field, f"{text}, not to {job.role}; choose another")
-    gated_jobs = [job for job in jobs if has_gate(request, job.role) and job.role is NodeRole.TRAIN]
-    if any("requirements" not in used_placeholders(job.template) for job in gated_jobs):
-        text = "the template does not ask for {requirements}, so no epoch can be sent elsewhere"
-        yield RequestProblem(
-            "gate", f"{text}; add 'requirements = {{requirements}}' to it", fatal=False
-        )
+        gated = has_gate(request, job.role) and job.role is NodeRole.TRAIN
+        if gated and "requirements" not in used_placeholders(job.template):
+            text = "the template does not ask for {requirements}, so no epoch can be sent elsewhere"
+            yield warning("gate", f"{text}; add 'requirements = {{requirements}}' to it")
     if request.source is not None:
         return  # The variables are in the sweep file, which is read later.
     yield from _unknown_runs(request, jobs)
-    for field, name, values, where, fatal in _variable_definitions(request):
-        if any(_variable_name(field, name)):
-            continue  # Already reported.
-        prefix = f"{where}: " if where else ""
-        parameters = [
-            parameter
-            for job in jobs
-            for parameter in job.template.parameters
-            if parameter.name.lower() == name.lower()
-        ]
-        constraints = (
-            parameter.allowed for parameter in parameters if parameter.allowed is not None
-        )
-        for constraint in constraints:
-            for value in values:
-                if any(_variable_value(field, name, value)):
-                    continue
-                if (expected := constraint.expectation(value)) is not None:
-                    yield RequestProblem(field, f"{prefix}{name} is {value!r}; give {expected}")
-        if not parameters and not any(_template_uses(job, name) for job in jobs):
-            text = f"no template has a parameter {name!r} or says $({name}), so it has no effect"
-            yield RequestProblem(field, f"{prefix}{text}; correct the name", fatal)
+    for variable in request.sweep.variables if request.sweep is not None else ():
+        values = dict.fromkeys(variable.values)
+        yield from _usage("sweep", variable.name, [*values], variable.where, jobs)
+    for name, value in request.variables.items():
+        yield from _usage("variables", name, [value], "", jobs)
+    for region in request.regions:
+        for name, value in region.variables.items():
+            yield from _usage("regions", name, [value], region.where, jobs)
+
+
+def _usage(
+    field: str, name: str, values: Sequence[str], where: str, jobs: Sequence[JobTemplate]
+) -> Iterator[RequestProblem]:
+    """Values of a variable that a template does not accept, or that none uses."""
+    if any(_variable_name(field, name)):
+        return  # Already reported.
+    parameters = [
+        parameter
+        for job in jobs
+        for parameter in job.template.parameters
+        if parameter.name.lower() == name.lower()
+    ]
+    for constraint in (parameter.allowed for parameter in parameters):
+        for value in values if constraint is not None else ():
+            expected = constraint.expectation(value) if constraint is not None else None
+            if expected is not None and not any(_variable_value(field, name, value)):
+                text = f"{name} is {value!r}; give {expected}"
+                yield RequestProblem(field, _prefix(where) + text)
+    if not parameters and not any(_template_uses(job, name) for job in jobs):
+        text = f"no template has a parameter {name!r} or says $({name}), so it has no effect"
+        text = f"{_prefix(where)}{text}; correct the name"
+        yield RequestProblem(field, text, fatal=field == "sweep")
 
 
 def _unknown_runs(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
@@ -350,26 +335,13 @@ def _unknown_runs(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Req
         )
     except PlanError:
         return  # Already reported.
+    known = set(names)
     for region in request.regions:
-        if unknown := [name for name in region.runs if name not in set(names)]:
-            prefix = f"{region.where}: " if region.where else ""
+        if unknown := [name for name in region.runs if name not in known]:
             text = f"the region {region.name} names the run {unknown[0]!r}, which there is not"
             examples = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-            yield RequestProblem("regions", f"{prefix}{text}; they are called {examples}")
-
-
-def _variable_definitions(
-    request: Request,
-) -> Iterator[tuple[str, str, Sequence[str], str, bool]]:
-    """(field, variable, values, where, whether it must be used) of all variables."""
-    if request.sweep is not None:
-        for variable in request.sweep.variables:
-            yield "sweep", variable.name, list(dict.fromkeys(variable.values)), variable.where, True
-    for name, value in request.variables.items():
-        yield "variables", name, [value], "", False
-    for region in request.regions:
-        for name, value in region.variables.items():
-            yield "regions", name, [value], region.where, False
+            text = f"{_prefix(region.where)}{text}; they are called {examples}"
+            yield RequestProblem("regions", text)
 
 
 def _template_uses(job: JobTemplate, name: str) -> bool:
