@@ -533,6 +533,14 @@ def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) ->
         assert (found.post.command if found.post else None) == node.post
         assert node.skip_code is None or found.pre_skip == node.skip_code
         assert not [each for each in node.variables if not each.where]
+        assert '=""' not in " ".join(found.vars.values())
+        if node.role is NodeRole.TRAIN:
+            assert found.vars["epoch"] == str((node.epoch or 0) + 1)
+            assert found.retries == request.retries
+            assert ("continue_from_checkpoint" in found.vars) == bool(node.epoch)
+    elsewhere = replace(request, directory=NOWHERE.with_name("planned-elsewhere"))
+    assert make_plan(elsewhere).files == plan.files, "always the same bytes"
+    assert make_plan(elsewhere).runs == plan.runs
     edges = {edge for graph in dags.values() for edge in graph.edges}
     assert {(node.name, child) for node in told.values() for child in node.children} == edges
 
