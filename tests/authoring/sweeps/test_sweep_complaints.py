@@ -14,7 +14,14 @@ from metlmon.authoring.sweeps.expand import expand
 from metlmon.authoring.write_dag import dag_text
 from metlmon.dagman import official_verdict
 from metlmon.dagman.parser import parse_dag
-from tests.sweeps.sweepfiles import CHAIN, REPORTED, REPORTED_TEMPLATE, TWO, complaint, request_for
+from tests.authoring.sweeps.sweepfiles import (
+    CHAIN,
+    REPORTED,
+    REPORTED_TEMPLATE,
+    TWO,
+    complaint,
+    request_for,
+)
 
 IN_THE_WORKFLOW = [
     (

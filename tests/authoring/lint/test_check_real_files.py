@@ -9,9 +9,9 @@ import pytest
 
 from metlmon.authoring.lint import Finding
 from metlmon.cli.main import main
-from tests.lint.ensembles import findings
+from tests.authoring.lint.ensembles import findings
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 
 
 def kinds(found: tuple[Finding, ...]) -> list[tuple[str, str, int | None, int]]:

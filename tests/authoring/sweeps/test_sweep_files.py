@@ -16,8 +16,7 @@ from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps import SYNTAX
 from metlmon.authoring.sweeps.expand import expand
 from metlmon.dagman import NodeKind, load_workflow
-from tests.authoring.written import woven
-from tests.sweeps.sweepfiles import (
+from tests.authoring.sweeps.sweepfiles import (
     CHAIN,
     REPORTED,
     REPORTED_TEMPLATE,
@@ -27,6 +26,7 @@ from tests.sweeps.sweepfiles import (
     request_for,
     told,
 )
+from tests.authoring.written import woven
 
 INIT = "    JOB init init.sub\n"
 

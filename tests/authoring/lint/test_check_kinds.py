@@ -10,7 +10,7 @@ import pytest
 
 from metlmon.authoring.lint import rule_network_fs
 from metlmon.authoring.lint.rules import KINDS
-from tests.lint.ensembles import DAG, GOOD, TRAIN, findings, spoilt, told, write
+from tests.authoring.lint.ensembles import DAG, GOOD, TRAIN, findings, spoilt, told, write
 
 Files: TypeAlias = Mapping[str, str | bytes]
 
@@ -22,6 +22,16 @@ INLINE = DAG.replace("JOB run0-eval_epoch1 eval.sub\n", "JOB run0-eval_epoch1 {\
 def more(text: str, **files: str | bytes) -> dict[str, str | bytes]:
     """The good ensemble with more lines at the end of its DAG file."""
     return {**GOOD, "ens.dag": DAG + text, **{n.replace("_", "."): t for n, t in files.items()}}
+
+
+def dag(old: str, new: str, **files: str | bytes) -> dict[str, str | bytes]:
+    """The good ensemble with a change in its DAG file."""
+    return spoilt("ens.dag", old, new, **files)
+
+
+def train(old: str, new: str, **files: str | bytes) -> dict[str, str | bytes]:
+    """The good ensemble with a change in the description of its trainings."""
+    return spoilt("train.sub", old, new, **files)
 
 
 def described(*lines: str) -> dict[str, str | bytes]:
@@ -50,198 +60,140 @@ WITHIN_A_SPLICE = (
 )
 """Commands that HTCondor 23.9.6 was seen to refuse: a splice's nodes have no names yet."""
 
-CASES: list[tuple[str, str, int | None, Files]] = [
-    ("syntax", "ens.dag", 16, spoilt("ens.dag", "RETRY ALL_NODES 3", "RETRY ALL_NODES three")),
+CASES: list[tuple[str, str, Files]] = [
+    ("syntax", "ens.dag:16", dag("RETRY ALL_NODES 3", "RETRY ALL_NODES three")),
     (
         "syntax",
-        "ens.dag",
-        2,
-        spoilt(
-            "ens.dag",
+        "ens.dag:2",
+        dag(
             "epoch0 train.sub\nJOB run0-train_epoch1",
             "epoch0 train.sub # first\nJOB run0-train_epoch1",
         ),
     ),
-    ("syntax", "ens.dag", 19, more('VARS ALL_NODES queue_name="x"\n')),
-    ("unknown-command", "ens.dag", 19, more("RETRYS ALL_NODES 3\n")),
-    ("byte-order-mark", "ens.dag", 1, {**GOOD, "ens.dag": "\ufeff" + DAG}),
-    ("crlf", "ens.dag", 1, {**GOOD, "ens.dag": DAG.replace("\n", "\r\n")}),
-    ("not-utf8", "ens.dag", 19, {**GOOD, "ens.dag": DAG.encode() + b"# caf\xe9\n"}),
-    ("unfinished-line", "ens.dag", 19, more("RETRY run0-eval_epoch1 \\\n")),
+    ("syntax", "ens.dag:19", more('VARS ALL_NODES queue_name="x"\n')),
+    ("unknown-command", "ens.dag:19", more("RETRYS ALL_NODES 3\n")),
+    ("byte-order-mark", "ens.dag:1", {**GOOD, "ens.dag": "\ufeff" + DAG}),
+    ("crlf", "ens.dag:1", {**GOOD, "ens.dag": DAG.replace("\n", "\r\n")}),
+    ("not-utf8", "ens.dag:19", {**GOOD, "ens.dag": DAG.encode() + b"# caf\xe9\n"}),
+    ("unfinished-line", "ens.dag:19", more("RETRY run0-eval_epoch1 \\\n")),
     (
         "queue-in-description",
-        "ens.dag",
-        8,
+        "ens.dag:8",
         {**GOOD, "ens.dag": INLINE.replace("log = a.log\n", "log = a.log\nqueue\n")},
     ),
-    ("unquoted-value", "ens.dag", 19, more("VARS run0-train_epoch0 extra=1\n")),
-    ("unquoted-value", "ens.dag", 19, more("VARS run0-train_epoch0 extra='1'\n")),
-    ("value-goes-on", "ens.dag", 19, more('VARS run0-train_epoch0 a="1",b="2"\n')),
-    ("vars-escape", "ens.dag", 19, more('VARS run0-train_epoch0 extra="a\\tb"\n')),
-    ("vars-name", "ens.dag", 19, more('VARS run0-train_epoch0 learning-rate="1"\n')),
-    ("vars-name", "ens.dag", 19, more('VARS run0-train_epoch0 größe="1"\n')),
-    ("job-attribute", "ens.dag", 19, more("SET_JOB_ATTR Project\n")),
-    ("job-attribute", "ens.dag", 19, more("SET_JOB_ATTR +Project = 1\n")),
-    ("job-attribute", "ens.dag", 19, more('SET_JOB_ATTR Project = "x\n')),
-    ("job-attribute", "ens.dag", 19, more("SET_JOB_ATTR Share = 1 +\n")),
-    ("missing-file", "ens.dag", 19, more("INCLUDE more.inc\n")),
-    ("missing-file", "ens.dag", 19, more("SPLICE S s.dag\n")),
-    ("recursion", "ens.dag", 19, more("INCLUDE ens.dag\n")),
-    ("duplicate-node", "ens.dag", 19, more("JOB run0-train_epoch0 train.sub\n")),
+    ("unquoted-value", "ens.dag:19", more("VARS run0-train_epoch0 extra=1\n")),
+    ("unquoted-value", "ens.dag:19", more("VARS run0-train_epoch0 extra='1'\n")),
+    ("value-goes-on", "ens.dag:19", more('VARS run0-train_epoch0 a="1",b="2"\n')),
+    ("vars-escape", "ens.dag:19", more('VARS run0-train_epoch0 extra="a\\tb"\n')),
+    ("vars-name", "ens.dag:19", more('VARS run0-train_epoch0 learning-rate="1"\n')),
+    ("vars-name", "ens.dag:19", more('VARS run0-train_epoch0 größe="1"\n')),
+    ("job-attribute", "ens.dag:19", more("SET_JOB_ATTR Project\n")),
+    ("job-attribute", "ens.dag:19", more("SET_JOB_ATTR +Project = 1\n")),
+    ("job-attribute", "ens.dag:19", more('SET_JOB_ATTR Project = "x\n')),
+    ("job-attribute", "ens.dag:19", more("SET_JOB_ATTR Share = 1 +\n")),
+    ("missing-file", "ens.dag:19", more("INCLUDE more.inc\n")),
+    ("missing-file", "ens.dag:19", more("SPLICE S s.dag\n")),
+    ("recursion", "ens.dag:19", more("INCLUDE ens.dag\n")),
+    ("duplicate-node", "ens.dag:19", more("JOB run0-train_epoch0 train.sub\n")),
     (
         "unknown-node",
-        "ens.dag",
-        12,
-        spoilt("ens.dag", "PARENT run0-train_epoch0 CHILD", "PARENT run0-train_epoch7 CHILD"),
+        "ens.dag:12",
+        dag("PARENT run0-train_epoch0 CHILD", "PARENT run0-train_epoch7 CHILD"),
     ),
-    ("dependency", "ens.dag", 20, more("FINAL F eval.sub\nPARENT run0-train_epoch0 CHILD F\n")),
+    ("dependency", "ens.dag:20", more("FINAL F eval.sub\nPARENT run0-train_epoch0 CHILD F\n")),
     (
         "pins",
-        "ens.dag",
-        21,
+        "ens.dag:21",
         more("SPLICE S s.inc\nSPLICE T s.inc\nCONNECT S T\n", s_inc=SPLICE, plain_sub=PLAIN),
     ),
-    ("reject", "ens.dag", 19, more("REJECT\n")),
-    ("cycle", "ens.dag", 19, more("PARENT run0-train_epoch1 CHILD run0-train_epoch0\n")),
-    ("missing-subdag", "ens.dag", 19, more("SUBDAG EXTERNAL S inner.dag\n")),
+    ("reject", "ens.dag:19", more("REJECT\n")),
+    ("cycle", "ens.dag:19", more("PARENT run0-train_epoch1 CHILD run0-train_epoch0\n")),
+    ("missing-subdag", "ens.dag:19", more("SUBDAG EXTERNAL S inner.dag\n")),
     (
         "subdag-recursion",
-        "inner.inc",
-        1,
+        "inner.inc:1",
         more("SUBDAG EXTERNAL S inner.inc\n", inner_inc="SUBDAG EXTERNAL T inner.inc\n"),
     ),
-    ("node-kind", "ens.dag", 20, more("SERVICE S eval.sub\nRETRY S 3\n")),
-    ("node-kind", "ens.dag", 20, more("FINAL F eval.sub\nABORT-DAG-ON F 3\n")),
+    ("node-kind", "ens.dag:20", more("SERVICE S eval.sub\nRETRY S 3\n")),
+    ("node-kind", "ens.dag:20", more("FINAL F eval.sub\nABORT-DAG-ON F 3\n")),
     *(
-        ("splice-node", "ens.dag", 20, more(f"SPLICE S s.inc\n{line}\n", s_inc=S, plain_sub=PLAIN))
+        ("splice-node", "ens.dag:20", more(f"SPLICE S s.inc\n{line}\n", s_inc=S, plain_sub=PLAIN))
         for line in WITHIN_A_SPLICE
     ),
-    ("lone-node", "ens.dag", 19, more("JOB clean eval.sub\n")),
-    (
-        "unused-throttle",
-        "ens.dag",
-        18,
-        spoilt("ens.dag", "MAXJOBS evaluations", "MAXJOBS evalutions"),
-    ),
-    (
-        "throttle-zero",
-        "ens.dag",
-        18,
-        spoilt("ens.dag", "MAXJOBS evaluations 1", "MAXJOBS evaluations 0"),
-    ),
-    ("pre-skip-range", "ens.dag", 19, more("PRE_SKIP run0-train_epoch0 256\n")),
-    ("pre-skip-range", "ens.dag", 19, more("PRE_SKIP run0-train_epoch0 -1\n")),
-    ("pre-skip-zero", "ens.dag", 19, more("PRE_SKIP run0-train_epoch0 0\n")),
-    ("abort-stops-all", "ens.dag", 2, more("ABORT-DAG-ON run0-train_epoch0 3 RETURN 0\n")),
+    ("lone-node", "ens.dag:19", more("JOB clean eval.sub\n")),
+    ("unused-throttle", "ens.dag:18", dag("MAXJOBS evaluations", "MAXJOBS evalutions")),
+    ("throttle-zero", "ens.dag:18", dag("MAXJOBS evaluations 1", "MAXJOBS evaluations 0")),
+    ("pre-skip-range", "ens.dag:19", more("PRE_SKIP run0-train_epoch0 256\n")),
+    ("pre-skip-range", "ens.dag:19", more("PRE_SKIP run0-train_epoch0 -1\n")),
+    ("pre-skip-zero", "ens.dag:19", more("PRE_SKIP run0-train_epoch0 0\n")),
+    ("abort-stops-all", "ens.dag:2", more("ABORT-DAG-ON run0-train_epoch0 3 RETURN 0\n")),
     (
         "nested-as-job",
-        "ens.dag",
-        19,
+        "ens.dag:19",
         more(
             "JOB inner in.dag.condor.sub\nPARENT run0-train_epoch0 CHILD inner\n",
             **{"in.dag.condor.sub": PLAIN},
         ),
     ),
-    ("missing-config", "ens.dag", 19, more("CONFIG dagman.conf\n")),
-    (
-        "second-config",
-        "ens.dag",
-        20,
-        more("CONFIG a.cfg\nCONFIG b.cfg\n", a_cfg="", b_cfg=""),
-    ),
+    ("missing-config", "ens.dag:19", more("CONFIG dagman.conf\n")),
+    ("second-config", "ens.dag:20", more("CONFIG a.cfg\nCONFIG b.cfg\n", a_cfg="", b_cfg="")),
     (
         "missing-queue-items",
-        "eval.sub",
-        4,
+        "eval.sub:4",
         spoilt("eval.sub", "queue", "queue run_uuid from uuids.txt"),
     ),
-    ("missing-submit-file", "ens.dag", 6, spoilt("ens.dag", "epoch1 eval.sub", "epoch1 evl.sub")),
-    ("missing-executable", "train.sub", 1, spoilt("train.sub", "= train.sh", "= trian.sh")),
-    ("missing-input", "train.sub", 3, spoilt("train.sub", "data.txt", "date.txt")),
+    ("missing-submit-file", "ens.dag:6", dag("epoch1 eval.sub", "epoch1 evl.sub")),
+    ("missing-executable", "train.sub:1", train("= train.sh", "= trian.sh")),
+    ("missing-input", "train.sub:3", train("data.txt", "date.txt")),
     (
         "missing-later-input",
-        "eval.sub",
-        4,
+        "eval.sub:4",
         spoilt("eval.sub", "queue", "transfer_input_files = test.txt\nqueue"),
     ),
-    ("missing-script", "ens.dag", 15, spoilt("ens.dag", "/bin/true", "judge.sh $JOB")),
-    ("script-quoted", "ens.dag", 15, spoilt("ens.dag", "/bin/true", '"judge.sh $JOB"')),
-    ("script-not-executable", "ens.dag", 15, spoilt("ens.dag", "/bin/true", "data.txt")),
+    ("missing-script", "ens.dag:15", dag("/bin/true", "judge.sh $JOB")),
+    ("script-quoted", "ens.dag:15", dag("/bin/true", '"judge.sh $JOB"')),
+    ("script-not-executable", "ens.dag:15", dag("/bin/true", "data.txt")),
+    ("script-crlf", "ens.dag:15", dag("/bin/true", "judge.sh", judge_sh="#!/bin/sh\r\nexit 0\r\n")),
     (
-        "script-crlf",
-        "ens.dag",
-        15,
-        spoilt("ens.dag", "/bin/true", "judge.sh", judge_sh="#!/bin/sh\r\nexit 0\r\n"),
+        "no-interpreter",
+        "ens.dag:15",
+        dag("/bin/true", "judge.sh", judge_sh="#!/usr/bin/env -S no-such-shell -u\n"),
     ),
     (
         "no-interpreter",
-        "ens.dag",
-        15,
-        spoilt("ens.dag", "/bin/true", "judge.sh", judge_sh="#!/usr/bin/env -S no-such-shell -u\n"),
+        "ens.dag:15",
+        dag("/bin/true", "judge.sh", judge_sh="#!/opt/no/such/python\n"),
     ),
-    (
-        "no-interpreter",
-        "ens.dag",
-        15,
-        spoilt("ens.dag", "/bin/true", "judge.sh", judge_sh="#!/opt/no/such/python\n"),
-    ),
-    ("script-crlf", "train.sub", 1, {**GOOD, "train.sh": "#!/bin/sh\r\nexit 0\r\n"}),
-    (
-        "missing-directory",
-        "ens.dag",
-        6,
-        spoilt("ens.dag", "epoch1 eval.sub", "epoch1 eval.sub DIR sub"),
-    ),
-    ("missing-directory", "ens.dag", 2, described("initialdir = runs/$(run_uuid)")),
-    (
-        "files-not-here",
-        "ens.dag",
-        None,
-        spoilt("train.sub", "data.txt", "date.txt", **{"ens.dag.dagman.out": ""}),
-    ),
+    ("script-crlf", "train.sub:1", {**GOOD, "train.sh": "#!/bin/sh\r\nexit 0\r\n"}),
+    ("missing-directory", "ens.dag:6", dag("epoch1 eval.sub", "epoch1 eval.sub DIR sub")),
+    ("missing-directory", "ens.dag:2", described("initialdir = runs/$(run_uuid)")),
+    ("files-not-here", "ens.dag:None", train("data.txt", "date.txt", **{"ens.dag.dagman.out": ""})),
     (
         "bare-requirement",
-        "train.sub",
-        6,
-        spoilt(
-            "train.sub",
-            "requirements = TARGET.GLIDEIN_ResourceName =?=",
-            "TARGET.GLIDEIN_ResourceName ==",
-        ),
+        "train.sub:6",
+        train("requirements = TARGET.GLIDEIN_ResourceName =?=", "TARGET.GLIDEIN_ResourceName =="),
     ),
-    ("bare-requirement", "train.sub", 6, spoilt("train.sub", "requirements = TARGET", "TARGET")),
-    ("bare-requirement", "train.sub", 6, spoilt("train.sub", "requirements = TARGET", "(TARGET")),
-    ("submit-command", "train.sub", 11, described("requst_gpus = 1")),
-    ("submit-command", "train.sub", 11, described("request_gpu = 1")),
-    ("submit-command", "train.sub", 11, described("job_ad_file = job.ad")),
-    ("bare-requirement", "train.sub", 11, described('GLIDEIN_ResourceName == "Delta-GPU"')),
-    (
-        "submit-syntax",
-        "train.sub",
-        4,
-        spoilt("train.sub", "request_gpus = 1", "request_gpus 1\nrequest_gpus = 1"),
-    ),
+    ("bare-requirement", "train.sub:6", train("requirements = TARGET", "TARGET")),
+    ("bare-requirement", "train.sub:6", train("requirements = TARGET", "(TARGET")),
+    ("submit-command", "train.sub:11", described("requst_gpus = 1")),
+    ("submit-command", "train.sub:11", described("request_gpu = 1")),
+    ("submit-command", "train.sub:11", described("job_ad_file = job.ad")),
+    ("bare-requirement", "train.sub:11", described('GLIDEIN_ResourceName == "Delta-GPU"')),
+    ("submit-syntax", "train.sub:4", train("request_gpus = 1", "request_gpus 1\nrequest_gpus = 1")),
     (
         "unbalanced-if",
-        "train.sub",
-        11,
+        "train.sub:11",
         described("if defined continue_from_checkpoint", "priority = 1"),
     ),
-    ("unbalanced-if", "train.sub", 11, described("endif")),
-    ("undefined-macro", "train.sub", 2, spoilt("train.sub", "$(epochs)", "$(epohcs)")),
-    ("gpus-not-requested", "train.sub", 4, spoilt("train.sub", "request_gpus = 1\n", "")),
-    ("no-log", "train.sub", 1, spoilt("train.sub", "log = metl.log\n", "")),
-    ("log-per-job", "train.sub", 9, spoilt("train.sub", "metl.log", "metl_$(Cluster).log")),
-    (
-        "shared-log",
-        "a.dag",
-        None,
-        {**GOOD, "a.dag": DAG.replace('"u', '"v')},
-    ),
+    ("unbalanced-if", "train.sub:11", described("endif")),
+    ("undefined-macro", "train.sub:2", train("$(epochs)", "$(epohcs)")),
+    ("gpus-not-requested", "train.sub:4", train("request_gpus = 1\n", "")),
+    ("no-log", "train.sub:1", train("log = metl.log\n", "")),
+    ("log-per-job", "train.sub:9", train("metl.log", "metl_$(Cluster).log")),
+    ("shared-log", "a.dag:None", {**GOOD, "a.dag": DAG.replace('"u', '"v')}),
     (
         "shared-status-file",
-        "a.dag",
-        None,
+        "a.dag:None",
         {
             "ens.dag": "NODE_STATUS_FILE nodes.status\nJOB A plain.sub\n",
             "a.dag": "NODE_STATUS_FILE nodes.status\nJOB B plain.sub\n",
@@ -249,46 +201,25 @@ CASES: list[tuple[str, str, int | None, Files]] = [
             "train.sh": GOOD["train.sh"],
         },
     ),
-    ("several-procs", "ens.dag", 2, spoilt("train.sub", "queue", "queue 2")),
-    ("secret", "train.sub", 8, spoilt("train.sub", "WANDB_MODE=offline", f"WANDB_API_KEY={KEY}")),
-    ("secret", "ens.dag", 19, more(f'VARS run0-train_epoch0 api_key="{KEY}"\n')),
-    ("secret", "train.sub", 2, spoilt("train.sub", "--uuid", f"--wandb-key {KEY} --uuid")),
-    ("secret", "train.sub", 11, described(f'# environment = "WANDB_API_KEY={KEY}"')),
-    ("secret", "train.sub", 11, described(f'output_destination = "https://u:{KEY}@example.org/d"')),
-    ("secret", "ens.dag", 19, more(f"ENV SET WANDB_API_KEY={KEY}\n")),
-    (
-        "no-site",
-        "train.sub",
-        1,
-        spoilt("train.sub", "ulog_execute_attrs = GLIDEIN_ResourceName\n", ""),
-    ),
-    (
-        "no-site",
-        "train.sub",
-        7,
-        spoilt("train.sub", "attrs = GLIDEIN_ResourceName", "attrs = Machine"),
-    ),
-    ("unfinished-expression", "train.sub", 11, described('periodic_release = (A == "x)" && (B')),
-    ("unfinished-expression", "train.sub", 11, described("on_exit_hold = A == 1))")),
-    ("unfinished-expression", "train.sub", 11, described("rank = TARGET.Foo > 2 &&")),
-    ("no-retry", "ens.dag", 2, spoilt("ens.dag", "RETRY ALL_NODES 3\n", "")),
-    (
-        "side-node-fails-dag",
-        "ens.dag",
-        6,
-        spoilt("ens.dag", "SCRIPT POST run0-eval_epoch1 /bin/true\n", ""),
-    ),
-    ("failure-hidden", "ens.dag", 2, more("SCRIPT POST run0-train_epoch0 /bin/true\n")),
-    (
-        "broken-chain",
-        "ens.dag",
-        3,
-        spoilt("ens.dag", "PARENT run0-train_epoch0 CHILD run0-train_epoch1\n", ""),
-    ),
+    ("several-procs", "ens.dag:2", train("queue", "queue 2")),
+    ("secret", "train.sub:8", train("WANDB_MODE=offline", f"WANDB_API_KEY={KEY}")),
+    ("secret", "ens.dag:19", more(f'VARS run0-train_epoch0 api_key="{KEY}"\n')),
+    ("secret", "train.sub:2", train("--uuid", f"--wandb-key {KEY} --uuid")),
+    ("secret", "train.sub:11", described(f'# environment = "WANDB_API_KEY={KEY}"')),
+    ("secret", "train.sub:11", described(f'output_destination = "https://u:{KEY}@example.org/d"')),
+    ("secret", "ens.dag:19", more(f"ENV SET WANDB_API_KEY={KEY}\n")),
+    ("no-site", "train.sub:1", train("ulog_execute_attrs = GLIDEIN_ResourceName\n", "")),
+    ("no-site", "train.sub:7", train("attrs = GLIDEIN_ResourceName", "attrs = Machine")),
+    ("unfinished-expression", "train.sub:11", described('periodic_release = (A == "x)" && (B')),
+    ("unfinished-expression", "train.sub:11", described("on_exit_hold = A == 1))")),
+    ("unfinished-expression", "train.sub:11", described("rank = TARGET.Foo > 2 &&")),
+    ("no-retry", "ens.dag:2", dag("RETRY ALL_NODES 3\n", "")),
+    ("side-node-fails-dag", "ens.dag:6", dag("SCRIPT POST run0-eval_epoch1 /bin/true\n", "")),
+    ("failure-hidden", "ens.dag:2", more("SCRIPT POST run0-train_epoch0 /bin/true\n")),
+    ("broken-chain", "ens.dag:3", dag("PARENT run0-train_epoch0 CHILD run0-train_epoch1\n", "")),
     (
         "epoch-gap",
-        "ens.dag",
-        19,
+        "ens.dag:19",
         more(
             "JOB run1-train_epoch3 train.sub\nRETRY run1-train_epoch3 3\n"
             'VARS run1-train_epoch3 run_uuid="u1" epoch="4" epochs="2"\n'
@@ -296,30 +227,22 @@ CASES: list[tuple[str, str, int | None, Files]] = [
             "PARENT run1-train_epoch1 CHILD run1-train_epoch3\n"
         ),
     ),
-    ("no-checkpoint", "ens.dag", 3, spoilt("ens.dag", ' continue_from_checkpoint="output/u0"', "")),
+    ("no-checkpoint", "ens.dag:3", dag(' continue_from_checkpoint="output/u0"', "")),
     (
         "checkpoint-at-first",
-        "ens.dag",
-        7,
-        spoilt("ens.dag", 'u0" epoch="1"', 'u0" continue_from_checkpoint="data.txt" epoch="1"'),
+        "ens.dag:7",
+        dag('u0" epoch="1"', 'u0" continue_from_checkpoint="data.txt" epoch="1"'),
     ),
-    (
-        "no-uuid",
-        "ens.dag",
-        3,
-        spoilt("ens.dag", 'run_uuid="u0" epoch="2" epochs', 'epoch="2" epochs'),
-    ),
-    ("uuid-twice", "ens.dag", 9, {**GOOD, "ens.dag": DAG.replace("u1", "u0")}),
+    ("no-uuid", "ens.dag:3", dag('run_uuid="u0" epoch="2" epochs', 'epoch="2" epochs')),
+    ("uuid-twice", "ens.dag:9", {**GOOD, "ens.dag": DAG.replace("u1", "u0")}),
     (
         "uuid-changes",
-        "ens.dag",
-        8,
-        spoilt("ens.dag", 'run_uuid="u0" epoch="2" epochs', 'run_uuid="u9" epoch="2" epochs'),
+        "ens.dag:8",
+        dag('run_uuid="u0" epoch="2" epochs', 'run_uuid="u9" epoch="2" epochs'),
     ),
     (
         "stopped-before",
-        "ens.dag",
-        4,
+        "ens.dag:4",
         {
             **more("SCRIPT PRE run1-train_epoch0 gate.sh ens.gate.json u1 0 train $JOB\n"),
             "gate/ens/u1.stopped": "{}",
@@ -327,37 +250,20 @@ CASES: list[tuple[str, str, int | None, Files]] = [
             "gate.sh": "#!/bin/sh\nexit 0\n",
         },
     ),
+    ("epoch-is-horizon", "train.sub:2", train("--max-epochs $(epochs)", "--max-epochs $(epoch)")),
+    ("epoch-is-horizon", "ens.dag:7", dag('u0" epoch="1" epochs="2"', 'u0" epoch="1" epochs="1"')),
     (
         "epoch-is-horizon",
-        "train.sub",
-        2,
-        spoilt("train.sub", "--max-epochs $(epochs)", "--max-epochs $(epoch)"),
-    ),
-    (
-        "epoch-is-horizon",
-        "ens.dag",
-        7,
-        spoilt("ens.dag", 'u0" epoch="1" epochs="2"', 'u0" epoch="1" epochs="1"'),
-    ),
-    (
-        "epoch-is-horizon",
-        "train.sh",
-        3,
+        "train.sh:3",
         {
-            **spoilt(
-                "train.sub",
-                ARGUMENTS,
-                "$(epoch) $(run_uuid)",
-            ),
+            **train(ARGUMENTS, "$(epoch) $(run_uuid)"),
             "train.sh": '#!/bin/sh\nepoch=$1 uuid=$2\npython train.py --max_epochs "$epoch"\n',
         },
     ),
     (
         "no-horizon",
-        "train.sub",
-        2,
-        spoilt(
-            "train.sub",
+        "train.sub:2",
+        train(
             f"train.sh\narguments = {ARGUMENTS}",
             "/bin/bash\narguments = pretrain.sh $(epoch) $(run_uuid)",
         ),
@@ -374,14 +280,6 @@ def test_the_good_ensemble_is_clean(tmp_path: Path) -> None:
     assert findings(write(tmp_path, GOOD)) == ()
 
 
-@pytest.mark.parametrize(("kind", "file", "line", "files"), CASES, ids=[c[0] for c in CASES])
-def test_a_mistake_is_told_where_it_is(
-    tmp_path: Path, kind: str, file: str, line: int | None, files: Files
-) -> None:
-    write(tmp_path, files)
-    assert (kind, file, line) in told(tmp_path)
-
-
 ALSO: Mapping[str, set[str]] = {
     "syntax": {"no-retry", "unknown-node", "missing-input"},
     "unknown-node": {"broken-chain", "missing-input"},
@@ -394,13 +292,14 @@ ALSO: Mapping[str, set[str]] = {
 """What else the mistake brings with it: where a line is lost, its effect is missing too."""
 
 
-@pytest.mark.parametrize(("kind", "file", "line", "files"), CASES, ids=[c[0] for c in CASES])
-def test_it_is_told_alone(
-    tmp_path: Path, kind: str, file: str, line: int | None, files: Files
+@pytest.mark.parametrize(("kind", "place", "files"), CASES, ids=[c[0] for c in CASES])
+def test_a_mistake_is_told_where_it_is_and_alone(
+    tmp_path: Path, kind: str, place: str, files: Files
 ) -> None:
     """One mistake is one finding: noise hides what matters."""
-    write(tmp_path, files)
-    assert {each[0] for each in told(tmp_path)} - {kind} <= ALSO.get(kind, set())
+    found = told(write(tmp_path, files))
+    assert (kind, place) in [(name, f"{file}:{line}") for name, file, line in found]
+    assert {each[0] for each in found} - {kind} <= ALSO.get(kind, set())
 
 
 @pytest.mark.parametrize("head", ["#!/bin/sh\n", "#!/usr/bin/env python3\n"])
@@ -417,7 +316,7 @@ def test_a_gate_needs_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, he
 
 
 def test_what_a_gate_has_said_of_a_dag_that_was_submitted_is_no_mistake(tmp_path: Path) -> None:
-    (files,) = (case[3] for case in CASES if case[0] == "stopped-before")
+    (files,) = (case[2] for case in CASES if case[0] == "stopped-before")
     write(tmp_path, {**files, "ens.dag.dagman.out": ""})
     assert told(tmp_path) == []
 
@@ -529,7 +428,7 @@ def test_what_repeats_on_a_thousand_nodes_is_told_once(tmp_path: Path) -> None:
 
 def test_a_value_is_never_told(tmp_path: Path) -> None:
     keys = [case for case in CASES if case[0] == "secret"]
-    for number, (_, _, _, files) in enumerate(keys):
+    for number, (_, _, files) in enumerate(keys):
         for each in findings(write(tmp_path / str(number), files)):
             assert KEY not in each.message + each.remedy
 
