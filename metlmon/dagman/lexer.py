@@ -7,6 +7,7 @@ parser in use since 25.5).
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Container
 
 from msgspec import Struct
@@ -211,6 +212,34 @@ class Tokens:
         if not value:
             raise SyntaxFault("Key value pair missing value: No value specified")
         return key, value[1:-1] if value[0] in "\"'" else value
+
+    def require(self, message: str) -> str:
+        """The next token. Raises SyntaxFault with ``message`` at the end."""
+        token = self.next()
+        if not token:
+            raise SyntaxFault(message)
+        return token
+
+    def require_file(self, message: str) -> str:
+        """The next token without quotes. Raises SyntaxFault with ``message`` at the end."""
+        token = self.file()
+        if not token:
+            raise SyntaxFault(message)
+        return token
+
+    def require_node(self) -> str:
+        """The next token, the name of a node."""
+        return sys.intern(self.require("No node name specified"))
+
+    def require_number(
+        self, missing: str, invalid: str, low: int = -sys.maxsize, high: int = sys.maxsize
+    ) -> int:
+        """The next token as a number; ``{}`` in ``invalid`` stands for the token."""
+        token = self.require(missing)
+        number = integer(token)
+        if number is None or not low <= number <= high:
+            raise SyntaxFault(invalid.format(shown(token)))
+        return number
 
     def end(self) -> None:
         """Raise SyntaxFault if there are more tokens."""

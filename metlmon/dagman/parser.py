@@ -136,42 +136,9 @@ def _unknown(name: str, line: Line, keyword: str) -> Problem:
 # --- tokens of commands --------------------------------------------------------------------
 
 
-def _require(tokens: Tokens, message: str) -> str:
-    token = tokens.next()
-    if not token:
-        raise SyntaxFault(message)
-    return token
-
-
-def _require_file(tokens: Tokens, message: str) -> str:
-    token = tokens.file()
-    if not token:
-        raise SyntaxFault(message)
-    return token
-
-
 def _normalize(token: str) -> str:
     """A sub-command as the parser compares it: case-insensitive, ``-`` like ``_``."""
     return token.upper().replace("-", "_")
-
-
-def _require_number(
-    tokens: Tokens,
-    missing: str,
-    invalid: str,
-    low: int = -sys.maxsize,
-    high: int = sys.maxsize,
-) -> int:
-    """The next token as a number; ``{}`` in ``invalid`` stands for the token."""
-    token = _require(tokens, missing)
-    number = integer(token)
-    if number is None or not low <= number <= high:
-        raise SyntaxFault(invalid.format(shown(token)))
-    return number
-
-
-def _require_node(tokens: Tokens) -> str:
-    return sys.intern(_require(tokens, "No node name specified"))
 
 
 def _block_end(token: str) -> str | None:
@@ -200,19 +167,19 @@ def _parse_options(tokens: Tokens) -> tuple[str | None, bool, bool]:
             case "DONE":
                 done = True
             case "DIR":
-                directory = _require_file(tokens, "No directory path provided for DIR subcommand")
+                directory = tokens.require_file("No directory path provided for DIR subcommand")
             case _:
                 raise SyntaxFault(f"Unexpected token '{shown(token)}'")
     return directory, noop, done
 
 
 def _read_node(line: int, tokens: Tokens, lines: LogicalLines, kind: NodeKind) -> DagCommand:
-    name = _require(tokens, "Missing node name")
+    name = tokens.require("Missing node name")
     if name.upper() in RESERVED:
         raise SyntaxFault(f"Node name '{shown(name)}' is a reserved word")
     if SCOPE_SIGN in name:
         raise SyntaxFault(f"Node name '{shown(name)}' contains the illegal character +")
-    submit: str | None = _require_file(tokens, "No submit description provided")
+    submit: str | None = tokens.require_file("No submit description provided")
     assert submit is not None
     inline = None
     if kind is not NodeKind.SUBDAG and (end := _block_end(submit)):
@@ -239,8 +206,8 @@ def _read_subdag(line: int, tokens: Tokens, lines: LogicalLines) -> DagCommand:
 
 
 def _read_description(line: int, tokens: Tokens, lines: LogicalLines) -> DagCommand:
-    name = _require(tokens, "No submit description name provided")
-    end = _block_end(_require(tokens, "No inline description provided"))
+    name = tokens.require("No submit description name provided")
+    end = _block_end(tokens.require("No inline description provided"))
     if end is None:
         raise SyntaxFault("No inline description provided")
     tokens.rest()
@@ -249,17 +216,13 @@ def _read_description(line: int, tokens: Tokens, lines: LogicalLines) -> DagComm
 
 
 def _read_splice(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    name = _require(tokens, "Missing splice name")
-    file = _require_file(tokens, "Missing DAG file")
+    name = tokens.require("Missing splice name")
+    file = tokens.require_file("Missing DAG file")
     directory = None
     if token := tokens.next():
         _expect(token, "DIR")
-        directory = _require_file(tokens, "No directory path provided for DIR subcommand")
+        directory = tokens.require_file("No directory path provided for DIR subcommand")
     return SpliceCommand(line, name, file, directory)
-
-
-def _read_include(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    return IncludeCommand(line, _require_file(tokens, "No include file specified"))
 
 
 def _read_weak(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
@@ -293,23 +256,23 @@ def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     defer = None
     while (token := tokens.next().upper()) not in ScriptKind.__members__:
         if token == "DEFER":
-            status = _require_number(
-                tokens, "DEFER missing status value", "Invalid DEFER status value '{}'"
+            status = tokens.require_number(
+                "DEFER missing status value", "Invalid DEFER status value '{}'"
             )
-            seconds = _require_number(
-                tokens, "DEFER missing time value", "Invalid DEFER time value '{}'"
+            seconds = tokens.require_number(
+                "DEFER missing time value", "Invalid DEFER time value '{}'"
             )
             defer = (status, seconds)
         elif token == "DEBUG":
-            _require(tokens, "DEBUG missing filename")
-            stream = _require(tokens, "DEBUG missing output stream type (STDOUT, STDERR, ALL)")
+            tokens.require("DEBUG missing filename")
+            stream = tokens.require("DEBUG missing output stream type (STDOUT, STDERR, ALL)")
             if stream.upper() not in {"STDOUT", "STDERR", "ALL"}:
                 raise SyntaxFault(f"Unknown DEBUG output stream type '{shown(stream)}'")
         else:
             raise SyntaxFault(
                 "Missing script type (PRE, POST, HOLD) and optional sub-commands (DEFER, DEBUG)"
             )
-    node = _require_node(tokens)
+    node = tokens.require_node()
     command = tokens.rest()
     if not command:
         raise SyntaxFault("No script specified")
@@ -317,33 +280,33 @@ def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 
 def _read_retry(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _require_node(tokens)
+    node = tokens.require_node()
     invalid = "Invalid max retry value '{}' (Must be positive integer)"
-    retries = _require_number(tokens, "Missing max retry value", invalid, low=0)
+    retries = tokens.require_number("Missing max retry value", invalid, low=0)
     code = None
     if token := tokens.next():
         _expect(token, "UNLESS_EXIT")
-        code = _require_number(
-            tokens, "UNLESS-EXIT missing exit code", "Invalid UNLESS-EXIT code '{}' specified"
+        code = tokens.require_number(
+            "UNLESS-EXIT missing exit code", "Invalid UNLESS-EXIT code '{}' specified"
         )
     return RetryCommand(line, node, retries, code)
 
 
 def _read_abort(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _require_node(tokens)
-    status = _require_number(
-        tokens, "Missing exit status to abort on", "Invalid exit status '{}' specified"
+    node = tokens.require_node()
+    status = tokens.require_number(
+        "Missing exit status to abort on", "Invalid exit status '{}' specified"
     )
     returns = None
     if token := tokens.next():
         _expect(token, "RETURN")
         invalid = f"Invalid RETURN code '{{}}' (Must be between 0 and {_HIGHEST_EXIT_CODE})"
-        returns = _require_number(tokens, "RETURN is missing value", invalid, 0, _HIGHEST_EXIT_CODE)
+        returns = tokens.require_number("RETURN is missing value", invalid, 0, _HIGHEST_EXIT_CODE)
     return AbortCommand(line, node, status, returns)
 
 
 def _read_vars(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _require_node(tokens)
+    node = tokens.require_node()
     placement = Placement.PREPEND
     if token := tokens.take_keyword(Placement.__members__):
         placement = Placement[token]
@@ -371,21 +334,9 @@ def _is_stored(key: str) -> bool:
     return not is_environment(key)
 
 
-def _read_priority(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _require_node(tokens)
-    invalid = "Invalid priority value '{}'"
-    return PriorityCommand(line, node, _require_number(tokens, "Missing priority value", invalid))
-
-
-def _read_pre_skip(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _require_node(tokens)
-    code = _require_number(tokens, "Missing exit code", "Invalid exit code '{}'")
-    return PreSkipCommand(line, node, code)
-
-
 def _read_tolerance(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _require_node(tokens)
-    token = _require(tokens, "Missing failure tolerance value")
+    node = tokens.require_node()
+    token = tokens.require("Missing failure tolerance value")
     if token == "%":
         raise SyntaxFault("Empty percentage specified for failure tolerance")
     mode = tokens.next()
@@ -400,53 +351,29 @@ def _read_tolerance(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 
 def _read_save_point(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _require_node(tokens)
+    node = tokens.require_node()
     if _normalize(node) == ALL_NODES:
         raise SyntaxFault("ALL_NODES cannot be used for save point file command")
     tokens.file()
     return SavePointCommand(line, node)
 
 
-def _read_done(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    return DoneCommand(line, _require_node(tokens))
-
-
-def _read_category(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    node = _require_node(tokens)
-    return CategoryCommand(line, node, _require(tokens, "No category name specified"))
-
-
-def _read_max_jobs(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    _require(tokens, "No category name specified")
-    _require_number(tokens, "No throttle limit specified", "Invalid throttle limit '{}'", low=0)
-    return DagCommand(line)
-
-
-def _read_config(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    _require_file(tokens, "No configuration file specified")
-    return DagCommand(line)
-
-
 def _read_dot(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    _require_file(tokens, "No file specified")
+    tokens.require_file("No file specified")
     while token := tokens.next():
         if _normalize(token) == "INCLUDE":
-            _require(tokens, "Missing INCLUDE header file")
+            tokens.require("Missing INCLUDE header file")
         else:
             _expect(token, "UPDATE", "DONT_UPDATE", "OVERWRITE", "DONT_OVERWRITE")
     return DagCommand(line)
 
 
 def _read_status_file(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    file = _require_file(tokens, "No file specified")
+    file = tokens.require_file("No file specified")
     while token := tokens.next():
         if integer(token) is None:
             _expect(token, "ALWAYS_UPDATE")
     return StatusFileCommand(line, file)
-
-
-def _read_jobstate_log(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    return JobstateCommand(line, _require_file(tokens, "No file specified"))
 
 
 def _read_job_attribute(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
@@ -456,24 +383,26 @@ def _read_job_attribute(line: int, tokens: Tokens, _: LogicalLines) -> DagComman
 
 
 def _read_env(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    _expect(_require(tokens, "Missing action (SET or GET) and variables"), "SET", "GET")
+    _expect(tokens.require("Missing action (SET or GET) and variables"), "SET", "GET")
     if not tokens.rest():
         raise SyntaxFault("No environment variables provided")
     return DagCommand(line)
 
 
-def _read_reject(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    return RejectCommand(line)
+def _read_max_jobs(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    tokens.require("No category name specified")
+    tokens.require_number("No throttle limit specified", "Invalid throttle limit '{}'", low=0)
+    return DagCommand(line)
 
 
-def _read_connect(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    missing = "Missing splice(s) to connect"
-    return ConnectCommand(line, _require(tokens, missing), _require(tokens, missing))
+def _read_config(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
+    tokens.require_file("No configuration file specified")
+    return DagCommand(line)
 
 
-def _read_pin_in(line: int, tokens: Tokens, _: LogicalLines, *, out: bool = False) -> DagCommand:
-    node = _require_node(tokens)
-    number = _require_number(tokens, "No pin number specified", "Invalid pin number '{}'", low=1)
+def _read_pin(line: int, tokens: Tokens, _: LogicalLines, *, out: bool) -> DagCommand:
+    node = tokens.require_node()
+    number = tokens.require_number("No pin number specified", "Invalid pin number '{}'", low=1)
     return PinCommand(line, node, number, out)
 
 
@@ -495,31 +424,49 @@ _READERS: Final[dict[str, Reader]] = {
     "SERVICE": partial(_read_node, kind=NodeKind.SERVICE),
     "SUBDAG": _read_subdag,
     "SPLICE": _read_splice,
-    "INCLUDE": _read_include,
+    "INCLUDE": lambda line, tokens, _: IncludeCommand(
+        line, tokens.require_file("No include file specified")
+    ),
     "SUBMIT_DESCRIPTION": _read_description,
-    "CATEGORY": _read_category,
+    "CATEGORY": lambda line, tokens, _: CategoryCommand(
+        line, tokens.require_node(), tokens.require("No category name specified")
+    ),
     "PARENT": _read_edges,
     "WEAK": _read_weak,
     "SCRIPT": _read_script,
     "RETRY": _read_retry,
     "ABORT_DAG_ON": _read_abort,
     "VARS": _read_vars,
-    "PRIORITY": _read_priority,
-    "PRE_SKIP": _read_pre_skip,
+    "PRIORITY": lambda line, tokens, _: PriorityCommand(
+        line,
+        tokens.require_node(),
+        tokens.require_number("Missing priority value", "Invalid priority value '{}'"),
+    ),
+    "PRE_SKIP": lambda line, tokens, _: PreSkipCommand(
+        line,
+        tokens.require_node(),
+        tokens.require_number("Missing exit code", "Invalid exit code '{}'"),
+    ),
     "TOLERANCE": _read_tolerance,
-    "DONE": _read_done,
+    "DONE": lambda line, tokens, _: DoneCommand(line, tokens.require_node()),
     "MAXJOBS": _read_max_jobs,
     "CONFIG": _read_config,
     "DOT": _read_dot,
     "NODE_STATUS_FILE": _read_status_file,
-    "JOBSTATE_LOG": _read_jobstate_log,
+    "JOBSTATE_LOG": lambda line, tokens, _: JobstateCommand(
+        line, tokens.require_file("No file specified")
+    ),
     "SAVE_POINT_FILE": _read_save_point,
     "SET_JOB_ATTR": _read_job_attribute,
     "ENV": _read_env,
-    "REJECT": _read_reject,
-    "CONNECT": _read_connect,
-    "PIN_IN": _read_pin_in,
-    "PIN_OUT": partial(_read_pin_in, out=True),
+    "REJECT": lambda line, _, __: RejectCommand(line),
+    "CONNECT": lambda line, tokens, _: ConnectCommand(
+        line,
+        tokens.require("Missing splice(s) to connect"),
+        tokens.require("Missing splice(s) to connect"),
+    ),
+    "PIN_IN": partial(_read_pin, out=False),
+    "PIN_OUT": partial(_read_pin, out=True),
 }
 
 READERS: Final = {keyword: _to_the_end(reader) for keyword, reader in _READERS.items()}
