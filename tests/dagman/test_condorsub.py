@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from metlmon.dagman import read_condor_sub
 
 
@@ -41,9 +38,3 @@ def test_the_old_syntax_has_no_quotes_around_it() -> None:
 def test_another_file_names_no_dag() -> None:
     assert read_condor_sub(b"JOB A a.sub\n").dag_files == ()
     assert read_condor_sub(b'arguments = "-Dag"\n').dag_files == ()
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
-    read_condor_sub(data)
-    read_condor_sub(b'arguments = "' + data + b"'" + data)

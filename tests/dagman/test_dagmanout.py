@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from metlmon.dagman import OutState, read_dagman_out
 from metlmon.dagman.dagman_out import LONGEST_LINE
-from metlmon.dagman.records import DagmanMessage, DagmanMessageKind
+from metlmon.dagman.records import DagmanMessage
+from metlmon.dagman.records import DagmanMessageKind as Kind
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
 STAMP = b"11/21/26 12:00:00 "
@@ -27,6 +29,10 @@ def said_of(*messages: bytes, state: OutState | None = None) -> list[DagmanMessa
     return said
 
 
+def at_noon(kind: Kind, *fields: Any, **named: Any) -> DagmanMessage:
+    return DagmanMessage(kind, NOON, *fields, **named)
+
+
 @pytest.fixture(name="recorded")
 def _recorded(shared: Callable[[str], Path]) -> bytes:
     return shared("examples/pool-ensemble/ens.dag.dagman.out").read_bytes()
@@ -38,31 +44,21 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
     assert used == len(recorded)
     assert state == OutState()
     words = Counter(s.kind for s in said)
-    assert words[DagmanMessageKind.SUBMITTED] == 36
-    assert (
-        words[DagmanMessageKind.STARTED]
-        == words[DagmanMessageKind.EXITED]
-        == words[DagmanMessageKind.TRUNCATED]
-        == 1
-    )
-    assert (
-        words[DagmanMessageKind.RETRYING]
-        == words[DagmanMessageKind.POST_OK]
-        == words[DagmanMessageKind.POST_STARTED]
-        == 6
-    )
-    assert (words[DagmanMessageKind.JOB_OK], words[DagmanMessageKind.JOB_FAILED]) == (28, 7)
-    submitted = [s for s in said if s.kind is DagmanMessageKind.SUBMITTED]
+    assert words[Kind.SUBMITTED] == 36
+    assert words[Kind.STARTED] == words[Kind.EXITED] == words[Kind.TRUNCATED] == 1
+    assert words[Kind.RETRYING] == words[Kind.POST_OK] == words[Kind.POST_STARTED] == 6
+    assert (words[Kind.JOB_OK], words[Kind.JOB_FAILED]) == (28, 7)
+    submitted = [s for s in said if s.kind is Kind.SUBMITTED]
     assert len({s.node for s in submitted}) == 30
     assert {(s.cluster, s.proc) for s in submitted} == {(n, 0) for n in range(2, 38)}
     assert said[0].time == datetime(2026, 11, 21, 0, 12, 15)
     by_word = {s.kind: s for s in said}
-    assert by_word[DagmanMessageKind.DAG_FILE].text == "ens.dag"
-    assert by_word[DagmanMessageKind.BATCH_ID].text == "1.0"
-    assert by_word[DagmanMessageKind.PRE_COMPLETED].value == 0
-    assert by_word[DagmanMessageKind.TRUNCATED].text == "/home/ml/ens/./ens.dag.nodes.log"
-    assert by_word[DagmanMessageKind.EXITED].value == 0
-    assert dict(by_word[DagmanMessageKind.TOTALS].totals) == {
+    assert by_word[Kind.DAG_FILE].text == "ens.dag"
+    assert by_word[Kind.BATCH_ID].text == "1.0"
+    assert by_word[Kind.PRE_COMPLETED].value == 0
+    assert by_word[Kind.TRUNCATED].text == "/home/ml/ens/./ens.dag.nodes.log"
+    assert by_word[Kind.EXITED].value == 0
+    assert dict(by_word[Kind.TOTALS].totals) == {
         "total": 30,
         "done": 30,
         "pre": 0,
@@ -79,159 +75,120 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
     ("message", "expected"),
     [
         # dc_main (dc_startup banner), of 23 and of 7
-        (
-            b"** condor_dagman (CONDOR_DAGMAN) STARTING UP",
-            DagmanMessage(DagmanMessageKind.STARTED, NOON),
-        ),
+        (b"** condor_dagman (CONDOR_DAGMAN) STARTING UP", at_noon(Kind.STARTED)),
         (
             b"** condor_scheduniv_exec.84.0 (CONDOR_DAGMAN) STARTING UP",
-            DagmanMessage(DagmanMessageKind.STARTED, NOON, cluster=84),
+            at_noon(Kind.STARTED, cluster=84),
         ),
         # DC_Exit, with and (before 7.5) without the pid
         (
             b"**** condor_dagman (condor_DAGMAN) pid 37763 EXITING WITH STATUS 3",
-            DagmanMessage(DagmanMessageKind.EXITED, NOON, value=3),
+            at_noon(Kind.EXITED, value=3),
         ),
         (
             b"**** condor_scheduniv_exec.84.0 (condor_DAGMAN) EXITING WITH STATUS 1",
-            DagmanMessage(DagmanMessageKind.EXITED, NOON, cluster=84, value=1),
+            at_noon(Kind.EXITED, cluster=84, value=1),
         ),
         # main_init
         (
             b"Aborting because it looks like another instance of DAGMan is currently running on "
             b"this DAG; if that is not the case, delete the lock file (x.dag.lock) and re-submit "
             b"the DAG.",
-            DagmanMessage(DagmanMessageKind.REFUSED, NOON),
+            at_noon(Kind.REFUSED),
         ),
         # _EXCEPT_: no exit status is written after it
         (
             b'ERROR "Fatal log file monitoring error!" at line 2310 in file ./dag.cpp',
-            DagmanMessage(DagmanMessageKind.EXITED, NOON, text="Fatal log file monitoring error!"),
+            at_noon(Kind.EXITED, text="Fatal log file monitoring error!"),
         ),
         # Dag::Bootstrap
-        (
-            b"Running in RECOVERY mode... >>>>>>>>>>>>>>>>>>>>>>>>>>>>>>",
-            DagmanMessage(DagmanMessageKind.RECOVERY, NOON),
-        ),
-        (
-            b"Number of pre-completed nodes: 12",
-            DagmanMessage(DagmanMessageKind.PRE_COMPLETED, NOON, value=12),
-        ),
+        (b"Running in RECOVERY mode... >>>>>>>>>>>>>>>>>>>>>>>>>>>>>>", at_noon(Kind.RECOVERY)),
+        (b"Number of pre-completed nodes: 12", at_noon(Kind.PRE_COMPLETED, value=12)),
         # main_init: rescueDagMsg, of 7.7.2 and newer, with -DoRescueFrom, and of 7.2
         (
             b"Found rescue DAG number 2; running x.dag.rescue002 in combination with "
             b"normal DAG file",
-            DagmanMessage(DagmanMessageKind.RESCUE_USED, NOON, text="x.dag.rescue002"),
+            at_noon(Kind.RESCUE_USED, text="x.dag.rescue002"),
         ),
         (
             b"Rescue DAG number 1 specified; running x.dag_multi.rescue001 in combination with "
             b"normal DAG files",
-            DagmanMessage(DagmanMessageKind.RESCUE_USED, NOON, text="x.dag_multi.rescue001"),
+            at_noon(Kind.RESCUE_USED, text="x.dag_multi.rescue001"),
         ),
         (
             b"Found rescue DAG number 2; running x.dag.rescue002 instead of normal DAG file",
-            DagmanMessage(DagmanMessageKind.RESCUE_USED, NOON, text="x.dag.rescue002"),
+            at_noon(Kind.RESCUE_USED, text="x.dag.rescue002"),
         ),
         # main_init: -load_save
         (
             b"Loading saved progress from half.save for DAG.",
-            DagmanMessage(DagmanMessageKind.RESCUE_USED, NOON, text="half.save"),
+            at_noon(Kind.RESCUE_USED, text="half.save"),
         ),
         # Dag::WriteRescue
         (
             b"Writing Rescue DAG to my dags/x.dag.rescue003...",
-            DagmanMessage(DagmanMessageKind.RESCUE_WRITTEN, NOON, text="my dags/x.dag.rescue003"),
+            at_noon(Kind.RESCUE_WRITTEN, text="my dags/x.dag.rescue003"),
         ),
         # ScriptQ::Run
-        (
-            b"Running PRE script of Node A...",
-            DagmanMessage(DagmanMessageKind.PRE_STARTED, NOON, node="A"),
-        ),
-        (
-            b"Running POST script of Node S+A.b...",
-            DagmanMessage(DagmanMessageKind.POST_STARTED, NOON, node="S+A.b"),
-        ),
+        (b"Running PRE script of Node A...", at_noon(Kind.PRE_STARTED, node="A")),
+        (b"Running POST script of Node S+A.b...", at_noon(Kind.POST_STARTED, node="S+A.b")),
         # Dag::PreScriptReaper: of 25, of 23 ("Job"), killed
-        (
-            b"PRE Script of Node A failed with status 9",
-            DagmanMessage(DagmanMessageKind.PRE_FAILED, NOON, node="A", value=9),
-        ),
-        (
-            b"PRE Script of Job A failed with status 9",
-            DagmanMessage(DagmanMessageKind.PRE_FAILED, NOON, node="A", value=9),
-        ),
+        (b"PRE Script of Node A failed with status 9", at_noon(Kind.PRE_FAILED, node="A", value=9)),
+        (b"PRE Script of Job A failed with status 9", at_noon(Kind.PRE_FAILED, node="A", value=9)),
         (
             b"PRE Script of node A died on signal 15 (Terminated)",
-            DagmanMessage(DagmanMessageKind.PRE_FAILED, NOON, node="A", value=-15),
+            at_noon(Kind.PRE_FAILED, node="A", value=-15),
         ),
-        (
-            b"PRE Script of node A completed successfully.",
-            DagmanMessage(DagmanMessageKind.PRE_OK, NOON, node="A"),
-        ),
+        (b"PRE Script of node A completed successfully.", at_noon(Kind.PRE_OK, node="A")),
         (
             b"PRE_SKIP return value 9 indicates we are done (successfully) with node A",
-            DagmanMessage(DagmanMessageKind.PRE_SKIPPED, NOON, node="A", value=9),
+            at_noon(Kind.PRE_SKIPPED, node="A", value=9),
         ),
         # Dag::ProcessPostTermEvent
-        (
-            b"POST Script of node A completed successfully.",
-            DagmanMessage(DagmanMessageKind.POST_OK, NOON, node="A"),
-        ),
+        (b"POST Script of node A completed successfully.", at_noon(Kind.POST_OK, node="A")),
         (
             b"POST Script of Node A failed with status 1",
-            DagmanMessage(DagmanMessageKind.POST_FAILED, NOON, node="A", value=1),
+            at_noon(Kind.POST_FAILED, node="A", value=1),
         ),
-        (
-            b"POST Script of node A died on signal 9",
-            DagmanMessage(DagmanMessageKind.POST_FAILED, NOON, node="A", value=-9),
-        ),
+        (b"POST Script of node A died on signal 9", at_noon(Kind.POST_FAILED, node="A", value=-9)),
         # Dag::ProcessTerminatedEvent
-        (
-            b"Node A job proc (12.1.0) completed successfully.",
-            DagmanMessage(DagmanMessageKind.JOB_OK, NOON, "A", 12, 1),
-        ),
+        (b"Node A job proc (12.1.0) completed successfully.", at_noon(Kind.JOB_OK, "A", 12, 1)),
         (
             b"Node A job proc (12.0.0) failed with status 3.",
-            DagmanMessage(DagmanMessageKind.JOB_FAILED, NOON, "A", 12, 0, 3),
+            at_noon(Kind.JOB_FAILED, "A", 12, 0, 3),
         ),
         (
             b"Node A job proc (12.0.0) failed with signal 11.",
-            DagmanMessage(DagmanMessageKind.JOB_FAILED, NOON, "A", 12, 0, -11),
+            at_noon(Kind.JOB_FAILED, "A", 12, 0, -11),
         ),
         # Dag::RestartNode
-        (
-            b"Retrying node A (retry #1 of 2)...",
-            DagmanMessage(DagmanMessageKind.RETRYING, NOON, "A", value=1),
-        ),
-        (
-            b"Looking for retry of node A (retry #2 of 2)...",
-            DagmanMessage(DagmanMessageKind.RETRYING, NOON, "A", value=2),
-        ),
+        (b"Retrying node A (retry #1 of 2)...", at_noon(Kind.RETRYING, "A", value=1)),
+        (b"Looking for retry of node A (retry #2 of 2)...", at_noon(Kind.RETRYING, "A", value=2)),
         (
             b"Aborting further retries of node A (last attempt returned 7)",
-            DagmanMessage(DagmanMessageKind.NODE_FAILED, NOON, "A", value=7),
+            at_noon(Kind.NODE_FAILED, "A", value=7),
         ),
         (
             b"Aborting further retries of node A because final node is running "
             b"(last attempt returned -9)",
-            DagmanMessage(DagmanMessageKind.NODE_FAILED, NOON, "A", value=-9),
+            at_noon(Kind.NODE_FAILED, "A", value=-9),
         ),
         # Dag::ProcessFailedSubmit
         (
             b"Shortcutting node A retries because of submit failure(s)",
-            DagmanMessage(DagmanMessageKind.NODE_FAILED, NOON, "A", text="submit failure"),
+            at_noon(Kind.NODE_FAILED, "A", text="submit failure"),
         ),
         # Dag::CheckForDagAbort
         (
             b"Aborting DAG because we got the ABORT exit value from a PRE script",
-            DagmanMessage(DagmanMessageKind.ABORTED, NOON, text="PRE script"),
+            at_noon(Kind.ABORTED, text="PRE script"),
         ),
         # main_shutdown_remove
-        (b"Received SIGUSR1", DagmanMessage(DagmanMessageKind.REMOVED, NOON)),
+        (b"Received SIGUSR1", at_noon(Kind.REMOVED)),
         # MultiLogFiles::InitializeFile
         (
             b"MultiLogFiles: truncating log file /d/x.dag.nodes.log",
-            DagmanMessage(DagmanMessageKind.TRUNCATED, NOON, text="/d/x.dag.nodes.log"),
+            at_noon(Kind.TRUNCATED, text="/d/x.dag.nodes.log"),
         ),
     ],
     ids=lambda value: value.decode()[:40] if isinstance(value, bytes) else "",
@@ -254,7 +211,7 @@ def test_a_wording_and_what_it_means(message: bytes, expected: DagmanMessage) ->
     ],
 )
 def test_a_submit_event_maps_the_node_to_its_job(event: bytes) -> None:
-    assert said_of(event) == [DagmanMessage(DagmanMessageKind.SUBMITTED, NOON, "A", 77, 1)]
+    assert said_of(event) == [DagmanMessage(Kind.SUBMITTED, NOON, "A", 77, 1)]
 
 
 def test_other_events_and_jobs_of_others_are_no_submissions() -> None:
@@ -289,7 +246,7 @@ def test_a_job_whose_submit_event_dagman_never_saw_is_still_its_nodes() -> None:
         b"\tassigned HTCondor ID (77.0.0)",
         b"Received SIGUSR1",
     )
-    assert [s.kind for s in said] == [DagmanMessageKind.SUBMITTED, DagmanMessageKind.REMOVED]
+    assert [s.kind for s in said] == [Kind.SUBMITTED, Kind.REMOVED]
 
 
 def test_the_dag_files_of_the_command_line() -> None:
@@ -302,7 +259,7 @@ def test_the_dag_files_of_the_command_line() -> None:
         b'argv[4] == "c.dag"',
         b'argv[5] == "-UseDagDir"',
     )
-    assert [s.text for s in said if s.kind is DagmanMessageKind.DAG_FILE] == ["a b.dag", "c.dag"]
+    assert [s.text for s in said if s.kind is Kind.DAG_FILE] == ["a b.dag", "c.dag"]
 
 
 def test_the_status_table_of_old_and_new() -> None:
@@ -334,7 +291,7 @@ def test_a_table_cut_short_by_a_restart_says_nothing() -> None:
         b"Received SIGUSR1",
         b"    1       0        1       0       0          2        0",
     )
-    assert [s.kind for s in said] == [DagmanMessageKind.REMOVED]
+    assert [s.kind for s in said] == [Kind.REMOVED]
 
 
 def test_halted_is_said_once_though_dagman_repeats_it() -> None:
@@ -349,10 +306,10 @@ def test_halted_is_said_once_though_dagman_repeats_it() -> None:
         b"Resuming DAG progress...",
     )
     assert [s.kind for s in said] == [
-        DagmanMessageKind.HALTED,
-        DagmanMessageKind.RESUMED,
-        DagmanMessageKind.HALTED,
-        DagmanMessageKind.RESUMED,
+        Kind.HALTED,
+        Kind.RESUMED,
+        Kind.HALTED,
+        Kind.RESUMED,
     ]
 
 
@@ -372,7 +329,7 @@ def test_the_nodes_that_failed_for_good_are_listed_at_the_end() -> None:
     )
     assert said == [
         DagmanMessage(
-            DagmanMessageKind.NODE_FAILED,
+            Kind.NODE_FAILED,
             NOON,
             "A",
             value=3,
@@ -405,7 +362,7 @@ def test_the_message_is_found_behind_any_header(header: bytes, time: datetime | 
     said, _, _ = read_dagman_out(header + b"\tassigned HTCondor ID (1.0.0)\n")
     assert said == []
     said, _, _ = read_dagman_out(header + b"Retrying node A (retry #1 of 2)...\r\n")
-    assert said == [DagmanMessage(DagmanMessageKind.RETRYING, time, "A", value=1)]
+    assert said == [DagmanMessage(Kind.RETRYING, time, "A", value=1)]
 
 
 def test_yearless_stamps_go_through_new_year_when_the_first_year_is_known() -> None:

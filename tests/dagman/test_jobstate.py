@@ -106,9 +106,3 @@ def in_chunks(data: bytes, cuts: list[int]) -> list[JobstateLine]:
 def test_any_chunking_says_the_same(shared: Callable[[str], Path], cuts: list[int]) -> None:
     data = shared("examples/pool-ensemble/ens.jobstate.log").read_bytes()
     assert in_chunks(data, cuts) == read_jobstate(data)[0]
-
-
-@given(st.binary(max_size=300), st.booleans())
-def test_no_bytes_make_the_reader_fail(data: bytes, final: bool) -> None:
-    _, _, used = read_jobstate(data, final)
-    assert used <= len(data)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from metlmon.dagman import read_metrics
 
@@ -89,9 +87,3 @@ def test_values_of_the_wrong_kind_are_left_out() -> None:
     assert metrics is not None
     assert (metrics.start, metrics.end, metrics.exitcode) == (None, None, None)
     assert (metrics.nodes, metrics.dagman_id) == (None, None)
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
-    read_metrics(HERE, data)
-    read_metrics(HERE, b'{"start_time":' + data + b"}")

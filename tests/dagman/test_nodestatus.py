@@ -120,12 +120,6 @@ def test_another_file_is_none() -> None:
     assert len(problems) == 1
 
 
-@given(st.binary(max_size=300), st.integers(min_value=0, max_value=len(REMOVED)))
-def test_no_bytes_make_the_reader_fail(data: bytes, at: int) -> None:
-    read_node_status(HERE, data)
-    read_node_status(HERE, REMOVED[:at] + data + REMOVED[at:])
-
-
 @given(st.integers(min_value=0, max_value=len(REMOVED) - 3))
 def test_a_prefix_never_says_more_than_the_whole(cut: int) -> None:
     whole = read_whole(REMOVED)

@@ -142,12 +142,6 @@ def test_a_rescue_file_is_known_by_its_name(name: str, number: int | None) -> No
     assert rescue_number(name, "x.dag") == number
 
 
-@given(st.binary(max_size=400))
-def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
-    rescue, _ = read_rescue(HERE, b"# Nodes that failed: 1\n" + data)
-    assert rescue.path == HERE
-
-
 @given(st.integers(min_value=0, max_value=len(PARTIAL)))
 def test_a_file_being_written_never_says_a_node_done_that_the_whole_file_does_not(cut: int) -> None:
     whole, _ = read_rescue(HERE, PARTIAL)

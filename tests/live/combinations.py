@@ -6,19 +6,15 @@ of each combination (state and counts of the DAG, states of nodes and runs) is h
 whole directory says of the same moment: whatever is contradicted has to be marked as inferred, be
 unknown, or come with a warning about the files.
 
-``python -m tests.live.combinations`` goes through all of them, some 16,000, and prints a table;
-``--pairs`` through those in which two files at most are not as recorded, and those in which each
-file is there or not.
+Taken are those in which two files at most are not as recorded, and those in which each file is
+there or not.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -136,11 +132,6 @@ PARTS: Final = (
     Part("nodes.log", (NODES_LOG,), _before(b"09:44:10")),
     Part("user log", (LOG,), _before(b"09:44:05")),
 )
-
-
-def all_of_them() -> Iterator[Combination]:
-    """All combinations."""
-    return product(KINDS, repeat=len(PARTS))
 
 
 def pairs() -> list[Combination]:
@@ -271,72 +262,11 @@ def _contradicted(said: Said, true: Said) -> Iterator[str]:
 # --- all of them ------------------------------------------------------------------------------
 
 
-def judge_all(
-    wanted: Iterable[Combination], progress: Callable[[int], None] | None = None
-) -> dict[Combination, Said]:
+def judge_all(wanted: Iterable[Combination]) -> dict[Combination, Said]:
     """What is said of each combination."""
     found = {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        for number, combination in enumerate(wanted):
+        for combination in wanted:
             found[combination] = judged(combination, folder)
-            if progress is not None:
-                progress(number)
     return found
-
-
-def table(found: dict[Combination, Said], whole: bool = False) -> Iterator[str]:
-    """By what lies there which claims are made: one line for each combination of present and
-    absent files, or for all of them; and sums."""
-    heads = [f"{part.name:10}" for part in PARTS]
-    yield "  ".join([*heads, "DAG       done        nodes                       says"])
-    for combination, said in found.items():
-        if whole or set(combination) <= {PRESENT, ABSENT}:
-            cells = [f"{'–' if kind == ABSENT else kind:10}" for kind in combination]
-            yield "  ".join([*cells, _claims(said)])
-    refused = sum(said.refused is not None for said in found.values())
-    warned = sum(bool(said.contradicted and said.warned) for said in found.values())
-    wrong = sum(bool(said.wrong) for said in found.values())
-    yield ""
-    yield (
-        f"{len(found)} combinations: {refused} refused, {warned} with a warning where the whole "
-        f"directory says otherwise, {wrong} wrong"
-    )
-
-
-def _claims(said: Said) -> str:
-    if said.refused is not None:
-        return "refused: no DAG file"
-    states = Counter(
-        f"{state.value}{' (inferred)' if inferred else ''}"
-        for state, inferred in said.nodes.values()
-    )
-    nodes = ", ".join(f"{number} {state}" for state, number in states.items())
-    done = f"{'≥' if said.at_least else ''}{said.counts[0]} of {said.counts[1]}"
-    return f"{said.dag or '':13} {done:11} {nodes:36} {', '.join(sorted(said.warned))}".rstrip()
-
-
-def main() -> int:
-    """Print the table, and what is wrong; 1 when anything is."""
-    asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    asked.add_argument("--pairs", action="store_true", help="only those that the test takes")
-    asked.add_argument("--whole", action="store_true", help="a line for each combination")
-    options = asked.parse_args()
-    wanted = pairs() if options.pairs else list(all_of_them())
-
-    def progress(number: int) -> None:
-        if number % 100 == 0:
-            print(f"\r{number} of {len(wanted)}", end="", file=sys.stderr, flush=True)
-
-    found = judge_all(wanted, progress)
-    print(file=sys.stderr)
-    for line in table(found, options.whole):
-        print(line)
-    for combination, said in found.items():
-        if said.wrong:
-            print(dict(zip((p.name for p in PARTS), combination, strict=True)), said.wrong[:3])
-    return int(any(said.wrong for said in found.values()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -14,7 +14,6 @@ from tests.live.combinations import (
     Said,
     judge_all,
     pairs,
-    table,
 )
 
 
@@ -52,10 +51,3 @@ def test_each_claim_needs_a_file_that_supports_it(found: dict[Combination, Said]
         assert (said.dag, said.counts) == (DagState.DONE, (16, 16)), PARTS[at].name
     alone = found[(PRESENT, *(ABSENT,) * (len(PARTS) - 1))]
     assert (alone.dag, alone.counts) == (DagState.NOT_SUBMITTED, (0, 16))
-
-
-def test_the_table_has_a_line_for_each(found: dict[Combination, Said]) -> None:
-    lines = list(table(found))
-    # The heads, an empty line, and the sums.
-    assert len(lines) == 2 ** len(PARTS) + 3
-    assert lines[-1].endswith(" 0 wrong")

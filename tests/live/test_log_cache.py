@@ -17,7 +17,6 @@ import pytest
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from metlmon import load
 from metlmon.cli.main import main
 from metlmon.config.settings import Settings
 from metlmon.live import log_cache
@@ -113,19 +112,6 @@ def test_what_has_been_appended_is_read_on(source: Path, tmp_path: Path, cache: 
     assert_same(reader)
     again = read(dagdir, cache)
     assert_same(again)
-
-
-def test_a_dagdir_that_grows_between_many_openings(tmp_path: Path, cache: Cache) -> None:
-    dagdir = tmp_path / "ensemble"
-    rests = copied_up_to(FIXTURES / "scripts", dagdir, lambda: 0.1)
-    dice = random.Random(5)
-    for _ in range(8):
-        for path, rest in rests.items():
-            piece = rest[: dice.randrange(len(rest) // 4 + 2)]
-            rests[path] = rest[len(piece) :]
-            with open(path, "ab") as file:
-                file.write(piece)
-        assert_same(read(dagdir, cache))
 
 
 def test_a_session_that_goes_on_is_cached_as_it_went_on(dagdir: Dagdir, cache: Cache) -> None:
@@ -482,17 +468,6 @@ def test_a_slow_cache_holds_nothing_up(
     assert cached_bytes(dagdir, cache) == log_bytes(dagdir.path)
 
 
-def test_several_sessions_use_one_cache(dagdir: Dagdir, cache: Cache) -> None:
-    dagdir.write("metl.log", log_of(77))
-    sessions = [session_of(dagdir, cache)[0] for _ in range(3)]
-    dagdir.append("metl.log", log_of(78))
-    for session in sessions:
-        session.stop()
-    assert cached_bytes(dagdir, cache) > 0
-    assert not list(cache.directory.glob("*.new"))
-    assert_same(read(dagdir.path, cache))
-
-
 def test_a_cache_that_cannot_be_written_is_no_error(dagdir: Dagdir, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     dagdir.write("metl.log", log_of(77))
@@ -519,11 +494,3 @@ def test_a_command_says_the_same_with_the_cache(
     again = capsys.readouterr()
     assert again.out.splitlines()[1:] == first.out.splitlines()[1:]
     assert again.err == first.err
-
-
-def test_a_notebook_has_it_too(dagdir: Dagdir, user_cache: Cache) -> None:
-    pytest.importorskip("pandas")
-    dagdir.write("metl.log", log_of(77))
-    for _ in range(2):
-        assert list(load(dagdir.path).jobs["cluster"]) == [77]
-        assert cached_bytes(dagdir, user_cache) > 0
