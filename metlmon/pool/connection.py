@@ -16,11 +16,30 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
-from metlmon.pool.types import PoolError, QueueJob, ScheddInfo, SiteInfo
+import msgspec
+from msgspec import UNSET
 
-ANSWER_SECONDS: Final = {"submit_dag": 120.0, "where": 30.0}
+from metlmon.pool.protocol import (
+    ActOnJob,
+    Answer,
+    FindDagmans,
+    FindJob,
+    FindSites,
+    Query,
+    QueueJob,
+    Request,
+    ScheddInfo,
+    SetPriority,
+    SetSite,
+    Slot,
+    SubmitDag,
+    Where,
+)
+from metlmon.pool.types import PoolError, SiteInfo
+
+ANSWER_SECONDS: Final[dict[type[Request], float]] = {SubmitDag: 120.0, Where: 30.0}
 OTHER_SECONDS: Final = 40.0
 """Time-outs of the operations.
 
@@ -104,50 +123,44 @@ class PoolConnection:
     # --- operations ---------------------------------------------------------------------
 
     def where(self) -> ScheddInfo:
-        """The local schedd; ``user`` is empty if it did not authenticate us."""
-        value = self._call("where")
-        return ScheddInfo(
-            schedd=str(value["schedd"]),
-            version=str(value["version"]),
-            user=str(value["user"] or ""),
-            dagman=bool(value["dagman"]),
-            submit_command=value["submit_command"],
-        )
+        """The local schedd."""
+        info: ScheddInfo = self._call(Where(), ScheddInfo)
+        return info
 
     def query(self, dagmans: Iterable[int], clusters: Iterable[int]) -> tuple[QueueJob, ...]:
         """The jobs of these DAGMans and these clusters."""
-        value = self._call("query", dagmans=sorted(set(dagmans)), clusters=sorted(set(clusters)))
-        return tuple(queue_job(record) for record in value)
+        request = Query(sorted(set(dagmans)), sorted(set(clusters)))
+        return tuple(self._call(request, list[QueueJob]))
 
     def job(self, cluster: int, proc: int) -> QueueJob | None:
         """One job, or None if the queue does not have it."""
-        value = self._call("job", cluster=cluster, proc=proc)
-        return queue_job(value) if value is not None else None
+        job: QueueJob | None = self._call(FindJob(cluster, proc), QueueJob | None)
+        return job
 
     def dagmans(self) -> tuple[QueueJob, ...]:
         """Every DAGMan in the queue, of all users."""
-        return tuple(queue_job(record) for record in self._call("dagmans"))
+        return tuple(self._call(FindDagmans(), list[QueueJob]))
 
     def act(self, action: str, cluster: int, proc: int) -> str:
         """Hold, release, remove or vacate one job.
 
         Returns "done", "already", "denied", "not-found", "bad-state" or "failed".
         """
-        return str(self._call("act", action=action, cluster=cluster, proc=proc))
+        return str(self._call(ActOnJob(cast(Any, action), cluster, proc), str))
 
     def priority(self, cluster: int, proc: int, value: int) -> None:
         """Request a new priority; only the job's ad shows whether it was set."""
-        self._call("priority", cluster=cluster, proc=proc, value=value)
+        self._call(SetPriority(cluster, proc, value), object)
 
     def place(self, cluster: int, proc: int, site: str) -> None:
         """Request a new site (MetlSite); only the job's ad shows whether it was set."""
-        self._call("place", cluster=cluster, proc=proc, site=site)
+        self._call(SetSite(cluster, proc, site), object)
 
     def sites(self) -> tuple[SiteInfo, ...]:
         """The sites currently known to the collector, sorted by name."""
         slots: dict[str, list[str | None]] = {}
-        for slot in self._call("sites"):
-            slots.setdefault(slot["name"], []).append(slot["gpu"])
+        for slot in self._call(FindSites(), list[Slot]):
+            slots.setdefault(slot.name, []).append(slot.gpu)
         return tuple(
             SiteInfo(name, len(gpus), tuple(sorted({gpu for gpu in gpus if gpu})))
             for name, gpus in sorted(slots.items())
@@ -158,19 +171,24 @@ class PoolConnection:
 
         ``options`` as for ``htcondor2.Submit.from_dag``.
         """
-        return int(self._call("submit_dag", directory=str(directory), file=file, options=options))
+        return int(self._call(SubmitDag(str(directory), file, options), int))
 
     # --- the protocol -------------------------------------------------------------------
 
-    def _call(self, operation: str, **request: Any) -> Any:
+    def _call(self, request: Request, kind: Any) -> Any:
         with self._line:
             if self._closed:
                 raise PoolError("the connection to the pool is closed")
             worker = self._ensure_worker()
-            answer = self._exchange(worker, operation, request)
-        if "error" not in answer:
-            return answer.get("value")
-        raise self._error(str(answer["error"]), str(answer.get("text", "")))
+            answer = self._exchange(worker, request)
+            try:
+                if answer is not None and answer.error is None and answer.value is not UNSET:
+                    return msgspec.json.decode(answer.value, type=kind)
+            except msgspec.MsgspecError:
+                answer = None
+            if answer is None or answer.error is None:
+                raise self._ended_unexpectedly()
+        raise self._error(answer.error, answer.text)
 
     def _ensure_worker(self) -> subprocess.Popen[bytes]:
         """The worker, started if necessary."""
@@ -196,40 +214,35 @@ class PoolConnection:
             raise PoolError(f"HTCondor's bindings cannot be started: {error}") from None
         return self._worker
 
-    def _exchange(
-        self, worker: subprocess.Popen[bytes], operation: str, request: dict[str, Any]
-    ) -> dict[str, Any]:
-        seconds = ANSWER_SECONDS.get(operation, OTHER_SECONDS)
+    def _exchange(self, worker: subprocess.Popen[bytes], request: Request) -> Answer | None:
+        """The worker's answer; None if it gave none that can be read."""
+        seconds = ANSWER_SECONDS.get(type(request), OTHER_SECONDS)
         assert worker.stdin is not None
         assert self._stderr is not None
         with suppress(OSError):
             self._stderr.truncate(0)
         try:
-            worker.stdin.write(json.dumps({"op": operation, **request}).encode() + b"\n")
+            worker.stdin.write(msgspec.json.encode(request) + b"\n")
             line = self._read(worker, time.monotonic() + seconds)
         except OSError:
             line = b""
         if line is None:
             self._stop_worker(graceful=False)
-            raise PoolUnreachable(
-                f"the schedd gave no answer in {seconds:.0f} s; whether it was done will show in "
-                "the log"
-                if operation in ("act", "priority", "place", "submit_dag")
-                else f"the schedd gave no answer in {seconds:.0f} s"
-            )
+            changing = isinstance(request, ActOnJob | SetPriority | SetSite | SubmitDag)
+            doubt = "; whether it was done will show in the log" if changing else ""
+            raise PoolUnreachable(f"the schedd gave no answer in {seconds:.0f} s{doubt}")
         try:
-            answer = json.loads(line)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            code = self._stop_worker(graceful=False)
-            text = self._last_error_line()
-            raise PoolError(
-                "HTCondor's bindings ended unexpectedly"
-                + (f" (status {code})" if code is not None else "")
-                + (f": {text}" if text else "")
-            )
-        return answer
+            return msgspec.json.decode(line, type=Answer)
+        except msgspec.MsgspecError:
+            return None
+
+    def _ended_unexpectedly(self) -> PoolError:
+        code = self._stop_worker(graceful=False)
+        status = f" (status {code})" if code is not None else ""
+        text = self._last_error_line()
+        return PoolError(
+            f"HTCondor's bindings ended unexpectedly{status}" + (f": {text}" if text else "")
+        )
 
     def _read(self, worker: subprocess.Popen[bytes], deadline: float) -> bytes | None:
         """Read a line from the worker.
@@ -309,31 +322,3 @@ class PoolConnection:
                 self._stderr = None
         finally:
             self._line.release()
-
-
-def queue_job(record: dict[str, Any]) -> QueueJob:
-    """The worker's JSON record as a :class:`QueueJob`."""
-    return QueueJob(
-        cluster=record["cluster"],
-        proc=record["proc"],
-        status=record["status"],
-        owner=record["owner"] or "",
-        priority=record["priority"] or 0,
-        matches=record["matches"] or 0,
-        position=None,
-        waiting=0,
-        rejection=(record["rejection"] or "").strip() or None,
-        rejected_at=record["rejected_at"],
-        submitted_at=record["submitted_at"],
-        node=record["node"],
-        directory=record["directory"],
-        log=record["log"],
-        hold_reason=record["hold_reason"],
-        transferring=record["transferring"],
-        nodes_log=record["nodes_log"],
-        dagman=record["dagman"],
-        universe=record["universe"],
-        arguments=record["arguments"],
-        site=record["site"],
-        by_site=record["by_site"],
-    )

@@ -12,6 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.model.states import State
+from metlmon.pool.protocol import QueueJob as QueueJob
+from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.types import JobRow, RunRow
 
@@ -197,41 +199,6 @@ class ActionResult(Struct, frozen=True):
     text: str = ""
 
 
-class QueueJob(Struct, frozen=True):
-    """One job in the queue (attributes of its ClassAd in brackets).
-
-    ``status`` [JobStatus]: 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring
-    output, 7 suspended. ``position``: rank among this ensemble's idle jobs by priority, then age,
-    from 1; None if not idle. ``waiting``: the number of these idle jobs. ``nodes_log``
-    [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
-    ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
-    Requirements refer to MetlSite.
-    """
-
-    cluster: int
-    proc: int
-    status: int
-    owner: str
-    priority: int
-    matches: int
-    position: int | None
-    waiting: int
-    rejection: str | None
-    rejected_at: float | None
-    submitted_at: float | None
-    node: str | None
-    directory: str | None
-    log: str | None
-    hold_reason: str | None
-    transferring: str | None = None
-    nodes_log: str | None = None
-    dagman: int | None = None
-    universe: int | None = None
-    arguments: str | None = None
-    site: str | None = None
-    by_site: bool = False
-
-
 class QueueSnapshot(Struct, frozen=True):
     """The schedd's queue as of ``asked`` (seconds since the epoch).
 
@@ -282,17 +249,3 @@ class SiteInfo(Struct, frozen=True):
     name: str
     slots: int
     gpus: tuple[str, ...]
-
-
-class ScheddInfo(Struct, frozen=True):
-    """The local schedd and how DAGs can be submitted to it.
-
-    ``dagman``: condor_dagman is in PATH, as the bindings require; ``submit_command``: path of
-    condor_submit_dag, None if it is missing.
-    """
-
-    schedd: str
-    version: str
-    user: str
-    dagman: bool
-    submit_command: str | None

@@ -5,15 +5,13 @@ process (``EXCEPT``) and can block for long; none of that may reach a screen. Th
 standard output carries responses only; anything else that is printed goes to standard error, a
 file of the parent.
 
-A request is ``{"op": name, …}``, the response ``{"value": …}`` or ``{"error": kind, "text": …}``
-with a kind of :class:`ErrorKind`. Constraints are built from integers only, and jobs are named by
-``cluster.proc`` from integers. Manual: "Python Bindings > htcondor2 API Reference".
+Requests and answers are those of :mod:`metlmon.pool.protocol`. Manual: "Python Bindings > htcondor2
+API Reference".
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -22,9 +20,27 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import IO, Any, Final
 
+import msgspec
+
+from metlmon.pool.protocol import (
+    ActOnJob,
+    Answer,
+    AnyRequest,
+    ErrorKind,
+    FindDagmans,
+    FindJob,
+    FindSites,
+    Query,
+    QueueJob,
+    ScheddInfo,
+    SetPriority,
+    SetSite,
+    Slot,
+    SubmitDag,
+    Where,
+)
 from metlmon.redact import redact_secrets
 
 LONGEST_TEXT: Final = 4096
@@ -58,11 +74,6 @@ JOB_NUMBERS: Final = {
     "dagman": "DAGManJobId",
     "universe": "JobUniverse",
 }
-JOB_FLAGS: Final = {
-    "in": "TransferringInput",
-    "out": "TransferringOutput",
-    "wait": "TransferQueued",
-}
 REQUIREMENTS: Final = "Requirements"
 BY_SITE: Final = re.compile(r"\bMetlSite\b", re.IGNORECASE)
 """Finds MetlSite, case-insensitive like attribute names.
@@ -73,7 +84,7 @@ A quoted site name with the same spelling matches too: retargeting is then offer
 PROJECTION: Final = [
     *JOB_TEXTS.values(),
     *JOB_NUMBERS.values(),
-    *JOB_FLAGS.values(),
+    *("TransferringInput", "TransferringOutput", "TransferQueued"),
     REQUIREMENTS,
 ]
 """The attributes that queries request."""
@@ -91,9 +102,6 @@ macro. The gate accepts the same names.
 SCHEDULER_UNIVERSE: Final = 7
 """The universe of DAGMan's own jobs."""
 
-ACTIONS: Final = {"hold": "Hold", "release": "Release", "remove": "Remove", "vacate": "Vacate"}
-"""Our action names, and those of ``htcondor2.JobAction``."""
-
 REASON: Final = "via metlmon"
 """Written to the job's log and ad; never contains text from a log."""
 
@@ -107,71 +115,48 @@ TOTALS: Final = {
 }
 
 
-class ErrorKind(StrEnum):
-    """Kinds of failure."""
-
-    NO_BINDINGS = "no-bindings"
-    NO_SCHEDD = "no-schedd"
-    NO_ANSWER = "no-answer"
-    NO_COLLECTOR = "no-collector"
-    REFUSED = "refused"
-    ROOT = "root"
-    REQUEST = "request"
-    OTHER = "other"
-
-
 class WorkerFailure(Exception):
     """A failed operation, with its kind and HTCondor's message."""
 
     def __init__(self, kind: ErrorKind, text: str) -> None:
-        super().__init__(redact_secrets(text[:LONGEST_TEXT]))
+        super().__init__(_encodable(redact_secrets(text[:LONGEST_TEXT])))
         self.kind = kind
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which JSON in UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 # --- values -------------------------------------------------------------------------------
 
 
-def number(value: object) -> int:
-    """A job number from a request. Raises WorkerFailure for anything else."""
-    if type(value) is not int or not 0 <= value < 2**31:
-        raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is no number of a job")
-    return value
-
-
-def numbers(value: object) -> list[int]:
-    """Job numbers from a request. Raises WorkerFailure for anything else."""
-    if not isinstance(value, list):
-        raise WorkerFailure(ErrorKind.REQUEST, "a list of numbers is wanted")
-    return [number(item) for item in value]
-
-
-def job_id(request: dict[str, Any]) -> str:
-    """``cluster.proc`` of the request's job."""
-    return f"{number(request.get('cluster'))}.{number(request.get('proc'))}"
-
-
-def job_answer(ad: Any) -> dict[str, Any] | None:
-    """A job's ad as plain values, or None if it lacks an id or the status.
+def queue_job(ad: Any) -> QueueJob | None:
+    """A job's ad as a record, or None if it lacks an id or the status.
 
     A value that is not of the attribute's type (an expression, a list) counts as absent.
     """
-    record: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, attribute in JOB_NUMBERS.items():
         value = ad.get(attribute)
-        record[name] = int(value) if type(value) in (int, float) and abs(value) < 2**53 else None
+        if type(value) in (int, float) and abs(value) < 2**53:
+            values[name] = int(value)
     for name, attribute in JOB_TEXTS.items():
         value = ad.get(attribute)
-        record[name] = value[:LONGEST_TEXT] if isinstance(value, str) else None
-    for name in PROSE:
-        if record[name] is not None:
-            record[name] = redact_secrets(ad[JOB_TEXTS[name]][: 2 * LONGEST_TEXT])[:LONGEST_TEXT]
-    if None in (record["cluster"], record["proc"], record["status"]):
+        if isinstance(value, str):
+            text = redact_secrets(value[: 2 * LONGEST_TEXT]) if name in PROSE else value
+            values[name] = _encodable(text[:LONGEST_TEXT])
+    if not values.keys() >= {"cluster", "proc", "status"}:
         return None
-    flags = {name: ad.get(attribute) is True for name, attribute in JOB_FLAGS.items()}
-    direction = "input" if flags["in"] else "output" if flags["out"] else None
-    record["transferring"] = "queued" if direction is None and flags["wait"] else direction
-    record["by_site"] = record["site"] is not None and _refers_to_site(ad.get(REQUIREMENTS))
-    return record
+    values["rejection"] = values.get("rejection", "").strip() or None
+    if ad.get("TransferringInput") is True:
+        values["transferring"] = "input"
+    elif ad.get("TransferringOutput") is True:
+        values["transferring"] = "output"
+    elif ad.get("TransferQueued") is True:
+        values["transferring"] = "queued"
+    by_site = "site" in values and _refers_to_site(ad.get(REQUIREMENTS))
+    return QueueJob(**values, by_site=by_site)
 
 
 def _refers_to_site(requirements: object) -> bool:
@@ -184,7 +169,7 @@ def any_of(attribute: str, values: Iterable[int]) -> Iterator[str]:
     sorted_values = sorted(set(values))
     for start in range(0, len(sorted_values), IDS_AT_ONCE):
         batch = sorted_values[start : start + IDS_AT_ONCE]
-        yield " || ".join(f"{attribute} == {number(value)}" for value in batch)
+        yield " || ".join(f"{attribute} == {value:d}" for value in batch)
 
 
 # --- the pool -----------------------------------------------------------------------------
@@ -232,8 +217,8 @@ class Pool:
             return False
         return True
 
-    def where(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The schedd, its version, and our identity (None: authentication refused)."""
+    def where(self, request: Where) -> ScheddInfo:
+        """The schedd, its version, and our identity."""
         # The located address may be outdated; only a response proves that it is valid.
         self._query("false", ["ClusterId"])
         location = self._location
@@ -242,33 +227,33 @@ class Pool:
         except self._api.HTCondorException:
             user = None
         version = str(location.get("CondorVersion") or "").removeprefix("$CondorVersion:").split()
-        return {
-            "schedd": str(location.get("Name") or location.get("Machine") or "?"),
-            "version": version[0] if version else "?",
-            "user": user if isinstance(user, str) else None,
-            "dagman": shutil.which("condor_dagman") is not None,
-            "submit_command": shutil.which("condor_submit_dag"),
-        }
+        return ScheddInfo(
+            schedd=str(location.get("Name") or location.get("Machine") or "?"),
+            version=version[0] if version else "?",
+            user=user if isinstance(user, str) else "",
+            dagman=shutil.which("condor_dagman") is not None,
+            submit_command=shutil.which("condor_submit_dag"),
+        )
 
-    def query(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    def query(self, request: Query) -> list[QueueJob]:
         """The jobs of these DAGMans, and of these clusters."""
         constraints = [
-            *any_of("DAGManJobId", numbers(request.get("dagmans"))),
-            *any_of("ClusterId", numbers(request.get("clusters"))),
+            *any_of("DAGManJobId", request.dagmans),
+            *any_of("ClusterId", request.clusters),
         ]
-        jobs = {}
-        for constraint in constraints:
-            for job in self._jobs(constraint):
-                jobs[job["cluster"], job["proc"]] = job
+        jobs = {
+            (job.cluster, job.proc): job
+            for constraint in constraints
+            for job in self._jobs(constraint)
+        }
         return list(jobs.values())
 
-    def job(self, request: dict[str, Any]) -> dict[str, Any] | None:
+    def job(self, request: FindJob) -> QueueJob | None:
         """One job, None if the queue does not have it."""
-        cluster, proc = number(request.get("cluster")), number(request.get("proc"))
-        jobs = self._jobs(f"ClusterId == {cluster} && ProcId == {proc}")
+        jobs = self._jobs(f"ClusterId == {request.cluster:d} && ProcId == {request.proc:d}")
         return jobs[0] if jobs else None
 
-    def dagmans(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    def dagmans(self, request: FindDagmans) -> list[QueueJob]:
         """Every DAGMan in the queue."""
         return self._jobs(f"JobUniverse == {SCHEDULER_UNIVERSE}")
 
@@ -284,46 +269,38 @@ class Pool:
             with self._translating_errors():
                 return self.schedd().query(constraint, attributes)
 
-    def _jobs(self, constraint: str) -> list[dict[str, Any]]:
-        ads = self._query(constraint, PROJECTION)
-        records = (job_answer(ad) for ad in ads)
-        return [record for record in records if record is not None]
+    def _jobs(self, constraint: str) -> list[QueueJob]:
+        jobs = map(queue_job, self._query(constraint, PROJECTION))
+        return [job for job in jobs if job is not None]
 
-    def act(self, request: dict[str, Any]) -> str:
-        """Perform one of :data:`ACTIONS` on one job; returns the schedd's result."""
-        action = ACTIONS.get(str(request.get("action")))
-        if action is None:
-            raise WorkerFailure(ErrorKind.REQUEST, f"there is no action {request.get('action')!r}")
+    def act(self, request: ActOnJob) -> str:
+        """Perform an action on one job; returns the schedd's result."""
+        action = getattr(self._api.JobAction, request.action.capitalize())
         schedd = self.schedd()
         with self._translating_errors(ErrorKind.REFUSED):
-            totals = schedd.act(
-                getattr(self._api.JobAction, action), [job_id(request)], (REASON, None)
-            )
-        if totals is not None:
-            for total, result in TOTALS.items():
-                if totals.get(total):
-                    return result
+            totals = schedd.act(action, [_id(request)], (REASON, None))
+        for total, result in TOTALS.items():
+            if totals is not None and totals.get(total):
+                return result
         return "failed"
 
-    def priority(self, request: dict[str, Any]) -> None:
+    def priority(self, request: SetPriority) -> None:
         """Set a job's priority. The absence of an exception does not prove success."""
-        value = request.get("value")
-        if type(value) is not int or abs(value) >= 2**31:
-            raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is no priority")
-        schedd = self.schedd()
-        with self._translating_errors(ErrorKind.REFUSED):
-            schedd.edit([job_id(request)], "JobPrio", str(value))
+        self._edit(request, "JobPrio", f"{request.value:d}")
 
-    def place(self, request: dict[str, Any]) -> None:
+    def place(self, request: SetSite) -> None:
         """Set a job's MetlSite. The absence of an exception does not prove success."""
-        site = request.get("site")
-        if not isinstance(site, str) or not SITE.fullmatch(site) or not site.isprintable():
+        site = request.site
+        if not SITE.fullmatch(site) or not site.isprintable():
             raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} is no site")
+        self._edit(request, "MetlSite", f'"{site}"')
+
+    def _edit(self, request: SetPriority | SetSite, attribute: str, value: str) -> None:
         schedd = self.schedd()
         with self._translating_errors(ErrorKind.REFUSED):
-            schedd.edit([job_id(request)], "MetlSite", f'"{site}"')
+            schedd.edit([_id(request)], attribute, value)
 
-    def sites(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    def sites(self, request: FindSites) -> list[Slot]:
         """The slots that advertise a site: its name and the GPU."""
         attributes = ["GLIDEIN_ResourceName", "GPUs_DeviceName", "AvailableGPUs", "TotalGPUs"]
         with self._translating_errors(ErrorKind.NO_COLLECTOR):
@@ -332,21 +309,16 @@ class Pool:
             )
         return [slot for slot in map(_slot, ads) if slot is not None]
 
-    def submit_dag(self, request: dict[str, Any]) -> int:
-        """Submit DAGMan for ``file`` from ``directory``; returns its cluster."""
+    def submit_dag(self, request: SubmitDag) -> int:
+        """Submit DAGMan for a file from a directory; returns its cluster."""
         if os.geteuid() == 0:
             raise WorkerFailure(ErrorKind.ROOT, "root may not submit")
-        directory, file, options = (request.get(key) for key in ("directory", "file", "options"))
-        if not isinstance(directory, str) or not isinstance(file, str):
-            raise WorkerFailure(ErrorKind.REQUEST, "a directory and a file are wanted")
-        if not isinstance(options, dict):
-            raise WorkerFailure(ErrorKind.REQUEST, "options are wanted")
         schedd = self.schedd()
         previous_directory = os.getcwd()
         try:
-            os.chdir(directory)
+            os.chdir(request.directory)
             with self._translating_errors(ErrorKind.OTHER):
-                description = self._api.Submit.from_dag(file, options)
+                description = self._api.Submit.from_dag(request.file, dict(request.options))
             with self._translating_errors(ErrorKind.REFUSED):
                 return int(schedd.submit(description).cluster())
         except (OSError, ValueError, TypeError) as error:
@@ -355,7 +327,11 @@ class Pool:
             os.chdir(previous_directory)
 
 
-def _slot(ad: Any) -> dict[str, Any] | None:
+def _id(request: ActOnJob | SetPriority | SetSite) -> str:
+    return f"{request.cluster:d}.{request.proc:d}"
+
+
+def _slot(ad: Any) -> Slot | None:
     name = ad.get("GLIDEIN_ResourceName")
     if not isinstance(name, str):
         return None
@@ -372,14 +348,10 @@ def _slot(ad: Any) -> dict[str, Any] | None:
             ),
             None,
         )
-    return {"name": name[:LONGEST_TEXT], "gpu": gpu[:LONGEST_TEXT] if gpu else None}
+    return Slot(_encodable(name[:LONGEST_TEXT]), _encodable(gpu[:LONGEST_TEXT]) if gpu else None)
 
 
 # --- the process --------------------------------------------------------------------------
-
-OPERATIONS: Final = (
-    *("where", "query", "job", "dagmans", "act", "priority", "place", "sites", "submit_dag"),
-)
 
 
 @contextmanager
@@ -407,22 +379,23 @@ def terminating_at_eof(requests: IO[bytes]) -> Iterator[None]:
 
 def serve(requests: IO[bytes], responses: IO[bytes], pool: Callable[[], Any] = Pool) -> None:
     """Respond to each line of ``requests`` until end of file."""
+    decoder = msgspec.json.Decoder(AnyRequest)
     instance: Any = None
     for line in requests:
         try:
-            request = json.loads(line)
-            operation = request.get("op")
-            if operation not in OPERATIONS:
-                raise WorkerFailure(ErrorKind.REQUEST, f"there is no operation {operation!r}")
+            request = decoder.decode(line)
             with terminating_at_eof(requests):
                 instance = instance or pool()
-                response = {"value": getattr(instance, operation)(request)}
+                value = getattr(instance, str(request.__struct_config__.tag))(request)
+                answer = Answer(msgspec.Raw(msgspec.json.encode(value)))
+        except msgspec.MsgspecError as error:
+            answer = Answer(error=ErrorKind.REQUEST, text=f"no request: {error}")
         except WorkerFailure as failure:
-            response = {"error": str(failure.kind), "text": str(failure)[:LONGEST_TEXT]}
+            answer = Answer(error=failure.kind, text=str(failure))
         except Exception as error:  # The worker must survive: report the exception.
-            text = f"{type(error).__name__}: {error}"
-            response = {"error": str(ErrorKind.OTHER), "text": text[:LONGEST_TEXT]}
-        responses.write(json.dumps(response).encode() + b"\n")
+            text = _encodable(f"{type(error).__name__}: {error}")
+            answer = Answer(error=ErrorKind.OTHER, text=text[:LONGEST_TEXT])
+        responses.write(msgspec.json.encode(answer) + b"\n")
         responses.flush()
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from metlmon.pool.protocol import ActOnJob, ErrorKind, FindJob, QueueJob, SetSite, Where
 from metlmon.pool.worker import (
     IDS_AT_ONCE,
     LONGEST_TEXT,
-    ErrorKind,
     Pool,
     WorkerFailure,
     any_of,
-    job_answer,
+    queue_job,
     serve,
 )
 
@@ -38,7 +38,7 @@ def answers(pool: Any, *requests: object) -> list[dict[str, Any]]:
 class Quiet:
     """A pool that answers one thing."""
 
-    def where(self, request: dict[str, Any]) -> str:
+    def where(self, request: Where) -> str:
         return "here"
 
 
@@ -97,44 +97,41 @@ def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
     assert second == {"value": "here"}
 
 
-@pytest.mark.parametrize("cluster", ["12", 1.5, True, -1, None, 2**31, [12], "12.0 || true"])
-def test_a_job_is_named_by_numbers_only(pool: Pool, cluster: object) -> None:
-    for operation in (pool.act, pool.job, pool.priority, pool.place):
-        with pytest.raises(WorkerFailure) as caught:
-            operation({"action": "hold", "cluster": cluster, "proc": 0, "value": 1, "site": "x"})
-        assert caught.value.kind is ErrorKind.REQUEST
-    assert pool._api.schedd.acted == []
-
-
-@pytest.mark.parametrize("clusters", ["12", [1, "2"], [True], [[1]], None])
-def test_a_constraint_is_made_of_numbers_only(pool: Pool, clusters: object) -> None:
-    with pytest.raises(WorkerFailure):
-        pool.query({"dagmans": [], "clusters": clusters})
-    assert pool._api.schedd.acted == []
-
-
-@pytest.mark.parametrize("action", ["Hold", "continue", None, "__init__", "RemoveX"])
-def test_an_action_that_there_is_not(pool: Pool, action: object) -> None:
-    with pytest.raises(WorkerFailure):
-        pool.act({"action": action, "cluster": 1, "proc": 0})
-
-
-@pytest.mark.parametrize("value", ["5", 1.5, True, 2**31, None])
-def test_a_priority_is_a_whole_number(pool: Pool, value: object) -> None:
-    with pytest.raises(WorkerFailure):
-        pool.priority({"cluster": 1, "proc": 0, "value": value})
-
-
-@pytest.mark.parametrize("site", ['a"', "a'b", "a\n", "$(x)", "", " ", "a\\", 5, None, "\x1b[2J"])
-def test_a_site_cannot_leave_its_quotes(pool: Pool, site: object) -> None:
-    with pytest.raises(WorkerFailure) as caught:
-        pool.place({"cluster": 12, "proc": 0, "site": site})
-    assert caught.value.kind is ErrorKind.REQUEST
+@pytest.mark.parametrize(
+    "request_",
+    [
+        *(
+            {"op": op, "action": "hold", "cluster": cluster, "proc": 0, "value": 1, "site": "x"}
+            for op in ("act", "job", "priority", "place")
+            for cluster in ("12", 1.5, True, -1, None, 2**31, [12], "12.0 || true")
+        ),
+        *(
+            {"op": "query", "dagmans": [], "clusters": clusters}
+            for clusters in ("12", [1, "2"], [True], [[1]], None)
+        ),
+        *(
+            {"op": "act", "action": action, "cluster": 1, "proc": 0}
+            for action in ("Hold", "continue", None, "__init__", "RemoveX")
+        ),
+        *(
+            {"op": "priority", "cluster": 1, "proc": 0, "value": value}
+            for value in ("5", 1.5, True, 2**31, None)
+        ),
+        *(
+            {"op": "place", "cluster": 12, "proc": 0, "site": site}
+            for site in ('a"', "a'b", "a\n", "$(x)", "", " ", "a\\", 5, None, "\x1b[2J")
+        ),
+    ],
+    ids=str,
+)
+def test_requests_that_are_refused_unasked(pool: Pool, request_: dict[str, object]) -> None:
+    (answer,) = answers(pool, request_)
+    assert answer["error"] == "request"
     assert pool._api.schedd.acted == []
 
 
 def test_placing_edits_one_attribute_of_one_job(pool: Pool) -> None:
-    pool.place({"cluster": 12, "proc": 3, "site": "SDSC PRP"})
+    pool.place(SetSite(12, 3, "SDSC PRP"))
     assert pool._api.schedd.acted == [("edit", ["12.3"], "MetlSite", '"SDSC PRP"')]
 
 
@@ -153,16 +150,16 @@ def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
     requirements: object, by_site: bool
 ) -> None:
     ad = {**AD, "Requirements": requirements, "MetlSite": "delta"}
-    answer = job_answer(ad)
-    assert answer is not None
-    assert (answer["site"], answer["by_site"]) == ("delta", by_site)
-    without = job_answer({**AD, "Requirements": requirements})
+    job = queue_job(ad)
+    assert job is not None
+    assert (job.site, job.by_site) == ("delta", by_site)
+    without = queue_job({**AD, "Requirements": requirements})
     assert without is not None
-    assert (without["site"], without["by_site"]) == (None, False)
+    assert (without.site, without.by_site) == (None, False)
 
 
 def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:
-    assert pool.act({"action": "hold", "cluster": 12, "proc": 3}) == "already"
+    assert pool.act(ActOnJob("hold", 12, 3)) == "already"
     assert pool._api.schedd.acted == [("Hold", ["12.3"], ("via metlmon", None))]
 
 
@@ -197,14 +194,14 @@ def restarted(pool: Pool) -> Pool:
 
 
 def test_a_schedd_that_was_restarted_is_found_at_its_new_address(restarted: Pool) -> None:
-    assert restarted.job({"cluster": 12, "proc": 0}) is not None
+    assert restarted.job(FindJob(12, 0)) is not None
     assert restarted._location["MyAddress"] == "<127.0.0.1:2>"
 
 
 def test_a_schedd_that_was_restarted_says_who_we_are(restarted: Pool) -> None:
     restarted._api.ping = lambda location, what: {"MyRemoteUserName": "researcher@localhost"}
-    where = restarted.where({})
-    assert (where["schedd"], where["user"]) == ("ap.example.org", "researcher@localhost")
+    where = restarted.where(Where())
+    assert (where.schedd, where.user) == ("ap.example.org", "researcher@localhost")
 
 
 @pytest.mark.parametrize(
@@ -224,38 +221,39 @@ def test_a_refusal_and_a_schedd_that_is_gone_are_told_apart(
 
     pool._api.schedd = Refusing()
     with pytest.raises(WorkerFailure) as caught:
-        pool.act({"action": "hold", "cluster": 1, "proc": 0})
+        pool.act(ActOnJob("hold", 1, 0))
     assert caught.value.kind is kind
 
 
 # --- ads ----------------------------------------------------------------------------------
 
 
+def job(ad: dict[str, object]) -> QueueJob:
+    found = queue_job(ad)
+    assert found is not None
+    return found
+
+
 def test_an_ad_becomes_plain_values() -> None:
-    answer = job_answer(AD)
-    assert answer is not None
-    assert (answer["cluster"], answer["priority"], answer["owner"]) == (12, 3, "anna")
-    assert answer["node"] is None
-    assert answer["transferring"] is None
+    record = job({**AD, "LastRejMatchReason": " no match "})
+    assert (record.cluster, record.priority, record.owner) == (12, 3, "anna")
+    assert (record.node, record.transferring, record.rejection) == (None, None, "no match")
 
 
 @pytest.mark.parametrize("name", ["ClusterId", "ProcId", "JobStatus"])
 @pytest.mark.parametrize("value", [None, "12", object(), True, [1], 1e300])
 def test_an_ad_without_id_or_status_is_none(name: str, value: object) -> None:
-    assert job_answer({**AD, name: value}) is None
+    assert queue_job({**AD, name: value}) is None
 
 
 @pytest.mark.parametrize("value", [object(), {"a": 1}, ["x"], 5, True])
 def test_what_is_not_of_its_type_counts_as_absent(value: object) -> None:
-    answer = job_answer({**AD, "DAGNodeName": value, "Iwd": value, "HoldReason": value})
-    assert answer is not None
-    assert (answer["node"], answer["directory"], answer["hold_reason"]) == (None, None, None)
+    record = job({**AD, "DAGNodeName": value, "Iwd": value, "HoldReason": value})
+    assert (record.node, record.directory, record.hold_reason) == (None, None, None)
 
 
 def test_a_text_of_megabytes_is_cut() -> None:
-    answer = job_answer({**AD, "HoldReason": "x" * 10_000_000})
-    assert answer is not None
-    assert len(answer["hold_reason"]) == LONGEST_TEXT
+    assert len(job({**AD, "HoldReason": "x" * 10_000_000}).hold_reason or "") == LONGEST_TEXT
 
 
 @pytest.mark.parametrize(
@@ -268,15 +266,13 @@ def test_a_text_of_megabytes_is_cut() -> None:
     ],
 )
 def test_transfers(flags: dict[str, object], moving: str | None) -> None:
-    answer = job_answer({**AD, **flags})
-    assert answer is not None
-    assert answer["transferring"] == moving
+    assert job({**AD, **flags}).transferring == moving
 
 
 def test_an_ad_full_of_escapes_is_one_line_of_json() -> None:
     class Hostile:
-        def job(self, request: dict[str, Any]) -> dict[str, Any] | None:
-            return job_answer({**AD, "DAGNodeName": '\x1b[2J"\n{"value": 1}\u202e\ud800'})
+        def job(self, request: FindJob) -> QueueJob | None:
+            return queue_job({**AD, "DAGNodeName": '\x1b[2J"\n{"value": 1}\u202e\ud800'})
 
-    (answer,) = answers(Hostile(), {"op": "job"})
+    (answer,) = answers(Hostile(), {"op": "job", "cluster": 12, "proc": 0})
     assert answer["value"]["cluster"] == 12

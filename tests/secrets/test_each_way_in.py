@@ -15,8 +15,9 @@ from metlmon.eventlog import Event, Generic, Submit
 from metlmon.jobfiles.metl_files import read_args_txt
 from metlmon.live.errors import InputError
 from metlmon.model.job_events import Job, Stream
+from metlmon.pool.protocol import ErrorKind, QueueJob
 from metlmon.pool.types import PoolError
-from metlmon.pool.worker import ErrorKind, WorkerFailure, job_answer
+from metlmon.pool.worker import WorkerFailure, queue_job
 from metlmon.redact import HIDDEN
 
 KEY = SHAPES["GitHub"]
@@ -46,10 +47,10 @@ def test_arguments_of_a_training() -> None:
 
 def test_what_the_queue_says() -> None:
     ad = {"ClusterId": 1, "ProcId": 0, "JobStatus": 5, "HoldReason": f"train.sh --token {KEY} x"}
-    answer = job_answer(ad)
-    assert answer is not None
-    assert answer["hold_reason"] == f"train.sh --token {HIDDEN} x"
-    assert not {"Env", "Environment"} & {*answer}
+    job = queue_job(ad)
+    assert job is not None
+    assert job.hold_reason == f"train.sh --token {HIDDEN} x"
+    assert not {"env", "environment"} & {*QueueJob.__struct_fields__}
     assert KEY not in str(WorkerFailure(ErrorKind.OTHER, f"bad token={KEY} there"))
 
 

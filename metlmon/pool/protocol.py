@@ -1,0 +1,161 @@
+"""The protocol of the program and its worker: a request and an answer, each a line of JSON.
+
+Jobs are named by integers, so that no text of a log becomes part of a constraint.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+JobNumber = Annotated[int, Meta(ge=0, lt=2**31)]
+Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
+
+
+class Request(Struct, frozen=True, tag_field="op"):
+    """A request; its tag is the name of the worker's method."""
+
+
+class Where(Request, frozen=True, tag="where"):
+    """The local schedd; the value is a :class:`ScheddInfo`."""
+
+
+class Query(Request, frozen=True, tag="query"):
+    """The jobs of these DAGMans and of these clusters, as :class:`QueueJob`."""
+
+    dagmans: list[JobNumber]
+    clusters: list[JobNumber]
+
+
+class FindJob(Request, frozen=True, tag="job"):
+    """One job, or null."""
+
+    cluster: JobNumber
+    proc: JobNumber
+
+
+class FindDagmans(Request, frozen=True, tag="dagmans"):
+    """Every DAGMan in the queue, of all users."""
+
+
+class ActOnJob(Request, frozen=True, tag="act"):
+    """An action on one job; the value is the schedd's result."""
+
+    action: Literal["hold", "release", "remove", "vacate"]
+    cluster: JobNumber
+    proc: JobNumber
+
+
+class SetPriority(Request, frozen=True, tag="priority"):
+    """A new priority of one job."""
+
+    cluster: JobNumber
+    proc: JobNumber
+    value: Priority
+
+
+class SetSite(Request, frozen=True, tag="place"):
+    """A new site (MetlSite) of one job."""
+
+    cluster: JobNumber
+    proc: JobNumber
+    site: str
+
+
+class FindSites(Request, frozen=True, tag="sites"):
+    """The slots with a site, as :class:`Slot`."""
+
+
+class SubmitDag(Request, frozen=True, tag="submit_dag"):
+    """Submit DAGMan from a directory; the value is its cluster.
+
+    ``options`` as for ``htcondor2.Submit.from_dag``.
+    """
+
+    directory: str
+    file: str
+    options: dict[str, bool | int | str]
+
+
+AnyRequest = (
+    Where | Query | FindJob | FindDagmans | ActOnJob | SetPriority | SetSite | FindSites | SubmitDag
+)
+
+
+class ErrorKind(StrEnum):
+    """Kinds of failure."""
+
+    NO_BINDINGS = "no-bindings"
+    NO_SCHEDD = "no-schedd"
+    NO_ANSWER = "no-answer"
+    NO_COLLECTOR = "no-collector"
+    REFUSED = "refused"
+    ROOT = "root"
+    REQUEST = "request"
+    OTHER = "other"
+
+
+class Answer(Struct, frozen=True, omit_defaults=True):
+    """The value of a request, or the kind of a failure and HTCondor's message."""
+
+    value: Raw | UnsetType = UNSET
+    error: ErrorKind | None = None
+    text: str = ""
+
+
+class QueueJob(Struct, frozen=True):
+    """One job in the queue (attributes of its ClassAd in brackets).
+
+    ``status`` [JobStatus]: 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring
+    output, 7 suspended. ``position``: rank among this ensemble's idle jobs by priority, then age,
+    from 1; None if not idle. ``waiting``: the number of these idle jobs. ``nodes_log``
+    [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
+    ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
+    Requirements refer to MetlSite.
+    """
+
+    cluster: int
+    proc: int
+    status: int
+    owner: str = ""
+    priority: int = 0
+    matches: int = 0
+    position: int | None = None
+    waiting: int = 0
+    rejection: str | None = None
+    rejected_at: float | None = None
+    submitted_at: float | None = None
+    node: str | None = None
+    directory: str | None = None
+    log: str | None = None
+    hold_reason: str | None = None
+    transferring: str | None = None
+    nodes_log: str | None = None
+    dagman: int | None = None
+    universe: int | None = None
+    arguments: str | None = None
+    site: str | None = None
+    by_site: bool = False
+
+
+class ScheddInfo(Struct, frozen=True):
+    """The local schedd and how DAGs can be submitted to it.
+
+    ``user`` is empty if it did not authenticate us. ``dagman``: condor_dagman is in PATH, as the
+    bindings require; ``submit_command``: path of condor_submit_dag, None if it is missing.
+    """
+
+    schedd: str
+    version: str
+    user: str
+    dagman: bool
+    submit_command: str | None
+
+
+class Slot(Struct, frozen=True):
+    """A slot: its site (GLIDEIN_ResourceName), and the model of its GPUs."""
+
+    name: str
+    gpu: str | None
