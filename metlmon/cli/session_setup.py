@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import Struct
 
@@ -61,7 +61,7 @@ def with_queue(reader: DagdirReader) -> tuple[Feed, PoolActions]:
     session = Session(reader)
     connection = PoolConnection()
     queue = QueuePoller(session, connection)
-    return QueueFeed(session, queue), PoolClient(session, connection, queue)
+    return cast(Feed, QueueFeed(session, queue)), PoolClient(session, connection, queue)
 
 
 def open_dagdir(dagdir: Path) -> tuple[Feed, PoolActions]:

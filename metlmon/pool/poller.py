@@ -6,18 +6,14 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.config.settings import Settings
 from metlmon.error_text import describe_error
-from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import Feed, Snapshot
-from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ALIVE
 from metlmon.pool.connection import PoolConnection
@@ -25,12 +21,10 @@ from metlmon.pool.discrepancies import IDLE, JobId, QueueDiscrepancy, difference
 from metlmon.pool.ownership import DEEPEST, Ownership, is_dagman_of
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot, ScheddInfo
 from metlmon.pool.worker import SCHEDULER_UNIVERSE
-from metlmon.snapshot.dag_description import DagDescription
-from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import DagRow, JobRow, JobView, NodeRow, ProblemGroup, QueueRow, RunView
+from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow
 
 if TYPE_CHECKING:
-    from metlmon.snapshot.node_tree import DagNodes
+    pass
 
 QUERY_SECONDS: Final = 30.0
 """Shortest interval: each query makes the shared schedd scan its whole queue."""
@@ -332,18 +326,18 @@ def match_jobs(
 
 
 class QueueFeed:
-    """Adds queue data to the snapshots of ``feed``.
+    """A :class:`metlmon.live.feed.Feed` that adds queue data to the snapshots of ``feed``.
 
-    Implements :class:`metlmon.live.feed.Feed`. Starts and stops both the feed and the poller.
+    Starts and stops both the feed and the poller; everything else is the feed's. A historical feed
+    has no queue data: the queue has no history.
     """
 
     def __init__(self, feed: Feed, poller: QueuePoller) -> None:
         self._feed = feed
         self._poller = poller
 
-    @property
-    def dagdir(self) -> Path:
-        return self._feed.dagdir
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._feed, name)
 
     @property
     def latest(self) -> Snapshot | None:
@@ -373,50 +367,9 @@ class QueueFeed:
         self._poller.stop()
         self._feed.stop()
 
-    def run_view(self, key: str) -> RunView | None:
-        return self._feed.run_view(key)
-
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         view = self._feed.job_view(cluster, proc)
         return replace(view, queue=self.queue_row(cluster, proc)) if view is not None else None
-
-    def nodes(self) -> tuple[DagNodes, ...]:
-        return self._feed.nodes()
-
-    def node_row(self, key: NodeKey) -> NodeRow | None:
-        return self._feed.node_row(key)
-
-    def problems(self) -> tuple[ProblemGroup, ...]:
-        return self._feed.problems()
-
-    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
-        return self._feed.queued_jobs(run)
-
-    @property
-    def settings(self) -> Settings:
-        return self._feed.settings
-
-    def ledger(self) -> Ledger:
-        return self._feed.ledger()
-
-    def dag_description(self) -> DagDescription:
-        return self._feed.dag_description()
-
-    def training_outputs(self) -> Mapping[str, TrainingOutput]:
-        return self._feed.training_outputs()
-
-    def progress_lines(self) -> Mapping[JobId, Streamed]:
-        return self._feed.progress_lines()
-
-    def historical(self, moment: datetime) -> Feed:
-        """The historical feed, without queue data: the queue has no history."""
-        return self._feed.historical(moment)
-
-    def set_in_queue(self, present: bool) -> None:
-        self._feed.set_in_queue(present)
-
-    def set_unattended(self, unattended: bool) -> None:
-        self._feed.set_unattended(unattended)
 
     def _with_warnings(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the queue's warnings added."""

@@ -203,12 +203,6 @@ def test_a_command_line_that_is_none(capsys: Captured, arguments: list[str]) -> 
     assert capsys.readouterr().out == ""
 
 
-def test_no_traceback_in_a_process_either(tmp_path: Path) -> None:
-    done = in_a_process("status", str(tmp_path))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-
-
 # --- choosing a run -------------------------------------------------------------------------
 
 
@@ -320,55 +314,6 @@ def at(value: Any, path: str) -> list[dict[str, Any]]:
         found = [item[key] for item in found]
         found = [each for item in found for each in (item if isinstance(item, list) else [item])]
     return [item for item in found if item is not None]
-
-
-def test_the_status_contract(capsys: Captured, dagdir: Dagdir) -> None:
-    dagdir.append("metl.log", b"noise\n...\n" + Log().submit(99).data)
-    code, out, err = spoken(capsys, "status", str(dagdir.path), "--json")
-    assert code == 0
-    status = json.loads(out)
-    for path, keys in STATUS_KEYS.items():
-        objects = at(status, path)
-        assert objects, path
-        for each in objects:
-            assert set(keys.split()) <= each.keys(), path
-    assert status["schema"] == 1
-    assert status["dagdir"] == str(dagdir.path)
-    assert status["live"] is False
-    assert status["runs"][0]["latest"]["hold_reason"] == "memory exceeded"
-    assert set(status["runs"][0]["gpu_hours"]) == HOURS
-    assert "metl.log" in err
-    assert len(out.splitlines()) == 1
-
-
-def test_the_jobs_contract(capsys: Captured, dagdir: Dagdir) -> None:
-    dagdir.append("metl.log", Log().submit(99).data)
-    code, out, _ = spoken(capsys, "jobs", str(dagdir.path), "--json")
-    assert code == 0
-    listed = json.loads(out)
-    for path, keys in JOBS_KEYS.items():
-        objects = at(listed, path)
-        assert objects, path
-        for each in objects:
-            assert set(keys.split()) <= each.keys(), path
-    assert [job["cluster"] for job in listed["jobs"]] == [77, 78, 79, 99]
-    assert [job["executions"][0]["outcome"] for job in listed["jobs"][:3]] == [
-        "failed",
-        "good",
-        "held",
-    ]
-    foreign = listed["jobs"][3]
-    assert foreign["dag"] is foreign["node"] is foreign["run"] is None
-
-
-def test_a_run_is_an_element_of_runs_with_its_epochs(capsys: Captured, dagdir: Dagdir) -> None:
-    _, out, _ = spoken(capsys, "status", str(dagdir.path), "--json")
-    (element,) = json.loads(out)["runs"]
-    _, out, _ = spoken(capsys, "run", "run0", str(dagdir.path), "--json")
-    run = json.loads(out)
-    assert {key: run[key] for key in element} == element
-    assert [epoch["epoch"] for epoch in run["epochs"]] == [0, 1]
-    assert run["epochs"][0]["jobs"] == ["77.0", "78.0"]
 
 
 def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
@@ -749,17 +694,6 @@ def imported(*arguments: str) -> set[str]:
     done = in_a_process(*arguments, code=MODULES)
     assert done.returncode == 0, done.stderr
     return {name.split(".")[0] for name in done.stderr.split()}
-
-
-def test_status_imports_neither_textual_nor_pandas(dagdir: Dagdir) -> None:
-    for more in ([], ["--json"]):
-        heavy = imported("status", str(dagdir.path), *more)
-        assert not heavy & {"textual", "pandas", "numpy", "plotext", "htcondor2", "screens"}
-    assert "rich" not in imported("status", str(dagdir.path), "--json")
-
-
-def test_the_version_imports_next_to_nothing() -> None:
-    assert not imported("--version") & {"textual", "pandas", "rich", "json", "asyncio", "screens"}
 
 
 def test_version(capsys: Captured) -> None:

@@ -70,10 +70,6 @@ def test_a_site_that_finished_nothing_is_named(capsys: Captured, dagdir: Path) -
     assert "near: " not in said
 
 
-def test_ascii(capsys: Captured, dagdir: Path) -> None:
-    assert spoken(capsys, str(dagdir), "--ascii").isascii()
-
-
 def test_json(capsys: Captured, dagdir: Path) -> None:
     read = told(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
     assert read["schema"] == 1

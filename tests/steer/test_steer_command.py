@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from metlmon.cli.commands import act
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.config.files import load_settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SiteInfo
 from tests.live.dagdirs import Dagdir
@@ -128,55 +125,6 @@ def test_without_a_yes_and_a_terminal_nothing_is_asked_of_a_gate(
     assert not (dagdir.path / "gate").exists()
 
 
-def test_stopping_now_is_a_file_and_a_removal(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    told = said(capsys, "stop-now", dagdir.path, "run0")
-    assert told["code"] == Exit.OK
-    assert [(a["subject"], a["reply"]) for a in told["answers"]] == [
-        (UUID, "done"),
-        ("2.0", "done"),
-    ]
-    assert schedd.acts() == [("remove", 2, 0)]
-    assert file(dagdir, "stop").is_file()
-
-
-def test_without_retries_the_node_would_fail(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    dagdir.write("ens.dag", dag(retries=0))
-    code, _, err = spoken(capsys, "stop-now", dagdir.path, "run0", "--yes")
-    assert code == Exit.REFUSED
-    assert "no retry left" in err
-    assert schedd.acts() == []
-    assert said(capsys, "stop", dagdir.path, "run0")["code"] == Exit.OK
-
-
-def test_retries_that_are_used_up_are_none(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    """The third submission of a node with RETRY 2 is its last."""
-    log = Log()
-    for cluster in (2, 12):
-        log.submit(cluster, "run0-train_epoch1").execute(cluster, site="delta")
-        log.terminate(cluster, 1)
-    before = (dagdir.path / "metl.log").read_bytes()
-    dagdir.write("metl.log", log.submit(22, "run0-train_epoch1").data)
-    reader = DagdirReader(dagdir.path, load_settings(dagdir.path))
-    reader.open()
-    reader.read_all()
-    (row,) = (r for r in reader.snapshot_builder().status().runs if r.uuid == UUID)
-    assert row.latest is not None
-    assert row.latest.retries_left == 0
-    dagdir.write("metl.log", before)
-    reader = DagdirReader(dagdir.path, load_settings(dagdir.path))
-    reader.open()
-    reader.read_all()
-    (row,) = (r for r in reader.snapshot_builder().status().runs if r.uuid == UUID)
-    assert row.latest is not None
-    assert row.latest.retries_left == 2
-
-
 def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     told = said(capsys, "send", dagdir.path, "run0", "--to", "SDSC PRP")
     assert (told["code"], told["site"]) == (Exit.OK, "SDSC PRP")
@@ -187,16 +135,6 @@ def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured
     assert f"go where the DAG file says; deletes gate/ens/{UUID}.target\n" in err
     assert out == f"run0  done: gate/ens/{UUID}.target was deleted\n"
     assert not file(dagdir, "target").exists()
-
-
-def test_retargeting_an_idle_job(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
-    told = said(capsys, "retarget", dagdir.path, "all", "--to", "expanse")
-    assert told["code"] == Exit.OK
-    assert [job["file"] for job in told["jobs"]] == ["placement/ens/run1-train_epoch0.inc"]
-    assert [each["cluster"] for each in told["left_out"]] == [2]
-    assert schedd.acts() == [("place", 3, 0, "expanse")]
-    placed = dagdir.path / "placement" / "ens" / "run1-train_epoch0.inc"
-    assert placed.read_text() == "ResourceName = expanse\n"
 
 
 @pytest.mark.parametrize(
@@ -230,38 +168,6 @@ def test_read_only_refuses(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> 
     assert code == Exit.USAGE
     assert "read_only" in err
     assert not (dagdir.path / "gate").exists()
-
-
-def test_without_a_gate_there_is_nobody_to_ask(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    plain = "\n".join(line for line in dag().splitlines() if not line.startswith("SCRIPT"))
-    dagdir.write("ens.dag", plain + "\n")
-    code, _, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
-    assert code == Exit.REFUSED
-    assert "no gate stands before its nodes" in err
-    assert not (dagdir.path / "gate").exists()
-
-
-def test_without_a_schedd_only_jobs_are_out_of_reach(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    schedd.down = "no schedd is known here"
-    assert said(capsys, "pause", dagdir.path, "run0")["code"] == Exit.OK
-    code, _, err = spoken(capsys, "stop-now", dagdir.path, "run0", "--yes")
-    assert code == Exit.REFUSED
-    assert "no schedd is known here" in err
-    assert not file(dagdir, "stop").exists()
-
-
-def test_another_users_job_is_left_in_the_queue(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    schedd.jobs[2, 0] = replace(schedd.jobs[2, 0], owner="ben")
-    code, _, err = spoken(capsys, "stop-now", dagdir.path, "run0", "--yes")
-    assert code == Exit.REFUSED
-    assert "belongs to ben, you are anna" in err
-    assert not file(dagdir, "stop").exists()
 
 
 def knows(schedd: Schedd, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
