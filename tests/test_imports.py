@@ -45,7 +45,7 @@ PRINTING = {
         "hang_watchdog",
         "json_output",
     )
-} | {"metlmon.pool.types"}
+} | {"metlmon.pool.types", "metlmon.pool.protocol"}
 FIGURES = {"metlmon.stats", "metlmon.jobfiles"}
 TEXTS = {"metlmon.cli.status_text", "metlmon.cli.text_output", "metlmon.tables"}
 
