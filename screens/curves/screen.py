@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from textual.worker import get_current_worker
-
-from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.stats.curves import Curves, MetricBand, MetricCurve, curves_stat
 from metlmon.tables import curves as curves_table
@@ -65,19 +62,11 @@ class CurvesScreen(ListScreen):
     def on_mount(self) -> None:
         super().on_mount()
         # Importing the plot library takes 0.25 s: do it in a thread.
-        self.run_worker(self._load, thread=True, exit_on_error=True)
+        self.run_worker(self._load, thread=True)
 
     def _load(self) -> None:
-        try:
-            problem = plot.load_library()
-        except Exception as error:
-            problem = describe_error("what draws could not be loaded", error)
-        if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._library_loaded, problem)
-
-    def _library_loaded(self, problem: str | None) -> None:
-        self._no_chart = problem
-        self._refresh_if_mounted()
+        self._no_chart = plot.load_library()
+        self.call_later(self._refresh_if_mounted)
 
     # --- rendering --------------------------------------------------------------------------
 
@@ -114,21 +103,17 @@ class CurvesScreen(ListScreen):
 
     def _nothing(self, curves: Curves | None, update: Snapshot | None) -> None:
         """Show why there are no curves, and which files would be read."""
-        reading = (
-            update is None
-            or update.progress.fraction < 1
-            or curves is None
-            or not curves.files_read
-        )
-        first = "no values yet" if not reading else "reading what the trainings wrote…"
         feed = self.context.feed
-        text = [line("  ", (f"Curves appear when the files below {feed.dagdir} are read.", DIM))]
-        if not reading and curves is not None:
-            example = curves.curves[0] if curves.curves else None
-            text = curves_table.empty(feed.settings.metrics, example, str(feed.dagdir))
-            if curves.metrics and self.metric is not None:
-                text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
-        self.show_nothing("Curves", first, text)
+        if update is None or update.progress.fraction < 1 or not (curves and curves.files_read):
+            wait = f"Curves appear when the files below {feed.dagdir} are read."
+            reading = "reading what the trainings wrote…"
+            self.show_nothing("Curves", reading, [line("  ", (wait, DIM))])
+            return
+        example = curves.curves[0] if curves.curves else None
+        text = curves_table.empty(feed.settings.metrics, example, str(feed.dagdir))
+        if curves.metrics and self.metric is not None:
+            text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
+        self.show_nothing("Curves", "no values yet", text)
 
     @property
     def _signs(self) -> bool:
@@ -148,16 +133,11 @@ class CurvesScreen(ListScreen):
         title = first_that_fits(self._titles(curves), room - 4 - sum(len(t) for t, _ in beyond))
         lines = [line(" ") + answer, line(" ") + justify(title, beyond, room - 2)]
         if scale is None:
-            return [
-                *lines,
-                line("   ", ("a logarithm needs values above 0; l goes back", NOTE)),
-                (),
-            ]
+            text = "a logarithm needs values above 0; l goes back"
+            return [*lines, line("   ", (text, NOTE)), ()]
         if self._no_chart is not None:
-            return [
-                *lines,
-                line("   ", (plain(f"no chart: {self._no_chart}", room - 4), NOTE)),
-            ]
+            text = plain(f"no chart: {self._no_chart}", room - 4)
+            return [*lines, line("   ", (text, NOTE))]
         if not plot.is_loaded():
             return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
         free = self.app.size.height - NOT_CHART
@@ -170,11 +150,8 @@ class CurvesScreen(ListScreen):
         self, curves: Curves, filtered: list[MetricCurve]
     ) -> tuple[list[Area], list[Trace]]:
         selected_run = self.table.cursor
-        own_trace = [
-            curves_chart.trace(c, curves_chart.CHOSEN, "*")
-            for c in filtered
-            if c.run == selected_run
-        ]
+        chosen = (curve for curve in filtered if curve.run == selected_run)
+        own_trace = [curves_chart.trace(curve, curves_chart.CHOSEN, "*") for curve in chosen]
         if self.view == 0:
             return [], curves_chart.traces(filtered, selected_run)
         if self.view == 1:
@@ -215,10 +192,10 @@ class CurvesScreen(ListScreen):
             name = plain(selected.run_name, 24)
             chosen_key = [line((f"{sign} {name}", curves_chart.CHOSEN))]
         if self.view == 0:
-            others = line((". others" if self._signs else "━ others", curves_chart.OTHER))
-            lost = any(curve.diverged and curve is not selected for curve in curves.curves)
-            diverged = line(("x diverged" if self._signs else "━ diverged", BAD)) if lost else ()
-            return [*chosen_key, others, *([diverged] if diverged else [])]
+            keys = [line((". others" if self._signs else "━ others", curves_chart.OTHER))]
+            if any(curve.diverged and curve is not selected for curve in curves.curves):
+                keys.append(line(("x diverged" if self._signs else "━ diverged", BAD)))
+            return [*chosen_key, *keys]
         if self.view == 1:
             signs = ("o", ":", ".") if self._signs else ("━", "⣿", "⡂")
             words = ("median", "half" if short else "half of the runs", "all")

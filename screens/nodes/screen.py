@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.types import JobRow, NodeRow
 from metlmon.text import formatting
 from metlmon.text.spans import BOLD, Line, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
@@ -73,22 +72,13 @@ class NodesScreen(ListScreen, ActionScreen):
     def selection(self) -> Selection:
         """Select the jobs of the last submission of the marked or current nodes."""
         keys = self.table.marks or {self.table.cursor}
-        rows = [
-            self._node_list.detail(self.context.feed, self._node_list.row_with_key(key))
-            for key in keys
-        ]
-        nodes = [row for row in rows if row is not None]
-        jobs: list[JobRow] = []
-        for node in nodes:
-            jobs += self.job_rows(last_jobs(node))
-        dags = [node.dag for node in nodes]
+        rows = (self._node_list.row_with_key(key) for key in keys)
+        details = (self._node_list.detail(self.context.feed, row) for row in rows)
+        nodes = [node for node in details if node is not None]
         if not nodes:
             snapshot = self.context.snapshot
             return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
         names = self.name_or_count([node.node for node in nodes], "node")
-        return Selection(names, tuple(jobs), self.dags_of(dags))
-
-
-def last_jobs(node: NodeRow) -> list[tuple[int, int]]:
-    """Return the jobs of the last submission of a node."""
-    return [job for job in node.jobs if job[0] == node.jobs[-1][0]]
+        last_jobs = [job for node in nodes for job in node.jobs if job[0] == node.jobs[-1][0]]
+        jobs = self.job_rows(last_jobs)
+        return Selection(names, jobs, self.dags_of(node.dag for node in nodes))

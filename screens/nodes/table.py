@@ -17,11 +17,8 @@ from metlmon.tables.nodes import columns, cursor_detail, empty, no_job_text
 from metlmon.tables.runs import FAULTS
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
-from metlmon.text.spans import (
-    NOTE,
-    Line,
-    line,
-)
+from metlmon.text.spans import NOTE, Line, line
+from screens.base.memo import Memo
 from screens.base.screens import ListScreen
 from screens.widgets.table import LazyRows, TableRow
 
@@ -32,28 +29,22 @@ class NodeList:
     """The node tree of a feed, with the state of folding."""
 
     def __init__(self) -> None:
+        self.tree = NodeTree(())
         self.expanded: dict[str, bool] = {}
         self._positions: dict[str, tuple[object, TreePositions]] = {}
         self._dags: tuple[DagNodes, ...] = ()
-        self._last_snapshot: Snapshot | None = None
-        self._tree = NodeTree(())
+        self._snapshot: Snapshot | None = None
+        self._fold_changes = 0
         self._rows: list[TreeRow] = []
-        self._last_request: tuple[object, ...] = ()
+        self._row_memo: Memo[list[TreeRow]] = Memo()
+        self._table_rows: Memo[LazyRows] = Memo()
         self._details: dict[NodeKey, NodeRow | None] = {}
-        self._visible_rows: LazyRows | None = None
-        self._visible_source: list[TreeRow] = []
-        self._widths: object = None
-
-    @property
-    def tree(self) -> NodeTree:
-        """The tree of the latest snapshot."""
-        return self._tree
 
     def update(self, feed: Feed, update: Snapshot | None) -> None:
         """Update the tree from a snapshot."""
-        if update is self._last_snapshot and self._last_snapshot is not None:
+        if update is self._snapshot and self._snapshot is not None:
             return
-        self._last_snapshot, self._details, self._visible_rows = update, {}, None
+        self._snapshot, self._details = update, {}
         dags = feed.nodes()
         if dags == self._dags:
             return
@@ -63,20 +54,20 @@ class NodeList:
             if cached is None or cached[0] is not dag.nodes:
                 cached = self._positions[dag.key] = dag.nodes, tree_positions(dag.nodes)
             positions[dag.key] = cached[1]
-        self._dags, self._tree, self._last_request = dags, NodeTree(dags, positions), ()
+        self._dags, self.tree = dags, NodeTree(dags, positions)
 
     def rows(self, filter_text: str, faults: bool, order: int, backwards: bool) -> list[TreeRow]:
         """Return the visible rows: the tree, or a flat list of the filtered nodes."""
-        request = filter_text, faults, order, backwards, tuple(self.expanded.items())
-        if request != self._last_request:
-            self._last_request, self._visible_rows = request, None
-            if faults or filter_text:
-                self._rows = self._tree.flat_rows(
-                    partial(_passes, filter_text=filter_text, faults=faults)
-                )
-                self._rows = self._rows[::-1] if backwards else self._rows
-            else:
-                self._rows = self._tree.rows(self.expanded, ORDERS[order][1], backwards)
+
+        def find() -> list[TreeRow]:
+            if not faults and not filter_text:
+                return self.tree.rows(self.expanded, ORDERS[order][1], backwards)
+            passes = partial(_passes, filter_text=filter_text, faults=faults)
+            rows = self.tree.flat_rows(passes)
+            return rows[::-1] if backwards else rows
+
+        request = filter_text, faults, order, backwards
+        self._rows = self._row_memo(find, self.tree, self._fold_changes, *request)
         return self._rows
 
     def detail(self, feed: Feed, row: TreeRow | None) -> NodeRow | None:
@@ -101,14 +92,11 @@ class NodeList:
                 row.key, lambda: render_cells(specs, widths, (row, self.detail(feed, row)))
             )
 
-        if (
-            self._visible_rows is None
-            or self._visible_source is not rows
-            or self._widths != (widths,)
-        ):
-            self._visible_rows = LazyRows([row.key for row in rows], [1] * len(rows), table_row)
-            self._visible_source, self._widths = rows, (widths,)
-        return table_columns(specs, widths), self._visible_rows
+        def table_rows() -> LazyRows:
+            return LazyRows([row.key for row in rows], [1] * len(rows), table_row)
+
+        shown = self._table_rows(table_rows, rows, self._snapshot, *widths, *widths.values())
+        return table_columns(specs, widths), shown
 
     def row_with_key(self, key: str | None) -> TreeRow | None:
         """Return the row with this key."""
@@ -117,7 +105,7 @@ class NodeList:
     def node_keys(self) -> Container[str]:
         """Return the keys of all nodes."""
         return {
-            SCOPE.join((dag.key, name)) for dag in self._tree.dags.values() for name in dag.nodes
+            SCOPE.join((dag.key, name)) for dag in self.tree.dags.values() for name in dag.nodes
         }
 
     # --- folding --------------------------------------------------------------------------
@@ -129,6 +117,7 @@ class NodeList:
             return None
         if row.open is not None and row.open is not is_open:
             self.expanded[row.key] = is_open
+            self._fold_changes += 1
             return None
         if is_open:
             return None
@@ -140,7 +129,8 @@ class NodeList:
 
     def fold_all(self, is_open: bool) -> None:
         """Fold or unfold all rows."""
-        self.expanded = fold_state(self._tree, is_open)
+        self.expanded = fold_state(self.tree, is_open)
+        self._fold_changes += 1
 
 
 SAMPLE: Final = 50

@@ -36,6 +36,7 @@ from metlmon.text.spans import (
     text_width,
     width,
 )
+from screens.base.screens import padded
 from screens.widgets.matrix import GAP, Key, MatrixLayout
 
 SCALE: Final = "▁▂▃▄▅▆▇"
@@ -60,51 +61,41 @@ ROOMY: Final = 9
 def head(grid: Grid, room: int) -> list[Line]:
     """Render the best point, the progress of the sweep, and the metric."""
     answer = sweep_text.sweep_headline(grid)
-    dot = line((" · ", DIM))
-    title = line(("Grid", BOLD), "   ")
-    best, location = line((answer.best, BEST)), line((answer.run, DIM))
-    points, epochs = line((answer.points, BOLD)), line((answer.epochs, DIM))
-    moving, need = line((answer.active, MOVING)), line((answer.needs_action, ALARM))
-    first = first_that_fits(
-        (
-            join((best, location, points, need, moving, epochs), dot),
-            join((best, points, need, moving, epochs), dot),
-            join((best, points, need, moving), dot),
-            join((best, points, need), dot),
-            join((best, line((answer.points_short, BOLD)), need), dot),
-            join((best, line((answer.points_short, BOLD))), dot),
-        ),
-        room - width(title),
+    title, dot = line(("Grid", BOLD), "   "), line((" · ", DIM))
+    best, points = line((answer.best, BEST)), line((answer.points, BOLD))
+    short, need = line((answer.points_short, BOLD)), line((answer.needs_action, ALARM))
+    moving, epochs = line((answer.active, MOVING)), line((answer.epochs, DIM))
+    candidates = (
+        (best, line((answer.run, DIM)), points, need, moving, epochs),
+        (best, points, need, moving, epochs),
+        (best, points, need, moving),
+        (best, points, need),
+        (best, short, need),
+        (best, short),
     )
+    free = room - width(title)
+    first = first_that_fits((join(parts, dot) for parts in candidates), free)
     goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[grid.goal]
     position = grid.metrics.index(grid.metric) + 1 if grid.metric in grid.metrics else 1
     number = f"metric {position} of {len(grid.metrics)}" if len(grid.metrics) > 1 else ""
-    gap = line("   ")
-    metric_info = join(
+    metric = join(
         (
             line((plain(grid.metric, 40), BOLD)),
             line((goal, DIM)),
             line((number, DIM)),
             *(line((text, NOTE)) for text in sweep_text.folding_texts(grid)),
         ),
-        gap,
+        line("   "),
     )
-    scale_legend = legend(grid)
-    if width(metric_info) + width(scale_legend) + 3 > room:
-        return [title + crop(first, room - width(title)), crop(metric_info, room)]
+    legend: Line = ()
+    if grid.goal is not None:
+        ranks = f"   {SCALE[0]}{SCALE[3]}{SCALE[-1]} by rank"
+        legend = line((f"{sweep_text.BEST} best", BEST), (ranks, DIM))
+    fits = width(metric) + width(legend) + 3 <= room
     return [
-        title + crop(first, room - width(title)),
-        justify(metric_info, scale_legend, room),
+        title + crop(first, free),
+        justify(metric, legend, room) if fits else crop(metric, room),
     ]
-
-
-def legend(grid: Grid) -> Line:
-    """Render the legend of the rank signs."""
-    if grid.goal is None:
-        return ()
-    return line(
-        (f"{sweep_text.BEST} best", BEST), (f"   {SCALE[0]}{SCALE[3]}{SCALE[-1]} by rank", DIM)
-    )
 
 
 # --- the matrix ---------------------------------------------------------------------------------
@@ -125,8 +116,7 @@ def layout(grid: Grid, room: int, lines: int) -> MatrixLayout | None:
     row_names, heads = sweep_text.labels(rows), sweep_text.labels(columns)
     labels = max(text_width(text) for text in row_names.values())
     labels = max(labels, 4, min(12, text_width(sweep_text.axis_name(rows)) + 2))
-    arrow = ("↓", "→")
-    names = f"{sweep_text.axis_name(rows)} {arrow[0]}  {sweep_text.axis_name(columns)} {arrow[1]}"
+    names = f"{sweep_text.axis_name(rows)} ↓  {sweep_text.axis_name(columns)} →"
     left_cells = 1 + labels + 2 + value_cells + 2
     min_width = max(value_cells + 3, min(16, max(text_width(text) for text in heads.values())))
     # Widen the labels for both axis names if no column is pushed out.
@@ -139,38 +129,34 @@ def layout(grid: Grid, room: int, lines: int) -> MatrixLayout | None:
     cell_lines = fits[0] if fits and cell_width >= BAR + 4 else 1
 
     def column_header(point: Key) -> Sequence[Line]:
-        best = grid.column_best.get(point)
         # Leave a gap for the state symbol behind each value.
         gap = line("  ")
         name = line((crop_middle(heads[point], cell_width - 2), BOLD))
-        return name + gap, _best(best) + gap
+        return name + gap, _best(grid.column_best.get(point)) + gap
 
     def row_header(point: Key) -> Line:
         name = fit(line((row_names[point], BOLD)), labels, "right")
         best = fit(_best(grid.row_best.get(point)), value_cells, "right")
-        edge = "│"
-        return line(" ") + name + line("  ") + best + line((f" {edge}", DIM))
+        return line(" ") + name + line("  ") + best + line((" │", DIM))
 
     def cell(row: Key, column: Key) -> Sequence[Line]:
         grid_cell = grid.cells.get((row, column))
-        return (
-            _cell_lines(grid_cell, ranks, value_cells, cell_width)
-            if grid_cell is not None
-            else [()] * 4
-        )
+        if grid_cell is None:
+            return [()] * 4
+        return _cell_lines(grid_cell, ranks, value_cells, cell_width)
 
     best_label = fit(line(("best", DIM)), labels + 2 + value_cells, "right")
     corner = (line(" ", (names, NOTE)), line(" ") + best_label)
     return MatrixLayout(
-        rows.points,
-        columns.points,
-        corner,
-        column_header,
-        row_header,
-        cell,
-        left_cells,
-        cell_width,
-        cell_lines,
+        rows=rows.points,
+        columns=columns.points,
+        corner=corner,
+        heading=column_header,
+        row_heading=row_header,
+        cell=cell,
+        row_heading_width=left_cells,
+        cell_width=cell_width,
+        cell_height=cell_lines,
     )
 
 
@@ -218,7 +204,7 @@ def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> lis
     name = line((plain(cell.runs[0].name, width - 2), DIM))
     more = line((f" +{len(cell.runs) - 1}", NOTE)) if len(cell.runs) > 1 else ()
     lines: list[Line] = [first, _progress_text(cell, width), name + more, ()]
-    return [_right_aligned(text, width) for text in lines]
+    return [fit(text, width, "right") for text in lines]
 
 
 def _progress_text(cell: GridCell, width: int) -> Line:
@@ -229,47 +215,37 @@ def _progress_text(cell: GridCell, width: int) -> Line:
     return line((progress, DIM), " ", (text, DIM))
 
 
-def _right_aligned(text: Line, cell_width: int) -> Line:
-    return line(" " * max(0, cell_width - width(text))) + text
-
-
 # --- one variable: a list -----------------------------------------------------------------------
 
 
 def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
-    row_names = sweep_text.labels(rows)
-    labels = max(text_width(text) for text in row_names.values())
-    labels = max(labels, text_width(sweep_text.axis_name(rows)))
-    labels = min(labels, room // 3)
+    row_names, axis = sweep_text.labels(rows), sweep_text.axis_name(rows)
+    labels = min(room // 3, max(text_width(text) for text in (*row_names.values(), axis)))
     left_cells = 1 + labels + 2
-    values, ranks = (
-        [sweep_text.cell_value_text(cell) for cell in grid.cells.values()],
-        grid.ranked_cells,
-    )
-    value_cells = max([4, *(text_width(text) for text in values)])
-    names = max(text_width(plain(cell.runs[0].name, 20)) for cell in grid.cells.values())
+    cells, ranks = grid.cells.values(), grid.ranked_cells
+    value_cells = max([4, *(text_width(sweep_text.cell_value_text(cell)) for cell in cells)])
+    names = max(text_width(plain(cell.runs[0].name, 20)) for cell in cells)
     cell_width = room - left_cells - GAP
     titles = (
         f"  {'BEST':>{value_cells}}  {'RUN':<{names}}  {'IN EPOCH':>8}  {'DONE':<{BAR + 8}}STATE"
     )
 
+    def label(text: str, style: TextStyle) -> Line:
+        return line(" ") + fit(line((crop_middle(text, labels), style)), labels, "right")
+
     def cell(row: Key, column: Key) -> Sequence[Line]:
         grid_cell = grid.cells.get((row, column))
         return [_list_line(grid_cell, ranks, value_cells, names) if grid_cell is not None else ()]
 
-    title = fit(line((sweep_text.axis_name(rows), DIM)), labels, "right")
-    corner = (line(" ") + title,)
     return MatrixLayout(
-        rows.points,
-        ((),),
-        corner,
-        lambda point: (fit(line((titles, DIM)), cell_width, "left"),),
-        lambda point: (
-            line(" ") + fit(line((crop_middle(row_names[point], labels), BOLD)), labels, "right")
-        ),
-        cell,
-        left_cells,
-        cell_width,
+        rows=rows.points,
+        columns=((),),
+        corner=(label(axis, DIM),),
+        heading=lambda point: (fit(line((titles, DIM)), cell_width, "left"),),
+        row_heading=lambda point: label(row_names[point], BOLD),
+        cell=cell,
+        row_heading_width=left_cells,
+        cell_width=cell_width,
     )
 
 
@@ -277,16 +253,12 @@ def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line
     best = cell.best
     style, sign = _value_style(cell, ranks), sweep_text.cell_symbol(cell)
     epoch = str(best.value.epoch) if best is not None and best.value is not None else ""
-    done = fit(_progress_text(cell, BAR + 7), BAR + 7, "left")
-    name = fit(line((plain(cell.runs[0].name, 20), PLAIN)), names, "left")
+    value = f"{rank_mark(cell, ranks)} {sweep_text.cell_value_text(cell):>{value_cells}}  "
     return (
-        line(
-            (rank_mark(cell, ranks), style),
-            (f" {sweep_text.cell_value_text(cell):>{value_cells}}  ", style),
-        )
-        + name
-        + line(("  " + f"{epoch:>8}" + "  ", DIM))
-        + done
+        line((value, style))
+        + fit(line(plain(cell.runs[0].name, 20)), names, "left")
+        + line((f"  {epoch:>8}  ", DIM))
+        + fit(_progress_text(cell, BAR + 7), BAR + 7, "left")
         + line(" ", (sweep_text.cell_state_text(cell), style_of(sign)))
     )
 
@@ -300,32 +272,32 @@ DETAILS: Final = 3
 def details(grid: Grid, at: tuple[Point, Point] | None, room: int) -> list[Line]:
     """Return the details of the current cell, padded to a fixed height."""
     cell = grid.cells.get(at) if at is not None else None
-    lines = _details(grid, at, cell)[:DETAILS]
-    rows = [line(" ") + crop(text, room - 2) for text in lines]
-    return [*rows, *[()] * (DETAILS - len(rows))]
+    lines = [line(("no run has these values", DIM))] if at is not None else []
+    if cell is not None:
+        lines = [_point_line(grid, cell), *_run_lines(grid, cell)]
+    return padded([line(" ") + crop(text, room - 2) for text in lines[:DETAILS]], DETAILS)
 
 
-def _details(grid: Grid, at: tuple[Point, Point] | None, cell: GridCell | None) -> list[Line]:
-    gap = line("   ")
-    if cell is None:
-        return [line(("no run has these values", DIM))] if at is not None else []
-    sign = STATES[cell.state]
-    ranked = f"{formatting.number(cell.rank or 0)} of {grid.ranked_cells}"
-    first = join(
+def _point_line(grid: Grid, cell: GridCell) -> Line:
+    ranked = f"rank {formatting.number(cell.rank or 0)} of {grid.ranked_cells}"
+    state = sweep_text.cell_state_text(cell)
+    return join(
         (
             line((sweep_text.cell_point_text(grid, cell, full=True), BOLD)),
-            line((f"rank {ranked}", BEST if cell.rank == 1 else PLAIN)) if cell.rank else (),
-            line((sweep_text.cell_state_text(cell), style_of(sign))),
+            line((ranked, BEST if cell.rank == 1 else PLAIN)) if cell.rank else (),
+            line((state, style_of(STATES[cell.state]))),
             line((f"{cell.done} of {formatting.count(cell.total, 'epoch')}", DIM)),
         ),
-        gap,
+        line("   "),
     )
+
+
+def _run_lines(grid: Grid, cell: GridCell) -> list[Line]:
     if len(cell.runs) == 1:
-        return [first, *_single_run_lines(grid, cell.runs[0])]
+        return _single_run_lines(grid, cell.runs[0])
+    runs = join((_run_summary(run) for run in cell.runs), line((", ", DIM)))
     several = formatting.count(len(cell.runs), "run")
-    runs = [_run_summary(run) for run in cell.runs]
-    comma = line((", ", DIM))
-    return [first, line((f"{several} here, the best first: ", DIM)) + join(runs, comma)]
+    return [line((f"{several} here, the best first: ", DIM)) + runs]
 
 
 def _run_summary(run: CellRun) -> Line:

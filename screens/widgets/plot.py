@@ -79,7 +79,7 @@ def load_library() -> str | None:
     """Load plotext, which takes a while, in any thread; returns an error or None."""
     try:
         import plotext
-    except (ImportError, OSError) as problem:
+    except Exception as problem:
         return f"plotext cannot be loaded: {problem}"
     return None if hasattr(plotext, "pixel") else "plotext 6 or later is needed"
 
@@ -319,14 +319,10 @@ def _area_dots(shade: Area, scale: Scale, columns: int, rows: int) -> list[Chart
 
 def _edges_at(edges: Sequence[tuple[float, float, float]], x: float) -> tuple[float, float] | None:
     """The area's lower and upper edge at ``x``, interpolated between its epochs."""
-    for index, (end, lower, upper) in enumerate(edges):
-        if x > end:
-            continue
-        if index == 0:
-            return (lower, upper) if x == end else None
-        start, low, high = edges[index - 1]
-        fraction = (x - start) / (end - start)
-        return low + fraction * (lower - low), high + fraction * (upper - high)
+    for (start, low, high), (end, lower, upper) in pairwise([*edges[:1], *edges]):
+        if start <= x <= end:
+            fraction = (x - start) / (end - start) if end > start else 0.0
+            return low + fraction * (lower - low), high + fraction * (upper - high)
     return None
 
 

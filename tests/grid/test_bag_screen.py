@@ -10,7 +10,6 @@ from dagdirs import BAG_SECONDS, DagdirFeed, bag, sweep
 from ensemble_pictures import FakeFeed
 from eyes import MIDDLE, NARROW, WIDE, Eager, Show, pressed
 
-from screens.app import AppOptions
 from screens.job.screen import JobScreen
 from screens.shards.screen import ShardsScreen
 from screens.widgets.table import Table
@@ -92,13 +91,6 @@ async def test_tab_goes_to_the_next_bag(show: Show, tmp_path: Path) -> None:
         assert "use*" in seen.text
         await seen.press("tab")
         assert "get*" in seen.text
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=str)
-async def test_ascii_draws_only_ascii(show: Show, size: tuple[int, int]) -> None:
-    async with show(feed(), size=size, options=AppOptions(ascii=True)) as seen:
-        await seen.press("B")
-        assert seen.text.isascii(), [line for line in seen.lines if not line.isascii()]
 
 
 async def test_without_a_bag_it_says_what_would_make_one(show: Show) -> None:

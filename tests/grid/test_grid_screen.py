@@ -11,8 +11,6 @@ from eyes import MIDDLE, NARROW, WIDE, Eager, Seen, Show
 from learning import pressed_until, until
 
 from metlmon.text.spans import text, width
-from screens.actions import actions_of
-from screens.app import AppOptions
 from screens.run.screen import RunScreen
 from screens.sweep import cells as sweep_cells
 from screens.sweep.runs_screen import PointRunsScreen
@@ -70,15 +68,6 @@ async def test_every_value_is_there_at_80_columns(show: Show) -> None:
         for head in ("32", "64", "128", "256", "1024"):
             assert head in seen.line("lr ↓")
         assert "6/6" in seen.text
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=str)
-async def test_ascii_draws_only_ascii(show: Show, size: tuple[int, int]) -> None:
-    async with show(DagdirFeed(sweep()), size=size, options=AppOptions(ascii=True)) as seen:
-        await opened(seen)
-        for keys in ((), ("x",), ("down",)):
-            await seen.press(*keys)
-            assert seen.text.isascii(), [line for line in seen.lines if not line.isascii()]
 
 
 async def test_the_cursor_goes_in_both_dimensions(show: Show) -> None:
@@ -247,9 +236,3 @@ async def test_lines_fit_their_room(show: Show, room: int) -> None:
         for row, column in of.cells:
             for line in drawn.cell(row, column)[: drawn.cell_height]:
                 assert width(line) <= drawn.cell_width, text(line)
-
-
-def test_no_key_is_used_twice() -> None:
-    for scopes in (("grid", "sideways", "below"), ("list", "bag", "below")):
-        keys = [key for a in actions_of((*scopes, "everywhere", "moving")) for key in a.keys]
-        assert len(keys) == len(set(keys)), scopes

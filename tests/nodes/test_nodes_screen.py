@@ -5,7 +5,6 @@ from __future__ import annotations
 from eyes import NARROW, WIDE, Show
 from forests import PainterFeed, fan, fan_log
 
-from screens.app import AppOptions
 from tests.model.written import Log, tell
 
 
@@ -102,12 +101,6 @@ async def test_ten_thousand_nodes_are_made_as_they_come_into_view(show: Show) ->
         await seen.press("G")
         assert "FINAL report" in seen.under_cursor
     assert len(asked) < 400
-
-
-async def test_in_ascii_nothing_else_is_drawn(show: Show) -> None:
-    async with show(feed(), size=NARROW, options=AppOptions(ascii=True)) as seen:
-        await seen.press("d")
-        assert seen.text.isascii()
 
 
 async def test_nothing_read_yet_says_what_will_come(show: Show) -> None:

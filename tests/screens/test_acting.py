@@ -673,19 +673,6 @@ async def test_without_a_schedd_nothing_else_is_missing(act: Open) -> None:
 # --- signs ------------------------------------------------------------------------------------
 
 
-async def test_in_ascii_everything_is_told(act: Open) -> None:
-    desk = ActingDesk()
-    desk.replies = {f"{RUN2}.0": (ResultCode.DENIED, "…")}
-    desk.word = replace(WORD, schedd="ap40…")
-    async with act(desk, ascii=True) as seen:
-        await seen.press("down", "space", "space")
-        assert seen.line("run1").startswith(" *")
-        for keys in (("a",), ("X",), ("y",), ("escape", "A"), ("escape", "P"), ("escape", "!"),
-                     ("escape", "colon")):  # fmt: skip
-            await seen.press(*("exclamation_mark" if key == "!" else key for key in keys))
-            assert seen.text.isascii(), [c for c in seen.text if not c.isascii()]
-
-
 def test_every_reply_has_a_sign_and_letter_of_its_own_weight() -> None:
     from screens.pool_actions.running_action import RESULT_SYMBOLS
 

@@ -23,8 +23,6 @@ from metlmon.tables import executions as executions_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage_details import details
 from metlmon.text import spans
-from screens.actions import actions_of
-from screens.app import AppOptions
 from screens.job.screen import JobScreen
 from screens.run.screen import RunScreen
 from screens.sites import header as sites_header
@@ -94,15 +92,6 @@ async def test_the_essential_stays_at_80_columns(show: Show) -> None:
         for title in ("EPOCHS", "SUCCESS", "GPU-HOURS", "BADPUT"):
             assert title in heading
         assert "▇" in seen.line("delta")
-
-
-@pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)
-async def test_ascii_draws_only_ascii(show: Show, size: tuple[int, int]) -> None:
-    async with show(PlacedFeed(), size=size, options=AppOptions(ascii=True)) as seen:
-        for keys in WAYS.values():
-            await seen.press(*keys)
-            assert seen.text.isascii(), [line for line in seen.lines if not line.isascii()]
-            await seen.press("escape", "escape")
 
 
 async def test_what_a_job_wrote_cannot_paint(show: Show) -> None:
@@ -338,12 +327,6 @@ def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
         for row in view.rows(found):
             behind = executions_table.executions(found, usage_table.filter_of(row, at))
             assert sum(d.entry.gpu_seconds or 0 for d in behind) == usage_table.total_of(row)
-
-
-def test_no_key_is_used_twice() -> None:
-    for scopes in (("list", "sites", "below"), ("list", "executions", "below")):
-        keys = [key for a in actions_of((*scopes, "everywhere", "moving")) for key in a.keys]
-        assert len(keys) == len(set(keys)), scopes
 
 
 # --- a run's epochs ---------------------------------------------------------------------------

@@ -255,14 +255,6 @@ async def test_a_default_can_be_edited(home: Path, keys: tuple[str, ...], left: 
         assert form._entry.text == left
 
 
-async def test_a_pasted_text_replaces_a_default(home: Path) -> None:
-    async with pane(request_at(home)) as seen:
-        while "Runs" not in seen.under_cursor:
-            await seen.press("down")
-        seen.app.screen.query_one(FormView).post_message(Paste("12"))
-        await until(seen, lambda: " 12 runs × 3 epochs" in seen.text)
-
-
 async def test_keys_that_come_together_are_taken_in_their_order(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         for key in ("down", "down", "x", "y", "left", "z", "enter", "down", "9", "up", "up",
@@ -320,16 +312,6 @@ async def test_gpu_models_are_marked_in_a_list_of_those_that_the_collector_knows
         assert "Expanse-GPU" in seen.line("NVIDIA A100-SXM4-40GB")
         await seen.press("down", "space", "down", "down", "space", "enter")
         assert seen.app.form_state.text("gpu_models") == "NVIDIA A40, NVIDIA L40S"  # type: ignore[union-attr]
-
-
-async def test_sites_are_marked_in_a_list_of_those_that_the_collector_knows(home: Path) -> None:
-    async with pane(request_at(home)) as seen:
-        seen.app.screen.query_one(FormView).select("sites")
-        await seen.press("enter")
-        assert "4 slots" in seen.line("Delta-GPU")
-        assert "NVIDIA L40S, NVIDIA H100" in seen.line("CHTC-Spark-CE1")
-        await seen.press("space", "down", "space", "enter")
-        assert "Expanse-GPU, Delta-GPU" in row(seen, "Sites")
 
 
 async def test_sites_are_marked_by_keys_that_come_together(home: Path) -> None:
@@ -711,13 +693,6 @@ async def test_a_paste_is_one_line_without_controls(home: Path) -> None:
         await seen.settle()
         assert seen.app.form_state is not None
         assert seen.app.form_state.text("values.data") == "a[2Jb.tsv"
-
-
-async def test_ascii_is_ascii(home: Path) -> None:
-    async with pane(request_at(home), ascii=True, size=WIDE) as seen:
-        for keys in ([], ["ctrl+s"], ["escape", "tab"]):
-            await seen.press(*keys)
-            assert seen.text.isascii()
 
 
 # --- small parts ----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -155,14 +154,6 @@ async def test_sites_have_their_letters_and_a_legend() -> None:
         assert "D█" in seen.line(" run0 ")
         await seen.press("b")
         assert "██ goodput" in seen.text
-
-
-async def test_only_ascii_where_it_is_asked_for() -> None:
-    async with opened(session(TRAINER), NARROW, AppOptions(ascii=True)) as seen:
-        for keys in (("t",), ("b",), ("left", "v"), ("plus",)):
-            await seen.press(*keys)
-            assert seen.text.isascii(), keys
-        assert re.search(r"C[#x%/]", seen.line(" run0 ")), "a site's letter, then its texture"
 
 
 async def test_a_dagdir_without_an_event_says_what_will_fill_it(tmp_path: Path) -> None:
