@@ -19,9 +19,9 @@ from metlmon.report.document import (
     Section,
     ValueKind,
     footnote_keys,
+    with_hour_unit,
 )
 from metlmon.report.figures import figures
-from metlmon.report.hour_names import with_hour_unit
 from metlmon.report.usage import ReportUsage, jobs_in, report_usage
 from metlmon.report.usage_tables import (
     bytes_table,

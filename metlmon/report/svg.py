@@ -1,4 +1,4 @@
-"""Draws charts as SVG, with round ticks, patterns besides colours, and real text.
+"""Draws charts as SVG, with round ticks and real text.
 
 Each chart is one scalable ``<svg>``. Colours are CSS variables of the page (``--c0`` … ``--c7``,
 ``--ink``, ``--faint``, ``--rule``, ``--paper``), so only these differ between light, dark and
@@ -61,7 +61,7 @@ MIN_LABEL_GAP: Final = 15
 
 def render_svg(figure: ReportFigure) -> str:
     """Return the ``<svg>`` of one figure; its ids begin with the figure's key."""
-    canvas = _Canvas(figure.key)
+    canvas = _Canvas()
     height = _draw(canvas, figure.chart)
     key = escape(figure.key, quote=True)
     return (
@@ -69,7 +69,7 @@ def render_svg(figure: ReportFigure) -> str:
         f'role="img" aria-labelledby="{key}-t {key}-d">'
         f'<title id="{key}-t">{_text(figure.caption)}</title>'
         f'<desc id="{key}-d">{_text(figure.summary)}</desc>'
-        f"{canvas.patterns()}{''.join(canvas.parts)}</svg>"
+        f"{''.join(canvas.parts)}</svg>"
     )
 
 
@@ -101,62 +101,27 @@ def _n(value: float) -> str:
 
 # --- the canvas ---------------------------------------------------------------------------------
 
-_HATCHES: Final = {
-    0: "",
-    1: "M-1 7L7 -1M-1 1L1 -1M5 7L7 5",
-    2: "",
-    3: "M-1 -1L7 7M-1 5L1 7M5 -1L7 1",
-    4: "M1.5 1.5h1M4.5 4.5h1",
-    5: "M0 3H6",
-    6: "M3 0V6",
-    7: "M0 3H6M3 0V6",
-}
-"""Path drawn over each colour in a 6 × 6 square, to distinguish colours that look alike. Colours
-0 and 2 have none: where they are adjacent, one is dark and one light."""
-
 
 class _Canvas:
-    """Collects the elements and fill patterns of one drawing."""
+    """Collects the elements of one drawing."""
 
-    def __init__(self, key: str) -> None:
-        self.key = key
+    def __init__(self) -> None:
         self.parts: list[str] = []
-        self.used: set[int] = set()
-
-    def fill(self, colour: int) -> str:
-        """Return the fill of a colour, with its pattern if any."""
-        if not _HATCHES[colour]:
-            return f"var(--c{colour})"
-        self.used.add(colour)
-        return f"url(#{escape(self.key, quote=True)}-p{colour})"
-
-    def patterns(self) -> str:
-        if not self.used:
-            return ""
-        key = escape(self.key, quote=True)
-        patterns = "".join(
-            f'<pattern id="{key}-p{tick}" width="6" height="6" patternUnits="userSpaceOnUse">'
-            f'<rect width="6" height="6" fill="var(--c{tick})"/>'
-            f'<path d="{_HATCHES[tick]}" class="hatch"/></pattern>'
-            for tick in sorted(self.used)
-        )
-        return f"<defs>{patterns}</defs>"
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
         self.parts.append(
             f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" class="{kind}"/>'
         )
 
-    def rect(self, x: float, y: float, width: float, height: float, paint: str) -> None:
+    def rect(self, x: float, y: float, width: float, height: float, colour: int) -> None:
         self.parts.append(
             f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(0.0, width))}" '
-            f'height="{_n(max(0.0, height))}" fill="{paint}"/>'
+            f'height="{_n(max(0.0, height))}" fill="var(--c{colour})"/>'
         )
 
-    def path(self, d: str, kind: str, paint: str | None = None, stroke: int | None = None) -> None:
-        paints = f' fill="{paint}"' if paint else ""
-        paints += f' stroke="var(--c{stroke})"' if stroke is not None else ""
-        self.parts.append(f'<path d="{d}" class="{kind}"{paints}/>')
+    def path(self, d: str, kind: str, paint: str, colour: int) -> None:
+        """Add a path; ``paint``: fill or stroke."""
+        self.parts.append(f'<path d="{d}" class="{kind}" {paint}="var(--c{colour})"/>')
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> None:
         classes = f' class="{kind}"' if kind else ""
@@ -172,7 +137,7 @@ class _Canvas:
             width = 18 + _width(name) + 14
             if x > left and x + width > WIDTH - RIGHT:
                 x, y = left, y + LINE_HEIGHT
-            self.rect(x, y - 10, 12, 12, self.fill(band.colour))
+            self.rect(x, y - 10, 12, 12, band.colour)
             self.text(x + 18, y, name)
             x += width
         return y + 10
@@ -359,7 +324,7 @@ def _lines(canvas: _Canvas, chart: LineChart) -> float:
             _step_line(canvas, plot, chart.moments, band)
             marks.append((plot.y(band.values[-1]), label, band.colour))
     for y, label, colour in _spread_labels(marks, plot):
-        canvas.rect(right + 6, y - 5, 10, 10, canvas.fill(colour))
+        canvas.rect(right + 6, y - 5, 10, 10, colour)
         canvas.text(right + 20, y + 4, label)
     return plot.bottom + AXIS_HEIGHT
 
@@ -375,7 +340,7 @@ def _step_line(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: 
     d = f"M{_n(plot.x(moments[0]))} {_n(plot.y(band.values[0]))}"
     for moment, value in zip(moments[1:], band.values[1:], strict=True):
         d += f"H{_n(plot.x(moment))}V{_n(plot.y(value))}"
-    canvas.path(d, "line", stroke=band.colour)
+    canvas.path(d, "line", "stroke", band.colour)
 
 
 def _area(
@@ -391,8 +356,8 @@ def _area(
 
     up = [point(moment, value) for moment, value in zip(moments, high, strict=True)]
     back = [point(moment, value) for moment, value in zip(moments, low, strict=True)]
-    canvas.path(f"M{'L'.join(up)}L{'L'.join(reversed(back))}Z", "area", canvas.fill(colour))
-    canvas.path(f"M{'L'.join(up)}", "edge", stroke=colour)
+    canvas.path(f"M{'L'.join(up)}L{'L'.join(reversed(back))}Z", "area", "fill", colour)
+    canvas.path(f"M{'L'.join(up)}", "edge", "stroke", colour)
 
 
 def _spread_labels(
@@ -422,7 +387,7 @@ def _bars(canvas: _Canvas, chart: BarChart) -> float:
             if value > 0:
                 y = plot.y(floor + value)
                 height = plot.y(floor) - y
-                canvas.rect(x1 + gap / 2, y, x2 - x1 - gap, height, canvas.fill(band.colour))
+                canvas.rect(x1 + gap / 2, y, x2 - x1 - gap, height, band.colour)
                 floor += value
     return plot.bottom + AXIS_HEIGHT
 
@@ -506,7 +471,7 @@ def _levels(canvas: _Canvas, chart: LevelChart) -> float:
     for name, value, (_, amount) in zip(names, values, chart.bars, strict=True):
         width = amount / highest * (right - left)
         canvas.text(left - 8, y + 12, name, "end")
-        canvas.rect(left, y, max(1.0, width), 15, canvas.fill(chart.colour))
+        canvas.rect(left, y, max(1.0, width), 15, chart.colour)
         canvas.text(left + max(1.0, width) + 6, y + 12, value)
         y += LEVEL_ROW_HEIGHT
     canvas.line(left, TOP - 4, left, y - 4, "axis")

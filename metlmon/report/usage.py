@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry
+from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunEntry
 from metlmon.stats.causes import Cause, causes_of
 from metlmon.stats.totals import UsageTotals, group_by, sum_by
 from metlmon.stats.usage import GroupEntries, GroupUsage, UsageGroups, distribution
@@ -65,12 +65,12 @@ class BoxPlot(Struct, frozen=True):
     @property
     def minimum(self) -> float:
         """The smallest value."""
-        return min(self.lower_whisker, *self.outliers, self.lower_whisker)
+        return min((self.lower_whisker, *self.outliers))
 
     @property
     def maximum(self) -> float:
         """The largest value."""
-        return max(self.upper_whisker, *self.outliers, self.upper_whisker)
+        return max((self.upper_whisker, *self.outliers))
 
 
 class TransferGroup(Struct, frozen=True):
@@ -166,17 +166,20 @@ def report_usage(ledger: Ledger, window: TimeWindow = ALL) -> ReportUsage:
         epochs=len(epochs),
         unlocated=len(done - located),
         unlogged=sum(not epoch.attempts for epoch in epochs),
-        undated=sum(epoch.counts and _has_unknown_end(epoch) for epoch in ledger.epochs),
+        undated=sum(
+            epoch.counts and epoch.state is State.COMPLETED and epoch.completed is None
+            for epoch in ledger.epochs
+        ),
         repeated=sum(e.counted for e in completing) - len(done & located),
         hidden=sum(epoch.hidden for epoch in epochs),
-        gpus=_with_executions(groups.by_gpu(gpu_model)),
-        sites=_with_work(groups.by_site()),
+        gpus=_used(groups.by_gpu(gpu_model)),
+        sites=_used(groups.by_site(), moved=True),
         by_site_and_gpu=sum_by(executions, lambda e: (e.site, gpu_model(e.gpu))),
         runs=tuple(
             (run, by_run.get(run.run) or groups.usage(run.run, GroupEntries()))
             for run in groups.clipped.runs
         ),
-        labels=_with_executions(groups.by_label()),
+        labels=_used(groups.by_label()),
         periods=tuple(
             (part, UsageGroups(ledger, part).total()) for part in _windows(span, window, period)
         ),
@@ -192,31 +195,20 @@ def report_usage(ledger: Ledger, window: TimeWindow = ALL) -> ReportUsage:
     )
 
 
-def _with_executions(groups: Iterable[GroupUsage]) -> tuple[GroupUsage, ...]:
-    """The groups that have executions or epochs."""
-    return tuple(group for group in groups if group.machines or group.longest.epochs)
-
-
-def _with_work(groups: Iterable[GroupUsage]) -> tuple[GroupUsage, ...]:
-    """The groups that have executions, epochs, transfers or bytes, not only holds."""
+def _used(groups: Iterable[GroupUsage], moved: bool = False) -> tuple[GroupUsage, ...]:
+    """The groups with executions or epochs, or (``moved``) with transfers or bytes."""
     return tuple(
         group
         for group in groups
         if group.machines
         or group.longest.epochs
-        or group.transfers
-        or group.input.received
-        or group.input.sent
+        or (moved and (group.transfers or group.input.received or group.input.sent))
     )
 
 
 def jobs_in(usage: ReportUsage) -> set[JobId]:
     """The jobs that were in the queue in the window."""
     return {job.job for job in usage.clipped.jobs if not job.dagman}
-
-
-def _has_unknown_end(epoch: EpochEntry) -> bool:
-    return epoch.state is State.COMPLETED and epoch.completed is None
 
 
 # --- over time --------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
+from math import inf
 from statistics import median, quantiles
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from msgspec import Struct, field
@@ -34,6 +36,7 @@ from metlmon.stats.totals import UsageTotals, group_by, sum_executions
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 SLOW_FACTOR: Final = 1.25
 """A site is slow for a GPU model and count if its median epoch exceeds this multiple of the
@@ -282,6 +285,9 @@ class GroupEntries(Struct, frozen=True):
     idle_jobs: Sequence[JobEntry] = ()
 
 
+Groups = Mapping[str | None, Sequence[T]]
+
+
 class UsageGroups:
     """Groups the entries of a ledger, clipped to ``window``.
 
@@ -293,6 +299,7 @@ class UsageGroups:
         self.clipped = clip_ledger(ledger, window)
         self.executions = tuple(e for e in self.clipped.executions if not e.dagman)
         self.epochs = [e for e in self.clipped.epochs if e.counts and e.state is State.COMPLETED]
+        self._epochs_with_executions = [epoch for epoch in self.epochs if epoch.attempts]
         self.transfers = [t for t in self.clipped.transfers if t.counted]
         self.holds = match_holds(self.clipped.jobs, self.executions)
         ran = {e.job for e in ledger.executions if not e.dagman}
@@ -326,8 +333,8 @@ class UsageGroups:
     def by_site(self) -> tuple[GroupUsage, ...]:
         """The usage by site."""
         return self._groups(
-            execution=lambda e: e.site,
-            epoch=lambda e: e.longest_site,
+            executions=group_by(self.executions, lambda e: e.site),
+            epochs=group_by(self._epochs_with_executions, lambda e: e.longest_site),
             transfers=group_by(self.transfers, lambda t: t.site),
             holds=group_by(self.holds, lambda hold: hold[0].site),
         )
@@ -336,10 +343,10 @@ class UsageGroups:
         self, model: Callable[[str | None], str | None] = lambda gpu: gpu
     ) -> tuple[GroupUsage, ...]:
         """The usage by GPU, as named by ``model``. A transfer has the GPU of its execution."""
-        inputs = [t for t in self.transfers if t.direction == "input"]
+        inputs = (t for t in self.transfers if t.direction == "input")
         return self._groups(
-            execution=lambda e: model(e.gpu),
-            epoch=lambda e: model(e.longest_gpu),
+            executions=group_by(self.executions, lambda e: model(e.gpu)),
+            epochs=group_by(self._epochs_with_executions, lambda e: model(e.longest_gpu)),
             transfers=group_by(inputs, lambda t: model(self._gpu_of(t))),
             holds=group_by(self.holds, lambda hold: model(hold[0].gpu)),
         )
@@ -347,15 +354,14 @@ class UsageGroups:
     def by_label(self) -> tuple[GroupUsage, ...]:
         """The usage by label of the run, without transfers and holds."""
         return self._groups(
-            execution=lambda e: e.label, epoch=lambda e: e.label, transfers={}, holds={}
+            executions=group_by(self.executions, lambda e: e.label),
+            epochs=group_by(self._epochs_with_executions, lambda e: e.label),
         )
 
     def by_run(self) -> Mapping[str | None, GroupUsage]:
         """The usage by run key, without transfers and holds; None: jobs of no run."""
         executions = group_by(self.executions, lambda e: e.run)
-        epochs: Mapping[str | None, Sequence[EpochEntry]] = {
-            **group_by(self.epochs, lambda e: e.run)
-        }
+        epochs: Groups[EpochEntry] = {**group_by(self.epochs, lambda e: e.run)}
         return {
             run: self.usage(run, GroupEntries(executions.get(run, ()), epochs.get(run, ())))
             for run in dict.fromkeys((*executions, *epochs))
@@ -371,14 +377,12 @@ class UsageGroups:
 
     def _groups(
         self,
-        execution: Callable[[ExecutionEntry], str | None],
-        epoch: Callable[[EpochEntry], str | None],
-        transfers: Mapping[str | None, Sequence[TransferEntry]],
-        holds: Mapping[str | None, Sequence[MatchedHold]],
+        executions: Groups[ExecutionEntry],
+        epochs: Groups[EpochEntry],
+        transfers: Groups[TransferEntry] = MappingProxyType({}),
+        holds: Groups[MatchedHold] = MappingProxyType({}),
     ) -> tuple[GroupUsage, ...]:
-        executions = group_by(self.executions, execution)
-        epochs = group_by((e for e in self.epochs if e.attempts), epoch)
-        names: dict[str | None, None] = dict.fromkeys((*executions, *epochs, *transfers, *holds))
+        names = dict.fromkeys((*executions, *epochs, *transfers, *holds))
         if any(job.bytes_sent or job.bytes_received for job in self.idle_jobs):
             names[None] = None
         usages = [
@@ -394,7 +398,8 @@ class UsageGroups:
             )
             for name in names
         ]
-        return tuple(sorted(usages, key=_largest_first))
+        usages.sort(key=lambda u: (-u.totals.total, -u.totals.executions, u.name or ""))
+        return tuple(usages)
 
     def usage(self, name: str | None, entries: GroupEntries) -> GroupUsage:
         """The usage of one group."""
@@ -478,32 +483,27 @@ def _by_frequency(values: Iterable[K]) -> tuple[K, ...]:
     return tuple(sorted(counts, key=lambda value: (-counts[value], str(value))))
 
 
-def _largest_first(usage: GroupUsage) -> tuple[float, int, str]:
-    return -usage.totals.total, -usage.totals.executions, usage.name or ""
-
-
 # --- comparison of sites with the same GPU ----------------------------------------------------
 
 
 def _compare(site_gpus: Iterable[SiteGpuUsage]) -> tuple[SiteGpuUsage, ...]:
     """The usages with their comparison, GPU models by descending GPU-seconds."""
-    models: list[tuple[float, list[SiteGpuUsage]]] = []
-    for group in group_by(site_gpus, lambda usage: (usage.gpu, usage.gpus)).values():
-        fastest = _fastest(group)
-        ordered = sorted(group, key=lambda u: (u.epoch.median or float("inf"), u.site or ""))
-        models.append(
-            (sum(u.totals.total for u in group), [_compare_with(fastest, u) for u in ordered])
-        )
-    models.sort(key=lambda pair: -pair[0])
-    return tuple(usage for _, group in models for usage in group)
-
-
-def _fastest(group: Iterable[SiteGpuUsage]) -> SiteGpuUsage | None:
-    """The reference of a comparison; None if fewer than two usages are comparable."""
-    comparable = [usage for usage in group if _is_comparable(usage)]
-    if len(comparable) < 2:
-        return None
-    return min(comparable, key=lambda usage: usage.epoch.median or 0.0)
+    models = sorted(
+        group_by(site_gpus, lambda usage: (usage.gpu, usage.gpus)).values(),
+        key=lambda group: -sum(usage.totals.total for usage in group),
+    )
+    compared = []
+    for group in models:
+        comparable = [usage for usage in group if _is_comparable(usage)]
+        fastest = min(comparable, key=lambda usage: usage.epoch.median or 0.0, default=None)
+        group.sort(key=lambda usage: (usage.epoch.median or inf, usage.site or ""))
+        compared += [
+            _compare_with(fastest, usage)
+            if fastest is not None and len(comparable) > 1 and _is_comparable(usage)
+            else usage
+            for usage in group
+        ]
+    return tuple(compared)
 
 
 def _is_comparable(usage: SiteGpuUsage) -> bool:
@@ -511,10 +511,8 @@ def _is_comparable(usage: SiteGpuUsage) -> bool:
     return known and usage.epoch.n >= SLOW_MIN_EPOCHS and bool(usage.epoch.median)
 
 
-def _compare_with(fastest: SiteGpuUsage | None, usage: SiteGpuUsage) -> SiteGpuUsage:
-    if fastest is None or not fastest.epoch.median or not _is_comparable(usage):
-        return usage
-    relative = (usage.epoch.median or 0.0) / fastest.epoch.median
+def _compare_with(fastest: SiteGpuUsage, usage: SiteGpuUsage) -> SiteGpuUsage:
+    relative = (usage.epoch.median or 0.0) / (fastest.epoch.median or 1.0)
     beyond = (usage.epoch.lower_quartile or 0.0) > (fastest.epoch.upper_quartile or 0.0)
     slow = relative > SLOW_FACTOR and beyond
     return replace(usage, relative_time=relative, fastest_site=fastest.site, slow=slow)
@@ -543,13 +541,12 @@ def _target_waits(ledger: Ledger, window: TimeWindow) -> Iterable[TargetWaits]:
             if before is State.IDLE and waited > SAME_MOMENT.total_seconds():
                 removed.setdefault(job.target, []).append(waited)
     for target in sorted({*waits, *removed}, key=lambda name: (name is None, name or "")):
-        idle, removed_waits = waits.get(target, []), removed.get(target, [])
         yield TargetWaits(
             target=target,
-            waiting=len(idle),
-            longest=max(idle, default=None),
-            removed=len(removed_waits),
-            longest_removed=max(removed_waits, default=None),
+            waiting=len(waits.get(target, ())),
+            longest=max(waits.get(target, ()), default=None),
+            removed=len(removed.get(target, ())),
+            longest_removed=max(removed.get(target, ()), default=None),
         )
 
 

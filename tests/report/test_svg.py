@@ -123,16 +123,6 @@ def test_a_line_keeps_its_value_to_the_next_moment() -> None:
     assert re.fullmatch(r"M[\d.]+ [\d.]+(?:H[\d.]+V[\d.]+){2}", path)
 
 
-def test_colours_are_not_all_that_tells_bands_apart() -> None:
-    edges = (T0, T0 + timedelta(days=1))
-    bands = tuple(BandSeries(f"site{n}", (1.0,), n) for n in range(8))
-    root = drawn(BarChart(edges, bands, "GPU-hours per day"))
-    hatches = [path.get("d") for path in root.iter("path") if path.get("class") == "hatch"]
-    # Two are bare: the darkest, and one that is never beside it in brightness.
-    assert len(set(hatches)) == 6
-    assert {each.text for each in root.iter("text")} >= {band.name for band in bands}
-
-
 def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
     moments = (T0, T0 + timedelta(days=1))
     bands = tuple(BandSeries(f"site{n}", (0.0, 0.001), n) for n in range(4))
