@@ -275,41 +275,20 @@ class DagmanMessage(Struct, frozen=True):
 
 
 class DagMetrics(Struct, frozen=True):
-    """``.metrics`` of version 1 or 2, with version 2's names (nodes, not "jobs").
+    """The contents of a ``.metrics`` file.
 
-    ``dag_status`` here: 0 ok, 1 error, 2 node failed, 3 abort, 4 rm, 5 cycle, 6 halted.
-    ``start`` and ``end`` are seconds since 1970."""
+    ``succeeded`` and ``failed``: numbers of nodes, including those of sub-DAGs. ``dag_status``
+    here: 0 ok, 1 error, 2 node failed, 3 abort, 4 rm, 5 cycle, 6 halted. ``start`` and ``end`` are
+    seconds since 1970. A value is None when the file does not contain it.
+    """
 
     path: Path
-    version: int
     start: float | None
     end: float | None
     exitcode: int | None
     dag_status: int | None
     rescue_number: int | None
     total_nodes: int | None
-    total_nodes_run: int | None
-    nodes: int | None
-    nodes_failed: int | None
-    nodes_succeeded: int | None
-    dag_nodes: int | None
-    dag_nodes_failed: int | None
-    dag_nodes_succeeded: int | None
-    jobs_submitted: int | None
-    jobs_succeeded: int | None
-    jobs_failed: int | None
+    succeeded: int | None
+    failed: int | None
     dagman_id: str | None
-
-    @property
-    def succeeded(self) -> int | None:
-        """Nodes that were done, including those of sub-DAGs; None when not given."""
-        return _sum(self.nodes_succeeded, self.dag_nodes_succeeded)
-
-    @property
-    def failed(self) -> int | None:
-        """Nodes that failed, including those of sub-DAGs; None when not given."""
-        return _sum(self.nodes_failed, self.dag_nodes_failed)
-
-
-def _sum(nodes: int | None, dag_nodes: int | None) -> int | None:
-    return None if nodes is None else nodes + (dag_nodes or 0)
