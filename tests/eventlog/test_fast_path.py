@@ -17,9 +17,9 @@ from metlmon.eventlog import (
     ImageSizes,
     LogWarning,
     Position,
-    fast_path,
     parse,
     parse_fast,
+    reader,
 )
 from tests.eventlog.test_log_prefixes import REAL, real
 from tests.eventlog.test_recovery import RELEASED
@@ -198,12 +198,12 @@ def test_a_real_log_is_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for what is cut: most of it never goes the careful way."""
     data, expected = bytes_of(REAL[0])
     noted_bytes: list[int] = []
-    text_parse = fast_path.text_parser.parse
+    text_parse = reader.text_parser.parse
 
     def noted(blocks: bytes, *rest: object) -> object:
         noted_bytes.append(len(blocks))
         return text_parse(blocks, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fast_path.text_parser, "parse", noted)
+    monkeypatch.setattr(reader.text_parser, "parse", noted)
     assert quickly(data) == expected
     assert 0 < sum(noted_bytes) < 20_000
