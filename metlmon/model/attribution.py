@@ -2,42 +2,23 @@
 
 Event 000 carries only the node's name. Evidence is used in order of strength
 (``metlmon/README.md``); what stays ambiguous is reported as such, never guessed. The DAGs that
-share a log may be in another directory: a single candidate is checked, too. Job ids that the
-schedd used more than once are told apart first.
+share a log may be in another directory: a single candidate is checked, too.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
-from heapq import heappop, heappush
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from pathlib import PurePath
 from typing import Final
 
 from msgspec import Struct
 
-from metlmon.eventlog import Event, Submit, current_name
+from metlmon.eventlog import current_name
 from metlmon.model.dag import WRITE_DELAY, Dag
 from metlmon.model.dagman_runs import DagmanRun
-from metlmon.model.job_events import Job, JobId, JobKey
-
-ONE_SECOND: Final = timedelta(seconds=1)
-"""Maximum difference of one event in two logs, if one has fractions of seconds."""
-
-LATEST: Final = datetime.max - ONE_SECOND
-
-ONE_DAY: Final = timedelta(days=1)
-"""More than the difference between any two time zones of logs."""
-
-ONE_HOUR: Final = timedelta(hours=1)
-"""Two submissions of one node with the same id in less time are unlikely: rather, a log was
-assembled incorrectly."""
-
-QUARTER_HOUR: Final = timedelta(minutes=15)
-"""Time zones differ by multiples of this."""
+from metlmon.model.job_events import Job
 
 DAGMAN_IN_REMOVAL: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")
 """Matches the schedd's reason for removing a node job together with its DAGMan."""
@@ -299,213 +280,3 @@ def _by_log(job: Job, candidates: list[Dag]) -> list[Dag]:
         if log is not None and PurePath(log).name in logs:
             matching.append(dag)
     return matching or candidates
-
-
-class UnprovenJobs:
-    """Index of jobs without a proven DAG, and of logs shared with other directories.
-
-    A user log can contain jobs of two directories. Once DAGMan's files cover the time of a job's
-    submission, they prove or refute that it is ours. As soon as one job of a log is another
-    directory's, none of that log's jobs is attributed without proof.
-    """
-
-    def __init__(self) -> None:
-        self._jobs_by_dag: dict[str, dict[JobKey, Job]] = {}
-        self._candidate_dag: dict[JobKey, str] = {}
-        self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
-        self._pending: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
-        self._foreign_jobs: dict[str, set[JobKey]] = {}
-        self._foreign_logs: dict[JobKey, frozenset[str]] = {}
-
-    @property
-    def shared_logs(self) -> AbstractSet[str]:
-        """Logs with jobs of a DAG that is not in this directory."""
-        return self._foreign_jobs.keys()
-
-    @property
-    def foreign(self) -> AbstractSet[JobKey]:
-        """The jobs of DAGs that are not in this directory."""
-        return self._foreign_logs.keys()
-
-    def foreign_by_log(self) -> dict[str, int]:
-        """Number of foreign jobs by log."""
-        return {log: len(jobs) for log, jobs in self._foreign_jobs.items()}
-
-    def update(
-        self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
-    ) -> list[JobKey]:
-        """Update the index with a job's attribution (None: the job was removed).
-
-        Returns the jobs to attribute again because a log became shared, or is no longer.
-        """
-        self._update_candidate(job, attribution, dags)
-        key = job.key
-        logs = job.user_logs if attribution is not None and attribution.foreign else frozenset()
-        previous = self._foreign_logs.get(key, frozenset())
-        if logs == previous and (key in self._foreign_logs) is (
-            attribution is not None and attribution.foreign
-        ):
-            return []
-        changed_logs = set()
-        for log in previous - logs:
-            self._foreign_jobs[log].discard(key)
-            if not self._foreign_jobs[log]:
-                del self._foreign_jobs[log]
-                changed_logs.add(log)
-        for log in logs - previous:
-            if log not in self._foreign_jobs:
-                self._foreign_jobs[log] = set()
-                changed_logs.add(log)
-            self._foreign_jobs[log].add(key)
-        if attribution is not None and attribution.foreign:
-            self._foreign_logs[key] = logs
-        else:
-            del self._foreign_logs[key]
-        if not changed_logs:
-            return []
-        return [
-            other_key
-            for jobs in self._jobs_by_dag.values()
-            for other_key, other_job in jobs.items()
-            if not other_job.user_logs.isdisjoint(changed_logs)
-        ]
-
-    def _update_candidate(
-        self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
-    ) -> None:
-        candidate = attribution.candidate if attribution is not None else None
-        previous = self._candidate_dag.get(job.key)
-        if candidate == previous:
-            return
-        if previous is not None:
-            del self._jobs_by_dag[previous][job.key], self._candidate_dag[job.key]
-            self._jobs_by_node[previous, job.node_name].discard(job.key)
-        if candidate is None:
-            return
-        self._candidate_dag[job.key] = candidate
-        self._jobs_by_dag.setdefault(candidate, {})[job.key] = job
-        self._jobs_by_node.setdefault((candidate, job.node_name), set()).add(job.key)
-        submitted = job.first_submitted
-        if submitted is None:
-            return
-        for file, until in enumerate(dags[candidate].coverage_ends()):
-            if until is None or until < submitted:
-                heappush(self._pending.setdefault((candidate, file), []), (submitted, job.key))
-
-    def pop_due(self, dags: Mapping[str, Dag]) -> list[JobKey]:
-        """Remove and return the jobs whose submission a file of DAGMan covers now.
-
-        A job is returned once for each file.
-        """
-        due = []
-        for (dag, file), pending in self._pending.items():
-            until = dags[dag].coverage_ends()[file] if pending else None
-            while pending and until is not None and pending[0][0] <= until:
-                due.append(heappop(pending)[1])
-        return [key for key in due if key in self._candidate_dag]
-
-    def jobs_of_dag(self, dag: str) -> list[JobKey]:
-        """The candidate jobs of this DAG."""
-        return list(self._jobs_by_dag.get(dag, ()))
-
-    def jobs_of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
-        """The candidate jobs of this DAG for these nodes."""
-        return [key for node in nodes for key in self._jobs_by_node.get((dag, node), ())]
-
-    def jobs_of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
-        """The candidate jobs for nodes without a job by the DAG's node status file."""
-        nodes = dag.status.nodes if dag.status is not None else {}
-        for key, job in self._jobs_by_dag.get(dag.key, {}).items():
-            node = nodes.get(job.node_name or "")
-            if node is not None and node.status in STATUS_WITHOUT_JOB:
-                yield key
-
-
-class ReusedJobIds:
-    """Submissions of the job ids (cluster and proc) that the schedd used more than once.
-
-    After a reinstallation the schedd counts from 1 again. A new submission is recognised by a
-    second 000 that names another node, or whose time differs from the first by more than a day or
-    by an odd amount. The same 000 is often read twice (from the job's own log and ``nodes.log``,
-    or from a log appended to itself), and then has the same second; in a log of another time zone
-    it differs by quarter hours, and in one without years possibly by years. Only the two 000 are
-    compared, not their logs, so that the order of reading does not matter. Events belong to the
-    last submission before them.
-    """
-
-    def __init__(self) -> None:
-        self._submit_times: dict[JobId, list[datetime]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._submit_times)
-
-    def __contains__(self, job: JobId) -> bool:
-        return job in self._submit_times
-
-    def __iter__(self) -> Iterator[JobId]:
-        return iter(self._submit_times)
-
-    def key_at(self, key: JobKey, time: datetime) -> JobKey:
-        """The key of the job with this id that an event at ``time`` belongs to.
-
-        The third number counts the submissions, from 0.
-        """
-        times = self._submit_times.get(key[:2])
-        if times is None:
-            return key
-        # Adding a second to LATEST or a later time would overflow.
-        until = time + ONE_SECOND if time < LATEST else time
-        return (*key[:2], max(0, bisect_right(times, until) - 1))
-
-    def newest(self, job: JobId) -> JobKey:
-        """The key of the job that was submitted last."""
-        return (*job, len(self._submit_times.get(job, (job,))) - 1)
-
-    def keys(self, job: JobId) -> list[JobKey]:
-        """The keys of all jobs with this id, in the order of submission."""
-        return [(*job, number) for number in range(len(self._submit_times.get(job, (job,))))]
-
-    def add(self, job: Job, time: datetime) -> None:
-        """Add another submission of the job's id."""
-        first = job.first_submitted or datetime.min
-        insort(self._submit_times.setdefault(job.id, [first]), time)
-
-    def times(self, job: Job) -> list[datetime]:
-        """The known submission times of the job's id."""
-        first = job.first_submitted
-        return self._submit_times.get(job.id) or ([first] if first is not None else [])
-
-
-def find_resubmission(job: Job, event: Event, reused_ids: ReusedJobIds) -> bool:
-    """Is this 000 of another job than the known ones with the same id?"""
-    detail, time = event.detail, event.time
-    known_time = job.first_submitted
-    if known_time is not None and abs(time - known_time) <= ONE_SECOND:
-        return False
-    if not isinstance(detail, Submit) or job.noop:
-        return False
-    if known_time is None:
-        return job.newest_time is not None and time - job.newest_time > ONE_DAY
-    if detail.node and job.node_name and detail.node != job.node_name:
-        return True
-    return not any(_may_be_same(time, other) for other in reused_ids.times(job))
-
-
-def submit_time_difference(job: Job, event: Event) -> timedelta | None:
-    """The difference of this 000 from that of the same job, if suspiciously large."""
-    known = job.first_submitted
-    difference = abs(event.time - known) if known is not None and not job.noop else timedelta()
-    return difference if difference > ONE_HOUR - QUARTER_HOUR else None
-
-
-def _may_be_same(time: datetime, known: datetime) -> bool:
-    """May two 000 of one node with these times be of one submission?"""
-    difference = abs(time - known)
-    if difference > ONE_DAY:
-        # Years of a log without them are guessed from the file's modification time.
-        return _without_year(time) == _without_year(known)
-    return difference < ONE_HOUR or (difference + ONE_SECOND) % QUARTER_HOUR <= 2 * ONE_SECOND
-
-
-def _without_year(time: datetime) -> tuple[int, ...]:
-    return time.month, time.day, time.hour, time.minute, time.second

@@ -2,25 +2,236 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import partial
+from heapq import heappop, heappush
+from typing import TypeAlias
 
-from metlmon.eventlog import Event, PostScript, PreSkip
-from metlmon.model.attribution import LATEST, ONE_SECOND, attribute_job
+from metlmon.eventlog import Detail, Event, PostScript, PreSkip
+from metlmon.model.attribution import STATUS_WITHOUT_JOB, Attribution, attribute_job
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import NOOP_PROC, Job, JobKey, NodeKey, NodeRecord, PostResult
-from metlmon.model.model_state import ModelState, ScriptKey
+from metlmon.model.model_state import LogStats
 from metlmon.model.node_states import effective_parents
+from metlmon.model.reused_ids import LATEST, ONE_SECOND, ReusedJobIds
+
+ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
+"""The DAG of the nodes.log and the event's identity: a log that is read again repeats it."""
 
 
-class JobAttributor(ModelState):
+class UnprovenJobs:
+    """Index of jobs without a proven DAG, and of logs shared with other directories.
+
+    A user log can contain jobs of two directories. Once DAGMan's files cover the time of a job's
+    submission, they prove or refute that it is ours. As soon as one job of a log is another
+    directory's, none of that log's jobs is attributed without proof.
+    """
+
+    def __init__(self) -> None:
+        self._jobs_by_dag: dict[str, dict[JobKey, Job]] = {}
+        self._candidate_dag: dict[JobKey, str] = {}
+        self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
+        self._pending: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
+        self._foreign_jobs: dict[str, set[JobKey]] = {}
+        self._foreign_logs: dict[JobKey, frozenset[str]] = {}
+
+    @property
+    def shared_logs(self) -> AbstractSet[str]:
+        """Logs with jobs of a DAG that is not in this directory."""
+        return self._foreign_jobs.keys()
+
+    @property
+    def foreign(self) -> AbstractSet[JobKey]:
+        """The jobs of DAGs that are not in this directory."""
+        return self._foreign_logs.keys()
+
+    def foreign_by_log(self) -> dict[str, int]:
+        """Number of foreign jobs by log."""
+        return {log: len(jobs) for log, jobs in self._foreign_jobs.items()}
+
+    def update(
+        self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
+    ) -> list[JobKey]:
+        """Update the index with a job's attribution (None: the job was removed).
+
+        Returns the jobs to attribute again because a log became shared, or is no longer.
+        """
+        self._update_candidate(job, attribution, dags)
+        key = job.key
+        logs = job.user_logs if attribution is not None and attribution.foreign else frozenset()
+        previous = self._foreign_logs.get(key, frozenset())
+        if logs == previous and (key in self._foreign_logs) is (
+            attribution is not None and attribution.foreign
+        ):
+            return []
+        changed_logs = set()
+        for log in previous - logs:
+            self._foreign_jobs[log].discard(key)
+            if not self._foreign_jobs[log]:
+                del self._foreign_jobs[log]
+                changed_logs.add(log)
+        for log in logs - previous:
+            if log not in self._foreign_jobs:
+                self._foreign_jobs[log] = set()
+                changed_logs.add(log)
+            self._foreign_jobs[log].add(key)
+        if attribution is not None and attribution.foreign:
+            self._foreign_logs[key] = logs
+        else:
+            del self._foreign_logs[key]
+        if not changed_logs:
+            return []
+        return [
+            other_key
+            for jobs in self._jobs_by_dag.values()
+            for other_key, other_job in jobs.items()
+            if not other_job.user_logs.isdisjoint(changed_logs)
+        ]
+
+    def _update_candidate(
+        self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
+    ) -> None:
+        candidate = attribution.candidate if attribution is not None else None
+        previous = self._candidate_dag.get(job.key)
+        if candidate == previous:
+            return
+        if previous is not None:
+            del self._jobs_by_dag[previous][job.key], self._candidate_dag[job.key]
+            self._jobs_by_node[previous, job.node_name].discard(job.key)
+        if candidate is None:
+            return
+        self._candidate_dag[job.key] = candidate
+        self._jobs_by_dag.setdefault(candidate, {})[job.key] = job
+        self._jobs_by_node.setdefault((candidate, job.node_name), set()).add(job.key)
+        submitted = job.first_submitted
+        if submitted is None:
+            return
+        for file, until in enumerate(dags[candidate].coverage_ends()):
+            if until is None or until < submitted:
+                heappush(self._pending.setdefault((candidate, file), []), (submitted, job.key))
+
+    def pop_due(self, dags: Mapping[str, Dag]) -> list[JobKey]:
+        """Remove and return the jobs whose submission a file of DAGMan covers now.
+
+        A job is returned once for each file.
+        """
+        due = []
+        for (dag, file), pending in self._pending.items():
+            until = dags[dag].coverage_ends()[file] if pending else None
+            while pending and until is not None and pending[0][0] <= until:
+                due.append(heappop(pending)[1])
+        return [key for key in due if key in self._candidate_dag]
+
+    def jobs_of_dag(self, dag: str) -> list[JobKey]:
+        """The candidate jobs of this DAG."""
+        return list(self._jobs_by_dag.get(dag, ()))
+
+    def jobs_of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
+        """The candidate jobs of this DAG for these nodes."""
+        return [key for node in nodes for key in self._jobs_by_node.get((dag, node), ())]
+
+    def jobs_of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
+        """The candidate jobs for nodes without a job by the DAG's node status file."""
+        nodes = dag.status.nodes if dag.status is not None else {}
+        for key, job in self._jobs_by_dag.get(dag.key, {}).items():
+            node = nodes.get(job.node_name or "")
+            if node is not None and node.status in STATUS_WITHOUT_JOB:
+                yield key
+
+
+class JobAttributor:
     """Attributes jobs to nodes, and script results to the nodes of their jobs.
 
     New evidence (a file of DAGMan, another job's overlap) attributes the affected jobs again.
+    ``jobs`` and ``log_stats`` are those of the ensemble. ``changed_jobs``: those whose events or
+    attribution changed; the aggregates clear it.
     """
 
-    def _apply_script_result(self, dag_key: str | None, event: Event) -> set[NodeKey]:
+    def __init__(self, jobs: dict[JobKey, Job], log_stats: Mapping[str, LogStats]) -> None:
+        self.attributions: dict[JobKey, Attribution] = {}
+        self.changed_jobs: set[JobKey] = set()
+        self.unproven = UnprovenJobs()
+        self.reused_ids = ReusedJobIds()
+        """Submissions of job ids (cluster and proc) that the schedd used more than once."""
+        self._jobs = jobs
+        self._log_stats = log_stats
+        self._dags: Mapping[str, Dag] = {}
+        self._nodes: Mapping[NodeKey, NodeRecord] = {}
+        self._dags_by_node: dict[str, list[str]] = {}
+        self._procs: dict[int, list[JobKey]] = {}
+        self._submitting_dags: dict[int, str] = {}
+        self._provisional: set[JobKey] = set()
+        self._scripts: dict[ScriptKey, Event] = {}
+        self._unassigned_scripts: dict[ScriptKey, Event] = {}
+
+    def set_dags(self, dags: Mapping[str, Dag], nodes: Mapping[NodeKey, NodeRecord]) -> None:
+        """Set the DAGs and their nodes, and attribute all jobs again."""
+        self._dags, self._nodes, self._dags_by_node = dags, nodes, {}
+        for dag_key, name in nodes:
+            self._dags_by_node.setdefault(name, []).append(dag_key)
+        self.index_submitting_dags()
+        self.attributions = {}
+        self.unproven = UnprovenJobs()
+        self._provisional = set()
+        for key in self._jobs:
+            self._attribute(key)
+        self._unassigned_scripts = dict(self._scripts)
+        self._assign_scripts()
+
+    def add_job(self, key: JobKey) -> None:
+        """Index a new job by its cluster."""
+        # Most clusters have only proc 0, which needs no index.
+        if key[1:] != (0, 0):
+            self._procs.setdefault(key[0], []).append(key)
+
+    def jobs_of_cluster(self, cluster: int) -> list[JobKey]:
+        """The keys of the cluster's jobs."""
+        first = (cluster, 0, 0)
+        return [*([first] if first in self._jobs else ()), *self._procs.get(cluster, ())]
+
+    def submitting_dag(self, cluster: int) -> Dag | None:
+        """The DAG that submitted a cluster, by its DAGMan's files."""
+        return self._dags.get(self._submitting_dags.get(cluster, ""))
+
+    def submitting_dag_key(self, cluster: int) -> str | None:
+        """The DAG that submitted a cluster, by DAGMan's files or by the job's attribution."""
+        attribution = self.attributions.get((cluster, 0, 0))
+        by_job = attribution.dag if attribution is not None else None
+        return self._submitting_dags.get(cluster) or by_job
+
+    def attribute_changed(
+        self, changed: Iterable[JobKey], with_evidence: AbstractSet[JobKey]
+    ) -> set[NodeKey]:
+        """Attribute changed jobs; return the nodes that gained, lost or have one.
+
+        ``with_evidence``: those whose attribution may change.
+        """
+        nodes: set[NodeKey] = set()
+        for key in changed:
+            if key in with_evidence or key in self._provisional:
+                nodes.update(self._attribute(key))
+            elif (record := self._record_of(self.attributions[key])) is not None:
+                nodes.add(record.key)
+        return nodes
+
+    def recheck(self, nodes: Iterable[NodeKey]) -> set[NodeKey]:
+        """Attribute jobs that new jobs of these nodes, or newer files of DAGMan, may refute."""
+        return self.attribute_all(
+            [*self.unproven.pop_due(self._dags), *self._jobs_to_recheck(nodes)]
+        )
+
+    def remove_job(self, job: Job) -> NodeKey | None:
+        """Remove the attribution of a job; return its node, if it had one."""
+        record = self._record_of(self.attributions.pop(job.key, None))
+        if record is not None:
+            record.jobs.remove(job)
+        self._provisional.discard(job.key)
+        self.unproven.update(job, None, self._dags)
+        return record.key if record is not None else None
+
+    def apply_script_result(self, dag_key: str | None, event: Event) -> set[NodeKey]:
         """Apply a 016 or 034 to its node, or store it until the node is known."""
         key = (dag_key, event.cluster, event.proc, event.number, event.time, event.detail)
         self._scripts[key] = event._replace(body="")
@@ -61,12 +272,12 @@ class JobAttributor(ModelState):
             node = attribution.node if attribution else None
         if dag_key is None or node is None:
             return None
-        return self.nodes.get((dag_key, node))
+        return self._nodes.get((dag_key, node))
 
     def _job_key_at(self, event: Event) -> JobKey:
         return self.reused_ids.key_at((event.cluster, max(event.proc, 0), 0), event.time)
 
-    def _reattribute(
+    def reattribute(
         self, clusters: Iterable[int | None] = (), of_dag: str | None = None
     ) -> set[NodeKey]:
         """Attribute jobs again after new evidence; return the changed nodes.
@@ -74,15 +285,15 @@ class JobAttributor(ModelState):
         These are jobs with a provisional attribution, jobs of ``clusters``, which DAGMan's
         files name, and all candidates of ``of_dag``, whose DAGMan runs changed.
         """
-        jobs = {*self._provisional, *self.unproven.pop_due(self.dags)}
+        jobs = {*self._provisional, *self.unproven.pop_due(self._dags)}
         if of_dag is not None:
             jobs.update(self.unproven.jobs_of_dag(of_dag))
         for cluster in clusters:
             if cluster is not None:
-                jobs.update(self._jobs_of_cluster(cluster))
-        return self._attribute_all(jobs) | self._assign_scripts()
+                jobs.update(self.jobs_of_cluster(cluster))
+        return self.attribute_all(jobs) | self._assign_scripts()
 
-    def _attribute_all(self, jobs: Iterable[JobKey]) -> set[NodeKey]:
+    def attribute_all(self, jobs: Iterable[JobKey]) -> set[NodeKey]:
         """Attribute these jobs again; return the nodes that gained or lost one."""
         changed: set[NodeKey] = set()
         for key in jobs:
@@ -92,45 +303,45 @@ class JobAttributor(ModelState):
                 changed.update(affected)
         return changed
 
-    def _index_submitting_dags(self) -> None:
+    def index_submitting_dags(self) -> None:
         """Index the submitting DAG by cluster; of several the first one counts."""
         self._submitting_dags = {}
-        for dag in self.dags.values():
+        for dag in self._dags.values():
             for cluster in dag.clusters():
                 self._submitting_dags.setdefault(cluster, dag.key)
 
-    def _note_submitting_dag(self, dag_key: str, clusters: Iterable[int | None]) -> None:
-        dag = self.dags[dag_key]
+    def note_submitting_dag(self, dag_key: str, clusters: Iterable[int | None]) -> None:
+        dag = self._dags[dag_key]
         for cluster in clusters:
             if cluster is None or dag.node_of(cluster) is None:
                 continue
             known = self._submitting_dags.setdefault(cluster, dag_key)
             if known != dag_key:
                 both = (known, dag_key)
-                self._submitting_dags[cluster] = next(key for key in self.dags if key in both)
+                self._submitting_dags[cluster] = next(key for key in self._dags if key in both)
 
     def _attribute(self, key: JobKey) -> list[NodeKey]:
         """Attribute a job again; return the nodes that gained, lost or have it."""
-        job = self.jobs[key]
+        job = self._jobs[key]
         previous = self.attributions.get(key)
         dag_keys = self._dags_by_node.get(job.node_name or "")
         if previous is None and dag_keys:
             # Share one string object for equal names.
-            job.node_name = self.nodes[dag_keys[0], job.node_name or ""].node.name
+            job.node_name = self._nodes[dag_keys[0], job.node_name or ""].node.name
         # Which submission of a reused id DAGMan's files mean is not known.
         reused = key[:2] in self.reused_ids
         submitting_dag = self._submitting_dags.get(key[0]) if not reused else None
         shared_logs = self.unproven.shared_logs
         attribution = attribute_job(
             job,
-            self.dags,
+            self._dags,
             self._dags_by_node,
             submitting_dag=submitting_dag,
             shared_logs=shared_logs,
             reused=reused,
             overlaps=partial(self._overlaps, job),
         )
-        recheck = self.unproven.update(job, attribution, self.dags)
+        recheck = self.unproven.update(job, attribution, self._dags)
         if attribution == previous:
             record = self._record_of(previous)
             return [record.key] if record is not None else []
@@ -148,7 +359,7 @@ class JobAttributor(ModelState):
                 new.jobs.append(job)
         if new is not None and attribution.proven:
             recheck += self._jobs_to_recheck([new.key])
-        rechecked_nodes = self._attribute_all(recheck) if recheck else ()
+        rechecked_nodes = self.attribute_all(recheck) if recheck else ()
         return [*(record.key for record in (old, new) if record is not None), *rechecked_nodes]
 
     def _overlaps(self, job: Job, dag: Dag) -> bool:
@@ -181,7 +392,7 @@ class JobAttributor(ModelState):
         """
         begin, end = job.queue_span()
         if end == datetime.max:
-            known = (self.log_stats[log].last for log in job.user_logs if log in self.log_stats)
+            known = (self._log_stats[log].last for log in job.user_logs if log in self._log_stats)
             end = max((last for last in known if last is not None), default=begin)
             end = min(end, LATEST) + ONE_SECOND
         return begin, end
@@ -190,16 +401,21 @@ class JobAttributor(ModelState):
         """Unproven jobs that proven jobs of these nodes may refute by an overlap."""
         jobs = []
         for dag, name in nodes:
-            if self._proven_jobs(self.dags[dag], name):
-                children = self.nodes[dag, name].node.children
+            if self._proven_jobs(self._dags[dag], name):
+                children = self._nodes[dag, name].node.children
                 jobs += self.unproven.jobs_of_nodes(dag, (name, *children))
         return jobs
 
     def _proven_jobs(self, dag: Dag, node: str) -> list[Job]:
         """The node's jobs with a proven attribution to this DAG."""
-        record = self.nodes.get((dag.key, node))
+        record = self._nodes.get((dag.key, node))
         jobs = record.jobs if record is not None else []
         return [job for job in jobs if self.attributions[job.key].proven]
+
+    def _record_of(self, attribution: Attribution | None) -> NodeRecord | None:
+        if attribution is None or attribution.dag is None or attribution.node is None:
+            return None
+        return self._nodes.get((attribution.dag, attribution.node))
 
 
 def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:

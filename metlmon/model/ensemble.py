@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
+from metlmon.config.settings import Settings
 from metlmon.dagman import DagmanMessage, JobstateLine
 from metlmon.eventlog import (
     Aborted,
@@ -28,16 +29,17 @@ from metlmon.model.attribution import (
     DAGMAN_IN_AD,
     DAGMAN_IN_REMOVAL,
     REMOVAL_OF_ALL_JOBS,
-    UnprovenJobs,
-    find_resubmission,
-    submit_time_difference,
+    Attribution,
 )
-from metlmon.model.attributor import JobAttributor
-from metlmon.model.clock_evidence import note_dagman_event
+from metlmon.model.attributor import JobAttributor, UnprovenJobs
+from metlmon.model.clock import Clock
+from metlmon.model.clock_evidence import QueueInterval, UtcOffsets, note_dagman_event
 from metlmon.model.dag import Dag, named_by, settle_tops
-from metlmon.model.dagman_runs import add_dagman_event
+from metlmon.model.dag_states import DagStates
+from metlmon.model.dagman_runs import DagmanJob, add_dagman_event
 from metlmon.model.job_events import (
     NOOP_PROC,
+    EventStore,
     Job,
     JobKey,
     NodeKey,
@@ -45,15 +47,15 @@ from metlmon.model.job_events import (
     Stream,
     merge_by_time,
 )
-from metlmon.model.model_state import Batch, Changes, LogRole, LogStats, Notice, _latest
+from metlmon.model.model_state import Batch, Changes, LogRole, LogStats, Notice
+from metlmon.model.node import NodeState
 from metlmon.model.reasons import lost_holds, with_holds
+from metlmon.model.reused_ids import ReusedJobIds, find_resubmission, submit_time_difference
+from metlmon.model.states import DagState
 
 NOTICES_PER_KIND = 50
 """Notices stored of one kind per log: the first ones show the problem, and a corrupt log must
 not fill the memory."""
-
-
-"""An :class:`Attribution` as plain data."""
 
 
 class _Affected:
@@ -86,11 +88,77 @@ _ATTRIBUTION_EVENTS: Final = frozenset({0, 5, 9, 15, 28})
 """Events that are evidence for the job's attribution or the access point's UTC offset."""
 
 
-class Ensemble(JobAttributor):
-    """The state model of one dagdir.
+class Ensemble:
+    """The state model of one dagdir: DAGs, nodes, jobs and their attributions.
 
-    ``cut``: later events are ignored (``--as-of``).
+    It reads no file and no clock: the as-of time is an argument of the snapshot. ``cut``: later
+    events are ignored (``--as-of``).
     """
+
+    def __init__(self, settings: Settings | None = None, cut: datetime | None = None) -> None:
+        self.settings = settings or Settings()
+        self.clock = Clock(self.settings.zone)
+        self.cut = cut
+        self.dags: dict[str, Dag] = {}
+        self.jobs: dict[JobKey, Job] = {}
+        self.nodes: dict[NodeKey, NodeRecord] = {}
+        self.event_store = EventStore(self.settings.checkpoint_codes)
+        self.log_stats: dict[str, LogStats] = {}
+        self.notices: list[Notice] = []
+        self.lasting_notices: list[Notice] = []
+        self.newest: datetime | None = None
+        self.states = DagStates(self.clock, cut)
+        self.offsets = UtcOffsets(self.clock, self._offset_changed)
+        self.all_changed = True
+        """The aggregates must be rebuilt: the DAGs or the clock changed."""
+        self.gates: dict[str, Mapping[str, RunGate]] = {}
+        """Contents of the gate directories, by DAG and run uuid."""
+        self.placements: Mapping[NodeKey, str] = {}
+        """Sites of nodes that override the site in their VARS."""
+        self.changed_targets: set[NodeKey] = set()
+        """Nodes whose target changed; the aggregates clear it."""
+        self._newest_of_replaced: datetime | None = None
+        """Time of the newest event in logs that have been replaced."""
+        self._attributor = JobAttributor(self.jobs, self.log_stats)
+        self._naming_dags: dict[str, list[str]] = {}
+        """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
+        self._factories: dict[int, str] = {}
+        self._dagman_jobs: dict[str, list[DagmanJob]] = {}
+        self._dagman_intervals: dict[str, dict[int, QueueInterval]] = {}
+        self._nodes_logs: dict[str, tuple[datetime, datetime]] = {}
+
+    @property
+    def attributions(self) -> dict[JobKey, Attribution]:
+        """The DAG and node of each job."""
+        return self._attributor.attributions
+
+    @property
+    def unproven(self) -> UnprovenJobs:
+        """The jobs without a proven DAG."""
+        return self._attributor.unproven
+
+    @property
+    def reused_ids(self) -> ReusedJobIds:
+        """The job ids that the schedd used more than once."""
+        return self._attributor.reused_ids
+
+    @property
+    def changed_jobs(self) -> set[JobKey]:
+        """Jobs whose events or attribution changed; the aggregates clear it."""
+        return self._attributor.changed_jobs
+
+    def dag_state(self, dag_key: str) -> tuple[DagState, datetime | None]:
+        """The DAG's state and the time of its end, if it has ended."""
+        return self.states.dag_state(dag_key)
+
+    def node_states(self, dag_key: str, live: bool = False) -> dict[str, NodeState]:
+        """The states of all nodes of one DAG, by name; updated incrementally."""
+        return self.states.table(dag_key, live).states
+
+    def _offset_changed(self) -> None:
+        """Resolve again: reports in seconds since 1970 have another local time now."""
+        self.states.invalidate()
+        self.all_changed = True
 
     # --- the workflow -------------------------------------------------------------------
 
@@ -101,7 +169,6 @@ class Ensemble(JobAttributor):
         its nodes are stored until it is back.
         """
         self.dags = {dag.key: dag for dag in dags}
-        self._dags_by_node = {}
         self.nodes = {}
         for dag in self.dags.values():
             dag.clock, dag.cut = self.clock, self.cut
@@ -110,19 +177,10 @@ class Ensemble(JobAttributor):
             dag.reset_runs()
             dag.nodes_log_span = self._nodes_logs.get(dag.key)
             for name, node in dag.workflow.nodes.items():
-                key = (dag.key, name)
-                self._dags_by_node.setdefault(name, []).append(dag.key)
-                self.nodes[key] = NodeRecord(key, node)
-        self._index_submitting_dags()
-        self.attributions = {}
-        self.unproven = UnprovenJobs()
-        self._provisional = set()
-        self._states.reset(self.nodes)
+                self.nodes[dag.key, name] = NodeRecord((dag.key, name), node)
+        self.states.set_dags(self.dags, self.nodes)
+        self._attributor.set_dags(self.dags, self.nodes)
         self.all_changed = True
-        for job_key in self.jobs:
-            self._attribute(job_key)
-        self._unassigned_scripts = dict(self._scripts)
-        self._assign_scripts()
         named = named_by(self.dags)
         self._naming_dags = named if any(len(names) > 1 for names in named.values()) else {}
         self._settle_tops()
@@ -131,18 +189,11 @@ class Ensemble(JobAttributor):
     def _settle_tops(self) -> None:
         """Reassign sub-DAGs that several DAGs name, after new evidence."""
         if self._naming_dags and settle_tops(
-            self.dags, self._naming_dags, self._submitting_dag_key
+            self.dags, self._naming_dags, self._attributor.submitting_dag_key
         ):
             # A new dict makes the aggregates find the runs again: they are named after DAGs.
             self.dags = dict(self.dags)
             self.all_changed = True
-
-    def _submitting_dag_key(self, cluster: int) -> str | None:
-        """The DAG that submitted a cluster, by DAGMan's files or by the job's attribution."""
-        attribution = self.attributions.get((cluster, 0, 0))
-        return self._submitting_dags.get(cluster) or (
-            attribution.dag if attribution is not None else None
-        )
 
     # --- events -------------------------------------------------------------------------
 
@@ -164,27 +215,18 @@ class Ensemble(JobAttributor):
             dags.add(batch.dag)
         if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
             self.offsets.read_files(self.dags[batch.dag])
-        self.changed_jobs |= affected.touched
+        self.changed_jobs.update(affected.touched)
         nodes = affected.nodes
-        for key in affected.touched:
-            if key in affected.to_attribute or key in self._provisional:
-                nodes.update(self._attribute(key))
-            else:
-                attribution = self.attributions[key]
-                node = (attribution.dag, attribution.node)
-                if node in self.nodes:
-                    nodes.add(node)
+        nodes |= self._attributor.attribute_changed(affected.touched, affected.to_attribute)
         if dags:
-            nodes |= self._reattribute(of_dag=batch.dag)
+            nodes |= self._attributor.reattribute(of_dag=batch.dag)
         for cluster, time in affected.submitted:
-            self.offsets.read_submission(cluster, time, self._submitting_dag(cluster))
-        nodes |= self._attribute_all(
-            [*self.unproven.pop_due(self.dags), *self._jobs_to_recheck(nodes)]
-        )
+            self.offsets.read_submission(cluster, time, self._attributor.submitting_dag(cluster))
+        nodes |= self._attributor.recheck(nodes)
         self.event_store.tidy()
         dags |= {key[0] for key in nodes}
         dags &= self.dags.keys()
-        self._states.mark_changed(nodes)
+        self.states.mark_changed(nodes)
         self._settle_tops()
         return Changes(
             frozenset([(c, p) for c, p, _ in affected.touched]), frozenset(nodes), frozenset(dags)
@@ -213,7 +255,7 @@ class Ensemble(JobAttributor):
                 note_dagman_event(self._dagman_intervals.setdefault(batch.dag, {}), event)
         if self.cut is not None:
             later = [event for event in events if event.time > self.cut]
-            self.offsets.read_later(later, self._submitting_dag)
+            self.offsets.read_later(later, self._attributor.submitting_dag)
             events = [event for event in events if event.time <= self.cut]
             times = [event[4] for event in events]
         if events:
@@ -297,7 +339,7 @@ class Ensemble(JobAttributor):
         for event in events:
             number, cluster, proc, subproc, time, _, _, detail, _, _ = event
             if number in _NODE_EVENTS and isinstance(detail, PostScript | PreSkip):
-                affected.nodes |= self._apply_script_result(batch.dag, event)
+                affected.nodes |= self._attributor.apply_script_result(batch.dag, event)
                 continue
             if proc < 0:
                 if isinstance(detail, ClusterSubmit) and detail.node:
@@ -348,7 +390,7 @@ class Ensemble(JobAttributor):
 
     def _new_job(self, key: JobKey, affected: _Affected) -> Job:
         job = self.jobs[key] = Job(*key, self.event_store)
-        self.note_proc(key)
+        self._attributor.add_job(key)
         job.node_name = self._factories.get(key[0])
         affected.to_attribute.add(key)
         return job
@@ -371,29 +413,22 @@ class Ensemble(JobAttributor):
         """
         merged_jobs = [self.jobs.pop(key) for key in self.reused_ids.keys(known.id)]
         for job in merged_jobs:
-            self._remove_attribution(job, affected)
+            if (node := self._attributor.remove_job(job)) is not None:
+                affected.nodes.add(node)
+            self.event_store.unpacked.pop(job, None)
         self.reused_ids.add(merged_jobs[0], time)
         keys = self.reused_ids.keys(known.id)
         for key in keys:
             self.jobs[key] = Job(*key, self.event_store)
             affected.touched.add(key)
             affected.to_attribute.add(key)
-        self.note_proc(keys[-1])
+        self._attributor.add_job(keys[-1])
         for job in merged_jobs:
             self._redistribute_events(job, affected)
         if known.cluster in self._factories:
             for key in keys:
                 self.jobs[key].node_name = self.jobs[key].node_name or self._factories[key[0]]
         return self.jobs[self.reused_ids.key_at(keys[0], time)]
-
-    def _remove_attribution(self, job: Job, affected: _Affected) -> None:
-        record = self._record_of(self.attributions.pop(job.key, None))
-        if record is not None:
-            record.jobs.remove(job)
-            affected.nodes.add(record.key)
-        self._provisional.discard(job.key)
-        self.unproven.update(job, None, self.dags)
-        self.event_store.unpacked.pop(job, None)
 
     def _redistribute_events(self, merged_job: Job, affected: _Affected) -> None:
         """Add the events of a job to the jobs that it was split into."""
@@ -450,14 +485,14 @@ class Ensemble(JobAttributor):
             self._dagman_intervals.setdefault(dag_key, {}).clear()
             if dag_key in self.dags:
                 self.dags[dag_key].reset_runs()
-            self._states.mark_changed(self._reattribute(of_dag=dag_key))
-            self._states.invalidate()
+            self.states.mark_changed(self._attributor.reattribute(of_dag=dag_key))
+            self.states.invalidate()
         return Changes(dags=frozenset(self.dags))
 
     def _apply_cluster_submit(self, cluster: int, node: str, affected: _Affected) -> None:
         """Apply a 035: it names the node of all jobs of its cluster, also of later ones."""
         self._factories[cluster] = node
-        for key in self._jobs_of_cluster(cluster):
+        for key in self._attributor.jobs_of_cluster(cluster):
             job = self.jobs[key]
             if job.node_name is None:
                 job.node_name = node
@@ -469,7 +504,7 @@ class Ensemble(JobAttributor):
     def apply_dagman_messages(self, dag_key: str, messages: Sequence[DagmanMessage]) -> Changes:
         """Apply messages of a ``.dagman.out``."""
         names = self.dags[dag_key].apply_messages(messages)
-        self._note_submitting_dag(dag_key, (line.cluster for line in messages))
+        self._attributor.note_submitting_dag(dag_key, (line.cluster for line in messages))
         self.offsets.read_files(self.dags[dag_key])
         return self._changes_of(dag_key, names, {line.cluster for line in messages})
 
@@ -477,7 +512,7 @@ class Ensemble(JobAttributor):
         """Apply lines of a jobstate log."""
         dag = self.dags[dag_key]
         names = dag.apply_jobstate(entries)
-        self._note_submitting_dag(dag_key, (entry.cluster for entry in entries))
+        self._attributor.note_submitting_dag(dag_key, (entry.cluster for entry in entries))
         self.offsets.read_files(dag)
         self.offsets.read_jobstate(dag, entries, self._logged_submit_time)
         return self._changes_of(dag_key, names, {entry.cluster for entry in entries})
@@ -486,8 +521,8 @@ class Ensemble(JobAttributor):
         """Apply a changed rescue, node status, metrics or halt file of this DAG."""
         dag = self.dags[dag_key]
         self.offsets.read_files(dag)
-        nodes = self._attribute_all(list(self.unproven.jobs_of_idle_nodes(dag)))
-        self._states.mark_changed(nodes)
+        nodes = self._attributor.attribute_all(list(self.unproven.jobs_of_idle_nodes(dag)))
+        self.states.mark_changed(nodes)
         return self._changes_of(dag_key) | Changes(nodes=frozenset(nodes))
 
     def reset_dagman_messages(self, dag_key: str) -> Changes:
@@ -495,8 +530,8 @@ class Ensemble(JobAttributor):
 
         The DAG has reset what it read (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`).
         """
-        self._states.invalidate(dag_key)
-        self._index_submitting_dags()
+        self.states.invalidate(dag_key)
+        self._attributor.index_submitting_dags()
         return self._changes_of(dag_key, (), {key[0] for key in self.jobs})
 
     def _logged_submit_time(self, cluster: int) -> datetime | None:
@@ -507,9 +542,9 @@ class Ensemble(JobAttributor):
         self, dag_key: str, names: Iterable[str] = (), clusters: Iterable[int | None] = ()
     ) -> Changes:
         nodes = {(dag_key, name) for name in names if (dag_key, name) in self.nodes}
-        nodes |= self._reattribute(clusters)
+        nodes |= self._attributor.reattribute(clusters)
         dags = {dag_key} | {key[0] for key in nodes}
-        self._states.mark_changed(nodes)
+        self.states.mark_changed(nodes)
         self._settle_tops()
         return Changes(nodes=frozenset(nodes), dags=frozenset(dags))
 
@@ -530,10 +565,10 @@ class Ensemble(JobAttributor):
             for key in previous.keys() | sites.keys()
             if previous.get(key) != sites.get(key) and key in self.nodes
         }
-        self.changed_jobs |= {job.key for key in nodes for job in self.nodes[key].jobs}
+        self.changed_jobs.update(job.key for key in nodes for job in self.nodes[key].jobs)
         self.changed_targets |= nodes
         return Changes(nodes=frozenset(nodes), dags=frozenset(key[0] for key in nodes))
 
-    # --- attribution of jobs to DAGs ----------------------------------------------------
 
-    # --- queries ------------------------------------------------------------------------
+def _latest(*times: datetime | None) -> datetime | None:
+    return max((time for time in times if time is not None), default=None)

@@ -1,4 +1,4 @@
-"""Cache of all node states, updated incrementally.
+"""The states of a DAG's nodes, adjusted for their neighbours and updated incrementally.
 
 :mod:`metlmon.model.node` resolves the state of one node; here it is adjusted in the light of its
 ancestors and descendants. The cost of a change depends on the
@@ -14,10 +14,8 @@ from itertools import islice
 from typing import TypeAlias
 
 from metlmon.dagman import Node, NodeKind, StatusFile
-from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
-from metlmon.model.job_events import NodeKey, NodeRecord
-from metlmon.model.node import NodeState, NodeStateResolver, SubmissionResult, submission_result
+from metlmon.model.node import NodeState
 from metlmon.model.states import ACTIVE, DONE, State
 from metlmon.model.unrecorded_nodes import UnrecordedEvidence, UnrecordedNodes
 
@@ -31,92 +29,6 @@ Inputs: TypeAlias = tuple[
 ]
 """DONE nodes, :meth:`Dag.fresh_start`, :meth:`Dag.last_start`, whether ABORT-DAG-ON applied, the
 node status file, and the evidence on unrecorded nodes."""
-
-
-class NodeStates:
-    """The states of the nodes of some DAGs."""
-
-    def __init__(self, clock: Clock, cut: datetime | None = None) -> None:
-        self._clock = clock
-        self._cut = cut
-        self._nodes: Mapping[NodeKey, NodeRecord] = {}
-        self._results: dict[NodeKey, SubmissionResult | None] = {}
-        self._tables: dict[tuple[str, bool], NodeStateTable] = {}
-        self._newest_tables: dict[str, NodeStateTable] = {}
-
-    def reset(self, nodes: Mapping[NodeKey, NodeRecord]) -> None:
-        """Set the nodes and drop all tables."""
-        self._nodes = nodes
-        self._results = {}
-        self._tables = {}
-        self._newest_tables = {}
-
-    def mark_changed(self, nodes: Iterable[NodeKey]) -> None:
-        """Mark nodes whose reports or jobs may have changed."""
-        for key in nodes:
-            self._results.pop(key, None)
-            for alive in (False, True):
-                table = self._tables.get((key[0], alive))
-                if table is not None:
-                    table.pending.add(key[1])
-
-    def invalidate(self, dag_key: str | None = None) -> None:
-        """Resolve all nodes of one DAG, or of all DAGs, again.
-
-        Needed after a change of the clock or of DAGMan's files.
-        """
-        for (key, _), table in self._tables.items():
-            if dag_key is None or key == dag_key:
-                table.inputs = None
-
-    def table(self, dag_key: str, alive: bool) -> NodeStateTable | None:
-        """The existing table for a live or ended DAGMan, if any."""
-        return self._tables.get((dag_key, alive))
-
-    def newest_table(self, dag_key: str) -> NodeStateTable | None:
-        """The table that was resolved last."""
-        return self._newest_tables.get(dag_key)
-
-    def resolve(
-        self,
-        dag: Dag,
-        alive: bool,
-        limit: int | None = None,
-        evidence: UnrecordedEvidence | None = None,
-    ) -> NodeStateTable:
-        """Update and return the table of a DAG's nodes.
-
-        ``alive``: its DAGMan has not ended. ``limit``: maximum number of changed nodes to
-        resolve; the rest stay ``touched``. ``evidence``: on unrecorded nodes, None if there
-        are none.
-        """
-        table = self._tables.get((dag.key, alive))
-        if table is None:
-            table = self._tables[dag.key, alive] = NodeStateTable(dag, alive)
-        self._newest_tables[dag.key] = table
-        run_facts = dag.fresh_start(), dag.last_fresh_start(), dag.aborted
-        inputs = (dag.done_nodes(), *run_facts, dag.status, evidence)
-        if table.inputs is None or not _same(table.inputs, inputs):
-            table.set_inputs(inputs)
-            table.pending.update(dag.workflow.nodes)
-        if table.pending:
-            resolver = NodeStateResolver(dag, self._clock, alive, self._cut)
-            nodes, result_of, key = self._nodes, self.submission_result, dag.key
-            table.resolve(
-                lambda name: resolver.resolve(nodes[key, name], result_of((key, name))), limit
-            )
-        return table
-
-    def submission_result(self, key: NodeKey) -> SubmissionResult | None:
-        """The cached result of a node's submissions."""
-        if key not in self._results:
-            self._results[key] = submission_result(self._nodes[key])
-        return self._results[key]
-
-
-def _same(old: Inputs, new: Inputs) -> bool:
-    # A changed status file is a new object: comparing identities is enough.
-    return old[4] is new[4] and old[:4] == new[:4] and old[5] == new[5]
 
 
 class NodeStateTable:

@@ -161,7 +161,7 @@ class Aggregates:
         self._node_tables: dict[str, NodeStateTable] = {}
         self._alive: set[str] = set()
         self._unresolved_runs: set[str] = set()
-        ensemble.changed_jobs = set(ensemble.jobs)
+        ensemble.changed_jobs.update(ensemble.jobs)
         ensemble.all_changed = False
 
     def renewed(self) -> Aggregates:
@@ -245,7 +245,7 @@ class Aggregates:
     def submission_result(self, key: NodeKey) -> SubmissionResult | None:
         """The combined result of the submissions of a node."""
         if self.nodes is self.ensemble.nodes:
-            return self.ensemble.submission_result(key)
+            return self.ensemble.states.submission_result(key)
         return submission_result(self.nodes[key])
 
     def entries_of(self, key: JobKey) -> JobEntries | None:
@@ -478,7 +478,7 @@ class Aggregates:
     def _node_steps(self, live: bool, limit: int | None) -> Iterator[None]:
         """Resolve the changed nodes, at most ``limit`` in a step, and the changed runs."""
         for key in self.dags:
-            while self._apply_node_table(key, self.ensemble.node_state_table(key, live, limit)):
+            while self._apply_node_table(key, self.ensemble.states.table(key, live, limit)):
                 yield
         self._update_submitted(live)
         while self._unresolved_runs:
@@ -497,7 +497,9 @@ class Aggregates:
             if not starts:
                 self._submitted.pop(key, None)
                 continue
-            submitted = DagSubmission(starts[-1], live and self.ensemble.end_state(dag) is None)
+            submitted = DagSubmission(
+                starts[-1], live and self.ensemble.states.end_state(dag) is None
+            )
             if self._submitted.get(key) != submitted:
                 self._submitted[key] = submitted
                 self._unresolved_runs.update(runs)

@@ -54,7 +54,7 @@ def input_notices(aggregates: Aggregates, live: bool) -> Iterator[Notice]:
 
 def _missing_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     """Missing files that would show the state of inferred or unknown nodes."""
-    without = aggregates.ensemble.unrecorded(dag.key)
+    without = aggregates.ensemble.states.unrecorded(dag.key)
     if without is None:
         return
     inferred, unknown = without.counts.inferred, without.counts.unknown
@@ -118,14 +118,14 @@ def _first_name(names: Collection[str]) -> str:
 
 def _outdated_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     """A DAGMan was active after the end that its files report."""
-    ending = aggregates.ensemble.end_state(dag)
+    ending = aggregates.ensemble.states.end_state(dag)
     if ending is not None and ending[1] is None and _has_queued(aggregates, dag):
         text = (
             "its DAGMan ended by its files, at a moment that cannot be told without --tz, and jobs "
             "of it are in the queue by the logs: one of them is older than the others"
         )
         yield Notice("log-behind", dag.file, None, text)
-    if ending is not None and aggregates.ensemble.was_active_after(dag.key, ending[1]):
+    if ending is not None and aggregates.ensemble.states.was_active_after(dag.key, ending[1]):
         text = (
             f"its DAGMan ended at {moment(ending[1])} by its files, and something was done since: "
             "files of a later DAGMan are not here, or older than the others"

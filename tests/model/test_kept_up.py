@@ -116,12 +116,12 @@ def test_one_jobs_change_judges_its_node_and_those_it_concerns() -> None:
         log.submit(70 + at, node).execute(70 + at)
     kept = tell(DAG, log)
     kept.painter()
-    seen = kept.ensemble.node_state_table("run.dag")
+    seen = kept.ensemble.states.table("run.dag")
     kept.ensemble.apply(
         Batch(log.file, LogRole.USER, parse(Log().terminate(70, at="23:00:00").data).events)
     )
     assert seen.pending == {"run0-train_epoch0"}
-    assert kept.ensemble.node_state_table("run.dag") is seen
+    assert kept.ensemble.states.table("run.dag") is seen
     assert seen.changed == {"run0-train_epoch0"}
 
 
