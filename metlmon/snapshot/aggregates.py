@@ -34,7 +34,8 @@ from metlmon.model.run import (
 from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, State
 from metlmon.snapshot.entries import NO_OWNER, EntryFactory, JobOwner
-from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, TransferEntry
+from metlmon.snapshot.entry_store import EntryStore
+from metlmon.snapshot.ledger import EpochEntry
 from metlmon.snapshot.totals import JobEntries, LedgerTotals
 from metlmon.snapshot.types import RunRow
 
@@ -43,9 +44,6 @@ K = TypeVar("K")
 JOBS_PER_STEP: Final = 8
 NODES_PER_STEP: Final = 200
 """Jobs posted and nodes resolved between two checks of the clock: some milliseconds."""
-
-CLUSTERS_PER_BLOCK: Final = 256
-"""Clusters whose entries are sorted together: a change re-sorts one block."""
 
 SPECIAL_KINDS: Final = frozenset({NodeKind.PROVISIONER, NodeKind.SERVICE, NodeKind.FINAL})
 
@@ -78,14 +76,6 @@ class DagNodeCounts:
         self.done = 0
         self.failed = 0
         self.unknown = 0
-
-
-class Block(NamedTuple):
-    """The entries of some clusters, sorted."""
-
-    jobs: tuple[JobEntry, ...]
-    executions: tuple[ExecutionEntry, ...]
-    transfers: tuple[TransferEntry, ...]
 
 
 class PostedNode(NamedTuple):
@@ -144,13 +134,12 @@ class Aggregates:
         """By DAG, node names in its nodes.log that are not in its file; under the empty key, epochs
         in a user log that are in no DAG file."""
         self.totals = LedgerTotals()
+        self.entries = EntryStore(self.totals)
         self.changed_runs: set[str] = set()
         """Keys of runs whose epochs have changed since their entries were built."""
         self.run_entries: dict[str, RunEntries] = {}
         self._names = NameTable(ensemble.settings)
         self._factory = EntryFactory(self._names, ensemble.clock)
-        self._entries: dict[int, dict[JobKey, JobEntries]] = {}
-        self._blocks: dict[int, Block] = {}
         self._posted: dict[NodeKey, PostedNode] = {}
         self._owners: dict[NodeKey, JobOwner] = {}
         self._run_names: dict[str, tuple[str, str | None]] = {}
@@ -248,13 +237,9 @@ class Aggregates:
             return self.ensemble.states.submission_result(key)
         return submission_result(self.nodes[key])
 
-    def entries_of(self, key: JobKey) -> JobEntries | None:
-        """The entries of a job; None for a job of another directory's DAG."""
-        return self._entries.get(key[0] // CLUSTERS_PER_BLOCK, {}).get(key)
-
     def job_entries(self, job: Job) -> JobEntries:
         """The entries of a job, also of one that counts nowhere (of a NOOP node)."""
-        entries = self.entries_of(job.key)
+        entries = self.entries.get(job.key)
         if entries is None:
             histories = {job.key: (job, job.history())}
             ((_, entries),) = self._factory.build(histories, NO_OWNER, None, job.key)
@@ -263,11 +248,7 @@ class Aggregates:
     def node_entries(self, key: NodeKey) -> list[JobEntries]:
         """The entries of a node's jobs, by job."""
         jobs = sorted(job.key for job in self.nodes[key].jobs)
-        return [entries for job in jobs if (entries := self.entries_of(job)) is not None]
-
-    def blocks(self) -> list[Block]:
-        """All entries, in order."""
-        return [self._block(number) for number in sorted(self._entries)]
+        return [entries for job in jobs if (entries := self.entries.get(job)) is not None]
 
     def run_names(self, run: Run) -> tuple[str, str | None]:
         """The name of a run, and its label."""
@@ -291,13 +272,13 @@ class Aggregates:
             return
         self._factory.as_of = as_of
         for key in list(self.totals.open):
-            entries = self.entries_of(key)
+            entries = self.entries.get(key)
             if entries is None:
                 continue
             if any(state is State.SUSPENDED for _, state in entries.job.states):
                 self._factory.stale.add(entries.job.key or key)
             else:
-                self._put(key, self._factory.at_as_of(entries))
+                self.entries.put(key, self._factory.at_as_of(entries))
             if entries.job.run is not None:
                 self.changed_runs.add(entries.job.run)
         for _ in self._stale_steps():
@@ -376,14 +357,14 @@ class Aggregates:
         self._note_unknown_node(job, attribution)
         if attribution is not None and attribution.foreign:
             self.ambiguous.discard(key)
-            self._put(key, None)
+            self.entries.put(key, None)
         elif not job.noop:
             _set_member(
                 self.ambiguous, key, attribution is not None and bool(attribution.candidates)
             )
             histories = {key: (job, job.history())}
             for _, entries in self._factory.build(histories, NO_OWNER, None, key):
-                self._put(key, entries)
+                self.entries.put(key, entries)
 
     def _post_node(self, key: NodeKey) -> None:
         """Post the jobs of a node together: the numbers of their attempts depend on each other."""
@@ -402,7 +383,7 @@ class Aggregates:
             histories, self._owner(key), success if is_final else None, user=key
         )
         for job_key, entries in built:
-            self._put(job_key, entries)
+            self.entries.put(job_key, entries)
         self._posted[key] = PostedNode(frozenset(j.key for j in record.jobs), success, is_final)
         self._mark_run(key)
 
@@ -412,35 +393,12 @@ class Aggregates:
         if posted is None or posted.success is None or posted.is_final is is_final:
             return
         job, index = posted.success
-        entries = self.entries_of(job)
+        entries = self.entries.get(job)
         if entries is not None:
             executions = list(entries.executions)
             executions[index] = replace(executions[index], final=is_final)
-            self._put(job, entries._replace(executions=tuple(executions)))
+            self.entries.put(job, entries._replace(executions=tuple(executions)))
         self._posted[key] = posted._replace(is_final=is_final)
-
-    def _put(self, key: JobKey, entries: JobEntries | None) -> None:
-        """Replace the entries of a job; None: it has none."""
-        number = key[0] // CLUSTERS_PER_BLOCK
-        block = self._entries.setdefault(number, {})
-        self.totals.post(key, block.get(key), entries)
-        if entries is None:
-            block.pop(key, None)
-        else:
-            block[key] = entries
-        self._blocks.pop(number, None)
-
-    def _block(self, number: int) -> Block:
-        block = self._blocks.get(number)
-        if block is None:
-            by_job = self._entries[number]
-            entries = [by_job[key] for key in sorted(by_job)]
-            block = self._blocks[number] = Block(
-                tuple([each.job for each in entries]),
-                tuple(chain.from_iterable(each.executions for each in entries)),
-                tuple(chain.from_iterable(each.transfers for each in entries)),
-            )
-        return block
 
     def _owner(self, key: NodeKey) -> JobOwner:
         owner = self._owners.get(key)

@@ -187,7 +187,7 @@ class SnapshotBuilder:
 
     def _example(self, cause: LossCause) -> str | None:
         """The logged reason of the last execution that ended for this cause."""
-        entries = self._aggregates.entries_of(self.totals.causes[cause].last_job())
+        entries = self._aggregates.entries.get(self.totals.causes[cause].last_job())
         executions = entries.executions if entries is not None else ()
         return next(
             (each.reason for each in reversed(executions) if loss_cause(each) == cause), None
@@ -284,7 +284,7 @@ class SnapshotBuilder:
     def problems(self) -> tuple[ProblemGroup, ...]:
         """Problems by cause: those present now first, then by what they cost."""
         aggregates = self._rows.aggregates
-        jobs = map(aggregates.entries_of, sorted(self.totals.troubled))
+        jobs = map(aggregates.entries.get, sorted(self.totals.troubled))
         troubled = (entries for entries in jobs if entries is not None)
         by_cause = problems_by_cause(troubled, self.as_of, self.clock)
         groups = [self._problem_group(cause, totals) for cause, totals in by_cause.items()]

@@ -34,7 +34,7 @@ def build_ledger(rows: SnapshotRows, dagdir: str, live: bool) -> Ledger:
     aggregates = rows.aggregates
     for _ in epoch_steps(aggregates):
         pass
-    blocks, runs = aggregates.blocks(), aggregates.runs.by_key.values()
+    blocks, runs = aggregates.entries.blocks(), aggregates.runs.by_key.values()
     return Ledger(
         dagdir=dagdir,
         as_of=rows.as_of,

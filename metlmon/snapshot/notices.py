@@ -249,7 +249,7 @@ def _ambiguous_jobs(aggregates: Aggregates) -> Iterator[Notice]:
 def _log_gaps(aggregates: Aggregates) -> Iterator[Notice]:
     """Events that are missing in the logs."""
     for key in sorted(aggregates.totals.gaps):
-        job, entries = aggregates.ensemble.jobs[key], aggregates.entries_of(key)
+        job, entries = aggregates.ensemble.jobs[key], aggregates.entries.get(key)
         file = min(job.user_logs or job.nodes_logs, default=None)
         for line, text in entries.job.gaps if entries is not None else ():
             where = line if job.user_logs else None

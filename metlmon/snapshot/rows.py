@@ -441,7 +441,7 @@ class SnapshotRows:
         if not is_completed or result is None or result.success is None:
             return None
         job, index = result.success
-        entries = self.aggregates.entries_of(job)
+        entries = self.aggregates.entries.get(job)
         return entries.executions[index] if entries is not None else None
 
     def _phases(
