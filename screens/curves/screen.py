@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
@@ -224,11 +225,8 @@ class CurvesScreen(ListScreen):
         self.metric = curves.metrics[(index + delta) % len(curves.metrics)]
         self._refresh_if_mounted()
 
-    def action_next_metric(self) -> None:
-        self._step_metric(1)
-
-    def action_previous_metric(self) -> None:
-        self._step_metric(-1)
+    action_next_metric = partialmethod(_step_metric, 1)
+    action_previous_metric = partialmethod(_step_metric, -1)
 
     def action_view(self) -> None:
         curves = self.context.stats.value(curves_stat(self.metric))

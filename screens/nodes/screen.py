@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import ClassVar
 
 from metlmon.live.feed import Snapshot
@@ -47,22 +48,17 @@ class NodesScreen(ListScreen, ActionScreen):
         self.faults_only = not self.faults_only
         self._refresh_if_mounted()
 
-    def action_unfold(self) -> None:
-        self._fold(True)
-
-    def action_fold(self) -> None:
-        self._fold(False)
-
     def _fold(self, is_open: bool) -> None:
         nodes_table.fold_at_cursor(self, self._node_list, is_open)
 
-    def action_unfold_all(self) -> None:
-        self._node_list.fold_all(True)
+    def _fold_all(self, is_open: bool) -> None:
+        self._node_list.fold_all(is_open)
         self._refresh_if_mounted()
 
-    def action_fold_all(self) -> None:
-        self._node_list.fold_all(False)
-        self._refresh_if_mounted()
+    action_unfold = partialmethod(_fold, True)
+    action_fold = partialmethod(_fold, False)
+    action_unfold_all = partialmethod(_fold_all, True)
+    action_fold_all = partialmethod(_fold_all, False)
 
     def open_row(self, key: str) -> None:
         reason = nodes_table.open_row(self, self._node_list, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
@@ -116,17 +117,14 @@ class SitesScreen(ListScreen):
             line("  ", ("A site appears with the first execution that the event log tells.", DIM)),
         ]
 
-    def _go_to(self, view: int) -> None:
+    def _step_view(self, step: int) -> None:
         if self.table.cursor is not None:
             self._cursors[self.view] = self.table.cursor
-        self.view = view % len(VIEWS)
+        self.view = (self.view + step) % len(VIEWS)
         self._refresh_if_mounted()
 
-    def action_next_view(self) -> None:
-        self._go_to(self.view + 1)
-
-    def action_previous_view(self) -> None:
-        self._go_to(self.view - 1)
+    action_next_view = partialmethod(_step_view, 1)
+    action_previous_view = partialmethod(_step_view, -1)
 
     def open_row(self, key: str) -> None:
         usage = self.context.stats.value(site_usage)

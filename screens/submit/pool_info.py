@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 from msgspec import Struct
 
 from metlmon.pool.types import ScheddInfo, SiteInfo
@@ -12,16 +14,16 @@ from metlmon.text.spans import DIM, NOTE, Line, line
 class PoolInfo(Struct, frozen=True):
     """The local schedd and the collector's sites, or why they are unknown.
 
-    ``error`` and ``sites_error`` are the reasons; ``schedd_wait`` and ``sites_wait`` the seconds
-    that a running query has taken.
+    ``error`` and ``sites_error`` are the reasons; ``schedd_asked`` and ``sites_asked`` the times of
+    the monotonic clock at which a running query was started.
     """
 
     schedd: ScheddInfo | None = None
     error: str | None = None
     sites: tuple[SiteInfo, ...] = ()
     sites_error: str | None = None
-    schedd_wait: float | None = None
-    sites_wait: float | None = None
+    schedd_asked: float | None = None
+    sites_asked: float | None = None
 
     @property
     def site_names(self) -> tuple[str, ...]:
@@ -56,15 +58,16 @@ def schedd_line(pool_info: PoolInfo, long: bool = True) -> Line:
     if info is None:
         if pool_info.error is not None:
             return line(("no schedd", NOTE))
-        return line((f"asking for the schedd{wait_text(pool_info.schedd_wait)}", DIM))
+        return line((f"asking for the schedd{wait_text(pool_info.schedd_asked)}", DIM))
     version = plain(info.version, 40)
     text = line(plain(info.schedd, 60), (" as ", DIM), plain(info.user, 40))
     return text + line((f"   HTCondor {version}", DIM)) if long else text
 
 
-def wait_text(waited: float | None) -> str:
-    """Return the waiting time, from one second on."""
-    return f"  {waited:.0f} s" if waited is not None and waited >= 1 else ""
+def wait_text(asked: float | None) -> str:
+    """Return the time since a query was started, from one second on."""
+    waited = 0.0 if asked is None else monotonic() - asked
+    return f"  {waited:.0f} s" if waited >= 1 else ""
 
 
 def gpu_text(site: SiteInfo) -> str:

@@ -86,7 +86,6 @@ class SubmitScreen(SnapshotScreen):
         self._validating: tuple[FormState, int] | None = None
         self._stale = self._submit_pending = self._in_preview = False
         self._last_input: tuple[FormState, int] | None = None
-        self._requested_at = 0.0
         self._launch: LaunchScreen | None = None
 
     def compose(self) -> ComposeResult:
@@ -109,7 +108,7 @@ class SubmitScreen(SnapshotScreen):
         name = self._form.text("template")
         template = next((candidate for candidate in templates if candidate.name == name), None)
         self.form_result = FormResult(self._form, templates, template)
-        self._tick = self.set_interval(1.0, self._update_wait_times, pause=True)
+        self._tick = self.set_interval(1.0, self._update_pool_info, pause=True)
         super().on_mount()
         self._request_pool_info()
 
@@ -256,8 +255,8 @@ class SubmitScreen(SnapshotScreen):
     def _pool_count(self, count: int, noun: str) -> Line:
         """Return the number known to the collector, or why it is unknown."""
         pool_info = self.pool_info
-        if pool_info.sites_wait is not None:
-            return line((f"asking the collector{wait_text(pool_info.sites_wait)}", DIM))
+        if pool_info.sites_asked is not None:
+            return line((f"asking the collector{wait_text(pool_info.sites_asked)}", DIM))
         if count:
             return line((f"enter: {formatting.count(count, noun)}", DIM))
         return line((plain(pool_info.sites_error or "the collector names none", 400), DIM))
@@ -345,38 +344,30 @@ class SubmitScreen(SnapshotScreen):
         if pool is None:
             self._update_pool_info(error="this is not where jobs are submitted from")
             return
-        self._requested_at = monotonic()
-        self._update_pool_info(error=None, schedd=None, schedd_wait=0.0, sites_wait=0.0)
+        now = monotonic()
+        self._update_pool_info(error=None, schedd=None, schedd_asked=now, sites_asked=now)
         self._tick.resume()
 
         def schedd_known(schedd: ScheddInfo | None, error: str | None) -> None:
-            self._update_pool_info(schedd=schedd, error=error, schedd_wait=None)
+            self._update_pool_info(schedd=schedd, error=error, schedd_asked=None)
             ask_pool(self, pool.sites, sites_known, "asking failed")
 
         def sites_known(sites: tuple[SiteInfo, ...] | None, error: str | None) -> None:
             known = {} if sites is None else {"sites": sites}
-            self._update_pool_info(**known, sites_error=error, sites_wait=None)
+            self._update_pool_info(**known, sites_error=error, sites_asked=None)
 
         ask_pool(self, pool.where, schedd_known, "asking failed")
 
     def _update_pool_info(self, **fields: Any) -> None:
         previous = self.pool_info
         self.pool_info = replace(previous, **fields)
-        if self.pool_info.schedd_wait is None and self.pool_info.sites_wait is None:
+        if self.pool_info.schedd_asked is None and self.pool_info.sites_asked is None:
             self._tick.pause()
         if self._launch is not None and self._launch.is_attached:
             self._launch.update_pool_info(self.pool_info)
         if self.pool_info.site_names != previous.site_names:
             self._start_validation(force=True)
         self._refresh_if_mounted()
-
-    def _update_wait_times(self) -> None:
-        waits = {
-            name: monotonic() - self._requested_at
-            for name in ("schedd_wait", "sites_wait")
-            if getattr(self.pool_info, name) is not None
-        }
-        self._update_pool_info(**waits)
 
     # --- editing --------------------------------------------------------------------------
 
@@ -402,7 +393,8 @@ class SubmitScreen(SnapshotScreen):
         event.stop()
         preview_pane = self.query_one(SidePane)
         if not self._wide:
-            self.query_one(FormView).page(event.direction)
+            form = self.query_one(FormView)
+            form.move_by(event.direction * form.page_size)
         elif event.direction < 0:
             preview_pane.action_page_up()
         else:

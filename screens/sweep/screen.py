@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -164,11 +165,8 @@ class SweepScreen(SnapshotScreen):
         self.choice = GridChoice(self.choice.rows, self.choice.columns, self.choice.fixed, metric)
         self._refresh_if_mounted()
 
-    def action_next_metric(self) -> None:
-        self._step_metric(1)
-
-    def action_previous_metric(self) -> None:
-        self._step_metric(-1)
+    action_next_metric = partialmethod(_step_metric, 1)
+    action_previous_metric = partialmethod(_step_metric, -1)
 
 
 def _unavailable_keys(grid: Grid | None) -> set[str]:

@@ -7,6 +7,7 @@ kilobytes of output on every move.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partialmethod
 from typing import ClassVar, Final
 
 from msgspec import Struct
@@ -23,7 +24,7 @@ from metlmon.text.formatting import Colour
 from metlmon.text.spans import BOLD, DIM, Line, TextStyle, crop_middle, fit, line
 from screens.actions import actions_of, bindings_of
 from screens.base.sanitize import plain_with_blanks
-from screens.widgets.line_widget import LineState, LineWidget
+from screens.widgets.line_widget import LineState, MovingWidget
 
 MARGIN: Final = 2
 GAP: Final = 2
@@ -59,7 +60,7 @@ class FormEntry(Struct, frozen=True):
         return self.text in self.options
 
 
-class FormView(LineWidget, can_focus=True):
+class FormView(MovingWidget):
     """The fields of a form, with one cursor.
 
     The first text typed into a field replaces its initial value; once the field was edited, or
@@ -253,22 +254,15 @@ class FormView(LineWidget, can_focus=True):
         self.refresh_changed()
         self.post_message(self.FieldHighlighted())
 
-    def page(self, direction: int) -> None:
-        """Move the cursor a page of fields up (-1) or down (1)."""
-        index = self._cursor_index + direction * max(1, self.size.height - 1)
-        self._move_to(self._field_from(max(0, min(index, len(self._entries) - 1)), direction))
+    def move_by(self, lines: int) -> None:
+        index = max(0, min(self._cursor_index + lines, len(self._entries) - 1))
+        self._move_to(self._field_from(index, 1 if lines > 0 else -1))
 
-    def action_up(self) -> None:
-        self._move_to(self._field_from(max(0, self._cursor_index - 1), -1))
+    def _request_page(self, direction: int) -> None:
+        self.post_message(self.PageRequested(direction))
 
-    def action_down(self) -> None:
-        self._move_to(self._field_from(min(self._cursor_index + 1, len(self._entries) - 1), 1))
-
-    def action_page_up(self) -> None:
-        self.post_message(self.PageRequested(-1))
-
-    def action_page_down(self) -> None:
-        self.post_message(self.PageRequested(1))
+    action_page_up = partialmethod(_request_page, -1)
+    action_page_down = partialmethod(_request_page, 1)
 
     def on_click(self, event: events.Click) -> None:
         index = self._top + event.y
@@ -355,11 +349,8 @@ class FormView(LineWidget, can_focus=True):
         if not entry.options_only and 0 <= start < end <= len(entry.text):
             self._replace(start, end, "")
 
-    def action_left(self) -> None:
-        self._step(-1)
-
-    def action_right(self) -> None:
-        self._step(1)
+    action_left = partialmethod(_step, -1)
+    action_right = partialmethod(_step, 1)
 
     def action_start(self) -> None:
         self._place(0)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partialmethod
 from typing import Any, ClassVar, cast
 
 from rich.segment import Segment
@@ -143,23 +144,18 @@ class MovingWidget(LineWidget, can_focus=True):
         """Move down by so many lines; up if negative."""
         raise NotImplementedError
 
-    def action_up(self) -> None:
-        self.move_by(-1)
+    def _move(self, lines: int) -> None:
+        self.move_by(lines)
 
-    def action_down(self) -> None:
-        self.move_by(1)
+    def _move_pages(self, pages: int) -> None:
+        self.move_by(pages * self.page_size)
 
-    def action_page_up(self) -> None:
-        self.move_by(-self.page_size)
-
-    def action_page_down(self) -> None:
-        self.move_by(self.page_size)
-
-    def action_first(self) -> None:
-        self.move_by(-sys.maxsize)
-
-    def action_last(self) -> None:
-        self.move_by(sys.maxsize)
+    action_up = partialmethod(_move, -1)
+    action_down = partialmethod(_move, 1)
+    action_page_up = partialmethod(_move_pages, -1)
+    action_page_down = partialmethod(_move_pages, 1)
+    action_first = partialmethod(_move, -sys.maxsize)
+    action_last = partialmethod(_move, sys.maxsize)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         self.move_by(self.WHEEL_LINES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partialmethod
 from typing import Any, ClassVar, Final
 
 from msgspec import Struct
@@ -217,17 +218,10 @@ class Matrix(MovingWidget):
     def move_by(self, lines: int) -> None:
         self._move_cursor(lines, 0)
 
-    def action_left(self) -> None:
-        self._move_cursor(0, -1)
-
-    def action_right(self) -> None:
-        self._move_cursor(0, 1)
-
-    def action_far_left(self) -> None:
-        self._move_cursor(0, -sys.maxsize)
-
-    def action_far_right(self) -> None:
-        self._move_cursor(0, sys.maxsize)
+    action_left = partialmethod(_move_cursor, 0, -1)
+    action_right = partialmethod(_move_cursor, 0, 1)
+    action_far_left = partialmethod(_move_cursor, 0, -sys.maxsize)
+    action_far_right = partialmethod(_move_cursor, 0, sys.maxsize)
 
     def on_click(self, event: events.Click) -> None:
         layout = self._layout

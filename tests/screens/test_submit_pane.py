@@ -136,7 +136,7 @@ async def pane(
         if desk.gate.is_set():
             screen = app.screen
             assert isinstance(screen, SubmitScreen)
-            await until(seen, lambda: screen.pool_info.sites_wait is None)
+            await until(seen, lambda: screen.pool_info.sites_asked is None)
         yield seen
         desk.gate.set()
 
@@ -893,7 +893,7 @@ def _way(keys: Sequence[str]):  # type: ignore[no-untyped-def]
         screen = pilot.app.screen
         assert isinstance(screen, SubmitScreen)
         await until(
-            seen, lambda: screen.pool_info.sites_wait is None and screen.pool_info.sites != ()
+            seen, lambda: screen.pool_info.sites_asked is None and screen.pool_info.sites != ()
         )
         await seen.press(*keys)
 
