@@ -8,11 +8,10 @@ Managing DAGMan" (halt files), "Rescue DAG".
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -22,7 +21,7 @@ from metlmon.pool import gate_actions, submission
 from metlmon.pool.connection import PoolConnection, PoolRefused, PoolUnreachable
 from metlmon.pool.discrepancies import IDLE, WORDS
 from metlmon.pool.gate_actions import file_error
-from metlmon.pool.gate_requests import NO_SITE, site_of
+from metlmon.pool.gate_requests import NO_SITE, check_writable, create, delete, site_of
 from metlmon.pool.job_actions import dagman_target, offers
 from metlmon.pool.ownership import Ownership, belongs_elsewhere, is_dagman_of, runs_file
 from metlmon.pool.poller import QueuePoller
@@ -265,10 +264,8 @@ class PoolClient:
             return ActionResult(target.id, ResultCode.NOT_FOUND, FINISHED)
         if not ownership.includes(job, target.node):
             return ActionResult(target.id, ResultCode.NOT_FOUND, belongs_elsewhere(job))
-        if request.act is PoolAction.PRIORITY:
-            return self._set_priority(job, target, request, user)
-        if request.act is PoolAction.RETARGET:
-            return self._retarget(job, target, request, user)
+        if request.act in (PoolAction.PRIORITY, PoolAction.RETARGET):
+            return self._edit(job, target, request, user)
         return self._act_on(request, job, user)
 
     def _act_on(self, request: ActionRequest, job: QueueJob, user: str) -> ActionResult:
@@ -284,75 +281,48 @@ class PoolClient:
             return ActionResult(subject, code, FINISHED)
         return ActionResult(subject, code)
 
-    def _set_priority(
+    def _edit(
         self, job: QueueJob, target: Target, request: ActionRequest, user: str
     ) -> ActionResult:
-        """Set the job's priority, and check the ad."""
-        value = request.value
-        assert value is not None
-        if job.priority == value:
-            return ActionResult(target.id, ResultCode.ALREADY, f"its priority is {value}")
-        if request.dry:
-            return ActionResult(target.id, ResultCode.DONE)
-        edit = partial(self._connection.priority, job.cluster, job.proc, value)
-        edited, error = self._edit(job, edit)
-        if edited is None:
-            return ActionResult(target.id, ResultCode.NOT_FOUND, FINISHED)
-        if edited.priority == value:
-            return ActionResult(target.id, ResultCode.DONE, f"its priority was {job.priority}")
-        if user and job.owner and user != job.owner:
-            return ActionResult(target.id, ResultCode.DENIED, _owner_text(job, user))
-        return ActionResult(
-            target.id, ResultCode.FAILED, error or f"its priority is still {edited.priority}"
-        )
+        """Set the job's priority or MetlSite, and check the ad.
 
-    def _retarget(
-        self, job: QueueJob, target: Target, request: ActionRequest, user: str
-    ) -> ActionResult:
-        """Set the job's MetlSite, check the ad, and write the placement file."""
-        site = (request.site or "").strip()
-        if job.status != IDLE:
-            text = f"it is {WORDS.get(job.status, 'not idle')} in the queue: only idle jobs go"
-            return ActionResult(target.id, ResultCode.BAD_STATE, text)
-        if job.site is None or not job.by_site:
-            text = "its requirements do not look at MetlSite: it would not go there"
-            return ActionResult(target.id, ResultCode.BAD_STATE, text)
-        if job.site == site:
-            return ActionResult(target.id, ResultCode.ALREADY, f"its MetlSite is {site}")
-        if request.dry:
-            return ActionResult(target.id, ResultCode.DONE)
-        edit = partial(self._connection.place, job.cluster, job.proc, site)
-        edited, error = self._edit(job, edit)
-        if edited is None:
-            return ActionResult(target.id, ResultCode.NOT_FOUND, FINISHED)
-        if edited.site != site:
-            if user and job.owner and user != job.owner:
-                return ActionResult(target.id, ResultCode.DENIED, _owner_text(job, user))
-            return ActionResult(
-                target.id, ResultCode.FAILED, error or f"its MetlSite is still {edited.site}"
-            )
-        text = f"its MetlSite was {job.site}"
-        if edited.status != IDLE:
-            text += "; it began to run in this moment, maybe there"
-        assert self._feed is not None
-        return ActionResult(
-            target.id,
-            ResultCode.DONE,
-            text + gate_actions.write_placement(self._feed, target, site),
-        )
-
-    def _edit(self, job: QueueJob, edit: Callable[[], None]) -> tuple[QueueJob | None, str]:
-        """Edit a job's ad; return the job afterwards and the schedd's error text.
-
-        The job is None if it has left the queue. The bindings do not always raise an error when
-        the schedd refuses, so only the ad read afterwards is proof.
+        The bindings do not always raise an error when the schedd refuses, so only the ad read
+        afterwards is proof.
         """
+        result = partial(ActionResult, target.id)
+        value: Any
+        edit: Callable[[int, int, Any], None]
+        if request.act is PoolAction.PRIORITY:
+            name, attribute, value = "priority", "priority", request.value
+            edit = self._connection.priority
+        else:
+            if (refusal := _retarget_refusal(job)) is not None:
+                return result(ResultCode.BAD_STATE, refusal)
+            name, attribute, value = "MetlSite", "site", (request.site or "").strip()
+            edit = self._connection.place
+        if getattr(job, attribute) == value:
+            return result(ResultCode.ALREADY, f"its {name} is {value}")
+        if request.dry:
+            return result(ResultCode.DONE)
         error = ""
         try:
-            edit()
+            edit(job.cluster, job.proc, value)
         except PoolRefused as exception:
             error = exception.said
-        return self._connection.job(job.cluster, job.proc), error
+        edited = self._connection.job(job.cluster, job.proc)
+        if edited is None:
+            return result(ResultCode.NOT_FOUND, FINISHED)
+        if getattr(edited, attribute) != value:
+            if user and job.owner and user != job.owner:
+                return result(ResultCode.DENIED, _owner_text(job, user))
+            still = f"its {name} is still {getattr(edited, attribute)}"
+            return result(ResultCode.FAILED, error or still)
+        text = f"its {name} was {getattr(job, attribute)}"
+        if request.act is PoolAction.RETARGET and self._feed is not None:
+            if edited.status != IDLE:
+                text += "; it began to run in this moment, maybe there"
+            text += gate_actions.write_placement(self._feed, target, str(value))
+        return result(ResultCode.DONE, text)
 
     # --- a DAG --------------------------------------------------------------------------
 
@@ -364,12 +334,11 @@ class PoolClient:
         job, reason = self._dagman(dag, path)
         if job is None:
             return ActionResult(dag.file, ResultCode.NOT_FOUND, reason)
-        if request.act is PoolAction.HALT:
-            return _create_halt_file(dag.file, path, request.dry)
-        if request.act is PoolAction.RESUME:
-            return _delete_halt_file(dag.file, path, request.dry)
+        if request.act in (PoolAction.HALT, PoolAction.RESUME):
+            return _change_halt_file(dag.file, path, request.act is PoolAction.HALT, request.dry)
         result = self._act_on(request, job, self._user_name())
-        text = result.text or (f"DAGMan was job {result.subject}" if _succeeded(result) else "")
+        done = result.reply is ResultCode.DONE
+        text = result.text or (f"DAGMan was job {result.subject}" if done else "")
         return ActionResult(dag.file, result.reply, text)
 
     def _dagman(self, dag: DagRow, path: Path) -> tuple[QueueJob | None, str]:
@@ -385,42 +354,42 @@ class PoolClient:
 
     def _resubmit(self, dag: DagRow, path: Path, request: ActionRequest) -> ActionResult:
         """Submit the DAG again, if no DAGMan runs it and nothing is in the way."""
+        result = partial(ActionResult, dag.file)
         if dag.state is DagState.DONE:
-            return ActionResult(dag.file, ResultCode.ALREADY, "the DAG is done")
-        lock = path.with_name(f"{path.name}.lock")
-        if os.path.lexists(lock):
-            text = (
-                f"{lock.name} is there: its DAGMan has not ended, or was broken off; if none "
-                "runs anywhere, condor_submit_dag lets a new one recover"
-            )
-            return ActionResult(dag.file, ResultCode.BAD_STATE, text)
-        for job in self._connection.dagmans():
-            if runs_file(job, path):
-                text = f"its DAGMan is in the queue, job {job.cluster}.{job.proc}"
-                return ActionResult(dag.file, ResultCode.BAD_STATE, text)
-        if (result := _check_writable(dag.file, path)) is not None:
-            return result
+            return result(ResultCode.ALREADY, "the DAG is done")
         rescue = submission.newest_rescue(path)
-        if rescue is None and dag.nodes_done:
-            text = "there is no rescue file to go on from, and some nodes are done"
-            return ActionResult(dag.file, ResultCode.BAD_STATE, text)
         previous = submission.former(path, request.confirmed)
-        if previous.refused is not None:
-            return ActionResult(dag.file, ResultCode.BAD_STATE, previous.refused)
+        obstacle = self._resubmit_obstacle(dag, path, rescue) or previous.refused
+        if obstacle is not None:
+            return result(ResultCode.BAD_STATE, obstacle)
+        if not os.access(path.parent, os.W_OK):
+            return result(ResultCode.DENIED, f"you may not write in {path.parent.resolve()}")
         options = dict(previous.options)
         if rescue is None:
             # Without a rescue file, files of the earlier submission prevent a new one.
             options["UpdateSubmit"] = True
         if request.dry:
             submission.submit_command(self._connection, previous.files)
-            return ActionResult(dag.file, ResultCode.DONE)
+            return result(ResultCode.DONE)
         submitted = submission.submit(self._connection, previous.directory, previous.files, options)
         suffix = f", goes on from {rescue}" if rescue else ""
-        return ActionResult(
-            dag.file,
-            ResultCode.DONE,
-            f"DAGMan is job {submitted.cluster}.0 (by {submitted.way}){suffix}",
-        )
+        text = f"DAGMan is job {submitted.cluster}.0 (by {submitted.way}){suffix}"
+        return result(ResultCode.DONE, text)
+
+    def _resubmit_obstacle(self, dag: DagRow, path: Path, rescue: str | None) -> str | None:
+        """Why the DAG must not be submitted again now."""
+        lock = path.with_name(f"{path.name}.lock")
+        if os.path.lexists(lock):
+            return (
+                f"{lock.name} is there: its DAGMan has not ended, or was broken off; if none "
+                "runs anywhere, condor_submit_dag lets a new one recover"
+            )
+        for job in self._connection.dagmans():
+            if runs_file(job, path):
+                return f"its DAGMan is in the queue, job {job.cluster}.{job.proc}"
+        if rescue is None and dag.nodes_done:
+            return "there is no rescue file to go on from, and some nodes are done"
+        return None
 
 
 def open_pool() -> PoolClient:
@@ -436,10 +405,6 @@ def _dag_row(feed: Feed, file: str | None) -> DagRow:
     raise PoolError(f"there is no DAG {file} here")
 
 
-def _succeeded(result: ActionResult) -> bool:
-    return result.reply is ResultCode.DONE
-
-
 def _owner_text(job: QueueJob, user: str) -> str:
     """The text that another user owns the job."""
     if not user:
@@ -447,44 +412,35 @@ def _owner_text(job: QueueJob, user: str) -> str:
     return f"the job belongs to {job.owner}, you are {user}"
 
 
-def _create_halt_file(name: str, path: Path, dry: bool) -> ActionResult:
-    """Create the halt file.
+def _retarget_refusal(job: QueueJob) -> str | None:
+    """Why the job cannot be sent to another site."""
+    if job.status != IDLE:
+        return f"it is {WORDS.get(job.status, 'not idle')} in the queue: only idle jobs go"
+    if job.site is None or not job.by_site:
+        return "its requirements do not look at MetlSite: it would not go there"
+    return None
+
+
+def _change_halt_file(name: str, path: Path, halt: bool, dry: bool) -> ActionResult:
+    """Create or delete the halt file.
 
     DAGMan checks for it before it submits; running jobs and POST scripts continue. A new
     submission deletes the file.
     """
-    file = path.with_name(f"{path.name}.halt")
-    if dry and not os.path.lexists(file):
-        return _check_writable(name, file) or ActionResult(name, ResultCode.DONE)
+    file, verb = f"{path.name}.halt", "written" if halt else "deleted"
+    exists = os.path.lexists(path.with_name(file))
     try:
-        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644))
-    except FileExistsError:
-        return ActionResult(name, ResultCode.ALREADY, f"{file.name} is there")
-    except OSError as error:
-        return file_error(name, f"{file.name} cannot be written", error)
-    return ActionResult(name, ResultCode.DONE, f"{file.name} was written")
-
-
-def _check_writable(name: str, file: Path) -> ActionResult | None:
-    """The result for a directory that we cannot write, or None."""
-    if os.access(file.parent, os.W_OK):
-        return None
-    return ActionResult(name, ResultCode.DENIED, f"you may not write in {file.parent.resolve()}")
-
-
-def _delete_halt_file(name: str, path: Path, dry: bool) -> ActionResult:
-    """Delete the halt file, if it is a regular file."""
-    file = path.with_name(f"{path.name}.halt")
-    try:
-        if not stat.S_ISREG(os.lstat(file).st_mode):
+        if exists == halt:
             return ActionResult(
-                name, ResultCode.FAILED, f"{file.name} is no ordinary file: delete it yourself"
+                name, ResultCode.ALREADY, f"{file} is {'' if halt else 'not '}there"
             )
         if dry:
-            return _check_writable(name, file) or ActionResult(name, ResultCode.DONE)
-        os.unlink(file)
-    except FileNotFoundError:
-        return ActionResult(name, ResultCode.ALREADY, f"{file.name} is not there")
+            check_writable(path.parent, file)
+            return ActionResult(name, ResultCode.DONE)
+        if halt:
+            create(path.parent, file, b"")
+        else:
+            delete(path.parent, file)
     except OSError as error:
-        return file_error(name, f"{file.name} cannot be deleted", error)
-    return ActionResult(name, ResultCode.DONE, f"{file.name} was deleted")
+        return file_error(name, f"{file} cannot be {verb}", error)
+    return ActionResult(name, ResultCode.DONE, f"{file} was {verb}")

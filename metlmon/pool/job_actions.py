@@ -6,7 +6,7 @@ sends no query.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -323,18 +323,10 @@ def _dag_preview(
     if len(dags) != 1:
         reason = "no DAG is selected" if not dags else "more than one DAG is selected: choose one"
         subject = "no DAG" if not dags else f"{len(dags)} DAGs"
-        return ActionPreview(
-            act=act,
-            subject=subject,
-            order=None,
-            refused=refusal or reason,
-            left_out=(),
-            effect=EFFECT_TEXTS[act],
-            undo=UNDO_TEXTS[act],
-        )
+        return _dag_offer(act, subject, refusal or reason, EFFECT_TEXTS[act])
     dag = dags[0]
     name = plain(dag.file, 60)
-    refused = refusal or DAG_REFUSALS[act](dag, snapshot) or no_word(snapshot)
+    refused = refusal or _state_refusal(act, dag) or no_word(snapshot)
     if refused is None and act is not PoolAction.RESUBMIT:
         refused = _dagman_refusal(dag, snapshot)
     effect = EFFECT_TEXTS[act]
@@ -348,10 +340,20 @@ def _dag_preview(
         )
     targets = (dagman_target(dag),) if act in DAGMAN_ACTIONS and dag.cluster is not None else ()
     request = None if refused else ActionRequest(act, targets, dag.file)
+    return _dag_offer(act, name, refused, effect, request)
+
+
+def _dag_offer(
+    act: PoolAction,
+    subject: str,
+    refused: str | None,
+    effect: str,
+    order: ActionRequest | None = None,
+) -> ActionPreview:
     return ActionPreview(
         act=act,
-        subject=name,
-        order=request,
+        subject=subject,
+        order=order,
         refused=refused,
         left_out=(),
         effect=effect,
@@ -373,31 +375,23 @@ def dagman_target(dag: DagRow) -> Target:
     )
 
 
-def _halt_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
-    return dagman_not_running(dag) or ("it is halted already" if dag.halted else None)
-
-
-def _resume_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
-    return dagman_not_running(dag) or (None if dag.halted else "it is not halted")
-
-
-def _release_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
-    if dag.state is not DagState.HELD:
-        return "DAGMan is not held"
-    return _unknown_cluster(dag)
-
-
-def _remove_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
-    if dag.state not in ALIVE and (reason := dagman_not_running(dag)) is not None:
-        return reason
-    return _unknown_cluster(dag)
-
-
-def _unknown_cluster(dag: DagRow) -> str | None:
+def _state_refusal(act: PoolAction, dag: DagRow) -> str | None:
+    """Why the action is not possible in the DAG's state."""
+    match act:
+        case PoolAction.HALT:
+            return dagman_not_running(dag) or ("it is halted already" if dag.halted else None)
+        case PoolAction.RESUME:
+            return dagman_not_running(dag) or (None if dag.halted else "it is not halted")
+        case PoolAction.RESUBMIT:
+            return _resubmit_refusal(dag)
+        case PoolAction.RELEASE_DAG if dag.state is not DagState.HELD:
+            return "DAGMan is not held"
+        case PoolAction.REMOVE_DAG if dag.state not in ALIVE and (why := dagman_not_running(dag)):
+            return why
     return None if dag.cluster is not None else "the number of DAGMan's job is not known"
 
 
-def _resubmit_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
+def _resubmit_refusal(dag: DagRow) -> str | None:
     if dag.state in (DagState.HELD, DagState.RESTARTING):
         return f"{DAG_STATES[dag.state].word}: it is still in the queue"
     if dag.state is DagState.RUNNING:
@@ -411,15 +405,6 @@ def _resubmit_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
     if dag.rescue is None and dag.nodes_done:
         return "there is no rescue file to go on from, and some nodes are done"
     return None
-
-
-DAG_REFUSALS: Final[Mapping[PoolAction, Callable[[DagRow, QueueSnapshot], str | None]]] = {
-    PoolAction.HALT: _halt_refusal,
-    PoolAction.RESUME: _resume_refusal,
-    PoolAction.RELEASE_DAG: _release_refusal,
-    PoolAction.REMOVE_DAG: _remove_refusal,
-    PoolAction.RESUBMIT: _resubmit_refusal,
-}
 
 
 def _dagman_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:

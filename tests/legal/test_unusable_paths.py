@@ -21,7 +21,7 @@ FIXTURE = CHECKOUT / "fixtures" / "rescue"
 
 NOBODY = 65534
 
-NO_PATH = frozenset({"demo", "completion", "help"})
+NO_PATH = frozenset({"demo", "completion", "help", "schema"})
 """Commands that take no path."""
 
 ON_A_DAGDIR = (
