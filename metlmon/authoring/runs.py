@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -58,56 +58,34 @@ def gpus_of(request: Request) -> int | None:
 def runs_of(request: Request, jobs: Sequence[JobTemplate]) -> tuple[SweptRun, ...]:
     """The runs of the request. Raises PlanError if a sweep has none."""
     inputs = uuid_inputs(request, jobs)
-    if request.shape is not EnsembleShape.SWEEP or request.sweep is None:
-        seeds = request.seeds or tuple(range(1, request.runs + 1))
-        return tuple(
-            SweptRun(
-                _run_plan(
-                    request=request, index=index, name=f"run{index}", seed=seed, inputs=inputs
-                ),
-                {},
-            )
-            for index, seed in enumerate(seeds)
-        )
-    from metlmon.authoring.sweeps.values import points  # Imported late: most have no sweep.
+    sweep = request.sweep if request.shape is EnsembleShape.SWEEP else None
+    group, width = "run", 1
+    variables: dict[str, SweptVariable] = {}
+    combinations: list[tuple[Mapping[str, str], int | None]] = [
+        ({}, seed) for seed in request.seeds or range(1, request.runs + 1)
+    ]
+    if sweep is not None:
+        from metlmon.authoring.sweeps.values import points  # Imported late: most have no sweep.
 
-    sweep = request.sweep
-    variables = {variable.name: variable for variable in sweep.variables}
-    # Every point with every seed; without seeds each run gets its own.
-    combinations = [(point, seed) for point in points(sweep) for seed in request.seeds or (None,)]
-    width = len(str(max(0, len(combinations) - 1)))
+        variables = {variable.name: variable for variable in sweep.variables}
+        # Every point with every seed; without seeds each run gets its own.
+        seeds = request.seeds or (None,)
+        combinations = [(point, seed) for point in points(sweep) for seed in seeds]
+        group, width = sweep.group, len(str(max(0, len(combinations) - 1)))
     runs = []
-    for index, (point, seed) in enumerate(combinations):
-        name = f"{sweep.group}{index:0{width}}"
-        values = {key: (value, variables[key]) for key, value in point.items()}
-        sweep_inputs = ["sweep", sorted(point.items())]
-        run_seed = index + 1 if seed is None else seed
-        runs.append(
-            SweptRun(
-                _run_plan(
-                    request=request,
-                    index=index,
-                    name=name,
-                    seed=run_seed,
-                    inputs=[*inputs, sweep_inputs],
-                ),
-                values,
-            )
+    for index, (point, given_seed) in enumerate(combinations):
+        name = f"{group}{index:0{width}}"
+        seed = index + 1 if given_seed is None else given_seed
+        swept = [] if sweep is None else [["sweep", sorted(point.items())]]
+        plan = RunPlan(
+            name=name,
+            uuid=run_uuid([name, seed, *inputs, *swept]),
+            seed=seed,
+            targets=target_sites(request, index),
+            gpu=gpu_model(request, index),
         )
+        runs.append(SweptRun(plan, {key: (value, variables[key]) for key, value in point.items()}))
     return tuple(runs)
-
-
-def _run_plan(
-    request: Request, index: int, name: str, seed: int, inputs: Sequence[object]
-) -> RunPlan:
-    uuid = run_uuid([name, seed, *inputs])
-    return RunPlan(
-        name=name,
-        uuid=uuid,
-        seed=seed,
-        targets=target_sites(request, index),
-        gpu=gpu_model(request, index),
-    )
 
 
 def uuid_inputs(request: Request, jobs: Sequence[JobTemplate]) -> list[object]:
@@ -125,12 +103,12 @@ def uuid_inputs(request: Request, jobs: Sequence[JobTemplate]) -> list[object]:
         _model_values(main),
     ]
     if request.shape is EnsembleShape.STAGES:
-        inputs.append(
-            [
-                "stages",
-                [_stage_inputs(request, index, job) for index, job in enumerate(_stage_jobs(jobs))],
-            ]
-        )
+        stage_jobs = [job for job in jobs if job.stage is not None]
+        stages = [
+            [job.stage, stage.epochs, job.template.name, _model_values(job)]
+            for stage, job in zip(request.stages, stage_jobs, strict=True)
+        ]
+        inputs.append(["stages", stages])
     if request.shape is EnsembleShape.MULTI_NODE:
         inputs.append(["machines", request.machines])
     if variables := _model_variables(request.variables):
@@ -143,14 +121,6 @@ def uuid_inputs(request: Request, jobs: Sequence[JobTemplate]) -> list[object]:
     if regions:
         inputs.append(["regions", regions])
     return inputs
-
-
-def _stage_jobs(jobs: Sequence[JobTemplate]) -> list[JobTemplate]:
-    return [job for job in jobs if job.stage is not None]
-
-
-def _stage_inputs(request: Request, index: int, job: JobTemplate) -> list[object]:
-    return [job.stage, request.stages[index].epochs, job.template.name, _model_values(job)]
 
 
 def _model_values(job: JobTemplate) -> list[tuple[str, str]]:
@@ -187,26 +157,20 @@ def target_sites(request: Request, index: int) -> tuple[str, ...]:
         return (ANYWHERE,) * epochs
     if request.policy is Policy.PIN:
         return (sites[index % len(sites)],) * epochs
-    return tuple(_permuted_site(request, index, epoch) for epoch in range(epochs))
+    # Each site once per round. The runs of a group share one shuffled order, each starting one
+    # site later, so that no two of them use the same site at the same epoch.
+    group, offset = divmod(index, len(sites))
+    targets: list[str] = []
+    for cycle in range(-(-epochs // len(sites))):
+        order = _hash_order(sites, f"{request.name}/{group}/{cycle}")
+        targets += order[offset:] + order[:offset]
+    return tuple(targets[:epochs])
 
 
 def gpu_model(request: Request, index: int) -> str | None:
     """The GPU model of the run with this index; None for any."""
     models = request.gpu_models if request.policy is Policy.GPU_PIN else ()
     return models[index % len(models)] if models else None
-
-
-def _permuted_site(request: Request, index: int, epoch: int) -> str:
-    """The site of an epoch: each site once per round.
-
-    The runs of a group share one shuffled order, each starting one site later, so that no two of
-    them use the same site at the same epoch.
-    """
-    sites = request.sites
-    group, offset = divmod(index, len(sites))
-    cycle, position = divmod(epoch, len(sites))
-    order = _hash_order(sites, f"{request.name}/{group}/{cycle}")
-    return order[(position + offset) % len(sites)]
 
 
 def _hash_order(sites: tuple[str, ...], key: str) -> list[str]:
@@ -245,35 +209,31 @@ def require_gpus(request: Request) -> str:
 
 def run_plans(graph: Graph) -> tuple[RunPlan, ...]:
     """The runs of a graph, in the order of their first nodes."""
-    nodes: dict[str, list[GraphNode]] = {}
-    for node in _all_nodes(graph):
-        # A sweep file may put other nodes into a run; these have no run_uuid.
-        if node.run is not None and value_of(node, "run_uuid"):
-            nodes.setdefault(node.run, []).append(node)
-    return tuple(_plan_of(run, run_nodes) for run, run_nodes in nodes.items())
-
-
-def _plan_of(run: str, nodes: list[GraphNode]) -> RunPlan:
-    seed = value_of(nodes[0], "random_seed") or ""
-    training_nodes = [node for node in nodes if node.role is NodeRole.TRAIN]
-    return RunPlan(
-        name=run,
-        uuid=value_of(nodes[0], "run_uuid") or "",
-        seed=int(seed) if seed.isdecimal() else 0,
-        targets=tuple(value_of(node, SITE_VARIABLE) or ANYWHERE for node in training_nodes),
-        gpu=next(filter(None, (value_of(node, GPU_VARIABLE) for node in training_nodes)), None),
-    )
-
-
-def _all_nodes(graph: Graph) -> Iterator[GraphNode]:
-    yield from graph.nodes
-    for inner in graph.subdags.values():
-        yield from _all_nodes(inner)
+    runs: dict[str, list[GraphNode]] = {}
+    for part in (graph, *graph.subdags.values()):
+        for node in part.nodes:
+            # A sweep file may put other nodes into a run; these have no run_uuid.
+            if node.run is not None and value_of(node, "run_uuid"):
+                runs.setdefault(node.run, []).append(node)
+    plans = []
+    for run, nodes in runs.items():
+        seed = value_of(nodes[0], "random_seed") or ""
+        trainings = [node for node in nodes if node.role is NodeRole.TRAIN]
+        models = (value_of(node, GPU_VARIABLE) for node in trainings)
+        plan = RunPlan(
+            name=run,
+            uuid=value_of(nodes[0], "run_uuid") or "",
+            seed=int(seed) if seed.isdecimal() else 0,
+            targets=tuple(value_of(node, SITE_VARIABLE) or ANYWHERE for node in trainings),
+            gpu=next(filter(None, models), None),
+        )
+        plans.append(plan)
+    return tuple(plans)
 
 
 def value_of(node: GraphNode, name: str) -> str | None:
     """The value of a node's variable; names are case-insensitive."""
-    key = name.lower()
-    return next(
-        (variable.value for variable in node.variables if variable.name.lower() == key), None
-    )
+    for variable in node.variables:
+        if variable.name.lower() == name.lower():
+            return variable.value
+    return None

@@ -24,16 +24,8 @@ VARIABLE_ORDER: Final = (
 OWN_VARIABLES: Final = frozenset(
     {
         *("run", "run_uuid", "epoch", "epochs", "random_seed", "continue_from_checkpoint"),
-        *(
-            "node",
-            "metlmon_dag",
-            "stage",
-            "stage_epoch",
-            "stage_epochs",
-            "shard",
-            "shards",
-            "machines",
-        ),
+        *("node", "metlmon_dag", "stage", "stage_epoch", "stage_epochs"),
+        *("shard", "shards", "machines"),
     }
 )
 """Variables that metlmon defines."""
@@ -92,16 +84,17 @@ def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, 
 
 def _merge_two(existing: VariableValue, new: VariableValue) -> VariableValue:
     """The winner of ``existing`` and ``new``, with all hidden values."""
-    variables = sorted(
-        (existing, *existing.hidden), key=lambda variable: variable.level, reverse=True
-    )
-    index = next(
-        (position for position, variable in enumerate(variables) if new.level >= variable.level),
-        len(variables),
-    )
-    variables.insert(index, new)
-    first, *rest = (replace(variable, hidden=()) for variable in variables)
+    # Sorting keeps the order of equals: the last one is first here.
+    variables = (new, existing, *existing.hidden)
+    ordered = sorted(variables, key=lambda variable: variable.level, reverse=True)
+    first, *rest = (replace(variable, hidden=()) for variable in ordered)
     return replace(first, hidden=tuple(rest))
+
+
+def in_order(variables: Iterable[VariableValue]) -> list[VariableValue]:
+    """The variables in the order of a VARS line; others behind, as they come."""
+    order = {name.lower(): index for index, name in enumerate(VARIABLE_ORDER)}
+    return sorted(variables, key=lambda variable: order.get(variable.name.lower(), len(order)))
 
 
 def request_variables(request: Request, position: NodePosition) -> list[VariableValue]:

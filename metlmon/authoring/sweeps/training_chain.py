@@ -27,9 +27,9 @@ from metlmon.authoring.runs import (
 from metlmon.authoring.sweeps.nodes import TRAINING_ROLES, NodeDraft, RunDraft
 from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.variables import (
-    VARIABLE_ORDER,
     NodePosition,
     checkpoint_variable,
+    in_order,
     merge_variables,
     request_variables,
     run_variables,
@@ -173,13 +173,7 @@ class TrainingChain:
             assigned = tuple(
                 variable for variable in assigned if variable.name.lower() not in GATE_VARIABLES
             )
-        order = {name.lower(): index for index, name in enumerate(VARIABLE_ORDER)}
-        return tuple(
-            sorted(
-                (*added, *assigned),
-                key=lambda variable: order.get(variable.name.lower(), len(order)),
-            )
-        )
+        return tuple(in_order((*added, *assigned)))
 
     def _node_uuid(self, assigned: VariableValue | None, node: NodeDraft) -> str:
         """The node's uuid. Raises PlanError if it cannot be a file name."""
