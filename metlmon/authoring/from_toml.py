@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from msgspec import ValidationError, convert
 
 from metlmon.authoring.graph import NodeRole
 from metlmon.authoring.request import (
@@ -34,11 +37,11 @@ from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 MOST_ITEMS: Final = 10_000
 """Maximum items of a list; more runs than a DAG may have."""
 
+MOST_VALUES: Final = 100_000
+"""Maximum values of a swept variable, and of an expanded range of seeds."""
+
 LARGEST: Final = 16 << 20
 """Maximum bytes of a description; one beside a DAG lists all swept values and digests."""
-
-MOST_VALUES: Final = 100_000
-"""Maximum values of a swept variable, as many as a DAG may have nodes."""
 
 LONGEST_TEXT: Final = 4096
 """Maximum characters of a value; no path is longer."""
@@ -49,12 +52,22 @@ GATED_SHAPES: Final = frozenset({EnsembleShape.CHAIN, EnsembleShape.SWEEP, Ensem
 GROUP: Final = "run"
 """Default prefix of the names of a sweep's runs."""
 
-SWEEP_FILE_KEYS: Final = (*("shape", "runs", "epochs", "sweep", "stage", "bag", "multi-node"),)
-"""Keys that have no meaning together with ``source``."""
+STAGE: Final = 'each [[stage]] needs name = "pretrain" and epochs = 10'
+
+_SHAPE_TABLES: Final = {
+    "sweep": EnsembleShape.SWEEP,
+    "stage": EnsembleShape.STAGES,
+    "bag": EnsembleShape.BAG,
+    "multi-node": EnsembleShape.MULTI_NODE,
+}
+"""Tables that imply a shape."""
 
 _EPOCHS: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:to|-)\s*([0-9]{1,9})\s*")
 
-_Kind = TypeVar("_Kind", Policy, EnsembleShape, SweepMode, MetricGoal)
+_Choice = TypeVar("_Choice", bound=StrEnum)
+_Plain = TypeVar("_Plain", int, float, bool)
+
+Reader = Callable[[TomlFile, Where, Any], Any]
 
 
 class NumberLiteral(float):
@@ -69,13 +82,12 @@ class DescriptionError(PlanError):
     """The description is invalid. ``sentences``: all problems, with file and line."""
 
     def __init__(self, problems: list[SettingProblem]) -> None:
-        self.sentences = tuple(located_message(problem) for problem in problems)
+        self.sentences = tuple(map(_located_message, problems))
         more = len(problems) - 1
         super().__init__(self.sentences[0] + (f" (and {more} more)" if more else ""))
 
 
-def located_message(problem: SettingProblem) -> str:
-    """The message of a problem, preceded by its file and line."""
+def _located_message(problem: SettingProblem) -> str:
     where = f"{problem.path}:{problem.line}" if problem.line is not None else str(problem.path)
     return f"{where}: {problem.message}"
 
@@ -103,18 +115,14 @@ def position_of_field(path: Path, field: str, exact: bool = False) -> str | None
     """
     file = TomlFile(path, fraction=NumberLiteral, largest=LARGEST)
     field_name, *rest = field.split(".")
-    key = {**KEYS, "shards": "bag.shards", "machines": "multi-node.machines"}.get(
-        field_name, field_name
-    )
-    where: Where = (*key.split("."), *rest)
-    if key == "stage" and rest:
+    keys = {name: key for key, (name, _) in READERS.items()}
+    keys |= {"shards": "bag.shards", "machines": "multi-node.machines"}
+    where: Where = (*keys.get(field_name, field_name).split("."), *rest)
+    if where[0] == "stage" and rest:
         stages = file.table.get("stage", [])
-        stage_names = [stage.get("name") for stage in stages if isinstance(stage, dict)]
-        where = (
-            ("stage", stage_names.index(rest[0]), *rest[1:])
-            if rest[0] in stage_names
-            else ("stage",)
-        )
+        names = [stage.get("name") for stage in stages if isinstance(stage, dict)]
+        known = rest[0] in names
+        where = ("stage", names.index(rest[0]), *rest[1:]) if known else ("stage",)
     if exact and not _contains(file.table, where):
         return None
     line = file.line(where)
@@ -123,9 +131,9 @@ def position_of_field(path: Path, field: str, exact: bool = False) -> str | None
 
 def _contains(table: Any, where: Where) -> bool:
     for part in where:
-        if isinstance(part, str) != isinstance(table, dict):
+        if isinstance(part, str) and (not isinstance(table, dict) or part not in table):
             return False
-        if isinstance(part, str) and part not in table:
+        if isinstance(part, int) and not isinstance(table, list):
             return False
         table = table[part]
     return True
@@ -133,12 +141,10 @@ def _contains(table: Any, where: Where) -> bool:
 
 def _fields(file: TomlFile) -> dict[str, Any]:
     """The fields of the request that the description sets, and those derived from them."""
-    file.report_unknown_keys((), file.table, READERS)
     readers = {key: read for key, (_, read) in READERS.items()}
-    fields = {
-        READERS[key][0]: value for key, value in _read_keys(file, (), file.table, readers).items()
-    }
-    fields |= fields.pop("_bag", {})
+    values = _read_table(file, (), file.table, readers)
+    fields = {READERS[key][0]: value for key, value in values.items() if key not in ("bag", "gate")}
+    fields |= values.get("bag", {})
     if "source" in file.table:
         _refuse_with_sweep_file(file)
     fields["shape"] = shape = _shape(file, fields)
@@ -146,7 +152,10 @@ def _fields(file: TomlFile) -> dict[str, Any]:
         fields["template"] = template_for(shape)
     if fields.get("seeds") and "runs" not in fields and "source" not in fields:
         fields["runs"] = len(fields["seeds"])
-    if _has_gate(file, fields, shape):
+    gate = file.table.get("gate")
+    if gate is False and "stop" in file.table:
+        file.report_problem(("gate",), "gate = false leaves nobody to follow [stop]; take one out")
+    if gate is True or (gate is None and shape in GATED_SHAPES):
         fields.setdefault("gate", StopRules())
     return fields
 
@@ -156,10 +165,8 @@ def template_for(shape: EnsembleShape) -> str:
     role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
     candidates = [template for template in templates() if template.role is role]
     if shape is EnsembleShape.MULTI_NODE:
-        # Any other template trains each epoch on a single machine.
-        candidates = [
-            template for template in candidates if "{machines}" in template.text
-        ] or candidates
+        # Any other template trains each epoch on a single machine: the sort is stable.
+        candidates.sort(key=lambda template: "{machines}" not in template.text)
     return next((template.name for template in candidates), "")
 
 
@@ -168,19 +175,12 @@ def _shape(file: TomlFile, fields: Mapping[str, Any]) -> EnsembleShape:
 
     A table of another shape is an error, as it would have no effect.
     """
-    tables = {
-        "sweep": EnsembleShape.SWEEP,
-        "stage": EnsembleShape.STAGES,
-        "bag": EnsembleShape.BAG,
-        "multi-node": EnsembleShape.MULTI_NODE,
-    }
-    used_tables = [(key, shape) for key, shape in tables.items() if key in file.table]
-    shape: EnsembleShape = fields.get("shape") or (
-        used_tables[0][1] if used_tables else EnsembleShape.CHAIN
-    )
-    for key, required in used_tables:
+    used = {key: shape for key, shape in _SHAPE_TABLES.items() if key in file.table}
+    implied = next(iter(used.values()), EnsembleShape.CHAIN)
+    shape: EnsembleShape = fields.get("shape") or implied
+    for key, required in used.items():
         if required is not shape:
-            heading = f"[[{key}]]" if key == "stage" else f"[{key}]"
+            heading = "[[stage]]" if key == "stage" else f"[{key}]"
             text = f'{heading} belongs to shape = "{required}", and this is "{shape}"'
             file.report_problem((key,), f"{text}; take one of them out")
     return shape
@@ -188,66 +188,55 @@ def _shape(file: TomlFile, fields: Mapping[str, Any]) -> EnsembleShape:
 
 def _refuse_with_sweep_file(file: TomlFile) -> None:
     """Report keys that would have no effect because the sweep file defines them."""
-    evaluation = file.table.get("evaluation")
-    keys: list[Where] = [(key,) for key in SWEEP_FILE_KEYS if key in file.table]
-    if isinstance(evaluation, dict) and "every" in evaluation:
-        keys.append(("evaluation", "every"))
+    keys: list[Where] = [(key,) for key in ("shape", "runs", "epochs", *_SHAPE_TABLES)]
+    keys.append(("evaluation", "every"))
     for where in keys:
-        file.report_problem(
-            where, f"{dotted_key(where)}: the sweep file (source) says that; take it out"
-        )
-
-
-def _has_gate(file: TomlFile, fields: dict[str, Any], shape: EnsembleShape) -> bool:
-    gate = file.table.get("gate")
-    fields.pop("_gate", None)
-    if gate is False and "stop" in file.table:
-        file.report_problem(("gate",), "gate = false leaves nobody to follow [stop]; take one out")
-    return gate is True or (gate is None and shape in GATED_SHAPES)
+        if _contains(file.table, where):
+            text = "the sweep file (source) says that; take it out"
+            file.report_problem(where, f"{dotted_key(where)}: {text}")
 
 
 # --- single values ------------------------------------------------------------------------
 
 
-def _integer(file: TomlFile, where: Where, value: object) -> int:
-    if type(value) is int:
-        return value
-    raise _type_error(where, "a whole number, such as 4")
+class _Invalid(Exception):
+    """The problem with the key that is being read: the text behind its name."""
 
 
-class _FieldError(Exception):
-    """The problem with the key that is being read."""
+def _expected(what: str) -> _Invalid:
+    return _Invalid(f" must be {what}")
 
 
-def _type_error(where: Where, expected: str) -> _FieldError:
-    return _FieldError(f"{dotted_key(where)} must be {expected}")
+def _plain(kind: type[_Plain], expected: str) -> Callable[[TomlFile, Where, object], _Plain]:
+    """The reader of a number or of true and false."""
+
+    def read(_: TomlFile, where: Where, value: object) -> _Plain:
+        try:
+            return convert(float(value) if isinstance(value, NumberLiteral) else value, kind)
+        except ValidationError:
+            raise _expected(expected) from None
+
+    return read
 
 
-def _number(file: TomlFile, where: Where, value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    raise _type_error(where, "a number, such as 0.01")
+_integer: Final = _plain(int, "a whole number, such as 4")
+_number: Final = _plain(float, "a number, such as 0.01")
+_boolean: Final = _plain(bool, "true or false")
 
 
-def _boolean(file: TomlFile, where: Where, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise _type_error(where, "true or false")
-
-
-def _text(file: TomlFile, where: Where, value: object) -> str:
+def _text(_: TomlFile, where: Where, value: object) -> str:
     if isinstance(value, str) and len(value) <= LONGEST_TEXT:
         return value
     length_limit = f" of at most {LONGEST_TEXT} characters" if isinstance(value, str) else ""
-    raise _type_error(where, f"a text in quotes{length_limit}")
+    raise _expected(f"a text in quotes{length_limit}")
 
 
-def _scalar(file: TomlFile, where: Where, value: object) -> str:
+def _scalar(_: TomlFile, where: Where, value: object) -> str:
     """A value of a variable or parameter: text, or a number as spelled."""
     text = scalar_text(value)
     if text is not None and len(text) <= LONGEST_TEXT:
         return text
-    raise _type_error(where, 'a text in quotes or a number: "0.01" or 0.01')
+    raise _expected('a text in quotes or a number: "0.01" or 0.01')
 
 
 def scalar_text(value: object) -> str | None:
@@ -264,37 +253,32 @@ def scalar_text(value: object) -> str | None:
     return None
 
 
-def _size(file: TomlFile, where: Where, value: object) -> int:
+def _size(_: TomlFile, where: Where, value: object) -> int:
     text = scalar_text(value)
     size = None if text is None or isinstance(value, bool) else parse_megabytes(text)
     if size is None:
-        raise _type_error(where, 'a size: 4096 (MB), or "4 GB"')
+        raise _expected('a size: 4096 (MB), or "4 GB"')
     return size
 
 
-def _one_of(
-    kinds: type[_Kind],
-) -> Callable[[TomlFile, Where, object], _Kind]:
+def _one_of(kinds: type[_Choice]) -> Callable[[TomlFile, Where, object], _Choice]:
     choices = [str(kind) for kind in kinds]
 
-    def read(file: TomlFile, where: Where, value: object) -> _Kind:
+    def read(_: TomlFile, where: Where, value: object) -> _Choice:
         if value in choices:
             return kinds(value)
         from difflib import get_close_matches  # Imported late: rarely needed.
 
         similar = get_close_matches(value[:80], choices, n=1) if isinstance(value, str) else []
         suggestion = f"; did you mean {similar[0]!r}?" if similar else ""
-        raise _type_error(where, f"one of {', '.join(choices)}{suggestion}")
+        raise _expected(f"one of {', '.join(choices)}{suggestion}")
 
     return read
 
 
 def _path(file: TomlFile, where: Where, value: object) -> Path:
-    return _relative_path(file, _text(file, where, value))
-
-
-def _relative_path(file: TomlFile, text: str) -> Path:
     """A path in the description; relative ones start from its directory."""
+    text = _text(file, where, value)
     try:
         return file.path.parent / Path(text).expanduser()
     except RuntimeError:
@@ -305,50 +289,54 @@ def _template(file: TomlFile, where: Where, value: object) -> str:
     text = _text(file, where, value)
     if not text.strip() or text in bundled_names():
         return text
-    path = _relative_path(file, text)
-    if "/" in text or "." in text or path.exists():
-        return str(path)
-    return text
+    path = _path(file, where, text)
+    return str(path) if "/" in text or "." in text or path.exists() else text
 
 
-def _seeds(file: TomlFile, where: Where, value: object) -> tuple[int, ...]:
+def _seeds(_: TomlFile, where: Where, value: object) -> tuple[int, ...]:
     if isinstance(value, str):
         try:
             return parse_seeds(value)
         except ValueError as error:
-            raise _FieldError(f"{dotted_key(where)}: {error}") from None
+            raise _Invalid(f": {error}") from None
     if isinstance(value, list) and all(type(seed) is int for seed in value):
         return tuple(value)
-    raise _type_error(where, 'a list of whole numbers, [7, 11, 13], or "1-4"')
+    raise _expected('a list of whole numbers, [7, 11, 13], or "1-4"')
 
 
-def _texts(file: TomlFile, where: Where, value: object) -> tuple[str, ...]:
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        if len(value) <= MOST_ITEMS and all(len(item) <= LONGEST_TEXT for item in value):
-            return tuple(value)
-        raise _type_error(where, f"a list of at most {MOST_ITEMS} short texts")
-    raise _type_error(where, 'a list of texts, ["…", "…"]')
+def _texts(_: TomlFile, where: Where, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise _expected('a list of texts, ["…", "…"]')
+    if len(value) > MOST_ITEMS or any(len(item) > LONGEST_TEXT for item in value):
+        raise _expected(f"a list of at most {MOST_ITEMS} short texts")
+    return tuple(value)
 
 
 def _sites(file: TomlFile, where: Where, value: object) -> tuple[str, ...]:
     return parse_sites(value) if isinstance(value, str) else _texts(file, where, value)
 
 
-# --- tables -------------------------------------------------------------------------------
+def _epochs(_: TomlFile, where: Where, value: object) -> tuple[int, int]:
+    if type(value) is int:
+        return value, value
+    match = _EPOCHS.fullmatch(value[:80]) if isinstance(value, str) else None
+    if match is None or int(match[1]) > int(match[2]):
+        raise _expected('an epoch as in node names, from 0: 20, or "20 to 29"')
+    return int(match[1]), int(match[2])
 
-Reader = Callable[[TomlFile, Where, object], Any]
+
+# --- tables -------------------------------------------------------------------------------
 
 
 def _table(file: TomlFile, where: Where, value: object) -> dict[str, Any]:
     """The table at ``where``; empty, with a problem, if it is not a table."""
-    if isinstance(value, dict):
-        if len(value) <= MOST_ITEMS:
-            return value
-        file.report_problem(where, f"[{dotted_key(where)}] has more than {MOST_ITEMS} keys")
+    key = dotted_key(where)
+    if not isinstance(value, dict):
+        file.report_problem(where, f"{key} is a table: [{key}], then its keys")
+    elif len(value) > MOST_ITEMS:
+        file.report_problem(where, f"[{key}] has more than {MOST_ITEMS} keys")
     else:
-        file.report_problem(
-            where, f"{dotted_key(where)} is a table: [{dotted_key(where)}], then its keys"
-        )
+        return value
     return {}
 
 
@@ -370,8 +358,8 @@ def _read_keys(
         if key in table:
             try:
                 value = read(file, (*where, key), table[key])
-            except _FieldError as error:
-                file.report_problem((*where, key), str(error))
+            except _Invalid as error:
+                file.report_problem((*where, key), f"{dotted_key((*where, key))}{error}")
                 continue
             if value is not None:
                 values[key] = value
@@ -394,61 +382,45 @@ def _sweep(file: TomlFile, where: Where, value: object) -> SweepRequest:
     options = _read_keys(file, where, table, {"group": _text, "how": _one_of(SweepMode)})
     names = [name for name in table if name not in ("group", "how")]
     if not names:
-        file.report_problem(
-            where, '[sweep] has no variable; write one such as a = "0.01 to 0.1 by 0.01"'
-        )
-    swept = _read_keys(file, where, table, dict.fromkeys(names, _swept_variable))
-    variables = tuple(swept.values())
+        text = '[sweep] has no variable; write one such as a = "0.01 to 0.1 by 0.01"'
+        file.report_problem(where, text)
+    variables = _read_keys(file, where, table, dict.fromkeys(names, _swept_variable))
     return SweepRequest(
-        options.get("group", GROUP), variables, options.get("how"), _position(file, where)
+        group=options.get("group", GROUP),
+        variables=tuple(variables.values()),
+        mode=options.get("how"),
+        where=_position(file, where),
     )
 
 
 def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariable:
-    name = str(where[-1])
+    name, position = str(where[-1]), _position(file, where)
     if isinstance(value, list):
-        texts = [scalar_text(item) for item in value]
-        if not texts or len(texts) > MOST_VALUES or None in texts:
-            raise _type_error(where, f"a list of 1 to {MOST_VALUES} texts and numbers")
-        items = tuple(item for item in texts if item is not None)
-        return SweptVariable(name, items, _position(file, where))
+        items = [text for item in value if (text := scalar_text(item)) is not None]
+        if not 0 < len(items) <= MOST_VALUES or len(items) < len(value):
+            raise _expected(f"a list of 1 to {MOST_VALUES} texts and numbers")
+        return SweptVariable(name, tuple(items), position)
     text = scalar_text(value)
     if text is None or len(text) > LONGEST_TEXT:
-        raise _type_error(where, '"0.01 to 0.1 by 0.01", or a list of values')
+        raise _expected('"0.01 to 0.1 by 0.01", or a list of values')
     from metlmon.authoring.sweeps.values import values  # Imported late: most have no sweep.
 
     try:
-        return SweptVariable(name, values(text, _position(file, where)), _position(file, where))
+        return SweptVariable(name, values(text, position), position)
     except PlanError as error:
-        message = str(error).removeprefix(f"{_position(file, where)}: ")
-        raise _FieldError(f"{dotted_key(where)}: {message}") from None
+        raise _Invalid(f": {str(error).removeprefix(f'{position}: ')}") from None
 
 
 def _stop(file: TomlFile, where: Where, value: object) -> StopRules:
-    return StopRules(
-        **_read_table(
-            file,
-            where,
-            value,
-            {
-                "metric": _text,
-                "goal": _one_of(MetricGoal),
-                "patience": _integer,
-                "min_delta": _number,
-                "divergence": _number,
-                "median_after": _integer,
-                "poll": _integer,
-            },
-        )
-    )
+    integers = dict.fromkeys(("patience", "median_after", "poll"), _integer)
+    numbers = dict.fromkeys(("min_delta", "divergence"), _number)
+    readers = {"metric": _text, "goal": _one_of(MetricGoal), **integers, **numbers}
+    return StopRules(**_read_table(file, where, value, readers))
 
 
 def _evaluation(file: TomlFile, where: Where, value: object) -> Evaluation:
     readers = {"template": _template, "every": _integer, "gates": _boolean, "values": _string_table}
     return Evaluation(**_read_table(file, where, value, readers))
-
-
-STAGE: Final = 'each [[stage]] needs name = "pretrain" and epochs = 10'
 
 
 def _stages(file: TomlFile, where: Where, value: object) -> tuple[StageRequest, ...]:
@@ -458,11 +430,10 @@ def _stages(file: TomlFile, where: Where, value: object) -> tuple[StageRequest, 
     readers = {"name": _text, "epochs": _integer, "template": _template, "values": _string_table}
     stages = []
     for number, item in enumerate(value):
-        stage_where = (*where, number)
         if not isinstance(item, dict) or not {"name", "epochs"} <= item.keys():
-            file.report_problem(stage_where, STAGE)
+            file.report_problem((*where, number), STAGE)
             continue
-        fields = _read_table(file, stage_where, item, readers)
+        fields = _read_table(file, (*where, number), item, readers)
         if {"name", "epochs"} <= fields.keys():
             stages.append(StageRequest(**fields))
     return tuple(stages)
@@ -480,24 +451,14 @@ def _regions(file: TomlFile, where: Where, value: object) -> tuple[Region, ...]:
     readers = {"epochs": _epochs, "runs": _texts, "variables": _string_table}
     regions = []
     for name, item in _table(file, where, value).items():
-        region_where = (*where, name)
-        fields = _read_table(file, region_where, item, readers)
+        place = (*where, name)
+        fields = _read_table(file, place, item, readers)
         if isinstance(item, dict) and not item.get("variables"):
-            text = f"[{dotted_key(region_where)}] gives no variables"
-            file.report_problem(region_where, f'{text}; write variables = {{ ResourceName = "…" }}')
-        regions.append(
-            Region(name, fields.pop("variables", {}), where=_position(file, region_where), **fields)
-        )
+            text = f"[{dotted_key(place)}] gives no variables"
+            file.report_problem(place, f'{text}; write variables = {{ ResourceName = "…" }}')
+        fields.setdefault("variables", {})
+        regions.append(Region(name=name, where=_position(file, place), **fields))
     return tuple(regions)
-
-
-def _epochs(file: TomlFile, where: Where, value: object) -> tuple[int, int]:
-    if type(value) is int:
-        return value, value
-    match = _EPOCHS.fullmatch(value[:80]) if isinstance(value, str) else None
-    if match is None or int(match[1]) > int(match[2]):
-        raise _type_error(where, 'an epoch as in node names, from 0: 20, or "20 to 29"')
-    return int(match[1]), int(match[2])
 
 
 READERS: Final[Mapping[str, tuple[str, Reader]]] = {
@@ -514,7 +475,7 @@ READERS: Final[Mapping[str, tuple[str, Reader]]] = {
     "gpu_models": ("gpu_models", _sites),
     "memory": ("memory_mb", _size),
     "retries": ("retries", _integer),
-    "gate": ("_gate", _boolean),
+    "gate": ("", _boolean),
     "source": ("source", _path),
     "subdags": ("subdags", _boolean),
     "values": ("values", _string_table),
@@ -523,18 +484,15 @@ READERS: Final[Mapping[str, tuple[str, Reader]]] = {
     "evaluation": ("evaluation", _evaluation),
     "stop": ("gate", _stop),
     "stage": ("stages", _stages),
-    "bag": ("_bag", _bag),
+    "bag": ("", _bag),
     "multi-node": ("machines", _machines),
     "region": ("regions", _regions),
 }
 """Every key, with the field of the request that it sets."""
 
-KEYS: Final[Mapping[str, str]] = {field: key for key, (field, _) in READERS.items()}
-"""The key of each field of the request."""
 
+# --- texts of options and of the form ---------------------------------------------------------
 
-MOST_SEEDS: Final = 100_000
-"""Limit of an expanded range of seeds, so that a typing error cannot exhaust memory."""
 
 _SIZE: Final = re.compile(r"([0-9]{1,15}) ?(?:([kmgt])i?b?)?", re.IGNORECASE)
 _KB: Final = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3}
@@ -549,8 +507,7 @@ def parse_megabytes(text: str) -> int | None:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None
-    amount, unit = int(match[1]), (match[2] or "m").lower()
-    return -(-amount * _KB[unit] // 1024)
+    return -(-int(match[1]) * _KB[(match[2] or "m").lower()] // 1024)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -559,7 +516,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     for item in filter(None, re.split(r"[,\s]+", text.strip())):
         if match := _RANGE.fullmatch(item):
             first, last = int(match[1]), int(match[2])
-            if not 0 <= last - first < MOST_SEEDS:
+            if not 0 <= last - first < MOST_VALUES:
                 raise ValueError("a range goes from its smaller seed to its larger, as 1-4")
             seeds.extend(range(first, last + 1))
         elif re.fullmatch(r"-?[0-9]{1,18}", item):
