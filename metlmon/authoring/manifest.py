@@ -73,21 +73,19 @@ def _template_copies(request: Request) -> tuple[list[PlannedFile], Request]:
         copies[copy] = PlannedFile(copy, path.read_bytes(), False, "the template, as it was")
         return copy
 
-    portable_request = replace(request, template=copied_name(request.template))
-    if request.evaluation is not None:
-        template = copied_name(request.evaluation.template)
-        portable_request = replace(
-            portable_request, evaluation=replace(request.evaluation, template=template)
-        )
-    if request.gather is not None:
-        portable_request = replace(portable_request, gather=copied_name(request.gather))
-    if request.source is not None:
-        portable_request = replace(portable_request, source=Path(sweep_copy_name(request.source)))
-    stages = tuple(
-        stage if stage.template is None else replace(stage, template=copied_name(stage.template))
-        for stage in request.stages
+    evaluation, gather, source = request.evaluation, request.gather, request.source
+    portable_request = replace(
+        request,
+        template=copied_name(request.template),
+        evaluation=evaluation and replace(evaluation, template=copied_name(evaluation.template)),
+        gather=gather and copied_name(gather),
+        source=source and Path(sweep_copy_name(source)),
+        stages=tuple(
+            replace(stage, template=stage.template and copied_name(stage.template))
+            for stage in request.stages
+        ),
     )
-    return list(copies.values()), replace(portable_request, stages=stages)
+    return list(copies.values()), portable_request
 
 
 def digest(data: bytes) -> str:
@@ -126,24 +124,17 @@ def with_own_text(plan: Plan, description: Path) -> Plan:
     text, _, _ = data.partition(_DIGEST_HEADING.encode())
     planned = next(file.data for file in plan.files if file.name == name)
     digests = {**_read_digests(planned), name: digest(text)}
-    if _without_file(name, digests) != _without_file(name, _read_digests(data)):
+    changed = digests.items() ^ _read_digests(data).items()
+    if any(file != name for file, _ in changed):
         text += b"" if text.endswith(b"\n") else b"\n"
         data = text + _digest_lines({**digests, name: digest(text)}).encode()
     files = (replace(file, data=data) if file.name == name else file for file in plan.files)
     return replace(plan, files=tuple(files))
 
 
-def _without_file(name: str, digests: Mapping[str, str]) -> dict[str, str]:
-    return {file: value for file, value in digests.items() if file != name}
-
-
 def _digest_lines(digests: Mapping[str, str]) -> str:
-    return (
-        "\n".join(
-            [_DIGEST_HEADING, *(f"# sha256 {value}  {name}" for name, value in digests.items())]
-        )
-        + "\n"
-    )
+    lines = [f"# sha256 {value}  {name}" for name, value in digests.items()]
+    return "\n".join([_DIGEST_HEADING, *lines]) + "\n"
 
 
 def _read_digests(data: bytes) -> dict[str, str]:

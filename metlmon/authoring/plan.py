@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.gate_config import SCRIPT, rules_file, rules_text, script_content
 from metlmon.authoring.graph import Graph, NodeRole
@@ -72,21 +74,17 @@ def _graph(request: Request, jobs: Sequence[JobTemplate]) -> tuple[Graph, tuple[
     from metlmon.authoring.sweeps.expand import expand  # Imported late: most have no sweep.
 
     expansion = expand(request)
-    sweep_name = sweep_copy_name(request.source)
-    sources = [
-        PlannedFile(
-            sweep_name if name == request.source.name else source_copy_name(name),
-            data,
-            False,
-            "the sweep",
-        )
-        for name, data in expansion.sources
-    ]
-    named_files = [
+    sweep = request.source
+    names = {name: source_copy_name(name) for name, _ in expansion.sources}
+    names[sweep.name] = sweep_copy_name(sweep)
+    sources = (
+        PlannedFile(names[name], data, False, "the sweep") for name, data in expansion.sources
+    )
+    named_files = (
         PlannedFile(file.name, file.data, file.executable, f"asked for by {file.where}")
         for file in expansion.files
         if file.data is not None
-    ]
+    )
     return expansion.graph, (*sources, *named_files)
 
 
@@ -164,12 +162,10 @@ def _submit_file_about(job: JobTemplate, count: int) -> str:
 
 
 def _shipped_files(jobs: Sequence[JobTemplate]) -> Iterator[PlannedFile]:
-    seen: set[str] = set()
-    for job in jobs:
-        for name, data, executable in job.template.shipped_files:
-            if name not in seen:
-                seen.add(name)
-                yield PlannedFile(name, data, executable, "comes with the template")
+    files = [file for job in jobs for file in job.template.shipped_files]
+    contents = {name: (data, executable) for name, data, executable in reversed(files)}
+    for name in dict.fromkeys(name for name, _, _ in files):
+        yield PlannedFile(name, *contents[name], "comes with the template")
 
 
 def _gate_files(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFile]:
@@ -190,10 +186,7 @@ def _with_exists(request: Request, file: PlannedFile) -> PlannedFile:
     path = request.directory / file.name
     is_dag = file.name == f"{request.name}.dag"
     same = not is_dag and has_content(path, file.data, file.executable)
-    exists = path_exists(path) and not same
-    return PlannedFile(
-        name=file.name, data=file.data, executable=file.executable, about=file.about, exists=exists
-    )
+    return replace(file, exists=path_exists(path) and not same)
 
 
 def _plural(number: int, noun: str) -> str:

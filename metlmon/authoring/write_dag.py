@@ -161,20 +161,18 @@ def _node_line(node: GraphNode) -> str:
 
 def _assignment(variable: VariableValue) -> str:
     name, value = variable.name, variable.value
+    problem = ""
     if not _VARIABLE_NAME.fullmatch(name):
-        raise PlanError(
-            f"{variable.where}: {name!r} cannot be a variable's name: letters, digits, _"
-        )
-    if name.lower().startswith("queue"):
-        text = f"{name!r} begins with 'queue', which DAGMan refuses as a variable's name"
-        raise PlanError(f"{variable.where}: {text}; choose another")
-    if not value:
-        raise PlanError(
-            f"{variable.where}: {name} is empty, which HTCondor 25.5 refuses; leave it out"
-        )
-    if _CONTROL.search(value):
-        text = f"the value of {name} holds a line end or control character; take it out"
-        raise PlanError(f"{variable.where}: {text}")
+        problem = f"{name!r} cannot be a variable's name: letters, digits, _"
+    elif name.lower().startswith("queue"):
+        problem = f"{name!r} begins with 'queue', which DAGMan refuses as a variable's name"
+        problem += "; choose another"
+    elif not value:
+        problem = f"{name} is empty, which HTCondor 25.5 refuses; leave it out"
+    elif _CONTROL.search(value):
+        problem = f"the value of {name} holds a line end or control character; take it out"
+    if problem:
+        raise PlanError(f"{variable.where}: {problem}")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'{name}="{escaped}"'
 

@@ -195,39 +195,30 @@ def _reason(error: OSError | ValueError) -> str:
 # --- the target directory ------------------------------------------------------------------------
 
 
-_EXECUTABLE = stat.S_IXUSR
-
-
 def leftovers(directory: Path, name: str) -> tuple[str, ...]:
     """Files of an earlier submission of this DAG, by DAGMan or a gate.
 
     Includes those of condor_submit_dag. A new DAGMan would take the nodes in a rescue file for
     done; a gate would skip the runs that its files name. Raises OSError.
     """
-    try:
-        entries = os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
+    entries = _entries(directory)
     folders = (f"{folder}/{name}" for folder in FOLDERS if folder in entries)
-    used_folders = [folder for folder in folders if _is_not_empty(directory / folder)]
+    used_folders = [folder for folder in folders if _entries(directory / folder)]
     return (*sorted(file for file in entries if is_dagman_file(file, name)), *used_folders)
+
+
+def _entries(directory: Path) -> list[str]:
+    """The names in a directory; empty if it does not exist."""
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def gate_leftovers(leftover_files: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the leftover files that belong to a gate."""
-    return tuple(
-        entry
-        for entry in leftover_files
-        if entry.startswith(tuple(f"{gate_folder}/" for gate_folder in FOLDERS))
-    )
-
-
-def _is_not_empty(folder: Path) -> bool:
-    try:
-        with os.scandir(folder) as entries:
-            return next(entries, None) is not None
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    folders = tuple(f"{gate_folder}/" for gate_folder in FOLDERS)
+    return tuple(entry for entry in leftover_files if entry.startswith(folders))
 
 
 def is_dagman_file(file: str, name: str) -> bool:
@@ -242,13 +233,8 @@ def is_locked(leftover_files: tuple[str, ...], name: str) -> bool:
 
 def other_dags(directory: Path, name: str) -> tuple[str, ...]:
     """Names of the other DAG files in the directory. Raises OSError."""
-    try:
-        entries = os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    return tuple(
-        sorted(file for file in entries if file.endswith(".dag") and file != f"{name}.dag")
-    )
+    entries = sorted(_entries(directory))
+    return tuple(file for file in entries if file.endswith(".dag") and file != f"{name}.dag")
 
 
 def path_exists(path: Path) -> bool:
@@ -268,7 +254,7 @@ def has_content(path: Path, data: bytes, executable: bool) -> bool:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
             return False
-        if executable and not status.st_mode & _EXECUTABLE:
+        if executable and not status.st_mode & stat.S_IXUSR:
             return False
         return path.read_bytes() == data
     except OSError:
