@@ -1,486 +1,384 @@
-"""Registry of actions and keys: the source of bindings, footer, palette and help.
+"""Registry of actions and keys: the source of bindings, footer, palette, help and guide.
 
-An action's ``name`` is the method ``action_<name>`` of the screen (or, for scope
-``everywhere``, of the application; for ``moving``, of the widget that has the focus).
+An action's ``name`` is the method ``action_<name>`` of the screen (or, for the scopes
+``everywhere`` and ``screens``, of the application; for ``moving``, of the widget that has the
+focus). One letter means one thing on every screen, and no act has a letter of navigation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from msgspec import Struct
+import msgspec
 from textual.binding import Binding, BindingType
 
 
-class Action(Struct, frozen=True):
+class Action(msgspec.Struct, frozen=True):
     """An action of the user, with its keys and texts.
 
-    ``keys`` are Textual's key names, ``key_cap`` is the key cap. ``footer``: priority in the
-    footer, 0 for not shown; lower ones are dropped first on a narrow terminal. ``priority``: a
-    priority binding, handled before the focused widget, so that keys queued behind it (fast
-    typing, slow line) reach what it opened.
+    ``keys`` are key caps (``/``, ``^s``, ``enter``), ``old_keys`` those of the last release, which
+    still work where they do not collide. ``cap`` and ``label`` are for the footer, ``footer`` is
+    the priority there, 0 for not shown; lower ones are dropped first on a narrow terminal.
+    ``help`` describes it in at most :data:`HELP_CELLS` cells.
     """
 
     scope: str
     name: str
     keys: tuple[str, ...]
-    key_cap: str
+    old_keys: tuple[str, ...]
+    footer: int
+    cap: str
     label: str
     help: str
-    footer: int = 0
-    priority: bool = False
 
 
-ACTIONS: Final[tuple[Action, ...]] = (
-    Action("list", "open", ("enter",), "enter", "open", "Open what the cursor is on", 9),
-    Action(
-        "below",
-        "back",
-        ("escape",),
-        "esc",
-        "back",
-        "Clear the filter, then the marks, then return to now, then go back",
-        9,
-    ),
-    Action(
-        "overview",
-        "back",
-        ("escape",),
-        "esc",
-        "clear",
-        "Clear the filter, then the marks, then return to now",
-    ),
-    Action(
-        "list",
-        "filter",
-        ("slash",),
-        "/",
-        "filter",
-        "Show only rows with this text in any column; /! shows those without it",
-        7,
-        priority=True,
-    ),
-    Action("list", "sort", ("s",), "s", "sort", "Sort by the next criterion", 6),
-    Action("list", "reverse", ("S",), "S", "reverse", "Reverse the order"),
-    Action(
-        "overview",
-        "faults",
-        ("f",),
-        "f",
-        "faults",
-        "Show only runs that need a person, or all again",
-        5,
-    ),
-    Action(
-        "overview",
-        "new",
-        ("n",),
-        "n",
-        "new",
-        "Submit a new ensemble: choose, see every file first, then submit and watch it",
-        3,
-    ),
-    Action("submit", "choose", ("enter",), "enter", "choose", "Choose from a list, or go on", 8),
-    Action("submit", "preview", ("tab",), "tab", "preview", "See every file, or the form again", 9),
-    Action(
-        "submit", "submit", ("ctrl+s",), "^s", "submit", "Submit: all it does, then yes or no", 12
-    ),
-    Action("submit", "again", ("ctrl+r",), "^r", "ask again", "Ask schedd and collector again", 3),
-    Action("submit", "back", ("escape",), "esc", "back", "Leave the form; n brings it back", 10),
-    Action("typing", "palette", ("ctrl+p",), "^p", "palette", "Find an action by its name", 2),
-    Action("typing", "help", ("f1",), "F1", "help", "Keys and signs", 7),
-    Action("typing", "leave", ("ctrl+q",), "^q", "quit", "Leave", 6),
-    Action("form", "up", ("up", "shift+tab"), "up", "up", "To the field above"),
-    Action("form", "down", ("down",), "down", "down", "To the field below"),
-    Action("form", "left", ("left",), "left", "left", "One character, or the option before"),
-    Action("form", "right", ("right",), "right", "right", "One character, or the next option"),
-    Action("form", "start", ("home", "ctrl+a"), "home", "start", "To the start of the field"),
-    Action("form", "end", ("end", "ctrl+e"), "end", "end", "To the end of the field"),
-    Action("form", "erase", ("backspace", "ctrl+h"), "bksp", "erase", "Erase what is before"),
-    Action("form", "delete", ("delete", "ctrl+d"), "del", "delete", "Delete what is behind"),
-    Action("form", "word", ("ctrl+w",), "^w", "word", "Erase a word"),
-    Action("form", "clear", ("ctrl+u",), "^u", "clear", "Empty the field"),
-    Action("form", "page_up", ("pageup",), "pgup", "page up", "Scroll the preview, or the form"),
-    Action("form", "page_down", ("pagedown",), "pgdn", "page down", "Scroll the other way"),
-    Action("preview", "next_part", ("n", "right_square_bracket"), "n", "next", "To the next file"),
-    Action("launch", "launch", ("y",), "y", "yes, submit", "Write the files, submit the DAG", 16),
-    Action("launch", "replace", ("R",), "R", "replace", "Yes, replace the files in the way", 15),
-    Action("launch", "write", ("w",), "w", "write only", "Write the files, submit nothing", 14),
-    Action("launch", "watch", ("enter",), "enter", "watch", "Watch what was submitted", 16),
-    Action("launch", "back", ("escape", "n"), "esc", "back", "Back to the form", 13),
-    Action(
-        "timeline",
-        "before",
-        ("left", "h"),
-        "left right",
-        "in time",
-        "The cursor one cell back; in the past all screens go along",
-        6,
-    ),
-    Action("timeline", "after", ("right", "l"), "right", "later", "The cursor one cell on"),
-    Action(
-        "timeline", "far_before", ("shift+left",), "sh+left", "far back", "A tenth of the view back"
-    ),
-    Action(
-        "timeline", "far_after", ("shift+right",), "sh+right", "far on", "A tenth of the view on"
-    ),
-    Action(
-        "timeline", "change_before", ("comma",), ",", "change", "To the last change of this run"
-    ),
-    Action(
-        "timeline", "change_after", ("full_stop",), ".", "change", "To the next change of this run"
-    ),
-    Action("timeline", "stall", ("z",), "z", "stall", "To the longest stretch without work", 4),
-    Action(
-        "timeline", "zoom_in", ("plus", "equals_sign"), "+ -", "zoom", "Closer, at the cursor", 9
-    ),
-    Action("timeline", "zoom_out", ("minus",), "-", "zoom out", "Further away"),
-    Action("timeline", "whole", ("0",), "0", "all", "All of it from the first event to now", 3),
-    Action(
-        "timeline", "pan_left", ("left_parenthesis", "ctrl+left"), "(", "pan", "Half a view back"
-    ),
-    Action(
-        "timeline", "pan_right", ("right_parenthesis", "ctrl+right"), ")", "pan", "Half a view on"
-    ),
-    Action(
-        "timeline",
-        "by",
-        ("b",),
-        "b",
-        "by site",
-        "Colours and textures by what came of it, or by site",
-        9,
-    ),
-    Action("timeline", "units", ("u",), "u", "GPUs/jobs", "Count GPUs at a time, or jobs"),
-    Action(
-        "timeline",
-        "view",
-        ("v",),
-        "v",
-        "view then",
-        "Show every screen as it was at the cursor, or now again",
-        10,
-    ),
-    Action("run", "chart", ("b",), "b", "bars", "Show or hide the bars of execution times", 3),
-    Action(
-        "run",
-        "evaluations",
-        ("v",),
-        "v",
-        "evaluations",
-        "Evaluations as rows of their own, or beside their epochs",
-        3,
-    ),
-    Action(
-        "run",
-        "evaluation",
-        ("o",),
-        "o",
-        "its evaluation",
-        "Open the job of the evaluation that comes after the epoch",
-        4,
-    ),
-    Action(
-        "job",
-        "older",
-        ("left_square_bracket",),
-        "[",
-        "older",
-        "The job of this node that was submitted before",
-        8,
-    ),
-    Action(
-        "job",
-        "newer",
-        ("right_square_bracket",),
-        "]",
-        "newer job",
-        "The job of this node that was submitted after",
-        8,
-    ),
-    Action("acting", "acts", ("a",), "a", "act", "All that can be done here, and why not", 8),
-    Action("acting", "hold", ("H",), "H", "hold", "Hold jobs: they stop, and wait for R"),
-    Action("acting", "release", ("R",), "R", "release", "Release held jobs into the queue"),
-    Action("acting", "remove", ("X",), "X", "remove", "Remove jobs from the queue, for good"),
-    Action("acting", "vacate", ("V",), "V", "vacate", "Vacate: off their machines, and idle again"),
-    Action("acting", "priority", ("P",), "P", "priority", "Set the priority of jobs"),
-    Action(
-        "acting", "retarget", ("O",), "O", "retarget", "Send idle jobs to another site, right now"
-    ),
-    Action("acting", "halt", ("Z",), "Z", "halt/resume", "Halt the DAG, or resume it"),
-    Action("acting", "remove_dag", ("D",), "D", "remove DAG", "Remove the DAG and all its jobs"),
-    Action(
-        "acting",
-        "resubmit",
-        ("U",),
-        "U",
-        "resubmit DAG",
-        "Submit the DAG again, from its newest rescue file",
-    ),
-    Action("acting", "stop", ("T",), "T", "stop", "Stop runs after the epoch that is under way"),
-    Action(
-        "acting",
-        "stop_now",
-        ("K",),
-        "K",
-        "stop now",
-        "Stop runs at once: what the epoch did since its last checkpoint is lost",
-    ),
-    Action("acting", "pause_run", ("W",), "W", "pause", "Let runs wait before their next epoch"),
-    Action(
-        "acting",
-        "resume_run",
-        ("C",),
-        "C",
-        "resume run",
-        "Take back a pause, or a stop that no epoch has met yet",
-    ),
-    Action("acting", "send", ("E",), "E", "send", "Send the next epochs of runs to another site"),
-    Action("acting", "answers", ("A",), "A", "answers", "What the schedd answered last, per job"),
-    Action(
-        "marking",
-        "mark",
-        ("space",),
-        "space",
-        "mark",
-        "Mark the row, or unmark it: acts are for all marked rows",
-        3,
-    ),
-    Action("marking", "mark_all", ("ctrl+a",), "^a", "mark all", "Mark all rows shown, or none"),
-    Action("menu", "choose", ("enter",), "enter", "choose", "To the question that comes before", 9),
-    Action("question", "confirm", ("y",), "y", "do it", "Yes, do exactly what is listed", 12),
-    Action("question", "back", ("escape", "n"), "esc", "cancel", "No, touch nothing", 12),
-    Action("job", "section", ("tab",), "tab", "section", "Jump to the next section", 6),
-    Action("job", "owner", ("r",), "r", "run", "Open the run of this job", 4),
-    Action("cause", "owner", ("r",), "r", "run", "Open the run of the job under the cursor", 6),
-    Action("sites", "next_view", ("tab",), "tab", "view", "Sites, GPU models, both, causes", 8),
-    Action("sites", "previous_view", ("shift+tab",), "sh+tab", "view before", "The view before"),
-    Action(
-        "executions",
-        "kind",
-        ("f",),
-        "f",
-        "only",
-        "Show only goodput, badput, running or marked executions, or all again",
-        6,
-    ),
-    Action("executions", "owner", ("r",), "r", "run", "Open the run of the execution", 5),
-    Action("curves", "next_metric", ("m",), "m", "metric", "The next metric", 8),
-    Action("curves", "previous_metric", ("M",), "M", "metric before", "The metric before"),
-    Action(
-        "curves",
-        "view",
-        ("v",),
-        "v",
-        "view",
-        "Each run, all runs as a band, or by label (heterogeneous against control)",
-        8,
-    ),
-    Action("curves", "log", ("l",), "l", "log", "Values by their logarithm, or as they are", 7),
-    Action("tree", "unfold", ("right",), "left right", "fold", "Show what this row holds", 9),
-    Action("tree", "fold", ("left",), "left", "fold", "Fold it, or go to what it stands below"),
-    Action("tree", "unfold_all", ("plus", "equals_sign"), "+ -", "all", "Unfold everything", 2),
-    Action("tree", "fold_all", ("minus",), "-", "fold all", "Fold everything"),
-    Action("nodes", "faults", ("f",), "f", "faults", "Show only nodes in trouble, or all again", 5),
-    Action(
-        "everywhere",
-        "nodes",
-        ("d",),
-        "d",
-        "nodes",
-        "Every node of every DAG as a tree, what needs a person first",
-        4,
-    ),
-    Action(
-        "grid", "open", ("enter",), "enter", "open", "Open the run of this point, or list them", 9
-    ),
-    Action("grid", "next_metric", ("m",), "m", "metric", "The next metric", 8),
-    Action("grid", "previous_metric", ("M",), "M", "metric before", "The metric before"),
-    Action("grid", "swap", ("x",), "x", "swap", "Rows as columns, columns as rows", 8),
-    Action(
-        "grid", "pair", ("v",), "v", "variables", "The next two variables as rows and columns", 7
-    ),
-    Action(
-        "grid",
-        "fix",
-        ("f",),
-        "f",
-        "fix",
-        "Hold a variable that is left over at its next value, or take the best over all of them",
-        6,
-    ),
-    Action(
-        "bag", "next_bag", ("tab",), "tab", "next bag", "The next bag, where there are several", 7
-    ),
-    Action(
-        "everywhere",
-        "problems",
-        ("p",),
-        "p",
-        "problems",
-        "What is held, failed, evicted or stalled, by cause",
-        8,
-    ),
-    Action(
-        "everywhere",
-        "timeline",
-        ("t",),
-        "t",
-        "timeline",
-        "When what ran where; a cursor in time takes every screen back to it",
-        7,
-    ),
-    Action(
-        "everywhere",
-        "sites",
-        ("w",),
-        "w",
-        "sites",
-        "Where the hours went: sites, GPU models, causes",
-        7,
-    ),
-    Action("everywhere", "curves", ("c",), "c", "curves", "Is it learning: metrics by epoch", 6),
-    Action(
-        "everywhere",
-        "estimates",
-        ("e",),
-        "e",
-        "estimates",
-        "When each run and the whole will be done, and how sure that is",
-        5,
-    ),
-    Action(
-        "everywhere",
-        "incidents",
-        ("i",),
-        "i",
-        "incidents",
-        "What happened that a person should know of, newest first",
-        4,
-    ),
-    Action(
-        "everywhere",
-        "grid",
-        ("number_sign",),
-        "#",
-        "grid",
-        "A sweep's points as rows and columns: which is best, and how far it is",
-        1,
-    ),
-    Action(
-        "everywhere",
-        "bag",
-        ("B",),
-        "B",
-        "shards",
-        "Bags of equal nodes: done, rate, stragglers, and when they will be done",
-        1,
-    ),
-    Action(
-        "everywhere",
-        "earlier",
-        ("less_than_sign",),
-        "<",
-        "earlier",
-        "Show every screen as it was a step earlier (a hundredth of the story; esc: now)",
-    ),
-    Action(
-        "everywhere",
-        "later",
-        ("greater_than_sign",),
-        ">",
-        "later",
-        "As it was a step later, or now",
-    ),
-    Action(
-        "everywhere",
-        "inputs",
-        ("exclamation_mark",),
-        "!",
-        "warnings",
-        "DAGs, logs and their freshness, and every warning with its file and line",
-        4,
-    ),
-    Action(
-        "everywhere",
-        "palette",
-        ("colon", "ctrl+p"),
-        ":",
-        "palette",
-        "Find an action by its name",
-        2,
-    ),
-    Action("everywhere", "light", ("ctrl+t",), "^t", "light/dark", "Change between dark and light"),
-    Action("everywhere", "redraw", ("ctrl+l",), "^l", "redraw", "Write the whole screen again"),
-    Action("everywhere", "help", ("question_mark",), "?", "help", "Keys and signs", 10),
-    Action("everywhere", "leave", ("q", "ctrl+q"), "q", "quit", "Leave", 11),
-    Action("everywhere", "pause", ("ctrl+z",), "^z", "suspend", "Back to the shell; fg goes on"),
-    Action("everywhere", "interrupt", ("ctrl+c",), "^c", "interrupt", "Leave with exit status 130"),
-    Action("moving", "up", ("up", "k"), "up k", "up", "One row up"),
-    Action("moving", "down", ("down", "j"), "down j", "down", "One row down"),
-    Action("moving", "page_up", ("pageup", "ctrl+b"), "pgup", "page up", "One page up"),
-    Action("moving", "page_down", ("pagedown", "ctrl+f"), "pgdn", "page down", "One page down"),
-    Action("moving", "first", ("home", "g"), "home g", "first", "To the first row"),
-    Action("moving", "last", ("end", "G"), "end G", "last", "To the last row"),
-    Action("sideways", "left", ("left", "h"), "left h", "left", "One column left"),
-    Action("sideways", "right", ("right", "l"), "right l", "right", "One column right"),
-    Action("sideways", "far_left", ("shift+left", "0"), "sh+left", "first", "To the first column"),
-    Action("sideways", "far_right", ("shift+right",), "sh+right", "last", "To the last column"),
+HELP_CELLS: Final = 29
+"""Two columns of keys fit side by side on 80 cells."""
+
+TABS: Final[tuple[tuple[str, ...], ...]] = (
+    ("overview",),
+    ("problems", "incidents"),
+    ("sites",),
+    ("timeline",),
+    ("curves",),
+    ("nodes", "grid", "bag"),
+    ("estimates",),
+    ("inputs",),
+)
+"""Screens by their digit, from 1; the same digit again shows the next screen of its tab."""
+
+TITLES: Final[Mapping[str, str]] = {
+    "overview": "Overview",
+    "problems": "Problems",
+    "incidents": "Incidents",
+    "sites": "Sites",
+    "timeline": "Timeline",
+    "curves": "Curves",
+    "nodes": "Nodes",
+    "grid": "Grid",
+    "bag": "Shards",
+    "estimates": "Estimates",
+    "inputs": "Sources",
+}
+"""Titles of the screens of the tabs."""
+
+TAB_TITLES: Final = (
+    *("Overview", "Health", "Sites", "Timeline"),
+    *("Curves", "Nodes", "Estimates", "Sources"),
 )
 
+# name | keys | old keys | footer: priority, caps and label | help
+_TABLE: Final = """
+# everywhere: Everywhere
+palette   | : ^p     |   | 7 :: find      | Find actions, runs, jobs, …
+help      | ?        |   | 10 ?: help     | Keys; again: all, and signs
+close     | q        |   | 11 q: back     | Back; from the overview: quit
+quit      | Q ^q     |   |    Q: quit     | Quit, with no question
+interrupt | ^c       |   |    ^c: quit    | Quit, with exit status 130
+earlier   | <        |   |    <: earlier  | All screens a step earlier
+later     | >        |   |    >: later    | A step later, or now
+light     | ^t       |   |    ^t: theme   | Dark or light colours
+redraw    | ^l       |   |    ^l: redraw  | Write the screen again
+pause     | ^z       |   |    ^z: suspend | To the shell; fg returns
 
-def own_key_cap(action: Action) -> str:
-    """The key cap where each action has its own line.
+# below: Everywhere
+back      | esc      |   |    esc: back   | Clear filter, marks; or back
 
-    It lacks the key of the action's counterpart, which the footer shows with it.
-    """
-    others = {other.key_cap for other in ACTIONS if other.scope == action.scope and other != action}
-    return " ".join(key for key in action.key_cap.split(" ") if key not in others) or action.key_cap
+# overview: Overview
+back      | esc      |   |    esc: clear  | Clear filter, marks, past
+faults    | f        |   | 5 f: only      | Only what needs a person
+new       | N        | n | 3 N: new       | Submit a new ensemble
 
+# moving: Moving
+up        | up k     |   |    up: up      | One row up
+down      | down j   |   |    down: down  | One row down
+page_up   | pgup ^b  |   |    pgup: page  | One page up
+page_down | pgdn ^f  |   |    pgdn: page  | One page down
+first     | home g   |   |    g: first    | To the first row
+last      | end G    |   |    G: last     | To the last row
 
-SCOPES: Final[dict[str, str]] = {
-    "everywhere": "Everywhere",
-    "below": "Below the overview",
-    "moving": "Moving",
-    "list": "Lists",
-    "marking": "Marking rows",
-    "acting": "Acting on jobs, runs and DAGs",
-    "overview": "Overview",
-    "timeline": "Timeline",
-    "run": "Run",
-    "tree": "Trees of nodes",
-    "nodes": "Nodes",
-    "job": "Job",
-    "cause": "One problem",
-    "sites": "Sites",
-    "executions": "Executions behind a number",
-    "curves": "Curves",
-    "grid": "Grid of a sweep",
-    "sideways": "In the grid, from column to column",
-    "bag": "Shards of a bag",
-    "menu": "The menu of acts",
-    "question": "The question before an act",
-    "submit": "Submitting",
-    "form": "In a field",
-    "typing": "While one types",
-    "preview": "The preview",
-    "launch": "The question before submitting",
+# list: Lists
+open      | enter    |   | 9 enter: open  | Go down into the row
+filter    | /        |   | 7 /: filter    | Rows with a text; /! without
+sort      | s        |   | 6 s: sort      | Sort by the next order
+reverse   | S        |   |    S: reverse  | Reverse the order
+columns   | *        |   | 2 *: columns   | Choose columns, sort by one
+
+# marking: Marking rows
+mark      | space    |   | 3 space: mark  | Mark the row; acts are for it
+mark_all  | ^a       |   |    ^a: all     | Mark all rows, or none
+
+# acting: Acting on jobs, runs and DAGs
+acts      | a        |   | 8 a: act       | All acts, and why not
+
+# acts: Acts, in the menu behind a
+hold       | H |  |    H: hold         | Hold jobs, until released
+release    | R |  |    R: release      | Release held jobs
+remove     | X |  |    X: remove       | Remove jobs, for good
+vacate     | V |  |    V: vacate       | Off the machine, idle again
+priority   | P |  |    P: priority     | Set the priority of jobs
+retarget   | O |  |    O: retarget     | Idle jobs to another site
+stop       | T |  |    T: stop         | Stop runs after this epoch
+stop_now   | K |  |    K: stop now     | Stop runs; epoch's work lost
+pause_run  | W |  |    W: pause        | Pause before the next epoch
+resume_run | C |  |    C: resume run   | Undo a pause, or a stop
+send       | E |  |    E: send         | Next epochs to another site
+halt       | Z |  |    Z: halt/resume  | Halt the DAG, or resume it
+remove_dag | D |  |    D: remove DAG   | Remove the DAG and its jobs
+resubmit   | U |  |    U: resubmit DAG | From its newest rescue file
+answers    | A |  |    A: answers      | The schedd's last answers
+
+# run: Run
+chart       | b   |  | 3 b: bars        | Bars of the execution times
+view        | v   |  | 3 v: evaluations | Evaluations as rows, or not
+evaluation  | o   |  | 4 o: its evaluation | Job of the evaluation after
+
+# job: Job
+section     | tab |  | 6 tab: section  | To the next section
+previous    | [   |  | 8 [: older      | Older job of this node
+next        | ]   |  | 8 ]: newer job  | Newer job of this node
+owner       | r   |  | 4 r: run        | The run of this job
+
+# cause: One problem
+owner       | r   |  | 6 r: run        | The run of the job
+
+# sites: Sites
+view          | v        | tab    | 8 v: view | Sites, GPUs, both, causes
+previous_view | sh+tab   |        |   sh+tab: view before | The view before
+
+# executions: Executions behind a number
+kind        | f   |  | 6 f: only       | Only goodput, badput, …
+owner       | r   |  | 5 r: run        | The run of the execution
+
+# timeline: Timeline
+before      | left h   |   | 6 left right: in time | Back by one cell
+after       | right l  |   |   right: later       | On by one cell
+far_before  | sh+left  |   |   sh+left: far back  | Back by a tenth
+far_after   | sh+right |   |   sh+right: far on   | On by a tenth
+change_before | ,      |   |   ,: change          | Last change of this run
+change_after  | .      |   |   .: change          | Next change of this run
+stall       | z        |   | 4 z: stall           | To the longest stall
+zoom_in     | + =      |   | 9 + -: zoom          | Closer, at the cursor
+zoom_out    | -        |   |   -: zoom out        | Further away
+whole       | 0        |   | 3 0: all             | From first event to now
+pan_left    | ( ^left  |   |   (: pan             | Half a view back
+pan_right   | ) ^right |   |   ): pan             | Half a view on
+view        | v        | b | 9 v: by site         | By outcome, or by site
+units       | u        |   |   u: GPUs/jobs       | Count GPUs, or jobs
+travel      | @        |   | 10 @: time travel    | All screens as of the cursor
+
+# curves: Curves
+next_metric     | m |   | 8 m: metric        | The next metric
+previous_metric | M |   |   M: metric before | The metric before
+view            | v |   | 8 v: view          | Runs, a band, or by label
+log             | L | l | 7 L: log           | Logarithmic, or linear
+
+# tree: Trees of nodes
+unfold      | right |   | 9 left right: fold | Unfold the row
+fold        | left  |   |   left: fold       | Fold it, or to its parent
+unfold_all  | + =   |   | 2 + -: all         | Unfold everything
+fold_all    | -     |   |   -: fold all      | Fold everything
+
+# nodes: Nodes
+faults      | f   |   | 5 f: only       | Only nodes in trouble
+
+# grid: Grid of a sweep
+open            | enter |   | 9 enter: open      | The run or runs of a point
+next_metric     | m     |   | 8 m: metric        | The next metric
+previous_metric | M     |   |   M: metric before | The metric before
+swap            | x     |   | 8 x: swap          | Rows as columns
+view            | v     |   | 7 v: variables     | The next two variables
+fix             | f     |   | 6 f: only          | One value of a variable
+
+# sideways: In the grid
+left        | left h   |   |   left: left     | One column left
+right       | right l  |   |   right: right   | One column right
+far_left    | sh+left  |   |   sh+left: first | To the first column
+far_right   | sh+right |   |   sh+right: last | To the last column
+
+# bag: Shards of a bag
+view        | v   | tab | 7 v: next bag   | The next bag
+
+# menu: The menu of acts
+choose      | enter |   | 9 enter: choose | Ask before it is done
+acts        | a     |   |   a: close      | Close the menu
+
+# question: The question before an act
+confirm     | y     |   | 12 y: do it     | Do exactly what is listed
+back        | esc n |   | 12 esc: cancel  | Touch nothing
+
+# submit: Submitting
+choose      | enter |   | 8 enter: choose | Choose, or go on
+preview     | tab   |   | 9 tab: preview  | Every file, or the form
+submit      | ^s    |   | 12 ^s: submit   | Submit; it asks first
+again       | ^r    |   | 3 ^r: ask again | Ask schedd and collector
+back        | esc   |   | 10 esc: back    | Leave; N brings it back
+
+# typing: While one types
+palette     | ^p    |   | 2 ^p: palette | Find actions, runs, jobs, …
+help        | f1    |   | 7 f1: help    | Keys; again: all, and signs
+quit        | ^q    |   | 6 ^q: quit    | Quit, with no question
+
+# form: In a field
+up          | up sh+tab |   |   up: up        | To the field above
+down        | down      |   |   down: down    | To the field below
+left        | left      |   |   left: left    | A character, or option
+right       | right     |   |   right: right  | A character, or option
+start       | home ^a   |   |   home: start   | To the start
+end         | end ^e    |   |   end: end      | To the end
+erase       | bksp ^h   |   |   bksp: erase   | Erase what is before
+delete      | del ^d    |   |   del: delete   | Delete what is behind
+word        | ^w        |   |   ^w: word      | Erase a word
+clear       | ^u        |   |   ^u: clear     | Empty the field
+page_up     | pgup      |   |   pgup: page up | Scroll up
+page_down   | pgdn      |   |   pgdn: page    | Scroll down
+
+# preview: The preview
+next        | ]     | n |   ]: next       | To the next file
+
+# launch: The question before submitting
+launch      | y     |   | 16 y: yes, submit | Write files, submit the DAG
+replace     | F     | R | 15 F: replace     | Yes, replace the files
+write       | w     |   | 14 w: write only  | Write files, submit nothing
+watch       | enter |   | 16 enter: watch   | Watch what was submitted
+back        | esc n |   | 13 esc: back      | Back to the form
+
+# screens: Keys of the last release
+problems    |  | p |  2: problems  | 2
+incidents   |  | i |  2: incidents | 2, again 2
+sites       |  | w |  3: sites     | 3
+timeline    |  | t |  4: timeline  | 4
+curves      |  | c |  5: curves    | 5
+nodes       |  | d |  6: nodes     | 6
+grid        |  | # |  6: grid      | 6, again 6
+bag         |  | B |  6: shards    | 6, twice again
+estimates   |  | e |  7: estimates | 7
+inputs      |  | ! |  8: sources   | 8
+"""
+
+_KEY_NAMES: Final[Mapping[str, str]] = {
+    "esc": "escape",
+    "pgup": "pageup",
+    "pgdn": "pagedown",
+    "bksp": "backspace",
+    "del": "delete",
+    "/": "slash",
+    ":": "colon",
+    "?": "question_mark",
+    "!": "exclamation_mark",
+    "#": "number_sign",
+    "<": "less_than_sign",
+    ">": "greater_than_sign",
+    ",": "comma",
+    ".": "full_stop",
+    "+": "plus",
+    "-": "minus",
+    "=": "equals_sign",
+    "(": "left_parenthesis",
+    ")": "right_parenthesis",
+    "[": "left_square_bracket",
+    "]": "right_square_bracket",
+    "@": "at",
+    "*": "asterisk",
+    ";": "semicolon",
+    "_": "underscore",
+    "~": "tilde",
+    "&": "ampersand",
+    "%": "percent_sign",
+    "$": "dollar_sign",
+    "^": "circumflex_accent",
+    "'": "apostrophe",
+    '"': "quotation_mark",
+    "\\": "backslash",
+    "{": "left_curly_bracket",
+    "}": "right_curly_bracket",
+    "`": "grave_accent",
 }
-"""Headings of the scopes, in the order of the help screen."""
+"""Textual's names of key caps that are not their own name."""
 
 
-def actions_of(scopes: Iterable[str], read_only: bool = False) -> list[Action]:
-    """The actions of these scopes, in the registry's order.
+def textual_key(cap: str) -> str:
+    """Textual's name of a key cap: ``^s`` is ``ctrl+s``, ``sh+tab`` is ``shift+tab``."""
+    if len(cap) > 1 and cap.startswith("^"):
+        return "ctrl+" + cap[1:]
+    if cap.startswith("sh+"):
+        return "shift+" + cap[3:]
+    return _KEY_NAMES.get(cap, cap)
 
-    With ``read_only``, without those that change something.
-    """
-    wanted = frozenset(scopes)
-    return [
-        action
-        for action in ACTIONS
-        if action.scope in wanted and not (read_only and changes_something(action))
-    ]
+
+def key_cap(key: str) -> str:
+    """The key cap of a key as Textual names it."""
+    caps = {name: cap for cap, name in _KEY_NAMES.items()}
+    return caps.get(key, key.replace("ctrl+", "^").replace("shift+", "sh+"))
+
+
+def _parse(table: str) -> tuple[dict[str, str], tuple[Action, ...]]:
+    """The titles of the scopes, and all actions."""
+    titles: dict[str, str] = {}
+    actions = []
+    scope = ""
+    for row in filter(None, table.splitlines()):
+        if row.startswith("# "):
+            scope, _, titles[scope] = row[2:].partition(": ")
+            continue
+        name, keys, old_keys, shown, text = (cell.strip() for cell in row.split("|"))
+        cap, _, label = shown.rpartition(": ")
+        priority, _, rest = cap.partition(" ")
+        if not (priority.isdigit() and rest):
+            priority, rest = "0", cap
+        actions.append(
+            Action(
+                scope=scope,
+                name=name,
+                keys=tuple(keys.split()),
+                old_keys=tuple(old_keys.split()),
+                footer=int(priority),
+                cap=rest,
+                label=label,
+                help=text,
+            )
+        )
+    return titles, tuple(actions)
+
+
+def _tab(number: int, names: tuple[str, ...]) -> Action:
+    key = str(number)
+    return Action(
+        scope="tabs",
+        name=f"tab({number})",
+        keys=(key,),
+        old_keys=(),
+        footer=0,
+        cap=key,
+        label=TAB_TITLES[number - 1],
+        help=", ".join(TITLES[name] for name in names),
+    )
+
+
+SCOPES, _ACTIONS = _parse(_TABLE)
+"""Titles of the scopes, in the order of the help screen."""
+
+ACTIONS: Final = (*(_tab(i, names) for i, names in enumerate(TABS, 1)), *_ACTIONS)
+
+DIRECT: Final = frozenset({"release", "stop_now"})
+"""Acts with a key of their own; all others are behind the menu."""
+
+_CHANGING_SCOPES: Final = frozenset(
+    {"marking", "acting", "acts", "menu", "question"}
+    | {"submit", "form", "typing", "preview", "launch"}
+)
+
+READ_ONLY_REFUSED: Final = frozenset(
+    {action.name for action in ACTIONS if action.scope in ("marking", "acting", "acts")} | {"new"}
+)
+"""Actions refused in read-only mode; the screens of the other changing scopes do not exist."""
+
+_APP_SCOPES: Final = frozenset({"everywhere", "tabs", "typing"})
+"""Scopes whose actions are the application's, as ``new`` is."""
+
+_EARLY: Final = frozenset({"filter"})
+"""Handled before the focused widget, so that the keys typed behind them reach what they open."""
 
 
 def changes_something(action: Action) -> bool:
@@ -488,45 +386,65 @@ def changes_something(action: Action) -> bool:
     return action.scope in _CHANGING_SCOPES or action.name == "new"
 
 
-_CHANGING_SCOPES: Final = frozenset(
-    {"marking", "acting", "menu", "question"} | {"submit", "form", "typing", "preview", "launch"}
-)
+def actions_of(
+    scopes: Iterable[str], read_only: bool = False, keys: Mapping[str, str] | None = None
+) -> list[Action]:
+    """The actions of these scopes, in the order of the scopes and of the registry.
 
-READ_ONLY_REFUSED: Final = frozenset(
-    action.name
-    for action in ACTIONS
-    if changes_something(action) and action.scope in ("marking", "acting", "overview")
-)
-"""Actions refused in read-only mode; the screens of the other changing scopes do not exist."""
+    With ``read_only``, without those that change something. ``keys`` replaces key caps, by
+    action name or ``scope.name``.
+    """
+    return [
+        _remapped(action, keys or {})
+        for scope in dict.fromkeys(scopes)
+        for action in ACTIONS
+        if action.scope == scope and not (read_only and changes_something(action))
+    ]
 
 
-SCREEN_ACTIONS: Final = frozenset(
-    {"problems", "timeline", "sites", "curves", "estimates", "incidents", "inputs"}
-    | {"nodes", "grid", "bag"}
-)
-"""Actions that open the screen of their name, from any other screen."""
+def _remapped(action: Action, keys: Mapping[str, str]) -> Action:
+    caps = keys.get(f"{action.scope}.{action.name}", keys.get(action.name, "")).split()
+    if not caps:
+        return action
+    return msgspec.structs.replace(action, keys=tuple(caps), old_keys=(), cap=caps[0])
 
-_APP_ACTIONS: Final = frozenset({"new", "palette", "help", "leave"})
-"""Actions that are the application's, whatever scope their key is in."""
+
+def keymap(keys: Mapping[str, str]) -> dict[str, str]:
+    """Textual's keymap for replaced key caps: its key names, by the id of the binding."""
+    changed = (action for action in actions_of(SCOPES, keys=keys) if action not in ACTIONS)
+    return {
+        f"{action.scope}.{action.name}": ",".join(map(textual_key, action.keys))
+        for action in changed
+    }
+
+
+def unknown_names(keys: Mapping[str, str]) -> list[str]:
+    """The names in a table of replaced keys that no action has."""
+    names = {name for a in ACTIONS for name in (a.name, f"{a.scope}.{a.name}")}
+    return [name for name in keys if name not in names]
 
 
 def bindings_of(*scopes: str) -> list[BindingType]:
     """Textual's bindings of these scopes, with ids so that a keymap can change them."""
+    actions = actions_of(scopes)
+    taken = {key for action in actions for key in action.keys}
     return [
         Binding(
-            ",".join(action.keys),
+            ",".join(map(textual_key, keys)),
             _textual_action(action),
             action.label,
             tooltip=action.help,
-            priority=action.priority,
+            priority=action.name in _EARLY,
             show=False,
             id=f"{action.scope}.{action.name}",
         )
-        for action in actions_of(scopes)
+        for action in actions
+        if (keys := (*action.keys, *(key for key in action.old_keys if key not in taken)))
     ]
 
 
 def _textual_action(action: Action) -> str:
-    if action.scope == "everywhere" and action.name in SCREEN_ACTIONS:
+    if action.scope == "screens":
         return f"app.open_screen('{action.name}')"
-    return f"app.{action.name}" if action.name in _APP_ACTIONS else action.name
+    is_apps = action.scope in _APP_SCOPES or action.name == "new"
+    return f"app.{action.name}" if is_apps else action.name

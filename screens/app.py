@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from time import time
@@ -21,17 +22,18 @@ from metlmon.pool.types import (
     QueueSnapshot,
 )
 from metlmon.snapshot.types import JobRow
-from screens.actions import SCREEN_ACTIONS, bindings_of
+from screens.actions import TABS, bindings_of, key_cap, keymap, unknown_names
 from screens.base.context import AppContext, AppOptions
 from screens.base.fault_tolerant_app import FaultTolerantApp
+from screens.base.list_state import load_states, save_states
 from screens.base.screens import SnapshotScreen
 from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
 from screens.base.stats_worker import StatsWorker
 from screens.base.terminal_guard import terminal_guard, write_stderr
 from screens.overview.screen import OverviewScreen
-from screens.palette import PaletteScreen
+from screens.palette import Choice, PaletteScreen
 from screens.pool_actions.running_action import RunningAction, name_of
-from screens.registry import create_screen
+from screens.registry import create_screen, name_of_screen
 from screens.terminal.driver import can_be_resumed
 from screens.theme import DARK, LIGHT, SIXTEEN, fitting_theme
 from screens.time_travel import TimeTravel
@@ -68,7 +70,7 @@ class MetlmonApp(FaultTolerantApp):
     CSS_PATH = Path(__file__).with_name("metlmon.tcss")
     TITLE = "metlmon"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("everywhere")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of("everywhere", "tabs", "screens")
     REPAINT_SECONDS: ClassVar[float] = REPAINT_SECONDS
     CONFIRM_SECONDS: ClassVar[float] = CONFIRM_SECONDS
     last_key_time = pause_before_key = 0.0
@@ -97,6 +99,10 @@ class MetlmonApp(FaultTolerantApp):
         self._pacer = SnapshotPacer(self.REPAINT_SECONDS, self._set_idle)
         self._pacer.newest = feed.latest
         self.form_state: FormState | None = None
+        self.list_states = load_states(self.options.state_file)
+        self.keys: Mapping[str, str] = dict(feed.settings.keys)
+        self._unknown_keys: set[tuple[str, str]] = set()
+        self.set_keymap(keymap(self.keys))
         for theme in (DARK, LIGHT, SIXTEEN):
             self.register_theme(theme)
         self.theme = fitting_theme(
@@ -111,6 +117,8 @@ class MetlmonApp(FaultTolerantApp):
 
     def on_mount(self) -> None:
         self.push_screen(OverviewScreen())
+        if unknown := unknown_names(self.keys):
+            self.error_banner = f"metlmon.toml: [keys]: there is no action {unknown[0][:40]!r}"
         start = self.options.start
         if start == "submit":
             self.action_new()
@@ -295,20 +303,39 @@ class MetlmonApp(FaultTolerantApp):
 
     # --- navigation -----------------------------------------------------------------------
 
+    @property
+    def screen_name(self) -> str | None:
+        """The name of the current screen, or of the nearest one below it that has a tab."""
+        names = map(name_of_screen, reversed(self.screen_stack))
+        return next((name for name in names if any(name in tab for tab in TABS)), None)
+
     def open_screen(self, name: str) -> None:
-        """Open the screen of this name, unless it is the current one.
+        """Open the screen of this name; if it is among those below, return to it.
 
         From a run's screen, the curves are those of the run.
         """
+        names = [name_of_screen(screen) for screen in self.screen_stack]
         key = getattr(self.screen, "key", None) if name == "curves" else None
-        self._open_once(create_screen(name) if key is None else create_screen(name, key))
-
-    def _open_once(self, screen: SnapshotScreen) -> None:
-        if not isinstance(self.screen, type(screen)):
-            self.push_screen(screen)
+        if key is not None and names[-1] != name:
+            self.push_screen(create_screen(name, key))
+        elif name in names:
+            for _ in names[names.index(name) + 1 :]:
+                self.pop_screen()
+        else:
+            self.push_screen(create_screen(name))
 
     def action_open_screen(self, name: str) -> None:
         self.open_screen(name)
+
+    def action_tab(self, number: int) -> None:
+        """Open a tab; if its screen is shown, the next one of the tab instead of it."""
+        names, current = TABS[number - 1], name_of_screen(self.screen)
+        if current in names and len(names) > 1:
+            self.pop_screen()
+            self.open_screen(names[(names.index(current) + 1) % len(names)])
+        else:
+            below = [name_of_screen(screen) for screen in self.screen_stack]
+            self.open_screen(next((name for name in names if name in below), names[0]))
 
     def open_run(self, key: str) -> None:
         """Open the screen of a run."""
@@ -336,6 +363,25 @@ class MetlmonApp(FaultTolerantApp):
         elif len(self.screen_stack) > 2:
             self.pop_screen()
 
+    def action_close(self) -> None:
+        if len(self.screen_stack) <= 2:
+            self.exit(0)
+        elif isinstance(self.screen, SnapshotScreen):
+            self.screen.close()
+
+    def handle_unbound_key(self, key: str) -> None:
+        """Say once on each screen that a key does nothing."""
+        screen = self.screen
+        if isinstance(screen, SnapshotScreen):
+            place = type(screen).__name__, key
+            if place not in self._unknown_keys:
+                self._unknown_keys.add(place)
+                screen.show_message(f"[{key_cap(key)}] does nothing here; [?] shows the keys")
+
+    def save_list_states(self) -> None:
+        """Remember the chosen columns and orders."""
+        save_states(self.options.state_file, self.list_states)
+
     def action_new(self) -> None:
         if self.options.read_only or not isinstance(self.screen, SnapshotScreen):
             return
@@ -344,7 +390,7 @@ class MetlmonApp(FaultTolerantApp):
         elif self.options.submission_pool is None:
             self.screen.show_message(f"nothing can be submitted: {self.options.no_pool_reason}")
         else:
-            self._open_once(create_screen("new", self.options.initial_request))
+            self.push_screen(create_screen("new", self.options.initial_request))
 
     def action_earlier(self) -> None:
         self._step_time(-1)
@@ -362,20 +408,33 @@ class MetlmonApp(FaultTolerantApp):
         self.time_travel.handle_progress(message.reading)
 
     def action_help(self) -> None:
+        from screens.help import HelpScreen
+
         screen = self.screen
+        if isinstance(screen, HelpScreen):
+            screen.show_all()
+            return
         scopes = (screen.HELP_SCOPES or screen.SCOPES) if isinstance(screen, SnapshotScreen) else ()
-        self._open_once(create_screen("help", scopes))
+        self.push_screen(create_screen("help", scopes))
 
     def action_palette(self) -> None:
         if isinstance(self.screen, SnapshotScreen):
-            screen, read_only = self.screen, self.options.read_only
-            palette = PaletteScreen(screen.SCOPES, screen.refusals(), read_only)
-            self.push_screen(palette, self._run_chosen)
+            self.push_screen(PaletteScreen(self.screen), self._open_choice)
 
-    async def _run_chosen(self, action: str | None) -> None:
-        if action in SCREEN_ACTIONS:
-            self.open_screen(action)
-        elif action is not None:
+    async def _open_choice(self, choice: Choice | None) -> None:
+        if choice is None:
+            return
+        kind, *target = choice
+        if kind == "screen":
+            self.open_screen(str(target[0]))
+        elif kind == "run":
+            self.open_run(str(target[0]))
+        elif kind == "job":
+            self.push_screen(create_screen("job", *target))
+        elif kind == "site":
+            self.push_screen(create_screen("executions", *target))
+        else:
+            action = str(target[0])
             namespace = self.screen if hasattr(self.screen, f"action_{action}") else self
             await self.run_action(action, default_namespace=namespace)
 
@@ -392,7 +451,7 @@ class MetlmonApp(FaultTolerantApp):
                 "there is no shell to go back to: this was not started from one"
             )
 
-    def action_leave(self) -> None:
+    async def action_quit(self) -> None:
         self.exit(0)
 
     def action_interrupt(self) -> None:

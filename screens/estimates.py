@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar, Final
-
-from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.tables import estimate_text
 from metlmon.tables.estimates import SURENESS_STYLES, columns
-from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -30,11 +25,7 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.actions import bindings_of
 from screens.base.screens import ListScreen
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.table import Table, TableRow
 
 SOURCE_LINES: Final = 2
 """Lines below the table; fixed, so that its height does not depend on the cursor."""
@@ -44,7 +35,6 @@ class EstimatesScreen(ListScreen):
     """The remaining time of each run and of the ensemble."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
     ORDERS = (
         ("run", None),
         ("what ends last", lambda run: (run.remaining is None, -_median_seconds(run))),
@@ -52,40 +42,24 @@ class EstimatesScreen(ListScreen):
         ("time per epoch", lambda run: (-(run.durations.median if run.durations else 0.0),)),
     )
 
-    def key_footer(self) -> KeyFooter:
-        """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("estimates",))
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Table()
-        yield from self.compose_foot()
-
     def show(self, update: Snapshot | None) -> None:
         # Progress lines give the best estimate of the current epoch.
         self.context.stats.watch_job_files()
         forecast = self.context.stats.value(make_forecast)
         room = self.app.size.width
-        self.query_one("#head", StaticLines).show(head(forecast, room))
-        runs = () if forecast is None else forecast.runs
-        filtered = self.filter_rows(runs, _text)
-        specs = columns(self.this_year)
-        widths = fit_columns(specs, runs, room)
-        rows = [TableRow(run.run, partial(render_cells, specs, widths, run)) for run in filtered]
-        self.table.show(table_columns(specs, widths), rows, self._empty(forecast, update))
-        selected = next((run for run in filtered if run.run == self.table.cursor), None)
-        note = self.note_line(len(filtered), len(runs))
-        self.query_one("#note", StaticLines).show([note, *source_lines(selected, room)])
+        self.show_head(head(forecast, room))
+        self.fill(
+            columns(self.this_year),
+            () if forecast is None else forecast.runs,
+            lambda run: run.run,
+            _text,
+            empty=self._empty(forecast, update),
+            details=lambda run: source_lines(run, room),
+        )
 
     def _empty(self, forecast: Forecast | None, update: Snapshot | None) -> list[Line]:
-        if (
-            forecast is None
-            or update is None
-            or (not forecast.runs and update.progress.fraction < 1)
-        ):
+        if forecast is None or update is None or update.progress.fraction < 1:
             return [line("  ", ("Estimates come as soon as the logs are read.", DIM))]
-        if forecast.runs:
-            return [line("  ", "No run has this text."), line("  ", ("esc clears", DIM))]
         return [
             line("  ", "There is no run to be estimated."),
             line("  ", ("Runs come from nodes that are called run-train_epochN.", DIM)),
@@ -100,6 +74,7 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
     title = line(("Estimates", BOLD))
     if forecast is None:
         return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
+    this_year = formatting.year_of(forecast.as_of)
     style = (
         GOOD
         if forecast.completed_at is not None
@@ -108,14 +83,8 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
         else NOTE
     )
     remaining = line((estimate_text.remaining_text(forecast), style))
-    this_year = formatting.year_of(forecast.as_of)
     finish = (
-        line(
-            (
-                f"about {formatting.moment(forecast.expected_end, this_year)}",
-                DIM,
-            )
-        )
+        line((f"about {formatting.moment(forecast.expected_end, this_year)}", DIM))
         if forecast.expected_end is not None
         else ()
     )

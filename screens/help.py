@@ -1,22 +1,17 @@
-"""The Help screen, generated from the action registry and the symbols."""
+"""The help: the keys of the calling screen on one page, then all keys and symbols."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Final
-
-from textual.app import ComposeResult
-from textual.binding import BindingType
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
 from metlmon.snapshot.gate_text import PAUSED, REQUESTED, STOPPED
 from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
 from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap
-from screens.actions import SCOPES, actions_of, bindings_of, own_key_cap
-from screens.base.screens import SnapshotScreen, heading, rule
-from screens.widgets.document import Document
-from screens.widgets.lines import StaticLines
+from screens.actions import DIRECT, HELP_CELLS, SCOPES, TABS, Action, actions_of
+from screens.base.screens import DocumentScreen, heading
 
 STATE_MEANINGS: Final[dict[State, str]] = {
     State.WAITING: "its turn in the DAG has not come",
@@ -39,74 +34,123 @@ STATE_MEANINGS: Final[dict[State, str]] = {
     State.UNKNOWN: "the files here cannot tell",
 }
 
+COLUMN_CELLS: Final = HELP_CELLS + 10
+"""A key cap and its help."""
 
-class HelpScreen(SnapshotScreen):
-    """Keys and symbols; the keys of the calling screen come first."""
+TAB_KEYS: Final = f"1…{len(TABS)}"
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("below",)
-    SHOWS_ENSEMBLE: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
+
+class HelpScreen(DocumentScreen):
+    """The keys of the scopes ``first`` on one page; the help key again shows everything."""
+
+    SHOWS_ENSEMBLE = False
 
     def __init__(self, first: Sequence[str] = ()) -> None:
         super().__init__()
         self._first = tuple(first)
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Document()
-        yield StaticLines(id="note")
-        yield self.key_footer()
+        self._all = not first
 
     def show(self, update: Snapshot | None) -> None:
-        room = self.app.size.width
-        document = self.query_one(Document)
-        self.query_one("#head", StaticLines).show([line(" ", ("Keys and signs", BOLD)), ()])
-        document.show(help_lines(room, self.context.options.read_only, self._first))
-        down = "↓"
-        more = [line((f"{down} {document.lines_below} more", DIM))] if document.lines_below else []
-        self.query_one("#note", StaticLines).show([rule(more, room)])
+        room, keys = self.app.size.width, self.context.keys
+        read_only = self.context.options.read_only
+        hint = () if self._all else line(("   ", DIM), ("?", KEY), (" shows all of them", DIM))
+        lines = (
+            help_lines(room, read_only, keys)
+            if self._all
+            else context_lines(self._first, room, read_only, keys)
+        )
+        self.show_document([line(" ", ("Keys and signs", BOLD)) + hint], lines)
+
+    def show_all(self) -> None:
+        """Show all keys and symbols."""
+        self._all = True
+        self._refresh_if_mounted()
 
 
-def help_lines(room: int, read_only: bool = False, first: Sequence[str] = ()) -> list[Line]:
-    """Return keys and legend, side by side on a wide screen.
+def context_lines(
+    scopes: Sequence[str], room: int, read_only: bool = False, keys: Mapping[str, str] | None = None
+) -> list[Line]:
+    """The keys of a screen in two columns: its own ones first, then those of every screen."""
+    common = () if set(scopes) & {"submit", "launch", "question"} else ("everywhere",)
+    own = [a for a in actions_of(scopes, read_only, keys) if a.keys]
+    if "acting" in scopes:
+        own += [a for a in actions_of(("acts",), read_only, keys) if a.name in DIRECT]
+    tabs = [_row(TAB_KEYS, "Screens of the tab bar")] if common else []
+    rows = [_key_row(action) for action in own] + tabs
+    rows += [_key_row(action) for action in actions_of((*common, "moving"), read_only, keys)]
+    count = -(-len(rows) // max(1, min(4, room // COLUMN_CELLS)))
+    columns = [rows[i : i + count] for i in range(0, len(rows), count)]
+    return [
+        tuple(
+            span
+            for column in columns
+            if i < len(column)
+            for span in fit(column[i], COLUMN_CELLS, "left")
+        )
+        for i in range(count)
+    ]
 
-    With ``read_only`` without keys that change something; the scopes ``first`` come first.
+
+def _key_row(action: Action) -> Line:
+    return _row(" ".join(action.keys), action.help)
+
+
+def _row(cap: str, text: str) -> Line:
+    return fit(line(" ", (cap, KEY)), COLUMN_CELLS - HELP_CELLS, "left") + line(text)
+
+
+def help_lines(
+    room: int, read_only: bool = False, keys: Mapping[str, str] | None = None
+) -> list[Line]:
+    """Return all keys and the legend, side by side on a wide screen.
+
+    With ``read_only`` without keys that change something.
     """
     signs = _signs()
     if room < 140:
-        key_lines = [heading("Keys", room), *_keys(read_only, first, room - 1)]
+        key_lines = [heading("Keys", room), *_keys(read_only, keys, room - 1)]
         return [*key_lines, (), heading("Signs", room), *signs]
     half = room // 2
-    keys = _keys(read_only, first, half - 1)
+    key_lines = _keys(read_only, keys, half - 1)
     lines = [heading("Keys", half - 1) + line("  ") + heading("Signs", half - 1)]
-    for i in range(max(len(keys), len(signs))):
-        left_part = keys[i] if i < len(keys) else ()
+    for i in range(max(len(key_lines), len(signs))):
+        left_part = key_lines[i] if i < len(key_lines) else ()
         right_part = signs[i] if i < len(signs) else ()
         lines.append(fit(left_part, half, "left") + right_part)
     return lines
 
 
-def _keys(read_only: bool, first: Sequence[str], width: int) -> list[Line]:
-    lines: list[Line] = []
-    for scope in dict.fromkeys((*first, *SCOPES)):
-        title = SCOPES[scope]
-        actions = actions_of((scope,), read_only)
-        if not actions:
-            continue
-        if lines:
-            lines.append(())
-        lines.append(line(" ", (title, BOLD)))
-        for action in actions:
-            rows = wrap(action.help, width, indent=KEY_CELLS)
-            cap = line("  ", (own_key_cap(action), KEY))
-            lines.append(fit(cap, KEY_CELLS, "left") + rows[0][1:])
-            lines += rows[1:]
-        lines += wrap(SCOPE_NOTES[scope], width, DIM, 2) if scope in SCOPE_NOTES else []
+def _keys(read_only: bool, keys: Mapping[str, str] | None, width: int) -> list[Line]:
+    lines: list[Line] = [line(" ", ("Screens", BOLD)), *map(_key_row, actions_of(("tabs",)))]
+    for scope, title in SCOPES.items():
+        actions = [a for a in actions_of((scope,), read_only, keys) if a.keys]
+        if actions:
+            lines += [(), line(" ", (title, BOLD)), *map(_key_row, actions)]
+        lines += wrap(SCOPE_NOTES[scope], width, DIM, 2) if actions and scope in SCOPE_NOTES else []
+    old = [a for a in actions_of((*SCOPES,), read_only, keys) if a.old_keys]
+    lines += [(), line(" ", ("Old keys, for this release only", BOLD))]
+    lines += [_row(" ".join(a.old_keys), f"now {_replacement(a)}") for a in old]
+    if not read_only:
+        lines.append(_row("H X V …", "now a, then the letter"))
     return lines
 
 
-KEY_CELLS: Final = 12
-"""Column of a key's help, behind the longest key cap."""
+def guide_table() -> list[str]:
+    """The table of all keys in the guide, as Markdown: one line for each kind of screen."""
+    rows = ["| where | keys |", "|---|---|"]
+    for scope, title in (("tabs", "Screens"), *SCOPES.items()):
+        actions = [action for action in actions_of((scope,)) if action.keys]
+        texts = (f"`{' '.join(a.keys)}` {a.help[:1].lower()}{a.help[1:]}" for a in actions)
+        if actions:
+            rows.append(f"| {title} | {' · '.join(texts)} |")
+    old = (f"`{' '.join(a.old_keys)}`: {_replacement(a)}" for a in actions_of(SCOPES) if a.old_keys)
+    return [*rows, f"| Old keys | {' · '.join(old)} |"]
+
+
+def _replacement(action: Action) -> str:
+    """``v (next bag)``, ``2, again 2``: the key that replaces an old one."""
+    return f"{' '.join(action.keys)} ({action.label})" if action.keys else action.help
+
 
 SCOPE_NOTES: Final[dict[str, str]] = {
     "acting": (

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar, Final
-
-from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.incident_rules import Incident, IncidentSeverity
 from metlmon.stats.incidents import IncidentList, incident_list, run_names
-from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
+from metlmon.tables.layout import Column
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -31,11 +27,7 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.actions import bindings_of
 from screens.base.screens import ListScreen
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.table import Table, TableRow
 
 TEXT_LINES: Final = 3
 ADVICE_LINES: Final = 2
@@ -71,48 +63,31 @@ class IncidentsScreen(ListScreen):
     """All incidents, ongoing ones first, then the newest."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
     ORDERS = (
         ("what lasts, then the newest", None),
         ("the worst", lambda incident: (-incident.severity, not incident.ongoing)),
         ("kind", lambda incident: (incident.kind,)),
     )
 
-    def key_footer(self) -> KeyFooter:
-        """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("incidents",))
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Table()
-        yield from self.compose_foot()
-
     def show(self, update: Snapshot | None) -> None:
         # The arguments of a training are in files written by its jobs.
         self.context.stats.watch_job_files()
         report = self.context.stats.value(incident_list)
         room = self.app.size.width
-        self.query_one("#head", StaticLines).show(head(report, room))
-        incidents = () if report is None else report.incidents
-        filtered = self.filter_rows(incidents, lambda incident: _text(incident, report))
-        specs = _specs(report, self.this_year)
-        widths = fit_columns(specs, incidents, room)
-        rows = [
-            TableRow(incident.key, partial(render_cells, specs, widths, incident))
-            for incident in filtered
-        ]
-        self.table.show(table_columns(specs, widths), rows, self._empty(report, update))
-        selected = next(
-            (incident for incident in filtered if incident.key == self.table.cursor), None
+        self.show_head(head(report, room))
+        self.fill(
+            _specs(report, self.this_year),
+            () if report is None else report.incidents,
+            lambda incident: incident.key,
+            lambda incident: _text(incident, report),
+            empty=self._empty(report, update),
+            noun="incident",
+            details=lambda incident: incident_detail(incident, room),
         )
-        note = self.note_line(len(filtered), len(incidents), noun="incident")
-        self.query_one("#note", StaticLines).show([note, *incident_detail(selected, room)])
 
     def _empty(self, report: IncidentList | None, update: Snapshot | None) -> list[Line]:
         if report is None or update is None or update.progress.fraction < 1:
             return [line("  ", ("Incidents appear as the logs are read.", DIM))]
-        if report.incidents:
-            return [line("  ", "No incident has this text."), line("  ", ("esc clears", DIM))]
         return [
             line("  ", ("Nothing out of the ordinary happened.", GOOD)),
             line("  ", ("Holes in the logs, full disks, many evictions at once, stalled", DIM)),

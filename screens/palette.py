@@ -1,50 +1,68 @@
-"""The command palette: finds an action of the screen below by its name."""
+"""The palette: finds actions, screens, runs, jobs and sites by their words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import ClassVar
+from itertools import islice
+from typing import ClassVar, Final
 
+import msgspec
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input
 
+from metlmon.snapshot.types import JobRow
+from metlmon.stats.usage import UsageFilter, site_usage
 from metlmon.tables.layout import TableColumn
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import STATES, job_id, plain
 from metlmon.text.spans import DIM, KEY, Line, line
-from screens.actions import Action, actions_of, own_key_cap
-from screens.base.result_modal import ResultModal
-from screens.base.screens import Prompt
+from screens.actions import TABS, TITLES, actions_of
+from screens.base.columns_screen import ResultModal
+from screens.base.screens import Prompt, SnapshotScreen
 from screens.widgets.table import Table, TableRow
 
+MOST_ROWS: Final = 200
+"""Rows shown at most: a further word finds the others."""
 
-class PaletteScreen(ResultModal[str | None]):
-    """Modal search of actions; returns the chosen action's name."""
+Choice = tuple[str, ...] | tuple[str, UsageFilter] | tuple[str, int, int]
+"""What was chosen: ``("action", name)``, ``("run", key)``, ``("job", cluster, proc)``, …"""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One row: key cap or kind, text, the words it is found by, and what it opens."""
+
+    cap: str
+    text: str
+    words: str
+    choice: Choice
+    refused: bool = False
+
+
+class PaletteScreen(ResultModal[Choice | None]):
+    """Modal search of what can be done or opened from ``origin``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+p", "give_up", priority=True, show=False),
         # A modal screen hides the application's bindings.
         Binding("ctrl+c", "app.interrupt", priority=True, show=False),
         # No priority: the input must see keys of one batch in order.
-        Binding("up", "move(-1)", show=False),
-        Binding("down", "move(1)", show=False),
+        Binding("up", "move('up')", show=False),
+        Binding("down", "move('down')", show=False),
         Binding("enter", "choose", show=False),
     ]
 
-    def __init__(
-        self, scopes: tuple[str, ...], refusals: Mapping[str, str], read_only: bool
-    ) -> None:
+    def __init__(self, origin: SnapshotScreen) -> None:
         super().__init__()
-        actions = actions_of((*scopes, "everywhere"), read_only)
-        self._actions = [action for action in actions if action.name != "palette"]
-        self._refusals = refusals
+        self._origin = origin
+        self._fixed = [*_actions(origin), *_screens()]
+        self._entries: dict[str, Entry] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(id="palette"):
-            yield Prompt(id="wanted", hint="what do you want to do?")
+            yield Prompt(id="wanted", hint="Search actions, runs, jobs")
             yield Table()
 
     def on_mount(self) -> None:
@@ -58,21 +76,31 @@ class PaletteScreen(ResultModal[str | None]):
     def _fill(self) -> None:
         table = self.query_one(Table)
         words = self.query_one(Prompt).value.lower().split()
-        matches = [a for a in self._actions if all(word in _text(a) for word in words)]
-        room = table.size.width - 18
-        columns = [TableColumn("KEY", 8), TableColumn("ACTION", max(10, room))]
-        rows = [
-            TableRow(f"{a.scope}.{a.name}", partial(_cells, a, self._refusals.get(a.name)))
-            for a in matches
-        ]
-        table.show(columns, rows, [line("  ", ("no action has these words", DIM))])
+        found = iter(self._fixed) if not words else self._everything()
+        matches = (entry for entry in found if all(word in entry.words for word in words))
+        self._entries = {str(i): entry for i, entry in enumerate(islice(matches, MOST_ROWS))}
+        columns = [TableColumn("KEY", 8), TableColumn("ACTION", max(10, table.size.width - 18))]
+        rows = [TableRow(key, partial(_cells, entry)) for key, entry in self._entries.items()]
+        table.show(columns, rows, [line("  ", ("nothing has these words", DIM))])
 
-    def action_move(self, delta: int) -> None:
+    def _everything(self) -> Iterator[Entry]:
+        yield from self._fixed
+        context = self._origin.context
+        if context.snapshot is None:
+            return
+        for run in context.snapshot.status.runs:
+            text = f"{plain(run.run, 40)}   {STATES[run.state].word}"
+            words = f"run {run.run} {run.uuid or ''} {run.dag}".lower()
+            yield Entry("run", text, words, ("run", run.key))
+        usage = context.stats.value(site_usage)
+        for site in () if usage is None else usage.sites:
+            name = plain(site.name or "unknown", 60)
+            yield Entry("site", name, f"site {name.lower()}", ("site", UsageFilter((site.name,))))
+        yield from map(_job, context.feed.queued_jobs())
+
+    def action_move(self, direction: str) -> None:
         table = self.query_one(Table)
-        if delta < 0:
-            table.action_up()
-        else:
-            table.action_down()
+        (table.action_up if direction == "up" else table.action_down)()
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -80,23 +108,45 @@ class PaletteScreen(ResultModal[str | None]):
         self.action_choose()
 
     def action_choose(self) -> None:
-        key = self.query_one(Table).cursor
-        self.return_result(None if key is None else key.partition(".")[2])
+        entry = self._entries.get(self.query_one(Table).cursor or "")
+        self.return_result(None if entry is None else entry.choice)
 
     def on_table_row_selected(self, event: Table.RowSelected) -> None:
         event.stop()
-        self.return_result(event.key.partition(".")[2])
+        self.action_choose()
 
     def action_give_up(self) -> None:
         self.return_result(None)
 
 
-def _text(action: Action) -> str:
-    return f"{action.label} {action.help} {action.name}".lower()
+def _actions(screen: SnapshotScreen) -> Iterator[Entry]:
+    refusals, context = screen.refusals(), screen.context
+    scopes = (*screen.SCOPES, *screen.OLD_SCOPES, "everywhere")
+    for action in actions_of(scopes, context.options.read_only, context.keys):
+        if action.name == "palette":
+            continue
+        words = f"{action.label} {action.help} {action.name}".lower()
+        why = refusals.get(action.name)
+        text = action.help if why is None else f"✗ {action.label}: {plain(why, 200)}"
+        cap = " ".join(action.keys)
+        yield Entry(cap, text, words, ("action", action.name), why is not None)
 
 
-def _cells(action: Action, refused: str | None) -> tuple[Line, Line]:
-    if refused is None:
-        return line((own_key_cap(action), KEY)), line(action.help)
-    text = f"✗ {action.label}: {plain(refused, 200)}"
-    return line((own_key_cap(action), DIM)), line((text, DIM))
+def _screens() -> Iterator[Entry]:
+    for number, names in enumerate(TABS, 1):
+        for i, name in enumerate(names):
+            words = f"{TITLES[name]} screen {name}".lower()
+            yield Entry(" ".join([str(number)] * (i + 1)), TITLES[name], words, ("screen", name))
+
+
+def _job(job: JobRow) -> Entry:
+    number = job_id(job.cluster, job.proc)
+    text = f"{number}   {plain(job.run or job.node or '', 40)}   {STATES[job.state].word}"
+    words = f"job {job.cluster}.{job.proc} {number} {job.run or ''} {job.node or ''}".lower()
+    return Entry("job", text, words, ("job", job.cluster, job.proc))
+
+
+def _cells(entry: Entry) -> tuple[Line, Line]:
+    if entry.refused:
+        return line((entry.cap, DIM)), line((entry.text, DIM))
+    return line((entry.cap, KEY)), line(entry.text)

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Final
 
-from textual.app import ComposeResult
-from textual.binding import BindingType
-
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
 from metlmon.snapshot.types import JobRow, ProblemGroup
-from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
+from metlmon.tables.layout import Column
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain, problem_sign
@@ -33,13 +30,9 @@ from metlmon.text.spans import (
     symbol_span,
     wrap,
 )
-from screens.actions import bindings_of
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.screens import ListScreen
 from screens.pool_actions.running_action import Selection
-from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.table import Table, TableRow
 
 EXAMPLE_LINES: Final = 2
 """Lines of the example; fixed, so that the table keeps its height."""
@@ -108,7 +101,6 @@ class ProblemsScreen(ListScreen, ActionScreen):
     """All causes of problems, those with affected jobs first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", *ACTION_SCOPES, "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", *ACTION_SCOPES, "below")]
     ORDERS = (
         ("what hurts now", lambda group: (-group.now, -group.lost, -group.times)),
         ("badput", lambda group: (-group.lost, -group.times)),
@@ -116,31 +108,18 @@ class ProblemsScreen(ListScreen, ActionScreen):
         ("kind", lambda group: (group.kind, -group.lost)),
     )
 
-    def key_footer(self) -> KeyFooter:
-        """Return the footer, without the key of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), hidden=("problems",))
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Table()
-        yield from self.compose_foot()
-
     def show(self, update: Snapshot | None) -> None:
         groups = self.context.feed.problems()
-        room = self.app.size.width
-        self.query_one("#head", StaticLines).show(self._head(groups, update))
-        filtered = self.filter_rows(groups, _text)
-        specs = _specs(self.this_year)
-        widths = fit_columns(specs, groups, room)
-        rows = [
-            TableRow(group.key, partial(render_cells, specs, widths, group)) for group in filtered
-        ]
-        if self.table.marks:
-            self.table.keep_marks({group.key for group in groups})
-        self.table.show(table_columns(specs, widths), rows, self._empty(bool(groups), update))
-        note = self.note_line(len(filtered), len(groups), noun="cause")
-        selected = next((g for g in filtered if g.key == self.table.cursor), None)
-        self.query_one("#note", StaticLines).show([note, *self._example(selected)])
+        self.show_head(self._head(groups, update))
+        self.fill(
+            _specs(self.this_year),
+            groups,
+            lambda group: group.key,
+            _text,
+            empty=self._empty(update),
+            noun="cause",
+            details=self._example,
+        )
 
     def _head(self, groups: Sequence[ProblemGroup], update: Snapshot | None) -> list[Line]:
         now = sum(group.now for group in groups if not group.nodes)
@@ -163,9 +142,7 @@ class ProblemsScreen(ListScreen, ActionScreen):
             lines.append(line(" ", (text, DIM), cause))
         return [*lines, ()]
 
-    def _empty(self, any_groups: bool, update: Snapshot | None) -> list[Line]:
-        if any_groups:
-            return [line("  ", "No cause has this text."), line("  ", ("esc clears", DIM))]
+    def _empty(self, update: Snapshot | None) -> list[Line]:
         if update is None or update.progress.fraction < 1:
             return [line("  ", ("Causes appear as the logs are read.", DIM))]
         return [
@@ -206,7 +183,6 @@ class CauseScreen(ListScreen, ActionScreen):
     """One cause: its full text, and its jobs, latest first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "cause", *ACTION_SCOPES, "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "cause", *ACTION_SCOPES, "below")]
     ORDERS = (
         ("latest first", None),
         ("run", lambda row: (row.run or "", row.epoch or 0)),
@@ -217,40 +193,29 @@ class CauseScreen(ListScreen, ActionScreen):
         super().__init__()
         self.key = key
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Table()
-        yield from self.compose_foot()
-
     def show(self, update: Snapshot | None) -> None:
-        group = next((g for g in self.context.feed.problems() if g.key == self.key), None)
+        group = self._group()
         if group is None:
-            self.query_one("#head", StaticLines).show([line(" ", ("this cause is gone", GOOD)), ()])
-            self.table.show([], [], [line("  ", ("esc goes back to the others", DIM))])
+            text = [line("  ", ("esc goes back to the others", DIM))]
+            self.show_nothing("Problems", "this cause is gone", text, "job")
             return
-        self.query_one("#head", StaticLines).show(self._head(group))
+        self.show_head(self._head(group))
         views = [self.context.feed.job_view(*job) for job in group.jobs[:MOST_JOBS]]
         jobs = [view.row for view in views if view is not None]
-        filtered = self.filter_rows(jobs, _job_text)
-        specs = _job_specs(jobs)
-        widths = fit_columns(specs, jobs, self.app.size.width)
-        rows = [
-            TableRow(f"{job.cluster}.{job.proc}", partial(render_cells, specs, widths, job))
-            for job in filtered
-        ]
-        if self.table.marks:
-            self.table.keep_marks({f"{job.cluster}.{job.proc}" for job in jobs})
-        empty = [line("  ", ("no job has this text", DIM))]
-        if group.nodes:
-            names = "\n".join(plain(name, 80) for name in group.nodes[:MOST_JOBS])
-            empty = [line("  ", "Of these nodes no log has a job:"), ()]
-            empty += [line("  ", name) for name in names.split("\n")]
-        self.table.show(table_columns(specs, widths), rows, empty)
-        unseen = len(group.jobs) - MOST_JOBS
-        more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if unseen > 0 else []
-        self.query_one("#note", StaticLines).show(
-            [self.note_line(len(filtered), len(jobs), more, "job")]
+        names = [line("  ", plain(name, 80)) for name in group.nodes[:MOST_JOBS]]
+        more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if len(group.jobs) > MOST_JOBS else []
+        self.fill(
+            _job_specs(jobs),
+            jobs,
+            lambda job: f"{job.cluster}.{job.proc}",
+            _job_text,
+            empty=[line("  ", "Of these nodes no log has a job:"), (), *names],
+            noun="job",
+            extra=more,
         )
+
+    def _group(self) -> ProblemGroup | None:
+        return next((g for g in self.context.feed.problems() if g.key == self.key), None)
 
     def _head(self, group: ProblemGroup) -> list[Line]:
         room = self.app.size.width
@@ -275,7 +240,7 @@ class CauseScreen(ListScreen, ActionScreen):
     def selection(self) -> Selection:
         """Select the marked jobs, or the current one, in row order."""
         keys = self.table.marks or {self.table.cursor}
-        group = next((g for g in self.context.feed.problems() if g.key == self.key), None)
+        group = self._group()
         cause_jobs = [] if group is None else group.jobs[:MOST_JOBS]
         jobs = self.job_rows(job for job in cause_jobs if f"{job[0]}.{job[1]}" in keys)
         words = self.name_or_count([f"job {job.cluster}.{job.proc}" for job in jobs], "job")

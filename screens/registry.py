@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
+
+from textual.screen import Screen
 
 from screens.base.screens import SnapshotScreen
 
@@ -11,6 +13,7 @@ SCREENS: Final = {
     "bag": "screens.shards.screen.ShardsScreen",
     "curves": "screens.curves.screen.CurvesScreen",
     "estimates": "screens.estimates.EstimatesScreen",
+    "executions": "screens.sites.executions_screen.ExecutionsScreen",
     "grid": "screens.sweep.screen.SweepScreen",
     "help": "screens.help.HelpScreen",
     "incidents": "screens.incidents.IncidentsScreen",
@@ -33,3 +36,11 @@ def create_screen(name: str, *arguments: object) -> SnapshotScreen:
     screen = getattr(import_module(module), class_name)(*arguments)
     assert isinstance(screen, SnapshotScreen)
     return screen
+
+
+_NAMES: Final = {path: name for name, path in SCREENS.items()}
+
+
+def name_of_screen(screen: Screen[Any]) -> str | None:
+    """The name of a screen's class in :data:`SCREENS`."""
+    return _NAMES.get(f"{type(screen).__module__}.{type(screen).__name__}")

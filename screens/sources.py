@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.app import ComposeResult
-from textual.binding import BindingType
-
 from metlmon.live.discovery import directory_label
 from metlmon.live.feed import Snapshot
 from metlmon.model.model_state import Notice
@@ -26,36 +21,21 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.actions import bindings_of
-from screens.base.screens import SnapshotScreen, heading, rule
+from screens.base.screens import DocumentScreen, heading
 from screens.job import queue_text
 from screens.overview.header import reading_progress, seconds_ago
-from screens.widgets.document import Document
-from screens.widgets.lines import StaticLines
 
 
-class SourcesScreen(SnapshotScreen):
+class SourcesScreen(DocumentScreen):
     """The DAGs, logs and warnings of the dagdir."""
-
-    SCOPES: ClassVar[tuple[str, ...]] = ("below",)
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Document()
-        yield StaticLines(id="note")
-        yield self.key_footer()
 
     def show(self, update: Snapshot | None) -> None:
         room = self.app.size.width
-        document = self.query_one(Document)
         dagdir = plain(directory_label(str(self.context.feed.dagdir)), 200)
         title = line(("What is read", BOLD), "   ", (dagdir, DIM))
         right: Line = ()
         if update is not None and update.progress.fraction < 1:
             right = reading_progress(update.progress, 0)
-        head = line(" ") + justify(title, right, room - 2)
-        self.query_one("#head", StaticLines).show([head, ()])
         lines = [] if update is None else source_lines(update.status, room)
         if lines:
             queue = queue_text.schedd_status_lines(
@@ -65,10 +45,7 @@ class SourcesScreen(SnapshotScreen):
                 room - 2,
             )
             lines += [(), heading("Queue", room), *queue]
-        document.show(lines)
-        down = "↓"
-        more = [line((f"{down} {document.lines_below} more", DIM))] if document.lines_below else []
-        self.query_one("#note", StaticLines).show([rule(more, room)])
+        self.show_document([line(" ") + justify(title, right, room - 2), ()], lines)
 
 
 def source_lines(status: Status, room: int) -> list[Line]:

@@ -43,7 +43,7 @@ async def frame(part: float, key: str) -> str:
                 await pilot.press(key)
                 await pilot.pause(1.5)
             svg = app.export_screenshot(title="metlmon demo")
-            await pilot.press("q")
+            await pilot.press("Q")
     # No font is fetched: the reader's own monospaced font is used.
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 

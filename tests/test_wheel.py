@@ -144,7 +144,7 @@ def test_watch_opens_on_a_terminal_and_leaves_it(installed: Path) -> None:
     with terminal(installed, "watch", str(CHECKOUT / "fixtures" / "rescue")) as screen:
         screen.until(lambda: "run3" in screen.text and "4/4" in screen.text, "no run is shown")
         assert "ens.dag" in screen.text
-        screen.type("q")
+        screen.type("Q")
         assert screen.end() == 0
 
 
@@ -152,5 +152,5 @@ def test_the_demo_moves_on_a_terminal(installed: Path) -> None:
     with terminal(installed, "demo", "--speed", "30") as screen:
         screen.until(lambda: "running" in screen.text and "run0" in screen.text, "it does not run")
         screen.wait_for("5/5")
-        screen.type("q")
+        screen.type("Q")
         assert screen.end() == 0

@@ -93,6 +93,7 @@ def open_screens(
     from metlmon.cli.exit_on import condition, exit_conditions
     from metlmon.pool.client import open_pool
     from screens.app import AppOptions, run_app
+    from screens.base.list_state import state_file
 
     stop_watchdog()
     exit_on = getattr(options, "exit_on", None)
@@ -112,5 +113,6 @@ def open_screens(
             open_dagdir=open_dagdir,
             submission_pool=None if feed_and_pool.read_only else open_pool(),
             initial_request=draft,
+            state_file=state_file(),
         ),
     )

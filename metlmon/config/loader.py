@@ -179,8 +179,12 @@ def _read_fields(
 
 
 def _read_aliases(file: TomlFile, where: Where, value: object) -> dict[str, str]:
+    if where == ("keys",) and file.path.parent != configuration_directory():
+        file.report_problem(where, "[keys] belongs to your own metlmon.toml")
+        return {}
     if not isinstance(value, dict):
-        file.report_problem(where, f'[{where[0]}] is a table: "as logged" = "as shown"')
+        form = 'sort = "o"' if where == ("keys",) else '"as logged" = "as shown"'
+        file.report_problem(where, f"[{where[0]}] is a table: {form}")
         return {}
     if len(value) > MAX_ITEMS:
         file.report_problem(where, f"[{where[0]}] has more than {MAX_ITEMS} names")
@@ -310,7 +314,8 @@ def _paths(value: object) -> tuple[str, ...]:
     return tuple(map(_path, _texts(value)))
 
 
-ALIASES: Final = ("site_aliases", "gpu_aliases")
+ALIASES: Final = ("site_aliases", "gpu_aliases", "keys")
+"""Tables of two texts each."""
 
 READERS: Final[Mapping[str, Reader | dict[str, Reader] | _Tables | None]] = {
     "tz": _zone,
@@ -341,6 +346,7 @@ READERS: Final[Mapping[str, Reader | dict[str, Reader] | _Tables | None]] = {
         file=_path,
         pattern=_value_pattern,
     ),
+    "keys": None,
 }
 """Every key that there is, in the order of the documentation."""
 
@@ -423,6 +429,7 @@ def _settings(merged: Iterable[_Merged]) -> Settings:
         sites=tuple(items.get("site", ())),
         site_aliases=tuple(items.get("site_aliases", ())),
         gpu_aliases=tuple(items.get("gpu_aliases", ())),
+        keys=tuple(items.get("keys", ())),
         checkpoint_codes=single["checkpoint_codes"],
         zone=single["tz"],
         read_only=single["read_only"],
@@ -468,6 +475,8 @@ def _as_json(key: str, value: Any) -> Any:
             }
         case (host, name) if key == "site":
             return {"host": host, "name": name}
+        case (action, cap) if key == "keys":
+            return {"action": action, "key": cap}
         case (logged, shown) if key in ALIASES:
             return {"logged": logged, "shown": shown}
         case tuple():

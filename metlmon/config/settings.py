@@ -71,8 +71,8 @@ class Settings(Struct, frozen=True):
     ``sites``: (host pattern, site), applied before the built-in table. ``site_aliases`` and
     ``gpu_aliases``: (as logged, as shown and counted). ``checkpoint_codes``: return values that
     mean "checkpointed, to be run again". ``labels``: cohorts; the first match determines the
-    label of a run. ``read_only``: no pool actions. ``remarks``: notices about the settings:
-    file, line and message.
+    label of a run. ``read_only``: no pool actions. ``keys``: (action, key caps) of the screens.
+    ``remarks``: notices about the settings: file, line and message.
     """
 
     train_node: Pattern = re.compile(TRAIN_NODE)
@@ -85,6 +85,7 @@ class Settings(Struct, frozen=True):
     read_only: bool = False
     labels: tuple[Label, ...] = ()
     metrics: MetricSettings = MetricSettings()
+    keys: tuple[tuple[str, str], ...] = ()
     remarks: tuple[tuple[str, int | None, str], ...] = ()
 
     def disabled_patterns(self) -> Iterator[str]:

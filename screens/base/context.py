@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -13,6 +13,7 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.interface import PoolActions
 from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
 from metlmon.snapshot.types import JobRow, Status
+from screens.base.list_state import ListState
 from screens.base.stats_worker import StatsWorker
 from screens.pool_actions.running_action import RunningAction
 from screens.time_travel import TimeTravel
@@ -34,7 +35,8 @@ class AppOptions(Struct, frozen=True):
     jobs of the feed; None: not possible here, for the reason ``no_pool_reason``. ``read_only``
     removes all pool actions. ``open_dagdir`` opens the feed and pool actions of another dagdir
     (one just submitted). ``submission_pool`` submits, without a dagdir; None: submitting is not
-    possible here. ``initial_request``: the initial content of the submit form.
+    possible here. ``initial_request``: the initial content of the submit form. ``state_file``
+    remembers columns and orders; None: they last for the session.
     """
 
     mouse: bool = False
@@ -50,6 +52,7 @@ class AppOptions(Struct, frozen=True):
     open_dagdir: Callable[[Path], tuple[Feed, PoolActions]] | None = None
     submission_pool: PoolActions | None = None
     initial_request: Request | None = None
+    state_file: Path | None = None
 
 
 class AppContext(Protocol):
@@ -61,7 +64,8 @@ class AppContext(Protocol):
     every screen. ``pending_task`` names a task that exiting waits for; empty: none.
     ``CONFIRM_SECONDS`` is the time that a confirmation is on the screen before a key confirms.
     ``last_key_time`` and ``pause_before_key`` are the time of the last key or paste, and the
-    seconds without one before it.
+    seconds without one before it. ``keys`` are the key caps set in ``metlmon.toml``, by action;
+    ``list_states`` the chosen columns and orders, by class of the screen.
     """
 
     CONFIRM_SECONDS: ClassVar[float]
@@ -79,10 +83,16 @@ class AppContext(Protocol):
     pending_task: str
     last_key_time: float
     pause_before_key: float
+    keys: Mapping[str, str]
+    list_states: dict[str, ListState]
 
     @property
     def screen(self) -> Screen[Any]:
         """The current screen."""
+
+    @property
+    def screen_name(self) -> str | None:
+        """The name of the current screen, or of the nearest one below it that has a tab."""
 
     @property
     def queue(self) -> QueueSnapshot | None:
@@ -114,6 +124,9 @@ class AppContext(Protocol):
 
     def watch_dagdir(self, dagdir: Path) -> None:
         """Switch to another dagdir; raises InputError if it cannot be read."""
+
+    def save_list_states(self) -> None:
+        """Remember the chosen columns and orders."""
 
     def action_refusal(self) -> str | None:
         """The reason that refuses all pool actions; None if each is checked by itself."""

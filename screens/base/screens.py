@@ -31,14 +31,20 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.actions import READ_ONLY_REFUSED, bindings_of
+from screens.base.columns_screen import ColumnsScreen
 from screens.base.context import AppContext
+from screens.base.list_state import ListState, column_order
 from screens.terminal.private import FaultTolerant, release_styles
+from screens.widgets.document import Document
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.table import Table, TableRow
+from screens.widgets.table import LazyRows, Table, TableRow
 
 T = TypeVar("T")
 
+
+TAB_HEIGHT: Final = 16
+"""Lower terminals have no room for the tab bar."""
 
 BACK_TO_NOW: Final = "now"
 """Footer label of the key that returns to the present."""
@@ -47,25 +53,25 @@ BACK_TO_NOW: Final = "now"
 class SnapshotScreen(FaultTolerant, Screen[None]):
     """A screen that shows the current snapshot.
 
-    ``SCOPES``: the scopes of its actions, from which its bindings are made unless it has its own.
-    ``HELP_SCOPES``: the scopes that the help lists first, if they differ from those.
-    ``OWN_ACTIONS``: actions that its footer hides, such as the one that opened it.
-    ``SHOWS_ENSEMBLE``: it shows the ensemble, present or past; prompts and help screens do not.
-    ``HAS_HEADER``: errors of the files are shown in its own header; elsewhere they are in the
-    banner.
+    ``SCOPES``: the scopes of its actions, from which its bindings are made; ``OLD_SCOPES``: further
+    scopes, whose keys work but are not shown. ``HELP_SCOPES``: the scopes that the help lists, if
+    they differ. ``OWN_ACTIONS``: actions that its footer hides. ``SHOWS_ENSEMBLE``: it shows the
+    ensemble, present or past; prompts and help screens do not. ``HAS_HEADER``: errors of the
+    files are shown in its own header; elsewhere they are in the banner.
     """
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
+    OLD_SCOPES: ClassVar[tuple[str, ...]] = ()
     HELP_SCOPES: ClassVar[tuple[str, ...]] = ()
     OWN_ACTIONS: ClassVar[Collection[str]] = ()
     SHOWS_ENSEMBLE: ClassVar[bool] = True
     HAS_HEADER: ClassVar[bool] = False
     AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        if "SCOPES" in cls.__dict__ and "BINDINGS" not in cls.__dict__:
-            cls.BINDINGS = [*bindings_of(*cls.SCOPES)]
-        super().__init_subclass__(**options)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "BINDINGS" not in cls.__dict__:
+            cls.BINDINGS = bindings_of(*cls.SCOPES, *cls.OLD_SCOPES)
+        super().__init_subclass__(**kwargs)
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +144,13 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
     def update_footer(self) -> None:
         """Update the footer to what the keys currently do."""
         for footer in self.query(KeyFooter):
+            footer.show_tabs(self.tab_lines > 0)
             footer.set_labels(self.footer_labels())
+
+    @property
+    def tab_lines(self) -> int:
+        """The height of the tab bar: 0 where it is not shown."""
+        return int(self.SHOWS_ENSEMBLE and self.app.size.height >= TAB_HEIGHT)
 
     def show_banner(self) -> None:
         """Show or hide the first line: an error, or which past moment is shown.
@@ -186,18 +198,52 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def key_footer(self) -> KeyFooter:
         """The footer of this screen."""
-        return KeyFooter((*self.SCOPES, "everywhere"), self.OWN_ACTIONS)
+        scopes = (*self.SCOPES, "everywhere")
+        return KeyFooter(scopes, self.OWN_ACTIONS)
 
     def show_head(self, lines: Sequence[Line]) -> None:
-        """Show these lines above the content."""
+        """Show the lines above the table or the text."""
         self.query_one("#head", StaticLines).show(lines)
 
     def show_note(self, lines: Sequence[Line]) -> None:
         """Show these lines below the content."""
         self.query_one("#note", StaticLines).show(lines)
 
+    def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
+        """Show the rule below a text, with messages and the number of lines below the view."""
+        notes = [*self.messages(), *hidden_below(document.lines_below)]
+        self.show_note([rule(notes, self.app.size.width), *below])
+
     def action_back(self) -> None:
         self.context.go_back()
+
+    def close(self) -> None:
+        """Return to the previous screen."""
+        if self.SHOWS_ENSEMBLE:
+            self.context.pop_screen()
+        else:
+            self.action_back()
+
+
+class DocumentScreen(SnapshotScreen):
+    """A screen with a head and one text."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("below",)
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield Document()
+        yield StaticLines(id="note")
+        yield self.key_footer()
+
+    def show_document(
+        self, head: Sequence[Line], lines: Sequence[Line], below: Sequence[Line] = ()
+    ) -> None:
+        """Show a head and a text, and the lines ``below`` under the rule."""
+        document = self.query_one(Document)
+        self.show_head(head)
+        document.show(lines)
+        self.show_document_note(document, below)
 
 
 class Prompt(FaultTolerant, Input):
@@ -241,15 +287,32 @@ class FilterPrompt(Prompt):
 
 
 class ListScreen(SnapshotScreen):
-    """A screen with one table whose filter and order survive every refresh."""
+    """A screen with one table whose filter, order and columns survive every refresh.
+
+    ``ORDERS`` are the criteria that the sort key goes through, by name; None: as given.
+    """
 
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = ()
 
     def __init__(self) -> None:
         super().__init__()
         self.filter_text = ""
-        self.sort_index = 0
-        self.sort_reversed = False
+        self._columns_defined: Sequence[Column[Any]] = ()
+
+    @property
+    def state(self) -> ListState:
+        """The chosen columns and order, remembered by the application."""
+        return self.context.list_states.setdefault(type(self).__name__, ListState())
+
+    @property
+    def sort_index(self) -> int:
+        """The index of the chosen criterion of ``ORDERS``."""
+        return self.state.order
+
+    @property
+    def sort_reversed(self) -> bool:
+        """Are the rows in reverse order?"""
+        return self.state.reversed
 
     # --- parts ----------------------------------------------------------------------------
 
@@ -267,6 +330,81 @@ class ListScreen(SnapshotScreen):
     @property
     def table(self) -> Table:
         return self.query_one(Table)
+
+    # --- filling the table ----------------------------------------------------------------
+
+    def fill(
+        self,
+        columns: Sequence[Column[T]],
+        rows: Sequence[T],
+        key: Callable[[T], str],
+        text: Callable[[T], str],
+        *,
+        all_rows: Sequence[T] | None = None,
+        empty: Sequence[Line] = (),
+        no_match: Sequence[Line] | None = None,
+        cursor: str | None = None,
+        extra: Sequence[Line] = (),
+        noun: str = "run",
+        details: Callable[[T | None], Sequence[Line]] = lambda row: (),
+    ) -> list[T]:
+        """Show the rows that pass the filter, in the chosen order and columns; return them.
+
+        ``key`` identifies a row, ``text`` is what the filter searches, in lower case. ``all_rows``
+        are the rows to which columns are fitted, so that a choice among them does not move the
+        columns. ``empty`` is shown if there are none of them, ``no_match`` if none is shown.
+        ``cursor`` moves the cursor to this row. ``details`` are the lines below the note line for
+        the row under the cursor. The others are those of :meth:`note_line`.
+        """
+        all_rows = rows if all_rows is None else all_rows
+        columns = self.chosen_columns(columns)
+        widths = fit_columns(columns, all_rows, self.app.size.width)
+        shown = self.filter_rows(rows, text)
+        keys = [key(row) for row in shown]
+        if self.table.marks:
+            self.table.keep_marks({key(row) for row in all_rows})
+        if all_rows:
+            clears = [line("  ", f"No {noun} has this text."), line("  ", ("esc clears", DIM))]
+            empty = clears if no_match is None else no_match
+
+        def build(index: int) -> TableRow:
+            return TableRow(keys[index], partial(render_cells, columns, widths, shown[index]))
+
+        table_rows = LazyRows(keys, [1] * len(keys), build)
+        self.table.show(table_columns(columns, widths), table_rows, empty)
+        if cursor is not None:
+            self.table.select(cursor)
+        index = self.table.index_of(self.table.cursor)
+        note = self.note_line(len(shown), len(all_rows), extra, noun)
+        self.show_note([note, *details(None if index is None else shown[index])])
+        return shown
+
+    def show_nothing(
+        self, title: str, reason: str, text: Sequence[Line], noun: str = "run"
+    ) -> None:
+        """Show an empty table with this text, and the reason beside the title."""
+        self.show_head([line(" ", (title, BOLD), "   ", (reason, DIM))])
+        self.table.show([], [], text)
+        self.show_note([self.note_line(0, 0, noun=noun)])
+
+    def chosen_columns(self, columns: Sequence[Column[T]]) -> list[Column[T]]:
+        """The columns that are not hidden; the first one always stays."""
+        self._columns_defined = columns
+        hidden = self.state.hidden
+        return [column for i, column in enumerate(columns) if not i or column.name not in hidden]
+
+    def action_columns(self) -> None:
+        if self._columns_defined:
+            columns = [(column.name, column.title) for column in self._columns_defined]
+            self.app.push_screen(ColumnsScreen(columns, self.state), self._columns_chosen)
+        else:
+            self.show_message("this list has no columns to choose from")
+
+    def _columns_chosen(self, state: ListState | None) -> None:
+        if state is not None:
+            self.context.list_states[type(self).__name__] = state
+            self.context.save_list_states()
+            self._refresh_if_mounted()
 
     # --- keys -----------------------------------------------------------------------------
 
@@ -294,58 +432,22 @@ class ListScreen(SnapshotScreen):
         inverse = self.filter_text.startswith("!")
         needle = self.filter_text[inverse:].strip().lower()
         matching = [row for row in rows if not needle or (needle in text(row)) is not inverse]
-        key = self.ORDERS[self.sort_index][1] if self.ORDERS else None
+        key = self._order()[1]
         if key is not None:
             matching.sort(key=key)
-        if self.sort_reversed:
+        if self.state.reversed:
             matching.reverse()
         return matching
 
-    def fill(
-        self,
-        columns: Sequence[Column[T]],
-        rows: Sequence[T],
-        key: Callable[[T], str],
-        text: Callable[[T], str],
-        *,
-        all_rows: Sequence[T] | None = None,
-        empty: Sequence[Line] = (),
-        cursor: str | None = None,
-        extra: Sequence[Line] = (),
-        noun: str = "run",
-        details: Callable[[T | None], Sequence[Line]] = lambda row: (),
-    ) -> list[T]:
-        """Show the rows that pass the filter, and the note line; return those rows.
-
-        ``text`` is what the filter searches. ``all_rows`` are the rows to which columns are fitted,
-        so that a choice among them does not move the columns. ``cursor`` moves the cursor to
-        this row. ``details`` are the lines below the
-        note line for the row under the cursor. The others are those of :meth:`note_line`.
-        """
-        all_rows = rows if all_rows is None else all_rows
-        shown = self.filter_rows(rows, text)
-        widths = fit_columns(columns, all_rows, self.app.size.width)
-        if self.table.marks:
-            self.table.keep_marks({key(row) for row in all_rows})
-        self.table.show(
-            table_columns(columns, widths),
-            [TableRow(key(row), partial(render_cells, columns, widths, row)) for row in shown],
-            empty,
-        )
-        if cursor is not None:
-            self.table.select(cursor)
-        selected = next((row for row in shown if key(row) == self.table.cursor), None)
-        note = self.note_line(len(shown), len(all_rows), extra, noun)
-        self.show_note([note, *details(selected)])
-        return shown
-
-    def show_nothing(
-        self, title: str, reason: str, text: Sequence[Line], noun: str = "run"
-    ) -> None:
-        """Show an empty table with this text, and the reason beside the title."""
-        self.show_head([line(" ", (title, BOLD), "   ", (reason, DIM))])
-        self.table.show([], [], text)
-        self.show_note([self.note_line(0, 0, noun=noun)])
+    def _order(self) -> tuple[str, Callable[[Any], tuple[Any, ...]] | None]:
+        """The name and the key of the chosen order; empty: the list's own first one."""
+        state = self.state
+        for column in self._columns_defined:
+            if column.name == state.column:
+                return column.title, column_order(column)
+        index = state.order if state.order < len(self.ORDERS) else 0
+        name, key = self.ORDERS[index] if self.ORDERS else ("", None)
+        return (name if index else ""), key
 
     def note_line(
         self, shown: int, total: int, extra: Sequence[Line] = (), noun: str = "run"
@@ -357,9 +459,10 @@ class ListScreen(SnapshotScreen):
             parts.append(line(("filter ", DIM), (plain(self.filter_text, 30), NOTE)))
         if shown != total:
             parts.append(line((f"{shown} of {total} {noun}s", NOTE)))
-        if self.ORDERS and (self.sort_index or self.sort_reversed):
-            order = self.ORDERS[self.sort_index][0]
-            parts.append(line((f"by {order}{', reversed' if self.sort_reversed else ''}", DIM)))
+        order = self._order()[0]
+        if order or self.state.reversed:
+            order = order or (self.ORDERS[0][0] if self.ORDERS else "the file")
+            parts.append(line((f"by {order}{', reversed' if self.state.reversed else ''}", DIM)))
         rows_above, rows_below = self.table.rows_above, self.table.rows_below
         down, up = ("↓", "↑")
         outside = [f"{up} {rows_above}"] * (rows_above > 0) + [f"{down} {rows_below} more"] * (
@@ -406,12 +509,15 @@ class ListScreen(SnapshotScreen):
         self.update_footer()
 
     def action_sort(self) -> None:
-        self.sort_index = (self.sort_index + 1) % max(1, len(self.ORDERS))
-        self.sort_reversed = False
+        state = self.state
+        state.order = 0 if state.column else (state.order + 1) % max(1, len(self.ORDERS))
+        state.column, state.reversed = None, False
+        self.context.save_list_states()
         self._refresh_if_mounted()
 
     def action_reverse(self) -> None:
-        self.sort_reversed = not self.sort_reversed
+        self.state.reversed = not self.state.reversed
+        self.context.save_list_states()
         self._refresh_if_mounted()
 
     def action_open(self) -> None:

@@ -48,7 +48,6 @@ class CurvesScreen(ListScreen):
     """Metrics by epoch of all runs, or of one run over the ensemble's band."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "curves", "below")
-    OWN_ACTIONS = ("curves",)
     ORDERS = curves_table.ORDERS
 
     def __init__(self, key: str | None = None) -> None:
@@ -97,7 +96,6 @@ class CurvesScreen(ListScreen):
             lambda curve: curve.run,
             curves_table.filter_text,
             cursor=initial,
-            empty=[line("  ", "No run has this in any column."), line("  ", ("esc clears", DIM))],
             extra=more,
         )
         self.show_head(self._head(curves, filtered, update))
@@ -141,7 +139,7 @@ class CurvesScreen(ListScreen):
             return [*lines, line("   ", (text, NOTE))]
         if not plot.is_loaded():
             return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
-        free = self.app.size.height - NOT_CHART
+        free = self.app.size.height - NOT_CHART - self.tab_lines
         height = max(free // 2, free - len(curves.curves_with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
         shades, traces = self._areas_and_traces(curves, filtered)

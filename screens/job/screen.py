@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.worker import get_current_worker
 
@@ -33,9 +32,7 @@ from metlmon.text.spans import (
     symbol_span,
     wrap_parts,
 )
-from screens.actions import bindings_of
 from screens.base.action_screen import ActionScreen
-from screens.base.screens import rule
 from screens.job import queue_text
 from screens.job import sections as job_sections
 from screens.job.sections import OutputTail
@@ -56,7 +53,6 @@ class JobScreen(ActionScreen):
     """The history of one job, and the end of its output files."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("job", "acting", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("job", "acting", "below")]
     AUTO_FOCUS = "#story"
 
     def __init__(self, cluster: int, proc: int) -> None:
@@ -82,16 +78,14 @@ class JobScreen(ActionScreen):
         view = self.context.feed.job_view(*self.job)
         document, output = self.query_one("#story", Document), self.query_one("#output", Document)
         if view is None:
-            self.query_one("#head", StaticLines).show(
-                [line(" ", (formatting.job_id(*self.job), BOLD))]
-            )
+            self.show_head([line(" ", (formatting.job_id(*self.job), BOLD))])
             output.display = False
             document.show(self._missing_text(snapshot))
             self._update_note()
             return
-        self.query_one("#head", StaticLines).show(self._header(view))
+        self.show_head(self._header(view))
         self.query_one(KeyFooter).hide_actions(
-            ("older", "newer") if len(self._node_jobs(view)) < 2 else ()
+            ("previous", "next") if len(self._node_jobs(view)) < 2 else ()
         )
         self._read_tails(view)
         room = self.app.size.width
@@ -172,13 +166,7 @@ class JobScreen(ActionScreen):
         return jobs if self.job in jobs else sorted([*jobs, self.job])
 
     def _update_note(self) -> None:
-        document = self.query_one("#story", Document)
-        arrow = "↓"
-        notes = (
-            [line((f"{arrow} {document.lines_below} more", DIM))] if document.lines_below else []
-        )
-        notes = [*self.messages(), *notes]
-        self.query_one("#note", StaticLines).show([rule(notes, self.app.size.width)])
+        self.show_document_note(self.query_one("#story", Document))
 
     # --- output files: read in a thread with a time-out, since a read on NFS can block ---------
 
@@ -254,10 +242,10 @@ class JobScreen(ActionScreen):
             self.query_one("#story", Document).scroll_to_line(0)
             self._refresh_if_mounted()
 
-    def action_older(self) -> None:
+    def action_previous(self) -> None:
         self._step(-1)
 
-    def action_newer(self) -> None:
+    def action_next(self) -> None:
         self._step(1)
 
     def action_section(self) -> None:

@@ -20,7 +20,6 @@ class NodesScreen(ListScreen, ActionScreen):
     """All nodes of all DAGs, including nodes that belong to no run."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "tree", "nodes", *ACTION_SCOPES, "below")
-    OWN_ACTIONS = ("nodes",)
     ORDERS = tuple((name, None) for name, _ in nodes_table.ORDERS)
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,8 +12,8 @@ from metlmon.model.states import State
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow, file_order, fold_state, urgency
 from metlmon.snapshot.tree_positions import SCOPE, TreePositions, tree_positions
 from metlmon.snapshot.types import NodeRow
-from metlmon.tables.layout import TableColumn, fit_columns, render_cells, table_columns
-from metlmon.tables.nodes import columns, cursor_detail, empty, no_job_text
+from metlmon.tables.layout import Column, TableColumn, fit_columns, render_cells, table_columns
+from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job_text
 from metlmon.tables.runs import FAULTS
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
@@ -79,10 +79,9 @@ class NodeList:
         return self._details[row.node]
 
     def render(
-        self, feed: Feed, rows: list[TreeRow], room: int
+        self, feed: Feed, rows: list[TreeRow], specs: Sequence[Column[TreeItem]], room: int
     ) -> tuple[list[TableColumn], LazyRows]:
         """Return columns and rows for a table; only visible rows are fetched."""
-        specs = columns()
         sample = rows[:: 1 + len(rows) // SAMPLE]
         widths = fit_columns(specs, [(row, self.detail(feed, row)) for row in sample], room)
 
@@ -177,7 +176,7 @@ def fill(
     rows = nodes.rows(screen.filter_text, faults, order, screen.sort_reversed)
     if head is not None:
         screen.show_head(head)
-    heads, table_rows = nodes.render(feed, rows, room)
+    heads, table_rows = nodes.render(feed, rows, screen.chosen_columns(columns()), room)
     table = screen.table
     if table.marks:
         table.keep_marks(nodes.node_keys())

@@ -13,7 +13,7 @@ from metlmon.live.discovery import directory_name
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import DagState, State
 from metlmon.snapshot import node_text
-from metlmon.snapshot.gate_text import PAUSED
+from metlmon.snapshot.gate_text import PAUSED, paused_epochs
 from metlmon.snapshot.node_text import KINDS
 from metlmon.snapshot.types import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
 from metlmon.stats.incident_rules import IncidentSeverity
@@ -42,6 +42,7 @@ from metlmon.text.spans import (
     symbol_span,
     width,
 )
+from metlmon.text.spans import width as cells
 
 BAR_ORDER: Final = (
     State.COMPLETED,
@@ -124,9 +125,17 @@ def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
 
 
 def header(
-    snapshot: Snapshot | None, dagdir: str, width: int, read_only: bool = False
+    snapshot: Snapshot | None,
+    dagdir: str,
+    width: int,
+    *,
+    read_only: bool = False,
+    several: int = SEVERAL_DAGS,
 ) -> list[Line]:
-    """Directory, live state and age of the logs on the first line, DAGs below it."""
+    """Directory, live state and age of the logs on the first line, DAGs below it.
+
+    Of more than ``several`` DAGs states are counted. With 0, a single DAG is on the first line.
+    """
     name = plain(directory_name(dagdir), 48)
     title = line(("metlmon", TextStyle(formatting.Colour.SKY, formatting.Weight.BOLD)), "  ")
     title += line(("read-only  " if read_only else "", NOTE), (name, BOLD))
@@ -137,11 +146,16 @@ def header(
         (_live_state(status), _log_ages(snapshot, width), _warnings(status)),
         line("   "),
     )
-    lines = [_with_margins(title, right, width)]
-    if snapshot.error is not None:
-        lines.append(line(" ", (plain(snapshot.error, 4 * width), ALARM)))
-    lines.extend(_dag_lines(status.dags, width))
-    return lines
+    error = [line(" ", (plain(snapshot.error, 4 * width), ALARM))] if snapshot.error else []
+    if not several and len(status.dags) == 1:
+        (dag,) = status.dags
+        glyph = line((dag_sign(dag.state, dag.nodes_failed).glyph, _dag_style(dag.state)))
+        room = width - 8 - cells(right)
+        starts = (title, line(("read-only  " if read_only else "", NOTE), (name, BOLD)))
+        lefts = [start + line("   ") + dag_state(dag, room - cells(start)) for start in starts]
+        left = first_that_fits((*lefts, starts[1] + line("   ") + glyph), room + 3)
+        return [_with_margins(left, right, width), *error]
+    return [_with_margins(title, right, width), *error, *_dag_lines(status.dags, width, several)]
 
 
 def _with_margins(left: Line, right: Line, width: int) -> Line:
@@ -189,7 +203,7 @@ def _warnings(status: Status) -> Line:
     if not status.warnings:
         return ()
     text = formatting.count(len(status.warnings), "warning")
-    return line((text, NOTE), (" !", KEY))
+    return line((text, NOTE), (" [8]", KEY))
 
 
 def reading_progress(progress: Progress, bar: int) -> Line:
@@ -200,10 +214,10 @@ def reading_progress(progress: Progress, bar: int) -> Line:
     return line((rendered, MOVING), " " if bar else "", f"reading {done} of {size}")
 
 
-def _dag_lines(dags: tuple[DagRow, ...], room: int) -> list[Line]:
+def _dag_lines(dags: tuple[DagRow, ...], room: int, several: int) -> list[Line]:
     if not dags:
         return [line(" ", ("no DAG file", DIM))]
-    if len(dags) <= SEVERAL_DAGS:
+    if len(dags) <= max(1, several):
         longest = max(width(_dag_name(dag)) for dag in dags)
         return [_dag_line(dag, longest, room) for dag in dags]
     counts = {state: sum(dag.state is state for dag in dags) for state in DagState}
@@ -232,39 +246,41 @@ def _dag_name(dag: DagRow) -> Line:
 
 def _dag_line(dag: DagRow, longest: int, room: int) -> Line:
     name = _dag_name(dag)
-    padding = line(" " * (longest - width(name) + 2))
-    state = symbol_span(dag_sign(dag.state, dag.nodes_failed))
-    halted = line(("halted", NOTE)) if dag.halted else ()
+    start = line(" ") + name + line(" " * (longest - width(name) + 2))
+    return start + dag_state(dag, room - 1 - width(start))
+
+
+def dag_state(dag: DagRow, room: int) -> Line:
+    """State, failures and progress of a DAG; what matters least is left out where room is short."""
     done, total = (formatting.number(n) for n in (dag.nodes_done, dag.nodes_total))
     done = formatting.at_least(done, dag.is_lower_bound)
-    nodes = line((f"{done} of {total} nodes done", DIM))
-    short = line((f"{done} of {total} done", DIM))
-    failed = line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else ()
-    submissions = line((_submitted(dag), DIM))
-    recoveries = line((_recovered(dag), DIM)) if dag.recoveries else ()
-    rescue = line((f"rescue {dag.rescue}", DIM)) if dag.rescue else ()
-    hold = line((plain((dag.hold.reason or "")[:200], 60), ALARM)) if dag.hold else ()
-    refused = line((f"{dag.refused} refused", NOTE)) if dag.refused else ()
+    recovered = line((_recovered(dag), DIM)) if dag.recoveries else ()
+    parts = [
+        symbol_span(dag_sign(dag.state, dag.nodes_failed)),
+        line((plain((dag.hold.reason or "")[:200], 60), ALARM)) if dag.hold else (),
+        line(("halted", NOTE)) if dag.halted else (),
+        line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else (),
+        line((f"{done} of {total} nodes done", DIM)),
+        line((_submitted(dag), DIM)),
+        line((f"{dag.refused} refused", NOTE)) if dag.refused else (),
+        line((f"rescue {dag.rescue}", DIM)) if dag.rescue else (),
+    ]
     gap = line("   ")
-    start = line(" ") + name + padding
-    return first_that_fits(
-        (
-            start + join((state, hold, halted, failed, nodes, submissions, refused, rescue), gap),
-            start + join((state, hold, halted, failed, nodes, recoveries, refused, rescue), gap),
-            start + join((state, hold, halted, failed, short, recoveries, refused, rescue), gap),
-            start + join((state, hold, halted, failed, nodes, refused, rescue), gap),
-            # The reason of a held DAG matters more than its rescue file.
-            *([start + join((state, hold, halted, failed, short), gap)] if hold else ()),
-            start + join((state, halted, failed, nodes, submissions, refused, rescue), gap),
-            start + join((state, halted, failed, nodes, recoveries, rescue), gap),
-            start + join((state, halted, failed, short, recoveries, rescue), gap),
-            start + join((state, halted, failed, nodes, rescue), gap),
-            start + join((state, halted, failed, short, rescue), gap),
-            start + join((state, halted, failed, short), gap),
-            start + join((state, halted, failed), gap),
-        ),
-        room - 1,
-    )
+    candidates = [join(parts, gap)]
+    # In order: how often it was submitted, what was refused, the rescue file, nodes, a reason.
+    for index, shorter in (
+        (5, recovered),
+        (4, line((f"{done} of {total} done", DIM))),
+        (6, ()),
+        (5, ()),
+        (7, ()),
+        (4, ()),
+        (1, ()),
+        (2, ()),
+    ):
+        parts[index] = shorter
+        candidates.append(join(parts, gap))
+    return first_that_fits(candidates, room)
 
 
 def _recovered(dag: DagRow) -> str:
@@ -293,6 +309,28 @@ def state_bar(states: Mapping[State, int], cells: int) -> Line:
             for (state, _), share in zip(present, shares, strict=True)
         )
     )
+
+
+BAR_CELLS: Final = 12
+
+SHORT_COUNTS: Final = 40
+"""Cells that the counts of the states need before a bar is shown beside them."""
+
+
+def total_text(status: Status) -> str:
+    """``36 epochs``, or the number of nodes where no node is an epoch."""
+    counted = node_text.counted_states(status)
+    noun = "epoch" if counted is status.epoch_states else "node"
+    return formatting.count(sum(counted.values()), noun)
+
+
+def progress_line(status: Status, room: int) -> Line:
+    """A short bar of the states, their total and their counts, on one line."""
+    counted = node_text.counted_states(status)
+    start = line((total_text(status), DIM), "  ")
+    if room - width(start) - BAR_CELLS - 2 >= SHORT_COUNTS:
+        start = state_bar(counted, BAR_CELLS) + line("  ") + start
+    return start + state_counts(counted, room - width(start), paused_epochs(status))
 
 
 def _texture(state: State) -> str:
@@ -336,6 +374,8 @@ def other_nodes(status: Status) -> Line:
 
     Nodes shown by :func:`special` are not among them.
     """
+    if node_text.counted_states(status) is not status.epoch_states:
+        return ()
     counts = node_text.active_other_nodes(status)
     parts = [
         _count(state, counts, {state: STATES[state].word}) for state in BAR_ORDER if state in counts
@@ -367,7 +407,7 @@ def special_nodes(rows: Sequence[NodeRow], cells: int) -> Line:
         # Drop finished and waiting nodes first, from the end.
         droppable = [row for row in shown if row.state in node_text.INACTIVE] or shown
         shown = [row for row in shown if row is not droppable[-1]]
-        more = line((f"{len(rows) - len(shown)} more", DIM), (" d", KEY))
+        more = line((f"{len(rows) - len(shown)} more", DIM), (" [6]", KEY))
         content = join((*(_special(row, True) for row in shown), more), dot)
         if width(content) <= cells:
             return content
@@ -493,6 +533,6 @@ def worst_incident(headline: Headline | None, cells: int) -> Line:
     worst = headline.worst_incident
     style = ALARM if worst.severity is IncidentSeverity.ALARM else NOTE
     more = f"  and {headline.other_incidents} more" if headline.other_incidents else ""
-    end = line((more, DIM), "  ", ("i", KEY))
+    end = line((more, DIM), "  ", ("[2]", KEY))
     content = line(("▲ " + plain(worst.headline, 400), style))
     return crop(content, cells - width(end)) + end

@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from textual.app import ComposeResult
-from textual.binding import BindingType
-
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.job_events import JobId
@@ -32,7 +29,6 @@ from metlmon.tables.layout import (
 )
 from metlmon.text import formatting
 from metlmon.text.spans import BOLD, DIM, NOTE, Line, join, line, width
-from screens.actions import bindings_of
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
 from screens.base.memo import Memo
 from screens.base.screens import ListScreen
@@ -41,7 +37,7 @@ from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.table import LazyRows, Table, TableRow
+from screens.widgets.table import LazyRows, TableRow
 
 if TYPE_CHECKING:
     from screens.nodes.table import NodeList
@@ -56,6 +52,9 @@ STATS_ACTIONS: Final = frozenset({"timeline", "sites", "curves", "estimates", "i
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
 EPOCH_ACTIONS: Final = frozenset({"curves", "estimates", "sort"})
 """Actions without effect where no node trains."""
+
+MOST_LINES: Final = 5
+"""Lines of the header where blank lines have no room either."""
 
 BELOW_HEADER: Final = 6
 """Lines that the header leaves free on a low terminal: column titles, three runs, rule, keys."""
@@ -88,9 +87,6 @@ class OverviewScreen(ListScreen, ActionScreen):
 
     HAS_HEADER: ClassVar[bool] = True
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings_of("list", "overview", "tree", *ACTION_SCOPES)
-    ]
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
         runs_table.ORDERS
     )
@@ -106,11 +102,6 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._width_key: list[tuple[object, ...]] = []
         self._node_list: NodeList | None = None
         """The node tree, shown if there are nodes but no runs."""
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Table()
-        yield from self.compose_foot()
 
     def show(self, snapshot: Snapshot | None) -> None:
         self.query_one("#head", StaticLines).show(self._header(snapshot))
@@ -172,48 +163,50 @@ class OverviewScreen(ListScreen, ActionScreen):
         return line(" ", (formatting.plain(row.run, 24), BOLD), "  ") + text if text else ()
 
     def _header(self, snapshot: Snapshot | None) -> list[Line]:
-        width = self.app.size.width
-        dagdir, read_only = str(self.context.feed.dagdir), self.context.options.read_only
-        lines = overview_header.header(snapshot, dagdir, width, read_only)
+        """All lines if there is room, else the most important five, in the same order."""
+        room, roomy = self.app.size.width, self.app.size.height >= ROOMY_LINES
+        head = overview_header.header(
+            snapshot,
+            str(self.context.feed.dagdir),
+            room,
+            read_only=self.context.options.read_only,
+            several=overview_header.SEVERAL_DAGS if roomy else 0,
+        )
         if snapshot is None or not snapshot.status.dags:
-            return lines
-        status, roomy = snapshot.status, [()] if self.app.size.height >= ROOMY_LINES else []
-        counted = counted_states(status)
-        noun = "epoch" if counted is status.epoch_states else "node"
-        total = formatting.count(sum(counted.values()), noun)
-        bar = overview_header.state_bar(counted, width - len(total) - 4)
-        inset = line(" ")
+            return head
+        status, room = snapshot.status, room - 2
         # No forecast from a partly read log.
         forecast = self.context.stats.value(headline) if snapshot.progress.fraction == 1 else None
-        incident = overview_header.worst_incident(forecast, width - 2)
-        special = overview_header.special_nodes(status.special_nodes, width - 2)
-        head: list[Line] = [
-            *lines,
-            *roomy,
-            inset + bar + line("  ", (total, DIM)),
-            *self._state_lines(status, width - 2),
-            *([inset + special] if special else []),
-            *(
-                inset + hours_line
-                for hours_line in overview_header.hours_and_forecast(
-                    status.gpu_hours, forecast, width - 2, status.nodes_unlogged > 0
-                )
-            ),
-            *([inset + incident] if incident else []),
-            *roomy,
+        least = status.nodes_unlogged > 0
+        incident = overview_header.worst_incident(forecast, room)
+        special = overview_header.special_nodes(status.special_nodes, room)
+        hours = overview_header.hours_and_forecast(status.gpu_hours, forecast, room, least)
+        if roomy:
+            lines = [*self._state_lines(status, room), special, *hours, incident]
+            return [*head, (), *(line(" ") + content for content in lines if content), ()]
+        others = overview_header.other_nodes(status)
+        quiet = overview_header.standstill_warning(status)
+        ranked = [
+            *((0, content) for content in head),
+            (2, line(" ") + overview_header.progress_line(status, room)),
+            *((rank, line(" ") + hours_line) for rank, hours_line in enumerate(hours, 3)),
+            *((1, line(" ") + content) for content in (incident, quiet) if content),
+            *((5, line(" ") + content) for content in (others, special) if content),
         ]
-        return head[: self.app.size.height - BELOW_HEADER]
+        most = min(MOST_LINES, self.app.size.height - BELOW_HEADER - self.tab_lines)
+        kept = sorted(range(len(ranked)), key=lambda index: ranked[index][0])[:most]
+        return [ranked[index][1] for index in sorted(kept)]
 
     def _state_lines(self, status: Status, available: int) -> list[Line]:
-        """Epochs by state, and other active nodes: on one line if there is room."""
+        """The epochs as a bar and by state, with other active nodes if there is room."""
         counted = counted_states(status)
-        paused = paused_epochs(status)
-        counts = overview_header.state_counts(counted, available, paused)
-        others = overview_header.other_nodes(status) if counted is status.epoch_states else ()
-        others = others or overview_header.standstill_warning(status)
+        total = overview_header.total_text(status)
+        bar = overview_header.state_bar(counted, available - len(total) - 2)
+        counts = overview_header.state_counts(counted, available, paused_epochs(status))
+        others = overview_header.other_nodes(status) or overview_header.standstill_warning(status)
         both = join((counts, others), line("     "))
-        lines = [both] if width(both) <= available else [counts, others]
-        return [line(" ") + content for content in lines]
+        fits = width(both) <= available
+        return [bar + line("  ", (total, DIM)), *([both] if fits else [counts, others])]
 
     def _select_runs(self, rows: Sequence[RunRow]) -> list[RunRow]:
         only = self.context.options.run_filter
@@ -269,6 +262,9 @@ class OverviewScreen(ListScreen, ActionScreen):
             return [line("  ") + bar, line("  ", ("runs appear as they are read", DIM))]
         wanted = formatting.plain(self.filter_text, 30)
         return runs_table.empty(self.faults_only, wanted, bool(rows), bool(snapshot.status.dags))
+
+    def footer_labels(self) -> Mapping[str, str]:
+        return {**super().footer_labels(), "close": "quit"}
 
     def action_faults(self) -> None:
         self.faults_only = not self.faults_only

@@ -46,7 +46,7 @@ def action_columns(previews: Sequence[ActionPreview]) -> list[Column[ActionPrevi
     several_dags = len({each.subject for each in previews if each.act in DAG_ACTS}) > 1
 
     def key(preview: ActionPreview, _: int | None) -> Line:
-        return line((action_of(preview.act).key_cap, KEY if is_possible(preview) else DIM))
+        return line((action_of(preview.act).cap, KEY if is_possible(preview) else DIM))
 
     def name(preview: ActionPreview, _: int | None) -> Line:
         style = ALARM if preview.act in IRREVERSIBLE else BOLD

@@ -7,14 +7,12 @@ from functools import partial
 from typing import ClassVar, Final, Protocol
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import ActionPreview, PoolAction
 from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, DIM, NOTE, Line, limit_lines, line, wrap
-from screens.actions import bindings_of
 from screens.base.screens import SnapshotScreen, hidden_below, padded, rule
 from screens.pool_actions.columns import action_columns
 from screens.pool_actions.results import ResultsScreen
@@ -52,10 +50,9 @@ class ActionOrigin(Protocol):
 class MenuScreen(PoolActionKeys, SnapshotScreen):
     """Pool actions on the selection of the screen below; rebuilt with every snapshot."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("menu", "below")
+    SCOPES: ClassVar[tuple[str, ...]] = ("menu", "acts", "below")
     OWN_ACTIONS = HIDDEN_IN_MODALS
     SHOWS_ENSEMBLE: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("menu", "acting", "below")]
 
     def __init__(self, origin: ActionOrigin, initial: ActionPreview | None = None) -> None:
         super().__init__()

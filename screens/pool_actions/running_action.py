@@ -164,7 +164,7 @@ class RunningAction(Struct):
 def action_of(act: PoolAction) -> Action:
     """Return the keyboard action of a pool action; halt and resume share one."""
     name = _NAMES.get(act, act.value.replace("-", "_"))
-    return next(action for action in ACTIONS if (action.scope, action.name) == ("acting", name))
+    return next(action for action in ACTIONS if (action.scope, action.name) == ("acts", name))
 
 
 def name_of(act: PoolAction) -> str:

@@ -8,8 +8,6 @@ from functools import partial
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
-from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import Snapshot
@@ -41,7 +39,6 @@ from metlmon.text.spans import (
     symbol_span,
     width,
 )
-from screens.actions import bindings_of
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.memo import Memo
 from screens.base.screens import ListScreen
@@ -53,9 +50,9 @@ from screens.run import bar_chart
 from screens.run.bar_chart import seconds_chart
 from screens.widgets.footer import KeyFooter
 from screens.widgets.lines import StaticLines
-from screens.widgets.table import LazyRows, Table, TableRow
+from screens.widgets.table import LazyRows, TableRow
 
-EVALUATION_ACTIONS: Final = frozenset({"evaluations", "evaluation"})
+EVALUATION_ACTIONS: Final = frozenset({"view", "evaluation"})
 """Actions without effect in a run without evaluations."""
 
 ROOMY_LINES: Final = 30
@@ -66,7 +63,6 @@ class RunScreen(ListScreen, ActionScreen):
     """The history of one run."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "run", *ACTION_SCOPES, "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "run", *ACTION_SCOPES, "below")]
     ORDERS = (
         ("epoch", None),
         ("execution time", lambda row: (-(row.execution or 0.0),)),
@@ -87,11 +83,6 @@ class RunScreen(ListScreen, ActionScreen):
         self._shown_rows: Memo[tuple[list[EpochRow], list[EpochRow]]] = Memo()
         self._columns: Memo[tuple[list[Column[EpochRow]], dict[str, int]]] = Memo()
         self._table_rows: Memo[LazyRows] = Memo()
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Table()
-        yield from self.compose_foot()
 
     def show(self, snapshot: Snapshot | None) -> None:
         feed = self.context.feed
@@ -318,7 +309,7 @@ class RunScreen(ListScreen, ActionScreen):
                 reason = f"is {formatting.done_without_job(rescue)}"
         self.show_message(f"this node {reason}: it has no job to open")
 
-    def action_evaluations(self) -> None:
+    def action_view(self) -> None:
         self.show_evaluations = not self.show_evaluations
         self._refresh_if_mounted()
 

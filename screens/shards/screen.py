@@ -17,7 +17,6 @@ class ShardsScreen(ListScreen):
     """The shards of one bag, most urgent first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "bag", "below")
-    OWN_ACTIONS = ("bag",)
     ORDERS = shards_table.ORDERS
 
     def __init__(self) -> None:
@@ -30,7 +29,7 @@ class ShardsScreen(ListScreen):
         all_bags = self.context.stats.value(bags)
         bag = self._chosen(all_bags)
         has_several = all_bags is not None and len(all_bags) > 1
-        self.query_one(KeyFooter).hide_actions(("bag",) if has_several else ("bag", "next_bag"))
+        self.query_one(KeyFooter).hide_actions(() if has_several else ("view",))
         if bag is None or all_bags is None:
             self._nothing(all_bags, update)
             return
@@ -46,7 +45,6 @@ class ShardsScreen(ListScreen):
             lambda shard: shard.node,
             shards_table.filter_text,
             all_rows=bag.shards,
-            empty=[line("  ", "No shard has this in any column."), line("  ", ("esc clears", DIM))],
             noun="shard",
         )
 
@@ -81,7 +79,7 @@ class ShardsScreen(ListScreen):
         else:
             self.context.open_job(*shard.job)
 
-    def action_next_bag(self) -> None:
+    def action_view(self) -> None:
         all_bags = self.context.stats.value(bags)
         bag = self._chosen(all_bags)
         if all_bags is None or bag is None:

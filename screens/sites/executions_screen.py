@@ -38,6 +38,11 @@ REASON_LINES: Final = 2
 
 REASON_LIMIT: Final = 2000
 
+NO_MATCH: Final = (
+    line("  ", "No execution here is like that."),
+    line("  ", ("esc clears the filter, f shows the others", DIM)),
+)
+
 
 class ExecutionsScreen(ListScreen):
     """The executions selected by ``usage_filter``, with their total above them."""
@@ -61,7 +66,8 @@ class ExecutionsScreen(ListScreen):
             lambda row: row.key,
             executions_table.filter_text,
             all_rows=executions,
-            empty=self._empty(usage, executions),
+            empty=self._empty(usage),
+            no_match=NO_MATCH,
             extra=[line((f"only {KINDS[self.kind]}", NOTE))] if self.kind else (),
             noun="execution",
             details=self._reason_lines,
@@ -95,16 +101,14 @@ class ExecutionsScreen(ListScreen):
             (),
         ]
 
-    def _empty(self, usage: Usage | None, executions: Sequence[ListedExecution]) -> list[Line]:
+    def _empty(self, usage: Usage | None) -> list[Line]:
         if usage is None:
             return [line("  ", ("Executions appear as the logs are read.", DIM))]
         texts = ("Nothing ran here.", "esc goes back")
-        if executions:
-            texts = ("No execution here is like that.", "esc clears the filter, f shows the others")
-        elif self.usage_filter.cause is not None:
+        if self.usage_filter.cause is not None:
             texts = (
                 "No execution ended by this: jobs were held before they ran.",
-                "p lists them among the problems",
+                "2 lists them among the problems",
             )
         return [line("  ", texts[0]), line("  ", (texts[1], DIM))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partialmethod
 from typing import ClassVar, Final
 
@@ -33,7 +32,6 @@ class SitesScreen(ListScreen):
     """Usage in four views, switched by a key."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "sites", "below")
-    OWN_ACTIONS = ("sites",)
     ORDERS = (
         ("GPU-hours", None),
         ("badput", lambda row: (-usage_table.lost_of(row), usage_table.name_of(row))),
@@ -66,7 +64,7 @@ class SitesScreen(ListScreen):
             usage_table.key_of,
             usage_table.filter_text,
             cursor=self._cursors.pop(self.view, None),
-            empty=self._empty(rows),
+            empty=self._empty(),
             noun=view.noun,
             details=below,
         )
@@ -103,10 +101,7 @@ class SitesScreen(ListScreen):
             return "Sites appear as the logs are read."
         return "Adding up all executions…"
 
-    def _empty(self, rows: Sequence[Row]) -> list[Line]:
-        if rows:
-            noun = VIEWS[self.view].noun
-            return [line("  ", f"No {noun} has this text."), line("  ", ("esc clears", DIM))]
+    def _empty(self) -> list[Line]:
         if self.view == usage_table.OF_CAUSES:
             return [
                 line("  ", "No badput, no held job."),
@@ -123,7 +118,7 @@ class SitesScreen(ListScreen):
         self.view = (self.view + step) % len(VIEWS)
         self._refresh_if_mounted()
 
-    action_next_view = partialmethod(_step_view, 1)
+    action_view = partialmethod(_step_view, 1)
     action_previous_view = partialmethod(_step_view, -1)
 
     def open_row(self, key: str) -> None:

@@ -39,7 +39,6 @@ class PointRunsScreen(ListScreen):
             cell.runs,
             lambda run: run.key,
             lambda run: run.name.lower(),
-            empty=[line("  ", "No run has this text."), line("  ", ("esc clears", DIM))],
         )
 
     def open_row(self, key: str) -> None:

@@ -28,7 +28,6 @@ class SweepScreen(SnapshotScreen):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("grid", "below")
     HELP_SCOPES: ClassVar[tuple[str, ...]] = ("grid", "sideways", "below")
-    OWN_ACTIONS = ("grid",)
     AUTO_FOCUS: ClassVar[str | None] = "Matrix"
 
     def __init__(self) -> None:
@@ -59,7 +58,7 @@ class SweepScreen(SnapshotScreen):
         room = self.app.size.width
         head = [line(" ") + text for text in sweep_cells.head(grid, room - 2)]
         self.show_head([*head, ()])
-        lines = self.app.size.height - FRAME_LINES - sweep_cells.DETAILS
+        lines = self.app.size.height - FRAME_LINES - sweep_cells.DETAILS - self.tab_lines
         self.matrix.show(sweep_cells.layout(grid, room, lines))
         if not self._placed and grid.best is not None:
             # Start at the best point.
@@ -136,7 +135,7 @@ class SweepScreen(SnapshotScreen):
         self._next_cursor = (cursor[1], cursor[0]) if cursor is not None else None
         self._refresh_if_mounted()
 
-    def action_pair(self) -> None:
+    def action_view(self) -> None:
         grid = self._shown
         if grid is None:
             return
@@ -171,10 +170,10 @@ class SweepScreen(SnapshotScreen):
 
 def _unavailable_keys(grid: Grid | None) -> set[str]:
     """Return the keys without effect here, and the key of this screen."""
-    names = {"grid"}
+    names: set[str] = set()
     if grid is None or not grid.has_sweep:
-        return names | {"open", "swap", "pair", "fix", "next_metric"}
+        return names | {"open", "swap", "view", "fix", "next_metric"}
     names |= {"swap"} if grid.columns is None else set()
-    names |= {"pair"} if len(choices(grid.sweep)) < 2 else set()
+    names |= {"view"} if len(choices(grid.sweep)) < 2 else set()
     names |= {"fix"} if not grid.folded and not grid.fixed else set()
     return names | ({"next_metric"} if len(grid.metrics) < 2 else set())

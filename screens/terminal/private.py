@@ -24,6 +24,7 @@ from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XT
 from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key
 from textual.filter import Monochrome, NoColor
 from textual.message import Message
 from textual.message_pump import MessagePump
@@ -91,6 +92,15 @@ class HookedApp(FaultTolerant, App[int]):
     def handle_exception(self, error: Exception) -> None:
         """Handle an exception that nothing has caught."""
         super()._handle_exception(error)
+
+    async def _on_key(self, event: Key) -> None:
+        # Textual calls the handlers of all base classes unless the default is prevented.
+        event.prevent_default()
+        if not await self._check_bindings(event.key):
+            self.handle_unbound_key(event.key)
+
+    def handle_unbound_key(self, key: str) -> None:
+        """Handle a key without an action on the current screen."""
 
     def _fatal_error(self) -> None:
         self.handle_fatal_error()

@@ -76,7 +76,6 @@ class TimelineScreen(ListScreen):
     """Runs as rows, time as the axis."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "timeline", "below")
-    OWN_ACTIONS = ("timeline",)
     ORDERS = (
         ("DAG", None),
         ("name", lambda lane: (lane.name,)),
@@ -206,7 +205,7 @@ class TimelineScreen(ListScreen):
 
     def _share_room(self, head: int, rows: int, banner: bool) -> tuple[int, bool]:
         """Return the lines of the chart, and whether each lane has a second line."""
-        free = self.app.size.height - head - NOTE_LINES - 2 - banner
+        free = self.app.size.height - head - NOTE_LINES - 2 - banner - self.tab_lines
         roomy = 2 * rows + CHART_LINES <= free
         lane_lines = rows * (2 if roomy else 1)
         chart_lines = min(CHART_LINES, max(0, free - 4))
@@ -434,7 +433,7 @@ class TimelineScreen(ListScreen):
 
     # --- other actions ----------------------------------------------------------------------
 
-    def action_by(self) -> None:
+    def action_view(self) -> None:
         self.by_site = not self.by_site
         self._refresh_if_mounted()
 
@@ -444,7 +443,7 @@ class TimelineScreen(ListScreen):
             self.count_gpus = not self._gpus(timeline)
             self._refresh_if_mounted()
 
-    def action_view(self) -> None:
+    def action_travel(self) -> None:
         timeline, travel = self.present_timeline, self.context.time_travel
         if travel.active:
             travel.return_to_now()

@@ -1,17 +1,15 @@
-"""The footer: keys and labels of the most important available actions."""
+"""The footer: the tab bar, and the keys of the most important available actions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
-from metlmon.text.spans import DIM, KEY, Line, join, line, width
-from screens.actions import SCREEN_ACTIONS, Action, actions_of
+from metlmon.text.spans import BOLD, DIM, KEY, Line, first_that_fits, join, line, width
+from screens.actions import TAB_TITLES, TABS, TITLES, Action, actions_of
 from screens.widgets.line_widget import LineWidget
 
-HIDDEN_IN_MODALS: Final = SCREEN_ACTIONS | {"palette"}
+HIDDEN_IN_MODALS: Final = frozenset({"palette"})
 """Actions that leave a modal screen, which offers its own keys instead."""
 
 RELABELLED: Final = 10
@@ -27,12 +25,20 @@ class KeyFooter(LineWidget):
         self._hidden = frozenset(hidden)
         self._labels: Mapping[str, str] = {}
         self._alone = False
+        self._tabs = False
 
     def set_labels(self, labels: Mapping[str, str], alone: bool = False) -> None:
         """Set temporary labels by action name. ``alone``: hide all other keys."""
         if (self._labels, self._alone) != (labels, alone):
             self._labels, self._alone = labels, alone
             self.refresh_changed()
+
+    def show_tabs(self, shown: bool) -> None:
+        """Show or hide the tab bar above the keys."""
+        if self._tabs != shown:
+            self._tabs = shown
+            self.styles.height = 1 + shown
+            self.reset_painted()
 
     def hide_actions(self, names: Collection[str]) -> None:
         """Hide these actions, which would do nothing here, and show all others."""
@@ -41,26 +47,61 @@ class KeyFooter(LineWidget):
             self.refresh_changed()
 
     def line_at(self, y: int) -> tuple[Line, bool]:
+        if self._tabs and y == 0:
+            return tab_line(self.context.screen_name, self.size.width), False
         return line(" ") + key_line(list(self._shown()), self.size.width - 2), False
 
-    def _shown(self) -> Iterable[Action]:
-        for action in actions_of(self._scopes, self.context.options.read_only):
+    def _shown(self) -> Iterable[tuple[int, str, str]]:
+        options = self.context.options
+        actions = actions_of(self._scopes, options.read_only, self.context.keys)
+        own_back = any(action.name == "back" and action.footer for action in actions)
+        for action in actions:
+            if own_back and action.name == "close":
+                continue
             label = self._labels.get(action.name)
             if label is not None:
-                yield replace(action, label=label, footer=max(action.footer, RELABELLED))
+                yield max(action.footer, RELABELLED), action.cap, label
             elif action.footer and action.name not in self._hidden and not self._alone:
-                yield action
+                yield action.footer, action.cap, action.label
 
 
-def key_line(actions: Sequence[Action], cells: int) -> Line:
-    """Keys and labels that fit into ``cells``; the least important are dropped first."""
-    shown = list(actions)
+def key_line(keys: Sequence[tuple[int, str, str]], cells: int) -> Line:
+    """Key caps and labels that fit into ``cells``.
+
+    ``keys``: priority, cap and label; the least important are dropped first.
+    """
+    shown = list(keys)
     while True:
-        content = join((_key(action) for action in shown), line("   "))
+        parts = (line((cap, KEY), " ", (label, DIM)) for _, cap, label in shown)
+        content = join(parts, line("   "))
         if width(content) <= cells or not shown:
             return content
-        shown.remove(min(shown, key=lambda action: action.footer))
+        shown.remove(min(shown, key=lambda key: key[0]))
 
 
-def _key(action: Action) -> Line:
-    return line((action.key_cap, KEY), " ", (action.label, DIM))
+def footer_keys(actions: Iterable[Action]) -> list[tuple[int, str, str]]:
+    """What the footer shows of these actions: priority, cap and label."""
+    return [(action.footer, action.cap, action.label) for action in actions if action.footer]
+
+
+def tab_line(current: str | None, cells: int) -> Line:
+    """The tab bar: every tab with its digit, the one of the screen ``current`` in brackets."""
+    active = next((i for i, names in enumerate(TABS) if current in names), -1)
+
+    def bar(gap: int, titles: Sequence[str]) -> Line:
+        content: Line = ()
+        for i in range(len(titles) + 1):
+            ends, begins = i - 1 == active, i == active
+            marks = ("]" if ends else " ") + ("[" if begins else " ")
+            content += line((marks if gap > 1 else marks.strip() or " ", DIM))
+            if i < len(titles):
+                style = BOLD if begins else DIM
+                content += line((str(i + 1), KEY), (f" {titles[i]}" if titles[i] else "", style))
+        return content
+
+    full = list(TAB_TITLES)
+    if active >= 0 and current is not None:
+        full[active] = TITLES[current]
+    short = [title if i == active else "" for i, title in enumerate(TAB_TITLES)]
+    candidates = (bar(2, full), bar(1, full), bar(1, TAB_TITLES), bar(1, short))
+    return first_that_fits(candidates, cells)

@@ -22,7 +22,7 @@ from textual.strip import Strip
 
 from metlmon.text.formatting import Colour
 from metlmon.text.spans import BOLD, DIM, Line, TextStyle, crop_middle, fit, line
-from screens.actions import actions_of, bindings_of
+from screens.actions import actions_of, bindings_of, textual_key
 from screens.base.sanitize import plain_with_blanks
 from screens.widgets.line_widget import LineState, MovingWidget
 
@@ -33,7 +33,9 @@ TEXT_LIMIT: Final = 4096
 
 CURSOR: Final = TextStyle(Colour.SKY)
 
-_ACTION_BY_KEY: Final = {key: action.name for action in actions_of(["form"]) for key in action.keys}
+_ACTION_BY_KEY: Final = {
+    textual_key(key): action.name for action in actions_of(["form"]) for key in action.keys
+}
 
 
 class FormEntry(Struct, frozen=True):

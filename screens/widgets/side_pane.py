@@ -24,7 +24,7 @@ class SidePane(Document):
         edge = "│"
         return line((edge, MOVING if self.has_focus else DIM), " ") + content, selected
 
-    def action_next_part(self) -> None:
+    def action_next(self) -> None:
         self.next_section()
 
     def on_focus(self) -> None:

@@ -122,7 +122,7 @@ async def looks(
                 each(count)
             while marks and count >= marks[0]:
                 found.append(sample(marks.pop(0)))
-        await pilot.press("q")
+        await pilot.press("Q")
     return iter(found)
 
 
@@ -181,7 +181,7 @@ async def screens(directory: Path, times: int) -> list[Sample]:
                 await pilot.pause()
             if number % (times // 10) == 0:
                 found.append(sample(number))
-        await pilot.press("q")
+        await pilot.press("Q")
     return found
 
 

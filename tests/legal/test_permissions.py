@@ -261,7 +261,7 @@ def test_no_key_on_any_screen_writes_to_the_dagdir(place: Path, dagdir: Path) ->
             for key in KEYS:
                 os.write(screen, key.encode())
                 shown += quiet(screen)
-            for key in ("\x1b", "\x1b", "\x1b", "q"):
+            for key in ("\x1b", "\x1b", "\x1b", "Q"):
                 os.write(screen, key.encode())
                 shown += quiet(screen)
         finally:

@@ -60,7 +60,7 @@ def test_the_line_has_room_for_what_moves_and_what_is_in_trouble() -> None:
         made = special_nodes(rows, cells)
         assert width(made) <= cells
     assert "machines" in text(special_nodes(rows, 60))
-    assert "more d" in text(special_nodes(rows, 60))
+    assert "more [6]" in text(special_nodes(rows, 60))
 
 
 SWEPT = "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 9> fired when job (9.0)"

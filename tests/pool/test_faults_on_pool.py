@@ -283,7 +283,7 @@ def test_what_jobs_and_holders_write_reaches_no_terminal(breakable_pool: Pool) -
         for argv in (*COMMANDS, *files):
             done = breakable_pool.run(["metlmon", *argv], dag.directory, expect=None)
             printed += done.stdout.encode() + done.stderr.encode()
-        screen.press("q")
+        screen.press("Q")
         assert screen.end() == 0
         printed += screen.bytes
     assert b"red [bold]x" in printed, "it is shown, visibly"
@@ -364,7 +364,7 @@ def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
     assert faulted.watched.pictures > RUNS
     assert faulted.watched.wrong == []
     assert [row[1] for row in faulted.rows()] == [f"{EPOCHS}/{EPOCHS}"] * RUNS
-    faulted.screen.press("q")
+    faulted.screen.press("Q")
     assert faulted.screen.end() == 0
 
 

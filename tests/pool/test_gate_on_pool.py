@@ -95,7 +95,7 @@ def steered(pool: Pool) -> Steered:
         ensemble.act("resume-run", WAITS)
         screen.wait_for_match("✓ done", seconds=by_new.END_SECONDS)
         last = screen.settle()
-        screen.press("q")
+        screen.press("Q")
         assert screen.end() == 0
     return Steered(ensemble, ensemble.end(), last, waiting, stopping)
 

@@ -77,7 +77,7 @@ def test_an_ensemble_is_filled_in_seen_submitted_and_followed_to_its_end(pool: P
         screen.wait_for_match(r"✓ 12 (completed|done)", seconds=END_SECONDS)
         screen.wait_for_match(r"✓ done", seconds=END_SECONDS)
         last = screen.text
-        screen.press("q")
+        screen.press("Q")
         assert screen.end() == 0
     assert len(re.findall(r"run\d .*3/3", last)) == RUNS, last
     until(lambda: not pool.queue(truth.of_dagmans(truth.dagmans(pool, directory))), "all end")

@@ -50,7 +50,7 @@ def test_it_is_what_the_queue_says_in_the_middle_and_what_dagman_says_in_the_end
         assert "held" in truth.quiet_moment(pool, troubled)
         trouble.by_command(pool, troubled, "release", "run0")
         screen.wait_for_match("✓ done", seconds=240)
-        screen.press("q")
+        screen.press("Q")
         assert screen.end() == 0
     trouble.until_gone(pool, troubled)
     expected = truth.at_the_end(pool, troubled)

@@ -572,7 +572,7 @@ async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
         await seen.until(lambda: "1 of 3 answered" in seen.text)
         deed = seen.app.running_action
         assert deed is not None
-        seen.app.action_leave()
+        await seen.app.action_quit()
         desk.gate.set()
         while not deed.ended:
             await asyncio.sleep(0)

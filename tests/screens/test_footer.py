@@ -32,10 +32,9 @@ async def test_no_letter_is_offered_while_it_would_be_typed(
         assert seen.lines[-1].strip() == "enter keep filter   esc clear filter"
         await seen.press("enter")
         assert "esc clear filter" in seen.lines[-1]
-        assert "q quit" in seen.lines[-1]
+        assert ("q back" if way else "q quit") in seen.lines[-1]
         await seen.press("escape")
-        assert "clear filter" not in seen.lines[-1]
-        assert ("esc back" in seen.lines[-1]) == bool(way)
+        assert "esc" not in seen.lines[-1]
 
 
 async def test_marks_are_cleared_before_anything_else(show: Show) -> None:
@@ -53,8 +52,7 @@ async def test_in_the_past_the_key_says_that_it_returns(way: tuple[str, ...]) ->
         await until(seen, lambda: seen.app.time_travel.past_view is not None)
         assert "esc now" in seen.lines[-1]
         await seen.press("escape")
-        assert ("esc back" in seen.lines[-1]) == bool(way)
-        assert "esc now" not in seen.lines[-1]
+        assert "esc" not in seen.lines[-1]
 
 
 async def test_a_filter_in_the_past_goes_first() -> None:

@@ -121,7 +121,7 @@ def test_what_was_stopped_unheard_takes_the_terminal_and_gives_it_back(dagdir: P
             t.until(lambda n=entered: t.bytes.count(b"\x1b[?1049h") > n, "it does not go on")  # type: ignore[misc]
             t.rest()
         assert seen(t) == before
-        t.type("q")
+        t.type("Q")
         assert t.end() == 0
         assert t.restored()
 
@@ -142,7 +142,7 @@ def test_to_the_shell_and_back(dagdir: Path) -> None:
         t.rest()
         t.command("fg")
         t.until(lambda: seen(t) == before, "another picture than before")
-        t.type("q")
+        t.type("Q")
         t.rest()
         t.command("echo it re''turned $?")
         t.wait_for("it returned 0")
@@ -159,7 +159,7 @@ def test_where_nobody_could_go_on_with_it_it_is_not_stopped(dagdir: Path) -> Non
         t.child.send_signal(signal.SIGTSTP)
         t.type("?")
         t.wait_for("Keys and signs")
-        t.type("q")
+        t.type("Q")
         assert t.end() == 0
 
 
@@ -184,7 +184,7 @@ def test_while_the_terminal_reads_nothing_no_processor_is_taken(dagdir: Path) ->
         t.rest()
         t.type("?")
         t.wait_for("Keys and signs")
-        t.type("q")
+        t.type("Q")
         assert t.end() == 0
 
 
@@ -217,7 +217,7 @@ def test_a_file_pasted_by_mistake_is_no_row_of_keys(dagdir: Path, bracketed: boo
         t.rest()
         assert t.child.poll() is None, t.text
         assert seen(t) == before
-        t.until(lambda: _pressed(t, b"q"), "it does not leave")
+        t.until(lambda: _pressed(t, b"Q"), "it does not leave")
         assert t.end() == 0
 
 
@@ -325,5 +325,5 @@ def test_a_size_that_no_terminal_has_is_not_believed(dagdir: Path) -> None:
         started(t)
         status = Path(f"/proc/{t.child.pid}/status").read_text()
         assert int(status.partition("VmHWM:")[2].split()[0]) < 400_000
-        t.type("q")
+        t.type("Q")
         assert t.end() == 0

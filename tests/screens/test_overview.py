@@ -61,7 +61,7 @@ async def test_a_hold_reason_is_told_below_its_run_or_below_the_table(show: Show
     async with show(size=NARROW) as seen:
         assert "cgroup" not in seen.text
         await seen.press("down")
-        below = " ".join(line.strip() for line in seen.lines[-4:-1])
+        below = " ".join(line.strip() for line in seen.lines[-5:-1])
         assert "cgroup memory limit of 65536 megabytes. Last measured usage" in below
 
 

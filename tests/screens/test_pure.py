@@ -15,13 +15,12 @@ from metlmon.snapshot.types import RunRow
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns
 from metlmon.text import formatting, spans
-from screens.actions import ACTIONS, actions_of
-from screens.base.action_screen import ACTION_SCOPES
+from screens.actions import actions_of
 from screens.job.state_bar import spans_by_state, state_bar
 from screens.overview import header as overview_header
 from screens.run.bar_chart import ChartBar, group_bars, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
-from screens.widgets.footer import key_line
+from screens.widgets.footer import footer_keys, key_line
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=16), st.integers(1, 200))
@@ -128,23 +127,12 @@ def test_a_fitted_line_has_exactly_its_cells(text: str, cells: int, right: bool)
     assert spans.width(made) == cells
 
 
-def test_no_two_actions_of_one_screen_share_a_key() -> None:
-    for scopes in (
-        ("list", "overview", *ACTION_SCOPES), ("list", "run", *ACTION_SCOPES, "below"),
-        ("job", "acting", "below"), ("list", *ACTION_SCOPES, "below"),
-        ("list", "cause", *ACTION_SCOPES, "below"), ("menu", "acting", "below"), ("question",),
-        ("below",),
-    ):  # fmt: skip
-        keys = [key for a in actions_of((*scopes, "everywhere", "moving")) for key in a.keys]
-        assert len(keys) == len(set(keys)), scopes
-
-
 def test_the_footer_keeps_what_matters_most() -> None:
-    actions = [a for a in ACTIONS if a.scope in ("list", "overview", "everywhere") and a.footer]
+    keys = footer_keys(actions_of(("list", "overview", "everywhere")))
     for cells in range(16, 140):
-        made = key_line(actions, cells)
+        made = key_line(keys, cells)
         assert spans.width(made) <= cells
-        assert "q quit" in spans.text(made)
+        assert "q back" in spans.text(made)
 
 
 def test_a_theme_fits_its_terminal() -> None:

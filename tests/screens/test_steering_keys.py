@@ -188,7 +188,7 @@ async def test_every_act_has_its_row_on_a_small_terminal(steer: Open) -> None:
         await seen.press(*TO_RUN8, "a")
         for act in RUN_ACTS:
             assert any(action_of(act).label in line for line in seen.lines), act
-        assert "esc back" in seen.lines[-1]
+        assert "q back" in seen.lines[-1]
 
 
 async def test_files_are_written_without_a_schedd(steer: Open) -> None:

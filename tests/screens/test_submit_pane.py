@@ -212,7 +212,7 @@ async def test_letters_are_letters_in_a_field(home: Path) -> None:
         assert isinstance(seen.app.screen, HelpScreen)
         await seen.press("escape", "ctrl+p")
         assert isinstance(seen.app.screen, PaletteScreen)
-        assert "Submit: all it does" in seen.text
+        assert "Submit; it asks first" in seen.text
 
 
 async def test_a_field_is_edited_where_the_caret_is(home: Path) -> None:
@@ -475,7 +475,7 @@ async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
         await seen.press("ctrl+s")
         assert "! in the way  ens.sub" in seen.text
         assert "yes, submit" not in seen.lines[-1], "it would not be done"
-        assert "R replace" in seen.lines[-1]
+        assert "F replace" in seen.lines[-1]
         await seen.press("y", "w")
         assert "R says that they may be replaced" in seen.text
         assert there(home / "ens") == ["ens.sub"]
@@ -647,7 +647,7 @@ async def test_the_form_is_kept_while_one_looks_elsewhere(home: Path) -> None:
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "No ensemble is open." in seen.text
         assert "n brings the form" in seen.text
-        assert "n new" in seen.lines[-1]
+        assert "N new" in seen.lines[-1]
         assert "enter open" not in seen.lines[-1], "there is nothing to open"
         await seen.press("n")
         assert "other.tsv" in row(seen, "data")

@@ -36,7 +36,7 @@ def assert_given_back(screen: PseudoTerminal) -> None:
 def test_quitting_gives_the_terminal_back() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
-        t.type(b"q")
+        t.type(b"Q")
         assert t.end() == 0
         assert_given_back(t)
 
@@ -68,7 +68,7 @@ def test_an_error_is_told_on_the_screen_and_the_rest_goes_on(what: str) -> None:
         t.wait_for("something broke [/not-markup]")
         t.type(b"?")
         t.wait_for("Keys and signs")
-        t.type(b"q")
+        t.type(b"Q")
         assert t.end() == 0
         assert_given_back(t)
 
@@ -138,7 +138,7 @@ def _through_every_screen(t: PseudoTerminal, marker: str) -> None:
         t.type(keys)
         t.wait_for(then, gone=None if keys.startswith(b"/") else marker)
         marker = then
-    t.type(b"q")
+    t.type(b"Q")
     assert t.end() == 0
 
 
@@ -179,7 +179,7 @@ def test_without_colours_no_colour_is_sent(how: dict[str, str]) -> None:
 def test_in_sixteen_colours_only_those_are_sent() -> None:
     with terminal("plain", TERM="xterm") as t:
         t.wait_for("run9")
-        t.type(b"q")
+        t.type(b"Q")
         assert t.end() == 0
         assert not re.search(rb"[34]8;[25];", t.bytes)
 
@@ -197,7 +197,7 @@ def test_while_nothing_happens_nothing_is_written() -> None:
 def test_the_mouse_is_left_to_the_terminal() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
-        t.type(b"q")
+        t.type(b"Q")
         t.end()
         assert b"\x1b[?1000h" not in t.bytes
         assert b"\x1b[?1003h" not in t.bytes

@@ -159,7 +159,7 @@ async def test_sites_have_their_letters_and_a_legend() -> None:
 async def test_a_dagdir_without_an_event_says_what_will_fill_it(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     async with opened(session(dagdir.path), NARROW) as seen:
-        await seen.press("t", "left", "plus", "z", "v", "enter", "full_stop", "u")
+        await seen.press("t", "left", "plus", "z", "at", "enter", "full_stop", "u")
         assert "No job has an event yet." in seen.text
         assert "lane" in seen.text
 
@@ -178,7 +178,7 @@ async def test_one_event_is_a_timeline(tmp_path: Path) -> None:
 async def test_more_runs_than_lines_scroll() -> None:
     async with opened(session(FIXTURES / "first-round"), NARROW) as seen:
         await seen.press("t")
-        assert "more" in seen.lines[-4]
+        assert "more" in seen.lines[-5]
         await seen.press("end")
         assert "hetero15" in seen.under_cursor
 
@@ -203,15 +203,15 @@ async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
         assert made is not None
         worst = max(made.gaps, key=lambda stall: stall.seconds)
         assert screen.cursor_seconds == worst.start_position
-        assert f"{worst.start:%d %b %Y %H:%M:%S}" in seen.lines[-3]
-        assert "nothing ran" in seen.lines[-3]
+        assert f"{worst.start:%d %b %Y %H:%M:%S}" in seen.lines[-4]
+        assert "nothing ran" in seen.lines[-4]
         # run0's one hold, from change to change.
-        while "■ held" not in seen.lines[-2]:
+        while "■ held" not in seen.lines[-3]:
             before = screen.cursor_seconds
             await seen.press("full_stop")
             assert screen.cursor_seconds != before, "it was never held"
-        assert "■ held epoch 1" in seen.lines[-2]
-        assert "for 0s of 7s" in seen.lines[-2]
+        assert "■ held epoch 1" in seen.lines[-3]
+        assert "for 0s of 7s" in seen.lines[-3]
         assert "┃" in seen.line(" run0 ")
 
 
@@ -231,7 +231,7 @@ async def test_left_and_right_are_round_steps() -> None:
         assert moment.microsecond == 0
         await seen.press(*["shift+right"] * 4)
         assert screen.cursor_seconds is None, "at the end it goes along with it"
-        assert "21 Nov 2026 14:22:36" in seen.lines[-3]
+        assert "21 Nov 2026 14:22:36" in seen.lines[-4]
 
 
 async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
@@ -272,7 +272,7 @@ async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
         closer = window()
         assert closer[1] == pytest.approx(each / 4)
         assert abs(closer[2] - cell) <= 1
-        assert "a cell is 3h01m" in seen.lines[-4]
+        assert "a cell is 3h01m" in seen.lines[-5]
         await seen.press("left_parenthesis")
         panned = window()
         assert panned[0] < closer[0]
@@ -287,7 +287,7 @@ async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
 async def test_zooming_in_ends_where_there_is_nothing_more_to_see() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press("t", "left", *["plus"] * 9)
-        assert "nothing to see" in seen.lines[-4]
+        assert "nothing to see" in seen.lines[-5]
         assert timeline(seen).zoom is not None
 
 

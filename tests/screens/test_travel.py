@@ -108,7 +108,7 @@ async def test_it_is_what_the_command_says(capsys: pytest.CaptureFixture[str]) -
 async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         now = seen.app.snapshot
-        await seen.press("t", "left", "left", "v")
+        await seen.press("t", "left", "left", "at")
         travel = seen.app.time_travel
         await until(seen, lambda: travel.past_view is not None)
         assert travel.past_view is not None
@@ -227,7 +227,7 @@ async def test_the_map_goes_on_to_now() -> None:
         await travelled(seen, MIDDLE)
         assert seen.line("RUN").replace("▼", "│")[:30] == axis[:30]
         assert "▼" in seen.line("RUN")
-        assert "of" not in seen.lines[-2].split("for")[-1], "how long it lasted was not known"
+        assert "of" not in seen.lines[-3].split("for")[-1], "how long it lasted was not known"
 
 
 # --- the present meanwhile, and what goes wrong ---------------------------------------------
@@ -370,7 +370,7 @@ def test_picture_of_the_past(snap_compare) -> None:  # type: ignore[no-untyped-d
     made = app(session(TRAINER))
 
     async def go(pilot: Pilot[int]) -> None:
-        await pressed(("t", "z", "v"))(pilot)
+        await pressed(("t", "z", "at"))(pilot)
         seen = Seen(made, made.feed, pilot)  # type: ignore[arg-type]
         await until(seen, lambda: made.time_travel.past_view is not None)
 

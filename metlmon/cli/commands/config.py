@@ -149,7 +149,8 @@ def _named(entry: SettingEntry) -> str:
     """As its header stands in the file."""
     if entry.number is not None:
         return f"[[{entry.key}]]"
-    return f"[{entry.key}]" if entry.key.endswith("_aliases") else entry.key
+    is_table = entry.key.endswith("_aliases") or entry.key == "keys"
+    return f"[{entry.key}]" if is_table else entry.key
 
 
 def _shown(entry: SettingEntry) -> str:
@@ -159,6 +160,8 @@ def _shown(entry: SettingEntry) -> str:
             return f"{host} {_arrow()} {name}"
         case {"logged": logged, "shown": shown}:
             return f"{logged} {_arrow()} {shown}"
+        case {"action": action, "key": key}:
+            return f"{action} {_arrow()} {key}"
         case {"name": name, "runs": runs}:
             return f"{name}: {', '.join(runs) or 'no runs'}"
         case {"name": name, "file": file, "pattern": pattern}:

@@ -1,0 +1,213 @@
+"""The key scheme: one letter means one thing, digits choose screens, acts are behind one key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ensemble_pictures import FakeFeed, update
+from eyes import NARROW, Show
+from msgspec.structs import replace
+
+import metlmon
+from metlmon.config.settings import Settings
+from metlmon.text import spans
+from screens.actions import (
+    ACTIONS,
+    HELP_CELLS,
+    SCOPES,
+    TABS,
+    TITLES,
+    actions_of,
+    keymap,
+    textual_key,
+    unknown_names,
+)
+from screens.app import AppOptions
+from screens.base.list_state import ListState, load_states, save_states, shown_value
+from screens.base.screens import SnapshotScreen
+from screens.help import context_lines, guide_table
+from screens.registry import SCREENS, create_screen, name_of_screen
+from screens.widgets.footer import tab_line
+
+
+class RemappedFeed(FakeFeed):
+    @property
+    def settings(self) -> Settings:
+        return replace(super().settings, keys=(("sort", "y"),))
+
+
+TYPED = {"form", "typing", "submit"}
+"""Scopes in which letters are text."""
+
+
+def screen_classes(of: type = SnapshotScreen) -> Iterator[type[SnapshotScreen]]:
+    for cls in of.__subclasses__():
+        yield from screen_classes(cls)
+        yield cls
+
+
+for path in SCREENS.values():
+    __import__(path.rpartition(".")[0], fromlist=["_"])
+CLASSES = sorted({cls for cls in screen_classes() if cls.SCOPES}, key=lambda cls: cls.__name__)
+
+
+def test_one_letter_means_one_thing_on_every_screen() -> None:
+    meanings: dict[str, set[str]] = {}
+    for action in ACTIONS:
+        for key in action.keys:
+            if action.scope not in TYPED and len(key) == 1 and key.isalnum():
+                meanings.setdefault(key, set()).add(action.name)
+    # Trees and tables go the same way with the arrows' letters.
+    assert meanings.pop("h") == {"before", "left"}
+    assert meanings.pop("l") == {"after", "right"}
+    # f shows only a part of what is there, y does what is asked.
+    assert {key: names for key, names in meanings.items() if len(names) > 1} == {
+        "f": {"faults", "kind", "fix"},
+        "y": {"confirm", "launch"},
+    }
+
+
+def test_no_act_has_a_letter_of_navigation() -> None:
+    acts = {key for action in actions_of(("acts",)) for key in action.keys}
+    others = {key for action in ACTIONS if action.scope != "acts" for key in action.keys}
+    assert not acts & others
+    assert "a" in others
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_no_two_actions_of_one_screen_share_a_key(cls: type[SnapshotScreen]) -> None:
+    extra = {"SweepScreen": ("sideways",), "SubmitScreen": ()}.get(cls.__name__, ())
+    scopes = dict.fromkeys((*cls.SCOPES, *cls.OLD_SCOPES, *extra))
+    if not set(scopes) & {"submit", "launch", "question"}:
+        scopes |= dict.fromkeys(("everywhere", "tabs", "moving"))
+    # The tree's arrows and the table's keys differ; the overview has both.
+    keys = [key for action in actions_of(scopes) for key in action.keys]
+    assert sorted(keys) == sorted(set(keys))
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_the_help_of_each_screen_fits_one_page(cls: type[SnapshotScreen]) -> None:
+    lines = context_lines(cls.HELP_SCOPES or cls.SCOPES, 80)
+    assert len(lines) <= 24 - 3
+    assert all(spans.width(line) <= 80 for line in lines)
+
+
+def test_texts_fit_their_columns() -> None:
+    assert [action.help for action in ACTIONS if len(action.help) > HELP_CELLS] == []
+    assert {name for names in TABS for name in names} == TITLES.keys()
+    assert TITLES.keys() <= SCREENS.keys()
+    assert all(spans.width(tab_line(name, 80)) <= 80 for name in (*TITLES, None))
+
+
+def test_the_guide_has_every_key() -> None:
+    guide = Path(metlmon.__file__).with_name("GUIDE.md").read_text()
+    assert "\n".join(guide_table()) in guide
+
+
+async def test_digits_choose_screens_and_letters_still_do(show: Show) -> None:
+    async with show(size=NARROW) as seen:
+        for number, names in enumerate(TABS, 1):
+            await seen.press(str(number))
+            for i, name in enumerate(names):
+                assert name_of_screen(seen.app.screen) == name
+                assert f"[{number} " in seen.lines[-2]
+                await seen.press(*[str(number)] * (i + 1 < len(names)))
+        await seen.press("1")
+        assert len(seen.app.screen_stack) == 2
+        for action in actions_of(("screens",)):
+            await seen.press(textual_key(action.old_keys[0]))
+            assert name_of_screen(seen.app.screen) == action.name
+
+
+async def test_the_same_screen_is_not_opened_twice(show: Show) -> None:
+    async with show(size=NARROW) as seen:
+        await seen.press("3", "4", "3", "q")
+        assert name_of_screen(seen.app.screen) == "overview"
+
+
+async def test_a_key_without_an_action_says_so_once(show: Show) -> None:
+    async with show(size=NARROW) as seen:
+        await seen.press("y")
+        assert "[y] does nothing here" in seen.text
+        await seen.press("down", "y")
+        assert "does nothing" not in seen.text
+
+
+async def test_the_palette_finds_runs_jobs_and_screens(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("colon", *"run4", "enter")
+        assert name_of_screen(seen.app.screen) == "run"
+        assert "run4" in seen.lines[0]
+        await seen.press("colon", *"timeline", "enter")
+        assert name_of_screen(seen.app.screen) == "timeline"
+
+
+# --- keys and columns of one's own ---------------------------------------------------------------
+
+
+def test_keys_can_be_replaced_by_action_or_in_one_scope() -> None:
+    keys = {"sort": "o ^o", "grid.swap": "Y", "nonsense": "x"}
+    (sort,) = (action for action in actions_of(("list",), keys=keys) if action.name == "sort")
+    assert (sort.keys, sort.cap) == (("o", "^o"), "o")
+    assert keymap(keys) == {"list.sort": "o,ctrl+o", "grid.swap": "Y"}
+    assert unknown_names(keys) == ["nonsense"]
+    assert set(SCOPES) >= {action.scope for action in ACTIONS} - {"tabs"}
+
+
+async def test_a_replaced_key_works_and_is_shown(show: Show) -> None:
+    async with show(RemappedFeed(update()), size=NARROW) as seen:
+        assert "y sort" in seen.lines[-1]
+        await seen.press("y")
+        assert " by " in seen.lines[-4] + seen.lines[-3]
+        await seen.press("s")
+        assert "[s] does nothing here" in seen.text
+
+
+async def test_columns_are_chosen_sorted_by_and_remembered(show: Show, tmp_path: Path) -> None:
+    file = tmp_path / "state" / "lists.json"
+    options = AppOptions(state_file=file)
+    async with show(size=NARROW, options=options) as seen:
+        await seen.press("2")
+        assert " TIMES " in seen.text
+        await seen.press("asterisk", "down", "down", "space", "down", "enter")
+        assert " TIMES " not in seen.text
+        assert "by BADPUT" in seen.text
+    async with show(size=NARROW, options=options) as seen:
+        await seen.press("2")
+        assert " TIMES " not in seen.text
+        assert "by BADPUT" in seen.text
+
+
+def test_a_damaged_file_of_choices_is_as_good_as_none(tmp_path: Path) -> None:
+    file = tmp_path / "lists.json"
+    for data in (b"", b"[]", b'{"a": 3}', b"\xff", b"[" * 9999):
+        file.write_bytes(data)
+        assert load_states(file) == {}
+    save_states(file, {"A": ListState(hidden=["x"])})
+    assert load_states(file) == {"A": ListState(hidden=["x"])}
+    save_states(tmp_path / "lists.json" / "below", {})
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["18d14h", "2 d 4:12", "1d06h", "4h03m", "0:41:10", "3m14s", "26 s", "3 s", "–"],
+        ["5\u202f879.1", "12", "3", "-1", ""],
+        ["2.30 TB", "5 GB", "300 MB", "12 kB"],
+        ["40 %", "9 %", "0"],
+        ["run2", "run9", "run12"],
+        ["14 Nov 2024 08:14", "3 Jan 2025 10:00", "1 Mar 10:00", "14 Nov 08:14"],
+        ["2025-01-02 10:00", "2025-11-01 09:00"],
+    ],
+    ids=lambda texts: texts[0],
+)
+def test_rows_are_sorted_by_what_a_column_shows(texts: list[str]) -> None:
+    rows = texts[::-1]
+    rows.sort(key=shown_value)
+    assert rows == texts
+
+
+def test_every_screen_of_a_tab_can_be_made() -> None:
+    assert all(name_of_screen(create_screen(name)) == name for name in TITLES)
