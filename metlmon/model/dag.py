@@ -22,8 +22,8 @@ from metlmon.dagman import (
     Workflow,
     rescue_number,
 )
-from metlmon.model.clock import Clock
-from metlmon.model.clock_evidence import (
+from metlmon.model.clock import (
+    Clock,
     ClockObservation,
     jobstate_observations,
     metrics_observations,

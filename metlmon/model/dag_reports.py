@@ -24,8 +24,7 @@ from metlmon.dagman import (
     StatusFile,
     Workflow,
 )
-from metlmon.model.clock import Clock
-from metlmon.model.clock_evidence import ClockObservation, OutTimes, QueueInterval, SubmissionTimes
+from metlmon.model.clock import Clock, ClockObservation, OutTimes, QueueInterval, SubmissionTimes
 from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
 
 MAX_UNKNOWN_NODES: Final = 1000

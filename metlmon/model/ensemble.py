@@ -32,10 +32,8 @@ from metlmon.model.attribution import (
     Attribution,
 )
 from metlmon.model.attributor import JobAttributor, UnprovenJobs
-from metlmon.model.clock import Clock
-from metlmon.model.clock_evidence import QueueInterval, UtcOffsets, note_dagman_event
+from metlmon.model.clock import Clock, QueueInterval, UtcOffsets, note_dagman_event
 from metlmon.model.dag import Dag, named_by, settle_tops
-from metlmon.model.dag_states import DagStates
 from metlmon.model.dagman_runs import DagmanJob, add_dagman_event
 from metlmon.model.job_events import (
     NOOP_PROC,
@@ -49,6 +47,7 @@ from metlmon.model.job_events import (
 )
 from metlmon.model.model_state import Batch, Changes, LogRole, LogStats, Notice
 from metlmon.model.node import NodeState
+from metlmon.model.node_states import DagStates
 from metlmon.model.reasons import lost_holds, with_holds
 from metlmon.model.reused_ids import ReusedJobIds, find_resubmission, submit_time_difference
 from metlmon.model.states import DagState

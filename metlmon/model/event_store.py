@@ -34,16 +34,6 @@ few of which are equal."""
 MAX_SEEN_ONCE: Final = 5000
 """Texts remembered after their first use: the second use makes them shared."""
 
-ABBREVIATIONS: Final = (
-    ("\x01", "\tPartitionable Resources :"),
-    ("\x02", " Request Allocated Assigned"),
-    ("\x03", "\n\t   "),
-    ("\x04", " " * 9),
-    ("\x05", " " * 4),
-)
-"""Abbreviations of frequent parts of a usage table, whose spaces determine the column of a
-number. More of them would save less memory than they cost time."""
-
 MAX_CACHED_DETAILS: Final = 5000
 """Cached details of machines and transfers: more than a pool has at a time."""
 
@@ -113,6 +103,10 @@ class StringTable:
             self.by_number.append(text)
         return number
 
+    def text(self, text: PlainData) -> PlainData:
+        """The text of a number; anything else is the text itself."""
+        return self.by_number[text] if text.__class__ is int else text
+
     def shared(self, text: str) -> str:
         """The shared string object of a text."""
         return self.by_number[self.number(text)]
@@ -134,15 +128,6 @@ def unpack(packed: bytes, strings: StringTable) -> list[tuple[int, str, list[Pla
     ]
 
 
-def pack_time(time: datetime) -> PlainData:
-    """A time without zone as plain data: seconds, or (seconds, microseconds, fold)."""
-    elapsed = time - _EPOCH
-    seconds = elapsed.days * 86400 + elapsed.seconds
-    if elapsed.microseconds or time.fold:
-        return (seconds, elapsed.microseconds, time.fold)
-    return seconds
-
-
 def whole_seconds(time: datetime) -> int:
     """A time in whole seconds, as used in identities."""
     elapsed = time - _EPOCH
@@ -150,7 +135,7 @@ def whole_seconds(time: datetime) -> int:
 
 
 def unpack_time(plain: PlainData) -> datetime:
-    """The inverse of :func:`plain_time`."""
+    """The time that :func:`pack_event` packed."""
     if plain.__class__ is int:
         return _EPOCH + timedelta(0, plain)
     seconds, microseconds, fold = plain
@@ -201,60 +186,35 @@ def pack_event(event: Event, strings: StringTable, body_limit: int = BODY_LIMIT)
 def unpack_event(
     plain: PlainData, cluster: int, proc: int, subproc: int, strings: StringTable
 ) -> Event:
-    """The inverse of :func:`pack_event`."""
-    number, packed_time, line, kind, text, *values = plain
-    time = unpack_time(packed_time)
-    by_number = strings.by_number
-    if text.__class__ is int:
-        text = by_number[text]
-    body, damaged = "", False
+    """The inverse of :func:`pack_event`; frequent details are shared objects."""
+    number, packed_time, line, kind, text = plain[:5]
+    body, damaged, values = "", False, plain[5:]
     if kind < 0:
         kind = ~kind
         body, damaged, *values = values
     detail = None
-    if kind:
-        detail = unpack_detail(kind, values, strings)
-        if text is None:
-            host = values[0]
-            text = _PREFIXES[kind] + (by_number[host] if host.__class__ is int else host)
-    return _make(Event, (number, cluster, proc, subproc, time, text, body, detail, line, damaged))
-
-
-def unpack_for_fold(plain: PlainData, strings: StringTable) -> Event:
-    """The parts of an event that the fold uses: number, time, detail and line.
-
-    Frequent details are shared objects.
-    """
-    number, packed_time, line, kind = plain[:4]
-    time = (
-        _EPOCH + timedelta(0, packed_time)
-        if packed_time.__class__ is int
-        else unpack_time(packed_time)
-    )
     if kind in _CACHED_KINDS:
-        cache_key = plain[3:]
-        detail = strings.details.get(cache_key)
+        key = (kind, *values)
+        detail = strings.details.get(key)
         if detail is None:
-            detail = unpack_detail(kind, plain[5:], strings)
             if len(strings.details) >= MAX_CACHED_DETAILS:
                 strings.details.clear()
-            strings.details[cache_key] = detail
-    elif kind > 0:
-        detail = unpack_detail(kind, plain[5:], strings)
+            detail = strings.details[key] = _unpack_detail(kind, values, strings)
     elif kind:
-        detail = unpack_detail(~kind, plain[7:], strings) if ~kind else None
-    else:
-        detail = None
-    return _make(Event, (number, 0, 0, 0, time, "", "", detail, line, False))
+        detail = _unpack_detail(kind, values, strings)
+    if text is None:
+        text = _PREFIXES[kind] + strings.text(values[0])
+    time = unpack_time(packed_time)
+    event = (number, cluster, proc, subproc, time, strings.text(text), body, detail, line, damaged)
+    return _make(Event, event)
 
 
-def unpack_detail(kind: int, values: tuple[PlainData, ...], strings: StringTable) -> Detail:
+def _unpack_detail(kind: int, values: Sequence[PlainData], strings: StringTable) -> Detail:
     """Unpack an event's typed detail."""
     type_, _, texts, converted = _PACKERS[kind]
-    by_number, fields = strings.by_number, list(values)
+    fields = list(values)
     for index in texts:
-        if fields[index].__class__ is int:
-            fields[index] = by_number[fields[index]]
+        fields[index] = strings.text(fields[index])
     for index, _, unpack_value in converted:
         if fields[index] is not None:
             fields[index] = unpack_value(fields[index])
@@ -265,16 +225,12 @@ def identity(plain: PlainData, strings: StringTable) -> Identity:
     """The identity of a plain event among those of its job."""
     number, packed_time, _, kind, text = plain[:5]
     if text is None:
-        host = plain[7 if kind < 0 else 5]
-        host = strings.by_number[host] if host.__class__ is int else host
-        text = _PREFIXES[~kind if kind < 0 else kind] + host
-    elif text.__class__ is int:
-        text = strings.by_number[text]
+        text = _PREFIXES[~kind if kind < 0 else kind] + strings.text(plain[7 if kind < 0 else 5])
     # The prefix and a host of the maximum length exceed the limit for a text.
     return (
         number,
         packed_time if packed_time.__class__ is int else packed_time[0],
-        text[:TEXT_LIMIT],
+        strings.text(text)[:TEXT_LIMIT],
     )
 
 
@@ -316,38 +272,11 @@ _ROW: Final = _values_of(UsageRow)
 
 
 def _pack_usage(usage: Sequence[UsageRow]) -> PlainData:
-    if not isinstance(usage, UsageTable):
-        return tuple(tuple(_ROW(row)) for row in usage)
-    text = usage.text
-    if "\0" in text or any(char in text for char, _ in ABBREVIATIONS):
-        return "\0" + text
-    for char, sequence in ABBREVIATIONS:
-        text = text.replace(sequence, char)
-    return text
+    return usage.text if isinstance(usage, UsageTable) else tuple(tuple(_ROW(row)) for row in usage)
 
 
 def _unpack_usage(plain: PlainData) -> Sequence[UsageRow]:
-    if not isinstance(plain, str):
-        return tuple(UsageRow(*row) for row in plain)
-    return UsageTable(plain[1:]) if plain.startswith("\0") else _LazyUsage(plain)
-
-
-class _LazyUsage(UsageTable):
-    """A usage table whose text is expanded on first use: most are never used."""
-
-    __slots__ = ("_short",)
-
-    def __init__(self, short: str) -> None:
-        self._short = short
-
-    def __getattr__(self, name: str) -> str:
-        if name != "text":
-            raise AttributeError(name)
-        text = self._short
-        for char, sequence in ABBREVIATIONS:
-            text = text.replace(char, sequence)
-        self.text = text
-        return text
+    return UsageTable(plain) if isinstance(plain, str) else tuple(UsageRow(*row) for row in plain)
 
 
 def _pack_moment(moment: datetime) -> PlainData:

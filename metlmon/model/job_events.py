@@ -25,7 +25,6 @@ from metlmon.model.event_store import (
     redact_and_truncate,
     unpack,
     unpack_event,
-    unpack_for_fold,
     whole_seconds,
 )
 from metlmon.model.job import JobHistory, fold
@@ -231,16 +230,6 @@ class Job:
             )
         return merged
 
-    def _fold_events(self) -> list[Event]:
-        """As :meth:`events`, with only those parts of each event that the fold uses."""
-        strings = self._store.strings
-        merged: list[Event] = []
-        for events in self._ordered_streams():
-            merged = merge_by_time(
-                merged, [unpack_for_fold(plain, strings) for plain in events if plain]
-            )
-        return merged
-
     def _ordered_streams(self) -> list[list[PlainData]]:
         """The plain events by log, in the logs' order."""
         parts = list(self._streams())
@@ -258,7 +247,7 @@ class Job:
         """The job's history, folded from its events and cached."""
         history = self._history
         if history is None:
-            history = fold(self._fold_events(), self._store.checkpoint_codes, self.last_image_size)
+            history = fold(self.events(), self._store.checkpoint_codes, self.last_image_size)
             self._history = history
             if self._events.__class__ is bytes:
                 self._store.note_cached_history(self)

@@ -24,7 +24,6 @@ from metlmon.eventlog import (
 )
 from metlmon.eventlog.usage_table import UsageTable
 from metlmon.model.event_store import (
-    ABBREVIATIONS,
     BODY_LIMIT,
     SHARED_LENGTH,
     TEXT_LIMIT,
@@ -120,19 +119,6 @@ def test_told_apart_while_they_are_plain(one: Event, other: Event) -> None:
     assert first == again
     assert (first == second) is same
     assert [is_damaged(each) for each in plain] == [one.damaged, other.damaged, one.damaged]
-
-
-@given(st.text(alphabet=[" ", "\t", "\n", "\0", "1", *(mark for mark, _ in ABBREVIATIONS)]))
-def test_a_usage_table_of_any_characters(text: str) -> None:
-    words = StringTable()
-    detail = Terminated(True, 0, None, None, 1, 2, 3, 4, None, UsageTable(text))
-    event = Event(5, 7, 0, 0, WHEN, "Job terminated.", "", detail, 1)
-    packed = pack({(0, "a.log"): [pack_event(event, words)]}, words)
-    ((_, _, (plain,)),) = unpack(packed, words)
-    found = unpack_event(plain, 7, 0, 0, words)
-    assert isinstance(found.detail, Terminated)
-    assert isinstance(found.detail.usage, UsageTable)
-    assert found.detail.usage.text == text
 
 
 @pytest.mark.parametrize("name", ["metl-aws/metl.log"])
