@@ -134,6 +134,13 @@ PARTS: Final = (
 )
 
 
+def sample() -> list[Combination]:
+    """All with at most one file that differs, and every sixth of :func:`pairs`."""
+    found = pairs()
+    usual = [c for c in found if min(len(c) - c.count(kind) for kind in (PRESENT, ABSENT)) < 2]
+    return list(dict.fromkeys([*usual, *found[::6]]))
+
+
 def pairs() -> list[Combination]:
     """Each file there or not, and any two files of any kind, the others as recorded or absent."""
     found = dict.fromkeys(product((PRESENT, ABSENT), repeat=len(PARTS)))

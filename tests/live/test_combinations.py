@@ -13,13 +13,13 @@ from tests.live.combinations import (
     Combination,
     Said,
     judge_all,
-    pairs,
+    sample,
 )
 
 
 @pytest.fixture(name="found", scope="module")
 def _found() -> dict[Combination, Said]:
-    return judge_all(pairs())
+    return judge_all(sample())
 
 
 def test_nothing_is_said_that_the_whole_directory_contradicts(
