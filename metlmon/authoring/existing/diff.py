@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from metlmon.authoring.manifest import content_digest, recorded_digests
 from metlmon.authoring.request import Plan, PlanError
 from metlmon.authoring.write_files import (
     gate_leftovers,
+    has_content,
     is_locked,
     is_same_file,
     leftovers,
@@ -151,40 +152,35 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
     files = tuple(_file_changes(plan, source))
     if not path_exists(directory / dag_file):
         return PlanDiff(DagProgress.NEW, files=files, force=force)
-    old = new = dict[NodeKey, Node]()
+    old, new = dict[NodeKey, Node](), dict[NodeKey, Node]()
     if any(file.name.endswith(".dag") for file in files):
-        old, new = (
-            _nodes_by_key(_existing_workflow(directory, dag_file)),
-            _nodes_by_key(_planned_workflow(plan)),
-        )
+        old = _nodes_by_key(_existing_workflow(directory, dag_file))
+        new = _nodes_by_key(_planned_workflow(plan))
     leftover_files, run_history = _state_on_disk(plan)
-    nodes = tuple(_node_changes(old, new, run_history.ran))
-    kind = DagProgress.WRITTEN
+    progress = DagProgress.WRITTEN
     if run_history.running or is_locked(leftover_files, plan.request.name):
-        kind = DagProgress.RUNNING
+        progress = DagProgress.RUNNING
     elif run_history.ran or run_history.rescue:
-        kind = DagProgress.ENDED
-    old_runs, new_runs = _run_names(old), _run_names(new)
+        progress = DagProgress.ENDED
+    # The runs of a DAG, by the variable ``run`` of its nodes.
+    old_runs, new_runs = (
+        dict.fromkeys(node.vars["run"] for node in nodes.values() if "run" in node.vars)
+        for nodes in (old, new)
+    )
     diff = PlanDiff(
-        progress=kind,
-        nodes=nodes,
+        progress=progress,
+        nodes=tuple(_node_changes(old, new, run_history.ran)),
         files=files,
         runs_added=tuple(run for run in new_runs if run not in old_runs),
         runs_removed=tuple(run for run in old_runs if run not in new_runs),
         ran=len(run_history.ran),
         rescue=run_history.rescue,
         leftover_files=leftover_files,
-        notes=tuple(_lost_gate_reasons(plan, old)) if kind is DagProgress.ENDED else (),
+        notes=tuple(_lost_gate_reasons(plan, old)) if progress is DagProgress.ENDED else (),
         force=force,
     )
-    if kind is DagProgress.WRITTEN and (gate_files := gate_leftovers(leftover_files)):
-        return replace(diff, refusal=_gate_files_refusal(plan, gate_files))
-    if diff.unchanged and not _hand_edited_dags(diff):
-        return diff
-    refusal = _refusal_for_progress(plan, diff, run_history) or _refusal_for_other_dags(
-        plan, diff, run_history
-    )
-    return replace(diff, refusal=refusal or _refusal_for_hand_edits(plan, diff))
+    refusal = _refusal(plan, diff, run_history)
+    return replace(diff, refusal=refusal and f"{directory / refusal[0]}: {refusal[1]}")
 
 
 def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
@@ -236,53 +232,89 @@ def _state_on_disk(plan: Plan) -> tuple[tuple[str, ...], RunHistory]:
 # --- refusals -------------------------------------------------------------------------------
 
 
-def _gate_files_refusal(plan: Plan, gate_files: Sequence[str]) -> str:
-    """The DAG has not run, but its gate would find files of another one."""
-    where = plan.request.directory / plan.dag_file
-    return (
-        f"{where}: was never submitted, and {gate_files[0]} is left of a DAG of this name: its "
-        "gate would leave out what was stopped then; move it away, or choose another name or "
-        "directory"
-    )
+_Refusal = tuple[str, str] | None
+"""The file that must not be changed, and the reason with the remedy."""
+
+
+def _refusal(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> _Refusal:
+    dag_file, gate_files = plan.dag_file, gate_leftovers(diff.leftover_files)
+    if diff.progress is DagProgress.WRITTEN and gate_files:
+        # The DAG has not run, but its gate would find files of another one.
+        text = f"was never submitted, and {gate_files[0]} is left of a DAG of this name: its gate"
+        text += " would leave out what was stopped then; move it away, or choose another name or"
+        return dag_file, f"{text} directory"
+    # DAG files edited by hand, or not written by metlmon, that would be overwritten.
+    edited_dags = [name for name in diff.protected_files if name.endswith(".dag")]
+    if diff.unchanged and not edited_dags:
+        return None
+    if reason := _refusal_for_progress(plan, diff, run_history):
+        return dag_file, reason
+    if reason := _refusal_for_other_dags(plan, diff, run_history):
+        return dag_file, reason
+    if edited_dags:
+        text = "was changed by hand since, or metlmon did not write it; choose another directory"
+        return edited_dags[0], f"{text} or name, or say that it may go (--force)"
+    return None
 
 
 def _refusal_for_progress(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
-    """The refusal if the existing DAG has progressed too far for this change."""
-    where = plan.request.directory / plan.dag_file
+    """The reason if the existing DAG has progressed too far for this change."""
     if diff.progress is DagProgress.RUNNING:
         lock = f"{plan.dag_file}.lock"
-        evidence = (
-            lock if lock in diff.leftover_files else f"{plan.dag_file}.dagman.log tells of no end"
-        )
+        no_end = f"{plan.dag_file}.dagman.log tells of no end"
+        evidence = lock if lock in diff.leftover_files else no_end
         return (
-            f"{where}: a DAGMan has this DAG ({evidence}), and reads its file no more; "
-            "wait for its end or remove it first (metlmon act remove-dag), or write to a new "
-            "directory"
+            f"a DAGMan has this DAG ({evidence}), and reads its file no more; wait for its end or "
+            "remove it first (metlmon act remove-dag), or write to a new directory"
         )
     if diff.progress is not DagProgress.ENDED:
         return None
     remedy = "write to a new directory, or go on with metlmon continue"
     if affected := [node for node in diff.nodes if node.ran]:
         first = affected[0]
-        effect = "would be taken away"
-        if first.kind == "changed":
-            effect = "would change: " + "; ".join(
-                map(describe_difference, first.differences[:_SHOWN])
-            )
+        differences = "; ".join(map(describe_difference, first.differences[:_SHOWN]))
+        effect = f"change: {differences}" if first.kind == "changed" else "be taken away"
         names = ", ".join(node.node for node in affected[:_SHOWN])
         more = f" and {len(affected) - _SHOWN} more" if len(affected) > _SHOWN else ""
         has = "has" if len(affected) == 1 else "have"
-        text = f"{names}{more} {has} run and may not be changed; {first.node} {effect}"
-        return f"{where}: {text}; {remedy}"
-    if rerun := [node for node in sorted(run_history.ran) if node not in run_history.done]:
-        if diff.rescue is not None:
-            # They failed, so the next DAGMan runs them again as intended.
-            return None
-        return (
-            f"{where}: {len(rerun)} nodes have run and no rescue file says so: the next "
-            f"DAGMan would run them all again; {remedy}"
-        )
+        text = f"{names}{more} {has} run and may not be changed; {first.node} would {effect}"
+        return f"{text}; {remedy}"
+    # Those that failed are run again as intended, if a rescue file says so.
+    rerun = run_history.ran - run_history.done
+    if rerun and diff.rescue is None:
+        text = f"{len(rerun)} nodes have run and no rescue file says so: the next DAGMan would run"
+        return f"{text} them all again; {remedy}"
     return None
+
+
+def _refusal_for_other_dags(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
+    """The reason if another DAG of the directory needs the files or trained the epochs."""
+    changed = {change.name for change in diff.files if change.kind == "changed"}
+    for name in sorted((changed - set(diff.protected_files)) | set(diff.obsolete_files)):
+        if (file := run_history.used.get(name)) is not None:
+            return (
+                f"{name} would change, and {file}, which runs, needs it for its coming nodes; wait "
+                "for the end of that, or write to a new directory"
+            )
+    repeated: dict[str, list[int]] = {}
+    dags: list[str] = []
+    # The nodes that the next DAGMan would run.
+    planned = _nodes_by_key(_planned_workflow(plan)) if run_history.elsewhere else {}
+    for key, node in planned.items():
+        epoch = epoch_of(node, run_history.settings) if key not in run_history.done else None
+        if epoch is not None and (file := run_history.elsewhere.get(epoch)) is not None:
+            repeated.setdefault(variable(node, "run") or epoch[0], []).append(epoch[1])
+            dags.append(file)
+    if not repeated:
+        return None
+    run, epochs = next(iter(repeated.items()))
+    numbers = ", ".join(map(str, epochs[:_SHOWN])) + (", …" if len(epochs) > _SHOWN else "")
+    more = f" (and {len(repeated) - 1} more runs)" if len(repeated) > 1 else ""
+    noun = "epoch" if len(epochs) == 1 else "epochs"
+    return (
+        f"{dags[0]} has {noun} {numbers} of {run}{more}, and the next DAGMan of {plan.dag_file} "
+        "would train them again; go on with metlmon continue, or write to a new directory"
+    )
 
 
 def _lost_gate_reasons(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]:
@@ -302,68 +334,15 @@ def _lost_gate_reasons(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]
         )
 
 
-def _refusal_for_other_dags(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
-    """The refusal if another DAG of the directory needs the files or trained the epochs."""
-    where = plan.request.directory / plan.dag_file
-    changed = {change.name for change in diff.files if change.kind == "changed"}
-    for name in sorted((changed - set(diff.protected_files)) | set(diff.obsolete_files)):
-        if (file := run_history.used.get(name)) is not None:
-            return (
-                f"{where}: {name} would change, and {file}, which runs, needs it for its coming "
-                "nodes; wait for the end of that, or write to a new directory"
-            )
-    repeated: dict[str, list[int]] = {}
-    dag_of: dict[str, str] = {}
-    for node in _pending_nodes(plan, run_history):
-        epoch = epoch_of(node, run_history.settings)
-        if epoch is not None and (file := run_history.elsewhere.get(epoch)) is not None:
-            run = variable(node, "run") or epoch[0]
-            repeated.setdefault(run, []).append(epoch[1])
-            dag_of.setdefault(run, file)
-    for run, epochs in repeated.items():
-        epochs_text = ", ".join(map(str, epochs[:_SHOWN])) + (", …" if len(epochs) > _SHOWN else "")
-        more = f" (and {len(repeated) - 1} more runs)" if len(repeated) > 1 else ""
-        noun = "epoch" if len(epochs) == 1 else "epochs"
-        return (
-            f"{where}: {dag_of[run]} has {noun} {epochs_text} of {run}{more}, and the next DAGMan "
-            f"of {plan.dag_file} would train them again; go on with metlmon continue, or write "
-            "to a new directory"
-        )
-    return None
-
-
-def _pending_nodes(plan: Plan, run_history: RunHistory) -> Iterator[Node]:
-    """The nodes that the next DAGMan would run."""
-    if run_history.elsewhere:
-        for key, node in _nodes_by_key(_planned_workflow(plan)).items():
-            if key not in run_history.done:
-                yield node
-
-
-def _hand_edited_dags(diff: PlanDiff) -> list[str]:
-    """DAG files edited by hand, or not written by metlmon, that would be overwritten."""
-    return [name for name in diff.protected_files if name.endswith(".dag")]
-
-
-def _refusal_for_hand_edits(plan: Plan, diff: PlanDiff) -> str | None:
-    if not (files := _hand_edited_dags(diff)):
-        return None
-    path = plan.request.directory / files[0]
-    return (
-        f"{path}: was changed by hand since, or metlmon did not write it; choose another directory "
-        "or name, or say that it may go (--force)"
-    )
-
-
 def describe_difference(difference: VariableDiff) -> str:
     """``epochs from '3' to '5'``, with secrets redacted."""
-    old = None if difference.old is None else hide_value(difference.name, difference.old)
-    new = None if difference.new is None else hide_value(difference.name, difference.new)
+    name, sides = difference.name, (difference.old, difference.new)
+    old, new = (None if side is None else hide_value(name, side) for side in sides)
     if old is None:
-        return f"{difference.name} would be {new!r}"
-    if new is None:
-        return f"{difference.name} would no longer be {old!r}"
-    return f"{difference.name} from {old!r} to {new!r}"
+        return f"{name} would be {new!r}"
+    return (
+        f"{name} would no longer be {old!r}" if new is None else f"{name} from {old!r} to {new!r}"
+    )
 
 
 # --- files ------------------------------------------------------------------------------------
@@ -372,28 +351,24 @@ def describe_difference(difference: VariableDiff) -> str:
 def _file_changes(plan: Plan, source: Path | None) -> Iterator[FileChange]:
     directory = plan.request.directory
     digests = recorded_digests(directory, plan.request.name)
+
+    def is_written(name: str, data: bytes | None) -> bool:
+        """Whether the content is as metlmon wrote it."""
+        return data is not None and digests.get(name) == content_digest(name, data)
+
     for file in plan.files:
         path = directory / file.name
         if not path_exists(path):
             yield FileChange(file.name, "added")
-            continue
-        data = _regular_content(path)
-        if data == file.data and _is_executable_if(path, file.executable):
-            continue
-        unchanged = data is not None and digests.get(file.name) == content_digest(file.name, data)
-        intended = source is not None and is_same_file(path, source)
-        yield FileChange(file.name, "changed", edited=not unchanged and not intended)
+        elif not has_content(path, file.data, file.executable):
+            intended = source is not None and is_same_file(path, source)
+            edited = not intended and not is_written(file.name, _regular_content(path))
+            yield FileChange(file.name, "changed", edited)
     planned = {file.name for file in plan.files}
     for name in digests:
         if name not in planned and "/" not in name and path_exists(directory / name):
-            unchanged = digests[name] == content_digest(
-                name, _regular_content(directory / name) or b""
-            )
-            yield FileChange(name, "unused", edited=not unchanged)
-
-
-def _is_executable_if(path: Path, wanted: bool) -> bool:
-    return not wanted or bool(path.stat().st_mode & stat.S_IXUSR)
+            edited = not is_written(name, _regular_content(directory / name))
+            yield FileChange(name, "unused", edited)
 
 
 def _regular_content(path: Path) -> bytes | None:
@@ -477,25 +452,14 @@ def _differences(old: Node, new: Node, has_run: bool) -> Iterator[VariableDiff]:
     if not has_run:
         pairs += [
             ("retries", old.retries, new.retries),
-            ("PRE script", _script_command(old, "pre"), _script_command(new, "pre")),
-            ("POST script", _script_command(old, "post"), _script_command(new, "post")),
+            ("PRE script", old.pre and old.pre.command, new.pre and new.pre.command),
+            ("POST script", old.post and old.post.command, new.post and new.post.command),
             ("PRE_SKIP", old.pre_skip, new.pre_skip),
             ("NOOP", old.noop, new.noop),
         ]
     for name, old_field, new_field in pairs:
         if old_field != new_field:
-            yield VariableDiff(name, _as_text(old_field), _as_text(new_field))
-
-
-def _script_command(node: Node, which: str) -> str | None:
-    script = node.pre if which == "pre" else node.post
-    return None if script is None else script.command
-
-
-def _as_text(value: object) -> str | None:
-    return None if value in (None, "") else str(value)
-
-
-def _run_names(nodes: Mapping[NodeKey, Node]) -> dict[str, None]:
-    """The runs of a DAG, by the variable ``run`` of its nodes."""
-    return dict.fromkeys(node.vars["run"] for node in nodes.values() if "run" in node.vars)
+            texts = (
+                None if field in (None, "") else str(field) for field in (old_field, new_field)
+            )
+            yield VariableDiff(name, *texts)
