@@ -46,13 +46,11 @@ def a_plan(template: str = "trainer", **changes: Any) -> Plan:
 
 def said(plan: Plan, node: str) -> dict[str, str]:
     found = plan.graph.node(node)
-    assert found is not None
     return {each.name: each.value for each in found.variables}
 
 
 def where(plan: Plan, node: str, name: str) -> VariableValue:
     found = plan.graph.node(node)
-    assert found is not None
     return next(each for each in found.variables if each.name == name)
 
 
@@ -567,7 +565,6 @@ def test_the_state_model_knows_runs_and_epochs_by_their_nodes(request: Request) 
         if node.run is None or node.kind is NodeKind.SUBDAG:
             continue
         part = parse_run_part(read_node(node), Settings())
-        assert part is not None
         assert part.run == node.run
         assert part.training == (node.role is NodeRole.TRAIN)
         assert part.epoch == (node.epoch if part.training else (node.epoch or 0) + 1)

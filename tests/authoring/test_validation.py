@@ -250,6 +250,12 @@ def test_a_variable_is_used_where_the_template_names_it(tmp_path: Path) -> None:
 # --- names and values -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("site", ["a' || true", "(x)", "a=b", "$x", "a,b"])
+def test_a_variable_with_the_site_is_a_site(tmp_path: Path, site: str) -> None:
+    (text,) = problems(tmp_path, variables={"resourcename": site}).values()
+    assert "cannot be a site's name" in text
+
+
 def everywhere(name: str, value: str) -> list[Changes]:
     return [
         {"variables": {name: value}},
@@ -266,7 +272,11 @@ def test_names_of_variables(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*sorted(OWN_VARIABLES), "Run_UUID", *sorted(RESERVED_NAMES), "Arguments"]
+    "name",
+    [
+        *("Run_UUID", *sorted(OWN_VARIABLES), *sorted(RESERVED_NAMES), "Arguments"),
+        *("queue_length", "QUEUED", "on_exit_hold", "noop_job", "if"),
+    ],
 )
 def test_names_that_mean_something_else(tmp_path: Path, name: str) -> None:
     (text,) = problems(tmp_path, variables={name: "1"}).values()
@@ -428,7 +438,7 @@ def test_an_unknown_parameter(tmp_path: Path) -> None:
     assert only(tmp_path, "values.sec", True, values={"sec": "1"}).endswith("it has seconds")
 
 
-@pytest.mark.parametrize("value", ["1\nqueue 100", "a\x1bb", "a\u202eb", "a\\", "x" * 5000])
+@pytest.mark.parametrize("value", ["1\nqueue 100", "a\x1bb", "a\u202eb", "a\\", "5\\ ", "x" * 5000])
 def test_values_that_would_leave_their_line(tmp_path: Path, value: str) -> None:
     request = a_request(tmp_path, values={"seconds": value})
     (found,) = [problem for problem in validate(request) if problem.fatal]

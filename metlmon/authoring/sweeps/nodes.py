@@ -373,19 +373,16 @@ class SweepNodes:
     # --- names --------------------------------------------------------------------------------
 
     def _nodes_of(self, name: str) -> list[NodeDraft] | None:
-        if name in self.groups:
-            return [node for run in self.groups[name] for node in run.nodes.values()]
-        if name in self.runs:
-            return list(self.runs[name].nodes.values())
-        if name in self.regions:
-            return self.regions[name]
-        return [self.nodes[name]] if name in self.nodes else None
+        """The nodes of a group, run, region or node; None for any other name."""
+        runs = self.groups.get(name) or ([self.runs[name]] if name in self.runs else [])
+        if runs:
+            return [node for run in runs for node in run.nodes.values()]
+        node = self.nodes.get(name)
+        return self.regions.get(name) if node is None else [node]
 
     def resolve(self, name: str, where: str) -> list[NodeDraft]:
         """The nodes that a command about ``name`` applies to. Raises PlanError."""
-        if name.upper() == ALL_NODES:
-            return list(self.nodes.values())
-        nodes = self._nodes_of(name)
+        nodes = list(self.nodes.values()) if name.upper() == ALL_NODES else self._nodes_of(name)
         if nodes is None:
             raise self.unknown_name(name, where)
         return nodes
@@ -455,25 +452,30 @@ class SweepNodes:
             for node in run.nodes.values():
                 if node.role in TRAINING_ROLES:
                     node.variables += variables
-        lines = [command for command in commands if isinstance(command, VarsLine)]
-        scopes: list[Iterable[str]] = [self.regions, self.groups, self.runs]
-        wide_names = {name for scope in scopes for name in scope}
-        for line in lines:
-            if line.name.upper() == ALL_NODES:
-                nodes = [node for node in self.nodes.values() if node.kind is not NodeKind.FINAL]
-                _assign_line(line, nodes, Precedence.ALL)
+        lines: dict[Precedence, list[VarsLine]] = {level: [] for level in Precedence}
+        for command in commands:
+            if isinstance(command, VarsLine):
+                lines[self._precedence(command.name)].append(command)
+        for line in lines[Precedence.ALL]:
+            nodes = [node for node in self.nodes.values() if node.kind is not NodeKind.FINAL]
+            _assign_line(line, nodes, Precedence.ALL)
         for run in self.runs.values():
             for line in run.template.commands_of(VarsLine):
                 nodes = run.resolve(line.name, line.where)
                 _assign_line(line, nodes, run.template.precedence(line.name))
-        for scope in scopes:
-            level = Precedence.REGION if scope is self.regions else Precedence.RUN
-            for line in lines:
-                if line.name in scope:
-                    _assign_line(line, self.resolve(line.name, line.where), level)
-        for line in lines:
-            if line.name not in wide_names and line.name.upper() != ALL_NODES:
-                _assign_line(line, self.resolve(line.name, line.where), Precedence.NODE)
+        # Those of a group before those of a run, which are narrower.
+        lines[Precedence.RUN].sort(key=lambda line: line.name in self.runs)
+        for level in (Precedence.REGION, Precedence.RUN, Precedence.NODE):
+            for line in lines[level]:
+                _assign_line(line, self.resolve(line.name, line.where), level)
+
+    def _precedence(self, name: str) -> Precedence:
+        """The precedence of variables that the workflow sets for ``name``."""
+        if name.upper() == ALL_NODES:
+            return Precedence.ALL
+        if name in self.regions:
+            return Precedence.REGION
+        return Precedence.RUN if name in self.groups or name in self.runs else Precedence.NODE
 
 
 def _assign_line(line: VarsLine, nodes: Iterable[NodeDraft], level: Precedence) -> None:

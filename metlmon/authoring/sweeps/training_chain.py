@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from metlmon.authoring.gate_config import GATE_VARIABLES, gate_variables
+from metlmon.authoring.gate_config import gate_variables
 from metlmon.authoring.graph import NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import EnsembleShape, PlanError, Request, RunPlan
 from metlmon.authoring.runs import (
@@ -38,24 +38,6 @@ from metlmon.dagman.lexer import shown
 
 _UUID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
-
-
-def _check_gate_variable(gate_variable: VariableValue, assigned: VariableValue | None) -> None:
-    """Raises PlanError if the sweep file sets a variable of the gate differently."""
-    if assigned is not None and assigned.value != gate_variable.value:
-        raise PlanError(
-            f"{assigned.where}: {gate_variable.name} is what a run that can be stopped is told of "
-            "its nodes by metlmon; choose another name for this variable"
-        )
-
-
-def _check_site(site: VariableValue | None) -> None:
-    """Raises PlanError if the site would end its string in the submit file."""
-    if site is not None and set(site.value) & {'"', "\\"}:
-        raise PlanError(
-            f"{site.where}: {shown(site.value)!r} cannot be a site's name; give the value of its "
-            "GLIDEIN_ResourceName, without quotes"
-        )
 
 
 class TrainingChain:
@@ -83,12 +65,8 @@ class TrainingChain:
         run = self._run
         for key in run.template.order:
             node = run.nodes[key]
-            parent_epochs = [
-                epoch
-                for parent in run.template.parents[key]
-                for epoch in [self._epoch_after(run.nodes[parent])]
-                if epoch is not None
-            ]
+            epochs = (self._epoch_after(run.nodes[parent]) for parent in run.template.parents[key])
+            parent_epochs = [epoch for epoch in epochs if epoch is not None]
             latest = max(parent_epochs, default=None)
             self._epochs_before[key] = latest
             if node.role not in TRAINING_ROLES:
@@ -159,21 +137,28 @@ class TrainingChain:
         if node.role not in TRAINING_ROLES:
             return assigned
         by_name = {variable.name.lower(): variable for variable in assigned}
-        _check_site(by_name.get(SITE_VARIABLE.lower()))
+        site = by_name.get(SITE_VARIABLE.lower())
+        if site is not None and set(site.value) & {'"', "\\"}:
+            # It would end its string in the submit file.
+            raise PlanError(
+                f"{site.where}: {shown(site.value)!r} cannot be a site's name; give the value of "
+                "its GLIDEIN_ResourceName, without quotes"
+            )
         uuid = self._node_uuid(by_name.get("run_uuid"), node)
-        added = [
+        gate = gate_variables(self._request.name, node.name) if gated else ()
+        for variable in gate:
+            own = by_name.pop(variable.name, variable)
+            if own.value != variable.value:
+                raise PlanError(
+                    f"{own.where}: {own.name} is what a run that can be stopped is told of its "
+                    "nodes by metlmon; choose another name for this variable"
+                )
+        added = (
             variable
             for variable in self._added_variables(node, uuid)
             if variable.name.lower() not in by_name
-        ]
-        if gated:
-            for variable in gate_variables(self._request.name, node.name):
-                _check_gate_variable(variable, by_name.get(variable.name))
-            added += gate_variables(self._request.name, node.name)
-            assigned = tuple(
-                variable for variable in assigned if variable.name.lower() not in GATE_VARIABLES
-            )
-        return tuple(in_order((*added, *assigned)))
+        )
+        return tuple(in_order((*added, *gate, *by_name.values())))
 
     def _node_uuid(self, assigned: VariableValue | None, node: NodeDraft) -> str:
         """The node's uuid. Raises PlanError if it cannot be a file name."""

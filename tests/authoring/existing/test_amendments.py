@@ -110,7 +110,6 @@ def test_a_dag_that_was_changed_by_hand_is_not_replaced(request_: Request) -> No
     before = listing(request_.directory)
     for changes in ({}, {"runs": 3}):
         change = amended(request_, **changes)
-        assert change.refusal is not None
         assert f"{path}: was changed by hand" in change.refusal
         assert "--force" in change.refusal
         with pytest.raises(PlanError, match="changed by hand"):
@@ -131,7 +130,6 @@ def test_the_description_may_be_the_one_that_was_changed(request_: Request) -> N
 def test_somebody_elses_dag_is_not_replaced(request_: Request) -> None:
     (request_.directory / "ensemble.toml").unlink()
     change = amended(request_, runs=3)
-    assert change.refusal is not None
     assert "metlmon did not write it" in change.refusal
 
 
@@ -154,7 +152,6 @@ def test_a_running_dag_is_left_alone(request_: Request) -> None:
     before = listing(request_.directory)
     change = amended(request_, runs=3)
     assert change.progress is DagProgress.RUNNING
-    assert change.refusal is not None
     assert "a DAGMan has this DAG (ensemble.dag.lock)" in change.refusal
     for force in (False, True):
         with pytest.raises(PlanError, match="a DAGMan has this DAG"):
@@ -224,7 +221,6 @@ def test_what_has_run_is_not_touched(
     before = listing(request_.directory)
     for force in (False, True):
         change = amended(request_, force=force, **changes)
-        assert change.refusal is not None
         assert node in change.refusal
         assert what in change.refusal
         assert "metlmon continue" in change.refusal
@@ -236,14 +232,12 @@ def test_what_has_run_is_not_touched(
 def test_a_node_that_was_removed_while_it_ran_has_run(request_: Request) -> None:
     ran(request_.directory, removed=["run1-train_epoch0"])
     change = amended(request_, runs=1)
-    assert change.refusal is not None
     assert "run1-train_epoch0 has run" in change.refusal
 
 
 def test_without_a_rescue_file_all_would_run_again(request_: Request) -> None:
     ran(request_.directory, done=ALL, rescue=False)
     change = amended(request_, runs=3)
-    assert change.refusal is not None
     assert "6 nodes have run and no rescue file says so" in change.refusal
     assert "metlmon continue" in change.refusal
     assert amended(request_).unchanged
@@ -273,7 +267,6 @@ def test_a_dagman_that_waits_in_the_queue_has_the_dag(request_: Request) -> None
     (directory / "ensemble.dag.dagman.log").write_text(log)
     change = amended(request_, runs=3)
     assert change.progress is DagProgress.RUNNING
-    assert change.refusal is not None
     assert "a DAGMan has this DAG (ensemble.dag.dagman.log tells of no end)" in change.refusal
 
 
@@ -291,7 +284,6 @@ def test_the_jobs_log_tells_of_a_dag_whose_dagman_left_nothing(request_: Request
         path.unlink()
     change = amended(request_, seeds=(1, 9))
     assert (change.progress, change.ran) == (DagProgress.ENDED, 6)
-    assert change.refusal is not None
     assert "run1-train_epoch0" in change.refusal
 
 
@@ -328,7 +320,6 @@ def test_a_dag_that_was_never_submitted_has_no_gate_that_answered(request_: Requ
     answered(request_)
     for changes in ({}, {"runs": 3}):
         change = amended(request_, **changes)
-        assert change.refusal is not None
         assert "was never submitted, and gate/ensemble is left" in change.refusal
         assert "move it away" in change.refusal
 
@@ -375,7 +366,6 @@ def test_what_another_dag_has_trained_is_not_trained_again(request_: Request) ->
     ran(request_.directory, done=FIRST)
     continued(request_, "run1-train_epoch1", "run1-train_epoch2")
     change = amended(request_, runs=3)
-    assert change.refusal is not None
     assert "ensemble-2.dag has epochs 1, 2 of run1, and the next DAGMan" in change.refusal
     assert "metlmon continue" in change.refusal
 
@@ -384,7 +374,6 @@ def test_what_a_running_dag_needs_is_not_changed(request_: Request) -> None:
     ran(request_.directory, done=ALL)
     continued(request_, runs=True)
     change = amended(request_, memory_mb=4096)
-    assert change.refusal is not None
     assert "ensemble.sub would change, and ensemble-2.dag, which runs, needs it" in change.refusal
     continued(request_)
     assert amended(request_, memory_mb=4096).refusal is None
@@ -402,6 +391,5 @@ def test_a_refusal_quotes_no_secret(request_: Request) -> None:
     ran(request_.directory, done=FIRST)
     key = "0123456789abcdef0123456789abcdef01234567"
     change = amended(request_, variables={"WANDB_API_KEY": key})
-    assert change.refusal is not None
     assert "WANDB_API_KEY would be" in change.refusal
     assert key not in change.refusal

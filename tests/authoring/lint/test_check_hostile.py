@@ -131,7 +131,7 @@ def test_work_grows_as_the_dag_does(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def counted(*words: object) -> dict[str, str | None]:
         nonlocal asked
         asked += 1
-        return real(*words)  # type: ignore[arg-type]
+        return real(*words)
 
     monkeypatch.setattr(context, "command_values", counted)
     counts = []

@@ -59,7 +59,6 @@ def complaint(folder: Path, workflow: str, /, template: str = CHAIN, **asked: An
 
 def told(node: GraphNode | None) -> dict[str, str]:
     """The variables of a node."""
-    assert node is not None
     return {each.name: each.value for each in node.variables}
 
 

@@ -139,7 +139,6 @@ def test_what_was_written_is_made_again_from_the_copies_beside_it(
     again.mkdir()
     for file in plan.files:
         (again / file.name).write_bytes(file.data)
-    assert request.source is not None
     copied = make_plan(replace(request, source=again / sweep_copy_name(request.source)))
     assert copied.runs == plan.runs
     same = {file.name: file.data for file in plan.files}
@@ -214,7 +213,7 @@ def test_what_the_file_gives_is_not_given_again(tmp_path: Path) -> None:
     assert "epoch" not in found
     assert (found["run_uuid"], found["epochs"], found["random_seed"]) == ("g1-2", "30", "81")
     assert run_plans(made.graph)[1].uuid == "g1-2"
-    assert made.graph.node("g1-train_epoch4").epoch == 4  # type: ignore[union-attr]
+    assert made.graph.node("g1-train_epoch4").epoch == 4
 
 
 def test_a_name_may_be_made_of_the_uuid_and_of_values(tmp_path: Path) -> None:
@@ -238,10 +237,8 @@ def test_an_evaluation_is_of_the_training_before_it_whatever_its_number(tmp_path
     )
     made = expanded(tmp_path, TWO, template)
     node = made.graph.node("g0-eval_epoch9")
-    assert node is not None
     assert (node.epoch, told(node)["epoch"], node.post) == (1, "2", "/bin/true")
     rest = made.graph.node("g0-rest")
-    assert rest is not None
     assert (rest.noop, rest.variables, rest.role) == (True, (), NodeRole.PLAIN)
 
 
@@ -250,10 +247,9 @@ def test_a_gate_stands_before_what_trains_and_evaluates(tmp_path: Path) -> None:
     made = expanded(tmp_path, TWO + "JOB x x.sub\n", template, gate=StopRules(poll=9))
     uuid = run_plans(made.graph)[1].uuid
     node = made.graph.node("g1-eval_epoch1")
-    assert node is not None
     assert node.pre == f"gate.py ensemble.gate.json {uuid} 0 evaluate $JOB"
     assert (node.defer, node.skip_code, told(node)["node"]) == ((75, 9), 42, "g1-eval_epoch1")
-    assert made.graph.node("x").pre is None  # type: ignore[union-attr]
+    assert made.graph.node("x").pre is None
 
 
 # --- who gives a variable -----------------------------------------------------------------------
@@ -276,7 +272,6 @@ def test_a_node_counts_before_its_run_that_before_a_region_that_before_all(tmp_p
     found = told(made.graph.node("g1-train_epoch0"))
     assert [found[name] for name in "vwxy"] == ["run", "run", "all", "all"]
     node = made.graph.node("g0-train_epoch1")
-    assert node is not None
     given = next(each for each in node.variables if each.name == "v")
     assert (given.level, given.where) == (Precedence.NODE, "w.dag:3")
     assert [(each.value, each.level, each.where) for each in given.hidden] == [
@@ -407,8 +402,6 @@ def test_what_dagman_knows_is_passed_on(tmp_path: Path) -> None:
     made = expanded(tmp_path, workflow, template, retries=4)
     graph = made.graph
     first, last = graph.node("g0-train_epoch0"), graph.node("g1-train_epoch1")
-    assert first is not None
-    assert last is not None
     assert graph.retries == 2
     # All are tried twice again from that line on, but for what comes after it.
     assert (first.retries, last.retries) == (None, 7)
@@ -440,7 +433,6 @@ def test_what_is_said_of_one_node_counts_before_what_is_said_of_all(tmp_path: Pa
     wide = TWO + "RETRY ALL_NODES 2 UNLESS-EXIT 9\n"
     made = expanded(tmp_path / "all", wide, template)
     node = made.graph.node("g0-train_epoch0")
-    assert node is not None
     assert (made.graph.retries, made.graph.unless_exit, node.retries) == (2, 9, None)
     assert "RETRY ALL_NODES 2 UNLESS-EXIT 9\n" in written(request_for(tmp_path / "all", wide))
 
@@ -449,7 +441,6 @@ def test_a_retry_unless_it_exits_otherwise_is_one_for_a_gate(tmp_path: Path) -> 
     workflow = TWO + "RETRY g 2 UNLESS-EXIT 9\n"
     made = expanded(tmp_path, workflow, gate=StopRules(), retries=0)
     node = made.graph.node("g0-train_epoch0")
-    assert node is not None
     assert (node.retries, node.unless_exit) == (2, 9)
 
 
@@ -681,7 +672,7 @@ def test_a_job_line_says_what_a_node_runs(tmp_path: Path) -> None:
         "g1-train_epoch0": "first2.sub",
         "g1-train_epoch1": "last.sub",
     }
-    assert made.graph.node("g1-train_epoch1").role is NodeRole.TRAIN  # type: ignore[union-attr]
+    assert made.graph.node("g1-train_epoch1").role is NodeRole.TRAIN
     assert made.graph.lines == ("DONE g1-train_epoch1",)
 
 
@@ -698,7 +689,7 @@ def test_runs_may_be_sub_dags(tmp_path: Path) -> None:
     ]
     assert graph.edges == (("init", "g0"), ("init", "g1"))
     # A whole run is not trained again; the workflow's own node is tried as often as any.
-    assert (graph.retries, graph.node("init").retries) == (0, 3)  # type: ignore[union-attr]
+    assert (graph.retries, graph.node("init").retries) == (0, 3)
     inner = graph.subdags["ensemble-g1.dag"]
     assert names(inner) == ["g1-train_epoch0", "g1-train_epoch1", "g1-end"]
     assert inner.edges == (("g1-train_epoch0", "g1-train_epoch1"),)
