@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -29,18 +30,29 @@ def consumed(follower: Follower) -> bytes:
     return data
 
 
-def test_it_grows(tmp_path: Path) -> None:
-    path = tmp_path / "a.log"
-    path.write_bytes(b"one\n")
+def followed(path: Path, content: bytes) -> Follower:
+    """A follower that has consumed a file with this content."""
+    path.write_bytes(content)
     follower = Follower(path)
     assert follower.check().grew
-    assert consumed(follower) == b"one\n"
+    assert consumed(follower) == content
     assert not follower.check().grew
+    return follower
+
+
+def replaced(path: Path, content: bytes) -> None:
+    other = path.with_name("other")
+    other.write_bytes(content)
+    os.replace(other, path)
+
+
+def test_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    follower = followed(path, b"one\n")
     with open(path, "ab") as file:
         file.write(b"two\n")
     look = follower.check()
-    assert look.grew
-    assert not look.restarted
+    assert (look.grew, look.restarted) == (True, False)
     assert consumed(follower) == b"two\n"
 
 
@@ -54,76 +66,44 @@ def test_it_comes_later(tmp_path: Path) -> None:
     assert (look.problem, look.grew, look.restarted) == (None, True, False)
 
 
-def test_it_is_emptied_in_place(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(b"one\ntwo\n", b"new\n", id="emptied"),
+        pytest.param(b"first life\n" * 3, b"second life\n" * 9, id="grown past the old offset"),
+        pytest.param(b"life one\n", b"life two\n", id="grown to the same size"),
+    ],
+)
+def test_it_is_emptied_in_place(tmp_path: Path, before: bytes, after: bytes) -> None:
     path = tmp_path / "a.log"
-    path.write_bytes(b"one\ntwo\n")
-    follower = Follower(path)
-    follower.check()
-    consumed(follower)
+    follower = followed(path, before)
     inode = path.stat().st_ino
-    path.write_bytes(b"new\n")
-    assert path.stat().st_ino == inode
-    assert follower.check().restarted
-    assert consumed(follower) == b"new\n"
-
-
-def test_it_is_emptied_and_grows_past_where_we_were(tmp_path: Path) -> None:
-    path = tmp_path / "a.log"
-    path.write_bytes(b"first life\n" * 3)
-    follower = Follower(path)
-    follower.check()
-    consumed(follower)
-    inode = path.stat().st_ino
-    path.write_bytes(b"second life\n" * 9)
-    assert path.stat().st_ino == inode
-    assert follower.check().restarted
-    assert consumed(follower) == b"second life\n" * 9
-
-
-def test_it_grows_back_to_the_very_size(tmp_path: Path) -> None:
-    path = tmp_path / "a.log"
-    path.write_bytes(b"life one\n")
-    follower = Follower(path)
-    follower.check()
-    consumed(follower)
-    path.write_bytes(b"life two\n")
+    path.write_bytes(after)
     os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
+    assert path.stat().st_ino == inode
     assert follower.check().restarted
+    assert consumed(follower) == after
 
 
 def test_it_is_replaced_by_another_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.log"
-    path.write_bytes(b"first\n")
-    follower = Follower(path)
-    follower.check()
-    consumed(follower)
-    (tmp_path / "b.log").write_bytes(b"other and longer\n")
-    os.replace(tmp_path / "b.log", path)
+    follower = followed(tmp_path / "a.log", b"first\n")
+    replaced(tmp_path / "a.log", b"other and longer\n")
     assert follower.check().restarted
     assert consumed(follower) == b"other and longer\n"
 
 
 def test_a_copy_that_begins_alike_goes_on(tmp_path: Path) -> None:
     """``rsync`` puts a longer copy in the file's place: nothing is read twice."""
-    path = tmp_path / "a.log"
-    path.write_bytes(b"first\n")
-    follower = Follower(path)
-    follower.check()
-    consumed(follower)
-    (tmp_path / "b.log").write_bytes(b"first\nsecond\n")
-    os.replace(tmp_path / "b.log", path)
+    follower = followed(tmp_path / "a.log", b"first\n")
+    replaced(tmp_path / "a.log", b"first\nsecond\n")
     look = follower.check()
-    assert look.grew
-    assert not look.restarted
+    assert (look.grew, look.restarted) == (True, False)
     assert consumed(follower) == b"second\n"
 
 
 def test_it_vanishes_and_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    path.write_bytes(b"first\n")
-    follower = Follower(path)
-    follower.check()
-    consumed(follower)
+    follower = followed(path, b"first\n")
     path.unlink()
     assert follower.check().problem
     path.write_bytes(b"first\nsecond\n")
@@ -225,27 +205,23 @@ def test_an_event_longer_than_a_chunk(dagdir: Dagdir, monkeypatch: pytest.Monkey
     assert reader.snapshot_builder().status().logs[0].events == 3
 
 
-def test_yearless_stamps_take_their_year_from_the_file(dagdir: Dagdir) -> None:
-    """``05/04 10:00:00``: the log's last byte was written in the year of its mtime."""
-    log = Log().submit(77, NODE, at="2025-12-30 10:00:00").execute(77, at="2026-01-02 10:00:00")
-    data = log.data.replace(b"2025-12-30", b"12/30").replace(b"2026-01-02", b"01/02")
-    path = dagdir.write("metl.log", data)
+@pytest.mark.parametrize(
+    ("submitted", "executed"),
+    [
+        ("2025-12-30 10:00:00", "2026-01-02 10:00:00"),
+        # The global EVENT_LOG writes "12/03 10:00:00" by default; copied in January.
+        ("2025-12-03 10:00:00", "2025-12-04 10:00:00"),
+    ],
+)
+def test_yearless_stamps_take_their_year_from_the_file(
+    dagdir: Dagdir, submitted: str, executed: str
+) -> None:
+    data = Log().submit(77, NODE, at=submitted).execute(77, at=executed).data
+    path = dagdir.write("metl.log", re.sub(rb"\d{4}-(\d\d)-(\d\d) ", rb"\1/\2 ", data))
     stamp = 1_768_000_000  # January 2026
     os.utime(path, (stamp, stamp))
     job = jobs(dagdir.reader())[77]
-    assert str(job.submitted) == "2025-12-30 10:00:00"
-    assert str(job.executions[0].start) == "2026-01-02 10:00:00"
-
-
-def test_a_yearless_log_of_december_copied_in_january_is_of_the_year_before(
-    dagdir: Dagdir,
-) -> None:
-    """The global EVENT_LOG writes ``12/03 10:00:00`` by default."""
-    log = Log().submit(77, NODE, at="2025-12-03 10:00:00").execute(77, at="2025-12-04 10:00:00")
-    path = dagdir.write("metl.log", log.data.replace(b"2025-12-", b"12/"))
-    stamp = 1_768_000_000  # January 2026
-    os.utime(path, (stamp, stamp))
-    assert str(jobs(dagdir.reader())[77].submitted) == "2025-12-03 10:00:00"
+    assert (str(job.submitted), str(job.executions[0].start)) == (submitted, executed)
 
 
 # --- directories --------------------------------------------------------------------------

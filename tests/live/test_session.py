@@ -74,11 +74,6 @@ def test_the_first_picture_then_one_for_each_append(watched: Watched, dagdir: Da
     assert update.status.runs[0].state is State.RUNNING
 
 
-def test_pictures_come_on_the_reading_thread(watched: Watched) -> None:
-    watched.until(State.IDLE)
-    assert watched.threads == {"metlmon-reader"}
-
-
 def test_a_run_that_did_not_change_is_not_named(dagdir: Dagdir) -> None:
     dagdir.append("run.dag", b"JOB run9-train_epoch0 train\n")
     watched = Watched(dagdir)

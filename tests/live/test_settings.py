@@ -134,17 +134,6 @@ def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path)
     assert [pattern.metric for pattern in settings.metrics.patterns] == ["dagdir", "user"]
 
 
-def test_the_dagdirs_settings_come_over_the_users(dagdir: Path, user: Path) -> None:
-    user.write_text('tz = "Europe/Berlin"\ncheckpoint_codes = [1]\n[[site]]\nhost="*"\nname="u"\n')
-    (dagdir / "metlmon.toml").write_text(
-        'tz = "America/Chicago"\n[[site]]\nhost = "*"\nname = "d"\n'
-    )
-    settings = load_settings(dagdir)
-    assert str(settings.zone) == "America/Chicago"
-    assert settings.checkpoint_codes == {1}
-    assert settings.sites == (("*", "d"), ("*", "u"))
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
