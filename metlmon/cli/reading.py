@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ from metlmon.snapshot.types import Progress, RunRow, Status
 
 if TYPE_CHECKING:
     from metlmon.cli.queue_output import QueueReport
+    from metlmon.stats.inputs import StatsInput
 
 PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
 """Commands that print all warnings also for people."""
@@ -92,6 +93,14 @@ def _progress_line(stream: TextIO) -> Callable[[Progress | None], None]:
             stream.flush()
 
     return show
+
+
+def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
+    """What statistics of the ensemble are made from; ``more``: further fields."""
+    from metlmon.stats.inputs import StatsInput
+
+    builder = reader.snapshot_builder()
+    return StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings, **more)
 
 
 def query_queue(reader: DagdirReader, options: argparse.Namespace) -> QueueReport | None:

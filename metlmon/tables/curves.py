@@ -13,6 +13,7 @@ from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed
 from metlmon.stats.curves import (
     NAME_LIMIT,
+    BandLevel,
     Course,
     Curves,
     MetricCurve,
@@ -20,7 +21,7 @@ from metlmon.stats.curves import (
     curve_symbol,
 )
 from metlmon.stats.curves import curves_summary as answer_of
-from metlmon.tables.layout import Column
+from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -147,6 +148,19 @@ def specs(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     if any(curve.streamed for curve in curves):
         columns.append(Column("now", "NOW", _now, drop=1, comfortable=5))
     return columns
+
+
+def band_columns() -> list[Column[BandLevel]]:
+    """Return the columns of a band by epoch."""
+    return [
+        text_column("epoch", "EPOCH", lambda level: str(level.epoch), "right"),
+        text_column("runs", "RUNS", lambda level: str(level.n), "right"),
+        text_column("min", "MIN", lambda level: formatting.metric(level.minimum), "right"),
+        text_column("lower", "QUARTILE", lambda level: formatting.metric(level.lower), "right"),
+        text_column("median", "MEDIAN", lambda level: formatting.metric(level.median), "right"),
+        text_column("upper", "QUARTILE", lambda level: formatting.metric(level.upper), "right"),
+        text_column("max", "MAX", lambda level: formatting.metric(level.maximum), "right"),
+    ]
 
 
 def _dash() -> Line:

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metlmon.stats.estimates import RunForecast
 from metlmon.tables import estimate_text
-from metlmon.tables.layout import Column
+from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, MOVING, NOTE, Line, TextStyle, line
+
+if TYPE_CHECKING:
+    from metlmon.stats.backtest import Prediction
 
 BAR: Final = 8
 """Width of a run's progress bar."""
 
 SURENESS_STYLES: Final = {"good": GOOD, "fair": TextStyle(), "rough": NOTE}
+
+
+NAME_LIMIT: Final = 24
+
+
+def backtest_columns() -> list[Column[Prediction]]:
+    """The columns of estimates made in the past."""
+    text = estimate_text.approximate_text
+
+    def name(row: Prediction) -> str:
+        return "all" if row.run_name is None else plain(row.run_name, NAME_LIMIT)
+
+    def estimate(row: Prediction) -> str:
+        return f"{text(row.predicted)} ({estimate_text.range_text(row.low, row.high)})"
+
+    def naive(row: Prediction) -> str:
+        return formatting.UNKNOWN if row.naive_prediction is None else text(row.naive_prediction)
+
+    def percent(error: float | None) -> str:
+        return formatting.UNKNOWN if error is None else f"{100 * error:+.0f} %"
+
+    return [
+        text_column("way", "WAY", lambda row: formatting.share(row.share, 1.0)),
+        text_column("run", "RUN", name),
+        text_column("estimate", "ESTIMATE", estimate),
+        text_column("truth", "TRUTH", lambda row: text(row.actual)),
+        text_column("error", "ERROR", lambda row: percent(row.error), "right"),
+        text_column("inside", "INSIDE", lambda row: "yes" if row.covered else "no"),
+        text_column("naive", "PLAIN GUESS", naive, drop=1),
+        text_column("naive_error", "ITS ERROR", lambda row: percent(row.naive_error), "right", 2),
+    ]
 
 
 def columns(this_year: int | None) -> list[Column[RunForecast]]:

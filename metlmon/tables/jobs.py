@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from metlmon.snapshot.types import JobRow
-from metlmon.tables.layout import Column
+from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
-from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, plain
+from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, moment, plain
 from metlmon.text.spans import Line, line, symbol_span
 
 NAME_LIMIT = 60
@@ -16,27 +14,17 @@ NAME_LIMIT = 60
 def columns(this_year: int | None = None) -> list[Column[JobRow]]:
     """The columns of the list of jobs."""
     return [
-        Column("job", "JOB", _text(lambda row: formatting.job_id(row.cluster, row.proc))),
-        Column("node", "NODE", _text(_node), minimum=12),
+        text_column("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
+        Column("node", "NODE", lambda row, _: line(_node(row)), minimum=12),
         Column("state", "STATE", lambda row, _: symbol_span(STATES[row.state])),
-        Column(
-            "since",
-            "SINCE",
-            _text(lambda row: formatting.moment(row.since, this_year)),
-            "right",
-            drop=2,
-        ),
-        Column("site", "SITE", _text(_site), drop=1),
-        Column("gpu", "GPU", _text(lambda row: formatting.gpus(row.gpu, row.gpus)), drop=3),
-        Column("tries", "TRIES", _text(lambda row: str(len(row.executions))), "right", drop=4),
+        text_column("since", "SINCE", lambda row: moment(row.since, this_year), "right", 2),
+        text_column("site", "SITE", _site, drop=1),
+        text_column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
+        text_column("tries", "TRIES", lambda row: str(len(row.executions)), "right", 4),
         Column("last", "LAST TRY", _last),
-        Column("hours", "GPU-H", _text(_hours), "right", drop=5),
-        Column("memory", "MEMORY", _text(_memory), "right", drop=6),
+        text_column("hours", "GPU-H", _hours, "right", 5),
+        text_column("memory", "MEMORY", _memory, "right", 6),
     ]
-
-
-def _text(value: Callable[[JobRow], str]) -> Callable[[JobRow, int | None], Line]:
-    return lambda row, _: line(value(row))
 
 
 def _node(row: JobRow) -> str:

@@ -52,6 +52,13 @@ class Column(Struct, Generic[T], frozen=True):
     graphic: bool = False
 
 
+def text_column(
+    name: str, title: str, value: Callable[[T], str], align: Align = "left", drop: int = 0
+) -> Column[T]:
+    """A column of plain text in any width."""
+    return Column(name, title, lambda row, _: line(value(row)), align, drop)
+
+
 def fit_columns(specs: Sequence[Column[T]], rows: Sequence[T], width: int) -> dict[str, int]:
     """Widths in cells of the columns that fit, by name, in order.
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from metlmon.model.states import State
 from metlmon.stats.shard_times import RUNNING
-from metlmon.stats.shards import FAILED, Bag, Shard
+from metlmon.stats.shards import FAILED, Bag, Shard, Straggler
 from metlmon.tables import estimate_text, shard_text
-from metlmon.tables.layout import Column
+from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
 from metlmon.text.spans import (
@@ -223,6 +223,18 @@ def specs(bag: Bag) -> Sequence[Column[Shard]]:
         Column("site", "SITE", _site, minimum=8, comfortable=12, maximum=40),
         Column("job", "JOB", _job, drop=1),
         Column("tries", "TRIES", lambda s, _: line((str(s.attempts), DIM)), "right", drop=3),
+    ]
+
+
+def straggler_columns() -> list[Column[Straggler]]:
+    """Return the columns of the stragglers that the command prints."""
+    return [
+        text_column("node", "STRAGGLER", lambda row: plain(row.node, 40)),
+        text_column("job", "JOB", lambda row: formatting.job_id(*row.job)),
+        text_column("site", "SITE", lambda row: plain(row.site or formatting.UNKNOWN, 40)),
+        text_column("host", "HOST", lambda row: plain(row.host or formatting.UNKNOWN, 60), drop=1),
+        text_column("time", "RUNS FOR", lambda row: formatting.duration(row.seconds), "right"),
+        text_column("times", "TIMES MEDIAN", lambda row: f"{row.times_median:.1f}×", "right", 2),
     ]
 
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metlmon.model.states import HourUnit
-from metlmon.snapshot.ledger import HOUR
+from metlmon.snapshot.ledger import HOUR, EpochEntry
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Distribution, GroupUsage, SiteGpuUsage, Usage, UsageFilter
-from metlmon.tables.layout import Column
+from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, plain
 from metlmon.text.spans import (
@@ -49,6 +49,7 @@ MOST_BAR: Final = 60
 """Width of a bar on a narrow and on a wide screen."""
 
 NAME_LIMIT: Final = 40
+LONG_NAME_LIMIT: Final = 60
 GAP: Final = line("   ")
 
 Row = GroupUsage | SiteGpuUsage | Cause
@@ -467,6 +468,35 @@ def _cause_specs(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]
             Column("on", "ON", places(usage.gpus), drop=5, maximum=60),
         ]
     return columns
+
+
+def hidden_columns() -> list[Column[EpochEntry]]:
+    """Return the columns of completed epochs with hidden compute."""
+
+    def name(text: str | None) -> str:
+        return plain(text or "unknown", LONG_NAME_LIMIT)
+
+    def epoch(row: EpochEntry) -> str:
+        return formatting.UNKNOWN if row.epoch is None else str(row.epoch)
+
+    time = formatting.duration
+
+    return [
+        text_column("run", "RUN", lambda row: name(row.run_name)),
+        text_column(
+            "epoch",
+            "EPOCH",
+            lambda row: str(formatting.UNKNOWN if row.epoch is None else row.epoch),
+            "right",
+        ),
+        text_column(
+            "seconds", "SUCCEEDED IN", lambda row: formatting.duration(row.seconds), "right"
+        ),
+        text_column("site", "AT", lambda row: name(row.site)),
+        text_column("longest", "LONGEST TRY", lambda row: time(row.longest_seconds), "right"),
+        text_column("longest_site", "AT", lambda row: name(row.longest_site)),
+        text_column("dag", "DAG", lambda row: name(row.dag), drop=1),
+    ]
 
 
 def code_of(row: Cause) -> str:

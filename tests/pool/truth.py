@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
 from pools import PATIENCE, SCHEDULER_UNIVERSE, Ad, Pool, is_below, until
 
 CLOCK_SECONDS = 1

@@ -9,18 +9,17 @@ from typing import Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.training import CURVES_OUTPUT
 from metlmon.cli.output import print_output
-from metlmon.cli.reading import open_reader
+from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.status_text import NAME_LIMIT
 from metlmon.cli.text_output import TextOutput
 from metlmon.config.settings import MetricSettings
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
-from metlmon.stats.curves import BandLevel, Curves, curves_summary, metric_names
+from metlmon.stats.curves import Curves, curves_summary, metric_names
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.inputs import StatsInput
+from metlmon.tables.curves import band_columns
 from metlmon.tables.curves import specs as columns
-from metlmon.tables.layout import Heading, Row, text_columns
-from metlmon.text.formatting import metric as metric_text
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, line
 
@@ -34,12 +33,10 @@ def curves(options: argparse.Namespace) -> int:
     builder = reader.snapshot_builder()
     ledger, settings = builder.ledger(), builder.ensemble.settings
     written = TrainingFiles(reader.dagdir, settings)
-    basis = StatsInput(
-        builder.status(),
-        ledger,
-        settings,
-        written.training_outputs(ledger, builder),
-        written.progress_lines(ledger, builder),
+    basis = stats_input(
+        reader,
+        trainings=written.training_outputs(ledger, builder),
+        streams=written.progress_lines(ledger, builder),
         files_read=True,
     )
     check_metric(options.metric, basis)
@@ -86,20 +83,4 @@ def print_curves(result: Curves, live: bool, metrics: MetricSettings) -> None:
         out.print()
         name = "all runs" if band is result.band else plain(band.label or "no label", NAME_LIMIT)
         out.print(line((name, BOLD)))
-        out.table(text_columns(_BAND), [_level(level) for level in band.levels])
-
-
-_BAND: Final = (
-    Heading("EPOCH", "right"),
-    Heading("RUNS", "right"),
-    Heading("MIN", "right"),
-    Heading("QUARTILE", "right"),
-    Heading("MEDIAN", "right"),
-    Heading("QUARTILE", "right"),
-    Heading("MAX", "right"),
-)
-
-
-def _level(level: BandLevel) -> Row:
-    values = (level.minimum, level.lower, level.median, level.upper, level.maximum)
-    return [str(level.epoch), str(level.n), *map(metric_text, values)]
+        out.table(band_columns(), band.levels)

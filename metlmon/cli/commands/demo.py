@@ -10,6 +10,7 @@ from typing import Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import is_terminal
+from metlmon.cli.reading import stats_input
 from metlmon.cli.session_setup import RECORDING, FeedAndPool, open_screens
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
@@ -58,13 +59,10 @@ def demo(options: argparse.Namespace) -> int:
 def _print_end(directory: Path, options: argparse.Namespace) -> int:
     from metlmon.cli.status_text import print_status
     from metlmon.stats.incidents import headline
-    from metlmon.stats.inputs import StatsInput
 
     reader = DagdirReader(directory)
     reader.open()
     reader.read_all()
-    builder = reader.snapshot_builder()
-    snapshot = builder.status()
-    headline_data = headline(StatsInput(snapshot, builder.ledger(), reader.ensemble.settings))
-    print_status(snapshot, headline_data)
+    stats = stats_input(reader)
+    print_status(stats.status, headline(stats))
     return Exit.OK

@@ -6,25 +6,21 @@ import argparse
 from collections.abc import Sequence
 from copy import copy
 from datetime import datetime
-from typing import Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import ensemble_output
 from metlmon.cli.json_output.training import BACKTEST, ESTIMATE_OUTPUT
 from metlmon.cli.output import print_json, print_output
-from metlmon.cli.reading import open_reader
+from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.text_output import TextOutput
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.backtest import Backtest, Prediction, backtest, median_error, median_naive_error
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.inputs import StatsInput
 from metlmon.tables import estimate_text
-from metlmon.tables.estimates import columns
-from metlmon.tables.layout import Heading, Row, text_columns
-from metlmon.text.formatting import UNKNOWN, moment, plain, share, year_of
+from metlmon.tables.estimates import backtest_columns, columns
+from metlmon.text.formatting import moment, year_of
 from metlmon.text.spans import BOLD, DIM, line
-
-NAME_LIMIT: Final = 24
 
 
 def estimate(options: argparse.Namespace) -> int:
@@ -44,8 +40,7 @@ def estimate(options: argparse.Namespace) -> int:
         else:
             _print_backtest(backtested)
         return Exit.OK
-    stats_input = _basis(reader)
-    forecast = make_forecast(stats_input)
+    forecast = make_forecast(stats_input(reader))
     if options.json:
         print_output(ESTIMATE_OUTPUT, reader.snapshot_builder(), None, estimate=forecast)
     else:
@@ -53,19 +48,14 @@ def estimate(options: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _basis(reader: DagdirReader) -> StatsInput:
-    builder = reader.snapshot_builder()
-    return StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings)
-
-
 def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
     def then(moment: datetime) -> StatsInput:
         earlier = copy(options)
         # As the logs have it, in their own time: no zone is to be taken off it again.
         earlier.as_of, earlier.live = moment.replace(tzinfo=None).isoformat(), None
-        return _basis(open_reader(earlier))
+        return stats_input(open_reader(earlier))
 
-    return backtest(_basis(reader), then)
+    return backtest(stats_input(reader), then)
 
 
 def _summary(trials: Sequence[Prediction]) -> dict[str, object]:
@@ -132,7 +122,7 @@ def _print_backtest(backtested: Backtest) -> None:
         out.print(f"Nothing to test: {why}.")
         return
     out.print(line((_verdict(backtested), BOLD)), "")
-    out.table(BACKTEST_COLUMNS, [_trial(trial) for trial in backtested.predictions])
+    out.table(backtest_columns(), backtested.predictions)
     out.print()
     out.print(
         line(
@@ -148,20 +138,6 @@ def _print_backtest(backtested: Backtest) -> None:
     )
 
 
-BACKTEST_COLUMNS: Final = text_columns(
-    (
-        Heading("WAY"),
-        Heading("RUN"),
-        Heading("ESTIMATE"),
-        Heading("TRUTH"),
-        Heading("ERROR", "right"),
-        Heading("INSIDE"),
-        Heading("PLAIN GUESS", drop=1),
-        Heading("ITS ERROR", "right", drop=2),
-    )
-)
-
-
 def _verdict(backtested: Backtest) -> str:
     whole, runs = backtested.ensemble_predictions(), backtested.run_predictions()
     parts = []
@@ -175,22 +151,3 @@ def _verdict(backtested: Backtest) -> str:
             f"{name}: off by {100 * error:.0f} %{beside}, {inside} of {len(trials)} inside"
         )
     return "; ".join(parts)
-
-
-def _trial(trial: Prediction) -> Row:
-    name = "all" if trial.run_name is None else plain(trial.run_name, NAME_LIMIT)
-    forecast = estimate_text.approximate_text(trial.predicted)
-    interval = estimate_text.range_text(trial.low, trial.high)
-    naive = trial.naive_error
-    return [
-        share(trial.share, 1.0),
-        name,
-        f"{forecast} ({interval})",
-        estimate_text.approximate_text(trial.actual),
-        f"{100 * trial.error:+.0f} %",
-        "yes" if trial.covered else "no",
-        estimate_text.approximate_text(trial.naive_prediction)
-        if trial.naive_prediction is not None
-        else UNKNOWN,
-        f"{100 * naive:+.0f} %" if naive is not None else UNKNOWN,
-    ]

@@ -10,12 +10,11 @@ from metlmon.cli.commands.curves import check_metric
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.training import GRID_OUTPUT
 from metlmon.cli.output import print_output
-from metlmon.cli.reading import open_reader
+from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.dag_description import describe_dags
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.sweep import Point, SweepVariables, Value, find_sweep
 from metlmon.stats.sweep_grid import Grid, GridCell, GridChoice, without_fixed_axes
 from metlmon.stats.sweep_grid import grid as grid_in
@@ -34,11 +33,9 @@ def grid(options: argparse.Namespace) -> int:
     ledger, settings = builder.ledger(), builder.ensemble.settings
     written = TrainingFiles(reader.dagdir, settings)
     description = describe_dags(builder)
-    basis = StatsInput(
-        builder.status(),
-        ledger,
-        settings,
-        written.training_outputs(ledger, builder),
+    basis = stats_input(
+        reader,
+        trainings=written.training_outputs(ledger, builder),
         files_read=True,
         load_description=lambda: description,
     )

@@ -305,13 +305,11 @@ def _print_plan(
 
 def _cost(plan: Plan, options: argparse.Namespace) -> CostEstimate | None:
     """The expected cost, by the epochs of another ensemble."""
-    from metlmon.cli.reading import read_whole
+    from metlmon.cli.reading import read_whole, stats_input
     from metlmon.stats.cost import cost_history, estimate_cost
-    from metlmon.stats.inputs import StatsInput
 
     reader = read_whole(Path(options.past))
-    builder = reader.snapshot_builder()
-    history = cost_history(StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings))
+    history = cost_history(stats_input(reader))
     request = plan.request
     result = estimate_cost(
         history,

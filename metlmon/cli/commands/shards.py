@@ -8,15 +8,14 @@ from typing import Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.training import SHARDS_OUTPUT
 from metlmon.cli.output import print_output
-from metlmon.cli.reading import open_reader
+from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.status_text import hours_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.snapshot.dag_description import describe_dags
-from metlmon.stats.inputs import StatsInput
-from metlmon.stats.shards import Bag, Straggler, bags
+from metlmon.stats.shards import Bag, bags
 from metlmon.tables import estimate_text, shard_text
-from metlmon.tables.layout import Heading, Row, text_columns
-from metlmon.text.formatting import UNKNOWN, duration, job_id, plain
+from metlmon.tables.shards import straggler_columns
+from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, line
 
 STRAGGLERS_SHOWN: Final = 20
@@ -28,13 +27,7 @@ def shards(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     description = describe_dags(builder)
-    basis = StatsInput(
-        builder.status(),
-        builder.ledger(),
-        builder.ensemble.settings,
-        load_description=lambda: description,
-    )
-    bag_list = bags(basis)
+    bag_list = bags(stats_input(reader, load_description=lambda: description))
     if options.json:
         print_output(SHARDS_OUTPUT, builder, None, bags=bag_list)
     else:
@@ -85,29 +78,6 @@ def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
     if not bag.stragglers:
         return
     out.print()
-    out.table(
-        text_columns(_STRAGGLERS), [_cells(shard) for shard in bag.stragglers[:STRAGGLERS_SHOWN]]
-    )
+    out.table(straggler_columns(), bag.stragglers[:STRAGGLERS_SHOWN])
     if len(bag.stragglers) > STRAGGLERS_SHOWN:
         out.print(f"and {len(bag.stragglers) - STRAGGLERS_SHOWN} more: see --json")
-
-
-_STRAGGLERS: Final = (
-    Heading("STRAGGLER"),
-    Heading("JOB"),
-    Heading("SITE"),
-    Heading("HOST", drop=1),
-    Heading("RUNS FOR", "right"),
-    Heading("TIMES MEDIAN", "right", drop=2),
-)
-
-
-def _cells(shard: Straggler) -> Row:
-    return [
-        plain(shard.node, 40),
-        job_id(*shard.job),
-        plain(shard.site or UNKNOWN, 40),
-        plain(shard.host or UNKNOWN, 60),
-        duration(shard.seconds),
-        f"{shard.times_median:.1f}×",
-    ]

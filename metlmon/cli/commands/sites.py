@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -15,14 +14,12 @@ from metlmon.cli.reading import open_reader
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.model.states import HourUnit
-from metlmon.snapshot.ledger import EpochEntry, in_hour_unit
+from metlmon.snapshot.ledger import in_hour_unit
 from metlmon.snapshot.types import GpuHours
 from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
 from metlmon.stats.windows import parse_window, window_text
-from metlmon.tables.layout import Heading, Row, text_columns
-from metlmon.tables.usage import VIEWS, hours_text, specs
+from metlmon.tables.usage import VIEWS, hidden_columns, hours_text, specs
 from metlmon.text.formatting import (
-    UNKNOWN,
     count,
     duration,
     moment,
@@ -55,16 +52,6 @@ def sites(options: argparse.Namespace) -> int:
 
 # --- tables -----------------------------------------------------------------------------------
 
-HIDDEN_COLUMNS: Final = (
-    Heading("RUN"),
-    Heading("EPOCH", "right"),
-    Heading("SUCCEEDED IN", "right"),
-    Heading("AT"),
-    Heading("LONGEST TRY", "right"),
-    Heading("AT"),
-    Heading("DAG", drop=1),
-)
-
 
 def print_sites(usage: Usage, spent: GpuHours) -> None:
     """The hours by site, GPU model, both, and cause, and remarks.
@@ -86,7 +73,7 @@ def print_sites(usage: Usage, spent: GpuHours) -> None:
         out.print("", line)
     if usage.hidden:
         out.print()
-        out.table(text_columns(HIDDEN_COLUMNS), [_hidden_cells(epoch) for epoch in usage.hidden])
+        out.table(hidden_columns(), usage.hidden)
 
 
 def _remarks(usage: Usage) -> Iterable[str]:
@@ -120,15 +107,3 @@ def _waited(waits: TargetWaits) -> str:
         parts.append(f"{number(waits.removed)} removed while idle, longest {longest}")
     target = plain(waits.target, 24) if waits.target else "no target"
     return f"{target} {', '.join(parts)}"
-
-
-def _hidden_cells(epoch: EpochEntry) -> Row:
-    return [
-        plain(epoch.run_name, NAME_LIMIT),
-        UNKNOWN if epoch.epoch is None else str(epoch.epoch),
-        duration(epoch.seconds),
-        plain(epoch.site or "unknown", NAME_LIMIT),
-        duration(epoch.longest_seconds),
-        plain(epoch.longest_site or "unknown", NAME_LIMIT),
-        plain(epoch.dag, NAME_LIMIT),
-    ]

@@ -17,6 +17,7 @@ from metlmon.cli.reading import (
     open_reader,
     query_queue,
     select_runs,
+    stats_input,
 )
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
@@ -31,11 +32,9 @@ def status(options: argparse.Namespace) -> int:
     check_only(reader.snapshot_builder(), options.only)
     code = wait(reader, options) if options.exit_on else Exit.OK
     queue = query_queue(reader, options)
-    from metlmon.stats.inputs import StatsInput
-
     builder = reader.snapshot_builder()
     shown = select_runs(builder.status(), options.only)
-    stats = StatsInput(builder.status(), builder.ledger(), reader.ensemble.settings)
+    stats = stats_input(reader)
     if options.json:
         from metlmon.cli.json_output.status import STATUS_OUTPUT, figures_json
 

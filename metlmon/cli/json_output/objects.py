@@ -82,6 +82,8 @@ class JsonObject:
         for field, kind in {**(given or {}), **(optional or {})}.items():
             self.kinds[field], self._fields[field] = kind, (_not_given, _writer(kind))
         if main and record is not None:
+            if record in _OBJECTS:
+                raise TypeError(f"{name}: records of {record} are {_OBJECTS[record].name} already")
             _OBJECTS[record] = self
 
     def write(self, record: Any, stamp: Stamp = unstamped, **given: Any) -> dict[str, Any]:

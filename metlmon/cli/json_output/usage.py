@@ -168,6 +168,7 @@ TIMELINE_EXECUTION: Final = JsonObject(
     "epoch node attempt start end outcome site gpu gpus",
     seconds="seconds",
     computed=_JOB,
+    main=False,
 )
 LANE: Final = JsonObject(
     "Lane",
