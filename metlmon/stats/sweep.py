@@ -1,20 +1,33 @@
-"""Swept variables: VARS that are constant within a run and differ between runs.
+"""Sweeps: the swept variables, and a grid of two of them with progress and best per cell.
 
-Based on the nodes of the DAG files alone. Macro names are case-insensitive, as in HTCondor
-(manual: "Submit File Macros").
+Swept variables are VARS that are constant within a run and differ between runs, by the nodes of
+the DAG files alone. Macro names are case-insensitive, as in HTCondor (manual: "Submit File
+Macros"). Metrics and goals are those of :mod:`metlmon.stats.curves`. Variables that are neither
+rows nor columns are folded (a cell has the best over them) or fixed at a value.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from itertools import combinations
 from typing import Final, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from metlmon.jobfiles.records import Point as Reached
+from metlmon.model.states import DONE, State
 from metlmon.snapshot.dag_description import DescribedNode, Nodes
+from metlmon.snapshot.ledger import RunEntry
+from metlmon.snapshot.types import RunRow
+from metlmon.stats.curves import Course, Goal, MetricCurve
+from metlmon.stats.curves import curves as curves_in
+from metlmon.stats.inputs import StatsInput
+from metlmon.stats.totals import group_by
 
 RESERVED: Final = frozenset(
     {
@@ -29,6 +42,25 @@ Value: TypeAlias = str | None
 
 Point: TypeAlias = tuple[Value, ...]
 """The values of several variables."""
+
+
+STATE_PRIORITY: Final = (
+    *(State.HELD, State.FAILED, State.REMOVED, State.DISCONNECTED, State.SUSPENDED),
+    *(State.RETRYING, State.RUNNING, State.TRANSFERRING_OUTPUT, State.STARTING),
+    *(State.TRANSFERRING_INPUT, State.PRE, State.POST, State.IDLE, State.UNKNOWN),
+    *(State.FUTILE, State.WAITING, State.COMPLETED, State.SKIPPED),
+)
+"""Priority of states in a cell with several runs: those that need a person, then active ones."""
+
+NEEDS: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
+"""States that need an action by a person."""
+
+ACTIVE_STATES: Final = frozenset(
+    {
+        *(State.TRANSFERRING_INPUT, State.STARTING, State.RUNNING, State.TRANSFERRING_OUTPUT),
+        *(State.SUSPENDED, State.DISCONNECTED, State.PRE, State.POST),
+    }
+)
 
 
 class Variable(Struct, frozen=True):
@@ -83,23 +115,23 @@ class SweepVariables(Struct, frozen=True):
 @lru_cache(4)
 def find_sweep(nodes: Nodes) -> SweepVariables:
     """Find the variables in which the runs of the nodes differ."""
-    runs: dict[str, list[DescribedNode]] = {}
+    trainings = [node for node in nodes.all if node.run is not None and node.training]
+    runs = group_by(trainings, lambda node: node.run or "")
     names: dict[str, str] = {}
-    for node in nodes.all:
-        if node.run is not None and node.training:
-            runs.setdefault(node.run, []).append(node)
-            for name in node.node.vars:
-                names.setdefault(name.lower(), name)
+    for node in trainings:
+        for name in node.node.vars:
+            names.setdefault(name.lower(), name)
     run_values: dict[str, dict[str, str]] = {}
-    varying = set(RESERVED)
+    excluded = set(RESERVED)
     for run, run_nodes in runs.items():
-        run_values[run], varies = _constant_values(run_nodes)
-        varying |= varies
-    known = [name for name in names if name not in varying]
+        run_values[run], varying = _constant_values(run_nodes)
+        excluded |= varying
     swept_names = [
         name
-        for name in known
-        if _differs(name, run_values) and not _identifies_run(name, run_values, runs)
+        for name in names
+        if name not in excluded
+        and len({values.get(name) for values in run_values.values()}) > 1
+        and not _identifies_run(name, run_values, runs)
     ]
     points = {
         run: tuple(values.get(name) for name in swept_names) for run, values in run_values.items()
@@ -108,8 +140,7 @@ def find_sweep(nodes: Nodes) -> SweepVariables:
         Variable(names[name], tuple(sorted({p[i] for p in points.values()}, key=value_order)))
         for i, name in enumerate(swept_names)
     )
-    without_axes = SweepVariables(variables, (), points)
-    return SweepVariables(variables, tuple(_axes(without_axes)), points)
+    return SweepVariables(variables, _axes(SweepVariables(variables, (), points)), points)
 
 
 def _constant_values(nodes: Iterable[DescribedNode]) -> tuple[dict[str, str], set[str]]:
@@ -123,41 +154,36 @@ def _constant_values(nodes: Iterable[DescribedNode]) -> tuple[dict[str, str], se
     return constants, varies
 
 
-def _differs(name: str, run_values: Mapping[str, Mapping[str, str]]) -> bool:
-    return len({values.get(name) for values in run_values.values()}) > 1
-
-
 def _identifies_run(
     name: str,
     run_values: Mapping[str, Mapping[str, str]],
     runs: Mapping[str, Sequence[DescribedNode]],
 ) -> bool:
     """Does the variable only identify the run, by its name or uuid?"""
-    for run, values in run_values.items():
-        value, first_node = values.get(name), runs[run][0]
-        has_uuid = value is not None and first_node.uuid is not None and first_node.uuid in value
-        if value != first_node.run_name and not has_uuid:
-            return False
-    return True
+
+    def identifies(value: str | None, node: DescribedNode) -> bool:
+        has_uuid = value is not None and node.uuid is not None and node.uuid in value
+        return has_uuid or value == node.run_name
+
+    return all(identifies(values.get(name), runs[run][0]) for run, values in run_values.items())
 
 
-def _axes(sweep: SweepVariables) -> list[Axis]:
+def _axes(sweep: SweepVariables) -> tuple[Axis, ...]:
     """Group variables that vary together; axes that are unique per run come last."""
+
+    def points(*names: str) -> int:
+        return len(sweep.axis(names).points)
+
     groups: list[list[str]] = []
-    for variable in sweep.variables:
+    for name in (variable.name for variable in sweep.variables):
         for group in groups:
-            if _vary_together(sweep, group[0], variable.name):
-                group.append(variable.name)
+            if points(group[0], name) == points(group[0]) == points(name):
+                group.append(name)
                 break
         else:
-            groups.append([variable.name])
-    axes = [sweep.axis(group) for group in groups]
-    return sorted(axes, key=lambda axis: len(axis.points) == len(sweep.runs))
-
-
-def _vary_together(sweep: SweepVariables, one: str, other: str) -> bool:
-    pairs = len(sweep.axis((one, other)).points)
-    return pairs == len(sweep.axis((one,)).points) == len(sweep.axis((other,)).points)
+            groups.append([name])
+    axes = (sweep.axis(group) for group in groups)
+    return tuple(sorted(axes, key=lambda axis: len(axis.points) == len(sweep.runs)))
 
 
 def choices(sweep: SweepVariables) -> list[tuple[Axis, Axis | None]]:
@@ -165,16 +191,13 @@ def choices(sweep: SweepVariables) -> list[tuple[Axis, Axis | None]]:
 
     For a single axis: a list, followed by the pairs of its variables.
     """
-    axes = sweep.axes
-    pairs = [_longer_first(one, other) for one, other in combinations(axes, 2)]
-    if len(axes) != 1:
-        return list(pairs)
-    single = [sweep.axis((name,)) for name in axes[0].names]
-    return [(axes[0], None), *combinations(single, 2)]
-
-
-def _longer_first(one: Axis, other: Axis) -> tuple[Axis, Axis]:
-    return (one, other) if len(one.points) >= len(other.points) else (other, one)
+    if len(sweep.axes) == 1:
+        single = [sweep.axis((name,)) for name in sweep.axes[0].names]
+        return [(sweep.axes[0], None), *combinations(single, 2)]
+    return [
+        (one, other) if len(one.points) >= len(other.points) else (other, one)
+        for one, other in combinations(sweep.axes, 2)
+    ]
 
 
 # --- order ----------------------------------------------------------------------------------
@@ -204,3 +227,377 @@ def value_order(value: Value) -> Order:
 def point_order(point: Point) -> tuple[Order, ...]:
     """Sort key of a point: by the first value, then the second."""
     return tuple(value_order(value) for value in point)
+
+
+# --- the grid -------------------------------------------------------------------------------
+
+
+class GridChoice(Struct, frozen=True):
+    """The view of a sweep.
+
+    ``rows``, ``columns``: names of the variables of an axis; empty: automatic. ``fixed``: (name,
+    value) of fixed variables. ``metric`` None: the default metric.
+    """
+
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    fixed: tuple[tuple[str, Value], ...] = ()
+    metric: str | None = None
+
+
+class CellRun(Struct, frozen=True):
+    """One run of a cell.
+
+    ``value``: its best value, or its last one for a metric without a goal. ``last``: its last
+    value, which may be NaN or infinite. ``course``: that of its curve. ``stopped``: why its gate
+    ended it, None if it did not; ``paused``: its next epoch waits at the gate. ``is_finished``: no
+    epoch is left.
+    """
+
+    key: str
+    name: str
+    state: State
+    value: Reached | None
+    last: float | None
+    course: Course
+    done: int
+    skipped: int
+    total: int
+    stopped: str | None
+    paused: bool
+    is_finished: bool
+
+    @property
+    def diverged(self) -> bool:
+        """Did the curve diverge or become NaN?"""
+        return self.course in (Course.DIVERGED, Course.NAN)
+
+
+class GridCell(Struct, frozen=True):
+    """One cell of the grid.
+
+    ``runs``: the best first. ``rank``: of its value among all cells, from 1; None without a value
+    or without a goal. ``state``: the state of its runs with the highest priority.
+    """
+
+    row: Point
+    column: Point
+    runs: tuple[CellRun, ...]
+    state: State
+    rank: int | None
+
+    @property
+    def best(self) -> CellRun | None:
+        """The run with the best value."""
+        first = self.runs[0]
+        return first if first.value is not None else None
+
+    @property
+    def diverged_run(self) -> CellRun | None:
+        """The best run if its curve diverged; without any value, any diverged run."""
+        candidates = self.runs[:1] if self.best is not None else self.runs
+        return next((run for run in candidates if run.diverged), None)
+
+    @property
+    def diverged_course(self) -> Course | None:
+        """The course of that run's curve."""
+        return self.diverged_run.course if self.diverged_run is not None else None
+
+    @property
+    def stopped(self) -> bool:
+        """Did a gate end one of the runs?"""
+        return any(run.stopped is not None for run in self.runs)
+
+    @property
+    def paused(self) -> bool:
+        """Does one of the runs wait at its gate?"""
+        return any(run.paused for run in self.runs)
+
+    @property
+    def done(self) -> int:
+        return sum(run.done for run in self.runs)
+
+    @property
+    def total(self) -> int:
+        return sum(run.total for run in self.runs)
+
+    @property
+    def is_finished(self) -> bool:
+        return all(run.is_finished for run in self.runs)
+
+
+class FoldedAxis(Struct, frozen=True):
+    """An axis that is neither rows nor columns; ``max_values``: its values per cell."""
+
+    axis: Axis
+    max_values: int
+
+
+class Grid(Struct, frozen=True):
+    """A sweep grid; with ``columns`` None it is a list.
+
+    ``cells``: by (row, column) in order, without combinations that no run has. ``row_best``,
+    ``column_best``: the best cell of each. ``excluded_runs``: runs excluded by the fixed variables.
+    """
+
+    sweep: SweepVariables
+    rows: Axis | None
+    columns: Axis | None
+    folded: tuple[FoldedAxis, ...]
+    fixed: tuple[tuple[str, Value], ...]
+    metric: str
+    metrics: tuple[str, ...]
+    goal: Goal | None
+    cells: Mapping[tuple[Point, Point], GridCell]
+    best: GridCell | None
+    row_best: Mapping[Point, GridCell]
+    column_best: Mapping[Point, GridCell]
+    excluded_runs: int
+    files_read: bool
+
+    @property
+    def has_sweep(self) -> bool:
+        """Are there any swept variables?"""
+        return self.rows is not None
+
+    @property
+    def ranked_cells(self) -> int:
+        """The number of cells with a rank."""
+        return sum(cell.rank is not None for cell in self.cells.values())
+
+
+@cache
+def grid_stat(choice: GridChoice) -> Callable[[StatsInput], Grid]:
+    """The statistic of one choice, as one function per choice."""
+    return partial(grid, choice=choice)
+
+
+def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
+    """The sweep grid for ``choice``; axes that no longer exist are chosen anew."""
+    sweep = find_sweep(stats_input.load_description().nodes)
+    metric_curves = curves_in(stats_input, choice.metric)
+    rows, columns = _chosen_axes(sweep, choice)
+    fixed = tuple(pair for pair in choice.fixed if _can_be_fixed(sweep, rows, columns, *pair))
+    status_rows = {row.key: row for row in stats_input.status.runs}
+    runs = {
+        entry.run: _run(entry, curve, status_rows.get(entry.run))
+        for entry, curve in zip(stats_input.ledger.runs, metric_curves.curves, strict=True)
+        if entry.run in sweep.runs
+    }
+    names = tuple(name for name, _ in fixed)
+    wanted = tuple(value for _, value in fixed)
+    shown_runs = [run for key, run in runs.items() if sweep.values(key, names) == wanted]
+    cells = _cells(sweep, rows, columns, shown_runs, metric_curves.goal) if rows is not None else {}
+    return Grid(
+        sweep=sweep,
+        rows=rows,
+        columns=columns,
+        folded=_folded(sweep, rows, columns, shown_runs, names),
+        fixed=fixed,
+        metric=metric_curves.metric,
+        metrics=metric_curves.metrics,
+        goal=metric_curves.goal,
+        cells=cells,
+        best=_best(cells.values()),
+        row_best=_best_by(cells.values(), 0),
+        column_best=_best_by(cells.values(), 1),
+        excluded_runs=len(runs) - len(shown_runs),
+        files_read=stats_input.files_read,
+    )
+
+
+def _chosen_axes(sweep: SweepVariables, choice: GridChoice) -> tuple[Axis | None, Axis | None]:
+    names = {variable.name for variable in sweep.variables}
+    if choice.rows and names.issuperset(choice.rows + choice.columns):
+        columns = sweep.axis(choice.columns) if choice.columns else None
+        return sweep.axis(choice.rows), columns
+    unfixed_sweep = without_fixed_axes(sweep, (name for name, _ in choice.fixed))
+    return next(iter(choices(unfixed_sweep if unfixed_sweep.axes else sweep)), (None, None))
+
+
+def without_fixed_axes(sweep: SweepVariables, names: Iterable[str]) -> SweepVariables:
+    """The sweep without the axes of the fixed variables."""
+    fixed = set(names)
+    return replace(sweep, axes=tuple(a for a in sweep.axes if not fixed.intersection(a.names)))
+
+
+def _can_be_fixed(
+    sweep: SweepVariables, rows: Axis | None, columns: Axis | None, name: str, value: Value
+) -> bool:
+    values = next((each.values for each in sweep.variables if each.name == name), ())
+    return name not in _names(rows, columns) and value in values
+
+
+def _run(entry: RunEntry, curve: MetricCurve, row: RunRow | None) -> CellRun:
+    finite = [point for point in curve.points if math.isfinite(point.value)]
+    value = curve.best if curve.goal else finite[-1] if finite else None
+    over = entry.epochs_done + entry.epochs_skipped >= entry.epochs_total
+    # Its latest epoch is done, the next one is not submitted yet.
+    between_epochs = entry.state in DONE and not over
+    gate = row.gate if row is not None else None
+    stopped = gate.stopped if gate is not None else None
+    return CellRun(
+        key=entry.run,
+        name=entry.run_name,
+        state=State.WAITING if between_epochs else entry.state,
+        value=value,
+        last=curve.last.value if curve.last is not None else None,
+        course=curve.course,
+        done=entry.epochs_done,
+        skipped=entry.epochs_skipped,
+        total=entry.epochs_total,
+        stopped=(stopped.reason or stopped.rule) if stopped is not None else None,
+        paused=gate is not None and gate.paused is not None,
+        is_finished=over,
+    )
+
+
+def _cells(
+    sweep: SweepVariables,
+    rows: Axis,
+    columns: Axis | None,
+    runs: Iterable[CellRun],
+    goal: Goal | None,
+) -> dict[tuple[Point, Point], GridCell]:
+    column_names = columns.names if columns is not None else ()
+    groups = group_by(
+        runs, lambda r: (sweep.values(r.key, rows.names), sweep.values(r.key, column_names))
+    )
+    for group in groups.values():
+        group.sort(key=lambda run: cost(run, goal))
+    order = sorted(
+        cost(group[0], goal) for group in groups.values() if goal and group[0].value is not None
+    )
+    points = columns.points if columns is not None else ((),)
+    return {
+        (row, column): GridCell(
+            row=row,
+            column=column,
+            runs=tuple(cell_runs),
+            state=min((run.state for run in cell_runs), key=STATE_PRIORITY.index),
+            # Equal values have the rank of the first one.
+            rank=bisect_left(order, cost(cell_runs[0], goal)) + 1
+            if order and cell_runs[0].value is not None
+            else None,
+        )
+        for row in rows.points
+        for column in points
+        if (cell_runs := groups.get((row, column)))
+    }
+
+
+def cost(run: CellRun, goal: Goal | None) -> float:
+    """The value, negated if more is better; infinite without a value."""
+    if run.value is None:
+        return math.inf
+    return -run.value.value if goal == "max" else run.value.value
+
+
+def _best(cells: Iterable[GridCell]) -> GridCell | None:
+    ranked = [cell for cell in cells if cell.rank is not None]
+    return min(ranked, key=lambda cell: cell.rank or 0, default=None)
+
+
+def _best_by(cells: Iterable[GridCell], side: int) -> dict[Point, GridCell]:
+    groups = group_by(cells, lambda cell: (cell.row, cell.column)[side])
+    return {point: cell for point, group in groups.items() if (cell := _best(group)) is not None}
+
+
+def _folded(
+    sweep: SweepVariables,
+    rows: Axis | None,
+    columns: Axis | None,
+    runs: Sequence[CellRun],
+    fixed: tuple[str, ...],
+) -> tuple[FoldedAxis, ...]:
+    if rows is None:
+        return ()
+    shown = _names(rows, columns)
+    cells = group_by(runs, lambda run: sweep.values(run.key, shown))
+    folded = []
+    for axis in sweep.axes:
+        if not {*shown, *fixed}.intersection(axis.names):
+            sizes = [len({sweep.values(r.key, axis.names) for r in c}) for c in cells.values()]
+            folded.append(FoldedAxis(axis, max(sizes, default=0)))
+    return tuple(folded)
+
+
+def _names(rows: Axis | None, columns: Axis | None) -> tuple[str, ...]:
+    """The variables of the rows and columns."""
+    return tuple(name for axis in (rows, columns) if axis is not None for name in axis.names)
+
+
+# --- changes of the choice ----------------------------------------------------------------------
+
+
+def next_pair(current: Grid, choice: GridChoice) -> GridChoice:
+    """The next two variables as rows and columns; the metric stays."""
+    pairs = choices(current.sweep)
+    shown = {current.rows, current.columns}
+    index = next((i for i, pair in enumerate(pairs) if set(pair) == shown), -1)
+    return replace(_with_axes(choice, *pairs[(index + 1) % len(pairs)]), fixed=())
+
+
+def swap_axes(current: Grid, choice: GridChoice) -> GridChoice:
+    """Rows as columns, columns as rows; a list stays one."""
+    if current.columns is None:
+        return choice
+    return _with_axes(choice, current.columns, current.rows)
+
+
+def next_fixed(current: Grid, choice: GridChoice) -> GridChoice:
+    """Fix the next value of the folded axes, in turn, then none."""
+    shown = _names(current.rows, current.columns)
+    folded = [axis for axis in current.sweep.axes if not {*shown}.intersection(axis.names)]
+    steps: list[tuple[tuple[str, Value], ...]] = [()]
+    steps += [tuple(zip(axis.names, p, strict=True)) for axis in folded for p in axis.points]
+    index = steps.index(current.fixed) if current.fixed in steps else 0
+    shown_choice = _with_axes(choice, current.rows, current.columns)
+    return replace(shown_choice, fixed=steps[(index + 1) % len(steps)])
+
+
+def _with_axes(choice: GridChoice, rows: Axis | None, columns: Axis | None) -> GridChoice:
+    return replace(choice, rows=_names(rows, None), columns=_names(columns, None))
+
+
+# --- progress -----------------------------------------------------------------------------------
+
+
+class SweepProgress(Struct, frozen=True):
+    """Numbers of cells (the shown points) by progress, and of their epochs.
+
+    ``stopped``: finished cells that a gate ended; ``paused``: waiting cells that wait at a gate.
+    """
+
+    points: int
+    finished: int
+    stopped: int
+    active: int
+    idle: int
+    needs_action: int
+    waiting: int
+    paused: int
+    done: int
+    total: int
+
+
+def sweep_progress(current: Grid) -> SweepProgress:
+    """The progress of the sweep."""
+    cells = list(current.cells.values())
+    others = [cell for cell in cells if cell.state not in NEEDS]
+    finished = [cell for cell in others if cell.is_finished]
+    unfinished = [cell for cell in others if not cell.is_finished]
+    inactive = [cell for cell in unfinished if cell.state not in ACTIVE_STATES]
+    waiting = [cell for cell in inactive if cell.state not in (State.IDLE, State.RETRYING)]
+    return SweepProgress(
+        points=len(cells),
+        finished=len(finished),
+        stopped=sum(cell.stopped for cell in finished),
+        active=len(unfinished) - len(inactive),
+        idle=len(inactive) - len(waiting),
+        needs_action=len(cells) - len(others),
+        waiting=len(waiting),
+        paused=sum(cell.paused for cell in waiting),
+        done=sum(cell.done for cell in cells),
+        total=sum(cell.total for cell in cells),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metlmon.stats.curves import course_symbol
-from metlmon.stats.sweep_grid import CellRun
+from metlmon.stats.sweep import CellRun
 from metlmon.tables.layout import Column
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain

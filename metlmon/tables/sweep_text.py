@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, course_symbol
-from metlmon.stats.sweep import Axis, Point, Value
-from metlmon.stats.sweep_grid import NEEDS, Grid, GridCell, sweep_progress
+from metlmon.stats.sweep import NEEDS, Axis, Grid, GridCell, Point, Value, sweep_progress
 from metlmon.text.formatting import STATES, UNKNOWN, Symbol, clip_middle, count, number, plain
 from metlmon.text.formatting import metric as format_metric
 

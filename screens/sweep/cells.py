@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from metlmon.stats.curves import course_symbol
-from metlmon.stats.sweep import Axis, Point
-from metlmon.stats.sweep_grid import CellRun, Grid, GridCell
+from metlmon.stats.sweep import Axis, CellRun, Grid, GridCell, Point
 from metlmon.tables import sweep_text
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Colour, plain

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats.sweep import Point
-from metlmon.stats.sweep_grid import GridChoice, grid_stat
+from metlmon.stats.sweep import GridChoice, Point, grid_stat
 from metlmon.tables import sweep_runs, sweep_text
 from metlmon.text import formatting
 from metlmon.text.formatting import plain

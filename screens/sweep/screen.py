@@ -8,8 +8,16 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 
 from metlmon.live.feed import Snapshot
-from metlmon.stats.sweep import Point, choices
-from metlmon.stats.sweep_grid import Grid, GridChoice, grid_stat, next_fixed, next_pair, swap_axes
+from metlmon.stats.sweep import (
+    Grid,
+    GridChoice,
+    Point,
+    choices,
+    grid_stat,
+    next_fixed,
+    next_pair,
+    swap_axes,
+)
 from metlmon.tables import sweep_text
 from metlmon.text.spans import BOLD, DIM, Line, join, line
 from screens.base.screens import SnapshotScreen, how_to, rule

@@ -20,8 +20,8 @@ from metlmon.model.run import GateStatus, Stopped
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.curves import Course, curves
 from metlmon.stats.inputs import StatsInput
-from metlmon.stats.sweep import Axis
-from metlmon.stats.sweep_grid import (
+from metlmon.stats.sweep import (
+    Axis,
     Grid,
     GridChoice,
     grid,

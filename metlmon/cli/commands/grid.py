@@ -15,9 +15,17 @@ from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.dag_description import describe_dags
-from metlmon.stats.sweep import Point, SweepVariables, Value, find_sweep
-from metlmon.stats.sweep_grid import Grid, GridCell, GridChoice, without_fixed_axes
-from metlmon.stats.sweep_grid import grid as grid_in
+from metlmon.stats.sweep import (
+    Grid,
+    GridCell,
+    GridChoice,
+    Point,
+    SweepVariables,
+    Value,
+    find_sweep,
+    without_fixed_axes,
+)
+from metlmon.stats.sweep import grid as grid_in
 from metlmon.tables import sweep_text
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, plain

@@ -12,8 +12,15 @@ from metlmon.stats.backtest import Backtest, Prediction
 from metlmon.stats.curves import BandLevel, Curves, MetricBand, MetricCurve
 from metlmon.stats.estimates import Interval
 from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes, Straggler
-from metlmon.stats.sweep import Axis, Variable
-from metlmon.stats.sweep_grid import CellRun, Grid, GridCell, SweepProgress, sweep_progress
+from metlmon.stats.sweep import (
+    Axis,
+    CellRun,
+    Grid,
+    GridCell,
+    SweepProgress,
+    Variable,
+    sweep_progress,
+)
 from metlmon.tables.estimate_text import quality
 
 _HEAD: Final = {**HEAD, "warnings": [WARNING]}
