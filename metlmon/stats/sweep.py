@@ -96,7 +96,8 @@ class SweepVariables(Struct, frozen=True):
         """The axis of the named variables."""
         indices = self._indices(names)
         points = {tuple(point[i] for i in indices) for point in self.runs.values()}
-        return Axis(tuple(names), tuple(sorted(points, key=point_order)))
+        ordered = sorted(points, key=lambda point: tuple(map(value_order, point)))
+        return Axis(tuple(names), tuple(ordered))
 
     def values(self, run: str, names: Sequence[str]) -> Point:
         """The values of the named variables for a run."""
@@ -222,11 +223,6 @@ def value_order(value: Value) -> Order:
     # Every second part consists of digits.
     natural = tuple((1, int(p), "") if i % 2 else (0, 0, p) for i, p in enumerate(parts))
     return 1, 0.0, natural, value
-
-
-def point_order(point: Point) -> tuple[Order, ...]:
-    """Sort key of a point: by the first value, then the second."""
-    return tuple(value_order(value) for value in point)
 
 
 # --- the grid -------------------------------------------------------------------------------
@@ -459,9 +455,9 @@ def _cells(
     runs: Iterable[CellRun],
     goal: Goal | None,
 ) -> dict[tuple[Point, Point], GridCell]:
-    column_names = columns.names if columns is not None else ()
+    row_names, column_names = _names(rows, None), _names(None, columns)
     groups = group_by(
-        runs, lambda r: (sweep.values(r.key, rows.names), sweep.values(r.key, column_names))
+        runs, lambda r: (sweep.values(r.key, row_names), sweep.values(r.key, column_names))
     )
     for group in groups.values():
         group.sort(key=lambda run: cost(run, goal))

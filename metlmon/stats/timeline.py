@@ -16,14 +16,14 @@ from math import inf
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.entries import latest_by
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
-from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, plain_seconds
+from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunEntry, plain_seconds
 from metlmon.stats.inputs import StatsInput
+from metlmon.stats.totals import group_by
 from metlmon.text.formatting import Symbol
 
 NO_RUN: Final = ""
@@ -164,21 +164,21 @@ class Timeline(Struct, frozen=True):
     ``waits``: the waits at the end, longest first.
     """
 
-    first: datetime | None
-    last: datetime | None
     live: bool
-    length: float
-    lanes: tuple[Lane, ...]
-    sites: tuple[str | None, ...]
-    executions: tuple[ExecutionSpan, ...]
-    steps: tuple[CountStep, ...]
-    gaps: tuple[ExecutionGap, ...]
-    waits: tuple[Wait, ...]
-    longest_wait: Wait | None
-    max_jobs: int
-    max_gpus: int
-    job_seconds: float
-    gpu_seconds: float
+    first: datetime | None = None
+    last: datetime | None = None
+    length: float = 0.0
+    lanes: tuple[Lane, ...] = ()
+    sites: tuple[str | None, ...] = ()
+    executions: tuple[ExecutionSpan, ...] = ()
+    steps: tuple[CountStep, ...] = ()
+    gaps: tuple[ExecutionGap, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    longest_wait: Wait | None = None
+    max_jobs: int = 0
+    max_gpus: int = 0
+    job_seconds: float = 0.0
+    gpu_seconds: float = 0.0
     between: Callable[[datetime, datetime], float] = plain_seconds
 
     def position_of(self, when: datetime) -> float:
@@ -208,25 +208,6 @@ class Timeline(Struct, frozen=True):
         return self.steps[index - 1] if index else None
 
 
-EMPTY: Final = Timeline(
-    first=None,
-    last=None,
-    live=False,
-    length=0.0,
-    lanes=(),
-    sites=(),
-    executions=(),
-    steps=(),
-    gaps=(),
-    waits=(),
-    longest_wait=None,
-    max_jobs=0,
-    max_gpus=0,
-    job_seconds=0.0,
-    gpu_seconds=0.0,
-)
-
-
 def timeline(stats_input: StatsInput) -> Timeline:
     """The statistic of the timeline screen."""
     return build_timeline(stats_input.ledger)
@@ -236,7 +217,7 @@ def build_timeline(ledger: Ledger) -> Timeline:
     """Build the timeline of a ledger, without the DAGMan jobs of sub-DAGs."""
     first = ledger.first_time
     if first is None:
-        return EMPTY
+        return Timeline(live=False)
     jobs = [job for job in ledger.jobs if not job.dagman]
     executions = [entry for entry in ledger.executions if not entry.dagman]
     last = _end_time(ledger, jobs)
@@ -302,56 +283,34 @@ class _Clock:
 def _lanes(
     ledger: Ledger, jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry], clock: _Clock
 ) -> tuple[Lane, ...]:
-    ran: dict[JobId, list[ExecutionEntry]] = {}
-    for entry in executions:
-        ran.setdefault(entry.job, []).append(entry)
-    by_run: dict[str, list[TimelineSpan]] = {run.run: [] for run in ledger.runs}
-    for job in jobs:
-        spans = by_run.setdefault(job.run or NO_RUN, [])
-        spans += _spans(job, ran.get(job.job, ()), clock)
-    lanes = [
-        replace(
-            _lane(
-                key=run.run,
-                name=run.run_name,
-                uuid=run.uuid,
-                dag=run.dag,
-                state=run.state,
-                spans=by_run[run.run],
-            ),
-            symbol=STOPPED if run.stopped else PAUSED if run.paused else None,
-        )
-        for run in ledger.runs
-    ]
-    known = {run.run for run in ledger.runs}
-    stray = [span for key, spans in by_run.items() if key not in known for span in spans]
-    if stray:
-        lanes.append(_lane(key=NO_RUN, name="no run", uuid=None, dag="", state=None, spans=stray))
+    job_executions = group_by(executions, lambda entry: entry.job)
+    runs = {run.run: run for run in ledger.runs}
+    spans = {
+        key: [s for job in group for s in _spans(job, job_executions.get(job.job, ()), clock)]
+        for key, group in group_by(jobs, lambda job: job.run if job.run in runs else NO_RUN).items()
+    }
+    lanes = [_lane(run.run, run, spans.get(run.run, ())) for run in ledger.runs]
+    if spans.get(NO_RUN):
+        lanes.append(_lane(NO_RUN, None, spans[NO_RUN]))
     return tuple(lanes)
 
 
-def _lane(
-    key: str,
-    name: str,
-    uuid: str | None,
-    dag: str,
-    state: State | None,
-    spans: Iterable[TimelineSpan],
-) -> Lane:
+def _lane(key: str, run: RunEntry | None, spans: Iterable[TimelineSpan]) -> Lane:
+    """The lane of a run; None: of the jobs of no run."""
     ordered = tuple(sorted(spans, key=lambda span: (span.start_position, span.end_position)))
-    changes = sorted(
-        {edge for span in ordered for edge in (span.start_position, span.end_position)}
-    )
-    ends = tuple(accumulate((span.end_position for span in ordered), max))
+    symbol = None
+    if run is not None:
+        symbol = STOPPED if run.stopped else PAUSED if run.paused else None
     return Lane(
         key=key,
-        name=name,
-        uuid=uuid,
-        dag=dag,
-        state=state,
+        name="no run" if run is None else run.run_name,
+        uuid=None if run is None else run.uuid,
+        dag="" if run is None else run.dag,
+        state=None if run is None else run.state,
         spans=ordered,
-        changes=tuple(changes),
-        ends=ends,
+        changes=tuple(sorted({p for s in ordered for p in (s.start_position, s.end_position)})),
+        ends=tuple(accumulate((span.end_position for span in ordered), max)),
+        symbol=symbol,
     )
 
 
@@ -376,6 +335,7 @@ def _spans(
             # The state took no time; the next one starts at the later of the two times.
             since = (max(since[0], when, key=clock.position), state)
             continue
+        hold = find_hold(since[0]) if since[1] is State.HELD else None
         yield TimelineSpan(
             start_position=begin,
             end_position=max(begin, end),
@@ -387,13 +347,9 @@ def _spans(
             node=job.node,
             training=job.training,
             execution=running.at(begin),
-            hold_reason=_hold_reason(job, find_hold(since[0])) if since[1] is State.HELD else None,
+            hold_reason=None if hold is None else job.holds[hold].cause,
         )
         since = (when, state)
-
-
-def _hold_reason(job: JobEntry, hold: int | None) -> str | None:
-    return None if hold is None else job.holds[hold].cause
 
 
 class _Running:
@@ -432,8 +388,8 @@ def concurrency(
         gpus = entry.gpus or 0
         if entry.end is None or at(entry.end) > at(entry.start):
             changes.append((at(entry.start), entry.start, 1, gpus, entry.site))
-        if entry.end is not None and at(entry.end) > at(entry.start):
-            changes.append((at(entry.end), entry.end, -1, -gpus, entry.site))
+            if entry.end is not None:
+                changes.append((at(entry.end), entry.end, -1, -gpus, entry.site))
     changes.sort(key=lambda change: change[0])
     jobs_by_site: dict[str | None, int] = {}
     gpus_by_site: dict[str | None, int] = {}
