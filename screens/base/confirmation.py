@@ -10,13 +10,13 @@ from __future__ import annotations
 from math import inf
 from time import monotonic
 
-from screens.base.screens import SnapshotScreen
+from screens.base.screens import DocumentScreen
 
 CHECK_SECONDS = 0.1
 """Interval of the check whether confirming is possible yet, to show that."""
 
 
-class ConfirmationBase(SnapshotScreen):
+class ConfirmationBase(DocumentScreen):
     """A screen that asks for confirmation before something is changed."""
 
     _painted_at = inf

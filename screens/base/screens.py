@@ -246,6 +246,30 @@ class DocumentScreen(SnapshotScreen):
         self.show_document_note(document, below)
 
 
+class DocumentScreen(SnapshotScreen):
+    """A screen with one text that scrolls."""
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield from self.compose_input()
+        yield Document()
+        yield StaticLines(id="note")
+        yield self.key_footer()
+
+    def compose_input(self) -> ComposeResult:
+        """The widgets between head and text; by default none."""
+        yield from ()
+
+    def show_document(
+        self, lines: Sequence[Line], details: Sequence[Line] = (), more_style: TextStyle = DIM
+    ) -> None:
+        """Show the text, and below it the note line with what is out of view, then ``details``."""
+        document = self.query_one(Document)
+        document.show(lines)
+        parts = [*self.messages(), *hidden_below(document.lines_below, more_style)]
+        self.show_note([rule(parts, self.app.size.width), *details])
+
+
 class Prompt(FaultTolerant, Input):
     """A one-line input. Its cursor does not blink: that would repaint an idle screen."""
 

@@ -45,7 +45,7 @@ from metlmon.text.spans import (
 )
 from screens.base.background import ask_pool
 from screens.base.confirmation import ConfirmationBase
-from screens.base.screens import Prompt, heading, hidden_below, rule
+from screens.base.screens import Prompt, heading
 from screens.pool_actions.columns import job_columns, run_columns
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen
@@ -60,7 +60,6 @@ from screens.pool_actions.running_action import (
 from screens.pool_actions.site_prompt import DAG_DEFAULT, SitePrompt, known_sites, site_lines
 from screens.widgets.document import Document
 from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
-from screens.widgets.lines import StaticLines
 
 EFFECT_LINES: Final = 3
 """Maximum lines each for effect and undo; the job table needs the rest."""
@@ -103,15 +102,11 @@ class ConfirmScreen(ConfirmationBase):
         self._loading_sites = preview.act in SITE_ACTIONS
         self._sites_error: str | None = None
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
+    def compose_input(self) -> ComposeResult:
         if self._preview.act is PoolAction.PRIORITY:
             yield NumberPrompt()
         elif self._preview.act in SITE_ACTIONS:
             yield SitePrompt(self._known_sites)
-        yield Document()
-        yield StaticLines(id="note")
-        yield self.key_footer()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -137,10 +132,9 @@ class ConfirmScreen(ConfirmationBase):
         self.query_one(KeyFooter).hide_actions(
             HIDDEN_IN_MODALS | ({"confirm"} if closed else set())
         )
-        room, document = self.app.size.width, self.query_one(Document)
+        room = self.app.size.width
         self.show_head(self._head(room - 2))
-        document.show(self._body(room))
-        self.show_note([rule(hidden_below(document.lines_below, NOTE), room)])
+        self.show_document(self._body(room), more_style=NOTE)
 
     # --- rendering ------------------------------------------------------------------------
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from textual.app import ComposeResult
-
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import AS_THE_DAG_SAYS
 from metlmon.tables.layout import render_table
@@ -24,7 +22,7 @@ from metlmon.text.spans import (
     wrap,
     wrap_parts,
 )
-from screens.base.screens import SnapshotScreen, hidden_below, rule
+from screens.base.screens import DocumentScreen
 from screens.pool_actions.columns import result_columns
 from screens.pool_actions.running_action import (
     TEXTS,
@@ -33,15 +31,13 @@ from screens.pool_actions.running_action import (
     summary,
     target_results,
 )
-from screens.widgets.document import Document
-from screens.widgets.lines import StaticLines
 
 ERROR_LINES: Final = 4
 
 NOTE_TEXT: Final = "The screens show what came of it as soon as the log tells."
 
 
-class ResultsScreen(SnapshotScreen):
+class ResultsScreen(DocumentScreen):
     """Results of a running action. Leaving the screen does not stop it."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
@@ -51,20 +47,12 @@ class ResultsScreen(SnapshotScreen):
         super().__init__()
         self._running_action = running
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Document()
-        yield StaticLines(id="note")
-        yield self.key_footer()
-
     def show(self, update: Snapshot | None) -> None:
-        room, document = self.app.size.width, self.query_one(Document)
-        running = self._running_action
+        room, running = self.app.size.width, self._running_action
         self.show_head(self._head(room - 2))
         results = target_results(running)
-        document.show(_rows(results, room) if results else [])
         note = wrap(NOTE_TEXT, room - 2, DIM, indent=1)
-        self.show_note([rule(hidden_below(document.lines_below), room), *note])
+        self.show_document(_rows(results, room) if results else [], note)
         running.end_shown = running.end_shown or running.ended
 
     def _head(self, room: int) -> list[Line]:

@@ -8,7 +8,6 @@ from time import monotonic
 from typing import ClassVar, Final
 
 from msgspec import Struct
-from textual.app import ComposeResult
 
 from metlmon import authoring
 from metlmon.authoring.request import Plan, PlanError
@@ -34,12 +33,10 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.confirmation import ConfirmationBase
-from screens.base.screens import heading, hidden_below, rule
+from screens.base.screens import heading
 from screens.submit.pool_info import PoolInfo, schedd_line, submission_method
 from screens.submit.preview import file_list, size_text
-from screens.widgets.document import Document
 from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
-from screens.widgets.lines import StaticLines
 
 RESULT_SECONDS: Final = 1.5
 """Seconds that the cluster id is displayed before the overview opens."""
@@ -73,12 +70,6 @@ class LaunchScreen(ConfirmationBase):
         self.plan, self.pool_info = plan, pool_info
         self._steps: dict[str, LaunchStep] = {}
         self._replace = self._busy = self._written = self._submitted = False
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield Document()
-        yield StaticLines(id="note")
-        yield self.key_footer()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -126,10 +117,7 @@ class LaunchScreen(ConfirmationBase):
         self.show_head([head, ()])
         # The footer shows only keys that work now.
         self.query_one(KeyFooter).hide_actions(HIDDEN_IN_MODALS | self.refusals().keys())
-        document = self.query_one(Document)
-        document.show([*self._progress_lines(room), *self._effect_lines(room)])
-        parts = [*self.messages(), *hidden_below(document.lines_below)]
-        self.show_note([rule(parts, room)])
+        self.show_document([*self._progress_lines(room), *self._effect_lines(room)])
 
     def _progress_lines(self, room: int) -> list[Line]:
         """Return the question, or the progress of the steps."""

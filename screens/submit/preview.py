@@ -7,10 +7,9 @@ them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby
-from typing import overload
 
 from rich.cells import cell_len, chop_cells
 
@@ -26,26 +25,10 @@ from screens.base.sanitize import plain_with_blanks
 from screens.base.screens import heading
 from screens.submit.form_model import LABELS
 from screens.submit.validation import FormResult
+from screens.widgets.lazy import LazySequence
 
-
-class LazyLines(Sequence[Line]):
-    """Lines that are rendered when they are read; ``render`` takes an index, from 0."""
-
-    def __init__(self, length: int, render: Callable[[int], Line]) -> None:
-        self._length, self._render = length, render
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> Line: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Line]: ...
-    def __getitem__(self, index: int | slice) -> Line | list[Line]:
-        indices = range(self._length)[index]
-        if isinstance(indices, range):
-            return [self._render(each) for each in indices]
-        return self._render(indices)
+LazyLines = LazySequence[Line]
+"""Lines that are rendered when they become visible."""
 
 
 def file_lines(file: PlannedFile, width: int) -> LazyLines:
@@ -117,7 +100,7 @@ def gpu(model: str | None) -> Line:
     return line(("  on ", DIM), plain(model, 60)) if model is not None else ()
 
 
-class Preview(LazyLines):
+class Preview(LazySequence[Line]):
     """The whole preview: counts, files, runs, the text of every file.
 
     ``sections`` are the numbers of the heading lines.

@@ -8,9 +8,10 @@ cells that changed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import cache
 from itertools import accumulate
-from typing import Final, overload
+from typing import Final
 
 from msgspec import Struct
 from textual import events
@@ -19,6 +20,7 @@ from textual.message import Message
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import Colour, Weight
 from metlmon.text.spans import Line, TextStyle, fit, line
+from screens.widgets.lazy import LazySequence
 from screens.widgets.line_widget import MovingWidget
 
 HEADING: Final = TextStyle(Colour.GREY)
@@ -43,40 +45,14 @@ class TableRow(Struct, frozen=True):
         return 2 if self.detail else 1
 
 
-class LazyRows(Sequence[TableRow]):
-    """Lazy rows: keys and heights are known, the rows are built by index when in view."""
+class LazyRows(LazySequence[TableRow]):
+    """Rows whose keys and heights are known; a row is built once, when it is in view."""
 
     def __init__(
         self, keys: Sequence[str | None], heights: Sequence[int], build: Callable[[int], TableRow]
     ) -> None:
+        super().__init__(len(keys), cache(build))
         self.keys, self.heights = keys, heights
-        self._build = build
-        self._built: dict[int, TableRow] = {}
-
-    @classmethod
-    def from_rows(cls, rows: Sequence[TableRow]) -> LazyRows:
-        """Wrap rows that are already built."""
-        if isinstance(rows, LazyRows):
-            return rows
-        keys, heights = [row.key for row in rows], [row.height for row in rows]
-        return cls(keys, heights, rows.__getitem__)
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    @overload
-    def __getitem__(self, index: int) -> TableRow: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[TableRow]: ...
-    def __getitem__(self, index: int | slice) -> TableRow | Sequence[TableRow]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        if index not in self._built:
-            self._built[index] = self._build(index)
-        return self._built[index]
-
-    def __iter__(self) -> Iterator[TableRow]:
-        return map(self.__getitem__, range(len(self)))
 
 
 class Table(MovingWidget):
@@ -162,7 +138,10 @@ class Table(MovingWidget):
             self._rendered.clear()
         self._columns, self._empty = columns, empty
         if rows is not self._rows:
-            self._set_rows(LazyRows.from_rows(rows))
+            if not isinstance(rows, LazyRows):
+                keys, heights = [row.key for row in rows], [row.height for row in rows]
+                rows = LazyRows(keys, heights, rows.__getitem__)
+            self._set_rows(rows)
         previous_key = self._key
         if self._key not in self._index_by_key:
             self._key = self._nearest(index)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from screens.base.terminal_guard import EXIT_TIMEOUT_SECONDS
 from tests.support.terminal import PATIENCE, PseudoTerminal, terminal_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +95,9 @@ def test_a_signal_is_told_behind_the_screen(dagdir: Path, number: signal.Signals
     with on_a_line("watch", str(dagdir)) as t:
         started(t)
         t.child.send_signal(number)
+        before = time.monotonic()
         assert t.end() == 128 + number
+        assert time.monotonic() - before < EXIT_TIMEOUT_SECONDS, "it was left by force"
         assert t.restored()
         assert f"metlmon: ended by {number.name}" in t.text_after_screen()
 

@@ -6,12 +6,10 @@ import re
 import signal
 import sys
 import termios
-import time
 from pathlib import Path
 
 import pytest
 
-from screens.base.terminal_guard import EXIT_TIMEOUT_SECONDS
 from tests.support.terminal import PseudoTerminal, terminal_environment
 
 CHILD = Path(__file__).with_name("on_a_terminal.py")
@@ -31,33 +29,6 @@ def assert_given_back(screen: PseudoTerminal) -> None:
     for on, off in ((b"1049h", b"1049l"), (b"25l", b"25h"), (b"2004h", b"2004l")):
         assert data.rfind(b"\x1b[?" + off) > data.rfind(b"\x1b[?" + on) > -1
     assert termios.tcgetattr(screen.slave)[3] == screen.modes[3], "echo and line mode are back"
-
-
-def test_quitting_gives_the_terminal_back() -> None:
-    with terminal("plain") as t:
-        t.wait_for("run9")
-        t.type(b"Q")
-        assert t.end() == 0
-        assert_given_back(t)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_gives_the_terminal_back(number: signal.Signals) -> None:
-    with terminal("plain") as t:
-        t.wait_for("run9")
-        t.child.send_signal(number)
-        before = time.monotonic()
-        assert t.end() == 128 + number
-        assert time.monotonic() - before < EXIT_TIMEOUT_SECONDS, "it was left by force"
-        assert_given_back(t)
-
-
-def test_control_c_leaves_with_130() -> None:
-    with terminal("plain") as t:
-        t.wait_for("run9")
-        t.type(b"\x03")
-        assert t.end() == 130
-        assert_given_back(t)
 
 
 @pytest.mark.parametrize("what", ["broken", "worker"])
