@@ -232,25 +232,6 @@ class DocumentScreen(SnapshotScreen):
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
-        yield Document()
-        yield StaticLines(id="note")
-        yield self.key_footer()
-
-    def show_document(
-        self, head: Sequence[Line], lines: Sequence[Line], below: Sequence[Line] = ()
-    ) -> None:
-        """Show a head and a text, and the lines ``below`` under the rule."""
-        document = self.query_one(Document)
-        self.show_head(head)
-        document.show(lines)
-        self.show_document_note(document, below)
-
-
-class DocumentScreen(SnapshotScreen):
-    """A screen with one text that scrolls."""
-
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
         yield from self.compose_input()
         yield Document()
         yield StaticLines(id="note")
@@ -261,13 +242,13 @@ class DocumentScreen(SnapshotScreen):
         yield from ()
 
     def show_document(
-        self, lines: Sequence[Line], details: Sequence[Line] = (), more_style: TextStyle = DIM
+        self, head: Sequence[Line], lines: Sequence[Line], below: Sequence[Line] = ()
     ) -> None:
-        """Show the text, and below it the note line with what is out of view, then ``details``."""
+        """Show a head and a text, and the lines ``below`` under the rule."""
         document = self.query_one(Document)
+        self.show_head(head)
         document.show(lines)
-        parts = [*self.messages(), *hidden_below(document.lines_below, more_style)]
-        self.show_note([rule(parts, self.app.size.width), *details])
+        self.show_document_note(document, below)
 
 
 class Prompt(FaultTolerant, Input):

@@ -45,7 +45,7 @@ from metlmon.text.spans import (
 )
 from screens.base.background import ask_pool
 from screens.base.confirmation import ConfirmationBase
-from screens.base.screens import Prompt, heading
+from screens.base.screens import Prompt, heading, hidden_below, rule
 from screens.pool_actions.columns import job_columns, run_columns
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen
@@ -133,8 +133,10 @@ class ConfirmScreen(ConfirmationBase):
             HIDDEN_IN_MODALS | ({"confirm"} if closed else set())
         )
         room = self.app.size.width
-        self.show_head(self._head(room - 2))
-        self.show_document(self._body(room), more_style=NOTE)
+        self.show_document(self._head(room - 2), self._body(room))
+
+    def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
+        self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])
 
     # --- rendering ------------------------------------------------------------------------
 

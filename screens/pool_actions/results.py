@@ -49,10 +49,9 @@ class ResultsScreen(DocumentScreen):
 
     def show(self, update: Snapshot | None) -> None:
         room, running = self.app.size.width, self._running_action
-        self.show_head(self._head(room - 2))
         results = target_results(running)
         note = wrap(NOTE_TEXT, room - 2, DIM, indent=1)
-        self.show_document(_rows(results, room) if results else [], note)
+        self.show_document(self._head(room - 2), _rows(results, room) if results else [], note)
         running.end_shown = running.end_shown or running.ended
 
     def _head(self, room: int) -> list[Line]:

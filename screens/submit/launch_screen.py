@@ -114,10 +114,10 @@ class LaunchScreen(ConfirmationBase):
             title = f"{name} is submitted" if self._submitted else f"Submitting {name}"
         right = schedd_line(self.pool_info, long=room >= 100)
         head = line(" ") + justify(line((title, BOLD)), right, room - 2)
-        self.show_head([head, ()])
         # The footer shows only keys that work now.
         self.query_one(KeyFooter).hide_actions(HIDDEN_IN_MODALS | self.refusals().keys())
-        self.show_document([*self._progress_lines(room), *self._effect_lines(room)])
+        text = [*self._progress_lines(room), *self._effect_lines(room)]
+        self.show_document([head, ()], text)
 
     def _progress_lines(self, room: int) -> list[Line]:
         """Return the question, or the progress of the steps."""
