@@ -9,8 +9,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,34 @@ LONGEST_NAME: Final = 180
 def draft_name(name: str) -> str:
     """A new draft name for the file ``name``, with a leading dot."""
     return f".{name[:LONGEST_NAME]}.{secrets.token_hex(6)}"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft of a file, empty at first, that replaces it in the end, or is deleted on an error.
+
+    No reader meets half a file. It gets the permissions of the file that it replaces, or those of
+    a new one. Raises OSError.
+    """
+    remove_stale_drafts(path.parent, [path.name])
+    draft = path.with_name(draft_name(path.name))
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.chmod(_mode(path))
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def remove_stale_drafts(directory: Path | int, names: Iterable[str]) -> None:

@@ -141,7 +141,7 @@ def test_what_comes_while_it_is_made_stays(
         file.write_text("mine")
         return "theirs"
 
-    monkeypatch.setattr(report, "_written", made)
+    monkeypatch.setattr(report.to_html, "render_html", made)
     assert "is there already" in a_sentence(capsys, str(dagdir.path), "--html", str(file))
     assert listing(tmp_path) == ["ensemble", "report.html"]
     assert file.read_text() == "mine"

@@ -18,7 +18,7 @@ from typing import Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_warnings
 from metlmon.cli.reading import open_reader
-from metlmon.drafts import draft_name, remove_stale_drafts
+from metlmon.drafts import replacing
 from metlmon.live.errors import InputError
 from metlmon.stats.frame_columns import TABLES, TEXT, WORD, listing, markdown
 from metlmon.stats.frames import Frames, Value
@@ -137,21 +137,16 @@ Writer = Callable[[Path, Frames, str], int]
 
 
 def _write(path: Path, frames: Frames, name: str, writer: Writer, force: bool) -> int:
-    """Under another name first, then in its place: no reader meets half a file. Returns the
-    number of rows."""
-    remove_stale_drafts(path.parent, [path.name])
-    draft = path.with_name(draft_name(path.name))
+    """Write a frame; returns the number of rows."""
     try:
-        rows = writer(draft, frames, name)
-        _check_new([path], force)
-        os.replace(draft, path)
+        with replacing(path) as draft:
+            rows = writer(draft, frames, name)
+            _check_new([path], force)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     except ImportError as error:
         # pandas asks for a newer one than is here.
         raise InputError(f"{path}: cannot be written: {error}") from None
-    finally:
-        draft.unlink(missing_ok=True)
     return rows
 
 
@@ -161,7 +156,7 @@ def _csv(path: Path, frames: Frames, name: str) -> int:
     told = [
         [_cell(frames, value, each in texts) for value in column] for each, column in values.items()
     ]
-    with open(path, "x", encoding="utf-8", newline="") as file:
+    with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(values)
         writer.writerows(zip(*told, strict=True))
@@ -183,7 +178,7 @@ def _cell(frames: Frames, value: Value, text: bool) -> str:
 def _json(path: Path, frames: Frames, name: str) -> int:
     values = frames.values(name)
     rows = 0
-    with open(path, "x", encoding="ascii") as file:
+    with open(path, "w", encoding="ascii") as file:
         file.write("[")
         for record in zip(*values.values(), strict=True):
             told = {

@@ -6,7 +6,6 @@ import argparse
 import os
 import shutil
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,7 @@ from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.json_output.usage import WINDOW
 from metlmon.cli.output import print_json
 from metlmon.cli.reading import open_reader
-from metlmon.drafts import draft_name, remove_stale_drafts
+from metlmon.drafts import replacing
 from metlmon.live.errors import InputError
 from metlmon.model.states import HourUnit
 from metlmon.report import to_html, to_markdown
@@ -24,7 +23,7 @@ from metlmon.stats.windows import parse_window
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
-    from metlmon.snapshot.builder import SnapshotBuilder
+    pass
 
 STDOUT: Final = "-"
 
@@ -79,15 +78,18 @@ def report(options: argparse.Namespace) -> int:
     ledger = builder.ledger()
     # What the JSON calls GPU-hours is nothing else.
     measure = HourUnit.GPU if options.json else ledger.measure
-    document = build_report(
-        builder.status(), ledger, window, options.title, _zone(builder), measure
-    )
+    zone_name = str(zone) if zone is not None else "UTC" if builder.clock.utc_only else None
+    document = build_report(builder.status(), ledger, window, options.title, zone_name, measure)
     if options.json:
-        print_json(_json(builder, document))
+        from metlmon.report.to_json import tables_json
+
+        stamp = builder.clock.with_offset
+        print_json(REPORT_OUTPUT.write(document, stamp, **tables_json(document)))
     elif not formats:
         _print(document)
+    writers = {"html": to_html.render_html, "md": to_markdown.render_markdown}
     for name in formats:
-        _deliver(getattr(options, name), _written(name, document), options.force)
+        _deliver(getattr(options, name), writers[name](document), options.force)
     return Exit.OK
 
 
@@ -99,36 +101,13 @@ def _print(document: Report) -> None:
         print(line)
 
 
-def _zone(builder: SnapshotBuilder) -> str | None:
-    zone = builder.clock.zone
-    if zone is not None:
-        return str(zone)
-    return "UTC" if builder.clock.utc_only else None
-
-
 def _check(options: argparse.Namespace, formats: list[str]) -> None:
     if options.json and formats:
         raise InputError(f"--json goes to standard output: leave out --{formats[0]}, or --json")
     if [getattr(options, name) for name in formats].count(STDOUT) > 1:
         raise InputError("--html - and --md -: only one of them can go to standard output")
-    if len(formats) > 1 and _same(options.html, options.md):
+    if len({os.path.realpath(getattr(options, name)) for name in formats}) < len(formats):
         raise InputError(f"--html and --md both name {plain(options.html)}: give each a file")
-
-
-def _same(one: str, other: str) -> bool:
-    return one != STDOUT and os.path.realpath(one) == os.path.realpath(other)
-
-
-def _written(name: str, document: Report) -> str:
-    return (
-        to_html.render_html(document) if name == "html" else to_markdown.render_markdown(document)
-    )
-
-
-def _json(builder: SnapshotBuilder, document: Report) -> dict[str, object]:
-    from metlmon.report.to_json import tables_json
-
-    return REPORT_OUTPUT.write(document, builder.clock.with_offset, **tables_json(document))
 
 
 # --- files ----------------------------------------------------------------------------------
@@ -177,45 +156,15 @@ def _deliver(name: str, text: str, force: bool) -> None:
         sys.stdout.flush()
         return
     path = Path(name)
-    if path.exists() and not path.is_file():
-        # A pipe or a device is written to, never replaced.
-        _write(path, data)
-        return
-    # Through a symbolic link: what it points to is renewed, the link stays.
-    target = Path(os.path.realpath(path))
     try:
-        remove_stale_drafts(target.parent, [target.name])
-        beside = target.with_name(draft_name(target.name))
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        if path.exists() and not path.is_file():
+            # A pipe or a device is written to, never replaced.
+            path.write_bytes(data)
+            return
+        # Through a symbolic link: what it points to is renewed, the link stays.
+        with replacing(Path(os.path.realpath(path))) as draft:
+            draft.write_bytes(data)
+            _check_replaceable(name, force)
     except OSError as error:
         raise InputError(f"{plain(name)}: {error.strerror or error}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, _mode(target))
-        _check_replaceable(name, force)
-        os.replace(beside, target)
-    except OSError as error:
-        raise InputError(f"{plain(name)}: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            os.unlink(beside)
     print(f"{plain(name)} written ({len(data) / 1000:.0f} kB)", file=sys.stderr)
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise InputError(f"{plain(str(path))}: {error.strerror or error}") from None
-
-
-def _mode(target: Path) -> int:
-    """What an ordinary new file has, or what the file that is renewed had."""
-    with suppress(OSError):
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
