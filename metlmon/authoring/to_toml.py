@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
-    Region,
     Request,
     StageRequest,
     StopRules,
@@ -29,163 +28,10 @@ from metlmon.authoring.request import (
 WIDTH: Final = 96
 """Maximum characters of a line of a list."""
 
-_GATHER: Final = "template of a node after all shards"
-
 COMMENT_AT: Final = 28
 """Column of the comments after short values."""
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def format_request(request: Request) -> str:
-    """Return the description of ``request`` as TOML text."""
-    parts = ["\n".join(_top_level_keys(request))]
-    tables = {"values": request.values, "variables": request.variables}
-    parts += [
-        "\n".join(_string_table(heading, table)) for heading, table in tables.items() if table
-    ]
-    if request.sweep is not None:
-        parts.append("\n".join(_sweep(request.sweep)))
-    parts += ["\n".join(_stage(stage)) for stage in request.stages]
-    if request.shape is EnsembleShape.BAG:
-        shards = _line("shards", str(request.shards), "jobs that need nothing of each other")
-        gather = [] if request.gather is None else [_line("gather", _text(request.gather), _GATHER)]
-        parts.append("\n".join(["[bag]", shards, *gather]))
-    if request.shape is EnsembleShape.MULTI_NODE:
-        machines = _line("machines", str(request.machines), "that train an epoch together")
-        parts.append("\n".join(["[multi-node]", machines]))
-    if request.evaluation is not None:
-        has_interval = request.source is None
-        parts.append("\n".join(_evaluation(request.evaluation, has_interval=has_interval)))
-    if request.gate is not None and request.gate != StopRules():
-        parts.append("\n".join(_stop(request.gate)))
-    parts += ["\n".join(_region(region)) for region in request.regions]
-    return "\n\n".join(parts) + "\n"
-
-
-def example(shape: EnsembleShape, template: str) -> str:
-    """A small, complete description to start from."""
-    return format_request(_EXAMPLES[shape](Request(template, Path(), shape=shape)))
-
-
-# --- the keys at the top --------------------------------------------------------------------
-
-
-def _top_level_keys(request: Request) -> Iterator[str]:
-    yield "# An ensemble, for: metlmon new FILE.toml [DIR]"
-    yield _line("name", _text(request.name), "of the DAG file, without .dag")
-    from_file = request.source is not None
-    if not from_file:
-        yield _line("shape", _text(request.shape), "one of " + ", ".join(EnsembleShape))
-    template_comment = "one that comes along, or a submit description beside this file"
-    yield _line("template", _text(request.template), template_comment)
-    if request.source is not None:
-        yield _line("source", _text(str(request.source)), "the sweep file that says the runs")
-    defaults = Request("", Path())
-    counted_otherwise = request.shape in (EnsembleShape.SWEEP, EnsembleShape.BAG)
-    if not from_file and (not counted_otherwise or request.runs != defaults.runs):
-        yield _line("runs", str(request.runs), "models to train")
-    has_epochs = request.shape is not EnsembleShape.BAG
-    if not from_file and (has_epochs or request.epochs != defaults.epochs):
-        yield _line("epochs", str(request.epochs), "of each run, one job each")
-    if request.seeds:
-        yield from _list("seeds", [str(seed) for seed in request.seeds])
-    else:
-        yield _hint("seeds", '"1-4"', "one for each run; 1, 2, 3, … if not said")
-    if request.sites:
-        yield from _list("sites", [_text(site) for site in request.sites])
-    else:
-        yield _hint("sites", '["A", "B"]', "values of GLIDEIN_ResourceName; anywhere if not said")
-    policy_comment = "any; permute: each site once, then again; pin: one a run; gpu-pin"
-    yield _line("policy", _text(request.policy), policy_comment)
-    yield _line("gpus", str(request.gpus), "of each job")
-    if request.gpu_memory_mb is not None:
-        yield _line("gpu_memory", str(request.gpu_memory_mb), "MB, the least of a GPU")
-    else:
-        yield _hint("gpu_memory", '"40 GB"', "the least memory of a GPU")
-    if request.gpu_models:
-        yield from _list("gpu_models", [_text(model) for model in request.gpu_models])
-    yield _line("memory", str(request.memory_mb), 'MB of each job, or a text such as "4 GB"')
-    yield _line("retries", str(request.retries), "of each node")
-    gate = "true" if request.gate is not None else "false"
-    yield _line("gate", gate, "can a run be stopped, paused and sent elsewhere meanwhile?")
-    if request.subdags:
-        yield _line("subdags", "true", "each run in a sub-DAG of its own")
-
-
-def _line(key: str, value: str, comment: str = "") -> str:
-    assignment = f"{_key(key)} = {value}"
-    return f"{assignment:<{COMMENT_AT}}# {comment}" if comment else assignment
-
-
-def _hint(key: str, value: str, comment: str) -> str:
-    return f"{f'# {key} = {value}':<{COMMENT_AT}}# {comment}"
-
-
-def _list(key: str, items: Sequence[str]) -> Iterator[str]:
-    one_line = f"{_key(key)} = [{', '.join(items)}]"
-    if len(one_line) <= WIDTH:
-        yield one_line
-        return
-    yield f"{_key(key)} = ["
-    line = "   "
-    for item in items:
-        if len(line) + len(item) > WIDTH and line.strip():
-            yield line
-            line = "   "
-        line += f" {item},"
-    yield line
-    yield "]"
-
-
-# --- tables ---------------------------------------------------------------------------------
-
-
-def _string_table(heading: str, table: Mapping[str, str]) -> Iterator[str]:
-    comments = {
-        "values": "# Parameters of the template.",
-        "variables": "# VARS of every node, beside what metlmon gives.",
-    }
-    yield comments[heading]
-    yield f"[{heading}]"
-    for name, value in table.items():
-        yield _line(name, _text(value))
-
-
-def _sweep(sweep: SweepRequest) -> Iterator[str]:
-    yield "# A run for each combination: decimal ranges with both ends in them, or lists."
-    yield "[sweep]"
-    yield _line("group", _text(sweep.group), "what the runs are called, before their number")
-    if sweep.mode is not None:
-        yield _line("how", _text(sweep.mode), "zip: first with first; product: each with each")
-    else:
-        yield _hint("how", '"product"', "or zip; lists of one length are zipped if not said")
-    for variable in sweep.variables:
-        yield from _list(variable.name, [_text(value) for value in variable.values])
-
-
-def _stage(stage: StageRequest) -> Iterator[str]:
-    yield "[[stage]]"
-    yield _line("name", _text(stage.name))
-    yield _line("epochs", str(stage.epochs))
-    if stage.template is not None:
-        yield _line("template", _text(stage.template))
-    if stage.values:
-        yield _line("values", _inline(stage.values))
-
-
-def _evaluation(evaluation: Evaluation, *, has_interval: bool) -> Iterator[str]:
-    """``has_interval``: whether the description sets ``every``, rather than a sweep file."""
-    yield "# Side nodes that evaluate what an epoch left."
-    yield "[evaluation]"
-    yield _line("template", _text(evaluation.template))
-    if has_interval:
-        yield _line("every", str(evaluation.every), "after each so many epochs")
-    gates = "true" if evaluation.gates else "false"
-    yield _line("gates", gates, "does the next epoch wait for it, and fail with it?")
-    if evaluation.values:
-        yield _line("values", _inline(evaluation.values))
-
 
 RULES: Final[Mapping[str, tuple[str, str]]] = {
     "metric": ("", "what a run is judged by"),
@@ -199,45 +45,160 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
 """Fields of :class:`StopRules`: an example for a rule that is off, and the comment."""
 
 
-def _stop(rules: StopRules) -> Iterator[str]:
-    yield "# When a run is stopped without being told to."
-    yield "[stop]"
-    for name in rules.__struct_fields__:
-        value = getattr(rules, name)
-        example_value, comment = RULES[name]
-        if value is None:
-            yield _hint(name, example_value, comment)
-        else:
-            yield _line(name, _text(value) if isinstance(value, str) else repr(value), comment)
+def format_request(request: Request) -> str:
+    """Return the description of ``request`` as TOML text."""
+    return "\n\n".join("\n".join(lines) for lines in _parts(request)) + "\n"
 
 
-def _region(region: Region) -> Iterator[str]:
-    yield f"[region.{_key(region.name)}]"
-    if region.epochs is not None:
-        first, last = region.epochs
-        span = str(first) if first == last else _text(f"{first} to {last}")
-        yield _line("epochs", span, "as in node names, from 0")
-    if region.runs:
-        yield from _list("runs", [_text(run) for run in region.runs])
-    yield _line("variables", _inline(region.variables))
+def example(shape: EnsembleShape, template: str) -> str:
+    """A small, complete description to start from."""
+    return format_request(_EXAMPLES[shape](Request(template, Path(), shape=shape)))
 
 
-def _inline(table: Mapping[str, str]) -> str:
-    items = ", ".join(f"{_key(name)} = {_text(value)}" for name, value in table.items())
-    return f"{{ {items} }}" if items else "{}"
+# --- the tables -------------------------------------------------------------------------------
+
+
+def _parts(request: Request) -> Iterator[Iterator[str] | list[str]]:
+    """The lines of each table, those of the keys at the top first."""
+    yield _top_level_keys(request)
+    for comment, heading, table in (
+        ("# Parameters of the template.", "values", request.values),
+        ("# VARS of every node, beside what metlmon gives.", "variables", request.variables),
+    ):
+        if table:
+            entries = (_entry(name, value) for name, value in table.items())
+            yield [comment, f"[{heading}]", *entries]
+    if request.sweep is not None:
+        yield _sweep(request.sweep)
+    for stage in request.stages:
+        entries = (
+            _entry(name, value) for name, value in asdict(stage).items() if value not in (None, {})
+        )
+        yield ["[[stage]]", *entries]
+    if request.shape is EnsembleShape.BAG:
+        shards = _entry("shards", request.shards, "jobs that need nothing of each other")
+        gather = _entry("gather", request.gather, "template of a node after all shards")
+        yield ["[bag]", shards, *([] if request.gather is None else [gather])]
+    if request.shape is EnsembleShape.MULTI_NODE:
+        yield ["[multi-node]", _entry("machines", request.machines, "that train an epoch together")]
+    if (evaluation := request.evaluation) is not None:
+        every = _entry("every", evaluation.every, "after each so many epochs")
+        gates = "does the next epoch wait for it, and fail with it?"
+        yield [
+            "# Side nodes that evaluate what an epoch left.",
+            "[evaluation]",
+            _entry("template", evaluation.template),
+            *([every] if request.source is None else []),  # else the sweep file sets it
+            _entry("gates", evaluation.gates, gates),
+            *([_entry("values", evaluation.values)] if evaluation.values else []),
+        ]
+    if request.gate is not None and request.gate != StopRules():
+        rules = (
+            _entry(name, value, RULES[name][1], hint=RULES[name][0])
+            for name, value in asdict(request.gate).items()
+        )
+        yield ["# When a run is stopped without being told to.", "[stop]", *rules]
+    for region in request.regions:
+        lines = [f"[region.{_key(region.name)}]"]
+        if region.epochs is not None:
+            first, last = region.epochs
+            span = first if first == last else f"{first} to {last}"
+            lines.append(_entry("epochs", span, "as in node names, from 0"))
+        lines += [_list("runs", region.runs)] if region.runs else []
+        yield [*lines, _entry("variables", region.variables)]
+
+
+def _top_level_keys(request: Request) -> Iterator[str]:
+    yield "# An ensemble, for: metlmon new FILE.toml [DIR]"
+    yield _entry("name", request.name, "of the DAG file, without .dag")
+    if request.source is None:
+        yield _entry("shape", request.shape, "one of " + ", ".join(EnsembleShape))
+    comment = "one that comes along, or a submit description beside this file"
+    yield _entry("template", request.template, comment)
+    if request.source is not None:
+        yield _entry("source", str(request.source), "the sweep file that says the runs")
+    else:
+        defaults = Request("", Path())
+        is_bag = request.shape is EnsembleShape.BAG
+        counted = not is_bag and request.shape is not EnsembleShape.SWEEP
+        if counted or request.runs != defaults.runs:
+            yield _entry("runs", request.runs, "models to train")
+        if not is_bag or request.epochs != defaults.epochs:
+            yield _entry("epochs", request.epochs, "of each run, one job each")
+    comment = "one for each run; 1, 2, 3, … if not said"
+    yield _list("seeds", request.seeds, comment, hint='"1-4"')
+    comment = "values of GLIDEIN_ResourceName; anywhere if not said"
+    yield _list("sites", request.sites, comment, hint='["A", "B"]')
+    comment = "any; permute: each site once, then again; pin: one a run; gpu-pin"
+    yield _entry("policy", request.policy, comment)
+    yield _entry("gpus", request.gpus, "of each job")
+    is_set = request.gpu_memory_mb is not None
+    comment = "MB, the least of a GPU" if is_set else "the least memory of a GPU"
+    yield _entry("gpu_memory", request.gpu_memory_mb, comment, hint='"40 GB"')
+    if request.gpu_models:
+        yield _list("gpu_models", request.gpu_models)
+    yield _entry("memory", request.memory_mb, 'MB of each job, or a text such as "4 GB"')
+    yield _entry("retries", request.retries, "of each node")
+    comment = "can a run be stopped, paused and sent elsewhere meanwhile?"
+    yield _entry("gate", request.gate is not None, comment)
+    if request.subdags:
+        yield _entry("subdags", True, "each run in a sub-DAG of its own")
+
+
+def _sweep(sweep: SweepRequest) -> Iterator[str]:
+    yield "# A run for each combination: decimal ranges with both ends in them, or lists."
+    yield "[sweep]"
+    yield _entry("group", sweep.group, "what the runs are called, before their number")
+    comment = "zip: first with first; product: each with each"
+    if sweep.mode is None:
+        comment = "or zip; lists of one length are zipped if not said"
+    yield _entry("how", sweep.mode, comment, hint='"product"')
+    for variable in sweep.variables:
+        yield _list(variable.name, variable.values)
+
+
+# --- keys and values --------------------------------------------------------------------------
+
+
+Value = str | int | float | Mapping[str, str] | None
+
+
+def _entry(key: str, value: Value, comment: str = "", hint: str = "") -> str:
+    """A key with its value; without a value the ``hint``, commented out."""
+    assignment = f"# {key} = {hint}" if value is None else f"{_key(key)} = {_value(value)}"
+    return f"{assignment:<{COMMENT_AT}}# {comment}" if comment else assignment
+
+
+def _value(value: Value) -> str:
+    if isinstance(value, str):
+        # A JSON string with DEL escaped, as TOML requires. Bytes of a file name that are not
+        # Unicode are replaced.
+        text = json.dumps(value.encode("utf-8", "replace").decode(), ensure_ascii=False)
+        return text.replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        items = ", ".join(f"{_key(name)} = {_value(item)}" for name, item in value.items())
+        return f"{{ {items} }}" if items else "{}"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _list(key: str, values: Sequence[str | int], comment: str = "", hint: str = "") -> str:
+    """A key with a list, wrapped if it is long; without values the ``hint``."""
+    if not values and hint:
+        return _entry(key, None, comment, hint)
+    items = [_value(value) for value in values]
+    one_line = f"{_key(key)} = [{', '.join(items)}]"
+    if len(one_line) <= WIDTH:
+        return one_line
+    lines = [f"{_key(key)} = [", "   "]
+    for item in items:
+        if len(lines[-1]) + len(item) > WIDTH and lines[-1].strip():
+            lines.append("   ")
+        lines[-1] += f" {item},"
+    return "\n".join([*lines, "]"])
 
 
 def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
-
-
-def _text(text: str) -> str:
-    """A basic string: a JSON string with DEL escaped, as TOML requires.
-
-    Bytes of a file name that are not Unicode are replaced.
-    """
-    text = text.encode("utf-8", "replace").decode()
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return name if _BARE.fullmatch(name) else _value(name)
 
 
 # --- examples -------------------------------------------------------------------------------

@@ -102,15 +102,13 @@ def _is_active(builder: SnapshotBuilder, dag: Dag) -> bool:
 
 
 def _newest_rescue(directory: Path, dag_file: str) -> tuple[str | None, set[NodeKey]]:
-    rescues = {
-        number: file for file in os.listdir(directory) if (number := rescue_number(file, dag_file))
-    }
+    files = os.listdir(directory)
+    rescues = {number: file for file in files if (number := rescue_number(file, dag_file))}
     if not rescues:
         return None, set()
-    newest = rescues[max(rescues)]
-    path = directory / newest
+    path = directory / rescues[max(rescues)]
     rescue, _ = read_rescue(path, read_regular_file(path))
-    return newest, {(dag_file, node) for node in rescue.done}
+    return path.name, {(dag_file, node) for node in rescue.done}
 
 
 def _referenced_files(dag: Dag) -> Iterator[str]:
@@ -127,14 +125,10 @@ def _referenced_files(dag: Dag) -> Iterator[str]:
             except OSError:
                 continue
             yield from input_files(assignments(text))
-    commands = {
-        script.command
-        for node in dag.workflow.nodes.values()
-        for script in (node.pre, node.post, node.hold)
-        if script is not None
-    }
-    for command in commands:
-        yield from command.split()
+    for node in dag.workflow.nodes.values():
+        for script in (node.pre, node.post, node.hold):
+            if script is not None:
+                yield from script.command.split()
 
 
 def _epochs_elsewhere(builder: SnapshotBuilder, other_dags: list[Dag]) -> dict[Epoch, str]:

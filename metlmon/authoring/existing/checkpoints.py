@@ -68,9 +68,8 @@ class CheckpointFinder:
         Raises PlanError if a DAG file names a path outside of the directory.
         """
         newest_first = [nodes[number] for number in sorted(nodes, reverse=True)]
-        dag, node = next(
-            (pair for pair in newest_first if variable(pair[1], VARIABLE)), newest_first[0]
-        )
+        with_value = (pair for pair in newest_first if variable(pair[1], VARIABLE))
+        dag, node = next(with_value, newest_first[0])
         value = variable(node, VARIABLE)
         default_path = f"output/training_logs/{uuid}"
         paths = self._candidates(dag, node, uuid, value or default_path) or [default_path]
@@ -79,31 +78,19 @@ class CheckpointFinder:
         if not local:
             text = f"its checkpoint is {redact_secrets(paths[0])}, which metlmon cannot look at"
             return RunCheckpoint(paths[0], value or default_path, -1, text)
-        directories = [_run_directory(self._directory, _checked_path(path), uuid) for path in local]
-        directory = next(
-            (
-                candidate
-                for candidate in directories
-                if _has_checkpoint(self._directory / candidate)
-            ),
-            None,
-        )
-        if directory is None:
-            text = f"there is no checkpoint in {directories[0]}"
-            return RunCheckpoint(directories[0], value or directories[0], -1, text)
-        return RunCheckpoint(
-            directory, value or directory, _last_epoch(self._directory / directory)
-        )
+        folders = [_run_directory(self._directory, _checked_path(path), uuid) for path in local]
+        found = [folder for folder in folders if _has_checkpoint(self._directory / folder)]
+        if not found:
+            text = f"there is no checkpoint in {folders[0]}"
+            return RunCheckpoint(folders[0], value or folders[0], -1, text)
+        epoch = _last_epoch(self._directory / found[0])
+        return RunCheckpoint(found[0], value or found[0], epoch)
 
     def _candidates(self, dag: Dag, node: Node, uuid: str, value: str) -> list[str]:
         """Possible paths of the checkpoint, by the node's description or its variable."""
-        variables = {
-            name: variable_value
-            for name, variable_value in node.vars.items()
-            if name.lower() != VARIABLE
-        }
-        without_variable = self._transferred(dag, replace(node, vars=variables))
-        transferred = self._transferred(dag, replace(node, vars={**variables, VARIABLE: value}))
+        others = {name: text for name, text in node.vars.items() if name.lower() != VARIABLE}
+        without_variable = self._transferred(dag, replace(node, vars=others))
+        transferred = self._transferred(dag, replace(node, vars={**others, VARIABLE: value}))
         if added_paths := [path for path in transferred if path not in without_variable]:
             return added_paths
         if value.lower() not in _FLAGS:
@@ -114,23 +101,6 @@ class CheckpointFinder:
 
     def _transferred(self, dag: Dag, node: Node) -> list[str]:
         """``transfer_input_files`` of the node's job, relative to the DAG's directory."""
-        context = self._context(dag)
-        text = context.submit_text_of(node)
-        if text is None:
-            return []
-        values = context.values(node, text, *_COMMANDS)
-        files, files_alias, initial_directory, alias_directory = [
-            (values[name] or "").strip() for name in _COMMANDS
-        ]
-        initial_directory = initial_directory or alias_directory
-        names = [name.strip() for name in (files or files_alias).split(",")]
-        return [
-            name if "://" in name else posixpath.join(initial_directory, name)
-            for name in names
-            if name and "$" not in f"{initial_directory}{name}"
-        ]
-
-    def _context(self, dag: Dag) -> LintContext:
         if dag.key not in self._contexts:
             self._contexts[dag.key] = LintContext(
                 dag.workflow,
@@ -140,7 +110,19 @@ class CheckpointFinder:
                 settings=self._settings,
                 findings=Findings(),
             )
-        return self._contexts[dag.key]
+        context = self._contexts[dag.key]
+        text = context.submit_text_of(node)
+        if text is None:
+            return []
+        values = context.values(node, text, *_COMMANDS)
+        files, files_alias, directory, directory_alias = (values[name] or "" for name in _COMMANDS)
+        initial_directory = directory.strip() or directory_alias.strip()
+        names = map(str.strip, (files.strip() or files_alias).split(","))
+        return [
+            name if "://" in name else posixpath.join(initial_directory, name)
+            for name in names
+            if name and "$" not in f"{initial_directory}{name}"
+        ]
 
 
 def _checked_path(path: str) -> str:
@@ -149,11 +131,8 @@ def _checked_path(path: str) -> str:
     Raises PlanError unless it is relative to, and below, the DAG's directory.
     """
     relative = PurePosixPath(path)
-    if (
-        relative.is_absolute()
-        or ".." in relative.parts
-        or any(ord(character) < 32 for character in path)
-    ):
+    is_below = not relative.is_absolute() and ".." not in relative.parts
+    if not is_below or any(ord(character) < 32 for character in path):
         text = f"{redact_secrets(path)!r}: a run's checkpoints must lie below the DAG's directory"
         raise PlanError(text)
     return str(relative)
@@ -198,7 +177,5 @@ def _last_epoch_in(path: Path) -> int:
     except UnreadableFile:
         return -1
     values = read_metrics_csv(StringIO(text, newline="")).values
-    last_epochs = [
-        max(epochs) for name, epochs in values.items() if name.startswith("val") and epochs
-    ]
-    return max(last_epochs, default=-1)
+    validated = (epochs for name, epochs in values.items() if name.startswith("val") and epochs)
+    return max(map(max, validated), default=-1)

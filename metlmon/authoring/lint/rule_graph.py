@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
@@ -56,20 +55,15 @@ def _check_cycle(context: LintContext) -> None:
 
 def _cycle_position(context: LintContext, edges: set[tuple[str, str]]) -> tuple[str, int | None]:
     """The last line with an edge of the cycle: likely the wrong one."""
-    children: dict[str, set[str]] = defaultdict(set)
-    for parent, child in edges:
-        children[_local_name(parent)].add(_local_name(child))
+    local_edges = {(_local_name(parent), _local_name(child)) for parent, child in edges}
+    parents = {parent for parent, _ in local_edges}
     for name, entries in context.commands.items():
         for entry in reversed(entries):
-            edge = entry.command
-            if isinstance(edge, EdgeCommand) and any(
-                not children[_local_name(parent)].isdisjoint(
-                    _local_name(child) for child in edge.children
-                )
-                for parent in edge.parents
-                if _local_name(parent) in children
-            ):
-                return name, entry.line
+            if isinstance(entry.command, EdgeCommand):
+                own_parents = parents.intersection(map(_local_name, entry.command.parents))
+                children = set(map(_local_name, entry.command.children)) if own_parents else set()
+                if not local_edges.isdisjoint(product(own_parents, children)):
+                    return name, entry.line
     return context.name, None
 
 
