@@ -33,8 +33,8 @@ from metlmon.model.run import (
 )
 from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, State
-from metlmon.snapshot.entries import NO_OWNER, EntryFactory, JobOwner
-from metlmon.snapshot.ledger import EpochEntry
+from metlmon.snapshot.entries import NO_OWNER, EntryFactory
+from metlmon.snapshot.ledger import EpochEntry, JobOwner
 from metlmon.snapshot.totals import EntryStore, JobEntries, LedgerTotals
 from metlmon.snapshot.types import RunRow
 

@@ -12,8 +12,7 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from metlmon.eventlog import UsageRow
 from metlmon.eventlog.usage_table import UsageTable
@@ -27,6 +26,7 @@ from metlmon.snapshot.ledger import (
     ExecutionEntry,
     HoldEntry,
     JobEntry,
+    JobOwner,
     StateChanges,
     TransferEntry,
 )
@@ -37,22 +37,6 @@ BYTE_EVENTS: Final = frozenset({4, 5})
 
 Histories: TypeAlias = Mapping[JobKey, tuple[Job, JobHistory]]
 """The jobs of one node with their histories."""
-
-
-class JobOwner(Struct, frozen=True):
-    """The node and run of a job: shared by all entries of the job."""
-
-    dag: str | None = None
-    in_dag: str | None = None
-    node: str | None = None
-    run: str | None = None
-    run_name: str | None = None
-    uuid: str | None = None
-    label: str | None = None
-    epoch: int | None = None
-    training: bool = False
-    target: str | None = None
-    dagman: bool = False
 
 
 NO_OWNER: Final = JobOwner()
@@ -146,7 +130,7 @@ class EntryFactory:
             return
         sent = _shares([e.bytes_sent for e in history.executions], history.bytes_sent)
         received = _shares([e.bytes_received for e in history.executions], history.bytes_received)
-        idle, inputs = IdleTimes(history), InputTransfers(history)
+        idle, inputs, fields = IdleTimes(history), InputTransfers(history), asdict(owner)
         previous: Execution | None = None
         for index, execution in enumerate(history.executions):
             machine, gpus = execution.machine, execution.gpus
@@ -162,18 +146,9 @@ class EntryFactory:
                 self._note_host_site(machine.alias, site)
             previous = execution
             yield ExecutionEntry(
+                **fields,
                 job=job.job,
                 attempt=attempts[id(execution)],
-                dag=owner.dag,
-                in_dag=owner.in_dag,
-                node=owner.node,
-                run=owner.run,
-                run_name=owner.run_name,
-                uuid=owner.uuid,
-                label=owner.label,
-                epoch=owner.epoch,
-                training=owner.training,
-                target=owner.target,
                 site=site,
                 host=self._texts.setdefault(host, host),
                 gpu=gpu,
@@ -196,7 +171,6 @@ class EntryFactory:
                 bytes_sent=sent[index],
                 bytes_received=received[index],
                 final=index == final,
-                dagman=owner.dagman,
                 cpus=execution.cpus,
                 held_cause=None if held is None else _hold_cause(held.code, held.reason),
             )
@@ -280,17 +254,8 @@ class EntryFactory:
         states = tuple([state for _, state in history.states])
         times = tuple([when for when, _ in history.states])
         return JobEntry(
+            **asdict(owner),
             job=job.id,
-            dag=owner.dag,
-            in_dag=owner.in_dag,
-            node=owner.node,
-            run=owner.run,
-            run_name=owner.run_name,
-            uuid=owner.uuid,
-            label=owner.label,
-            epoch=owner.epoch,
-            training=owner.training,
-            target=owner.target,
             state=history.state or State.IDLE,
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
@@ -301,7 +266,6 @@ class EntryFactory:
             bytes_at=_bytes_at(job, history),
             memory_mb=None if peak is None else int(peak),
             request_memory_mb=None if request is None else int(request),
-            dagman=owner.dagman,
             gaps=tuple([(line, text) for line, _, text in history.gaps]),
         )
 

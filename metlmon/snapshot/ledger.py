@@ -32,68 +32,76 @@ _GOOD: Final = Outcome.GOOD
 _IN_FLIGHT: Final = Outcome.IN_FLIGHT
 
 
-class ExecutionEntry(Struct, frozen=True):
-    """One execution of a job.
+class JobOwner(Struct, frozen=True, kw_only=True):
+    """The node and run of a job, as all entries of the job have them.
 
-    ``attempt``: its number among the attempts of its node, from 1; the procs of one submission are
-    one attempt. ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node,
-    which may be a sub-DAG of it (two of these may use the same names: only ``key`` identifies a
-    node). ``run``: the run's key, ``run_name``: its name; both None for a job of no run.
-    ``training``: its node is an epoch. ``wait``: seconds the job was idle before it, without the
-    transfer; ``transfer``: seconds of the input transfer before it; None without one.
-    ``gpu_seconds``: seconds × GPUs, None when the number of GPUs is not known (counted as 0 in
-    every sum). ``bytes_*``: its share of the job's bytes; over a job's executions they add up to
-    the job's. ``final``: it completed its epoch. ``dagman``: the job is a sub-DAG's DAGMan, which
-    runs at no site. ``cause``: the folded reason of a bad end, None for a good one;
-    ``held_cause``: of the hold that ended it. ``counted``: in a time window an execution may be
-    partly outside; its seconds are those inside, and it is counted in the window in which it
-    ended (in flight: the last one).
+    ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node, which may
+    be a sub-DAG of it (two of these may use the same names: only ``key`` identifies a node).
+    ``run``: the run's key, ``run_name``: its name; both None for a job of no run. ``training``:
+    its node is an epoch. ``dagman``: the job is a sub-DAG's DAGMan, which runs at no site.
     """
 
-    job: JobId
-    attempt: int
-    dag: str | None
-    in_dag: str | None
-    node: str | None
-    run: str | None
-    run_name: str | None
-    uuid: str | None
-    label: str | None
-    epoch: int | None
-    training: bool
-    target: str | None
-    site: str | None
-    host: str | None
-    gpu: str | None
-    gpus: int | None
-    start: datetime
-    end: datetime | None
-    seconds: float
-    suspended: float
-    gpu_seconds: float | None
-    outcome: Outcome
-    code: int | None
-    subcode: int | None
-    cause: str | None
-    reason: str | None
-    return_value: int | None
-    signal: int | None
-    uncertain: bool
-    wait: float | None
-    transfer: float | None
-    bytes_sent: int | None
-    bytes_received: int | None
-    final: bool
-    dagman: bool
-    counted: bool = True
-    cpus: int | None = None
-    measure: HourUnit = HourUnit.GPU
-    held_cause: str | None = None
+    dag: str | None = None
+    in_dag: str | None = None
+    node: str | None = None
+    run: str | None = None
+    run_name: str | None = None
+    uuid: str | None = None
+    label: str | None = None
+    epoch: int | None = None
+    training: bool = False
+    target: str | None = None
+    dagman: bool = False
 
     @property
     def key(self) -> NodeKey | None:
         """The key of its node; None for a job of no node."""
-        return _key(self.in_dag, self.node)
+        return None if self.in_dag is None or self.node is None else (self.in_dag, self.node)
+
+
+class ExecutionEntry(JobOwner, frozen=True, kw_only=True):
+    """One execution of a job.
+
+    ``attempt``: its number among the attempts of its node, from 1; the procs of one submission are
+    one attempt. ``wait``: seconds the job was idle before it, without the transfer; ``transfer``:
+    seconds of the input transfer before it; None without one. ``gpu_seconds``: seconds × GPUs,
+    None when the number of GPUs is not known (counted as 0 in every sum). ``bytes_*``: its share
+    of the job's bytes; over a job's executions they add up to the job's. ``final``: it completed
+    its epoch. ``cause``: the folded reason of a bad end, None for a good one; ``held_cause``: of
+    the hold that ended it. ``uncertain``: its end was not logged, and is taken from the event
+    that proves it was over. ``counted``: in a time window an execution may be partly outside; its
+    seconds are those inside, and it is counted in the window in which it ended (in flight: the
+    last one).
+    """
+
+    job: JobId
+    start: datetime
+    end: datetime | None
+    seconds: float
+    outcome: Outcome
+    attempt: int = 1
+    site: str | None = None
+    host: str | None = None
+    gpu: str | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    gpu_seconds: float | None = None
+    suspended: float = 0.0
+    code: int | None = None
+    subcode: int | None = None
+    cause: str | None = None
+    held_cause: str | None = None
+    reason: str | None = None
+    return_value: int | None = None
+    signal: int | None = None
+    uncertain: bool = False
+    wait: float | None = None
+    transfer: float | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    final: bool = False
+    counted: bool = True
+    measure: HourUnit = HourUnit.GPU
 
     @property
     def gpu_hours(self) -> float | None:
@@ -197,51 +205,31 @@ class StateChanges(Sequence[StateChange]):
         return repr(tuple(self))
 
 
-class JobEntry(Struct, frozen=True):
+class JobEntry(JobOwner, frozen=True, kw_only=True):
     """One job.
 
-    ``dag``, ``in_dag``, ``key``: as in :class:`ExecutionEntry`. ``states``: every state it entered,
-    and when; the last one lasts (to as-of, unless it is terminal). ``ended``: when it left the
-    queue. ``gaps``: line and sentence of events that its log lacks.
+    ``states``: every state it entered, and when; the last one lasts (to as-of, unless it is
+    terminal). ``ended``: when it left the queue. ``bytes_at``: when its bytes were last reported.
+    ``gaps``: line and sentence of events that its log lacks.
     """
 
     job: JobId
-    dag: str | None
-    in_dag: str | None
-    node: str | None
-    run: str | None
-    run_name: str | None
-    uuid: str | None
-    label: str | None
-    epoch: int | None
-    training: bool
-    target: str | None
     state: State
-    submitted: datetime | None
-    ended: datetime | None
     states: Sequence[StateChange]
-    holds: tuple[HoldEntry, ...]
-    bytes_sent: int | None
-    bytes_received: int | None
-    bytes_at: datetime | None
-    memory_mb: int | None
-    request_memory_mb: int | None
-    dagman: bool
+    submitted: datetime | None = None
+    ended: datetime | None = None
+    holds: tuple[HoldEntry, ...] = ()
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    bytes_at: datetime | None = None
+    memory_mb: int | None = None
+    request_memory_mb: int | None = None
     gaps: tuple[tuple[int, str], ...] = ()
 
     @property
     def queued(self) -> bool:
         """Is it in the queue by its log?"""
         return bool(self.states) and self.state in ACTIVE
-
-    @property
-    def key(self) -> NodeKey | None:
-        """The key of its node; None for a job of no node."""
-        return _key(self.in_dag, self.node)
-
-
-def _key(in_dag: str | None, node: str | None) -> NodeKey | None:
-    return None if in_dag is None or node is None else (in_dag, node)
 
 
 class EpochEntry(Struct, frozen=True):

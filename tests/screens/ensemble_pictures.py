@@ -177,11 +177,8 @@ def side(row: RunRow) -> tuple[EpochRow, ...]:
 
 def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -> ExecutionEntry:
     flying = outcome is Outcome.IN_FLIGHT
-    owner = ("job", "attempt", "dag", "in_dag", "node", "run", "run_name", "uuid", "label", "epoch")
     plain = ExecutionEntry(
-        **dict.fromkeys(owner),
-        training=True,
-        target=None,
+        job=(1, 0),
         site="UIUC-RAILS",
         host="uiuc-rails-07.example.edu",
         gpu=A80,
@@ -189,22 +186,9 @@ def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -
         start=start,
         end=None if flying else start + timedelta(hours=hours),
         seconds=hours * 3600,
-        suspended=0.0,
         gpu_seconds=hours * 3600,
         outcome=outcome,
-        code=None,
-        subcode=None,
-        cause=None,
-        reason=None,
         return_value=0 if outcome is Outcome.GOOD else None,
-        signal=None,
-        uncertain=False,
-        wait=None,
-        transfer=None,
-        bytes_sent=None,
-        bytes_received=None,
-        final=False,
-        dagman=False,
     )
     return replace(plain, **more)  # type: ignore[arg-type]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -194,69 +195,35 @@ def _execution(
     seconds = ((end or NOON) - start).total_seconds()
     good = end is not None
     return ExecutionEntry(
+        **_owner(run, at, past),
         job=job,
-        attempt=1,
-        dag=DAG,
-        in_dag=DAG,
-        node=f"{run}-train_epoch{at}",
-        run=run,
-        run_name=run,
-        uuid=None,
-        label=None,
-        epoch=at,
-        training=True,
-        target=past.target,
         site=past.site,
-        host=None,
         gpu=A40,
         gpus=1,
         start=start,
         end=end,
         seconds=seconds,
-        suspended=0.0,
         gpu_seconds=seconds,
         outcome=Outcome.GOOD if good else Outcome.IN_FLIGHT,
-        code=None,
-        subcode=None,
-        cause=None,
-        reason=None,
         return_value=0 if good else None,
-        signal=None,
-        uncertain=False,
         wait=past.wait,
-        transfer=None,
-        bytes_sent=None,
-        bytes_received=None,
         final=good,
-        dagman=False,
     )
 
 
 def _job(run: str, at: int, past: Past, job: JobId, state: State, submitted: datetime) -> JobEntry:
-    return JobEntry(
-        job,
-        DAG,
-        DAG,
-        f"{run}-train_epoch{at}",
-        run,
-        run,
-        None,
-        None,
-        at,
-        True,
-        past.target,
-        state,
-        submitted,
-        None,
-        ((submitted, state),),
-        (),
-        None,
-        None,
-        None,
-        None,
-        None,
-        False,
-    )
+    states = ((submitted, state),)
+    owner = _owner(run, at, past)
+    return JobEntry(**owner, job=job, state=state, submitted=submitted, states=states)
+
+
+def _owner(run: str, at: int, past: Past) -> dict[str, Any]:
+    node = f"{run}-train_epoch{at}"
+    return {
+        **dict.fromkeys(("dag", "in_dag"), DAG),
+        **dict.fromkeys(("run", "run_name"), run),
+        **{"node": node, "epoch": at, "training": True, "target": past.target},
+    }
 
 
 def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -> RunEntry:

@@ -34,8 +34,8 @@ def job(
     ended = None if over is None else hours(over)
     cluster = round(100 * begun) + sum(run.encode())
     return JobEntry(
-        (cluster, 0), DAG, DAG, f"{run}-train_epoch0", run, run, None, None, 0, True, None, state,
-        hours(begun), ended, made, (), None, None, None, None, None, False,
+        job=(cluster, 0), dag=DAG, in_dag=DAG, node=f"{run}-train_epoch0", run=run, run_name=run,
+        epoch=0, training=True, state=state, submitted=hours(begun), ended=ended, states=made,
     )  # fmt: skip
 
 

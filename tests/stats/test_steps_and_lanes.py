@@ -158,8 +158,9 @@ def job(
         if state is State.HELD
     )
     return JobEntry(
-        (number, 0), "x.dag", "x.dag", f"n{number}", run, run, None, None, epoch, True, None,
-        entered[-1][1], entered[0][0], None, entered, holds, None, None, None, None, None, False,
+        job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", run=run, run_name=run,
+        epoch=epoch, training=True, state=entered[-1][1], submitted=entered[0][0], states=entered,
+        holds=holds,
     )  # fmt: skip
 
 
@@ -171,9 +172,9 @@ def execution(
     ended = None if end is None else NOON + timedelta(seconds=end)
     seconds = (last if end is None else end) - start
     return ExecutionEntry(
-        (number, 0), 1, "x.dag", "x.dag", f"n{number}", "a", "a", None, None, 0, True, None, site,
-        None, None, gpus, begun, ended, seconds, 0.0, None if gpus is None else seconds * gpus,
-        outcome, None, None, None, None, None, None, False, None, None, None, None, False, False,
+        job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", run="a", run_name="a",
+        epoch=0, training=True, site=site, gpus=gpus, start=begun, end=ended, seconds=seconds,
+        gpu_seconds=None if gpus is None else seconds * gpus, outcome=outcome,
     )  # fmt: skip
 
 
