@@ -219,9 +219,7 @@ FIELDS: Final = (
     Field(
         "shape",
         "Shape",
-        "How the nodes hang together. chain: each run a chain of its epochs; sweep: a chain for "
-        "every combination of values; stages: one chain after the other in each run; bag: shards "
-        "that need nothing of each other; multi-node: several machines train an epoch together.",
+        "How the nodes hang together.",
         read=EnsembleShape,
         options=SHAPES,
         options_only=True,
@@ -244,8 +242,7 @@ FIELDS: Final = (
     Field(
         "how",
         "Together",
-        "How the values of several variables go together. product: every value of one with every "
-        "value of the others; zip: first with first; auto: zip, where there are equally many.",
+        "How the values of several variables go together.",
         read=lambda text: None if text == AUTO else SweepMode(text),
         options=SWEEP_MODES,
         options_only=True,
@@ -309,9 +306,7 @@ FIELDS: Final = (
     Field(
         "policy",
         "Policy",
-        "Which epoch may run at which site. any: every epoch at any of them; permute: each site "
-        "once before one repeats, in an order of each run's own; pin: a run stays at one site; "
-        "gpu-pin: a run stays on one GPU model, at any of the sites.",
+        "Which epoch may run at which site.",
         read=Policy,
         options=POLICIES,
         options_only=True,

@@ -291,6 +291,8 @@ class SubmitScreen(SnapshotScreen):
             lines = limit_lines(lines, NOTE_LINES, room, 1)
         about = self.form_result.template.about if self.form_result.template else ""
         text = f"{field.help} {about}" if field.name == "template" else field.help
+        if field.name != "template" and any(field.options.values()):
+            text += f" {'; '.join(f'{value}: {sense}' for value, sense in field.options.items())}."
         if len(lines) < NOTE_LINES:
             lines += wrap(plain(text, 2000), room, DIM, indent=1)
         if len(lines) > NOTE_LINES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,7 @@ from whole_sessions import FIXTURES, opened, session, until
 
 from metlmon.text import spans
 from metlmon.text.spans import file_name
-from screens.actions import actions_of
 from screens.overview.header import header
-from screens.registry import SCREENS
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log
 
@@ -100,11 +97,3 @@ async def test_why_a_job_was_removed_is_read_in_full(tmp_path: Path) -> None:
         await seen.press("enter", "enter")
         text = " ".join(" ".join(seen.lines).split())
         assert f"Job was aborted. {reason} job was removed" in text
-
-
-@pytest.mark.parametrize("name", sorted(set(SCREENS) - {"new"}))
-def test_no_screen_uses_a_key_twice(name: str) -> None:
-    module, _, class_name = SCREENS[name].rpartition(".")
-    screen = getattr(import_module(module), class_name)
-    keys = [key for a in actions_of((*screen.SCOPES, "everywhere")) for key in a.keys]
-    assert len(keys) == len(set(keys))
