@@ -27,7 +27,7 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.screens import ListScreen
+from screens.base.list_screen import ListScreen
 
 TEXT_LINES: Final = 3
 ADVICE_LINES: Final = 2

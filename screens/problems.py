@@ -31,7 +31,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
-from screens.base.screens import ListScreen
+from screens.base.list_screen import ListScreen
 from screens.pool_actions.running_action import Selection
 
 EXAMPLE_LINES: Final = 2

@@ -23,7 +23,7 @@ from metlmon.text.spans import (
     line,
     width,
 )
-from screens.base.screens import ListScreen
+from screens.base.list_screen import ListScreen
 from screens.curves import chart as curves_chart
 from screens.widgets import plot
 from screens.widgets.plot import Area, Trace

@@ -9,7 +9,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.text import formatting
 from metlmon.text.spans import BOLD, Line, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
-from screens.base.screens import ListScreen
+from screens.base.list_screen import ListScreen
 from screens.nodes import table as nodes_table
 from screens.nodes.table import NodeList
 from screens.overview import header as overview_header

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from metlmon.jobfiles.records import Streamed
+from msgspec import Struct
+
 from metlmon.live.feed import NullFeed, Snapshot
-from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.gate_text import paused_epochs
@@ -22,22 +22,17 @@ from metlmon.tables.layout import (
     GAP,
     MARGIN,
     Column,
-    TableColumn,
     fit_columns,
-    render_cells,
-    table_columns,
 )
 from metlmon.text import formatting
 from metlmon.text.spans import BOLD, DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
+from screens.base.list_screen import ListScreen, SecondLines
 from screens.base.memo import Memo
-from screens.base.screens import ListScreen
 from screens.job import queue_text
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.table import LazyRows, TableRow
 
 if TYPE_CHECKING:
     from screens.nodes.table import NodeList
@@ -45,13 +40,9 @@ if TYPE_CHECKING:
 ROOMY_LINES = 30
 """From this height on, blank lines separate the parts of the header."""
 
-RUN_ACTIONS: Final = frozenset({"open", "filter", "sort", "faults", "acts", "mark"})
-STATS_ACTIONS: Final = frozenset({"timeline", "sites", "curves", "estimates", "incidents"})
-"""Actions without effect where there is no ensemble."""
-
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
-EPOCH_ACTIONS: Final = frozenset({"curves", "estimates", "sort"})
-"""Actions without effect where no node trains."""
+RUN_ACTIONS: Final = TREE_ACTIONS | {"open", "filter", "sort", "columns", "faults", "acts", "mark"}
+"""Actions without effect where there is no ensemble."""
 
 MOST_LINES: Final = 5
 """Lines of the header where blank lines have no room either."""
@@ -65,21 +56,12 @@ def _has_nodes_only(snapshot: Snapshot) -> bool:
     return not snapshot.status.runs and any(dag.nodes_total for dag in snapshot.status.dags)
 
 
-FittedColumns = tuple[list[Column[RunRow]], dict[str, int], list[TableColumn], int]
-"""Column specs, widths by name, columns that fit, and indent of a row's second line."""
+class FittedColumns(Struct, frozen=True):
+    """The columns of the runs, their widths by name, and where a row's second line begins."""
 
-
-def _fit_columns(
-    rows: Sequence[RunRow], progress: Mapping[JobId, Streamed], width: int
-) -> FittedColumns:
-    specs = runs_table.specs(rows, progress)
-    widths = fit_columns(specs, rows, width)
-    indent = MARGIN
-    for name, column_width in widths.items():
-        if name == "state":
-            break
-        indent += column_width + GAP
-    return specs, widths, table_columns(specs, widths), indent
+    columns: list[Column[RunRow]]
+    widths: dict[str, int]
+    indent: int
 
 
 class OverviewScreen(ListScreen, ActionScreen):
@@ -95,44 +77,69 @@ class OverviewScreen(ListScreen, ActionScreen):
         super().__init__()
         self.faults_only = False
         self._selected_runs: Memo[list[RunRow]] = Memo()
-        self._shown_rows: Memo[list[RunRow]] = Memo()
+        self._faults: Memo[list[RunRow]] = Memo()
         self._columns: Memo[FittedColumns] = Memo()
-        self._table_rows: Memo[LazyRows] = Memo()
         self._width_keys: Memo[list[tuple[object, ...]]] = Memo()
         self._width_key: list[tuple[object, ...]] = []
         self._node_list: NodeList | None = None
         """The node tree, shown if there are nodes but no runs."""
 
     def show(self, snapshot: Snapshot | None) -> None:
-        self.query_one("#head", StaticLines).show(self._header(snapshot))
+        self.show_head(self._header(snapshot))
         runs = () if snapshot is None else snapshot.status.runs
         if snapshot is not None and _has_nodes_only(snapshot) and self._show_nodes(snapshot):
             return
         self._node_list = None
-        rows = self._selected_runs(lambda: self._select_runs(runs), runs)
-        shown_rows = self._shown_rows(
-            lambda: self._filtered(rows),
-            *(rows, self.faults_only, self.filter_text, self.sort_index, self.sort_reversed),
-        )
         is_empty = snapshot is not None and not snapshot.status.dags
-        self.query_one(KeyFooter).hide_actions(
-            RUN_ACTIONS | STATS_ACTIONS | TREE_ACTIONS if is_empty else TREE_ACTIONS
+        self.query_one(KeyFooter).hide_actions(RUN_ACTIONS if is_empty else TREE_ACTIONS)
+        rows = self._selected_runs(lambda: self._select_runs(runs), runs)
+        shown = rows
+        if self.faults_only:
+            shown = self._faults(lambda: [r for r in rows if r.state in runs_table.FAULTS], rows)
+        width, fitted = self.app.size.width, self._fit(rows)
+        self.fill(
+            fitted.columns,
+            shown,
+            lambda row: row.key,
+            runs_table.filter_text,
+            all_rows=rows,
+            empty=self._empty_text(rows, snapshot),
+            no_match=self._empty_text(rows, snapshot),
+            extra=[line(("faults only", NOTE))] if self.faults_only else (),
+            details=lambda row: self._details(row, fitted),
+            widths=fitted.widths,
+            second_lines=SecondLines(
+                has=lambda row: runs_table.has_detail_line(row, width),
+                line=lambda row: runs_table.detail_line(row, width, fitted.indent),
+                indent=fitted.indent,
+            ),
         )
-        if self.table.marks:
-            self.table.keep_marks({row.key for row in rows})
-        shown_columns = self._fill_table(shown_rows, rows, snapshot)
-        index = self.table.index_of(self.table.cursor)
-        row = None if index is None else shown_rows[index]
-        detail = runs_table.cursor_detail(row, shown_columns, self.app.size.width)
-        queue_line = self._queue_text(row)
-        faults = [line(("faults only", NOTE))] if self.faults_only else []
-        note = self.note_line(len(shown_rows), len(rows), faults)
-        narrow = self.app.size.width < runs_table.REASON_CELLS
+
+    def _fit(self, rows: list[RunRow]) -> FittedColumns:
+        """The columns, fitted again only when what determines their widths has changed."""
+        self.context.stats.watch_job_files()
+        progress, width = self.context.stats.value(streams), self.app.size.width
+        keys = self._width_keys(lambda: [runs_table.width_key(row) for row in rows], rows)
+        # Keep the identity while only elapsed times change: the memo compares it.
+        self._width_key = keys if self._width_key != keys else self._width_key
+
+        def fit() -> FittedColumns:
+            columns = runs_table.specs(rows, progress or {})
+            widths = fit_columns(self.chosen_columns(columns), rows, width)
+            before = takewhile(lambda name: name != "state", widths)
+            return FittedColumns(columns, widths, MARGIN + sum(widths[n] + GAP for n in before))
+
+        return self._columns(fit, self._width_key, progress, width, self.state.hidden)
+
+    def _details(self, row: RunRow | None, fitted: FittedColumns) -> list[Line]:
+        """The lines under the rule: what the columns lack, and the queue's word on an idle job."""
+        width = self.app.size.width
+        detail = runs_table.cursor_detail(row, set(fitted.widths), width)
+        lines = detail if width < runs_table.REASON_CELLS or any(detail) else []
+        queued = self._queue_text(row)
         # Reserve the line if there is room, so that the table keeps its height.
         roomy = self.app.size.height >= ROOMY_LINES and self.context.queue is not None
-        queued = [queue_line] if queue_line or roomy else []
-        detail_lines = detail if narrow or any(detail) else []
-        self.query_one("#note", StaticLines).show([note, *detail_lines, *queued])
+        return [*lines, queued] if queued or roomy else lines
 
     def _show_nodes(self, snapshot: Snapshot) -> bool:
         """Show the nodes if there are no runs; False if there are no nodes either."""
@@ -143,15 +150,9 @@ class OverviewScreen(ListScreen, ActionScreen):
         if not nodes.tree.total:
             return False
         self._node_list = nodes
-        self.query_one(KeyFooter).hide_actions(EPOCH_ACTIONS)
+        self.query_one(KeyFooter).hide_actions(("sort",))
         fill(self, nodes, self.faults_only, snapshot)
         return True
-
-    def _filtered(self, rows: Sequence[RunRow]) -> list[RunRow]:
-        """The rows that pass the filters, in order."""
-        if self.faults_only:
-            rows = [row for row in rows if row.state in runs_table.FAULTS]
-        return self.filter_rows(rows, runs_table.filter_text)
 
     def _queue_text(self, row: RunRow | None) -> Line:
         """The queue's information on the job under the cursor, if that is idle."""
@@ -213,44 +214,6 @@ class OverviewScreen(ListScreen, ActionScreen):
         if not only:
             return list(rows)
         return [row for row in rows if matches_run(row, only)]
-
-    def _fill_table(
-        self, shown: list[RunRow], all_rows: list[RunRow], snapshot: Snapshot | None
-    ) -> set[str]:
-        """Fill the table; returns the names of the columns that fit.
-
-        They are fitted to all rows, so that a filter does not move the columns.
-        """
-        width = self.app.size.width
-        self.context.stats.watch_job_files()
-        progress = self.context.stats.value(streams)
-        width_keys = self._width_keys(
-            lambda: [runs_table.width_key(row) for row in all_rows], all_rows
-        )
-        # Keep the identity while only elapsed times change: the memo compares it.
-        self._width_key = width_keys = (
-            self._width_key if self._width_key == width_keys else width_keys
-        )
-        specs, widths, heads, indent = self._columns(
-            lambda: _fit_columns(all_rows, progress or {}, width),
-            width_keys,
-            progress,
-            width,
-        )
-
-        def build_row(index: int) -> TableRow:
-            detail = runs_table.detail_line(shown[index], width, indent)
-            return TableRow(
-                shown[index].key, partial(render_cells, specs, widths, shown[index]), detail, indent
-            )
-
-        def build_rows() -> LazyRows:
-            heights = [1 + runs_table.has_detail_line(row, width) for row in shown]
-            return LazyRows([row.key for row in shown], heights, build_row)
-
-        rows = self._table_rows(build_rows, shown, specs)
-        self.table.show(heads, rows, self._empty_text(all_rows, snapshot))
-        return set(widths)
 
     def _empty_text(self, rows: list[RunRow], snapshot: Snapshot | None) -> list[Line]:
         if isinstance(self.context.feed, NullFeed):

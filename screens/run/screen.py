@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import Snapshot
-from metlmon.model.job_events import JobId
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
 from metlmon.snapshot.gate_text import gate_symbol
-from metlmon.snapshot.types import EpochRow, JobRow, RunRow, RunView, SideCounts
-from metlmon.stats.curves import EvaluationResult, evaluations, streams
+from metlmon.snapshot.types import EpochRow, JobRow, RunView, SideCounts
+from metlmon.stats.curves import evaluations, streams
 from metlmon.stats.estimates import make_forecast
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimate_text
 from metlmon.tables import runs as runs_table
-from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns, render_cells, table_columns
+from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns
 from metlmon.tables.runs import is_between_epochs, site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
@@ -40,8 +37,8 @@ from metlmon.text.spans import (
     width,
 )
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
+from screens.base.list_screen import ListScreen, SecondLines
 from screens.base.memo import Memo
-from screens.base.screens import ListScreen
 from screens.job import queue_text
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours
@@ -49,8 +46,6 @@ from screens.pool_actions.running_action import Selection
 from screens.run import bar_chart
 from screens.run.bar_chart import seconds_chart
 from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
-from screens.widgets.table import LazyRows, TableRow
 
 EVALUATION_ACTIONS: Final = frozenset({"view", "evaluation"})
 """Actions without effect in a run without evaluations."""
@@ -78,48 +73,74 @@ class RunScreen(ListScreen, ActionScreen):
         self.show_evaluations = False
         self._cursor_placed = False
         self._run_view: Memo[RunView | None] = Memo()
-        self._rows_by_key: Memo[dict[str, EpochRow]] = Memo()
         self._header_lines: Memo[list[Line]] = Memo()
-        self._shown_rows: Memo[tuple[list[EpochRow], list[EpochRow]]] = Memo()
         self._columns: Memo[tuple[list[Column[EpochRow]], dict[str, int]]] = Memo()
-        self._table_rows: Memo[LazyRows] = Memo()
+        self._epochs: Memo[list[EpochRow]] = Memo()
+        self._side_nodes: Memo[Sequence[EpochRow]] = Memo()
 
     def show(self, snapshot: Snapshot | None) -> None:
         feed = self.context.feed
         view = self._run_view(lambda: feed.run_view(self.key), feed, snapshot)
-        head = self.query_one("#head", StaticLines)
         if view is None:
-            head.show([line(" ", ("run", DIM))])
-            self.table.show([], [], self._missing_text(snapshot))
-            self.query_one("#note", StaticLines).show([self.note_line(0, 0, noun="epoch")])
+            self.show_nothing("run", "", self._missing_text(snapshot), "epoch")
             return
         evaluated = any(epoch.evaluations for epoch in view.epochs)
         self.query_one(KeyFooter).hide_actions(() if evaluated else EVALUATION_ACTIONS)
         size, forecast = self.app.size, self.context.stats.value(make_forecast)
         inputs = view, forecast, self.show_chart, size.width, size.height
-        head.show(self._header_lines(lambda: self._header(view), *inputs))
-        epochs, side = self._shown_rows(
-            lambda: (
-                self._with_evaluations(self.filter_rows(view.epochs, epochs_table.filter_text)),
-                self.filter_rows(view.other_side_nodes, epochs_table.filter_text),
+        self.show_head(self._header_lines(lambda: self._header(view), *inputs))
+        # Another list when evaluations are switched on: the table is then filled again.
+        epochs = self._epochs(lambda: list(view.epochs), view, self.show_evaluations)
+        side = self._side_nodes(lambda: view.other_side_nodes, view)
+        columns, widths = self._fit(view)
+        indent = MARGIN + widths["epoch"] + GAP
+        self.fill(
+            columns,
+            epochs,
+            epochs_table.key_of,
+            epochs_table.filter_text,
+            all_rows=[*self._with_evaluations(epochs), *side],
+            no_match=[
+                line("  ", "No epoch has this in any column."),
+                line("  ", ("esc clears", DIM)),
+            ],
+            cursor=self._first_cursor(view),
+            noun="node",
+            details=self._queue_lines,
+            widths=widths,
+            second_lines=SecondLines(
+                has=lambda row: epochs_table.has_detail_line(row, view.row),
+                line=lambda row: epochs_table.detail_line(row, size.width - indent - 1, view.row),
+                indent=indent,
             ),
-            *(view, self.filter_text, self.sort_index, self.sort_reversed, self.show_evaluations),
+            more_rows=side,
+            more_title="side nodes",
+            expand=self._with_evaluations,
         )
-        if self.table.marks:
-            self.table.keep_marks(self._index(view).keys())
-        self._fill_table(view, epochs, side)
-        if not self._cursor_placed and view.row.latest is not None and view.epochs:
-            self._cursor_placed = True
-            latest_rows = [row for row in view.epochs if row.node == view.row.latest.node]
-            if latest_rows:
-                self.table.select(epochs_table.key_of(latest_rows[-1]))
-        total = len(self._with_evaluations(view.epochs)) + len(view.other_side_nodes)
-        shown = len(epochs) + len(side)
-        note = [self.note_line(shown, total, noun="node")]
-        queue = self._queue_text(view)
-        # Reserve the line if there is room, so that the table keeps its height.
-        roomy = self.app.size.height >= ROOMY_LINES and self.context.queue is not None
-        self.query_one("#note", StaticLines).show([*note, *([queue] if queue or roomy else [])])
+
+    def _first_cursor(self, view: RunView) -> str | None:
+        """The latest epoch, the first time that there are any."""
+        if self._cursor_placed or view.row.latest is None or not view.epochs:
+            return None
+        self._cursor_placed = True
+        latest_rows = [row for row in view.epochs if row.node == view.row.latest.node]
+        return epochs_table.key_of(latest_rows[-1]) if latest_rows else None
+
+    def _fit(self, view: RunView) -> tuple[list[Column[EpochRow]], dict[str, int]]:
+        """The columns, and the widths of those that fit."""
+        self.context.stats.watch_job_files()
+        room, marks = self.app.size.width, not self.show_evaluations
+        progress = self.context.stats.value(streams)
+        results = self.context.stats.value(evaluations)
+
+        def fit() -> tuple[list[Column[EpochRow]], dict[str, int]]:
+            result = (results or {}).get(self.key)
+            columns = epochs_table.specs(view, progress or {}, marks, result, self.this_year)
+            rows = [*view.epochs, *view.side]
+            return columns, fit_columns(self.chosen_columns(columns), rows, room)
+
+        inputs = view, progress, room, marks, results, self.this_year, self.state.hidden
+        return self._columns(fit, *inputs)
 
     def _with_evaluations(self, epochs: Sequence[EpochRow]) -> list[EpochRow]:
         """The epochs, each followed by its evaluations as rows if that is switched on."""
@@ -128,20 +149,17 @@ class RunScreen(ListScreen, ActionScreen):
         pairs = ((replace(epoch, evaluations=()), epoch.evaluations) for epoch in epochs)
         return [row for epoch, evaluations in pairs for row in (epoch, *evaluations)]
 
-    def _index(self, view: RunView) -> dict[str, EpochRow]:
-        return self._rows_by_key(
-            lambda: {epochs_table.key_of(row): row for row in _all_rows(view)}, view
-        )
-
-    def _queue_text(self, view: RunView) -> Line:
+    def _queue_lines(self, epoch: EpochRow | None) -> list[Line]:
         """The queue's information on the job under the cursor, if that is idle."""
-        epoch = self._index(view).get(self.table.cursor or "")
-        if epoch is None or epoch.state is not State.IDLE or not epoch.jobs:
-            return ()
-        job = self.context.feed.job_view(*epoch.jobs[-1])
-        text = queue_text.short_line(job.queue if job else None, self.context.now())
-        name = "" if epoch.epoch is None else f"epoch {epoch.epoch}"
-        return line(" ", (name, BOLD), "  ") + text if text else ()
+        queued: Line = ()
+        if epoch is not None and epoch.state is State.IDLE and epoch.jobs:
+            job = self.context.feed.job_view(*epoch.jobs[-1])
+            text = queue_text.short_line(job.queue if job else None, self.context.now())
+            name = "" if epoch.epoch is None else f"epoch {epoch.epoch}"
+            queued = line(" ", (name, BOLD), "  ") + text if text else ()
+        # Reserve the line if there is room, so that the table keeps its height.
+        roomy = self.app.size.height >= ROOMY_LINES and self.context.queue is not None
+        return [queued] if queued or roomy else []
 
     def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
         if snapshot is None or snapshot.progress.fraction < 1:
@@ -256,23 +274,6 @@ class RunScreen(ListScreen, ActionScreen):
         short = [progress(cells, short=True) + hours for cells in (6, 0)]
         return [long, progress(20) + details + hours, progress(12) + hours, *short]
 
-    def _fill_table(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
-        room = self.app.size.width
-        self.context.stats.watch_job_files()
-        progress = self.context.stats.value(streams)
-        results = self.context.stats.value(evaluations)
-        result = (results or {}).get(self.key)
-        marks = not self.show_evaluations
-        specs, widths = self._columns(
-            lambda: _fit_columns(view, progress or {}, room, marks, result, self.this_year),
-            *(view, progress, room, marks, results, self.this_year),
-        )
-        rows = self._table_rows(
-            lambda: _build_rows(view.row, epochs, side, specs, widths, room), epochs, specs
-        )
-        empty = [line("  ", "No epoch has this in any column."), line("  ", ("esc clears", DIM))]
-        self.table.show(table_columns(specs, widths), rows, empty)
-
     def selection(self) -> Selection:
         """The marked epochs, or the one under the cursor, with their queued jobs.
 
@@ -316,7 +317,8 @@ class RunScreen(ListScreen, ActionScreen):
     def action_evaluation(self) -> None:
         """Open the evaluation of the epoch under the cursor; of several, one in trouble."""
         view = self.context.feed.run_view(self.key)
-        epoch = None if view is None else self._index(view).get(self.table.cursor or "")
+        rows = {epochs_table.key_of(row): row for row in _all_rows(view)}
+        epoch = rows.get(self.table.cursor or "")
         if epoch is None:
             return
         row = epochs_table.evaluation_to_open(epoch)
@@ -328,58 +330,6 @@ class RunScreen(ListScreen, ActionScreen):
     def action_chart(self) -> None:
         self.show_chart = not self.show_chart
         self._refresh_if_mounted()
-
-
-def _fit_columns(
-    view: RunView,
-    progress: Mapping[JobId, Streamed],
-    room: int,
-    marks: bool,
-    result: EvaluationResult | None,
-    this_year: int | None,
-) -> tuple[list[Column[EpochRow]], dict[str, int]]:
-    specs = epochs_table.specs(view, progress, marks, result, this_year)
-    return specs, fit_columns(specs, [*view.epochs, *view.side], room)
-
-
-def _build_rows(
-    run: RunRow,
-    epochs: Sequence[EpochRow],
-    side: Sequence[EpochRow],
-    specs: Sequence[Column[EpochRow]],
-    widths: Mapping[str, int],
-    room: int,
-) -> LazyRows:
-    """Rows of the epochs, then of the side nodes under their own heading."""
-    indent = MARGIN + widths["epoch"] + GAP
-
-    def build_row(row: EpochRow) -> TableRow:
-        detail = epochs_table.detail_line(row, room - indent - 1, run)
-        return TableRow(
-            epochs_table.key_of(row), partial(render_cells, specs, widths, row), detail, indent
-        )
-
-    title = line(("side nodes", DIM))
-    separators = (TableRow(None, lambda: ((),)), TableRow(None, lambda: (title,))) if side else ()
-    keys = [epochs_table.key_of(row) for row in epochs], [epochs_table.key_of(row) for row in side]
-    heights = [
-        [1 + epochs_table.has_detail_line(row, run) for row in rows] for rows in (epochs, side)
-    ]
-
-    def row_at(number: int) -> TableRow:
-        if number < len(epochs):
-            return build_row(epochs[number])
-        number -= len(epochs)
-        return (
-            separators[number]
-            if number < len(separators)
-            else build_row(side[number - len(separators)])
-        )
-
-    blank = [None] * len(separators)
-    return LazyRows(
-        [*keys[0], *blank, *keys[1]], [*heights[0], *(1 for _ in blank), *heights[1]], row_at
-    )
 
 
 def _side_counts(view: RunView) -> SideCounts:

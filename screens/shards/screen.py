@@ -9,7 +9,8 @@ from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shard_text
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import DIM, line
-from screens.base.screens import ListScreen, how_to
+from screens.base.list_screen import ListScreen
+from screens.base.screens import how_to
 from screens.widgets.footer import KeyFooter
 
 

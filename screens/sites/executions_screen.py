@@ -25,7 +25,8 @@ from metlmon.text.spans import (
     style_of,
     wrap,
 )
-from screens.base.screens import ListScreen, padded
+from screens.base.list_screen import ListScreen
+from screens.base.screens import padded
 
 KINDS: Final = ("all", "goodput", "badput", "running", "marked")
 """Filters in the order of the key.

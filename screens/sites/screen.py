@@ -11,7 +11,8 @@ from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import VIEWS, Row
 from metlmon.tables.usage_details import details
 from metlmon.text.spans import BOLD, DIM, Line, line
-from screens.base.screens import ListScreen, padded
+from screens.base.list_screen import ListScreen
+from screens.base.screens import padded
 from screens.sites import header as sites_header
 from screens.sites.executions_screen import ExecutionsScreen
 

@@ -10,7 +10,7 @@ from metlmon.tables import sweep_runs, sweep_text
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, DIM, line
-from screens.base.screens import ListScreen
+from screens.base.list_screen import ListScreen
 
 
 class PointRunsScreen(ListScreen):
