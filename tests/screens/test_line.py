@@ -29,7 +29,7 @@ SCREENS = {
     "curves": ("c", "┤"),
     "estimates": ("e", "AN EPOCH TAKES"),
     "incidents": ("i", "since the beginning"),
-    "palette": (":", "what do you want to do?"),
+    "palette": (":", "Search actions"),
     "prompt": ("/run1", "1 of 6 runs"),
     "help": ("?", "Keys and signs"),
 }
