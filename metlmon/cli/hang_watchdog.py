@@ -1,8 +1,8 @@
-"""A command whose file system does not answer says so, and ends at ctrl-c all the same.
+"""Reports a file system that does not answer, and lets ctrl-c end the command all the same.
 
-The call from which the kernel does not come back (a hard NFS mount whose server is gone) is made
-in the main thread, where alone Python raises KeyboardInterrupt: it would come when the server
-does. A thread looks on, and ends the process.
+A call on a hard NFS mount does not return while its server is gone, and Python raises
+KeyboardInterrupt only in the main thread, which is blocked in that call. A second thread watches
+the main thread, and ends the process if need be.
 """
 
 from __future__ import annotations
@@ -19,69 +19,66 @@ from typing import Final
 from metlmon.cli.exit_codes import Exit
 from metlmon.text.formatting import plain
 
-LOOK_SECONDS: Final = 0.25
+CHECK_SECONDS: Final = 0.25
 
-SPEAK_AFTER: Final = 3.0
-"""Seconds in one and the same call: before that, somebody is slow."""
+REPORT_AFTER: Final = 3.0
+"""Seconds in one call before it is reported; shorter ones are merely slow."""
 
-AT_WORK: Final = 0.01
-"""Seconds of a processor within one call that are work: a call without answer takes none."""
+WORK_SECONDS: Final = 0.01
+"""CPU seconds within one call that prove progress: a blocked call takes none."""
 
-LET_GO_AFTER: Final = 2
-"""Looks at which a ctrl-c waits for the main thread: one in a long call of its own hears it."""
+INTERRUPT_CHECKS: Final = 2
+"""Checks at which an interrupt is pending before the process ends."""
 
 READERS: Final = ("/metlmon/live/", "/metlmon/cli/reading.py")
-"""Where the calls are that ask the file system of a dagdir."""
+"""Where the calls are that read a dagdir."""
 
-DEEP: Final = 12
-"""Calls of Python's own below one of ours, at most."""
+MAX_DEPTH: Final = 12
+"""Calls of the standard library below one of ours, at most."""
 
-_over = threading.Event()
-"""Of the command that is watched now; each has its own, or the thread of the one before goes on."""
+_stopped = threading.Event()
+"""Ends the current watchdog; each command has its own."""
 
 
 def start_watchdog(directory: str) -> None:
-    """Begin to see to it that reading ``directory`` gets on, until :func:`stop_watchdog`."""
-    global _over
+    """Watch the reading of ``directory`` until :func:`stop_watchdog`."""
+    global _stopped
     stop_watchdog()
-    _over = threading.Event()
-    main = threading.main_thread().ident
-    # Screens are drawn where there may be no thread for it, and tests call commands from others.
-    if main is not None and threading.current_thread() is threading.main_thread():
-        args = (main, plain(directory, 200), _over)
-        threading.Thread(target=_look, args=args, name="metlmon-look", daemon=True).start()
+    _stopped = threading.Event()
+    # Tests call commands from other threads.
+    if threading.current_thread() is threading.main_thread():
+        args = (threading.get_ident(), plain(directory, 200), _stopped)
+        threading.Thread(target=_watch, args=args, name="metlmon-look", daemon=True).start()
 
 
 def stop_watchdog() -> None:
-    """The command has ended, or screens are drawn: they have ways of their own."""
-    _over.set()
+    """Stop watching: the command has ended, or opens screens, which do not block."""
+    _stopped.set()
 
 
-def _look(main: int, directory: str, over: threading.Event) -> None:
+def _watch(main: int, directory: str, stopped: threading.Event) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    at: tuple[int, int] | None = None
-    spent, silent, told, waits = 0.0, 0.0, False, 0
-    while not over.wait(LOOK_SECONDS):
-        now, used = _where(sys._current_frames().get(main)), _used(main)
-        # By looks, not by the clock, and not while it works: on a busy machine both threads wait
-        # for a processor, which is no file system.
-        if now is None or now != at or used - spent > AT_WORK:
-            at, spent, silent, told = now, used, 0.0, False
+    call: tuple[int, int] | None = None
+    cpu, blocked, reported, interrupts = 0.0, 0.0, False, 0
+    while not stopped.wait(CHECK_SECONDS):
+        current, current_cpu = _where(sys._current_frames().get(main)), _cpu_seconds(main)
+        # Counted in checks without CPU time, not by the clock: on a busy machine both threads
+        # wait for a processor.
+        if current is None or current != call or current_cpu - cpu > WORK_SECONDS:
+            call, cpu, blocked, reported = current, current_cpu, 0.0, False
         else:
-            silent += LOOK_SECONDS
-        if not told and silent >= SPEAK_AFTER:
-            told = True
-            clock = time.strftime("%H:%M:%S", time.localtime(time.time() - silent))
-            _tell(f"no answer from the file system since {clock}: {directory} (^C: do not wait)")
-        # What has come for all threads, and the main thread did not take.
-        waits = waits + 1 if signal.SIGINT in signal.sigpending() else 0
-        if waits >= LET_GO_AFTER:
-            _tell(f"ended while the file system did not answer: {directory}")
+            blocked += CHECK_SECONDS
+        if not reported and blocked >= REPORT_AFTER:
+            reported = True
+            since = time.strftime("%H:%M:%S", time.localtime(time.time() - blocked))
+            _print(f"no answer from the file system since {since}: {directory} (^C: do not wait)")
+        interrupts = interrupts + 1 if signal.SIGINT in signal.sigpending() else 0
+        if interrupts >= INTERRUPT_CHECKS:
+            _print(f"ended while the file system did not answer: {directory}")
             os._exit(Exit.INTERRUPTED)
 
 
-def _used(thread: int) -> float:
-    """Seconds of a processor that a thread has had."""
+def _cpu_seconds(thread: int) -> float:
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(thread))
     except OSError:
@@ -89,21 +86,21 @@ def _used(thread: int) -> float:
 
 
 def _where(frame: FrameType | None) -> tuple[int, int] | None:
-    """In which call of which function the main thread reads; None where it does something else."""
-    inner = frame
-    for _ in range(DEEP):
-        if frame is None:
+    """Identifies the main thread's call if it reads a dagdir; None if it does something else."""
+    innermost = frame
+    for _ in range(MAX_DEPTH):
+        if frame is None or innermost is None:
             return None
         file = frame.f_code.co_filename
-        if any(each in file for each in READERS):
-            return (id(inner), inner.f_lasti) if inner is not None else None
+        if any(reader in file for reader in READERS):
+            return id(innermost), innermost.f_lasti
         if "/metlmon/" in file:
             return None
         frame = frame.f_back
     return None
 
 
-def _tell(what: str) -> None:
-    # There may be nobody to tell.
+def _print(text: str) -> None:
+    # Standard error may be closed.
     with suppress(OSError):
-        os.write(2, f"metlmon: {what}\n".encode("ascii", "backslashreplace"))
+        os.write(2, f"metlmon: {text}\n".encode("ascii", "backslashreplace"))

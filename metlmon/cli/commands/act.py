@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -40,16 +40,10 @@ from metlmon.snapshot.types import DagRow, JobRow, RunRow, Status
 from metlmon.text.formatting import plain
 
 JOBS_LISTED: Final = 20
-"""Jobs that the question names; it counts the others."""
+"""Jobs that a preview names; it counts the others."""
 
-FILES_ALONE: Final = frozenset(RUN_ACTS) - {PoolAction.STOP_NOW}
-"""They need no schedd, and none is asked."""
-
-BACK: Final = "dag"
-"""After ``--to``: where the DAG file says, no longer elsewhere."""
-BACK_TOO: Final = f" (or --to {BACK}: as the DAG file says)"
-
-WELL: Final = frozenset({ResultCode.DONE, ResultCode.ALREADY})
+TO_DAG: Final = "dag"
+"""The value of ``--to`` for the site in the DAG file."""
 
 TARGET: Final = JsonObject(
     "Target",
@@ -94,121 +88,162 @@ ACT_OUTPUT: Final = JsonObject(
 
 
 def act(options: argparse.Namespace) -> int:
-    """``metlmon act``. 0: every answer was "done" or "already so"; REFUSED: not so."""
-    wanted = PoolAction(options.action)
-    if wanted is PoolAction.PRIORITY and options.value is None:
-        raise InputError("priority needs --value N, a whole number; higher ones go first")
-    if wanted is not PoolAction.PRIORITY and options.value is not None:
-        raise InputError(f"--value is for priority, not for {wanted}")
-    site = _site(wanted, options.to)
-    if options.keep and wanted is not PoolAction.RESUBMIT:
-        raise InputError(f"--keep is for resubmit, not for {wanted}")
+    """Perform an action. Returns 0 if every result is "done" or "already so", else REFUSED."""
+    action = PoolAction(options.action)
+    site = _check_options(action, options)
     reader = open_reader(options)
     if reader.ensemble.settings.read_only:
         raise InputError("read_only is set in metlmon.toml: nothing can be done to jobs from here")
-    painter, session = reader.snapshot_builder(), Session(reader)
+    builder, session = reader.snapshot_builder(), Session(reader)
     status = session.take().status
     jobs: list[JobRow] = []
     dags: list[DagRow] = []
     runs: list[SelectedRun] = []
-    if wanted in DAG_ACTS:
-        dags = [_dag(status, options.targets)]
-    elif wanted in RUN_ACTS:
-        runs = _runs(status, painter, session, options.targets)
+    if action in DAG_ACTS:
+        dags = [_select_dag(status, options.targets)]
+    elif action in RUN_ACTS:
+        runs = _select_runs(builder, session, options.targets)
     else:
-        jobs = _jobs(painter, session, options.targets)
-    office = PoolClient(session)
+        jobs = _select_jobs(builder, session, options.targets)
+    client = PoolClient(session)
     try:
-        assert office.queue is not None
-        if wanted not in FILES_ALONE:
-            office.queue.ask()
-        offer = next(o for o in office.offers(status, jobs, dags, runs) if o.act is wanted)
-        if offer.order is not None and options.value is not None:
-            offer = replace(offer, order=replace(offer.order, value=options.value))
-        unknown = None
-        if offer.order is not None and options.keep:
-            offer = replace(offer, order=replace(offer.order, confirmed=tuple(options.keep)))
-        if site is not None:
-            offer = with_site(offer, site)
-            unknown = _unknown(office, painter, site) if offer.order is not None else None
-        if unknown is not None and (options.yes or options.dry_run):
-            offer = replace(offer, order=None, refused=f"{unknown} (without --yes you are asked)")
+        assert client.queue is not None
+        if action not in RUN_ACTS or action is PoolAction.STOP_NOW:
+            # The other actions on runs are files alone.
+            client.queue.ask()
+        preview = next(p for p in client.offers(status, jobs, dags, runs) if p.act is action)
         if not jobs and not dags and not runs:
-            meant = plain(" ".join(options.targets), 200)
-            offer = replace(offer, subject=meant, refused="no job of that is in the queue now")
-        along = [row for row in session.queued_jobs() if dags and row.dag == dags[0].file]
-        return _carry_out(office, offer, options, along, unknown)
+            subject = plain(" ".join(options.targets), 200)
+            reason = "no job of that is in the queue now"
+            preview = replace(preview, subject=subject, order=None, refused=reason)
+        warning = None
+        if preview.order is not None:
+            request = replace(preview.order, value=options.value, confirmed=tuple(options.keep))
+            preview = replace(preview, order=request)
+            if site is not None:
+                preview = with_site(preview, site)
+                warning = _unknown_site(client, builder, site)
+        if warning is not None and (options.yes or options.dry_run):
+            refused = f"{warning} (without --yes you are asked)"
+            preview = replace(preview, order=None, refused=refused)
+        removed = [row for row in session.queued_jobs() if dags and row.dag == dags[0].file]
+        return _perform(client, preview, options, removed, warning)
     finally:
-        office.close()
+        client.close()
 
 
-def _unknown(office: PoolClient, painter: SnapshotBuilder, site: str) -> str | None:
-    """That the collector knows sites, and this is none of them; a collector that gives no answer
-    is no reason to ask again."""
-    named = {painter.target(key) for key in painter.nodes} | set(painter.totals.sites)
+def _check_options(action: PoolAction, options: argparse.Namespace) -> str | None:
+    """The site of ``--to``. Raises InputError for options that do not go with the action."""
+    if action is PoolAction.PRIORITY and options.value is None:
+        raise InputError("priority needs --value N, a whole number; higher ones go first")
+    if action is not PoolAction.PRIORITY and options.value is not None:
+        raise InputError(f"--value is for priority, not for {action}")
+    if options.keep and action is not PoolAction.RESUBMIT:
+        raise InputError(f"--keep is for resubmit, not for {action}")
+    if action not in (PoolAction.RETARGET, PoolAction.SEND):
+        if options.to is not None:
+            raise InputError(f"--to is for retarget and send, not for {action}")
+        return None
+    is_send = action is PoolAction.SEND
+    if options.to is None:
+        hint = f" (or --to {TO_DAG}: as the DAG file says)" if is_send else ""
+        raise InputError(f"{action} needs --to SITE{hint}")
+    if is_send and options.to == TO_DAG:
+        return AS_THE_DAG_SAYS
+    site = site_of(options.to)
+    if site is None:
+        raise InputError(f"--to {options.to}: {NO_SITE}")
+    return site
+
+
+def _unknown_site(client: PoolClient, builder: SnapshotBuilder, site: str) -> str | None:
+    """A warning that the collector knows other sites only; None if it does not respond."""
+    sites = {builder.target(key) for key in builder.nodes} | set(builder.totals.sites)
     try:
-        return unknown_site(site, office.sites(), (name for name in named if name))
+        return unknown_site(site, client.sites(), (name for name in sites if name))
     except PoolError:
         return None
 
 
-def _carry_out(
-    office: PoolClient,
-    offer: ActionPreview,
+def _perform(
+    client: PoolClient,
+    preview: ActionPreview,
     options: argparse.Namespace,
-    along: Sequence[JobRow],
-    warning: str | None = None,
+    removed: Sequence[JobRow],
+    warning: str | None,
 ) -> int:
-    """``along``: a DAG's jobs, which leave the queue with it; ``warning``: what to think of before
-    one says yes. Of a dry run the answers are those that ``--yes`` would not do."""
-    order = offer.order
-    if order is None:
-        already = already_so(offer)
-        _tell(f"metlmon: {'no need to' if already else 'cannot'} {_deed(offer)}: {offer.refused}")
-        code = _told(offer, None, (), options)
+    """Print the preview, ask, and perform it.
+
+    ``removed``: jobs that leave the queue with the DAG. A dry run prints only the results that
+    differ from "done".
+    """
+    request = preview.order
+    if request is None:
+        already = already_so(preview)
+        verb = "no need to" if already else "cannot"
+        _print_note(f"metlmon: {verb} {_action_text(preview)}: {preview.refused}")
+        code = _print_results(preview, None, (), options)
         return Exit.OK if already else code
-    for line in question(offer, order, along if offer.act is PoolAction.REMOVE_DAG else ()):
-        _tell(line)
+    for line in preview_lines(preview, request, removed):
+        _print_note(line)
     if warning is not None:
-        _tell(f"warning: {warning}")
+        _print_note(f"warning: {warning}")
     if options.dry_run:
-        order = replace(order, dry=True)
+        request = replace(request, dry=True)
     elif not options.yes and not _confirmed():
-        _tell("metlmon: nothing was done")
+        _print_note("metlmon: nothing was done")
         return Exit.REFUSED
 
-    def tell(answer: ActionResult) -> None:
-        if not options.json and not (options.dry_run and answer.reply is ResultCode.DONE):
-            print(answer_line(answer, order), flush=True)
+    def on_result(result: ActionResult) -> None:
+        if not options.json and not (options.dry_run and result.reply is ResultCode.DONE):
+            print(result_line(result, request), flush=True)
 
     try:
-        answers = office.perform(order, tell)
+        results = client.perform(request, on_result)
     except PoolError as error:
-        _tell(f"metlmon: nothing was done: {error}")
-        return _told(offer, order, (), options, str(error))
+        _print_note(f"metlmon: nothing was done: {error}")
+        return _print_results(preview, request, (), options, str(error))
     if options.dry_run:
-        answers = tuple(each for each in answers if each.reply is not ResultCode.DONE)
-    return _told(offer, order, answers, options)
+        results = tuple(result for result in results if result.reply is not ResultCode.DONE)
+    return _print_results(preview, request, results, options)
 
 
-def _told(
-    offer: ActionPreview,
-    order: ActionRequest | None,
-    answers: tuple[ActionResult, ...],
+def _print_results(
+    preview: ActionPreview,
+    request: ActionRequest | None,
+    results: tuple[ActionResult, ...],
     options: argparse.Namespace,
     error: str | None = None,
 ) -> int:
+    """Print the results as JSON, if asked for. Returns the exit status."""
     if options.json:
-        print_json(_json(offer, order, answers, error))
-    tried = order is not None and error is None
-    return Exit.OK if tried and all(each.reply in WELL for each in answers) else Exit.REFUSED
+        left_out = [
+            {**(TARGET if isinstance(each, Target) else RUN_TARGET).write(each), "why": why}
+            for each, why in preview.left_out
+        ]
+        output = ACT_OUTPUT.write(
+            preview,
+            schema=SCHEMA,
+            dag=request and request.dag,
+            value=request and request.value,
+            site=request and (request.site or None),
+            runs=request.runs if request else (),
+            jobs=request.targets if request else (),
+            left_out=left_out,
+            refused=preview.refused or error,
+            answers=results,
+        )
+        print_json(output)
+    good = (ResultCode.DONE, ResultCode.ALREADY)
+    performed = request is not None and error is None
+    return Exit.OK if performed and all(each.reply in good for each in results) else Exit.REFUSED
 
 
-# --- what is meant ------------------------------------------------------------------------
+# --- targets ------------------------------------------------------------------------------
 
 
-def _dag(status: Status, targets: list[str]) -> DagRow:
-    """The one DAG that is meant. Raises InputError with the candidates."""
+def _select_dag(status: Status, targets: list[str]) -> DagRow:
+    """The DAG that the targets name. Raises InputError with the candidates."""
     files = ", ".join(plain(dag.file, 60) for dag in status.dags)
     if not targets and len(status.dags) == 1:
         return status.dags[0]
@@ -220,81 +255,66 @@ def _dag(status: Status, targets: list[str]) -> DagRow:
     raise InputError(f"{targets[0]}: no such DAG; there are {files or 'none'}")
 
 
-def _jobs(painter: SnapshotBuilder, session: Session, targets: list[str]) -> list[JobRow]:
-    """The jobs that are meant, each once. Raises InputError for what is none."""
+def _select_jobs(builder: SnapshotBuilder, session: Session, targets: list[str]) -> list[JobRow]:
+    """The jobs that the targets name, each once. Raises InputError."""
     if not targets:
         raise InputError("name jobs (12.0), runs (a name, a uuid or its beginning), or: all")
-    found: dict[tuple[int, int], JobRow] = {}
-    for text in targets:
-        for row in _meant(painter, session, text):
-            found[row.cluster, row.proc] = row
-    return list(found.values())
+    rows = (row for text in targets for row in _jobs_of(builder, session, text))
+    return list({(row.cluster, row.proc): row for row in rows}.values())
 
 
-def _meant(painter: SnapshotBuilder, session: Session, text: str) -> Iterable[JobRow]:
+def _jobs_of(builder: SnapshotBuilder, session: Session, text: str) -> Iterable[JobRow]:
     if text == "all":
         return session.queued_jobs()
     number = re.fullmatch(r"(\d{1,10})\.(\d{1,10})", text)
     if number is None:
-        return session.queued_jobs(one_run(painter, text).key)
+        return session.queued_jobs(one_run(builder, text).key)
     view = session.job_view(int(number[1]), int(number[2]))
     if view is None:
         raise InputError(f"{text}: no log tells of this job")
     return (view.row,)
 
 
-def _runs(
-    status: Status, painter: SnapshotBuilder, session: Session, targets: list[str]
+def _select_runs(
+    builder: SnapshotBuilder, session: Session, targets: list[str]
 ) -> list[SelectedRun]:
-    """The runs that are meant, each once. Raises InputError for what is none."""
+    """The runs that the targets name, each once. Raises InputError."""
     if not targets:
         raise InputError("name runs (a name, a uuid or its beginning), or: all")
-    found: dict[str, RunRow] = {}
+    rows: dict[str, RunRow] = {}
     for text in targets:
-        for row in status.runs if text == "all" else (one_run(painter, text),):
-            found[row.key] = row
-    return [SelectedRun(row, session.queued_jobs(row.key)) for row in found.values()]
+        for row in builder.status().runs if text == "all" else (one_run(builder, text),):
+            rows[row.key] = row
+    return [SelectedRun(row, session.queued_jobs(row.key)) for row in rows.values()]
 
 
-def _site(wanted: PoolAction, to: str | None) -> str | None:
-    """Where to. Raises InputError for what is no site, and where one is missing."""
-    if wanted not in (PoolAction.RETARGET, PoolAction.SEND):
-        if to is not None:
-            raise InputError(f"--to is for retarget and send, not for {wanted}")
-        return None
-    if to is None:
-        raise InputError(f"{wanted} needs --to SITE{BACK_TOO if wanted is PoolAction.SEND else ''}")
-    if wanted is PoolAction.SEND and to == BACK:
-        return AS_THE_DAG_SAYS
-    site = site_of(to)
-    if site is None:
-        raise InputError(f"--to {to}: {NO_SITE}")
-    return site
+# --- text ---------------------------------------------------------------------------------
 
 
-# --- the question and the answers ---------------------------------------------------------
+def preview_lines(
+    preview: ActionPreview, request: ActionRequest, removed: Sequence[JobRow] = ()
+) -> list[str]:
+    """The targets of an action, what it leaves out, its effect and how to undo it.
+
+    ``removed``: jobs that leave the queue with the DAG (REMOVE_DAG).
+    """
+    value = request.site if request.value is None else request.value
+    to = "" if value is None else f" to {value}"
+    lines = [f"{_action_text(preview)}{' where the DAG says' if value == AS_THE_DAG_SAYS else to}"]
+    if request.runs or request.dag is None:
+        lines += _listed("", map(_target_text, request.touched))
+    elif request.targets:
+        jobs = removed if preview.act is PoolAction.REMOVE_DAG else ()
+        lines.append(f"  DAGMan's job {request.targets[0].id}, and {len(jobs)} jobs with it")
+        lines += _listed("  ", [_target_text(target(row)) for row in jobs])
+    excluded = (f"{_target_text(each)}: {plain(why, 120)}" for each, why in preview.left_out)
+    lines += _listed("left out: ", excluded)
+    return [*lines, f"effect: {preview.effect}", f"undo: {preview.undo}"]
 
 
-def question(offer: ActionPreview, order: ActionRequest, along: Sequence[JobRow] = ()) -> list[str]:
-    """What will be touched, exactly, and what comes of it."""
-    given = order.site if order.value is None else order.value
-    to = f" to {given}" if given is not None else ""
-    lines = [f"{_deed(offer)}{' where the DAG says' if given == AS_THE_DAG_SAYS else to}"]
-    if order.runs:
-        lines += _listed("", [_named(each) for each in order.touched])
-    elif order.dag is None:
-        lines += _listed("", [_named(each) for each in order.targets])
-    elif order.targets:
-        lines.append(f"  DAGMan's job {order.targets[0].id}, and {len(along)} jobs with it")
-        lines += _listed("  ", [_named(target(row)) for row in along])
-    out = [f"{_named(each)}: {plain(why, 120)}" for each, why in offer.left_out]
-    lines += _listed("left out: ", out)
-    return [*lines, f"effect: {offer.effect}", f"undo: {offer.undo}"]
-
-
-def _deed(offer: ActionPreview) -> str:
+def _action_text(preview: ActionPreview) -> str:
     """``hold job 12.0 of run1``."""
-    said = {
+    verbs = {
         PoolAction.PRIORITY: "set the priority of",
         PoolAction.RELEASE_DAG: "release DAGMan of",
         PoolAction.REMOVE_DAG: "remove",
@@ -302,17 +322,18 @@ def _deed(offer: ActionPreview) -> str:
         PoolAction.RESUME_RUN: "let go on:",
         PoolAction.SEND: "send the next epochs of",
     }
-    return f"{said.get(offer.act, offer.act)} {offer.subject}"
+    return f"{verbs.get(preview.act, preview.act)} {preview.subject}"
 
 
-def _listed(before: str, names: Sequence[str]) -> list[str]:
-    lines = [f"  {before}{name}" for name in names[:JOBS_LISTED]]
+def _listed(prefix: str, names: Iterable[str]) -> list[str]:
+    names = list(names)
+    lines = [f"  {prefix}{name}" for name in names[:JOBS_LISTED]]
     if len(names) > JOBS_LISTED:
-        lines.append(f"  {before}and {len(names) - JOBS_LISTED} more")
+        lines.append(f"  {prefix}and {len(names) - JOBS_LISTED} more")
     return lines
 
 
-def _named(target: Target | RunTarget) -> str:
+def _target_text(target: Target | RunTarget) -> str:
     parts = [target.id] if isinstance(target, Target) else []
     if target.run is not None:
         parts.append(plain(target.run, 60))
@@ -323,11 +344,11 @@ def _named(target: Target | RunTarget) -> str:
     return "  ".join([*parts, *(plain(file, 300) for file in files if file)])
 
 
-def answer_line(answer: ActionResult, order: ActionRequest) -> str:
-    """``12.0  done``, with more where there is more to say; of a run its name."""
-    names = {run.id: run.run for run in order.runs}
-    line = f"{plain(names.get(answer.subject, answer.subject), 60)}  {answer.reply}"
-    return f"{line}: {plain(answer.text, 400)}" if answer.text else line
+def result_line(result: ActionResult, request: ActionRequest) -> str:
+    """``12.0  done``, with details if there are any; a run is called by its name."""
+    names = {run.id: run.run for run in request.runs}
+    line = f"{plain(names.get(result.subject, result.subject), 60)}  {result.reply}"
+    return f"{line}: {plain(result.text, 400)}" if result.text else line
 
 
 def _confirmed() -> bool:
@@ -338,29 +359,6 @@ def _confirmed() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _tell(line: str) -> None:
-    """Narration goes to standard error: standard output is for the answers."""
+def _print_note(line: str) -> None:
+    """Print on standard error: standard output is for the results."""
     print(plain(line, 600) if not line.startswith("  ") else line, file=sys.stderr, flush=True)
-
-
-def _json(
-    offer: ActionPreview,
-    order: ActionRequest | None,
-    answers: tuple[ActionResult, ...],
-    error: str | None,
-) -> dict[str, Any]:
-    return ACT_OUTPUT.write(
-        offer,
-        schema=SCHEMA,
-        dag=order and order.dag,
-        value=order and order.value,
-        site=order and (order.site or None),
-        runs=order.runs if order else (),
-        jobs=order.targets if order else (),
-        left_out=[
-            {**(TARGET if isinstance(each, Target) else RUN_TARGET).write(each), "why": why}
-            for each, why in offer.left_out
-        ],
-        refused=offer.refused or error,
-        answers=answers,
-    )
