@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import Final
 
 from msgspec import Struct
 
 from metlmon.authoring.graph import Graph, GraphNode, Precedence
-from metlmon.dagman.commands import ALL_NODES, DagCommand, EdgeCommand, NodeModifier
+from metlmon.dagman.commands import ALL_NODES, EdgeCommand, NodeModifier
 from metlmon.dagman.parser import parse_dag
 
 LEVELS: Final = {
@@ -39,24 +40,42 @@ class NodeExplanation(Struct, frozen=True):
     commands: tuple[str, ...] = ()
 
 
+NameSets = defaultdict[str, dict[str, None]]
+
+
 def explain(graph: Graph, pattern: str, file: str) -> list[NodeExplanation]:
     """The nodes that match ``pattern`` (a name or a glob such as ``run0-*``).
 
     ``file``: name of the graph's DAG file; its nodes come before those of sub-DAGs.
     """
-    commands = _parse_lines(graph.lines)
-    parents, children, weak = _neighbours(graph, commands)
-    node_lines = _lines_by_node(commands)
+    text = "\n".join(graph.lines)
+    lines = text.split("\n")
+    parents: NameSets = defaultdict(dict)
+    children: NameSets = defaultdict(dict)
+    weak: NameSets = defaultdict(dict)
+    # Edges to splices and weak edges are among the lines.
+    modifiers: dict[str, list[str]] = defaultdict(list)
+    for parent, child in graph.edges:
+        parents[child][parent] = children[parent][child] = None
+    for command in parse_dag(text.encode("utf-8", "replace"), "").commands:
+        if isinstance(command, EdgeCommand):
+            for parent, child in product(command.parents, command.children):
+                parents[child][parent] = children[parent][child] = None
+                if command.weak:
+                    weak[child][parent] = None
+        elif isinstance(command, NodeModifier):
+            name = ALL_NODES if command.node.upper() == ALL_NODES else command.node
+            modifiers[name].append(lines[command.line - 1])
     explanations = [
         NodeExplanation(
             node=node,
             file=file,
-            parents=tuple(parents.get(node.name, ())),
-            children=tuple(children.get(node.name, ())),
-            weak=tuple(weak.get(node.name, ())),
+            parents=tuple(parents[node.name]),
+            children=tuple(children[node.name]),
+            weak=tuple(weak[node.name]),
             retries=graph.retries if node.retries is None else node.retries,
             unless=graph.unless_exit if node.retries is None else node.unless_exit,
-            commands=(*node_lines.get(node.name, ()), *node_lines.get(ALL_NODES, ())),
+            commands=(*modifiers[node.name], *modifiers[ALL_NODES]),
         )
         for node in graph.nodes
         if node.name == pattern or fnmatchcase(node.name, pattern)
@@ -64,49 +83,6 @@ def explain(graph: Graph, pattern: str, file: str) -> list[NodeExplanation]:
     for name, inner in graph.subdags.items():
         explanations += explain(inner, pattern, name)
     return explanations
-
-
-CommandLines = Sequence[tuple[str, DagCommand]]
-NameSets = dict[str, dict[str, None]]
-
-
-def _parse_lines(lines: Iterable[str]) -> CommandLines:
-    """Lines of a DAG file, each with its parsed command."""
-    text = "\n".join(lines)
-    all_lines = text.split("\n")
-    commands = parse_dag(text.encode("utf-8", "replace"), "").commands
-    return [(all_lines[command.line - 1], command) for command in commands]
-
-
-def _neighbours(graph: Graph, commands: CommandLines) -> tuple[NameSets, NameSets, NameSets]:
-    """Parents and children of each node, and which of the parents are weak.
-
-    Edges to splices and weak edges are among the lines.
-    """
-    parents: NameSets = {}
-    children: NameSets = {}
-    weak: NameSets = {}
-    for parent, child in graph.edges:
-        parents.setdefault(child, {})[parent] = None
-        children.setdefault(parent, {})[child] = None
-    for edge in (command for _, command in commands if isinstance(command, EdgeCommand)):
-        for child in edge.children:
-            parents.setdefault(child, {}).update(dict.fromkeys(edge.parents))
-            if edge.weak:
-                weak.setdefault(child, {}).update(dict.fromkeys(edge.parents))
-        for parent in edge.parents:
-            children.setdefault(parent, {}).update(dict.fromkeys(edge.children))
-    return parents, children, weak
-
-
-def _lines_by_node(commands: CommandLines) -> Mapping[str, Sequence[str]]:
-    """Lines that modify a node, by node."""
-    result: dict[str, list[str]] = {}
-    for line, command in commands:
-        if isinstance(command, NodeModifier):
-            name = ALL_NODES if command.node.upper() == ALL_NODES else command.node
-            result.setdefault(name, []).append(line)
-    return result
 
 
 def node_names(graph: Graph) -> list[str]:

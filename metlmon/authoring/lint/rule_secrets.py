@@ -7,8 +7,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.submit_source import SubmitText
+from metlmon.authoring.lint.context import LintContext, SourceCommand
+from metlmon.authoring.submit_source import Statement
 from metlmon.dagman.commands import ScriptCommand, VarsCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.submit_description import is_environment
@@ -25,6 +25,10 @@ _COMMENTED: Final = re.compile(rb"(?<!\w)(\w{2,60}+)=[\"']?([^\s\"']{16,})")
 _CHECKSUM: Final = re.compile(r"(?:commit|sha\d*|hash|rev(?:ision)?|digest|checksum|md5)$", re.I)
 """Names of values that look like a key but are public."""
 
+_KEY_FILE: Final = re.compile(
+    r"(?:\.{0,2}/[\w./$(){}-]*|[\w./$(){}-]*\.(?:json|txt|key|pem|token|use))\Z"
+)
+
 MIN_KEY_LENGTH: Final = 8
 """Shorter values are switches, numbers or placeholders."""
 
@@ -32,78 +36,78 @@ MAX_VALUE_LENGTH: Final = 200_000
 """How many characters of a value are searched; longer ones are data."""
 
 
+Source = Statement | SourceCommand
+
+
 def check(context: LintContext) -> None:
     """Check comments, descriptions, VARS, script arguments and environments."""
     for name in context.names:
         data = context.files.get(context.names[name]) or b""
-        _check_comments(context, name, data)
+        for number, line in enumerate(data.split(b"\n"), start=1):
+            if line.lstrip(b" \t").startswith(b"#"):
+                names = (
+                    found[0].decode("utf-8", "replace")
+                    for found in _COMMENTED.findall(line[:MAX_VALUE_LENGTH])
+                )
+                for variable in filter(is_secret_name, names):
+                    _report(context, name, number, variable, "in a comment")
     for text, _ in context.submit_texts().values():
-        _check_description(context, text)
+        for statement in text.statements:
+            _check_statement(context, statement)
     for entry in context.all_commands():
         rest = entry.rest[:MAX_VALUE_LENGTH]
         if isinstance(entry.command, VarsCommand):
-            _check_vars(context, entry.file, entry.line, rest)
+            _check_vars(context, entry, rest)
         elif isinstance(entry.command, ScriptCommand):
-            where = "in the arguments of a script"
-            _check_arguments(context, entry.file, entry.line, rest, where)
+            _check_arguments(context, entry, rest, "in the arguments of a script")
         elif entry.keyword in ("ENV", "SET_JOB_ATTR"):
-            _check_environment(context, entry.file, entry.line, rest)
+            _check_environment(context, entry, rest)
 
 
-def _check_comments(context: LintContext, name: str, data: bytes) -> None:
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if line.lstrip(b" \t").startswith(b"#"):
-            for variable, _ in _COMMENTED.findall(line[:MAX_VALUE_LENGTH]):
-                if is_secret_name(variable_name := variable.decode("utf-8", "replace")):
-                    _report(context, name, number, variable_name, "in a comment")
+def _check_statement(context: LintContext, statement: Statement) -> None:
+    value = statement.value[:MAX_VALUE_LENGTH]
+    key = statement.key.removeprefix("my.")
+    if is_environment(statement.key):
+        _check_environment(context, statement, value)
+    elif key in ("arguments", "arguments2", "args"):
+        _check_arguments(context, statement, value, "in arguments")
+    elif statement.directive:
+        return
+    elif (
+        is_secret_name(key)
+        and _may_be_key(value.strip("\"' "))  # not the name of a key file
+        and _contains_secret(f"{key}={value}")
+    ):
+        _report(context, statement.file, statement.line, key, "here")
+    elif _contains_secret(value) and not _CHECKSUM.search(key):
+        _report(context, statement.file, statement.line, None, f"in {shown(key)}")
 
 
-def _check_description(context: LintContext, text: SubmitText) -> None:
-    for statement in text.statements:
-        value = statement.value[:MAX_VALUE_LENGTH]
-        key = statement.key.removeprefix("my.")
-        if is_environment(statement.key):
-            _check_environment(context, statement.file, statement.line, value)
-        elif key in ("arguments", "arguments2", "args"):
-            _check_arguments(context, statement.file, statement.line, value, "in arguments")
-        elif not statement.directive and is_secret_name(key) and _holds_key(key, value):
-            _report(context, statement.file, statement.line, key, "here")
-        elif not statement.directive and _contains_secret(value) and not _CHECKSUM.search(key):
-            _report(context, statement.file, statement.line, None, f"in {shown(key)}")
-
-
-def _holds_key(name: str, value: str) -> bool:
-    """Whether the command's value is a key, not the name of a key file."""
-    return _may_be_key(value.strip("\"' ")) and _contains_secret(f"{name}={value}")
-
-
-def _check_environment(context: LintContext, file: str, line: int, value: str) -> None:
+def _check_environment(context: LintContext, source: Source, value: str) -> None:
     for name, *alternatives in _VARIABLE.findall(value):
         if is_secret_name(name) and _may_be_key("".join(alternatives)):
-            _report(context, file, line, name, "in the environment")
+            _report(context, source.file, source.line, name, "in the environment")
 
 
-def _check_vars(context: LintContext, file: str, line: int, rest: str) -> None:
+def _check_vars(context: LintContext, source: Source, rest: str) -> None:
     for name, *alternatives in _PAIR.findall(rest):
-        value = "".join(alternatives)
-        key = name.removeprefix("+")
+        value, key = "".join(alternatives), name.removeprefix("+")
         if is_environment(name):
-            _check_environment(context, file, line, value.replace('\\"', '"'))
+            _check_environment(context, source, value.replace('\\"', '"'))
         elif is_secret_name(key) and _may_be_key(value):
-            _report(context, file, line, key, "in VARS")
+            _report(context, source.file, source.line, key, "in VARS")
         elif _contains_secret(value) and not _CHECKSUM.search(key):
-            _report(context, file, line, None, f"in VARS {shown(key)}")
+            _report(context, source.file, source.line, None, f"in VARS {shown(key)}")
 
 
-def _check_arguments(context: LintContext, file: str, line: int, value: str, where: str) -> None:
-    reported = False
-    for name, option_value in _OPTION.findall(value):
-        if is_secret_name(name) and _may_be_key(option_value):
-            _report(context, file, line, name, where)
-            reported = True
+def _check_arguments(context: LintContext, source: Source, value: str, where: str) -> None:
+    options = _OPTION.findall(value)
+    names = [name for name, text in options if is_secret_name(name) and _may_be_key(text)]
+    for name in names:
+        _report(context, source.file, source.line, name, where)
     rest = _OPTION.sub(lambda match: "" if _CHECKSUM.search(match[1]) else match[0], value)
-    if not reported and _contains_secret(rest):
-        _report(context, file, line, None, where)
+    if not names and _contains_secret(rest):
+        _report(context, source.file, source.line, None, where)
 
 
 @lru_cache(maxsize=4096)
@@ -118,23 +122,15 @@ def _may_be_key(value: str) -> bool:
     return len(value) >= MIN_KEY_LENGTH and not value.startswith("$") and not _KEY_FILE.match(value)
 
 
-_KEY_FILE: Final = re.compile(
-    r"(?:\.{0,2}/[\w./$(){}-]*|[\w./$(){}-]*\.(?:json|txt|key|pem|token|use))\Z"
-)
-
-
 def _report(context: LintContext, file: str, line: int, name: str | None, where: str) -> None:
     """Add a finding, without the value."""
-    message = (
-        f"{shown(name)} has its value {where}" if name else f"something like a key stands {where}"
-    )
-    context.findings.add("secret", file, line, message + _readable_suffix(context, file))
-
-
-def _readable_suffix(context: LintContext, file: str) -> str:
-    """The suffix about a file that is readable by all users."""
+    message = f"something like a key stands {where}"
+    if name:
+        message = f"{shown(name)} has its value {where}"
     try:
         mode = os.stat(context.names.get(file, context.dagman_dir / file)).st_mode
     except (OSError, ValueError):
-        return ""
-    return ", in a file that everybody on this machine can read" if mode & 0o004 else ""
+        mode = 0
+    if mode & 0o004:
+        message += ", in a file that everybody on this machine can read"
+    context.findings.add("secret", file, line, message)

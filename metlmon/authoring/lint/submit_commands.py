@@ -12,7 +12,7 @@ from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
 from metlmon.authoring.lint.rule_submit import COMPARISON_STARTS
-from metlmon.authoring.submit_source import Statement, SubmitText
+from metlmon.authoring.submit_source import SubmitText
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.lexer import shown
 
@@ -128,30 +128,24 @@ def check(context: LintContext) -> None:
 
 
 def _macro_names(context: LintContext, texts: Iterable[SubmitText]) -> Iterator[str]:
-    """The names that descriptions or VARS of the DAG use as macros."""
+    """The names that descriptions or VARS of the DAG use as macros, in lower case."""
     for text in texts:
-        yield from _statement_names(text.statements)
-        yield from _statement_names(text.stray)
+        for statement in (*text.statements, *text.stray):
+            if statement.directive:
+                yield from map(str.lower, _WORD.findall(statement.value))
+            else:
+                yield from _referenced_names(statement.value)
     for entry in context.all_commands():
         if isinstance(entry.command, VarsCommand):
             for _, value in entry.command.pairs:
                 yield from _referenced_names(value)
 
 
-def _statement_names(statements: Iterable[Statement]) -> Iterator[str]:
-    """The names used in these statements."""
-    for statement in statements:
-        if statement.directive:
-            yield from (word.lower() for word in _WORD.findall(statement.value))
-        else:
-            yield from _referenced_names(statement.value)
-
-
 def _referenced_names(value: str) -> Iterator[str]:
     """The names in ``$(name)``, ``$(name:default)``, ``$INT(name,%d)`` and the like."""
     if "$" in value:
         for content in _REFERENCE.findall(value):
-            yield from (word.lower() for word in _WORD.findall(content))
+            yield from map(str.lower, _WORD.findall(content))
 
 
 def _problem(key: str, used: set[str], quoted: bool) -> str | None:
@@ -162,27 +156,25 @@ def _problem(key: str, used: set[str], quoted: bool) -> str | None:
     if key in used or key in COMMANDS:
         return None
     if resource := _RESOURCE.fullmatch(key):
-        similar = _similar(resource[2][:100], _RESOURCES)
-        return (
-            _unknown_name(key, [f"{resource[1]}_{name}" for name in similar]) if similar else None
-        )
-    if key.replace("_", "") in _WITHOUT_UNDERSCORES or key.startswith(_PREFIXES):
+        # The pool may have any resource: only names like the usual ones are misspelt.
+        similar = [f"{resource[1]}_{name}" for name in _similar(resource[2], _RESOURCES)]
+        if not similar:
+            return None
+    elif (
+        key.replace("_", "") in _WITHOUT_UNDERSCORES
+        or key.startswith(_PREFIXES)
+        or any(part in key for part in _PARTS)
+    ):
         return None
-    if any(part in key for part in _PARTS):
-        return None
-    return _unknown_name(key if quoted else None, _similar(key[:100], COMMANDS))
+    else:
+        similar = _similar(key, COMMANDS)
+    name = shown(key) if quoted or resource else "this name"
+    meaning = f": is {similar[0]} meant?" if similar else ", and no line uses it as a macro"
+    return f"{name} is no command of condor_submit{meaning}"
 
 
 def _similar(name: str, names: Iterable[str]) -> list[str]:
     """The most similar known name, if any."""
     from difflib import get_close_matches  # Rarely needed: most names are valid.
 
-    return get_close_matches(name, sorted(names), 1, SIMILARITY)
-
-
-def _unknown_name(key: str | None, similar: list[str]) -> str:
-    """The message about an unknown name."""
-    text = f"{'this name' if key is None else shown(key)} is no command of condor_submit"
-    return (
-        f"{text}: is {similar[0]} meant?" if similar else f"{text}, and no line uses it as a macro"
-    )
+    return get_close_matches(name[:100], sorted(names), 1, SIMILARITY)
