@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct, field
@@ -27,9 +27,6 @@ ends is not read again from its start on each update."""
 _PARSED_BYTES: Final = 8 * 1024
 """Bytes of a line that are parsed: node and file names end before; bounds hostile lines."""
 
-_HALF_A_YEAR: Final = timedelta(days=183)
-"""A yearless timestamp that goes back by more than this is of the next year."""
-
 _MAX_ASSIGNED: Final = 2000
 """Submissions without a logged event yet. DAGMan submits at most 1000 per cycle and then reads
 its log; beyond this the set is cleared, and a submission may be reported twice."""
@@ -40,13 +37,9 @@ JobId = tuple[int, int, int]
 class OutState(Struct):
     """The parser state between calls: pass it back, unchanged, with the next bytes.
 
-    ``year`` is the year of the next line where timestamps have none (HTCondor before 7.5):
-    pass the first line's, if known; without it such lines have no time. The other fields
-    are internal: some messages refer to the previous one.
+    Some messages refer to the previous one.
     """
 
-    year: int | None = None
-    last: datetime | None = None
     halted: bool = False
     submitting: str | None = None
     assigned: set[JobId] = field(default_factory=set)
@@ -62,9 +55,9 @@ _START: Final = OutState()
 
 
 def read_dagman_out(
-    data: bytes, state: OutState = _START, limit_lines: int | None = None
+    data: bytes, state: OutState = _START
 ) -> tuple[list[DagmanMessage], OutState, int]:
-    """Read the complete lines of ``data``, at most ``limit_lines`` of them.
+    """Read the complete lines of ``data``.
 
     Returns the messages, the state for the next call, and the number of bytes used; the rest
     must be passed again with the bytes that follow. A submission is reported once per DAGMan
@@ -72,14 +65,14 @@ def read_dagman_out(
     reports the old ones again. Never raises.
     """
     reader = _LineReader(state)
-    start = lines = 0
+    start = 0
     if state.skipping:
         start = data.find(b"\n") + 1
         if not start:
             return [], state, len(data)
         reader.state.skipping = False
-    while limit_lines is None or lines < limit_lines:
-        if start and limit_lines is None and not reader.state.columns:
+    while True:
+        if start and not reader.state.columns:
             match = _WORTH_READING.search(data, start - 1)
             if match is not None and match.lastindex and reader.read_usual_line(match):
                 start = match.end() + 1
@@ -95,7 +88,6 @@ def read_dagman_out(
         if end - start <= LONGEST_LINE:
             reader.read_line(data[start : min(end, start + _PARSED_BYTES)])
         start = end + 1
-        lines += 1
     return reader.messages, reader.state, start
 
 
@@ -111,7 +103,7 @@ D_TIMESTAMP, in seconds since 1970; then ``(fd:3) (pid:1) (tid:1) (cid:1) (bt:00
 
 _STAMP: Final = re.compile(
     rb"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
-    rb"|(?P<month2>\d{1,2})/(?P<day2>\d{1,2})(?:/(?P<year2>\d{4}|\d\d))?)"
+    rb"|(?P<month2>\d{1,2})/(?P<day2>\d{1,2})/(?P<year2>\d{4}|\d\d))"
     rb"[ T](?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,6}))?"
 )
 
@@ -200,24 +192,11 @@ class _LineReader:
         if match is None:
             return None
         digits = match["year"] or match["year2"]
-        if digits:
-            year = int(digits) + (_CENTURY if len(digits) == 2 else 0)
-            return _datetime(match, year)
-        return self._parse_yearless(match)
-
-    def _parse_yearless(self, match: re.Match[bytes]) -> datetime | None:
-        year, last = self.state.year, self.state.last
-        time = _datetime(match, year) if year is not None else None
-        if time is not None and last is not None and last - time > _HALF_A_YEAR:
-            time = _datetime(match, time.year + 1)
-        if time is not None:
-            self.state.year, self.state.last = time.year, time
-        return time
+        return _datetime(match, int(digits) + (_CENTURY if len(digits) == 2 else 0))
 
     def on_started(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Begin a new DAGMan run, keeping only submissions that are not yet logged."""
-        old = self.state
-        self.state = OutState(year=old.year, last=old.last, assigned=old.assigned)
+        self.state = OutState(assigned=self.state.assigned)
         self.add_message(DagmanMessageKind.STARTED, match, stamp)
 
     def on_argument(self, match: re.Match[bytes], stamp: bytes) -> None:

@@ -14,6 +14,7 @@ import math
 import os
 import pickle
 import random
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -292,16 +293,15 @@ def jobstate(data: bytes) -> None:
 
 def dagman_out(data: bytes) -> None:
     """Lines that mean nothing are passed over; one at a time each is looked at."""
-    start = OutState(year=2025)
+    start = OutState()
     said, state, used = read_dagman_out(data, start)
     check(used <= len(data), "it goes beyond its end")
-    slow, at, offset = [], start, 0
-    while True:
-        some, at, passed = read_dagman_out(data[offset:], at, limit_lines=1)
+    slow, at, offset, end = [], start, 0, 0
+    for line in re.findall(rb"[^\n]*\n|[^\n]+", data):
+        end += len(line)
+        some, at, passed = read_dagman_out(data[offset:end], at)
         slow += some
         offset += passed
-        if not passed:
-            break
     check((slow, at, offset) == (said, state, used), "line by line it tells something else")
     cut = dice(data).randrange(len(data) + 1)
     first, at, passed = read_dagman_out(data[:cut], start)
