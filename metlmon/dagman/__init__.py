@@ -2,12 +2,10 @@
 
 from metlmon.dagman.condor_sub import CondorSub, read_condor_sub, read_dagman_arguments
 from metlmon.dagman.dagman_out import OutState, read_dagman_out
-from metlmon.dagman.graph import GraphShape, graph_shape
 from metlmon.dagman.jobstate_log import read_jobstate
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.metrics_file import read_metrics
 from metlmon.dagman.node_status import read_node_status
-from metlmon.dagman.parser import official_verdict
 from metlmon.dagman.records import (
     DagmanMessage,
     DagmanMessageKind,
@@ -29,7 +27,6 @@ __all__ = [
     "DagMetrics",
     "DagmanMessage",
     "DagmanMessageKind",
-    "GraphShape",
     "JobstateLine",
     "Node",
     "NodeKind",
@@ -40,9 +37,7 @@ __all__ = [
     "StatusFile",
     "StatusNode",
     "Workflow",
-    "graph_shape",
     "load_workflow",
-    "official_verdict",
     "read_condor_sub",
     "read_dagman_arguments",
     "read_dagman_out",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Final
 
@@ -58,9 +58,6 @@ from metlmon.dagman.submit_description import is_environment, parse_description
 
 RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
 
-#: Kinds of problems for which the official parser rejects the text of a file.
-REFUSED_BY_PARSER = frozenset({"syntax", "unknown-command"})
-
 MOST_PROBLEMS = 1000
 """Bounds the problems of a large file that is not a DAG file."""
 
@@ -76,15 +73,6 @@ class DagFile(Struct, frozen=True):
     name: str
     commands: tuple[DagCommand, ...]
     problems: tuple[Problem, ...]
-
-
-def official_verdict(problems: Iterable[Problem]) -> bool:
-    """Whether HTCondor's parser would accept the text that has these problems.
-
-    It also rejects an unknown command, which this parser skips. Problems that appear only
-    when DAGMan runs (cycles, unknown nodes, missing files) do not count.
-    """
-    return not any(problem.kind in REFUSED_BY_PARSER for problem in problems)
 
 
 def parse_dag(data: bytes, name: str) -> DagFile:

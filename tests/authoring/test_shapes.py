@@ -32,9 +32,10 @@ from metlmon.authoring.request import (
 from metlmon.authoring.write_dag import dag_text
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
-from metlmon.dagman.parser import official_verdict, parse_dag
+from metlmon.dagman.parser import parse_dag
 from metlmon.model.run import parse_run_part
 from tests.authoring.written import text_of, woven
+from tests.dagman.written import official_verdict
 
 NOWHERE = Path(tempfile.gettempdir()) / "planned-and-never-made"
 

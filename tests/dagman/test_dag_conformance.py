@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.dagman import graph_shape, load_workflow, official_verdict
+from metlmon.dagman import load_workflow
 from metlmon.dagman.parser import parse_dag
 from tests.conformance import INDEX, cases
+from tests.dagman.written import graph_shape, official_verdict
 
 CONNECT = "the checker does not carry out CONNECT; DAGMan draws the edges between the pins"
 SHAPE_EXCEPTIONS = {

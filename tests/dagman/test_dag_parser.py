@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.dagman import official_verdict
 from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.records import NodeKind
-from tests.dagman.written import told, weave
+from tests.dagman.written import official_verdict, told, weave
 
 ONE = "JOB A a.sub NOOP\n"
 

@@ -4,35 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from metlmon.dagman import graph_shape
 from metlmon.dagman.graph import cycle
-from tests.dagman.written import weave
+from tests.dagman.written import graph_shape, weave
 
 
 def flow_of(lines: str, names: str):
     return weave("".join(f"JOB {name} x NOOP\n" for name in names) + lines)
-
-
-def test_a_diamond():
-    shape = graph_shape(flow_of("PARENT A CHILD B C\nPARENT B C CHILD D", "ABCD").nodes)
-    assert (shape.nodes, shape.total, shape.arcs) == (4, 4, 4)
-    assert (shape.widths, shape.height, shape.width) == ((1, 2, 1), 3, 2)
-
-
-def test_nodes_outside_the_graph_are_counted_but_have_no_depth():
-    shape = graph_shape(weave("JOB A x NOOP\nFINAL F x NOOP\nSERVICE S x NOOP").nodes)
-    assert (shape.nodes, shape.total, shape.widths) == (1, 3, (1,))
-
-
-def test_no_graph_at_all():
-    shape = graph_shape({})
-    assert (shape.total, shape.arcs, shape.height, shape.width) == (0, 0, 0, 0)
-
-
-def test_a_join_node_is_a_level_of_its_own():
-    shape = graph_shape(flow_of("PARENT A B CHILD C D", "ABCD").nodes)
-    assert (shape.nodes, shape.joins, shape.total, shape.arcs) == (4, 1, 5, 4)
-    assert shape.widths == (2, 1, 2)
 
 
 def test_the_circle_is_told_and_what_hangs_on_it_is_not():

@@ -16,7 +16,8 @@ from metlmon.dagman.commands import (
     StatusFileCommand,
     VarsCommand,
 )
-from metlmon.dagman.parser import DagFile, official_verdict, parse_dag
+from metlmon.dagman.parser import DagFile, parse_dag
+from tests.dagman.written import official_verdict
 
 SUB_KEYWORDS = {
     "UNLESS_EXIT": "RETRY A 3 {} 2",

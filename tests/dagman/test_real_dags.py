@@ -7,7 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from metlmon.dagman import graph_shape, load_workflow
+from metlmon.dagman import load_workflow
+from tests.dagman.written import graph_shape
 
 
 def everything_in(value):

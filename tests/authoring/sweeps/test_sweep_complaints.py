@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from metlmon.authoring.request import PlanError, Request, StopRules
 from metlmon.authoring.sweeps.expand import expand
 from metlmon.authoring.write_dag import dag_text
-from metlmon.dagman import official_verdict
 from metlmon.dagman.parser import parse_dag
 from tests.authoring.sweeps.sweepfiles import (
     CHAIN,
@@ -22,6 +21,7 @@ from tests.authoring.sweeps.sweepfiles import (
     complaint,
     request_for,
 )
+from tests.dagman.written import official_verdict
 
 IN_THE_WORKFLOW = [
     (
