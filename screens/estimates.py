@@ -74,7 +74,6 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
     title = line(("Estimates", BOLD))
     if forecast is None:
         return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
-    this_year = formatting.year_of(forecast.as_of)
     style = (
         GOOD
         if forecast.completed_at is not None
@@ -83,18 +82,11 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
         else NOTE
     )
     remaining = line((estimate_text.remaining_text(forecast), style))
-    finish = (
-        line((f"about {formatting.moment(forecast.expected_end, this_year)}", DIM))
-        if forecast.expected_end is not None
-        else ()
-    )
     rate = line((estimate_text.rate_text(forecast.rate), DIM))
     gap = line("   ")
     brief = line((estimate_text.remaining_text(forecast, brief=True), style))
-    full = join((title, remaining, finish), gap)
-    first = first_that_fits(
-        (full, join((title, remaining), gap), join((title, brief), gap)), room - 2
-    )
+    full = join((title, remaining), gap)
+    first = first_that_fits((full, join((title, brief), gap)), room - 2)
     if width(full) + width(rate) + 3 <= room - 2:
         first = justify(full, rate, room - 2)
     lines = (first, _second_line(forecast, room - 2))
@@ -109,10 +101,10 @@ def _second_line(forecast: Forecast, room: int) -> Line:
     sureness = estimate_text.quality(forecast.remaining)
     parts = [
         line((done, DIM)),
-        line((f"it hangs on {plain(slowest, 24)}", DIM)) if slowest else (),
-        line((f"how sure: {sureness}", SURENESS_STYLES[sureness])),
-        line(("if the DAG goes on", DIM)),
-        line(("four in five end within the interval", DIM)),
+        line((f"critical path: {plain(slowest, 24)}", DIM)) if slowest else (),
+        line((f"confidence: {sureness}", SURENESS_STYLES[sureness])),
+        line(("if the DAG keeps running", DIM)),
+        line(("80 % interval", DIM)),
     ]
     gap = line((" · ", DIM))
     return first_that_fits([join(parts[:n], gap) for n in (5, 4, 3, 2, 1)], room)

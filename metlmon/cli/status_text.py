@@ -23,6 +23,8 @@ from metlmon.snapshot.node_text import (
     active_other_nodes,
     counted_states,
     failed_evaluations,
+    running_text,
+    submission_text,
 )
 from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
 from metlmon.tables import epochs, runs
@@ -43,6 +45,7 @@ from metlmon.text.formatting import (
 from metlmon.text.spans import (
     BAD,
     BOLD,
+    MOVING,
     NOTE,
     Line,
     TextStyle,
@@ -66,10 +69,10 @@ def print_status(status: Status, headline: Headline) -> None:
     """The ensemble on one page: DAGs, counts, hours, forecast, runs and warnings."""
     out = TextOutput()
     for dag in status.dags:
-        out.print(_dag_line(dag))
+        out.print(_dag_line(dag, status))
         if dag.hold is not None:
             out.print(held_line("DAGMan", dag.hold.code, dag.hold.reason))
-            out.print("  its jobs run on; metlmon act release-dag lets DAGMan go on")
+            out.print("  its jobs keep running; release it with metlmon act release-dag")
     out.print(_time_line(status), "")
     out.print(*_count_lines(status, out.width), *_other_node_lines(status))
     out.print(hours_line(status.gpu_hours, status.nodes_unlogged), *_headline_lines(headline), "")
@@ -103,21 +106,21 @@ def _time_line(status: Status) -> str:
         return nothing_logged(dag.ended for dag in status.dags)
     logged = any(log.events for log in status.logs)
     suffix = "" if logged else ", before anything was logged"
-    return f"{'live, as of' if status.live else 'as of'} {moment(status.as_of)}{suffix}"
+    return f"{'● live' if status.live else 'snapshot'} {moment(status.as_of)}{suffix}"
 
 
-def _dag_line(dag: DagRow) -> Line:
+def _dag_line(dag: DagRow, status: Status) -> Line:
     done = at_least(number(dag.nodes_done), dag.is_lower_bound)
-    submitted = [f"submitted {dag.submitted}×"] * (dag.submitted > 0)
-    submitted += [f"recovered {dag.recoveries}×"] * (dag.recoveries > 0)
-    submitted += [f"rescue {dag.rescue}"] if dag.rescue else []
+    running = running_text(status, dag)
+    submitted = submission_text(dag, None)
     return line(
         (plain(dag.file, NAME_LIMIT), BOLD),
         "  ",
+        (f"{running} · " if running else "", MOVING),
         *symbol_span(dag_sign(dag.state, dag.nodes_failed)),
         f"  {done} of {count(dag.nodes_total, 'node')} done",
         (f", {number(dag.nodes_failed)} failed" if dag.nodes_failed else "", BAD),
-        f"  {', '.join(submitted)}" if submitted else "",
+        f"  {submitted}" if submitted else "",
         ("  halted" if dag.halted else "", NOTE),
         (f"  {refused_submissions(dag.refused)}" if dag.refused else "", NOTE),
     )
@@ -172,7 +175,7 @@ def _headline_lines(headline: Headline) -> Iterator[Line]:
     forecast = headline.forecast
     parts = [remaining_text(forecast), rate_text(forecast.rate)] if forecast.total else []
     if any(parts):
-        yield line("Estimate: " + "   ".join(part for part in parts if part))
+        yield line("Estimate: " + " · ".join(part for part in parts if part))
     if headline.worst_incident is not None:
         others = headline.other_incidents
         more = f" (and {others} more: see --json)" if others else ""

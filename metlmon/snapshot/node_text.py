@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
-from metlmon.model.states import FAILED_JOB, State
-from metlmon.snapshot.types import EpochRow, NodeRow, SideCounts, Status
-from metlmon.text.formatting import count, number, plain
+from metlmon.model.states import FAILED_JOB, DagState, State
+from metlmon.snapshot.types import DagRow, EpochRow, NodeRow, SideCounts, Status
+from metlmon.text.formatting import STATES, count, moment, number, ordinal, plain
 
 MAX_NAME: Final = 60
 MAX_REASON: Final = 400
@@ -47,6 +47,30 @@ def job_result_text(row: NodeRow | EpochRow) -> str:
     return "its job was removed" if row.job_state is State.REMOVED else "its job failed"
 
 
+def submission_text(dag: DagRow, this_year: int | None, last: bool = False) -> str:
+    """``15th submission (rescue012), last 14 Nov 08:14``; empty for a DAG that was never run.
+
+    ``last``: with the time of the last submission.
+    """
+    rescue = f"rescue{dag.rescue:03}" if dag.rescue else ""
+    if not dag.submitted:
+        return rescue
+    text = f"{ordinal(dag.submitted)} submission"
+    parts = [f"{text} ({rescue})" if rescue else text]
+    parts += [f"recovered {dag.recoveries}×"] * bool(dag.recoveries)
+    if last and dag.submissions:
+        parts.append(f"last {moment(dag.submissions[-1], this_year)}")
+    return ", ".join(parts)
+
+
+def running_text(status: Status, dag: DagRow) -> str:
+    """``▶ 5 jobs running`` for the only DAG, where its files do not show its DAGMan."""
+    running = status.node_states.get(State.RUNNING, 0)
+    if dag.state is not DagState.UNKNOWN or len(status.dags) > 1 or not running:
+        return ""
+    return f"{STATES[State.RUNNING].glyph} {count(running, 'job')} running"
+
+
 def failed_evaluations(side: SideCounts) -> tuple[str, str]:
     """``2 evaluations failed``, and the result of their nodes after POST scripts.
 
@@ -57,7 +81,7 @@ def failed_evaluations(side: SideCounts) -> tuple[str, str]:
         return "", ""
     text = f"{count(overruled + failed, 'evaluation')} failed"
     if not failed:
-        return text, "its node did not" if overruled == 1 else "their nodes did not"
+        return text, "POST script passed" if overruled == 1 else "POST scripts passed"
     return text, f"{number(failed)} for good" if overruled else ""
 
 

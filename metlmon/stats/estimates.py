@@ -244,21 +244,22 @@ class _Estimator:
         ]
         paused = [run for run in runs if run.missing_reason == _PAUSED_REASON]
         if not stopped and paused:
-            subject = f"{paused[0].run_name} is" if len(paused) == 1 else f"{len(paused)} runs are"
-            return f"no end in sight: {subject} paused"
+            subject = paused[0].run_name if len(paused) == 1 else f"{len(paused)} runs"
+            return f"paused: {subject}"
         if not stopped:
             return reasons[0]
         if len(stopped) == 1:
-            return f"no end in sight: {stopped[0].run_name} {_EXCLUSION_TEXTS[stopped[0].state]}"
+            return f"stopped: {stopped[0].run_name} {_EXCLUSION_TEXTS[stopped[0].state]}"
         counts = [sum(run.state is state for run in stopped) for state in _EXCLUSION_TEXTS]
         labels = zip(counts, ("held", "failed", "removed"), strict=True)
-        summary = ", ".join(f"{n} {label}" for n, label in labels if n)
-        return f"no end in sight: no run goes on ({summary})"
+        summary = ", ".join(f"{n} runs {label}" for n, label in labels if n)
+        every = "all " if len(stopped) == len(runs) else ""
+        return f"stopped: {every}{summary}"
 
     def _unknown_reason(self) -> str:
         """The reason why no cycle has ended."""
         done = any(run.epochs_done for run in self.ledger.runs)
-        return "unknown: no log tells what an epoch took" if done else NO_EPOCH
+        return "unknown: no log has the time of an epoch" if done else NO_EPOCH
 
     def _rate(self) -> Rate | None:
         ledger, now = self.ledger, self.ledger.as_of
@@ -294,25 +295,25 @@ class _Estimator:
     def _stop_reason(self, run: RunEntry) -> str | None:
         """The reason why a run does not continue; None if it does."""
         if run.state is State.HELD:
-            return "not while it is held"
+            return "stopped: held"
         dag = self.dags.get(run.dag, DagState.UNKNOWN)
         if run.state is State.FAILED:
-            return "not after it failed"
+            return "stopped: failed"
         if run.state is State.REMOVED:
-            return "not after it was removed"
+            return "stopped: removed"
         if run.paused:
             return _PAUSED_REASON
         if any(epoch.state is State.UNKNOWN for epoch in self.epochs[run.run]):
-            return "not while it is not known which epochs are done"
+            return "unknown: which epochs are done"
         if dag is DagState.RUNNING:
             return None
         if dag is DagState.NOT_SUBMITTED:
-            return "not before its DAG is submitted"
+            return "its DAG is not submitted"
         if dag is not DagState.UNKNOWN:
-            return f"not while {_DAG_STATE_TEXTS[dag]}"
+            return f"stopped: {_DAG_STATE_TEXTS[dag]}"
         if run.run in self.queued_runs or self._is_recent(run):
             return None
-        return "nothing of it is in the queue"
+        return "no job queued"
 
     def _is_recent(self, run: RunEntry) -> bool:
         """Was the run active within the last :data:`RECENT_CYCLES` cycles?"""
@@ -517,21 +518,21 @@ _EXCLUSION_TEXTS: Final = {
 }
 """Texts for runs that are excluded from the ensemble's estimate."""
 
-_PAUSED_REASON: Final = "not while it is paused"
+_PAUSED_REASON: Final = "paused at its gate"
 
 _DAG_STATE_TEXTS: Final = {
     DagState.HELD: "DAGMan is held",
     DagState.RESTARTING: "DAGMan is not running",
     DagState.DONE: "its DAG is done",
-    DagState.FAILED: "its DAG is failed",
-    DagState.REMOVED: "its DAG is removed",
+    DagState.FAILED: "its DAG failed",
+    DagState.REMOVED: "its DAG was removed",
 }
 
 
 def _exclusion_text(run: RunForecast) -> str:
     if run.missing_reason == _PAUSED_REASON:
         return "is paused"
-    return _EXCLUSION_TEXTS.get(run.state, "does not go on")
+    return _EXCLUSION_TEXTS.get(run.state, "has no job queued")
 
 
 def _streamed_seconds(streamed: Streamed | None, entry: ExecutionEntry) -> float | None:

@@ -448,19 +448,19 @@ class _BagBuilder:
     def _missing_reason(self) -> str:
         states = {self.states[key] for key in self.left}
         if states <= {*FAILED, State.HELD}:
-            return "no end in sight: all that is left failed or is held"
+            return "stopped: the remaining shards failed or are held"
         if self.dag_state is DagState.NOT_SUBMITTED:
-            return "not before its DAG is submitted"
+            return "its DAG is not submitted"
         if self.dag_state in (DagState.HELD, DagState.RESTARTING):
             held = self.dag_state is DagState.HELD
-            return f"not while DAGMan is {'held' if held else 'not running'}"
+            return f"stopped: DAGMan is {'held' if held else 'not running'}"
         if self.dag_state in (DagState.DONE, DagState.FAILED, DagState.REMOVED):
-            return f"not while its DAG is {self.dag_state.value}"
+            return f"stopped: its DAG is {self.dag_state.value}"
         if states <= {*FAILED, State.HELD, State.POST}:
             return "unknown: only POST scripts are left to run"
         if all(work.seconds is None for work in self.work.values()):
             return "unknown: no shard has ended yet"
-        return "unknown: nothing of it runs"
+        return "unknown: no shard is running"
 
     def _remaining(self, machines: float, log_sigma: float) -> Interval | None:
         """The remaining time of the shards that still need a machine."""

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
-from metlmon.text.formatting import DAY, HOUR, MINUTE, count, moment, number, plain, year_of
+from metlmon.text.formatting import (
+    DAY,
+    HOUR,
+    MINUTE,
+    UNKNOWN,
+    count,
+    moment,
+    number,
+    plain,
+    year_of,
+)
 
 UNITS: Final = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"))
 
@@ -90,42 +101,52 @@ def epochs_text(forecast: Forecast) -> str:
 
 
 def remaining_text(forecast: Forecast, brief: bool = False) -> str:
-    """``done in 6 d (4–9 d) without run4, which is held``, the date, or why not.
-
-    For an ensemble that is not live the time counts from as-of.
-    """
+    """``ETA 23 Nov (20–28 Nov) · 9d left · excludes run4 (held)``, the date, or why not."""
+    year = year_of(forecast.as_of)
     if forecast.completed_at is not None:
-        return f"done since {moment(forecast.completed_at, year_of(forecast.as_of))}"
+        return f"done since {moment(forecast.completed_at, year)}"
     if forecast.remaining is None:
         why = plain(forecast.missing_reason or "")
-        if why.startswith("not before"):
-            return f"no estimate {why.removeprefix('not ')}"
-        return f"end {why}" if why.startswith("unknown") else why
-    text = interval_text(forecast.remaining)
-    text = f"done in {text}" if forecast.live else f"{text} to go then"
-    return text + excluded_text(forecast.excluded, brief)
+        return f"ETA {why}" if why.startswith("unknown") else why
+    parts = [f"{approximate_text(forecast.remaining.median)} left"]
+    if forecast.as_of is not None:
+        parts.insert(0, f"ETA {eta_text(forecast.as_of, forecast.remaining)}")
+    if forecast.excluded:
+        parts.append(excluded_text(forecast.excluded, brief))
+    return " · ".join(parts)
+
+
+def eta_text(as_of: datetime, remaining: Interval) -> str:
+    """``23 Nov (20–28 Nov)``; within two days ``14 Nov 17:12 (16:40–18:05)``."""
+    try:
+        low, middle, high = (
+            as_of + timedelta(seconds=round(seconds))
+            for seconds in (remaining.low, remaining.median, remaining.high)
+        )
+    except OverflowError:
+        return UNKNOWN
+    if remaining.median >= 2 * DAY:
+        first, last = _date_text(low, as_of), _date_text(high, as_of)
+        if (low.year, low.month) == (high.year, high.month):
+            first = str(low.day)
+        return f"{_date_text(middle, as_of)} ({first}–{last})"
+    if low.date() == middle.date() == high.date():
+        return f"{moment(middle, as_of.year)} ({low:%H:%M}–{high:%H:%M})"
+    ends = f"{moment(low, as_of.year)}–{moment(high, as_of.year)}"
+    return f"{moment(middle, as_of.year)} ({ends})"
+
+
+def _date_text(when: datetime, as_of: datetime) -> str:
+    """``23 Nov``, with the year where it is not that of ``as_of``."""
+    return f"{when.day} {when:%b}" + ("" if when.year == as_of.year else f" {when.year}")
 
 
 def excluded_text(excluded: Sequence[tuple[str, str]], brief: bool = False) -> str:
-    """`` without run4, which is held``; `` without 3 runs, which are held``."""
-    if not excluded:
-        return ""
-    if brief:
-        return f" without {count(len(excluded), 'run')}"
-    if len(excluded) == 1:
-        name, why = excluded[0]
-        return f" without {plain(name, 24)}, which {why}"
-    reasons = {why for _, why in excluded}
-    text = f" without {count(len(excluded), 'run')}"
-    if len(reasons) > 1:
-        return f"{text} that do not go on"
-    why = reasons.pop()
-    plural = {
-        "is held": "are held",
-        "was removed": "were removed",
-        "does not go on": "do not go on",
-    }
-    return f"{text}, which {plural.get(why, why)}"
+    """``excludes run4 (held)``; ``excludes 9 stopped runs``."""
+    if len(excluded) > 1 or brief:
+        return f"excludes {count(len(excluded), 'stopped run')}"
+    name, why = excluded[0]
+    return f"excludes {plain(name, 24)} ({why.removeprefix('is ').removeprefix('was ')})"
 
 
 def run_remaining_text(run: RunForecast, this_year: int | None = None) -> str:

@@ -65,7 +65,7 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
                 GOOD
                 if not run.epochs_left
                 else BAD
-                if run.missing_reason and "not" in run.missing_reason
+                if (run.missing_reason or "").startswith("stopped")
                 else DIM
             )
             return line((estimate_text.run_remaining_text(run, this_year), style))
@@ -102,10 +102,10 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         Column("run", "RUN", lambda r, _: line(plain(r.run_name, 40)), minimum=5, comfortable=12),
         Column("progress", "DONE", progress, drop=3),
         Column("epochs", "LEFT", lambda run, _: line(str(run.epochs_left)), "right", drop=6),
-        Column("each", "AN EPOCH TAKES", epoch_time, drop=4),
-        Column("of", "OF", epochs_used, "right", drop=5),
+        Column("each", "EPOCH TIME", epoch_time, drop=4),
+        Column("of", "SAMPLES", epochs_used, "right", drop=5),
         Column("now", "THIS EPOCH", now, drop=7),
-        Column("left", "TO GO", left, minimum=10, comfortable=24, maximum=60),
-        Column("at", "ABOUT", finish, "right", drop=2),
-        Column("sure", "SURE", sure, drop=1),
+        Column("left", "REMAINING", left, minimum=10, comfortable=24, maximum=60),
+        Column("at", "ETA", finish, "right", drop=2),
+        Column("sure", "CONFIDENCE", sure, drop=1),
     ]

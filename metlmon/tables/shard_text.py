@@ -53,8 +53,6 @@ def remaining_text(bag: Bag, live: bool, brief: bool = False) -> str:
     """``done in 9 h (7–12 h) without 2 that are held or failed``, or why not."""
     if bag.remaining is None:
         if bag.missing_reason is not None:
-            if bag.missing_reason.startswith("not "):
-                return f"no estimate {bag.missing_reason.removeprefix('not ')}"
             return (
                 f"end {bag.missing_reason}"
                 if bag.missing_reason.startswith("unknown")
@@ -62,11 +60,10 @@ def remaining_text(bag: Bag, live: bool, brief: bool = False) -> str:
             )
         return f"done since {moment(bag.completed_at)}" if bag.completed_at is not None else "done"
     text = estimate_text.interval_text(bag.remaining)
-    text = f"done in {text}" if live else f"{text} to go then"
+    text = f"{text} left"
     if not bag.excluded or brief:
         return text
-    verb = "is" if bag.excluded == 1 else "are"
-    return f"{text} without {number(bag.excluded)} that {verb} held or failed"
+    return f"{text} · excludes {number(bag.excluded)} held or failed"
 
 
 def rate_text(rate: ShardRate | None) -> str:
@@ -91,7 +88,7 @@ def times_text(times: ShardTimes | None) -> str:
     middle = range_text(times.lower, times.upper)
     most = estimate_text.approximate_text(times.percentile_90)
     total = number(times.shards)
-    return f"{duration(times.median)} (half {middle}, 9 in 10 below {most}) of {total}"
+    return f"{duration(times.median)} (IQR {middle}, 90 % below {most}) of {total}"
 
 
 def state_texts(bag: Bag) -> list[tuple[State, str]]:

@@ -106,7 +106,7 @@ OUTCOMES: Final[Mapping[Outcome, Symbol]] = {
     Outcome.IN_FLIGHT: Symbol("▶", "running", Colour.SKY),
 }
 
-BETWEEN: Final = "next waits"
+BETWEEN: Final = "next ready"
 """A run whose latest epoch has ended, before the next one is submitted."""
 
 
@@ -125,7 +125,7 @@ DAG_STATES: Final[Mapping[DagState, Symbol]] = {
     DagState.DONE: Symbol("✓", "done", Colour.GREEN),
     DagState.FAILED: Symbol("✗", "failed", Colour.VERMILLION, Weight.BOLD),
     DagState.REMOVED: Symbol("⌫", "removed", Colour.ORANGE),
-    DagState.UNKNOWN: Symbol("?", "state unknown", Colour.GREY),
+    DagState.UNKNOWN: Symbol("?", "DAGMan's state unknown (no .dagman.out)", Colour.GREY),
 }
 
 
@@ -183,6 +183,12 @@ def number(value: int) -> str:
     """Digits in groups of three: thin no-break spaces between them."""
     grouped = f"{value:,}"
     return grouped.replace(",", THIN)
+
+
+def ordinal(value: int) -> str:
+    """``1st``, ``2nd``, ``13th``."""
+    teen = 10 <= value % 100 <= 20
+    return number(value) + ("th" if teen else {1: "st", 2: "nd", 3: "rd"}.get(value % 10, "th"))
 
 
 def count(value: int, one: str, many: str | None = None) -> str:
@@ -381,7 +387,7 @@ def done_without_job(rescue: int | None) -> str:
     """
     if rescue is not None:
         return "done by the rescue file"
-    return "done, and no log here tells of a job of it"
+    return "done, and no log here has a job of it"
 
 
 def wants(target: str, limit: int = 40) -> str:

@@ -152,10 +152,12 @@ def header(
         glyph = line((dag_sign(dag.state, dag.nodes_failed).glyph, _dag_style(dag.state)))
         room = width - 8 - cells(right)
         starts = (title, line(("read-only  " if read_only else "", NOTE), (name, BOLD)))
-        lefts = [start + line("   ") + dag_state(dag, room - cells(start)) for start in starts]
+        lefts = [
+            start + line("   ") + dag_state(dag, status, room - cells(start)) for start in starts
+        ]
         left = first_that_fits((*lefts, starts[1] + line("   ") + glyph), room + 3)
         return [_with_margins(left, right, width), *error]
-    return [_with_margins(title, right, width), *error, *_dag_lines(status.dags, width, several)]
+    return [_with_margins(title, right, width), *error, *_dag_lines(status, width, several)]
 
 
 def _with_margins(left: Line, right: Line, width: int) -> Line:
@@ -214,12 +216,13 @@ def reading_progress(progress: Progress, bar: int) -> Line:
     return line((rendered, MOVING), " " if bar else "", f"reading {done} of {size}")
 
 
-def _dag_lines(dags: tuple[DagRow, ...], room: int, several: int) -> list[Line]:
+def _dag_lines(status: Status, room: int, several: int) -> list[Line]:
+    dags = status.dags
     if not dags:
         return [line(" ", ("no DAG file", DIM))]
     if len(dags) <= max(1, several):
         longest = max(width(_dag_name(dag)) for dag in dags)
-        return [_dag_line(dag, longest, room) for dag in dags]
+        return [_dag_line(dag, status, longest, room) for dag in dags]
     counts = {state: sum(dag.state is state for dag in dags) for state in DagState}
     states = join(
         (
@@ -244,36 +247,40 @@ def _dag_name(dag: DagRow) -> Line:
     return line(file_name(dag.file, 44))
 
 
-def _dag_line(dag: DagRow, longest: int, room: int) -> Line:
+def _dag_line(dag: DagRow, status: Status, longest: int, room: int) -> Line:
     name = _dag_name(dag)
     start = line(" ") + name + line(" " * (longest - width(name) + 2))
-    return start + dag_state(dag, room - 1 - width(start))
+    return start + dag_state(dag, status, room - 1 - width(start))
 
 
-def dag_state(dag: DagRow, room: int) -> Line:
+def dag_state(dag: DagRow, status: Status, room: int) -> Line:
     """State, failures and progress of a DAG; what matters least is left out where room is short."""
     done, total = (formatting.number(n) for n in (dag.nodes_done, dag.nodes_total))
     done = formatting.at_least(done, dag.is_lower_bound)
-    recovered = line((_recovered(dag), DIM)) if dag.recoveries else ()
+    year = formatting.year_of(status.as_of)
+    submitted, short_submitted = (
+        line((node_text.submission_text(dag, year, last), DIM)) for last in (True, False)
+    )
+    state = symbol_span(dag_sign(dag.state, dag.nodes_failed))
+    if running := node_text.running_text(status, dag):
+        state = line((running, MOVING), (" · ", DIM)) + state
     parts = [
-        symbol_span(dag_sign(dag.state, dag.nodes_failed)),
+        state,
         line((plain((dag.hold.reason or "")[:200], 60), ALARM)) if dag.hold else (),
         line(("halted", NOTE)) if dag.halted else (),
         line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else (),
         line((f"{done} of {total} nodes done", DIM)),
-        line((_submitted(dag), DIM)),
+        submitted,
         line((f"{dag.refused} refused", NOTE)) if dag.refused else (),
-        line((f"rescue {dag.rescue}", DIM)) if dag.rescue else (),
     ]
     gap = line("   ")
     candidates = [join(parts, gap)]
-    # In order: how often it was submitted, what was refused, the rescue file, nodes, a reason.
+    # In order: the time of the last submission, what was refused, the submissions, a reason.
     for index, shorter in (
-        (5, recovered),
+        (5, short_submitted),
         (4, line((f"{done} of {total} done", DIM))),
         (6, ()),
         (5, ()),
-        (7, ()),
         (4, ()),
         (1, ()),
         (2, ()),
@@ -281,19 +288,6 @@ def dag_state(dag: DagRow, room: int) -> Line:
         parts[index] = shorter
         candidates.append(join(parts, gap))
     return first_that_fits(candidates, room)
-
-
-def _recovered(dag: DagRow) -> str:
-    return f"recovered {dag.recoveries}×"
-
-
-def _submitted(dag: DagRow) -> str:
-    if not dag.submitted:
-        return ""
-    times = "×"
-    recovered = f", {_recovered(dag)}" if dag.recoveries else ""
-    last = f", last {dag.submissions[-1]:%Y-%m-%d %H:%M}" if dag.submissions else ""
-    return f"submitted {dag.submitted}{times}{recovered}{last}"
 
 
 def state_bar(states: Mapping[State, int], cells: int) -> Line:
@@ -484,7 +478,7 @@ def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line
 
 
 def forecast_line(headline: Headline | None, cells: int) -> Line:
-    """``17 epochs/day   done in 6 d (4–9 d)``, as far as there is room.
+    """``17 epochs/day   ETA 20 Nov (18–23 Nov) · 6d left``, as far as there is room.
 
     Empty before it is computed, or if there is no run.
     """

@@ -197,8 +197,8 @@ class RunScreen(ListScreen, ActionScreen):
         span, epoch = run.remaining, run.epoch_remaining
         if span is None:
             left = formatting.count(run.epochs_left, "epoch")
-            return [line(" ", ("to go  ", DIM), f"{left}, ", (run.missing_reason or "", NOTE))]
-        rest = line(("to go  ", DIM), (estimate_text.approximate_text(span.median), BOLD))
+            return [line(" ", ("remaining  ", DIM), f"{left}, ", (run.missing_reason or "", NOTE))]
+        rest = line(("remaining  ", DIM), (estimate_text.approximate_text(span.median), BOLD))
         rest += line(f" ({estimate_text.range_text(span.low, span.high)})")
         end = line((f", about {formatting.moment(run.expected_end, self.this_year)}", DIM))
         basis = line((f"{estimate_text.quality(span)}: from {span.source}", DIM))
@@ -249,7 +249,7 @@ class RunScreen(ListScreen, ActionScreen):
             placement = latest.site, latest.target, latest.off_target
             state += preposition + site_and_target(*placement, None, latest.state)
         if gate is None and is_between_epochs(row):
-            state += line(", next waits")
+            state += line(", epoch done, next ready")
         return state
 
     def _progress(self, view: RunView) -> list[Line]:

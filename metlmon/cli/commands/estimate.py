@@ -82,10 +82,9 @@ def _print(forecast: Forecast) -> None:
         out.print(
             line(
                 (
-                    "Four in five end within the interval, if the DAG goes on running: time in "
-                    "which it was removed and waited to be submitted again is neither in the "
-                    "history nor foretold. Epochs a day are those of the last week, whatever came "
-                    "between them.",
+                    "80 % interval, if the DAG keeps running: time in which it was removed and "
+                    "not yet submitted again is neither in the history nor in the estimate. "
+                    "Epochs/day: mean of the last week, with all interruptions.",
                     DIM,
                 )
             )
@@ -93,19 +92,14 @@ def _print(forecast: Forecast) -> None:
 
 
 def first_line(forecast: Forecast) -> str:
-    """``42 of 150 epochs done; done in 6 d (4–9 d), about 2025-11-20 08:00; 4.6 epochs/day``."""
+    """``42 of 150 epochs done; ETA 20 Nov (18–23 Nov) · 6d left; 4.6 epochs/day``."""
     done = estimate_text.epochs_text(forecast)
     done += (
         f" by {moment(forecast.as_of)}" if forecast.as_of is not None and not forecast.live else ""
     )
-    at = (
-        f", about {moment(forecast.expected_end, year_of(forecast.as_of))}"
-        if forecast.expected_end is not None
-        else ""
-    )
     parts = [
         done,
-        estimate_text.remaining_text(forecast) + at,
+        estimate_text.remaining_text(forecast),
         estimate_text.rate_text(forecast.rate),
     ]
     return "; ".join(part for part in parts if part)
@@ -117,7 +111,7 @@ def _print_backtest(backtested: Backtest) -> None:
         why = (
             "fewer than two epochs were completed"
             if backtested.epochs < 2
-            else "no run went on then"
+            else "no run was active then"
         )
         out.print(f"Nothing to test: {why}.")
         return

@@ -60,7 +60,7 @@ def print_sites(usage: Usage, spent: GpuHours) -> None:
     """
     out = TextOutput()
     window = "" if usage.window.unbounded else f"{window_text(usage.window)}, "
-    out.print(f"{window}as of {moment(usage.as_of)}", hours_line(spent, usage.nodes_unlogged))
+    out.print(f"{window}snapshot {moment(usage.as_of)}", hours_line(spent, usage.nodes_unlogged))
     if not usage.executions:
         out.print("", "Nothing ran: no execution is in the event logs.")
         return
