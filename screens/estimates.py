@@ -117,7 +117,11 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
         name = plain(run.run_name, 24)
         parts = []
         if run.epoch_remaining is not None:
-            which = f"epoch {run.epoch_number}" if run.epoch_number is not None else "the epoch now"
+            which = (
+                f"epoch {formatting.epoch_number(run.epoch_number)}"
+                if run.epoch_number is not None
+                else "the epoch now"
+            )
             remaining = estimate_text.interval_text(run.epoch_remaining)
             parts.append(f"{which}: {remaining} more, from {run.epoch_remaining.source}.")
         if run.remaining is not None:

@@ -41,11 +41,11 @@ KIND_LABELS: Final = {
     "removed": "removed",
     "stalled-transfer": "stalled",
     "held": "held",
-    "exhausted": "retries up",
+    "exhausted": "retries exhausted",
     "script-failed": "PRE script",
     "submit-failed": "submission",
-    "misdirected": "misdirected",
-    "unserved": "no machine",
+    "misdirected": "wrong site",
+    "unserved": "unmatched",
     "configuration": "arguments",
 }
 
@@ -89,9 +89,9 @@ class IncidentsScreen(ListScreen):
         if report is None or update is None or update.progress.fraction < 1:
             return [line("  ", ("Incidents appear as the logs are read.", DIM))]
         return [
-            line("  ", ("Nothing out of the ordinary happened.", GOOD)),
+            line("  ", ("No incidents.", GOOD)),
             line("  ", ("Holes in the logs, full disks, many evictions at once, stalled", DIM)),
-            line("  ", ("transfers, runs that stand still, targets that take no job and", DIM)),
+            line("  ", ("transfers, runs out of retries, targets without a match and", DIM)),
             line("  ", ("arguments that change between epochs would be listed here.", DIM)),
         ]
 
@@ -120,10 +120,9 @@ def head(report: IncidentList | None, room: int) -> list[Line]:
     pressing, total = len(report.urgent), len(report.incidents)
     if pressing:
         style = ALARM if report.urgent[0].severity is IncidentSeverity.ALARM else NOTE
-        first = line((formatting.count(pressing, "incident"), style))
-        first += line(f" {'matters' if pressing == 1 else 'matter'} now")
+        first = line((f"{formatting.number(pressing)} open", style))
     else:
-        first = line(("nothing is wrong now", GOOD))
+        first = line(("none open", GOOD))
     since_start = line((f"{formatting.number(total)} since the beginning", DIM)) if total else ()
     fits = width(title + first) + width(since_start) + 3 <= room - 2
     lines = [line(" ") + justify(title + first, since_start if fits else (), room - 2)]
@@ -173,10 +172,10 @@ def _specs(report: IncidentList | None, this_year: int | None) -> list[Column[In
     def lasted(incident: Incident, _: int | None) -> Line:
         seconds = report.seconds.get(incident.key) if report is not None else None
         if incident.ongoing:
-            return line(("still", ALARM if incident.severity is IncidentSeverity.ALARM else NOTE))
+            return line(("ongoing", ALARM if incident.severity is IncidentSeverity.ALARM else NOTE))
         if seconds is None:
             return ()
-        return line((formatting.age(seconds) if seconds >= 1 else "at once", DIM))
+        return line((formatting.age(seconds) if seconds >= 1 else "instant", DIM))
 
     def runs(incident: Incident, room: int | None) -> Line:
         names: Sequence[str] = run_names(incident, report) if report is not None else ()

@@ -289,7 +289,9 @@ def _job_specs(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
         Column(
             "epoch",
             "EPOCH",
-            lambda row, _: line(str(row.epoch) if row.epoch is not None else ""),
+            lambda row, _: line(
+                str(formatting.epoch_number(row.epoch)) if row.epoch is not None else ""
+            ),
             "right",
         ),
         Column("state", "NOW", lambda row, _: symbol_span(STATES[row.state])),

@@ -29,6 +29,7 @@ from metlmon.snapshot.node_text import (
 from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
 from metlmon.tables import epochs, runs
 from metlmon.tables.estimate_text import rate_text, remaining_text
+from metlmon.text.codes import code_text
 from metlmon.text.formatting import (
     STATES,
     at_least,
@@ -219,10 +220,10 @@ def _gate_lines(run: RunRow) -> Iterator[Line]:
 
 
 def held_line(name: str, code: int | None, reason: str | None) -> Line:
-    """``run1 is held (code 34): …``."""
-    code_text = f" (code {code})" if code is not None else ""
+    """``run1 is held (34 JobOutOfResources): …``."""
+    codes = f" ({code_text(code)})" if code is not None else ""
     text = plain(reason or "the log gives no reason", REASON_LIMIT)
-    return line((f"{name} is held{code_text}: {text}", BAD))
+    return line((f"{name} is held{codes}: {text}", BAD))
 
 
 def _print_warnings(out: TextOutput, status: Status) -> None:

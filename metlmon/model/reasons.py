@@ -21,6 +21,7 @@ from typing import Final
 
 from metlmon.eventlog import Aborted, Event, Held
 from metlmon.model.states import Outcome
+from metlmon.text.codes import FIRST_VACATE_CODE, NAMES, code_text, signal_text
 
 REASON: Final = "not logged (inferred: removed after it was held for {held})"
 
@@ -44,23 +45,13 @@ REASON_LIMIT: Final = 2000
 """Characters of a reason that are used: the first lines identify the cause, and a job can write
 a megabyte there."""
 
-VACATE_CODES: Final[dict[int, str]] = {
-    1000: "startd claim ended",
-    1001: "shadow could not start",
-    1002: "shadow exception",
-    1003: "schedd shut down",
-    1004: "vacated by the user",
-    1005: "starter failed",
-    1007: "starter error",
-    1008: "reconnect failed",
-    1013: "startd shut down",
-    1014: "machine draining",
-    1023: "removed",
-}
-"""Texts for vacate codes (``condor_holdcodes.h``, "VACATE_CODE"), used only for events without a
-reason."""
-
 _FOLDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (
+        re.compile(
+            r"^DAG Removed: User removed scheduler job from queue\.\s*(?:\(by user [^)]*\))?"
+        ),
+        "removed by a user (condor_rm of the DAG)",
+    ),
     (re.compile(r"<[^<>\s]*\d+\.\d+\.\d+\.\d+[^<>]*>"), "<host>"),
     (re.compile(r"<\[[0-9a-fA-F:]+\][^<>]*>"), "<host>"),
     (re.compile(r"\b(?:slot|dynamic_slot)\w*@\S+?(?=[:,;)\]]?(?:\s|$))"), "<slot>"),
@@ -97,14 +88,14 @@ def cause_of(
     """One line with the cause of an unsuccessful execution."""
     if outcome is Outcome.FAILED:
         if signal is not None:
-            return f"died on signal {signal}"
+            return signal_text(signal)
         if return_value is not None:
             return f"exited with return value {return_value}"
         return "ended without a return value"
     if reason and reason.strip():
         return fold_reason(reason)
-    if code is not None and code in VACATE_CODES:
-        return VACATE_CODES[code]
+    if code is not None and code >= FIRST_VACATE_CODE and code in NAMES:
+        return code_text(code)
     return {
         Outcome.EVICTED: "evicted, no reason given",
         Outcome.HELD: "held, no reason given",

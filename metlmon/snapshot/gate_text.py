@@ -11,7 +11,7 @@ from typing import Final
 from metlmon.model.run import GateStatus, Stopped
 from metlmon.model.states import ACTIVE, State
 from metlmon.snapshot.types import EpochRow, RunRow, Status
-from metlmon.text.formatting import Colour, Symbol, moment, plain
+from metlmon.text.formatting import Colour, Symbol, epoch_number, moment, plain
 
 STOPPED: Final = Symbol("□", "stopped", Colour.ORANGE)
 """Its gate stopped it before its last epoch."""
@@ -121,7 +121,7 @@ def _is_complete(row: RunRow) -> bool:
 
 def _stopped(stopped: Stopped) -> str:
     rule = _RULE_TEXT.get(stopped.rule, "")
-    before = f" before epoch {stopped.epoch}" if stopped.epoch is not None else ""
+    before = f" before epoch {epoch_number(stopped.epoch)}" if stopped.epoch is not None else ""
     time = f" at {moment(stopped.time)}" if stopped.time is not None else ""
     reason = plain(stopped.reason, MAX_REASON)
     return f"stopped{rule}{before}{time}" + (f": {reason}" if reason else "")
@@ -130,9 +130,9 @@ def _stopped(stopped: Stopped) -> str:
 def _paused(gate: GateStatus, row: RunRow) -> str:
     since = f" since {moment(gate.paused)}"
     number = _next_epoch(row)
-    before = f" before epoch {number}" if number is not None else ""
+    before = f" before epoch {epoch_number(number)}" if number is not None else ""
     if gate.pause_requested is None:
-        return f"paused{before}{since}; goes on when its gate is asked next"
+        return f"paused{before}{since}; continues when its gate is asked next"
     return f"paused{before}{since}"
 
 
@@ -142,9 +142,10 @@ def _request_text(verb: str, row: RunRow) -> str:
     if number is None:
         return f"{verb} before its next epoch"
     latest = row.latest
+    before = f"{verb} before epoch {epoch_number(number)}"
     if latest is not None and latest.state is not State.COMPLETED:
-        return f"{verb} before epoch {number}, when epoch {latest.epoch} has ended"
-    return f"{verb} before epoch {number}"
+        return f"{before}, when epoch {number} has ended"
+    return before
 
 
 def _next_epoch(row: RunRow) -> int | None:

@@ -36,7 +36,16 @@ from metlmon.model.job_events import JobId
 from metlmon.snapshot.ledger import RunEntry
 from metlmon.snapshot.types import EpochRow
 from metlmon.stats.inputs import StatsInput
-from metlmon.text.formatting import Colour, Symbol, Weight, count, number, plain
+from metlmon.text.formatting import (
+    Colour,
+    Symbol,
+    Weight,
+    count,
+    epoch_number,
+    epoch_text,
+    number,
+    plain,
+)
 from metlmon.text.formatting import metric as format_metric
 
 Goal = Literal["min", "max"]
@@ -163,7 +172,7 @@ class Curves(Struct, frozen=True):
 
 COURSES: Final[Mapping[Course, Symbol]] = {
     Course.IMPROVES: Symbol("✓", "improves", Colour.GREEN),
-    Course.FLAT: Symbol("≈", "no better", Colour.ORANGE),
+    Course.FLAT: Symbol("≈", "plateau", Colour.ORANGE),
     Course.DIVERGED: Symbol("✗", "diverged", Colour.VERMILLION, Weight.BOLD),
     Course.NAN: Symbol("✗", "NaN", Colour.VERMILLION, Weight.BOLD),
     Course.EARLY: Symbol("◦", "one value", Colour.GREY),
@@ -195,7 +204,7 @@ class CurvesSummary(Struct, frozen=True):
     """The summary of the curves in parts; a part that does not apply is "".
 
     ``5 of 6 runs improve``, ``best 0.2308 run1 epoch 4``, ``run4 diverged in epoch 3``
-    (``diverged_short``: ``1 run diverged``), ``1 run no better``. ``all_improve``: all runs with
+    (``diverged_short``: ``1 run diverged``), ``1 run on a plateau``. ``all_improve``: all runs with
     enough epochs improve.
     """
 
@@ -228,7 +237,7 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     lost = [curve for curve in known if curve.diverged]
     short = f"{count(len(lost), 'run')} diverged" if lost else ""
     run_texts = ", ".join(
-        f"{plain(curve.run_name, NAME_LIMIT)} {_since_text(curve)} epoch {curve.since}"
+        f"{plain(curve.run_name, NAME_LIMIT)} {_since_text(curve)} epoch {epoch_text(curve.since)}"
         for curve in lost[:MAX_NAMED_RUNS]
     )
     flat = count_runs(Course.FLAT)
@@ -237,7 +246,7 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
         best=_best_text(metric_curves),
         diverged=run_texts if len(lost) <= MAX_NAMED_RUNS else short,
         diverged_short=short,
-        flat=f"{count(flat, 'run')} no better" if flat else "",
+        flat=f"{count(flat, 'run')} on a plateau" if flat else "",
         all_improve=0 < improving == len(known) - early,
     )
 
@@ -253,20 +262,21 @@ def _best_text(metric_curves: Curves) -> str:
     if curve is None or curve.best is None:
         return ""
     name = plain(curve.run_name, NAME_LIMIT)
-    return f"best {format_metric(curve.best.value)} {name} epoch {curve.best.epoch}"
+    return f"best {format_metric(curve.best.value)} {name} epoch {epoch_number(curve.best.epoch)}"
 
 
 def course_text(curve: MetricCurve) -> str:
-    """``diverged in 3``, ``no better since 12``, ``improves, NaN in 2``."""
+    """``diverged in epoch 3``, ``plateau since epoch 12``, ``improves, NaN in epoch 2``."""
     if curve.course is Course.NONE and curve.points:
         return "no goal"
     text = curve_symbol(curve).word
     if curve.since is not None:
-        text += f" {'in' if curve.course is Course.DIVERGED else 'since'} {curve.since}"
+        text += f" {'in' if curve.course is Course.DIVERGED else 'since'}"
+        text += f" epoch {epoch_number(curve.since)}"
     odd = next((p for p in reversed(curve.points) if not math.isfinite(p.value)), None)
     if odd is None or curve.diverged:
         return text
-    return f"{text}, {course_symbol(Course.NAN, odd.value).word} in {odd.epoch}"
+    return f"{text}, {course_symbol(Course.NAN, odd.value).word} in epoch {epoch_number(odd.epoch)}"
 
 
 @cache

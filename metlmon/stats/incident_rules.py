@@ -158,13 +158,14 @@ def log_gaps(stats_input: StatsInput) -> Iterator[Incident]:
             for e in ledger.executions
         )
         damaged = f" ({where} is damaged)" if where else ""
+        was = "was" if ran == 1 else "were"
         ends = "the true end of one is" if lost == 1 else f"the ends of {lost} are"
         yield build_incident(
             kind="log-gap",
             severity=WARNING,
-            text=f"The log lacks {age(gap.seconds)} in which {count(ran, 'job')} ran{damaged}: "
-            f"{ends} not known",
-            advice="Look for a full disk or quota then, where the log is written; the hours are "
+            text=f"{age(gap.seconds)} gap in the log while {count(ran, 'job')} {was} running"
+            f"{damaged}: {ends} unknown",
+            advice="Look for a full disk or quota at that time where the log is written; hours are "
             "counted up to the moment that proves the end",
             since=gap.since,
             until=gap.until,
@@ -174,7 +175,7 @@ def log_gaps(stats_input: StatsInput) -> Iterator[Incident]:
         yield build_incident(
             kind="log-damage",
             severity=NOTE,
-            text=f"The log was cut in the middle of an event ({where}): what it said is lost",
+            text=f"The log was cut in the middle of an event ({where}): the rest of it is missing",
             advice="Look for a full disk or quota at that time where the log is written",
             key_suffix=where,
         )
@@ -199,7 +200,7 @@ def silent_logs(stats_input: StatsInput) -> Iterator[Incident]:
         kind="log-gap",
         severity=ALARM,
         text=f"Nothing has been logged for {age(silent)} although {count(len(running), 'job')} ran "
-        "when the log fell silent",
+        "at the last event",
         advice="Ask the queue (condor_q); see whether the log's disk is full, or was unmounted",
         since=last,
         ongoing=True,
@@ -236,8 +237,8 @@ def full_disk(stats_input: StatsInput) -> Iterator[Incident]:
         yield build_incident(
             kind="disk-quota",
             severity=ALARM if ongoing else WARNING,
-            text=f"The disk was full, or over its quota: {count(len(group), 'execution')} of "
-            f"{names_of(group)} ended for it, {_lost_hours(group)} lost",
+            text=f"Disk full or over quota: {count(len(group), 'execution')} of "
+            f"{names_of(group)} ended by it, {_lost_hours(group)} of badput",
             advice="Free space or raise the quota (quota -s, df), then release what is held",
             since=first,
             until=None if ongoing else last,
@@ -276,11 +277,11 @@ def mass_evictions(stats_input: StatsInput) -> Iterator[Incident]:
             yield build_incident(
                 kind="evictions",
                 severity=WARNING,
-                text=f"{count(len(group), 'job')} of {len(runs)} runs lost their machines"
+                text=f"{count(len(group), 'job')} of {len(runs)} runs were evicted"
                 f"{'' if site is None else f' at {site}'} within "
-                f"{age(elapsed(stats_input.ledger, first, last))}, {_lost_hours(group)} lost"
+                f"{age(elapsed(stats_input.ledger, first, last))}, {_lost_hours(group)} of badput"
                 f"{cause}",
-                advice="They are queued again by themselves; if it comes again, ask the site what "
+                advice="HTCondor queues them again; if it happens again, ask the site what "
                 "ended there, or leave it out",
                 since=first,
                 until=last,
@@ -307,8 +308,8 @@ def removals(stats_input: StatsInput) -> Iterator[Incident]:
         yield build_incident(
             kind="removed",
             severity=NOTE,
-            text=f"A person removed the {'DAG' if dag else 'jobs'} while "
-            f"{count(len(group), 'job')} ran: {_lost_hours(group)} lost",
+            text=f"The {'DAG was' if dag else 'jobs were'} removed by a user (condor_rm) while "
+            f"{count(len(group), 'job')} ran: {_lost_hours(group)} of badput",
             advice="Nothing to do. Halting the DAG (Z) lets the epochs that run end first",
             since=first,
             until=last,

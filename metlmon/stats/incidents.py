@@ -43,7 +43,7 @@ from metlmon.stats.incident_rules import (
 )
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import group_by
-from metlmon.text.formatting import age, count
+from metlmon.text.formatting import age, count, epoch_number
 
 UNSERVED_SECONDS: Final = 3 * 3600.0
 UNSERVED_TIMES: Final = 5.0
@@ -179,12 +179,12 @@ FAILED_WITHOUT_JOB: Final = {
     "pre": (
         "script-failed",
         "See in the submit directory why its PRE script failed; remove the cause, then submit "
-        "the DAG again (U): it goes on from there",
+        "the DAG again (U): it continues from there",
     ),
     "submit": (
         "submit-failed",
         "See its submit description (metlmon check), and DAGMan's .dagman.out, which has the "
-        "error; then submit the DAG again (U): it goes on from there",
+        "error; then submit the DAG again (U): it continues from there",
     ),
 }
 """The kind of incident and the advice, by the part of a node that failed without a job."""
@@ -199,20 +199,19 @@ def exhausted_retries(stats_input: StatsInput) -> Iterator[Incident]:
         failed, latest = run.failed, run.latest
         if failed is not None and failed.part in FAILED_WITHOUT_JOB:
             kind, advice = FAILED_WITHOUT_JOB[failed.part or ""]
-            text = f"{_epoch_name(failed.epoch, failed.node)} failed without a job: {failed.reason}"
+            text = f"{_epoch_name(failed.epoch, failed.node)} without a job: {failed.reason}"
             yield _stopped_run(run, kind, text, advice, failed.node, failed.since)
         elif latest is not None:
             epoch = _epoch_name(latest.epoch, latest.node)
-            text = f"{epoch} failed, and is not tried again"
+            text = f"{epoch}, no retry left"
             if latest.attempt > 1:
-                tries = count(latest.attempt, "try", "tries")
-                text = f"{epoch} failed after {tries}, its retries are used up"
+                text = f"{epoch}, {latest.attempt} of {latest.attempt} tries used"
             yield _stopped_run(
                 run,
                 kind="exhausted",
                 text=text,
                 advice="See in the job's output why; remove the cause, then submit the DAG again "
-                "(U): it goes on from there",
+                "(U): it continues from there",
                 node=latest.node,
                 since=latest.since,
                 job=None if latest.cluster is None else (latest.cluster, latest.proc or 0),
@@ -231,8 +230,8 @@ def _stopped_run(
     return build_incident(
         kind=kind,
         severity=ALARM,
-        text=f"{run.run_name} stands still: {text}",
-        short_text=f"a run stands still: {text}",
+        text=f"{run.run_name} failed: {text}",
+        short_text=f"a run failed: {text}",
         advice=advice,
         since=since,
         ongoing=True,
@@ -243,7 +242,7 @@ def _stopped_run(
 
 
 def _epoch_name(epoch: int | None, node: str) -> str:
-    return f"epoch {epoch}" if epoch is not None else node
+    return f"epoch {epoch_number(epoch)}" if epoch is not None else node
 
 
 # --- targets --------------------------------------------------------------------------------
@@ -264,9 +263,9 @@ def misdirected_targets(stats_input: StatsInput) -> Iterator[Incident]:
         yield build_incident(
             kind="misdirected",
             severity=WARNING,
-            text=f"{len(missed)} of {count(len(served), 'execution')} that wanted {target} ran "
+            text=f"{len(missed)} of {count(len(served), 'execution')} that requested {target} ran "
             f"at {listed(sorted({e.site for e in missed if e.site}))}",
-            advice="Check the requirements of the submit description: they do not keep to it",
+            advice="Check the requirements of the submit description: they allow other sites",
             since=missed[0].start,
             until=None if ongoing else end_range(missed)[1],
             ongoing=ongoing,
@@ -291,8 +290,8 @@ def unserved_targets(stats_input: StatsInput) -> Iterator[Incident]:
         yield build_incident(
             kind="unserved",
             severity=WARNING,
-            text=f"{count(len(jobs), 'job')} for {target} waited {age(waited)}, and none of its "
-            "jobs ever started, while other targets' did",
+            text=f"{count(len(jobs), 'job')} for {target} idle for {age(waited)}: no job "
+            "of this target has started, jobs of other targets have",
             advice="See whether the name is the site's, and what it offers; or give the epochs "
             "another",
             since=since,
@@ -326,8 +325,8 @@ def configuration_changes(stats_input: StatsInput) -> Iterator[Incident]:
             kind="configuration",
             severity=WARNING,
             text=f"{runs[key].run_name} changed {'; '.join(changes[:3])}{more}",
-            advice="If that was not meant, compare the args.txt of these versions: epochs trained "
-            "otherwise are not of the same model",
+            advice="If this was not intended, compare the args.txt of these versions: epochs "
+            "with other arguments are not of the same model",
             ongoing=state not in (State.COMPLETED, State.FAILED, State.REMOVED),
             runs=[key],
             key_suffix=key,

@@ -121,7 +121,7 @@ ORDERS: Final[tuple[tuple[str, Callable[[MetricCurve], tuple[object, ...]] | Non
     ("DAG order", None),
     ("best value", lambda curve: (_cost(curve.best, curve),)),
     ("last value", lambda curve: (_cost(curve.last, curve),)),
-    ("how it goes", lambda curve: (_ALARMING.index(curve.course), _cost(curve.last, curve))),
+    ("trend", lambda curve: (_ALARMING.index(curve.course), _cost(curve.last, curve))),
     ("label", lambda curve: (curve.label is None, curve.label or "")),
 )
 
@@ -140,8 +140,8 @@ def specs(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
         Column("last", "LAST", _last, "right", minimum=6),
         Column("best", "BEST", _best_value, "right", minimum=6),
         Column("at", "IN EPOCH", _best_epoch, "right", drop=4),
-        Column("trend", "TREND/EPOCH", _trend, "right", drop=2),
-        Column("course", "HOW IT GOES", _course, minimum=9),
+        Column("trend", "CHANGE/EPOCH", _trend, "right", drop=2),
+        Column("course", "TREND", _course, minimum=9),
     ]
     if any(curve.label for curve in curves):
         columns.insert(1, Column("label", "LABEL", _label, comfortable=8, maximum=20))
@@ -153,7 +153,7 @@ def specs(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
 def band_columns() -> list[Column[BandLevel]]:
     """Return the columns of a band by epoch."""
     return [
-        text_column("epoch", "EPOCH", lambda level: str(level.epoch), "right"),
+        text_column("epoch", "EPOCH", lambda level: formatting.epoch_text(level.epoch), "right"),
         text_column("runs", "RUNS", lambda level: str(level.n), "right"),
         text_column("min", "MIN", lambda level: formatting.metric(level.minimum), "right"),
         text_column("lower", "QUARTILE", lambda level: formatting.metric(level.lower), "right"),
@@ -176,7 +176,7 @@ def _label(curve: MetricCurve, max_width: int | None) -> Line:
 
 
 def _epoch(curve: MetricCurve, max_width: int | None) -> Line:
-    return _dash() if curve.last is None else line(str(curve.last.epoch))
+    return _dash() if curve.last is None else line(str(formatting.epoch_number(curve.last.epoch)))
 
 
 def _value(point: Point | None, style: TextStyle) -> Line:
@@ -195,7 +195,11 @@ def _best_value(curve: MetricCurve, max_width: int | None) -> Line:
 
 
 def _best_epoch(curve: MetricCurve, max_width: int | None) -> Line:
-    return line((str(curve.best.epoch), DIM)) if curve.best is not None else ()
+    return (
+        line((str(formatting.epoch_number(curve.best.epoch)), DIM))
+        if curve.best is not None
+        else ()
+    )
 
 
 def _trend(curve: MetricCurve, max_width: int | None) -> Line:
@@ -217,7 +221,7 @@ def _course(curve: MetricCurve, max_width: int | None) -> Line:
 def _now(curve: MetricCurve, max_width: int | None) -> Line:
     if curve.streamed is None:
         return ()
-    epoch = "" if curve.running is None else f"epoch {curve.running}  "
+    epoch = "" if curve.running is None else f"epoch {formatting.epoch_number(curve.running)}  "
     long_form = line((epoch, DIM)) + progress(curve.streamed)
     short_form = line((percent(curve.streamed), MOVING))
     return long_form if max_width is None else first_that_fits((long_form, short_form), max_width)

@@ -43,7 +43,8 @@ def filter_text(row: EpochRow) -> str:
     """The text of an epoch that a filter searches, in lower case."""
     jobs = [formatting.job_id(*job) for job in row.jobs]
     parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
-    parts += [row.trained_on, row.hold_reason, str(row.epoch), *jobs]
+    parts += [row.trained_on, row.hold_reason, *jobs]
+    parts += [str(formatting.epoch_number(row.epoch))] if row.epoch is not None else []
     parts += [HIDDEN.word] if is_hidden(row) else []
     text = "\n".join(part for part in parts if part is not None).lower()
     return "\n".join((text, *map(filter_text, row.evaluations)))
@@ -106,7 +107,7 @@ def name_in_run(run: str, node: str) -> str:
 def _epoch(row: EpochRow, cells: int | None, run: str) -> Line:
     if not is_epoch(row):
         return line(plain(name_in_run(run, row.node), 40))
-    return line((str(row.epoch), _epoch_style(row)))
+    return line((str(formatting.epoch_number(row.epoch or 0)), _epoch_style(row)))
 
 
 def is_epoch(row: EpochRow) -> bool:

@@ -13,6 +13,7 @@ from metlmon.text.formatting import (
     MINUTE,
     UNKNOWN,
     count,
+    duration,
     moment,
     number,
     plain,
@@ -29,27 +30,29 @@ MIN_SAMPLES: Final = 5
 """Minimum samples of an estimate that is not rough."""
 
 
-def _in_unit(seconds: float) -> tuple[int, str]:
-    """Amount and unit, with at least two of a unit: 36 h is more precise than 1 d."""
+def _in_unit(seconds: float) -> tuple[str, str]:
+    """Amount and unit; two units below two of the larger one, as 1d12h is more than 1 d."""
     for unit, name in UNITS:
         if seconds >= 1.95 * unit:
-            return max(1, round(seconds / unit)), name
-    return max(0, round(seconds)), "s"
+            return number(round(seconds / unit)), name
+        if seconds >= unit:
+            return duration(seconds), ""
+    return number(max(0, round(seconds))), "s"
 
 
 def approximate_text(seconds: float) -> str:
-    """``6d``, ``36h``, ``50m``."""
+    """``6d``, ``1d12h``, ``50m``."""
     amount, unit = _in_unit(seconds)
-    return f"{number(amount)}{unit}"
+    return f"{amount}{unit}"
 
 
 def range_text(low: float, high: float) -> str:
     """``4–9d``, ``20h–3d``."""
     dash = "–"
     (first, unit), (second, other) = _in_unit(low), _in_unit(high)
-    if unit == other:
+    if unit == other and unit:
         same = first == second
-        return approximate_text(high) if same else f"{number(first)}{dash}{approximate_text(high)}"
+        return approximate_text(high) if same else f"{first}{dash}{approximate_text(high)}"
     return f"{approximate_text(low)}{dash}{approximate_text(high)}"
 
 

@@ -12,6 +12,7 @@ from metlmon.stats.usage import Usage, UsageFilter, hidden_jobs, select_executio
 from metlmon.tables.layout import Column
 from metlmon.tables.usage import HIDDEN, NAME_LIMIT, machine, models, site_name
 from metlmon.text import formatting
+from metlmon.text.codes import code_text
 from metlmon.text.formatting import OUTCOMES, plain
 from metlmon.text.spans import BAD, DIM, NOTE, PLAIN, Line, line, style_of, symbol_span
 
@@ -90,7 +91,11 @@ def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> s
         causes = () if usage is None else usage.causes
         cause = next((item for item in causes if item.key == usage_filter.cause), None)
         text = usage_filter.cause if cause is None else cause.text
-        code = f"{usage_filter.cause} " if cause is not None and cause.code is not None else ""
+        code = (
+            f"{code_text(cause.code, cause.subcode or 0)}: "
+            if cause is not None and cause.code is not None
+            else ""
+        )
         parts.append(f"badput of {plain(code + text, room)}")
     return formatting.clip(" ".join(parts), room)
 
@@ -145,7 +150,7 @@ def _epoch(row: ListedExecution, _: int | None) -> Line:
     entry = row.entry
     if entry.epoch is None:
         return ()
-    return line(str(entry.epoch), ("" if entry.training else " side", DIM))
+    return line(str(formatting.epoch_number(entry.epoch)), ("" if entry.training else " side", DIM))
 
 
 def _time(row: ListedExecution, _: int | None) -> Line:
@@ -181,5 +186,5 @@ def _cause(row: ListedExecution, _: int | None) -> Line:
     entry = row.entry
     if entry.cause is None:
         return ()
-    code = f"{entry.code}/{entry.subcode or 0} " if entry.code else ""
+    code = f"{code_text(entry.code, entry.subcode or 0)}: " if entry.code else ""
     return line((plain(code + entry.cause, 400), DIM))

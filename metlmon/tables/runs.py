@@ -252,7 +252,7 @@ def _epoch(row: RunRow, cells: int | None) -> Line:
     job = row.failed or row.latest
     if job is None or job.epoch is None:
         return line((formatting.UNKNOWN, DIM))
-    return line(str(job.epoch))
+    return line(str(formatting.epoch_number(job.epoch)))
 
 
 def _state(row: RunRow, cells: int | None, streams: Mapping[JobId, Streamed]) -> Line:

@@ -23,7 +23,7 @@ def columns() -> list[Column[CellRun]]:
         Column("best", "BEST", _value, "right", minimum=6),
         Column("epoch", "IN EPOCH", _epoch, "right", drop=1),
         Column("done", "DONE", lambda run, _: line(f"{run.done}/{run.total}"), "right"),
-        Column("course", "HOW IT GOES", _course),
+        Column("course", "TREND", _course),
         Column("state", "STATE", lambda run, _: symbol_span(STATES[run.state])),
         Column("why", "STOPPED", _stopped, drop=2),
     ]
@@ -36,7 +36,7 @@ def _value(run: CellRun, _: int | None) -> Line:
 
 
 def _epoch(run: CellRun, _: int | None) -> Line:
-    return line((str(run.value.epoch), DIM)) if run.value is not None else ()
+    return line((formatting.epoch_text(None if run.value is None else run.value.epoch), DIM))
 
 
 def _course(run: CellRun, _: int | None) -> Line:

@@ -10,7 +10,16 @@ from msgspec import Struct
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, course_symbol
 from metlmon.stats.sweep import NEEDS, Axis, Grid, GridCell, Point, Value, sweep_progress
-from metlmon.text.formatting import STATES, UNKNOWN, Symbol, clip_middle, count, number, plain
+from metlmon.text.formatting import (
+    STATES,
+    UNKNOWN,
+    Symbol,
+    clip_middle,
+    count,
+    epoch_number,
+    number,
+    plain,
+)
 from metlmon.text.formatting import metric as format_metric
 
 VALUE_LIMIT: Final = 24
@@ -175,7 +184,7 @@ def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
     run = grid.best.best if grid.best is not None else None
     if grid.best is not None and run is not None and run.value is not None:
         best = f"best {cell_value_text(grid.best)} at {cell_point_text(grid, grid.best, full)}"
-        where = f"{plain(run.name, NAME_LIMIT)} epoch {run.value.epoch}"
+        where = f"{plain(run.name, NAME_LIMIT)} epoch {epoch_number(run.value.epoch)}"
     moving = [f"{number(progress.active)} running"] * (progress.active > 0)
     moving += [f"{number(progress.idle)} idle"] * (progress.idle > 0)
     moving += [f"{number(progress.paused)} {PAUSED.word}"] * (progress.paused > 0)

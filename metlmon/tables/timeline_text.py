@@ -17,7 +17,7 @@ from msgspec import Struct
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import ExecutionEntry
 from metlmon.stats.timeline import Lane, Timeline, TimelineSpan
-from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, plain
+from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, epoch_number, plain
 
 
 class CellKind(StrEnum):
@@ -250,7 +250,7 @@ def epoch_labels(lane: Lane, window: VisibleWindow) -> str:
         if span.end_position <= window.start:
             continue
         seen.add(span.epoch)
-        at, label = max(0, window.cell(span.start_position)), str(span.epoch)
+        at, label = max(0, window.cell(span.start_position)), str(epoch_number(span.epoch))
         if at >= len(out) + (1 if out else 0) and at + len(label) <= window.cells:
             out = out.ljust(at) + label
     return out

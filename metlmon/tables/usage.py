@@ -17,6 +17,7 @@ from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Distribution, GroupUsage, SiteGpuUsage, Usage, UsageFilter
 from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
+from metlmon.text.codes import code_text
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, plain
 from metlmon.text.spans import (
     BAD,
@@ -476,17 +477,12 @@ def hidden_columns() -> list[Column[EpochEntry]]:
     def name(text: str | None) -> str:
         return plain(text or "unknown", LONG_NAME_LIMIT)
 
-    def epoch(row: EpochEntry) -> str:
-        return formatting.UNKNOWN if row.epoch is None else str(row.epoch)
-
-    time = formatting.duration
-
     return [
         text_column("run", "RUN", lambda row: name(row.run_name)),
         text_column(
             "epoch",
             "EPOCH",
-            lambda row: str(formatting.UNKNOWN if row.epoch is None else row.epoch),
+            lambda row: formatting.epoch_text(row.epoch) or formatting.UNKNOWN,
             "right",
         ),
         text_column(
@@ -500,8 +496,8 @@ def hidden_columns() -> list[Column[EpochEntry]]:
 
 
 def code_of(row: Cause) -> str:
-    """Return the hold code: ``1023/0``; "" if there is none."""
-    return "" if row.code is None else f"{row.code}/{row.subcode or 0}"
+    """The code and its name: ``1023/0 JobRemoved``; "" if there is none."""
+    return "" if row.code is None else code_text(row.code, row.subcode or 0)
 
 
 def _unknown() -> Line:

@@ -185,6 +185,16 @@ def number(value: int) -> str:
     return grouped.replace(",", THIN)
 
 
+def epoch_number(epoch: int) -> int:
+    """The number of an epoch for people, from 1; names of nodes and metrics count from 0."""
+    return epoch + 1
+
+
+def epoch_text(epoch: int | None) -> str:
+    """The number of an epoch, from 1; empty for None."""
+    return "" if epoch is None else str(epoch_number(epoch))
+
+
 def ordinal(value: int) -> str:
     """``1st``, ``2nd``, ``13th``."""
     teen = 10 <= value % 100 <= 20

@@ -28,6 +28,11 @@ MOST_TRACES: Final = 200
 """Maximum number of curves drawn individually."""
 
 
+def _x(epoch: int) -> float:
+    """The place of an epoch on the axis."""
+    return float(formatting.epoch_number(epoch))
+
+
 def scale(curves: Curves, log: bool) -> Scale | None:
     """Return the scale of the chart.
 
@@ -42,7 +47,7 @@ def scale(curves: Curves, log: bool) -> Scale | None:
     points = [point for curve in curves.curves for point in curve.points]
     finite = [value for value in plausible if math.isfinite(value)]
     values = finite or [point.value for point in points]
-    return scale_of(values, [float(point.epoch) for point in points], log)
+    return scale_of(values, [_x(point.epoch) for point in points], log)
 
 
 def out_of_range(curves: Curves, chart_scale: Scale) -> Line:
@@ -70,7 +75,7 @@ def out_of_range(curves: Curves, chart_scale: Scale) -> Line:
 
 def trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
     """Return the trace of a run."""
-    return Trace(tuple((float(p.epoch), p.value) for p in curve.points), style, sign)
+    return Trace(tuple((_x(p.epoch), p.value) for p in curve.points), style, sign)
 
 
 def traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
@@ -83,11 +88,15 @@ def traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
 
 def areas(band: MetricBand, style: TextStyle) -> list[Area]:
     """Return the areas of a band: extremes light, quartiles dense."""
-    wide = tuple((float(level.epoch), level.minimum, level.maximum) for level in band.levels)
-    narrow = tuple((float(level.epoch), level.lower, level.upper) for level in band.levels)
+    wide = tuple((_x(level.epoch), level.minimum, level.maximum) for level in band.levels)
+    narrow = tuple((_x(level.epoch), level.lower, level.upper) for level in band.levels)
     return [Area(wide, style, False, "."), Area(narrow, style, True, ":")]
 
 
 def median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
     """Return the median trace of a band."""
-    return Trace(tuple((float(level.epoch), level.median) for level in band.levels), style, sign)
+    return Trace(
+        tuple((_x(level.epoch), level.median) for level in band.levels),
+        style,
+        sign,
+    )

@@ -155,7 +155,9 @@ class JobScreen(ActionScreen):
     def _job_label(self, view: JobView) -> Line:
         row = view.row
         run = line(plain(row.run, 24)) if row.run else ()
-        epoch = line(("epoch ", DIM), str(row.epoch)) if row.epoch is not None else ()
+        epoch = (
+            line(("epoch ", DIM), formatting.epoch_text(row.epoch)) if row.epoch is not None else ()
+        )
         jobs = self._node_jobs(view)
         place = f"job {jobs.index(self.job) + 1} of {len(jobs)}" if len(jobs) > 1 else ""
         return join((run, epoch, line((place, NOTE))), line("  "))

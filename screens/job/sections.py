@@ -15,6 +15,7 @@ from metlmon.snapshot.types import EventLine, JobRow, JobView, UsageRow
 from metlmon.tables.layout import Column, render_table
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
+from metlmon.text.codes import code_text, signal_text
 from metlmon.text.formatting import OUTCOMES, STATES, Colour, Symbol, Weight, plain
 from metlmon.text.spans import (
     ALARM,
@@ -132,7 +133,7 @@ def _hold(row: JobRow, room: int) -> list[Line]:
 def _codes(code: int | None, subcode: int | None) -> str:
     if code is None:
         return ""
-    return f"code {code}" + ("" if subcode is None else f", subcode {subcode}")
+    return f"code {code_text(code, subcode)}"
 
 
 # --- tables in sections ---------------------------------------------------------------------
@@ -160,7 +161,7 @@ def _outcome_reason(row: ExecutionEntry) -> str:
         return ""
     parts = [plain(row.reason, REASON)] if row.reason else []
     if row.signal is not None:
-        parts.append(f"killed by signal {row.signal}")
+        parts.append(signal_text(row.signal))
     elif row.return_value:
         parts.append(f"return value {row.return_value}")
     if codes := _codes(row.code, row.subcode):

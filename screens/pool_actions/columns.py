@@ -34,7 +34,7 @@ def _text(value: str | None) -> Line:
 
 
 def _epoch(target: Target | RunTarget, _: int | None) -> Line:
-    return line("" if target.epoch is None else str(target.epoch))
+    return line(formatting.epoch_text(target.epoch))
 
 
 def _state(target: Target | RunTarget, _: int | None) -> Line:

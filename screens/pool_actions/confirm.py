@@ -286,6 +286,6 @@ def _jobs_count(targets: Sequence[Target]) -> str:
 
 def _left_out_line(left_out: Target | RunTarget, reason: str) -> Line:
     name = left_out.id if isinstance(left_out, Target) else plain(left_out.id, 8)
-    epoch = "" if left_out.epoch is None else f"  epoch {left_out.epoch}"
+    epoch = "" if left_out.epoch is None else f"  epoch {formatting.epoch_number(left_out.epoch)}"
     about = line((f" {name}  {plain(left_out.run or '', 24)}{epoch}  ", DIM))
     return about + symbol_span(STATES[left_out.state]) + line((f"  {plain(reason, 200)}", NOTE))

@@ -91,7 +91,7 @@ def bars(view: RunView) -> list[ChartBar]:
 
 
 def _epoch_label(row: EpochRow) -> str:
-    return "?" if row.epoch is None else str(row.epoch)
+    return "?" if row.epoch is None else str(formatting.epoch_number(row.epoch))
 
 
 def chart_title(rows: Sequence[EpochRow]) -> Line:

@@ -155,7 +155,7 @@ class RunScreen(ListScreen, ActionScreen):
         if epoch is not None and epoch.state is State.IDLE and epoch.jobs:
             job = self.context.feed.job_view(*epoch.jobs[-1])
             text = queue_text.short_line(job.queue if job else None, self.context.now())
-            name = "" if epoch.epoch is None else f"epoch {epoch.epoch}"
+            name = f"epoch {formatting.epoch_text(epoch.epoch)}"
             queued = line(" ", (name, BOLD), "  ") + text if text else ()
         # Reserve the line if there is room, so that the table keeps its height.
         roomy = self.app.size.height >= ROOMY_LINES and self.context.queue is not None
@@ -205,7 +205,8 @@ class RunScreen(ListScreen, ActionScreen):
         current_epoch: Line = ()
         if epoch is not None:
             current_epoch = line(
-                (f"in epoch {run.epoch_number}  ", DIM), estimate_text.interval_text(epoch)
+                (f"in epoch {(run.epoch_number or 0) + 1}  ", DIM),
+                estimate_text.interval_text(epoch),
             )
         gap = line("   ")
         candidates = (
@@ -237,7 +238,7 @@ class RunScreen(ListScreen, ActionScreen):
         if latest is None or row.state is not latest.state or row.epochs_done >= row.epochs_total:
             return state
         if latest.epoch is not None:
-            state += line((" epoch ", DIM), str(latest.epoch))
+            state += line((" epoch ", DIM), str(formatting.epoch_number(latest.epoch)))
         if latest.seconds is not None:
             duration = formatting.duration(latest.seconds)
             state += (
@@ -295,7 +296,10 @@ class RunScreen(ListScreen, ActionScreen):
             ]
             last_jobs = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
             jobs += jobs_of_row or self.job_rows(last_jobs)
-        names = [f"epoch {row.epoch}" if row.epoch is not None else row.node for row in rows]
+        names = [
+            f"epoch {formatting.epoch_number(row.epoch)}" if row.epoch is not None else row.node
+            for row in rows
+        ]
         text = f"{self.name_or_count(names, 'epoch')} of {plain(view.row.run, 40)}"
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 

@@ -251,7 +251,8 @@ def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
 def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line:
     best = cell.best
     style, sign = _value_style(cell, ranks), sweep_text.cell_symbol(cell)
-    epoch = str(best.value.epoch) if best is not None and best.value is not None else ""
+    reached = None if best is None else best.value
+    epoch = "" if reached is None else formatting.epoch_text(reached.epoch)
     value = f"{rank_mark(cell, ranks)} {sweep_text.cell_value_text(cell):>{value_cells}}  "
     return (
         line((value, style))
@@ -321,8 +322,12 @@ def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
     else:
         value = formatting.metric(run.value.value)
         which = "best" if grid.goal is not None else "last"
+        epoch = formatting.epoch_number(run.value.epoch)
         reached = line(
-            (f"{name}: {which} {metric} {value} in epoch {run.value.epoch}   ", PLAIN),
+            (
+                f"{name}: {which} {metric} {value} in epoch {epoch}   ",
+                PLAIN,
+            ),
             (course.word if grid.goal is not None else "", style_of(course)),
         )
     lines = [reached]

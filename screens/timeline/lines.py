@@ -306,7 +306,7 @@ def _state_text(span: TimelineSpan) -> Line:
     text = line((sign.text(), style_of(sign)))
     if span.epoch is not None:
         prefix: Line = () if span.training else line((" side node of", DIM))
-        text += prefix + line((" epoch ", DIM), str(span.epoch))
+        text += prefix + line((" epoch ", DIM), str(formatting.epoch_number(span.epoch)))
     execution = span.execution
     if execution is not None:
         text += line((" at ", DIM), plain(execution.site, 24) if execution.site else "unknown site")
@@ -335,7 +335,9 @@ def _between(timeline: Timeline, lane: Lane, at: float, historical: bool) -> str
     end = formatting.moment(previous.end, formatting.year_of(timeline.last), seconds=True)
     ended = f"no job queued since {end}" if previous.end else ""
     lasted = formatting.duration(at - previous.end_position)
-    last = "" if previous.epoch is None else f"; epoch {previous.epoch} was the last"
+    last = (
+        "" if previous.epoch is None else f"; last: epoch {formatting.epoch_number(previous.epoch)}"
+    )
     if following is None and not historical and lane.state is State.COMPLETED and previous.end:
         state = "done" if lane.symbol is None else lane.symbol.word
         return f"{state} since {end}, for {lasted}{last}"

@@ -37,7 +37,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import DagRow, JobRow, RunRow, Status
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import epoch_number, plain
 
 JOBS_LISTED: Final = 20
 """Jobs that a preview names; it counts the others."""
@@ -338,7 +338,7 @@ def _target_text(target: Target | RunTarget) -> str:
     if target.run is not None:
         parts.append(plain(target.run, 60))
     if target.epoch is not None:
-        parts.append(f"epoch {target.epoch}")
+        parts.append(f"epoch {epoch_number(target.epoch)}")
     parts.append(str(target.state).replace("_", " "))
     files = target.files if isinstance(target, RunTarget) else [target.file or ""]
     return "  ".join([*parts, *(plain(file, 300) for file in files if file)])

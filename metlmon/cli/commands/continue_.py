@@ -19,7 +19,7 @@ from metlmon.cli.reading import open_reader
 from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
 from metlmon.tables.layout import Heading, text_columns
-from metlmon.text.formatting import UNKNOWN, count, plain
+from metlmon.text.formatting import UNKNOWN, count, epoch_number, plain
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 300
@@ -112,7 +112,8 @@ def _print(found: Continuation) -> None:
 def _cells(run: ContinuedRun) -> Iterator[str]:
     yield plain(run.run, NAME_LIMIT)
     yield plain(run.uuid, 16)
-    yield UNKNOWN if run.done is None else f"epoch {run.done}"
+    yield UNKNOWN if run.done is None else f"epoch {epoch_number(run.done)}"
     one = run.first == run.last
-    yield f"epoch {run.first}" if one else f"epochs {run.first} to {run.last}"
+    epochs = f"epochs {epoch_number(run.first)} to {epoch_number(run.last)}"
+    yield f"epoch {epoch_number(run.first)}" if one else epochs
     yield plain(run.reason, REASON_LIMIT)

@@ -28,7 +28,7 @@ from metlmon.stats.sweep import (
 from metlmon.stats.sweep import grid as grid_in
 from metlmon.tables import sweep_text
 from metlmon.tables.layout import Heading, Row, text_columns
-from metlmon.text.formatting import UNKNOWN, plain
+from metlmon.text.formatting import UNKNOWN, epoch_number, plain
 from metlmon.text.sanitize import to_ascii
 from metlmon.text.spans import BOLD, PLAIN, line
 
@@ -157,7 +157,7 @@ def _listed(cell: GridCell, rows: Mapping[Point, str]) -> Row:
         sweep_text.cell_value_text(cell),
         str(cell.rank) if cell.rank is not None else UNKNOWN,
         plain(cell.runs[0].name, sweep_text.NAME_LIMIT),
-        str(reached.epoch) if reached is not None else UNKNOWN,
+        str(epoch_number(reached.epoch)) if reached is not None else UNKNOWN,
         f"{cell.done}/{cell.total}",
         sweep_text.cell_state_text(cell),
     ]
