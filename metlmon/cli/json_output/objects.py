@@ -18,6 +18,8 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 
 from msgspec import UNSET, Meta, UnsetType, defstruct
 
+from metlmon.text.formatting import epoch_number
+
 SCHEMA: Final = 1
 
 Stamp = Callable[[datetime], datetime]
@@ -76,8 +78,12 @@ class JsonObject:
                     kind if kind is not None else _Attribute(record, source or field, convert)
                 )
                 self._fields[field] = attrgetter(source or field), convert or _writer(kind)
+                if field == "epoch":
+                    self._add_epoch_number()
         for field, (kind, function) in (computed or {}).items():
             self.kinds[field], self._fields[field] = kind, (function, _writer(kind))
+            if field == "epoch":
+                self._add_epoch_number()
         self._optional: dict[str, Kind] = {**(base._optional if base else {}), **(optional or {})}
         for field, kind in {**(given or {}), **(optional or {})}.items():
             self.kinds[field], self._fields[field] = kind, (_not_given, _writer(kind))
@@ -85,6 +91,17 @@ class JsonObject:
             if record in _OBJECTS:
                 raise TypeError(f"{name}: records of {record} are {_OBJECTS[record].name} already")
             _OBJECTS[record] = self
+
+    def _add_epoch_number(self) -> None:
+        """Add ``epoch_number``, from 1, beside ``epoch``, the number in the node's name."""
+        read, write = self._fields["epoch"]
+
+        def number(record: Any) -> int | None:
+            epoch = read(record)
+            return None if epoch is None else epoch_number(epoch)
+
+        self.kinds["epoch_number"] = self.kinds["epoch"]
+        self._fields["epoch_number"] = number, write
 
     def write(self, record: Any, stamp: Stamp = unstamped, **given: Any) -> dict[str, Any]:
         """The object of a record; ``given``: values of fields, in place of the record's."""

@@ -22,6 +22,7 @@ from metlmon.stats.sweep import (
     sweep_progress,
 )
 from metlmon.tables.estimate_text import quality
+from metlmon.text.formatting import epoch_number
 
 _HEAD: Final = {**HEAD, "warnings": [WARNING]}
 
@@ -148,6 +149,7 @@ BEST: Final = JsonObject(
         "at": dict[str, str | None],
         "value": float | None,
         "epoch": int | None,
+        "epoch_number": int | None,
         "run": str | None,
         "key": str | None,
     },
@@ -225,6 +227,7 @@ def _cell(grid: Grid, cell: GridCell) -> dict[str, Any]:
         },
         "value": value and value.value,
         "epoch": value and value.epoch,
+        "epoch_number": value and epoch_number(value.epoch),
         "run": best and best.name,
         "key": best and best.key,
     }
