@@ -50,9 +50,10 @@ def range_text(low: float, high: float) -> str:
     """``4–9d``, ``20h–3d``."""
     dash = "–"
     (first, unit), (second, other) = _in_unit(low), _in_unit(high)
+    if (first, unit) == (second, other):
+        return approximate_text(high)
     if unit == other and unit:
-        same = first == second
-        return approximate_text(high) if same else f"{first}{dash}{approximate_text(high)}"
+        return f"{first}{dash}{approximate_text(high)}"
     return f"{approximate_text(low)}{dash}{approximate_text(high)}"
 
 

@@ -318,7 +318,7 @@ def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> li
         ),
         Column("lost", "BADPUT", hours(lambda row: row.totals.bad, BAD), "right"),
         Column("flying", "RUNNING", flying, "right", drop=8),
-        Column("cost", "GPU-h/EPOCH", cost, "right", drop=2),
+        Column("cost", f"{measure.short}/EPOCH", cost, "right", drop=2),
         Column("epoch", "EPOCH TIME", time(lambda row: row.epoch.median), "right", drop=1),
         Column("spread", "IQR", spreads, drop=10, maximum=24),
         Column("wait", "WAIT", time(lambda row: row.wait.median), "right", drop=3),
@@ -489,7 +489,9 @@ def hidden_columns() -> list[Column[EpochEntry]]:
             "seconds", "SUCCEEDED IN", lambda row: formatting.duration(row.seconds), "right"
         ),
         text_column("site", "AT", lambda row: name(row.site)),
-        text_column("longest", "LONGEST TRY", lambda row: time(row.longest_seconds), "right"),
+        text_column(
+            "longest", "LONGEST TRY", lambda row: formatting.duration(row.longest_seconds), "right"
+        ),
         text_column("longest_site", "AT", lambda row: name(row.longest_site)),
         text_column("dag", "DAG", lambda row: name(row.dag), drop=1),
     ]

@@ -396,13 +396,13 @@ class Judge:
         value, before = self._values[self.last], self._best(self.last)
         if self.last < self._since:
             return None
-        at = f"{self._metric} is {short(value)} at epoch {self.last}"
+        at = f"{self._metric} is {short(value)} at epoch {self.last + 1}"
         if not math.isfinite(value):
             return Verdict("divergence", at)
         # A multiple of a value that is not above zero is meaningless.
         if before is None or self._values[before] <= 0:
             return None
-        best = f"{short(self._values[before])} at epoch {before}"
+        best = f"{short(self._values[before])} at epoch {before + 1}"
         if self._sign > 0:
             text = f"{at}, more than {short(factor)} times its best ({best})"
             far = value > factor * self._values[before]
@@ -425,7 +425,7 @@ class Judge:
         text = f"{self._metric} has not improved{by} for {epochs(waited)}"
         at = self._best(self.last + 1)
         if at is not None:
-            text += f"; best {short(self._values[at])} at epoch {at}"
+            text += f"; best {short(self._values[at])} at epoch {at + 1}"
         return Verdict("patience", text)
 
     def behind(self, after: int, others: Callable[[int], List[float]]) -> Optional[Verdict]:
@@ -439,7 +439,7 @@ class Judge:
             return None
         return Verdict(
             "median",
-            f"{self._metric} {short(own)} at epoch {self.last} is worse than the median "
+            f"{self._metric} {short(own)} at epoch {self.last + 1} is worse than the median "
             f"of {len(found) + 1} runs, {short(self._sign * middle)}",
         )
 

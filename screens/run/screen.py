@@ -200,14 +200,12 @@ class RunScreen(ListScreen, ActionScreen):
             return [line(" ", ("remaining  ", DIM), f"{left}, ", (run.missing_reason or "", NOTE))]
         rest = line(("remaining  ", DIM), (estimate_text.approximate_text(span.median), BOLD))
         rest += line(f" ({estimate_text.range_text(span.low, span.high)})")
-        end = line((f", about {formatting.moment(run.expected_end, self.this_year)}", DIM))
+        end = line((f", ETA {formatting.moment(run.expected_end, self.this_year)}", DIM))
         basis = line((f"{estimate_text.quality(span)}: from {span.source}", DIM))
         current_epoch: Line = ()
         if epoch is not None:
-            current_epoch = line(
-                (f"in epoch {(run.epoch_number or 0) + 1}  ", DIM),
-                estimate_text.interval_text(epoch),
-            )
+            number = formatting.epoch_text(run.epoch_number)
+            current_epoch = line((f"epoch {number}  ", DIM), estimate_text.interval_text(epoch))
         gap = line("   ")
         candidates = (
             join((rest + end, current_epoch, basis), gap),

@@ -366,7 +366,7 @@ def test_as_of_before_the_first_event_says_so(capsys: Captured, dagdir: Dagdir) 
     told = [each for each in json.loads(out)["warnings"] if said in each["text"]]
     assert [each["kind"] for each in told] == ["before-first-event"]
     _, out, _ = spoken(capsys, "status", *early)
-    assert "as of 4 May 2026 09:00, before anything was logged" in out
+    assert "snapshot 4 May 2026 09:00, before anything was logged" in out
     assert said in " ".join(out.split())
     for command in ("jobs", "nodes", "timeline", "sites", "run"):
         words = ("run0", *early) if command == "run" else early

@@ -28,19 +28,19 @@ def as_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 def test_the_first_line_is_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "estimate", DEMO, "--as-of", MIDDLE).splitlines()
     assert lines[0].startswith("16 of 36 epochs done by 21 Nov 2026 09:45; ")
-    assert " to go then, about 21 Nov 09:4" in lines[0]
+    assert "ETA 21 Nov 09:4" in lines[0]
     assert lines[0].endswith("16 epochs in 41s")
     *runs, blank, assumption = lines[3:]
     assert [line.split()[0] for line in runs] == [f"run{n}" for n in range(6)]
     assert blank == ""
-    assert "if the DAG goes on running" in assumption
+    assert "if the DAG keeps running" in assumption
 
 
 def test_an_ensemble_that_is_over(capsys: pytest.CaptureFixture[str]) -> None:
     done = printed(capsys, "estimate", str(FIXTURES / "rescue"))
     assert "done since 21 Nov 09:44" in done.splitlines()[0]
     gave_up = printed(capsys, "estimate", DEMO)
-    assert "no end in sight: run4 failed" in gave_up.splitlines()[0]
+    assert "stopped: run4 failed" in gave_up.splitlines()[0]
 
 
 def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,8 +74,8 @@ def test_status_tells_incidents(capsys: pytest.CaptureFixture[str]) -> None:
     assert incident["until"] is None
     assert incident["advice"]
     printed_status = printed(capsys, "status", DEMO)
-    assert "Incident: run4 stands still: epoch 4 failed after 3 tries" in printed_status
-    assert "Estimate: no end in sight: run4 failed" in printed_status
+    assert "Incident: run4 failed: epoch 5, 3 of 3 tries used" in printed_status
+    assert "Estimate: stopped: run4 failed" in printed_status
 
 
 def test_the_backtest_as_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:

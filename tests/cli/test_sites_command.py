@@ -97,7 +97,7 @@ def test_a_window(capsys: Captured, dagdir: Path) -> None:
     assert by_site["near"]["good"] == pytest.approx(5 / 60, abs=1e-6)
     assert by_site["near"]["executions"] == 0, "it is counted where it ended"
     out = spoken(capsys, str(dagdir), "--month", "2026-05")
-    assert out.startswith("May 2026, as of")
+    assert out.startswith("May 2026, snapshot")
 
 
 def test_a_window_that_is_none(capsys: Captured, dagdir: Path) -> None:

@@ -108,7 +108,7 @@ def test_what_is_not_complete_goes_on_where_it_was(
     assert ended.go_on() == 0
     said = capsys.readouterr().out
     assert "e-2.dag goes on with 2 runs of e.dag: 4 nodes" in said
-    assert "stopped by patience before epoch 2" in said
+    assert "stopped by patience before epoch 3" in said
     assert "condor_submit_dag e-2.dag" in said
     jobs = re.findall(r"^JOB (\S+) (\S+)$", ended.second, re.MULTILINE)
     nodes = [f"{run}-train_epoch{epoch}" for run in ("run0", "run1") for epoch in (2, 3)]
@@ -264,7 +264,7 @@ def test_what_follows_no_pattern_is_told(
     ended.write("e.dag", text)
     assert ended.go_on("run2", "--epochs", "6", "--dry-run", "--json") == 0
     assert json.loads(capsys.readouterr().out)["remarks"] == [
-        "run2: its sites follow no pattern: epochs 4 to 5 go to that of epoch 3, delta",
+        "run2: its sites follow no pattern: epochs 5 to 6 go to that of epoch 4, delta",
         "run2: run2-eval_epochN follows no pattern: it comes after added epochs as after the last "
         "one",
     ]
@@ -489,7 +489,7 @@ def test_no_epoch_is_counted_back(ended: Ended, capsys: pytest.CaptureFixture[st
     (ended.path / "e.dag").unlink()
     for epoch in (1, 2, 3):
         shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run0']}/version_{epoch}")
-    assert "no DAG file here has epoch 1 of run0" in refused(ended, capsys, "--epochs", "5")
+    assert "no DAG file here has epoch 2 of run0" in refused(ended, capsys, "--epochs", "5")
 
 
 def test_a_sub_dag_goes_on_where_it_is_named(

@@ -184,7 +184,7 @@ def test_patience_counts_epochs_without_an_improvement_of_more_than_min_delta(
     said = dagdir.stopped()
     assert (said["rule"], said["epoch"]) == ("patience", 6)
     assert said["reason"] == (
-        "val_loss has not improved by more than 0.001 for 3 epochs; best 0.4209 at epoch 5"
+        "val_loss has not improved by more than 0.001 for 3 epochs; best 0.4209 at epoch 6"
     )
 
 
@@ -208,9 +208,9 @@ def test_epochs_before_since_count_as_what_to_beat_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("losses", "reason"),
     [
-        ([0.5, float("nan")], "val_loss is NaN at epoch 1"),
-        ([0.5, float("inf")], "val_loss is inf at epoch 1"),
-        ([0.5, 0.4, 4.1], "val_loss is 4.1 at epoch 2, more than 10 times its best (0.4 at epoch"),
+        ([0.5, float("nan")], "val_loss is NaN at epoch 2"),
+        ([0.5, float("inf")], "val_loss is inf at epoch 2"),
+        ([0.5, 0.4, 4.1], "val_loss is 4.1 at epoch 3, more than 10 times its best (0.4 at epoch"),
     ],
 )
 def test_divergence(tmp_path: Path, losses: list[float], reason: str) -> None:
@@ -241,7 +241,7 @@ def test_the_median_of_the_ensemble(tmp_path: Path) -> None:
     dagdir.trained([0.5, 0.3], "dddd")
     assert dagdir.asks(2) == SKIP
     assert dagdir.stopped()["reason"] == (
-        "val_loss 0.8 at epoch 1 is worse than the median of 4 runs, 0.6"
+        "val_loss 0.8 at epoch 2 is worse than the median of 4 runs, 0.6"
     )
 
 
@@ -252,7 +252,7 @@ def test_of_a_metric_whose_greatest_value_is_best_the_greatest_is(tmp_path: Path
     assert dagdir.asks(3) == GO
     assert dagdir.asks(4) == SKIP
     assert dagdir.stopped()["reason"] == (
-        "val_loss has not improved by more than 0.01 for 2 epochs; best 0.505 at epoch 2"
+        "val_loss has not improved by more than 0.01 for 2 epochs; best 0.505 at epoch 3"
     )
 
 
@@ -267,7 +267,7 @@ def test_a_metric_diverges_below_its_best_divided_by_the_factor(
     dagdir.trained(values)
     assert dagdir.asks(2) == code
     if code == SKIP:
-        told = f"val_loss is {values[1]} at epoch 1, below its best (0.6 at epoch 0) divided by 3"
+        told = f"val_loss is {values[1]} at epoch 2, below its best (0.6 at epoch 1) divided by 3"
         assert dagdir.stopped()["reason"] == told
 
 
@@ -280,7 +280,7 @@ def test_the_median_of_a_metric_whose_greatest_value_is_best(tmp_path: Path) -> 
     assert dagdir.asks(1, OTHERS[2]) == SKIP, "NaN is worse than any"
     assert dagdir.asks(1) == SKIP
     assert dagdir.stopped()["reason"] == (
-        "val_loss 0.3 at epoch 0 is worse than the median of 4 runs, 0.35"
+        "val_loss 0.3 at epoch 1 is worse than the median of 4 runs, 0.35"
     )
 
 

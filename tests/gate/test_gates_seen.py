@@ -327,19 +327,19 @@ NOW = datetime(2026, 5, 4, 11)
     ("gate", "state", "told"),
     [
         (GateStatus(), State.RUNNING, []),
-        (GateStatus(NOW), State.RUNNING, ["stops before epoch 2, when epoch 1 has ended"]),
-        (GateStatus(NOW), State.COMPLETED, ["stops before epoch 2"]),
-        (GateStatus(None, NOW), State.HELD, ["pauses before epoch 2, when epoch 1 has ended"]),
+        (GateStatus(NOW), State.RUNNING, ["stops before epoch 3, when epoch 2 has ended"]),
+        (GateStatus(NOW), State.COMPLETED, ["stops before epoch 3"]),
+        (GateStatus(None, NOW), State.HELD, ["pauses before epoch 3, when epoch 2 has ended"]),
         (
             GateStatus(None, NOW, NOW),
             State.COMPLETED,
-            ["paused before epoch 2 since 4 May 2026 11:00"],
+            ["paused before epoch 3 since 4 May 2026 11:00"],
         ),
         (GateStatus(target="a\x1b[2Jb"), State.RUNNING, ["sends its next epochs to a\\x1b[2Jb"]),
         (
             GateStatus(stopped=Stopped("divergence", 2, "val_loss is NaN\x07", NOW)),
             State.COMPLETED,
-            ["stopped by divergence before epoch 2 at 4 May 2026 11:00: val_loss is NaN\\x07"],
+            ["stopped by divergence before epoch 3 at 4 May 2026 11:00: val_loss is NaN\\x07"],
         ),
         (GateStatus(stopped=Stopped("file", None, "", None)), State.COMPLETED, ["stopped"]),
     ],
@@ -369,14 +369,14 @@ def test_in_json_and_in_the_table(dagdir: Dagdir, capsys: pytest.CaptureFixture[
     assert main(["status", "--json", str(dagdir.path)]) == 0
     first, second = json.loads(capsys.readouterr().out)["runs"]
     assert first["gate"]["stopped"] == {
-        **{"rule": "patience", "epoch": 2, "reason": "it stands still"},
+        **{"rule": "patience", "epoch": 2, "epoch_number": 3, "reason": "it stands still"},
         "time": "2026-05-04T11:00:00",
     }
     assert second["gate"] == dict.fromkeys(
         ("stop_asked", "pause_asked", "paused", "target", "stopped")
     )
     assert main(["status", str(dagdir.path)]) == 0
-    assert "run0 stopped by patience before epoch 2" in capsys.readouterr().out
+    assert "run0 stopped by patience before epoch 3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
     say(dagdir, "stopped", {**STOPPING, "time": "2026-05-04T10:20:00"})
     assert left()["run0"] == (1, None)
     say(dagdir, "paused", {"epoch": 0, "time": "2026-05-04T10:10:00"}, OTHER)
-    assert left()["run1"] == (4, "not while it is paused")
+    assert left()["run1"] == (4, "paused at its gate")
 
 
 def test_what_was_asked_stands_beside_the_state() -> None:
@@ -450,7 +450,7 @@ def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
     stopped = GateStatus(stopped=Stopped("median", 2, "val_loss \x1b[2J 0.8 is worse", NOW))
     told = cursor_detail(row_of(stopped, State.COMPLETED), set(), cells)
     text = " ".join("".join(piece for piece, _ in each).strip() for each in told)
-    assert text.startswith("□ run0 stopped by the median before epoch 2 at 4 May 2026 11:00")
+    assert text.startswith("□ run0 stopped by the median before epoch 3 at 4 May 2026 11:00")
     assert text.endswith("val_loss \\x1b[2J 0.8 is worse")
     assert max(sum(len(piece) for piece, _ in each) for each in told) <= cells
     assert cursor_detail(row_of(GateStatus()), set(), 200) == [()]
@@ -487,8 +487,8 @@ def test_a_stopped_run_is_told_apart_in_estimates_and_lanes(dagdir: Dagdir) -> N
     painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").snapshot_builder()
     basis = StatsInput(painter.status(), painter.ledger(), Settings())
     made = make_forecast(basis)
-    assert [run_remaining_text(run).split()[0] for run in made.runs] == ["stopped", "not"]
-    assert remaining_text(made) == "no end in sight: run1 is paused"
+    assert [run_remaining_text(run).split()[0] for run in made.runs] == ["stopped", "paused"]
+    assert remaining_text(made) == "paused: run1"
     assert epochs_text(made) == "1 of 8 epochs done"
     assert epochs_text(replace(made, skipped=3)) == "1 of 8 epochs done, 3 skipped"
     assert [lane.symbol for lane in build_timeline(basis.ledger).lanes] == [STOPPED, PAUSED]

@@ -34,7 +34,7 @@ async def test_the_first_line_says_how_far_it_is_and_when_it_ends(
     async with show(feed(), size=size) as seen:
         await seen.press("B")
         assert "110 of 240 shards done" in seen.lines[0]
-        assert "done in 6h (4–8h)" in seen.lines[0]
+        assert "6h (4–8h) left" in seen.lines[0]
         assert "2 held" in seen.lines[0]
         assert "1 straggler" in seen.lines[0]
 

@@ -288,7 +288,7 @@ def test_the_table_has_every_value_at_any_width(
     assert main(["grid", str(dagdir), "--ascii"]) == Exit.OK
     out = capsys.readouterr().out
     assert out.isascii()
-    assert out.startswith("best 0.2133 at lr 0.003, width 256 (run18 epoch 5)")
+    assert out.startswith("best 0.2133 at lr 0.003, width 256 (run18 epoch 6)")
     assert out.count("0.2133") == 2
     assert "*0.2133 6/6 +" in out
     table = out[out.index("lr / width") :].splitlines()
@@ -391,7 +391,7 @@ def test_long_values_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixtur
     write_points(tmp_path, points, ["1", "2", "3", "4"])
     assert main(["grid", str(tmp_path)]) == Exit.OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"best 1 at opt x, path {where}/one.yaml (r00 epoch 0)")
+    assert lines[0].startswith(f"best 1 at opt x, path {where}/one.yaml (r00 epoch 1)")
     assert next(each for each in lines if each.startswith("opt / path")).split() == [
         "opt", "/", "path", "…one.yaml", "…two.yaml",
     ]  # fmt: skip
@@ -449,7 +449,7 @@ def test_what_became_infinite_is_not_called_nan(
     assert [line.rsplit(", ", 1)[1] for line in shown.values()] == ["inf", "inf", "NaN"]
     assert main(["curves", str(tmp_path), "--ascii"]) == Exit.OK
     out = capsys.readouterr().out
-    assert "inf since 0" in out
+    assert "inf since epoch 1" in out
     assert "NaN since 0" in out
 
 

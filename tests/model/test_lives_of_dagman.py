@@ -169,7 +169,7 @@ def test_a_refused_submission_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "run.dag.dagman.log").write_bytes(log.data)
     assert main(["status", str(tmp_path)]) == Exit.OK
     text = capsys.readouterr().out
-    assert "running  0 of 2 nodes done  submitted 1×  1 submission refused: another" in text
+    assert "running  0 of 2 nodes done  1st submission  1 submission refused: another" in text
     assert main(["status", str(tmp_path), "--json"]) == Exit.OK
     (dag,) = json.loads(capsys.readouterr().out)["dags"]
     assert (dag["dagmans"], dag["submissions_refused"]) == (1, 1)
@@ -303,7 +303,7 @@ def test_a_real_dagman_that_was_held(
     assert main(["status", str(path)]) == Exit.OK
     text = capsys.readouterr().out
     assert "DAGMan held" in text
-    assert "DAGMan is held (code 1): via condor_hold (by user researcher)" in text
+    assert "DAGMan is held (1 UserRequest): via condor_hold (by user researcher)" in text
     assert "release-dag" in text
 
 

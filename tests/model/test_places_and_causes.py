@@ -224,8 +224,8 @@ def test_causes_group_bad_hours() -> None:
     ("outcome", "code", "reason", "value", "signal", "cause"),
     [
         (Outcome.FAILED, None, None, 3, None, "exited with return value 3"),
-        (Outcome.FAILED, None, None, None, 9, "died on signal 9"),
-        (Outcome.EVICTED, 1014, None, None, None, "machine draining"),
+        (Outcome.FAILED, None, None, None, 9, "killed by signal 9 (SIGKILL; out of memory?)"),
+        (Outcome.EVICTED, 1014, None, None, None, "1014 StartdDraining"),
         (Outcome.EVICTED, None, "  ", None, None, "evicted, no reason given"),
         (Outcome.HELD, 34, None, None, None, "held, no reason given"),
     ],

@@ -103,7 +103,7 @@ def test_without_a_target_it_says_where_the_job_was() -> None:
 
 @pytest.mark.parametrize(
     ("rescue", "said"),
-    [(1, "done by the rescue file"), (None, "done, and no log here tells of a job of it")],
+    [(1, "done by the rescue file"), (None, "done, and no log here has a job of it")],
 )
 def test_a_run_that_a_rescue_file_completed_was_not_never_submitted(
     rescue: int | None, said: str

@@ -144,8 +144,8 @@ async def test_what_an_evaluation_found_stands_beside_its_epoch(show: Show) -> N
     async with show(shown, size=WIDE) as seen:
         await seen.press("enter")
         assert "EVAL_LOSS" in seen.text
-        assert "✓ 0.2308" in seen.line("  0  ✓ completed")
-        assert "✗ job failed" in seen.line("  1  ✓ completed")
+        assert "✓ 0.2308" in seen.line("  1  ✓ completed")
+        assert "✗ job failed" in seen.line("  2  ✓ completed")
         assert "9.5" not in seen.text
 
 
@@ -162,8 +162,8 @@ def test_what_was_found_is_paired_by_version_where_there_is_one() -> None:
 async def test_the_marks_stay_where_there_is_little_room(show: Show) -> None:
     async with show(feed(), size=NARROW) as seen:
         await seen.press("enter")
-        assert " ✗ " in seen.line("  1  ✓ completed")
-        assert " ✓ " in seen.line("  0  ✓ completed")
+        assert " ✗ " in seen.line("  2  ✓ completed")
+        assert " ✓ " in seen.line("  1  ✓ completed")
 
 
 async def test_its_job_opens_from_the_epoch_and_from_its_own_row(show: Show) -> None:
@@ -184,7 +184,7 @@ async def test_a_filter_finds_the_epoch_of_a_failed_evaluation(show: Show) -> No
 
 async def test_the_overview_counts_them_without_alarm(show: Show) -> None:
     async with show(feed(), size=NARROW) as seen:
-        assert "1 evaluation failed (its node did not)" in seen.text
+        assert "1 evaluation failed (POST script passed)" in seen.text
 
 
 async def test_one_that_fails_the_dag_is_told_otherwise(show: Show) -> None:

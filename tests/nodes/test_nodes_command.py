@@ -88,7 +88,7 @@ def test_status_tells_of_nodes_besides_the_epochs(
     out = capsys.readouterr().out
     assert "PROVISIONER machines ▶ running" in out
     assert "FINAL report · waiting" in out
-    assert "1 evaluation failed (its node did not)" in out
+    assert "1 evaluation failed (POST script passed)" in out
     assert main(["run", "run0", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any("✓ completed" in line and "✗ job failed" in line for line in lines)

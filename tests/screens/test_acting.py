@@ -209,7 +209,7 @@ async def test_from_a_run_an_epoch_that_is_over_says_why_not(act: Open) -> None:
     async with act() as seen:
         await seen.press(*TO_RUN1, "enter", "up", "H")
         assert isinstance(seen.app.screen, MenuScreen)
-        assert "epoch 13 of run1" in seen.lines[0]
+        assert "epoch 14 of run1" in seen.lines[0]
         assert "not now: no job to hold is selected" in seen.text
         await seen.press("enter", "y")
         assert seen.desk.orders == []
@@ -636,7 +636,7 @@ async def test_an_idle_run_says_where_it_stands(act: Open, size: tuple[int, int]
         await seen.press("down", "down", "down")
         assert "place 3 of 7 idle   rejected 4m ago: no match found" in seen.text
         await seen.press("enter")
-        assert "epoch 8  place 3 of 7 idle" in seen.text
+        assert "epoch 9  place 3 of 7 idle" in seen.text
         await seen.press("up")
         assert "3 of 7 idle" not in seen.text
 

@@ -37,16 +37,16 @@ async def test_the_first_line_says_whether_it_is_learning(show: Show) -> None:
         await opened(seen)
         assert isinstance(seen.app.screen, CurvesScreen)
         assert seen.lines[0].startswith(" Curves   11 of 12 runs improve · ")
-        assert f"{LOST} diverged in epoch 4" in seen.lines[0]
-        assert f"{LOST} " in seen.line("✗ diverged in 4")
-        assert "NaN" in seen.line("✗ diverged in 4")
+        assert f"{LOST} diverged in epoch 5" in seen.lines[0]
+        assert f"{LOST} " in seen.line("✗ diverged in epoch 5")
+        assert "NaN" in seen.line("✗ diverged in epoch 5")
 
 
 async def test_where_there_is_room_the_best_value_is_told_too(show: Show) -> None:
     async with show(learning(), size=WIDE) as seen:
         await opened(seen)
         assert "11 of 12 runs improve · best 0.2" in seen.lines[0]
-        assert f"{LOST} diverged in epoch 4" in seen.lines[0]
+        assert f"{LOST} diverged in epoch 5" in seen.lines[0]
 
 
 async def test_what_ran_away_does_not_press_the_others_flat(show: Show) -> None:
@@ -133,9 +133,9 @@ async def test_filter_and_order(show: Show) -> None:
         await opened(seen)
         await seen.press("slash", *"control", "enter")
         assert "4 of 12 runs" in seen.text
-        assert " run1 " not in seen.text.split("HOW IT GOES")[1]
+        assert " run1 " not in seen.text.split("TREND  ")[1]
         await seen.press("escape", "s", "s", "s")
-        rows = seen.text.split("HOW IT GOES")[1].splitlines()
+        rows = seen.text.split("TREND  ")[1].splitlines()
         assert LOST in rows[1]
 
 
@@ -250,7 +250,7 @@ async def test_without_plotext_the_rest_is_there(
     async with show(learning(), size=NARROW) as seen:
         await seen.press("c")
         await until(seen.pilot, lambda: "no chart: plotext cannot be loaded" in seen.text)
-        assert "✗ diverged in 4" in seen.text
+        assert "✗ diverged in epoch 5" in seen.text
 
 
 def test_all_lines_are_as_wide_as_they_may_be() -> None:

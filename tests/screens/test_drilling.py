@@ -54,12 +54,12 @@ async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
 async def test_a_runs_history(show: Show) -> None:
     async with show(size=WIDE) as seen:
         await seen.press("down", "enter")
-        assert "■ held epoch 14 for 2d04h at UIUC-RAILS" in seen.lines[0]
+        assert "■ held epoch 15 for 2d04h at UIUC-RAILS" in seen.lines[0]
         assert "14 of 30 epochs" in seen.lines[1]
         assert "212.4 badput (61 %)" in seen.lines[1]
-        assert "median 3h38m   longest 4h23m (epoch 2)" in seen.text
+        assert "median 3h38m   longest 4h23m (epoch 3)" in seen.text
         row = seen.under_cursor
-        for told in ("14", "■ held", "UIUC-RAILS", "A100-80 ×1", "2h28m", "41s", "3h47m"):
+        for told in ("15", "■ held", "UIUC-RAILS", "A100-80 ×1", "2h28m", "41s", "3h47m"):
             assert told in row, "the cursor starts on the latest epoch"
         assert "an earlier try trained longest, on anvil" in seen.text
         assert "Delta ≠ UIUC-RAILS" in seen.text
@@ -96,7 +96,7 @@ async def test_a_run_grows_while_one_looks_at_it(show: Show) -> None:
         released = replace(released, latest=latest)
         await seen.tell(update(status((RUNS[0], released, *RUNS[2:]))))
         assert "15 of 30 epochs" in seen.lines[1]
-        assert "▶ running epoch 15" in seen.lines[0]
+        assert "▶ running epoch 16" in seen.lines[0]
 
 
 async def test_a_run_that_is_gone_says_so(show: Show) -> None:
@@ -111,8 +111,8 @@ async def test_a_jobs_life(show: Show) -> None:
         await seen.press("down", "enter", "enter")
         text = seen.text
         for told in ("job 14700390.0", "■ held for 2d05h", "UIUC-RAILS ≠ expanse",
-                     "Why it is held", "code 34, subcode 0", "2 executions", "↩ evicted",
-                     "JobLeaseDuration (2400 seconds) expired (code 1008, subcode 0)",
+                     "Why it is held", "code 34/0 JobOutOfResources", "2 executions", "↩ evicted",
+                     "JobLeaseDuration (2400 seconds) expired (code 1008/0 ReconnectFailed)",
                      "↓ input   ok", "2.30 GB received", "Memory (MB)", "‖ suspended 1h00m",
                      "214 memory reports, not listed", "job 2 of 2"):  # fmt: skip
             assert told in text

@@ -97,7 +97,7 @@ async def test_enter_opens_the_run_which_tells_its_rest_too() -> None:
         assert found is not None
         await seen.press("e", "down", "enter")
         assert isinstance(seen.app.screen, RunScreen)
-        assert f"to go  {estimate_text.interval_text(found.runs[1].remaining)}" in seen.text
+        assert f"remaining  {estimate_text.interval_text(found.runs[1].remaining)}" in seen.text
 
 
 async def test_sorted_by_what_ends_last() -> None:
@@ -122,8 +122,8 @@ async def test_an_ensemble_that_is_done() -> None:
 async def test_a_run_that_failed_has_no_date() -> None:
     async with watching("demo") as seen:
         await seen.press("e")
-        assert "no end in sight: run4 failed" in seen.lines[0]
-        assert "not after it failed" in seen.line("4/6")
+        assert "stopped: run4 failed" in seen.lines[0]
+        assert "stopped: failed" in seen.line("4/6")
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
@@ -155,11 +155,11 @@ def header(cells: int, made: Forecast) -> str:
 
 
 def test_the_line_of_the_overview() -> None:
-    assert header(100, told()) == "17 epochs/day   done in 6d (4–9d)"
+    assert header(100, told()) == "17 epochs/day   ETA 8 Mar (6–11 Mar) · 6d left"
     held = told(excluded=(("run4", "is held"),))
-    assert header(100, held).endswith("done in 6d (4–9d) without run4, which is held")
+    assert header(100, held).endswith(" · excludes run4 (held)")
     # The date stays longest.
-    assert header(30, held) == "done in 6d (4–9d)"
+    assert header(40, held) == "ETA 8 Mar (6–11 Mar) · 6d left"
 
 
 def test_nothing_before_it_is_computed() -> None:
@@ -172,7 +172,7 @@ def test_hours_and_prospects_fit(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
     lines = overview_header.hours_and_forecast(status.gpu_hours, Headline(told(), None, 0), cells)
     assert all(width(line) <= cells for line in lines)
-    assert "done in 6d" in "".join(text(line) for line in lines)
+    assert "6d left" in "".join(text(line) for line in lines)
 
 
 def test_the_worst_incident_and_how_many_more() -> None:

@@ -16,12 +16,12 @@ from screens.run.screen import RunScreen
 
 async def test_a_run_that_stands_still() -> None:
     async with watching("demo") as seen:
-        assert "a run stands still: epoch 4 failed after 3 tries" in seen.text
+        assert "a run failed: epoch 5, 3 of 3 tries used" in seen.text
         await seen.press("i")
         assert isinstance(seen.app.screen, IncidentsScreen)
-        assert "1 incident matters now" in seen.lines[0]
-        assert "run4 stands still" in seen.lines[1]
-        assert "retries up" in seen.under_cursor
+        assert "1 open" in seen.lines[0]
+        assert "run4 failed" in seen.lines[1]
+        assert "retries exhausted" in seen.under_cursor
         assert "submit the DAG again (U)" in seen.text
         await seen.press("enter")
         assert isinstance(seen.app.screen, RunScreen)
@@ -32,8 +32,8 @@ async def test_nothing_out_of_the_ordinary() -> None:
     async with watching("rescue") as seen:
         assert "▲" not in seen.text
         await seen.press("i")
-        assert "nothing is wrong now" in seen.lines[0]
-        assert "Nothing out of the ordinary happened." in seen.text
+        assert "none open" in seen.lines[0]
+        assert "No incidents." in seen.text
 
 
 async def test_a_filter_that_nothing_passes() -> None:
@@ -47,7 +47,7 @@ async def test_plain_characters_only(size: tuple[int, int]) -> None:
     async with watching("demo", size=size, options=AppOptions(ascii=True)) as seen:
         await seen.press("i")
         assert seen.text.isascii(), seen.text
-        assert "run4 stands still" in seen.text
+        assert "run4 failed" in seen.text
 
 
 async def test_held_runs_of_any_ensemble(show: Show) -> None:

@@ -19,7 +19,7 @@ async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person(show
     async with show(size=MIDDLE) as seen:
         head = "\n".join(seen.lines[:7])
         for told in ("● live 08:14:00", "3s to 41s ago", "2 warnings", DAG, "▶ running",
-                     "submitted 3×", "rescue 2", "300 epochs", "✓ 143 done", "▶ 3 running",
+                     "3rd submission (rescue002)", "300 epochs", "✓ 143 done", "▶ 3 running",
                      "■ 1 held", "✗ 1 failed", "402.3 badput (23 %)", "10.5 running"):  # fmt: skip
             assert told in head
 

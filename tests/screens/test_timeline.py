@@ -210,7 +210,7 @@ async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
             before = screen.cursor_seconds
             await seen.press("full_stop")
             assert screen.cursor_seconds != before, "it was never held"
-        assert "■ held epoch 1" in seen.lines[-3]
+        assert "■ held epoch 2" in seen.lines[-3]
         assert "for 0s of 7s" in seen.lines[-3]
         assert "┃" in seen.line(" run0 ")
 

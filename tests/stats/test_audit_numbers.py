@@ -262,7 +262,7 @@ def test_both_removals_of_the_first_round_are_told() -> None:
     two jobs ran, and lost ten hours all the same."""
     made = recorded(FIXTURES / "first-round")
     removed = [each for each in incidents(made) if each.kind == "removed"]
-    assert {f"{each.since:%Y-%m-%d %H:%M}" for each in removed if "the DAG" in each.text} == {
+    assert {f"{each.since:%Y-%m-%d %H:%M}" for each in removed if "The DAG" in each.text} == {
         "2025-09-29 16:41",
         "2025-10-29 22:17",
     }

@@ -140,12 +140,12 @@ def test_best_and_last_of_a_run() -> None:
     assert curve.last is not None
     assert math.isnan(curve.last.value)
     assert curve.nonfinite_epochs == (3,)
-    assert course_text(curve) == "NaN since 3"
+    assert course_text(curve) == "NaN since epoch 4"
 
 
 def test_a_nan_that_passed_is_told_too() -> None:
     (curve,) = of_losses(run0=(0.9, NAN, 0.3)).curves
-    assert course_text(curve) == "improves, NaN in 1"
+    assert course_text(curve) == "improves, NaN in epoch 2"
 
 
 # --- metrics --------------------------------------------------------------------------------
@@ -204,8 +204,8 @@ def test_cohorts_have_a_band_each() -> None:
 def test_the_answer_names_what_matters() -> None:
     told = curves_summary(of_losses(a=(0.9, 0.3), b=(0.9, 0.2), c=(0.9, 0.4, 99.0)), live=True)
     assert told.runs == "2 of 3 runs improve"
-    assert told.best == "best 0.2 b epoch 1"
-    assert told.diverged == "c diverged in epoch 2"
+    assert told.best == "best 0.2 b epoch 2"
+    assert told.diverged == "c diverged in epoch 3"
     assert not told.all_improve
     assert (
         curves_summary(of_losses(a=(0.9,)), live=True).runs

@@ -207,16 +207,16 @@ def test_a_held_run_is_left_out() -> None:
     runs = {"run1": Past((HOUR,) * 3), "run4": Past((HOUR,) * 3, state=State.HELD)}
     told = make_forecast(basis(runs))
     assert told.excluded == (("run4", "is held"),)
-    assert estimate_text.remaining_text(told).endswith(" without run4, which is held")
-    assert told.runs[1].missing_reason == "not while it is held"
+    assert estimate_text.remaining_text(told).endswith(" · excludes run4 (held)")
+    assert told.runs[1].missing_reason == "stopped: held"
 
 
 @pytest.mark.parametrize(
     ("dag", "why"),
     [
-        (DagState.NOT_SUBMITTED, "not before its DAG is submitted"),
-        (DagState.REMOVED, "not while its DAG is removed"),
-        (DagState.FAILED, "not while its DAG is failed"),
+        (DagState.NOT_SUBMITTED, "its DAG is not submitted"),
+        (DagState.REMOVED, "stopped: its DAG was removed"),
+        (DagState.FAILED, "stopped: its DAG failed"),
     ],
 )
 def test_a_run_whose_dag_does_not_run(dag: DagState, why: str) -> None:
@@ -303,7 +303,7 @@ def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
 def test_words_for_times() -> None:
     assert estimate_text.range_text(4 * DAY, 9 * DAY) == "4–9d"
     assert to_ascii(estimate_text.range_text(20 * HOUR, 3 * DAY)) == "20h-3d"
-    assert estimate_text.approximate_text(36 * HOUR) == "36h"
+    assert estimate_text.approximate_text(36 * HOUR) == "1d12h"
     assert estimate_text.rate_text(Rate(34, 2 * DAY)) == "17 epochs/day"
     assert estimate_text.rate_text(Rate(12, 5 * HOUR)) == "12 epochs in 5h"
     assert estimate_text.quality(Interval(1, 2, 9, 40, "")) == "rough"
@@ -393,4 +393,4 @@ def _seconds(work: Callable[[], object]) -> float:
 def test_it_holds_for_a_copy_as_of_its_moment() -> None:
     told = make_forecast(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
     assert told.expected_end == NOON + timedelta(seconds=round(said(told).median))
-    assert estimate_text.remaining_text(told).endswith("to go then")
+    assert estimate_text.remaining_text(told).endswith(" left")

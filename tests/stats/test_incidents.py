@@ -65,15 +65,14 @@ def test_healthy_recordings_have_none(name: str) -> None:
 @pytest.mark.parametrize(("name", "run"), [("demo", "run4"), ("scripts", "run2")])
 def test_recordings_in_which_a_run_gave_up(name: str, run: str) -> None:
     made = recorded(FIXTURES / name)
-    assert only(made, "exhausted").text.startswith(f"{run} stands still")
+    assert only(made, "exhausted").text.startswith(f"{run} failed")
 
 
 def test_a_recording_in_which_a_pre_script_failed() -> None:
     made = recorded(FIXTURES / "scripts")
     assert kinds(made) == ["exhausted", "script-failed"]
     assert only(made, "script-failed").text == (
-        "run3 stands still: epoch 0 failed without a job: PRE Script failed with status 1 "
-        "(after 2 node retries)"
+        "run3 failed: epoch 1 without a job: PRE Script failed with status 1 (after 2 node retries)"
     )
 
 
@@ -104,7 +103,7 @@ def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
     assert len(evicted.runs) == 4
     removed = [each for each in incidents(made) if each.kind == "removed"]
     assert {each.severity for each in removed} == {IncidentSeverity.NOTE}
-    assert all("A person removed the DAG" in each.text for each in removed)
+    assert all("The DAG was removed by a user" in each.text for each in removed)
     seen = headline(made)
     assert seen.worst_incident == gap
     assert seen.other_incidents == 1
@@ -126,7 +125,7 @@ def test_many_evictions_at_once_at_one_site() -> None:
     each = only(with_executions(basis(CALM), *at_once), "evictions")
     assert len(each.runs) == 4
     assert each.site == "delta"
-    assert "4 jobs of 4 runs lost their machines at delta within 1m, 4.0 GPU-hours" in each.text
+    assert "4 jobs of 4 runs were evicted at delta within 1m, 4.0 GPU-hours" in each.text
     assert not each.ongoing
 
 
@@ -226,9 +225,7 @@ def test_runs_that_are_held() -> None:
 
 def test_a_run_whose_retries_are_used_up() -> None:
     made = basis({**CALM, "run8": replace(GOING, state=State.FAILED)})
-    assert only(made, "exhausted").text == (
-        "run8 stands still: epoch 5 failed after 3 tries, its retries are used up"
-    )
+    assert only(made, "exhausted").text == ("run8 failed: epoch 6, 3 of 3 tries used")
     assert kinds(replace(made, status=basis(CALM, DagState.REMOVED).status)) == []
 
 
@@ -236,7 +233,7 @@ def test_a_target_that_is_missed_again_and_again() -> None:
     runs = {"run0": replace(GOING, target="expanse"), "run1": replace(GOING, target="delta")}
     # Both run at delta.
     each = only(basis(runs), "misdirected")
-    assert each.text == "6 of 6 executions that wanted expanse ran at delta"
+    assert each.text == "6 of 6 executions that requested expanse ran at delta"
 
 
 def test_what_another_dag_wants_is_no_other_targets_site() -> None:
@@ -259,7 +256,7 @@ def test_a_target_that_never_took_a_job() -> None:
     waiting = Past((), 20 * HOUR, running=False, target="anvil")
     runs = {"run0": replace(GOING, target="delta"), "run1": waiting}
     each = only(basis(runs), "unserved")
-    assert each.text.startswith("1 job for anvil waited 20h")
+    assert each.text.startswith("1 job for anvil idle for 20h")
     soon = {**runs, "run1": replace(waiting, age=HOUR)}
     assert kinds(basis(soon)) == []
 

@@ -364,8 +364,8 @@ def test_sites_have_signs_that_are_told_apart() -> None:
 
 def test_epochs_are_labelled_where_they_begin_as_far_as_there_is_room() -> None:
     made = build_timeline(ledger(ONE_DAY, RAN, as_of=50120))
-    assert epoch_labels(made.lanes[0], VisibleWindow(0, 3600, 16)) == "0            1"
-    assert epoch_labels(made.lanes[0], VisibleWindow(0, 40000, 2)) == "0"
+    assert epoch_labels(made.lanes[0], VisibleWindow(0, 3600, 16)) == "1            2"
+    assert epoch_labels(made.lanes[0], VisibleWindow(0, 40000, 2)) == "1"
 
 
 @pytest.mark.parametrize(

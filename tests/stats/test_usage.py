@@ -102,7 +102,7 @@ def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Callable[[str], Path])
 
 def test_what_a_cause_is_of_is_said(aws: Usage) -> None:
     by_key = {cause.key: cause for cause in aws.causes}
-    assert by_key["1023/0"].text.startswith("DAG Removed")
+    assert by_key["1023/0"].text.startswith("removed by a user (condor_rm of the DAG)")
     assert "end not logged" in by_key["removed, end not logged"].text
     assert by_key["removed, end not logged"].end_unknown
     assert len(by_key["1007/0"].reasons) == 2

@@ -83,7 +83,7 @@ def test_it_says_what_it_writes_and_then_that_it_did(
 ) -> None:
     code, out, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
     assert (code, out) == (Exit.OK, f"run0  done: gate/ens/{UUID}.stop was written\n")
-    assert err.splitlines()[:2] == ["stop run0", f"  run0  epoch 1  running  gate/ens/{UUID}.stop"]
+    assert err.splitlines()[:2] == ["stop run0", f"  run0  epoch 2  running  gate/ens/{UUID}.stop"]
     assert file(dagdir, "stop").is_file()
     assert schedd.asked == [], "a file needs no schedd"
     code, out, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
@@ -107,7 +107,7 @@ def test_a_dry_run_touches_nothing(dagdir: Dagdir, schedd: Schedd, capsys: Captu
     code, out, err = spoken(capsys, "stop-now", dagdir.path, "run0", "--dry-run")
     assert (code, out) == (Exit.OK, "")
     assert f"gate/ens/{UUID}.stop" in err
-    assert "2.0  run0  epoch 1  running" in err
+    assert "2.0  run0  epoch 2  running" in err
     code, out, _ = spoken(capsys, "stop-now", dagdir.path, "run0", "--dry-run", "--json")
     assert code == Exit.OK
     (run,) = json.loads(out)["runs"]

@@ -154,7 +154,7 @@ class ContinuationBuilder:
         for epoch in range(continued.first, continued.last + 1):
             nearest = max((number for number in old_nodes if number <= epoch), default=None)
             if nearest is None:
-                text = f"no DAG file here has epoch {epoch} of {continued.run}, nor one before it"
+                text = f"no DAG file here has epoch {epoch + 1} of {continued.run}, nor one before"
                 remedy = "put the DAG file that has it beside this"
                 raise PlanError(f"{run_plan.dag.file}: {text}; {remedy}")
             source, shift = old_nodes[nearest], epoch - nearest
@@ -189,10 +189,10 @@ class ContinuationBuilder:
         for epoch in range(last_known + 1, last_epoch + 1):
             site = next_site(sites, epoch)
             if site is None:
-                which = f"epochs {last_known + 1} to {last_epoch}"
+                which = f"epochs {last_known + 2} to {last_epoch + 1}"
                 if last_epoch == last_known + 1:
-                    which = f"epoch {last_epoch}"
-                text = f"its sites follow no pattern: {which} go to that of epoch {last_known}"
+                    which = f"epoch {last_epoch + 1}"
+                text = f"its sites follow no pattern: {which} go to that of epoch {last_known + 1}"
                 self.notes.append(f"{run_plan.continued.run}: {text}, {sites[last_known]}")
                 break
             sites[epoch] = site
