@@ -450,7 +450,7 @@ def test_what_became_infinite_is_not_called_nan(
     assert main(["curves", str(tmp_path), "--ascii"]) == Exit.OK
     out = capsys.readouterr().out
     assert "inf since epoch 1" in out
-    assert "NaN since 0" in out
+    assert "NaN since epoch 1" in out
 
 
 def test_without_a_sweep_it_says_what_would_make_one(

@@ -54,7 +54,7 @@ def test_the_line_has_room_for_what_moves_and_what_is_in_trouble() -> None:
     painter = tell({"run.dag": evaluated()}, evaluated_log()).painter()
     rows = painter.status().special_nodes
     whole = text(special_nodes(rows, 200))
-    assert whole.startswith("PROVISIONER machines ▶ running 0:")
+    assert whole.startswith("PROVISIONER machines ▶ running 21m00s")
     assert whole.endswith("FINAL report · waiting")
     for cells in range(20, 200):
         made = special_nodes(rows, cells)

@@ -314,7 +314,7 @@ async def test_the_question_names_every_job_and_how_to_undo_it(
                     each for each in told.splitlines() if f" {row.latest.cluster}.0" in each
                 )
                 assert row.run in line
-                assert str(row.latest.epoch) in line
+                assert str(row.latest.epoch + 1) in line
         for word in ("Hold 5 jobs", "It touches 5 jobs", "To undo: R releases", "4 jobs left out",
                      "its state forbids it", "✓ completed", "They stop"):  # fmt: skip
             assert word in told, word

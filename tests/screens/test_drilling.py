@@ -138,9 +138,9 @@ async def test_a_jobs_sections_can_be_jumped_to(show: Show) -> None:
     async with show(size=NARROW) as seen:
         await seen.press("down", "enter", "enter")
         assert "Why it is held" in seen.text
-        assert "Resources" not in seen.text
+        assert "Resources ──" not in seen.text
         await seen.press("tab", "tab", "tab", "tab")
-        assert "Resources" in seen.text
+        assert "Resources ──" in seen.text
         await seen.press("end")
         assert " more ─" not in seen.text
 
