@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.output import WARNINGS_SHOWN, warning_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.model.states import State
+from metlmon.model.states import DagState, State
 from metlmon.snapshot.gate_text import (
     PAUSED,
     REQUESTED,
@@ -119,6 +119,7 @@ def _dag_line(dag: DagRow, status: Status) -> Line:
         "  ",
         (f"{running} · " if running else "", MOVING),
         *symbol_span(dag_sign(dag.state, dag.nodes_failed)),
+        " (no .dagman.out)" if dag.state is DagState.UNKNOWN else "",
         f"  {done} of {count(dag.nodes_total, 'node')} done",
         (f", {number(dag.nodes_failed)} failed" if dag.nodes_failed else "", BAD),
         f"  {submitted}" if submitted else "",

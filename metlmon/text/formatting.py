@@ -125,7 +125,7 @@ DAG_STATES: Final[Mapping[DagState, Symbol]] = {
     DagState.DONE: Symbol("✓", "done", Colour.GREEN),
     DagState.FAILED: Symbol("✗", "failed", Colour.VERMILLION, Weight.BOLD),
     DagState.REMOVED: Symbol("⌫", "removed", Colour.ORANGE),
-    DagState.UNKNOWN: Symbol("?", "DAGMan's state unknown (no .dagman.out)", Colour.GREY),
+    DagState.UNKNOWN: Symbol("?", "DAGMan's state unknown", Colour.GREY),
 }
 
 

@@ -188,5 +188,5 @@ def test_the_worst_incident_and_how_many_more() -> None:
         ("run4",),
     )
     line = overview_header.worst_incident(Headline(told(), worst, 2), 60)
-    assert text(line) == r"▲ run4 is held: \x1b[31mred  and 2 more  i"
+    assert text(line) == r"▲ run4 is held: \x1b[31mred  and 2 more  [2]"
     assert width(overview_header.worst_incident(Headline(told(), worst, 2), 30)) <= 30
