@@ -13,32 +13,18 @@ from dagdirs import DagdirFeed
 from eyes import MIDDLE, Show
 
 from metlmon.cli.main import main
-from metlmon.config.files import load_settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from metlmon.snapshot.dag_description import describe_dags
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import text
 from tests.model.written import Log, Out, moment
+from tests.support.records import read_dagdir, stats_input
 
 SUBMIT = "executable = infer.sh\nlog = bag.log\nqueue\n"
 
 
 def bags_of(path: Path) -> tuple[Bag, ...]:
-    reader = DagdirReader(path, load_settings(path))
-    reader.open()
-    reader.read_all()
-    painter = reader.snapshot_builder()
-    return bags(
-        StatsInput(
-            painter.status(),
-            painter.ledger(),
-            painter.ensemble.settings,
-            load_description=lambda: describe_dags(painter),
-        )
-    )
+    return bags(stats_input(read_dagdir(path)))
 
 
 def shards(number: int, more: str = "") -> str:

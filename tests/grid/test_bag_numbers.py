@@ -21,30 +21,20 @@ from metlmon.model.states import State
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
 from metlmon.snapshot.dag_description import describe_dags
-from metlmon.stats.inputs import StatsInput
 from metlmon.stats.shards import Bag, bags, find_bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.tables import shard_text
 from tests.generated import bags as generated
 from tests.model.written import Log, tell
+from tests.support.records import read_dagdir, stats_input
 
 UNTIL = 4 * 3600
 MACHINES = 24
 
 
 def bags_of(path: Path, as_of: datetime | None = None) -> tuple[Bag, ...]:
-    reader = DagdirReader(path, as_of=as_of, live=True if as_of is not None else None)
-    reader.open()
-    reader.read_all()
-    painter = reader.snapshot_builder()
-    settings = painter.ensemble.settings
-    basis = StatsInput(
-        painter.status(),
-        painter.ledger(),
-        settings,
-        load_description=lambda: describe_dags(painter),
-    )
-    return bags(basis)
+    live = None if as_of is None else True
+    return bags(stats_input(read_dagdir(path, as_of=as_of, live=live)))
 
 
 @pytest.fixture(name="dagdir", scope="module")
@@ -296,7 +286,7 @@ def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
     assert found.completed_at == generated.BEGUN + timedelta(seconds=lived.over)
     assert found.overall_rate is not None
     assert found.overall_rate.shards == 20
-    assert shard_text.remaining_text(found, live=False).startswith("done since 2026-05-04")
+    assert shard_text.remaining_text(found, live=False).startswith("done since 4 May 2026")
 
 
 def test_what_is_held_is_left_out_and_said(bag: Bag) -> None:

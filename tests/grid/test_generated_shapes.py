@@ -10,10 +10,10 @@ import pytest
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import EnsembleShape, Request, SweepMode, SweptVariable
 from metlmon.authoring.request import SweepRequest as Asked
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.snapshot.dag_description import DagDescription, describe_dags
 from metlmon.stats.shards import find_bags
 from metlmon.stats.sweep import find_sweep
+from tests.support.records import read_dagdir
 
 A, B = ("0.01", "0.02", "0.1"), ("10", "9", "100")
 
@@ -25,10 +25,7 @@ def written(request: Request) -> DagDescription:
         place = request.directory / file.name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(file.data)
-    reader = DagdirReader(request.directory)
-    reader.open()
-    reader.read_all()
-    return describe_dags(reader.snapshot_builder())
+    return describe_dags(read_dagdir(request.directory))
 
 
 @pytest.fixture(name="template")

@@ -14,10 +14,7 @@ from rich.cells import cell_len
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.job_files import TrainingFiles
 from metlmon.model.run import GateStatus, Stopped
-from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.curves import Course, curves
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.sweep import (
@@ -32,6 +29,7 @@ from metlmon.stats.sweep import (
 )
 from metlmon.tables import sweep_text
 from tests.generated import sweeps
+from tests.support.records import read_dagdir, stats_input
 
 
 @pytest.fixture(name="dagdir", scope="module")
@@ -42,19 +40,7 @@ def _dagdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def basis_of(path: Path) -> StatsInput:
-    reader = DagdirReader(path, live=True)
-    reader.open()
-    reader.read_all()
-    painter = reader.snapshot_builder()
-    written = TrainingFiles(reader.dagdir, painter.ensemble.settings)
-    return StatsInput(
-        painter.status(),
-        painter.ledger(),
-        painter.ensemble.settings,
-        written.training_outputs(painter.ledger(), painter),
-        files_read=True,
-        load_description=lambda: describe_dags(painter),
-    )
+    return stats_input(read_dagdir(path, live=True), files_in=path)
 
 
 @pytest.fixture(name="basis", scope="module")
@@ -198,20 +184,29 @@ def test_swapped_twice_is_what_it_was(basis: StatsInput, found: Grid) -> None:
 # --- three variables ---------------------------------------------------------------------------
 
 
+def write_points(path: Path, points: Sequence[Mapping[str, str]], values: Sequence[str]) -> Path:
+    """A run of one epoch for each point, and what it reached."""
+    lines = []
+    for n, (point, value) in enumerate(zip(points, values, strict=True)):
+        name, uuid = f"r{n:02}-train_epoch0", f"{n:02}feed"
+        given = " ".join(f'{key}="{each}"' for key, each in point.items())
+        lines.append(f'JOB {name} train.sub\nVARS {name} run_uuid="{uuid}" {given}')
+        file = path / f"output/training_logs/{uuid}/version_0/metrics.csv"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"epoch,val_loss\n0,{value}\n")
+    (path / "x.dag").write_text("\n".join(lines) + "\n")
+    return path
+
+
+def write_cube(path: Path) -> Path:
+    points = [{"a": a, "b": b, "c": c} for a in "123" for b in "12" for c in "78"]
+    return write_points(path, points, [f"{each['a']}.{each['b']}{each['c']}" for each in points])
+
+
 @pytest.fixture(name="three", scope="module")
 def _three(tmp_path_factory: pytest.TempPathFactory) -> StatsInput:
     """Twelve runs: a × b × c, the loss is a + b/10 + c/100."""
-    path = tmp_path_factory.mktemp("three")
-    lines = []
-    for n, (a, b, c) in enumerate((a, b, c) for a in "123" for b in "12" for c in "78"):
-        name, uuid = f"r{n:02}-train_epoch0", f"{n:02}feed"
-        lines.append(f"JOB {name} train.sub")
-        lines.append(f'VARS {name} a="{a}" b="{b}" c="{c}" run_uuid="{uuid}"')
-        file = path / f"output/training_logs/{uuid}/version_0/metrics.csv"
-        file.parent.mkdir(parents=True)
-        file.write_text(f"epoch,val_loss\n0,{a}.{b}{c}\n")
-    (path / "x.dag").write_text("\n".join(lines) + "\n")
-    return basis_of(path)
+    return basis_of(write_cube(tmp_path_factory.mktemp("three")))
 
 
 def test_what_is_left_over_is_folded_to_the_best_and_counted(three: StatsInput) -> None:
@@ -326,25 +321,9 @@ def test_what_is_not_there_is_refused_in_a_sentence(
 # --- what is held fixed ------------------------------------------------------------------------
 
 
-def write_points(path: Path, points: Sequence[Mapping[str, str]], values: Sequence[str]) -> Path:
-    """A run of one epoch for each point, and what it reached."""
-    lines = []
-    for n, (point, value) in enumerate(zip(points, values, strict=True)):
-        name, uuid = f"r{n:02}-train_epoch0", f"{n:02}feed"
-        given = " ".join(f'{key}="{each}"' for key, each in point.items())
-        lines.append(f'JOB {name} train.sub\nVARS {name} run_uuid="{uuid}" {given}')
-        file = path / f"output/training_logs/{uuid}/version_0/metrics.csv"
-        file.parent.mkdir(parents=True)
-        file.write_text(f"epoch,val_loss\n0,{value}\n")
-    (path / "x.dag").write_text("\n".join(lines) + "\n")
-    return path
-
-
 @pytest.fixture(name="cube", scope="module")
 def _cube(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    points = [{"a": a, "b": b, "c": c} for a in "123" for b in "12" for c in "78"]
-    values = [f"{each['a']}.{each['b']}{each['c']}" for each in points]
-    return write_points(tmp_path_factory.mktemp("cube"), points, values)
+    return write_cube(tmp_path_factory.mktemp("cube"))
 
 
 def test_what_is_held_fixed_is_neither_rows_nor_columns(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.sweep import SweepVariables, choices, find_sweep, value_order
 from tests.model.written import Log, tell
+from tests.support.records import read_dagdir
 
 
 def sweep_of(dag: str) -> SweepVariables:
@@ -137,11 +138,9 @@ def test_evaluation_nodes_do_not_count() -> None:
     assert [each.values for each in sweep_of(dag).variables] == [("1", "2")]
 
 
-def test_an_ordinary_ensemble_has_no_sweep(shared: Callable[[str], object]) -> None:
-    reader = DagdirReader(shared("examples/metl-aws"))  # type: ignore[arg-type]
-    reader.open()
-    reader.read_all()
-    assert find_sweep(describe_dags(reader.snapshot_builder()).nodes).axes == ()
+def test_an_ordinary_ensemble_has_no_sweep(shared: Callable[[str], Path]) -> None:
+    builder = read_dagdir(shared("examples/metl-aws"))
+    assert find_sweep(describe_dags(builder).nodes).axes == ()
 
 
 def test_no_dag_no_sweep() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from metlmon.config.files import load_settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.report.build import build_report
 from metlmon.report.document import Report
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.windows import ALL, TimeWindow
 from tests.conftest import shared_path
 from tests.model.written import Log, of_one_job
+from tests.support.records import read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 EXAMPLES = ("metl-aws", "pool-ensemble")
@@ -24,11 +23,8 @@ HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>|`&\"'\x
 
 @cache
 def painter(name: str) -> SnapshotBuilder:
-    path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
-    reader = DagdirReader(path, load_settings(path))
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder()
+    """A fixture or example, as it was read."""
+    return read_dagdir(shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name)
 
 
 def report_of(name: str, window: TimeWindow = ALL, title: str | None = None) -> Report:

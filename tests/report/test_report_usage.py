@@ -14,9 +14,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.config.files import load_settings
 from metlmon.config.settings import Settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.report.usage import (
     ReportUsage,
     epoch_boxes,
@@ -24,30 +22,17 @@ from metlmon.report.usage import (
     make_box_plot,
     report_usage,
 )
-from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import GroupUsage, LongestExecutions
-from metlmon.stats.windows import ALL, TimeWindow, Unit, partition
-from tests.conftest import shared_path
+from metlmon.stats.windows import ALL, TimeWindow, Unit
 from tests.model.written import Log, Out, of_one_job
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-EXAMPLES = ("metl-aws", "pool-ensemble")
-NODE = "run0-train_epoch0"
-
-
-@cache
-def builder_of(name: str) -> SnapshotBuilder:
-    path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
-    reader = DagdirReader(path, load_settings(path))
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder()
+from tests.report.made import FIXTURES, NODE, painter
+from tests.support.records import read_dagdir
 
 
 def usage_of(name: str, window: TimeWindow = ALL) -> ReportUsage:
-    return report_usage(builder_of(name).ledger(), window)
+    return report_usage(painter(name).ledger(), window)
 
 
 def by_name(groups: Iterable[GroupUsage]) -> dict[str | None, GroupUsage]:
@@ -210,7 +195,7 @@ def numbers(groups: Iterable[GroupUsage]) -> dict[str, float]:
 
 
 def windows_of(name: str) -> list[TimeWindow]:
-    ledger = builder_of(name).ledger()
+    ledger = painter(name).ledger()
     assert ledger.first_time is not None
     assert ledger.as_of is not None
     middle = ledger.first_time + (ledger.as_of - ledger.first_time) / 2
@@ -246,21 +231,9 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
 
 
 @ENSEMBLES
-def test_the_accounts_of_months_sum_to_the_whole(name: str) -> None:
-    ledger = builder_of(name).ledger()
-    assert ledger.first_time is not None
-    assert ledger.as_of is not None
-    whole = numbers([usage_of(name).total])
-    months = partition(ledger.first_time, ledger.as_of, Unit.MONTH)
-    parts = [usage_of(name, window) for window in months]
-    assert numbers(part.total for part in parts) == whole
-    assert sum(part.epochs for part in parts) == usage_of(name).epochs
-
-
-@ENSEMBLES
 def test_it_agrees_with_the_status(name: str) -> None:
     """The picture that ``status`` prints is added up elsewhere."""
-    status, usage = builder_of(name).status(), usage_of(name)
+    status, usage = painter(name).status(), usage_of(name)
     sites, gpus = by_name(usage.sites), by_name(usage.gpus)
     close = pytest.approx
     for site in status.sites:
@@ -334,10 +307,7 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
     (tmp_path / "top.dag").write_text(top)
     (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
     (tmp_path / "metl.log").write_bytes(log.data)
-    reader = DagdirReader(tmp_path)
-    reader.open()
-    reader.read_all()
-    ledger = reader.snapshot_builder().ledger()
+    ledger = read_dagdir(tmp_path).ledger()
     usage = report_usage(ledger)
     assert [(e.dag, e.key) for e in ledger.epochs] == [
         ("top.dag", ("r0.dag", "train_epoch0")),

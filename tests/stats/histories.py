@@ -12,13 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
 from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger, RunEntry
-from metlmon.snapshot.types import Count as Counted
-from metlmon.snapshot.types import DagRow, GpuHours, Latest, RunRow, Status, TransferTotals
+from metlmon.snapshot.types import DagRow, Latest, RunRow, Status
 from metlmon.stats.inputs import StatsInput
+from tests.support.records import blank, read_dagdir, stats_input
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NOON = datetime(2026, 3, 2, 12, 0, 0)
@@ -79,38 +78,27 @@ def basis(
 
 def status(ledger: Ledger, dag: DagState = DagState.RUNNING) -> Status:
     """The picture that goes with a ledger, as far as figures look at it."""
-    none = Counted()
     rows = tuple(
-        RunRow(
-            run.run,
-            run.run_name,
-            run.uuid,
-            run.dag,
-            run.epochs_total,
-            run.epochs_done,
-            0,
-            0,
-            run.state,
-            run.latest,
-            GpuHours(),
+        blank(
+            RunRow,
+            key=run.run,
+            run=run.run_name,
+            uuid=run.uuid,
+            dag=run.dag,
+            epochs_total=run.epochs_total,
+            epochs_done=run.epochs_done,
+            state=run.state,
+            latest=run.latest,
         )
         for run in ledger.runs
     )
-    return Status(
-        ledger.dagdir,
-        ledger.as_of,
-        ledger.live,
-        (),
-        (DagRow(DAG, dag, 1, len(ledger.epochs), 0, 0, None, ()),),
-        rows,
-        {},
-        {},
-        GpuHours(),
-        (),
-        (),
-        (),
-        TransferTotals(none, none, none, none, 0, 0),
-        (),
+    return blank(
+        Status,
+        dagdir=ledger.dagdir,
+        as_of=ledger.as_of,
+        live=ledger.live,
+        dags=(DagRow(DAG, dag, 1, len(ledger.epochs), 0, 0, None, ()),),
+        runs=rows,
     )
 
 
@@ -158,34 +146,30 @@ def _epoch(
     seconds: float | None = None,
 ) -> EpochEntry:
     there = completed is not None
-    return EpochEntry(
-        run,
-        run,
-        None,
-        None,
-        DAG,
-        DAG,
-        f"{run}-train_epoch{at}",
-        at,
-        at + 1,
-        True,
-        state,
-        False,
-        past.target,
-        submitted,
-        completed,
-        1,
-        () if job is None else (job,),
-        past.site if there else None,
-        A40 if there else None,
-        1 if there else None,
-        seconds,
-        past.site if there else None,
-        A40 if there else None,
-        seconds,
-        0.0,
-        0.0,
-        0.0,
+    site, gpu = (past.site, A40) if there else (None, None)
+    return blank(
+        EpochEntry,
+        run=run,
+        run_name=run,
+        dag=DAG,
+        in_dag=DAG,
+        node=f"{run}-train_epoch{at}",
+        epoch=at,
+        epoch_var=at + 1,
+        counts=True,
+        state=state,
+        target=past.target,
+        first_submitted=submitted,
+        completed=completed,
+        attempts=1,
+        jobs=() if job is None else (job,),
+        site=site,
+        gpu=gpu,
+        gpus=1 if there else None,
+        seconds=seconds,
+        longest_site=site,
+        longest_gpu=gpu,
+        longest_seconds=seconds,
     )
 
 
@@ -233,33 +217,38 @@ def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -
     state = State.COMPLETED if over else state
     at = min(done, past.total - 1)
     held = "memory usage exceeded" if state is State.HELD else None
-    latest = Latest(
-        at,
-        at + 1,
-        f"{run}-train_epoch{at}",
-        cluster,
-        0,
-        past.target,
-        past.site,
-        A40,
-        1,
-        state,
-        since,
-        past.age,
-        3,
-        held,
-        21 if held else None,
+    latest = blank(
+        Latest,
+        epoch=at,
+        epoch_var=at + 1,
+        node=f"{run}-train_epoch{at}",
+        cluster=cluster,
+        proc=0,
+        target=past.target,
+        site=past.site,
+        gpu=A40,
+        gpus=1,
+        state=state,
+        since=since,
+        seconds=past.age,
+        attempt=3,
+        hold_reason=held,
+        hold_code=21 if held else None,
     )
-    return RunEntry(
-        run, run, None, None, DAG, state, past.total, done, 0, 0, latest, began, 0.0, 0.0, 0.0
+    return blank(
+        RunEntry,
+        run=run,
+        run_name=run,
+        dag=DAG,
+        state=state,
+        epochs_total=past.total,
+        epochs_done=done,
+        latest=latest,
+        began=began,
     )
 
 
 @cache
 def recorded(directory: Path, as_of: datetime | None = None) -> StatsInput:
     """A recorded ensemble as of a moment."""
-    reader = DagdirReader(directory, Settings(), as_of=as_of)
-    reader.open()
-    reader.read_all()
-    painter = reader.snapshot_builder()
-    return StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings)
+    return stats_input(read_dagdir(directory, settings=Settings(), as_of=as_of))

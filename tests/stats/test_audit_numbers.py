@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 import pytest
 
 from metlmon.cli.status_text import hours_line
-from metlmon.config.files import load_settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.report.build import build_report
 from metlmon.report.document import Facts, Raw, Report, ReportTable
@@ -22,6 +20,7 @@ from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.sanitize import to_ascii
 from tests.model.written import Log, Out, tell
 from tests.stats.histories import FIXTURES, recorded
+from tests.support.records import read_dagdir
 
 NODE, NEXT = "run0-train_epoch0", "run0-train_epoch1"
 DAG = f"JOB {NODE} t.sub\nJOB {NEXT} t.sub\nPARENT {NODE} CHILD {NEXT}\n"
@@ -49,10 +48,7 @@ def reported(log: Log, window: TimeWindow = ALL) -> Report:
 def test_a_transfer_that_a_window_cuts_keeps_its_length() -> None:
     """The report and the table of sites tell the same of it: an hour's stall is an hour's stall,
     however little of it lies in the window. Its hours are shared out."""
-    reader = DagdirReader(FIXTURES / "first-round", load_settings(FIXTURES / "first-round"))
-    reader.open()
-    reader.read_all()
-    ledger = reader.snapshot_builder().ledger()
+    ledger = read_dagdir(FIXTURES / "first-round").ledger()
 
     def stalled(span: TransferEntry) -> bool:
         return span.outcome == "unfinished" and (span.seconds or 0.0) > HOUR

@@ -11,11 +11,8 @@ from typing import Literal, cast
 
 import pytest
 
-from metlmon.config.files import load_settings
 from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
-from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import Ledger, RunEntry
 from metlmon.snapshot.types import Latest, Status
@@ -33,6 +30,7 @@ from metlmon.stats.curves import (
     trend_of,
 )
 from metlmon.stats.inputs import StatsInput
+from tests.support.records import blank, read_dagdir, stats_input
 
 ROOT = Path(__file__).resolve().parents[2]
 NAN = math.nan
@@ -43,9 +41,7 @@ def points(*values: float, start: int = 0) -> tuple[Point, ...]:
 
 
 def run(name: str, label: str | None = None, latest: Latest | None = None) -> RunEntry:
-    return RunEntry(
-        name, name, None, label, "a.dag", State.RUNNING, 9, 0, 0, 0, latest, None, 0.0, 0.0, 0.0
-    )
+    return blank(RunEntry, run=name, run_name=name, label=label, state=State.RUNNING, latest=latest)
 
 
 def basis(
@@ -235,13 +231,7 @@ def test_the_running_epoch_is_told_with_its_run() -> None:
 
 def recorded(name: str) -> Curves:
     path = ROOT / "fixtures" / name
-    reader = DagdirReader(path, load_settings(path))
-    reader.open()
-    reader.read_all()
-    painter, settings = reader.snapshot_builder(), reader.ensemble.settings
-    ledger = painter.ledger()
-    trainings = TrainingFiles(path, settings).training_outputs(ledger, painter)
-    return curves(StatsInput(painter.status(), ledger, settings, trainings, {}, files_read=True))
+    return curves(stats_input(read_dagdir(path), files_in=path))
 
 
 def by_hand(name: str) -> dict[str, dict[int, float]]:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import replace
 
-from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.config.settings import Settings
 from metlmon.model.clock import Clock
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
@@ -37,6 +37,7 @@ from metlmon.tables.timeline_text import (
 )
 from metlmon.text.formatting import Symbol
 from metlmon.text.sanitize import to_ascii
+from tests.support.records import blank, read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 RECORDED = ["trainer", "demo", "holds", "rescue", "first-round"]
@@ -48,10 +49,7 @@ GOOD, LOST, HELD, IDLE = (
 
 
 def read(dagdir: Path) -> tuple[Timeline, Ledger, list[JobRow]]:
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
-    painter = reader.snapshot_builder()
+    painter = read_dagdir(dagdir, settings=Settings())
     ledger = painter.ledger()
     return build_timeline(ledger), ledger, painter.job_rows()
 
@@ -179,7 +177,7 @@ def execution(
 
 
 def run(name: str = "a", state: State = State.RUNNING) -> RunEntry:
-    return RunEntry(name, name, None, None, "x.dag", state, 3, 0, 0, 0, None, NOON, 0.0, 0.0, 0.0)
+    return blank(RunEntry, run=name, run_name=name, dag="x.dag", state=state, began=NOON)
 
 
 def ledger(

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.config.settings import Settings
 from metlmon.model.states import Outcome
+from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals, sum_executions
@@ -30,6 +31,7 @@ from metlmon.stats.usage import (
 from metlmon.stats.windows import Unit, partition
 from tests.conftest import SHARED
 from tests.model.written import Log, tell
+from tests.support.records import read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 ENSEMBLES = (
@@ -43,18 +45,15 @@ L40S, A40 = "NVIDIA L40S", "NVIDIA A40"
 
 
 @cache
-def read(path: Path) -> DagdirReader:
+def read(path: Path) -> SnapshotBuilder:
     if not path.exists():
         pytest.skip(f"no {path.name} here")
-    reader = DagdirReader(path)
-    reader.open()
-    reader.read_all()
-    return reader
+    return read_dagdir(path, settings=Settings())
 
 
 @cache
 def ledger_of(path: Path) -> Ledger:
-    return read(path).snapshot_builder().ledger()
+    return read(path).ledger()
 
 
 # --- a real ensemble --------------------------------------------------------------------------
@@ -89,7 +88,7 @@ def test_bad_hours_by_cause_site_and_gpu(aws: Usage) -> None:
 
 def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Callable[[str], Path]) -> None:
     hours: dict[str, float] = defaultdict(float)
-    for job in read(shared("examples/metl-aws")).snapshot_builder().job_rows():
+    for job in read(shared("examples/metl-aws")).job_rows():
         for e in job.executions:
             if e.outcome in (Outcome.GOOD, Outcome.IN_FLIGHT):
                 continue

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metlmon.config.settings import Settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import Ledger
@@ -30,6 +29,7 @@ from metlmon.stats.windows import (
 )
 from tests.conftest import shared_path
 from tests.model.written import Log, of_one_job
+from tests.support.records import read_dagdir
 
 CHICAGO = ZoneInfo("America/Chicago")
 NODE = "run0-train_epoch0"
@@ -149,10 +149,7 @@ def test_an_execution_in_the_second_pass_of_an_hour() -> None:
 @cache
 def real(name: str, zone: str | None) -> Ledger:
     path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
-    reader = DagdirReader(path, Settings(zone=ZoneInfo(zone) if zone else None))
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder().ledger()
+    return read_dagdir(path, settings=Settings(zone=ZoneInfo(zone) if zone else None)).ledger()
 
 
 def total(parts: Iterable[int | float | None]) -> float:
@@ -217,18 +214,6 @@ REAL = pytest.mark.parametrize(
 
 
 @REAL
-@pytest.mark.parametrize("unit", list(Unit))
-def test_days_weeks_and_months_sum_to_the_whole(name: str, zone: str | None, unit: Unit) -> None:
-    ledger = real(name, zone)
-    assert ledger.first_time is not None
-    assert ledger.as_of is not None
-    windows = partition(ledger.first_time, ledger.as_of, unit)
-    assert windows[0].since <= ledger.first_time
-    assert windows[-1].until > ledger.as_of
-    check(ledger, [window.since for window in windows])
-
-
-@REAL
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_windows_cut_anywhere_sum_to_the_whole(
@@ -248,10 +233,7 @@ def test_windows_cut_anywhere_sum_to_the_whole(
 
 def test_the_days_of_five_runs_added_up_from_their_jobs() -> None:
     """The same from what ``jobs --json`` says, by plain subtraction."""
-    reader = DagdirReader(shared_path("examples/metl-aws"), Settings())
-    reader.open()
-    reader.read_all()
-    painter = reader.snapshot_builder()
+    painter = read_dagdir(shared_path("examples/metl-aws"), settings=Settings())
     ledger, as_of = painter.ledger(), painter.as_of
     assert as_of is not None
     for day in range(4, 15):

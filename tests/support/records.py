@@ -1,0 +1,65 @@
+"""Records and ensembles for tests: what a test does not give is empty."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec.structs import fields
+
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.job_files import TrainingFiles
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.dag_description import describe_dags
+from metlmon.stats.inputs import StatsInput
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def blank(record: type[T], **values: Any) -> T:
+    """A record with these values; its other required fields are None, 0, False, "" or empty."""
+    empty = {
+        field.name: _empty(field.type)
+        for field in fields(record)
+        if field.required and field.name not in values
+    }
+    return record(**empty, **values)
+
+
+def _empty(annotation: Any) -> Any:
+    origin = get_origin(annotation) or annotation
+    if origin in (Union, types.UnionType):
+        return None if type(None) in get_args(annotation) else _empty(get_args(annotation)[0])
+    if origin in (Mapping, dict):
+        return {}
+    if origin in (Sequence, tuple):
+        return ()
+    return blank(origin) if issubclass(origin, msgspec.Struct) else origin()
+
+
+def read_dagdir(path: Path, **options: Any) -> SnapshotBuilder:
+    """Read a dagdir with its settings; ``options``: those of DagdirReader."""
+    reader = DagdirReader(path, options.pop("settings", None) or load_settings(path), **options)
+    reader.open()
+    reader.read_all()
+    return reader.snapshot_builder()
+
+
+def stats_input(builder: SnapshotBuilder, files_in: Path | None = None) -> StatsInput:
+    """The input of the statistics; with the job files below ``files_in``, if given."""
+    ledger, settings = builder.ledger(), builder.ensemble.settings
+    trainings: Any = {}
+    if files_in is not None:
+        trainings = TrainingFiles(files_in, settings).training_outputs(ledger, builder)
+    return StatsInput(
+        builder.status(),
+        ledger,
+        settings,
+        trainings,
+        files_read=files_in is not None,
+        load_description=lambda: describe_dags(builder),
+    )
