@@ -143,6 +143,7 @@ class SubmitScreen(SnapshotScreen):
         head = self._head()
         self.show_head(head)
         form.styles.width = self._form_cells
+        form.page_target = preview_pane if self._wide else form
         form.display, preview_pane.display = (
             self._wide or not self._in_preview,
             self._wide or self._in_preview,
@@ -390,17 +391,6 @@ class SubmitScreen(SnapshotScreen):
         event.stop()
         self._message = ""
         self._refresh_if_mounted()
-
-    def on_form_view_page_requested(self, event: FormView.PageRequested) -> None:
-        event.stop()
-        preview_pane = self.query_one(SidePane)
-        if not self._wide:
-            form = self.query_one(FormView)
-            form.move_by(event.direction * form.page_size)
-        elif event.direction < 0:
-            preview_pane.action_page_up()
-        else:
-            preview_pane.action_page_down()
 
     def action_choose(self) -> None:
         """Open the list of the field under the cursor, or move to the next field."""

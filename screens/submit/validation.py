@@ -51,43 +51,42 @@ def validate_form(
     Reads files (a template, the target directory) and may take long for a large ensemble: call it
     in a thread. ``sites`` and ``gpus`` (models) are those known to the collector.
     """
-    templates = bundled_templates()
-    template, template_problem = _template(state.text("template").strip(), templates)
+    templates, name = bundled_templates(), state.text("template").strip()
+    template = next((each for each in templates if each.name == name), None)
+    missing: list[RequestProblem] = []
+    if template is None:
+        try:
+            template = authoring.load_template(name)
+        except UNREADABLE as error:
+            missing = [RequestProblem("template", str(error))]
     request, unreadable = parse_form(state, template)
+    # An unreadable field has a default, whose problems are not reported.
     skipped = {problem.field for problem in unreadable}
     try:
-        # An unreadable field has a default, whose problems are not reported.
         problems = authoring.validate(request, tuple(sites), gpus=tuple(gpus))
         reported = [problem for problem in problems if problem.field not in skipped]
     except UNREADABLE as error:
         reported = [RequestProblem("template", str(error))]
-    if template_problem is not None and not any(
-        problem.field == "template" for problem in reported
-    ):
-        reported.append(template_problem)
-    form_problems = _by_form_field((*unreadable, *reported), state, template)
+    if not any(problem.field == "template" for problem in reported):
+        reported += missing
+    order = [field.name for field in fields_of(template, (), state)]
+    shown = [_in_form(problem, order) for problem in (*unreadable, *reported)]
+    shown.sort(key=lambda problem: [*order, problem.field].index(problem.field))
     plan = None
-    if not any(problem.fatal for problem in form_problems):
+    if not any(problem.fatal for problem in shown):
         try:
             plan = authoring.make_plan(request)
         except UNREADABLE as error:
-            form_problems = (*form_problems, RequestProblem("", str(error)))
-    return FormResult(state, templates, template, request, form_problems, plan)
+            shown.append(RequestProblem("", str(error)))
+    return FormResult(state, templates, template, request, tuple(shown), plan)
 
 
-def _by_form_field(
-    problems: Sequence[RequestProblem], state: FormState, template: Template | None
-) -> tuple[RequestProblem, ...]:
-    """Assign the problems to form fields, in form order; others come last."""
-    fields = fields_of(template, (), state)
-    positions = {field.name: index for index, field in enumerate(fields)}
-    renamed = [
-        replace(problem, field=FIELD_ALIASES.get(problem.field, problem.field))
-        if problem.field in positions or not problem.field.startswith("stages.")
-        else replace(problem, field="stages")
-        for problem in problems
-    ]
-    return tuple(sorted(renamed, key=lambda problem: positions.get(problem.field, len(positions))))
+def _in_form(problem: RequestProblem, fields: Sequence[str]) -> RequestProblem:
+    """Assign a problem to the form field that shows it."""
+    field = FIELD_ALIASES.get(problem.field, problem.field)
+    if field not in fields and field.startswith("stages."):
+        field = "stages"
+    return replace(problem, field=field)
 
 
 def bundled_templates() -> tuple[Template, ...]:
@@ -96,15 +95,3 @@ def bundled_templates() -> tuple[Template, ...]:
         return tuple(authoring.templates())
     except UNREADABLE:
         return ()
-
-
-def _template(
-    name: str, templates: Sequence[Template]
-) -> tuple[Template | None, RequestProblem | None]:
-    for template in templates:
-        if template.name == name:
-            return template, None
-    try:
-        return authoring.load_template(name), None
-    except UNREADABLE as error:
-        return None, RequestProblem("template", str(error))

@@ -68,7 +68,8 @@ class FormView(MovingWidget):
     The first text typed into a field replaces its initial value; once the field was edited, or
     the caret moved in it, text is inserted at the caret. ``changed`` is called directly with a
     field's name and new text: with a message, another letter could arrive before the handler
-    runs. Posts ``FormView.FieldHighlighted`` and ``FormView.PageRequested``.
+    runs. Page keys move ``page_target``, by default the cursor. Posts
+    ``FormView.FieldHighlighted``.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("form")
@@ -76,16 +77,10 @@ class FormView(MovingWidget):
     class FieldHighlighted(Message):
         """The cursor moved to another field, or the view was resized."""
 
-    class PageRequested(Message):
-        """A page up (-1) or down (1) was requested."""
-
-        def __init__(self, direction: int) -> None:
-            super().__init__()
-            self.direction = direction
-
     def __init__(self, changed: Callable[[str, str], None], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._changed = changed
+        self.page_target: MovingWidget = self
         self._entries: Sequence[FormEntry] = ()
         self._value_width = 24
         self._cursor_index = 0
@@ -260,11 +255,11 @@ class FormView(MovingWidget):
         index = max(0, min(self._cursor_index + lines, len(self._entries) - 1))
         self._move_to(self._field_from(index, 1 if lines > 0 else -1))
 
-    def _request_page(self, direction: int) -> None:
-        self.post_message(self.PageRequested(direction))
+    def _turn_page(self, pages: int) -> None:
+        self.page_target.move_by(pages * self.page_target.page_size)
 
-    action_page_up = partialmethod(_request_page, -1)
-    action_page_down = partialmethod(_request_page, 1)
+    action_page_up = partialmethod(_turn_page, -1)
+    action_page_down = partialmethod(_turn_page, 1)
 
     def on_click(self, event: events.Click) -> None:
         index = self._top + event.y
