@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ from metlmon.text.spans import text
 from screens.overview import header as overview_header
 from tests.live.dagdirs import DAG, NODE, Dagdir
 from tests.model.written import Log, Out
+from tests.support.commands import Captured, run_command, usage_error
 
 ROOT = Path(__file__).resolve().parents[2]
-
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(name="dagdir")
@@ -41,10 +41,7 @@ def _dagdir(tmp_path: Path) -> Dagdir:
     return dagdir
 
 
-def spoken(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+spoken = partial(run_command, "")
 
 
 def in_a_process(
@@ -66,15 +63,7 @@ def in_a_process(
 # --- bad input ------------------------------------------------------------------------------
 
 
-def a_sentence(capsys: Captured, *arguments: str) -> str:
-    """Exit 2, nothing on standard output, one line on standard error."""
-    code, out, err = spoken(capsys, *arguments)
-    assert code == Exit.USAGE == 2
-    assert out == ""
-    assert err.startswith("metlmon: ")
-    assert err.count("\n") == 1
-    assert "Traceback" not in err
-    return err
+a_sentence = partial(usage_error, "")
 
 
 COMMANDS = pytest.mark.parametrize(

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from metlmon.cli.main import main
+from tests.support.commands import json_output, text_output
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 DEMO = str(FIXTURES / "demo")
 MIDDLE = "2026-11-21T09:45:00"
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(list(words)) == 0
-    return capsys.readouterr().out
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(printed(capsys, *words, "--json"))
-    return told
+printed = partial(text_output, "")
+as_json = partial(json_output, "")
 
 
 def test_the_first_line_is_the_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,11 @@ from metlmon.cli.main import main
 from metlmon.stats.frame_columns import NUMBER, TABLES, TIME
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log
+from tests.support.commands import Captured, run_command, usage_error
 
 ROOT = Path(__file__).resolve().parents[2]
 RESCUE = ROOT / "fixtures" / "rescue"
 ALL = list(TABLES)
-
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
@@ -33,20 +33,8 @@ def _somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "here")
 
 
-def spoken(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
-    code = main(["export", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def a_sentence(capsys: Captured, *arguments: str) -> str:
-    """Exit 2, nothing on standard output, one line on standard error."""
-    code, out, err = spoken(capsys, *arguments)
-    assert code == Exit.USAGE
-    assert out == ""
-    assert err.startswith("metlmon: ")
-    assert err.count("\n") == 1
-    return err
+spoken = partial(run_command, "export")
+a_sentence = partial(usage_error, "export")
 
 
 def listing(path: Path) -> dict[str, tuple[int, int]]:

@@ -3,12 +3,12 @@ written into the dagdir, windows that sum to the whole."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ from metlmon.report.to_text import text_lines
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log
 from tests.report.made import FIXTURES, report_of
-
-Captured = pytest.CaptureFixture[str]
+from tests.support.commands import Captured, json_output, run_command, usage_error
 
 
 @pytest.fixture(name="dagdir")
@@ -36,25 +35,9 @@ def _dagdir(tmp_path: Path) -> Dagdir:
     return dagdir
 
 
-def spoken(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
-    code = main(["report", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def as_json(capsys: Captured, *arguments: str) -> dict[str, Any]:
-    code, out, _ = spoken(capsys, *arguments, "--json")
-    assert code == Exit.OK
-    told: dict[str, Any] = json.loads(out)
-    return told
-
-
-def a_sentence(capsys: Captured, *arguments: str) -> str:
-    code, out, err = spoken(capsys, *arguments)
-    assert (code, out) == (Exit.USAGE, "")
-    assert err.startswith("metlmon: ")
-    assert err.count("\n") == 1
-    return err
+spoken = partial(run_command, "report")
+as_json = partial(json_output, "report")
+a_sentence = partial(usage_error, "report")
 
 
 def listing(folder: Path) -> list[str]:

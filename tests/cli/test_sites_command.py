@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log
-
-Captured = pytest.CaptureFixture[str]
+from tests.support.commands import Captured, json_output, text_output
 
 FIRST_ROUND = Path(__file__).resolve().parents[2] / "fixtures" / "first-round"
 
@@ -42,14 +40,8 @@ def _dagdir(tmp_path: Path) -> Path:
     return dagdir.path
 
 
-def spoken(capsys: Captured, *arguments: str) -> str:
-    assert main(["sites", *arguments]) == Exit.OK
-    return capsys.readouterr().out
-
-
-def told(capsys: Captured, *arguments: str) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(spoken(capsys, *arguments, "--json"))
-    return read
+spoken = partial(text_output, "sites")
+told = partial(json_output, "sites")
 
 
 def test_the_tables(capsys: Captured, dagdir: Path) -> None:

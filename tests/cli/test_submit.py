@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from metlmon.cli.main import main
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SubmitResult
 from tests.authoring.written import NAP, nap
-
-Captured = pytest.CaptureFixture[str]
+from tests.support.commands import Captured, run_command
 
 
 @dataclass
@@ -59,10 +59,7 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return nap(tmp_path / "own")
 
 
-def spoken(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
-    code = main(["submit", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+spoken = partial(run_command, "submit")
 
 
 def written() -> list[str]:

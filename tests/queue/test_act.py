@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,7 @@ from metlmon.pool.types import PoolAction, QueueJob
 from tests.live.dagdirs import NODE, Dagdir
 from tests.model.written import Log, Out
 from tests.queue.written import Schedd, dagman, job
-
-Captured = pytest.CaptureFixture[str]
+from tests.support.commands import Captured, run_command
 
 
 @pytest.fixture(name="dagdir")
@@ -40,10 +40,7 @@ def _schedd(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> Schedd:
     return schedd
 
 
-def spoken(capsys: Captured, *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+spoken = partial(run_command, "")
 
 
 def test_the_commands_actions_are_the_acts() -> None:

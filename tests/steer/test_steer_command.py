@@ -4,6 +4,7 @@ schedd in memory."""
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,13 @@ import pytest
 
 from metlmon.cli.commands import act
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.main import main
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SiteInfo
 from tests.live.dagdirs import Dagdir
 from tests.model.written import Log, Out
 from tests.queue.written import Schedd, dagman
 from tests.steer.gates import OTHER, UUID, queued, rules
-
-Captured = pytest.CaptureFixture[str]
+from tests.support.commands import Captured, run_command
 
 RUNS = (("run0", UUID), ("run1", OTHER))
 EPOCHS = 4
@@ -62,10 +61,7 @@ def _schedd(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> Schedd:
     return schedd
 
 
-def spoken(capsys: Captured, *arguments: object) -> tuple[int, str, str]:
-    code = main(["act", *[str(argument) for argument in arguments]])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+spoken = partial(run_command, "act")
 
 
 def said(capsys: Captured, *arguments: object) -> dict[str, Any]:
