@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.lint import Finding, LintResult, Severity
-from metlmon.authoring.lint import check as checked
+from metlmon.authoring.lint import check as lint
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
 from metlmon.cli.output import print_json
@@ -21,7 +21,7 @@ SENTENCE: Final = 400
 """Characters of a sentence, and of a file's name."""
 
 COLOURS: Final = {Severity.ERROR: "1;31", Severity.WARNING: "33", Severity.NOTE: "36"}
-"""As compilers colour them; the word is there without."""
+"""SGR parameters of the severities, as compilers colour them."""
 
 FINDING: Final = JsonObject(
     "Finding",
@@ -45,42 +45,42 @@ CHECK_OUTPUT: Final = JsonObject(
 
 
 def check(options: argparse.Namespace) -> int:
-    """``metlmon check [DIR]``. Exit status 1 for errors, with ``--strict`` for warnings too."""
+    """Print the findings. Returns 1 for errors, with ``--strict`` also for warnings."""
     path = Path(options.dir)
     settings = load_configuration(path.parent if path.is_file() else path).settings
-    found = checked(path, settings)
+    result = lint(path, settings)
     if options.json:
         print_json(
             CHECK_OUTPUT.write(
                 None,
-                dags=found.dags,
+                dags=result.dags,
                 schema=SCHEMA,
                 dagdir=options.dir,
                 strict=options.strict,
-                errors=found.number(Severity.ERROR),
-                warnings=found.number(Severity.WARNING),
-                notes=found.number(Severity.NOTE),
-                findings=[FINDING.write(each, what=_sentence(each)) for each in found.findings],
+                errors=result.number(Severity.ERROR),
+                warnings=result.number(Severity.WARNING),
+                notes=result.number(Severity.NOTE),
+                findings=[FINDING.write(each, what=_sentence(each)) for each in result.findings],
             )
         )
     else:
-        _print(found)
-    failing = found.number(Severity.ERROR)
+        _print(result)
+    failing = result.number(Severity.ERROR)
     if options.strict:
-        failing += found.number(Severity.WARNING)
+        failing += result.number(Severity.WARNING)
     return Exit.FOUND if failing else Exit.OK
 
 
-def _print(found: LintResult) -> None:
+def _print(result: LintResult) -> None:
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     coloured = coloured and os.environ.get("TERM", "") not in ("", "dumb")
-    for each in found.findings:
+    for each in result.findings:
         where = each.file if each.line is None else f"{each.file}:{each.line}"
         more = f" (and {count(each.count - 1, 'more', 'more')})" if each.count > 1 else ""
         word = _coloured(each.severity) if coloured else each.severity.value
         print(f"{plain(where, SENTENCE)}: {word}: {_sentence(each)}{more} [{each.kind}]")
         print(f"    {plain(each.remedy, SENTENCE)}")
-    print(_summary(found))
+    print(_summary(result))
 
 
 def _sentence(finding: Finding) -> str:
@@ -91,13 +91,13 @@ def _coloured(severity: Severity) -> str:
     return f"\x1b[{COLOURS[severity]}m{severity.value}\x1b[0m"
 
 
-def _summary(found: LintResult) -> str:
-    dags = count(len(found.dags), "DAG", "DAGs")
-    if not found.findings:
+def _summary(result: LintResult) -> str:
+    dags = count(len(result.dags), "DAG", "DAGs")
+    if not result.findings:
         return f"{dags}: nothing found"
-    told = [
+    counts = [
         count(number, severity.value, f"{severity.value}s")
         for severity in Severity
-        if (number := found.number(severity))
+        if (number := result.number(severity))
     ]
-    return f"{dags}: {', '.join(told)}"
+    return f"{dags}: {', '.join(counts)}"

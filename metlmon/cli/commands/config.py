@@ -21,7 +21,7 @@ TEXT_LIMIT: Final = 400
 """Characters of one cell or sentence; ``--json`` has them whole."""
 
 COLUMN_LIMIT: Final = 44
-"""Characters of a column: what stands further out on the right is not found by the eye."""
+"""Characters of a padded column; longer cells stick out."""
 
 ORIGINS: Final = {"user": "your own", "dagdir": "this dagdir's", "built-in": "built in"}
 
@@ -64,30 +64,30 @@ def config(options: argparse.Namespace) -> int:
     """``metlmon config show|path|validate``."""
     path = Path(options.dir)
     dagdir = path.parent if path.is_file() else path
-    found = load_configuration(dagdir)
-    wrong = Exit.USAGE if found.problems else Exit.OK
+    configuration = load_configuration(dagdir)
+    wrong = Exit.USAGE if configuration.problems else Exit.OK
     if options.json:
-        print_json(_json(options.what, str(dagdir), found))
+        print_json(_json(options.what, str(dagdir), configuration))
     elif options.what == "path":
-        _print_files(found)
+        _print_files(configuration)
     elif options.what == "validate":
-        _print_verdict(found)
+        _print_validation(configuration)
     else:
-        _print_settings(found)
-    # ``path`` is asked by who wants to mend a file: that it is broken is not its concern.
+        _print_settings(configuration)
+    # ``path`` serves to repair a file: errors in it are no failure.
     return Exit.OK if options.what == "path" else wrong
 
 
-def _json(what: str, dagdir: str, found: Configuration) -> dict[str, Any]:
-    values: dict[str, Any] = {"schema": SCHEMA, "dagdir": dagdir, "files": found.sources}
+def _json(what: str, dagdir: str, configuration: Configuration) -> dict[str, Any]:
+    values: dict[str, Any] = {"schema": SCHEMA, "dagdir": dagdir, "files": configuration.sources}
     if what == "path":
         cache = cache_directory()
         return CONFIG_OUTPUT.write(None, cache=None if cache is None else str(cache), **values)
-    values |= {"valid": not found.problems, "errors": found.problems}
+    values |= {"valid": not configuration.problems, "errors": configuration.problems}
     if what == "show":
         values["settings"] = [
-            SETTING.write(entry, value=_without_keys(entry.key, entry.value))
-            for entry in found.entries
+            SETTING.write(entry, value=_redacted(entry.key, entry.value))
+            for entry in configuration.entries
         ]
     return CONFIG_OUTPUT.write(None, **values)
 
@@ -95,22 +95,22 @@ def _json(what: str, dagdir: str, found: Configuration) -> dict[str, Any]:
 # --- for people ---------------------------------------------------------------------------
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print(plain(text, TEXT_LIMIT))
 
 
 def _print_columns(rows: list[tuple[str, ...]]) -> None:
-    """Cells under each other; one that is wider than most stands out of its column."""
-    shown = [tuple(plain(cell, TEXT_LIMIT) for cell in row) for row in rows]
-    columns = list(zip(*shown, strict=True))[:-1]
+    """Print rows in columns; cells over the limit stick out."""
+    cells_of_rows = [tuple(plain(cell, TEXT_LIMIT) for cell in row) for row in rows]
+    columns = list(zip(*cells_of_rows, strict=True))[:-1]
     widths = [min(COLUMN_LIMIT, max(map(len, column))) for column in columns]
-    for *cells, last in shown:
+    for *cells, last in cells_of_rows:
         padded = [f"{cell:<{width}}  " for cell, width in zip(cells, widths, strict=True)]
         print("".join(padded) + last)
 
 
-def _print_files(found: Configuration) -> None:
-    """The files that are looked at, in the order in which they win."""
+def _print_files(configuration: Configuration) -> None:
+    """Print the files, the one with the highest precedence first."""
     _print_columns(
         [
             (
@@ -118,50 +118,56 @@ def _print_files(found: Configuration) -> None:
                 "is read" if source.exists else "is not there",
                 ORIGINS[source.origin],
             )
-            for source in reversed(found.sources)
+            for source in reversed(configuration.sources)
         ]
     )
     cache = cache_directory()
     if cache is not None:
-        _say(f"{cache}  what was read of large logs, for the next time; it can be removed")
+        _print_line(f"{cache}  what was read of large logs, for the next time; it can be removed")
 
 
-def _print_verdict(found: Configuration) -> None:
-    read = [source for source in found.sources if source.exists]
-    for complaint in found.problems:
-        _say(str(complaint))
-    if found.problems:
-        _say(f"{count(len(found.problems), 'error')}: no command will run before they are mended")
+def _print_validation(configuration: Configuration) -> None:
+    read = [source for source in configuration.sources if source.exists]
+    for problem in configuration.problems:
+        _print_line(str(problem))
+    if configuration.problems:
+        errors = count(len(configuration.problems), "error")
+        _print_line(f"{errors}: no command will run before they are mended")
     elif read:
         files = " and ".join(str(source.path) for source in reversed(read))
-        _say(f"{files}: no errors")
+        _print_line(f"{files}: no errors")
     else:
-        _say("nothing to validate: there is no metlmon.toml; metlmon config path says where")
+        _print_line("nothing to validate: there is no metlmon.toml; metlmon config path says where")
 
 
-def _print_settings(found: Configuration) -> None:
-    _print_columns([(_named(each), _shown(each), _from(each)) for each in found.entries])
-    for complaint in found.problems:
-        print(f"metlmon: {plain(str(complaint), TEXT_LIMIT)}", file=sys.stderr)
+def _print_settings(configuration: Configuration) -> None:
+    _print_columns(
+        [
+            (_setting_name(each), _value_text(each), _origin_text(each))
+            for each in configuration.entries
+        ]
+    )
+    for problem in configuration.problems:
+        print(f"metlmon: {plain(str(problem), TEXT_LIMIT)}", file=sys.stderr)
 
 
-def _named(entry: SettingEntry) -> str:
-    """As its header stands in the file."""
+def _setting_name(entry: SettingEntry) -> str:
+    """The setting as its header in the file."""
     if entry.number is not None:
         return f"[[{entry.key}]]"
     is_table = entry.key.endswith("_aliases") or entry.key == "keys"
     return f"[{entry.key}]" if is_table else entry.key
 
 
-def _shown(entry: SettingEntry) -> str:
-    """Its value on one line, as one would write it."""
-    match _without_keys(entry.key, entry.value):
+def _value_text(entry: SettingEntry) -> str:
+    """The value on one line."""
+    match _redacted(entry.key, entry.value):
         case {"host": host, "name": name}:
-            return f"{host} {_arrow()} {name}"
+            return f"{host} → {name}"
         case {"logged": logged, "shown": shown}:
-            return f"{logged} {_arrow()} {shown}"
+            return f"{logged} → {shown}"
         case {"action": action, "key": key}:
-            return f"{action} {_arrow()} {key}"
+            return f"{action} → {key}"
         case {"name": name, "runs": runs}:
             return f"{name}: {', '.join(runs) or 'no runs'}"
         case {"name": name, "file": file, "pattern": pattern}:
@@ -174,22 +180,18 @@ def _shown(entry: SettingEntry) -> str:
             return json.dumps(value, ensure_ascii=False)
 
 
-def _without_keys(key: str, value: Any) -> Any:
-    """A value as TOML has it; what looks like a key goes out of its texts."""
+def _redacted(key: str, value: Any) -> Any:
+    """A value with secrets in its texts hidden."""
     if isinstance(value, str):
         return hide_value(key, value)
     if isinstance(value, dict):
-        return {name: _without_keys(name, one) for name, one in value.items()}
+        return {name: _redacted(name, one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_keys(key, one) for one in value]
+        return [_redacted(key, one) for one in value]
     return value
 
 
-def _arrow() -> str:
-    return "→"
-
-
-def _from(entry: SettingEntry) -> str:
+def _origin_text(entry: SettingEntry) -> str:
     if entry.path is None:
         return ORIGINS[entry.origin]
     line = f":{entry.line}" if entry.line is not None else ""

@@ -47,12 +47,12 @@ CONTINUE_OUTPUT: Final = JsonObject(
     "metlmon continue --json; of: the DAG files whose runs go on.",
     "of=source_files runs left_out=excluded remarks=notes",
     computed={
-        "dag_file": (str | None, lambda found: found.plan and found.plan.dag_file),
+        "dag_file": (str | None, lambda result: result.plan and result.plan.dag_file),
         "files": (
             list[str],
-            lambda found: [file.name for file in found.plan.files] if found.plan else [],
+            lambda result: [file.name for file in result.plan.files] if result.plan else [],
         ),
-        "nodes": (int, lambda found: found.plan.nodes if found.plan else 0),
+        "nodes": (int, lambda result: result.plan.nodes if result.plan else 0),
     },
     given={"schema": int, "dagdir": str, "written": bool},
 )
@@ -62,49 +62,48 @@ def continue_(options: argparse.Namespace) -> int:
     """``metlmon continue DIR [RUN …]``. Raises InputError where nothing can go on."""
     if options.epochs is not None and options.epochs < 1:
         raise InputError(f"--epochs {options.epochs}: a run has at least one epoch")
-    of = None
+    dag_file = None
     if os.path.isfile(options.dir):
-        # All DAGs of the directory are looked at: another one may have gone on with its runs.
-        options.dir, of = os.path.split(options.dir)
+        # All DAGs of the directory are read: another one may have continued its runs.
+        options.dir, dag_file = os.path.split(options.dir)
         options.dir = options.dir or os.curdir
     reader = open_reader(options)
     try:
-        painter = reader.snapshot_builder()
-        found = continuation(painter, reader.dagdir, options.runs, options.epochs, of)
+        builder = reader.snapshot_builder()
+        result = continuation(builder, reader.dagdir, options.runs, options.epochs, dag_file)
         if not options.json:
-            _print(found)
-        written = found.plan is not None and not options.dry_run
-        if found.plan is not None and written:
-            write_plan(found.plan)
+            _print(result)
+        written = result.plan is not None and not options.dry_run
+        if result.plan is not None and written:
+            write_plan(result.plan)
     except PlanError as error:
         raise InputError(f"continue: {error}") from None
     if options.json:
         dagdir = reader.path_given
-        print_json(CONTINUE_OUTPUT.write(found, schema=SCHEMA, dagdir=dagdir, written=written))
-    elif found.plan is not None:
-        file = plain(found.plan.dag_file, 200)
+        print_json(CONTINUE_OUTPUT.write(result, schema=SCHEMA, dagdir=dagdir, written=written))
+    elif result.plan is not None:
+        file = plain(result.plan.dag_file, 200)
         where = shlex.quote(plain(str(reader.dagdir), 2000))
-        # As of metlmon new, a dry run ends with what it would be.
         if written:
             line = f"cd {where} && condor_submit_dag {shlex.quote(file)}"
             print(f"{file}: written; to submit it: {line}")
     return Exit.OK
 
 
-def _print(found: Continuation) -> None:
+def _print(result: Continuation) -> None:
     out = TextOutput()
-    if found.plan is not None:
-        jobs = count(found.plan.jobs, "node")
-        of = ", ".join(plain(file, NAME_LIMIT) for file in found.source_files)
-        runs = count(len(found.runs), "run")
-        print(f"{plain(found.plan.dag_file, 200)} goes on with {runs} of {of}: {jobs}\n")
-        out.table(text_columns(COLUMNS), [list(_cells(run)) for run in found.runs])
+    if result.plan is not None:
+        jobs = count(result.plan.jobs, "node")
+        of = ", ".join(plain(file, NAME_LIMIT) for file in result.source_files)
+        runs = count(len(result.runs), "run")
+        print(f"{plain(result.plan.dag_file, 200)} goes on with {runs} of {of}: {jobs}\n")
+        out.table(text_columns(COLUMNS), [list(_cells(run)) for run in result.runs])
         print()
     else:
         print("No run goes on.")
-    for remark in found.notes:
+    for remark in result.notes:
         print(plain(remark, REASON_LIMIT))
-    for each in found.excluded:
+    for each in result.excluded:
         name, why = plain(each.run, NAME_LIMIT), plain(each.reason, REASON_LIMIT)
         print(f"{name} is left out: {why}")
 

@@ -44,7 +44,7 @@ BY_OUTCOME: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKin
 
 
 def timeline(options: argparse.Namespace) -> int:
-    """The command."""
+    """Print the timeline as a chart or as JSON. Returns the exit status."""
     builder = open_reader(options).snapshot_builder()
     data = build_timeline(builder.ledger())
     if options.json:
@@ -78,13 +78,13 @@ def _lines(data: Timeline, cells: int) -> Iterable[Line]:
     yield from _stall_lines(data)
     if data.length:
         gpus, jobs = data.gpu_seconds / data.length, data.job_seconds / data.length
-        told = f"GPUs at a time: {data.max_gpus} at most, {gpus:.2f} in the mean"
-        yield line(f"{told}; jobs: {data.max_jobs} at most, {jobs:.2f} in the mean")
+        rates = f"GPUs at a time: {data.max_gpus} at most, {gpus:.2f} in the mean"
+        yield line(f"{rates}; jobs: {data.max_jobs} at most, {jobs:.2f} in the mean")
     yield ()
     yield line((" " * indent + axis(data, window).rstrip(), DIM))
     for name, lane in zip(names, data.lanes, strict=True):
-        drawn = cell_characters(lane_cells(lane, window, outcome_symbol))
-        yield line(f"{name:<{indent}}") + _cells(drawn)
+        cells_of_lane = cell_characters(lane_cells(lane, window, outcome_symbol))
+        yield line(f"{name:<{indent}}") + _cells(cells_of_lane)
         yield line((" " * indent + epoch_labels(lane, window), DIM))
     yield from _chart(data, window, indent)
     yield ()
