@@ -31,7 +31,6 @@ from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
 from screens.base.stats_worker import StatsWorker
 from screens.base.terminal_guard import terminal_guard, write_stderr
 from screens.overview.screen import OverviewScreen
-from screens.palette import Choice, PaletteScreen
 from screens.pool_actions.running_action import RunningAction, name_of
 from screens.registry import create_screen, name_of_screen
 from screens.terminal.driver import can_be_resumed
@@ -39,6 +38,7 @@ from screens.theme import DARK, LIGHT, SIXTEEN, fitting_theme
 from screens.time_travel import TimeTravel
 
 if TYPE_CHECKING:
+    from screens.palette import Choice
     from screens.submit.form_model import FormState
 
     def _as_context(app: MetlmonApp) -> AppContext:
@@ -418,6 +418,8 @@ class MetlmonApp(FaultTolerantApp):
         self.push_screen(create_screen("help", scopes))
 
     def action_palette(self) -> None:
+        from screens.palette import PaletteScreen
+
         if isinstance(self.screen, SnapshotScreen):
             self.push_screen(PaletteScreen(self.screen), self._open_choice)
 

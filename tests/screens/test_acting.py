@@ -476,7 +476,8 @@ async def test_read_only_has_no_key_that_changes_anything(act: Open) -> None:
     helps = {action.help for action in gone} - kept
     async with act(size=(200, 160), read_only=True) as seen:
         assert "read-only" in seen.lines[0]
-        keys = [key for a in gone if a.scope in ("acting", "marking", "overview") for key in a.keys]
+        scopes = ("acting", "acts", "marking", "overview")
+        keys = [key for a in gone if a.scope in scopes for key in a.keys]
         for way in ((), ("enter",), ("enter", "enter"), ("p",), ("p", "enter")):
             await seen.press(*TO_RUN1, *way)
             screen = seen.app.screen
@@ -485,7 +486,7 @@ async def test_read_only_has_no_key_that_changes_anything(act: Open) -> None:
                 assert seen.app.screen is screen, key
                 assert "marked" not in seen.text
             assert "a act" not in seen.lines[-1]
-            assert "n new" not in seen.lines[-1]
+            assert "N new" not in seen.lines[-1]
             await seen.press("colon")
             await seen.press("escape", "escape", "escape", "escape")
         await seen.press("question_mark")
