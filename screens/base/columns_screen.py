@@ -37,7 +37,8 @@ class ResultModal(FaultTolerant, ModalScreen[T]):
 class ColumnsScreen(ResultModal[ListState | None]):
     """Choice of the columns that are shown, and of one to sort by.
 
-    ``columns``: name and title of each. Returns the new state of the list.
+    ``columns``: name and title of each. ``sortable``: rows can be sorted by them. Returns the new
+    state of the list.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,8 +49,11 @@ class ColumnsScreen(ResultModal[ListState | None]):
         Binding("ctrl+c", "app.interrupt", priority=True, show=False),
     ]
 
-    def __init__(self, columns: Sequence[tuple[str, str]], state: ListState) -> None:
+    def __init__(
+        self, columns: Sequence[tuple[str, str]], state: ListState, sortable: bool = True
+    ) -> None:
         super().__init__()
+        self._sortable = sortable
         self._columns = columns
         self._state = msgspec.convert(msgspec.to_builtins(state), ListState)
 
@@ -65,8 +69,10 @@ class ColumnsScreen(ResultModal[ListState | None]):
         self.call_after_refresh(self._fill)
 
     def _fill(self) -> None:
-        keys = (("space", " shows or hides   "), ("enter", " sorts by it   "), ("esc", " closes"))
-        hint = line(*(part for cap, text in keys for part in ((cap, KEY), (text, DIM))))
+        keys = [("space", "shows or hides"), ("enter", "sorts by it"), ("esc", "closes")]
+        if not self._sortable:
+            del keys[1]
+        hint = line(*(part for cap, text in keys for part in ((cap, KEY), (f" {text}   ", DIM))))
         self.query_one("#head", StaticLines).show([line(("Columns", BOLD)), hint])
         rows = [TableRow(name, partial(self._cells, name, title)) for name, title in self._columns]
         self.query_one(Table).show([TableColumn("SHOWN", 6), TableColumn("COLUMN", 40)], rows)
@@ -87,6 +93,9 @@ class ColumnsScreen(ResultModal[ListState | None]):
             self._fill()
 
     def action_sort(self) -> None:
+        if not self._sortable:
+            self.action_done()
+            return
         name = self.query_one(Table).cursor
         self._state.column = None if name == self._state.column else name
         self._state.reversed = False

@@ -83,6 +83,7 @@ class ListScreen(SnapshotScreen):
         super().__init__()
         self.filter_text = ""
         self._columns_defined: Sequence[Column[Any]] = ()
+        self._sortable = True
         self._shown_rows: Memo[tuple[list[Any], list[Any]]] = Memo()
         self._table_rows: Memo[LazyRows] = Memo()
 
@@ -204,16 +205,22 @@ class ListScreen(SnapshotScreen):
         self.table.show([], [], text)
         self.show_note([self.note_line(0, 0, noun=noun)])
 
-    def chosen_columns(self, columns: Sequence[Column[T]]) -> list[Column[T]]:
-        """The columns that are not hidden; the first one always stays."""
-        self._columns_defined = columns
+    def chosen_columns(
+        self, columns: Sequence[Column[T]], sortable: bool = True
+    ) -> list[Column[T]]:
+        """The columns that are not hidden; the first one always stays.
+
+        ``sortable``: the rows can be sorted by a column; those of a tree cannot.
+        """
+        self._columns_defined, self._sortable = columns, sortable
         hidden = self.state.hidden
         return [column for i, column in enumerate(columns) if not i or column.name not in hidden]
 
     def action_columns(self) -> None:
         if self._columns_defined:
             columns = [(column.name, column.title) for column in self._columns_defined]
-            self.app.push_screen(ColumnsScreen(columns, self.state), self._columns_chosen)
+            chooser = ColumnsScreen(columns, self.state, self._sortable)
+            self.app.push_screen(chooser, self._columns_chosen)
         else:
             self.show_message("this list has no columns to choose from")
 

@@ -176,7 +176,9 @@ def fill(
     rows = nodes.rows(screen.filter_text, faults, order, screen.sort_reversed)
     if head is not None:
         screen.show_head(head)
-    heads, table_rows = nodes.render(feed, rows, screen.chosen_columns(columns()), room)
+    heads, table_rows = nodes.render(
+        feed, rows, screen.chosen_columns(columns(), sortable=False), room
+    )
     table = screen.table
     if table.marks:
         table.keep_marks(nodes.node_keys())

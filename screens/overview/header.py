@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final
@@ -44,42 +44,28 @@ from metlmon.text.spans import (
 )
 from metlmon.text.spans import width as cells
 
-BAR_ORDER: Final = (
-    State.COMPLETED,
-    State.SKIPPED,
-    State.POST,
-    State.TRANSFERRING_OUTPUT,
-    State.RUNNING,
-    State.SUSPENDED,
-    State.DISCONNECTED,
-    State.STARTING,
-    State.TRANSFERRING_INPUT,
-    State.PRE,
-    State.IDLE,
-    State.RETRYING,
-    State.HELD,
-    State.FAILED,
-    State.REMOVED,
-    State.FUTILE,
-    State.UNKNOWN,
-    State.WAITING,
-)
-"""From finished to not started, with states that need attention before the latter."""
-
-_TEXTURE: Final[Mapping[State, str]] = {
-    State.COMPLETED: "█",
-    State.RUNNING: "▓",
-    State.POST: "▓",
-    State.TRANSFERRING_OUTPUT: "▓",
-    State.STARTING: "▒",
-    State.TRANSFERRING_INPUT: "▒",
-    State.PRE: "▒",
-    State.IDLE: "░",
-    State.WAITING: "─",
-    State.SKIPPED: "▁",
+_STATES: Final[Mapping[State, tuple[str, int]]] = {
+    State.COMPLETED: ("█", 9),
+    State.SKIPPED: ("▁", 8),
+    State.POST: ("▓", 6),
+    State.TRANSFERRING_OUTPUT: ("▓", 2),
+    State.RUNNING: ("▓", 10),
+    State.SUSPENDED: ("╳", 14),
+    State.DISCONNECTED: ("╳", 15),
+    State.STARTING: ("▒", 1),
+    State.TRANSFERRING_INPUT: ("▒", 3),
+    State.PRE: ("▒", 7),
+    State.IDLE: ("░", 4),
+    State.RETRYING: ("╳", 13),
+    State.HELD: ("╳", 18),
+    State.FAILED: ("╳", 17),
+    State.REMOVED: ("╳", 16),
+    State.FUTILE: ("╳", 12),
+    State.UNKNOWN: ("╳", 11),
+    State.WAITING: ("─", 5),
 }
-_OTHER_TEXTURE: Final = "╳"
-"""Texture of all other states; textures distinguish the parts without colours."""
+"""Texture in the bar, which distinguishes the parts without colours, and the rank by which words
+are dropped on a narrow terminal. From finished to not started, trouble before the latter."""
 
 _ALWAYS_SHOWN: Final = frozenset({State.COMPLETED, State.RUNNING})
 _SHORT_WORDS: Final = {
@@ -88,27 +74,6 @@ _SHORT_WORDS: Final = {
     State.PRE: "pre",
     State.POST: "post",
 }
-_DROP_ORDER: Final = (
-    State.STARTING,
-    State.TRANSFERRING_OUTPUT,
-    State.TRANSFERRING_INPUT,
-    State.IDLE,
-    State.WAITING,
-    State.POST,
-    State.PRE,
-    State.SKIPPED,
-    State.COMPLETED,
-    State.RUNNING,
-    State.UNKNOWN,
-    State.FUTILE,
-    State.RETRYING,
-    State.SUSPENDED,
-    State.DISCONNECTED,
-    State.REMOVED,
-    State.FAILED,
-    State.HELD,
-)
-"""Order in which words are dropped on a narrow terminal; symbols and numbers stay."""
 
 SEVERAL_DAGS: Final = 3
 """Up to this number each DAG has a line in the header; of more, states are counted."""
@@ -292,14 +257,14 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
 
 def state_bar(states: Mapping[State, int], cells: int) -> Line:
     """All epochs as one bar; every state that occurs has at least one cell."""
-    present = [(state, states.get(state, 0)) for state in BAR_ORDER if states.get(state, 0) > 0]
+    present = [(state, states.get(state, 0)) for state in _STATES if states.get(state, 0) > 0]
     total = sum(count for _, count in present)
     if not total:
         return line("─" * cells)
     shares = apportion([count for _, count in present], cells)
     return line(
         *(
-            (_texture(state) * share, style_of(STATES[state]))
+            (_STATES[state][0] * share, style_of(STATES[state]))
             for (state, _), share in zip(present, shares, strict=True)
         )
     )
@@ -327,10 +292,6 @@ def progress_line(status: Status, room: int) -> Line:
     return start + state_counts(counted, room - width(start), paused_epochs(status))
 
 
-def _texture(state: State) -> str:
-    return _TEXTURE.get(state, _OTHER_TEXTURE)
-
-
 def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
     """``✓ 412 done   ▶ 9 running   …``: states that occur; always done and running.
 
@@ -343,14 +304,14 @@ def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Li
         others = {**states, State.PRE: states[State.PRE] - paused_count}
         counted = state_counts(others, cells - width(paused_text) - 3)
         return counted + line("   ") + paused_text
-    present = [s for s in BAR_ORDER if states.get(s, 0) or s in _ALWAYS_SHOWN]
+    present = [s for s in _STATES if states.get(s, 0) or s in _ALWAYS_SHOWN]
 
     words = {s: "done" if s is State.COMPLETED else STATES[s].word for s in State}
     short = words | _SHORT_WORDS
     gaps = line("   "), line("  ")
     candidates = [join((_count(s, states, words) for s in present), gaps[0])]
     candidates.append(join((_count(s, states, short) for s in present), gaps[1]))
-    for dropped in _DROP_ORDER:
+    for dropped in sorted(present, key=lambda state: _STATES[state][1]):
         short[dropped] = ""
         candidates.append(join((_count(s, states, short) for s in present), gaps[1]))
     return first_that_fits(candidates, cells)
@@ -372,7 +333,7 @@ def other_nodes(status: Status) -> Line:
         return ()
     counts = node_text.active_other_nodes(status)
     parts = [
-        _count(state, counts, {state: STATES[state].word}) for state in BAR_ORDER if state in counts
+        _count(state, counts, {state: STATES[state].word}) for state in _STATES if state in counts
     ]
     active = line(("other nodes  ", DIM)) + join(parts, line("  ")) if parts else ()
     return join((failed_evaluations(status.side_nodes), active), line("   "))
@@ -459,20 +420,13 @@ def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line
     dot = line(("  ·  ", DIM))
     lost = formatting.share(hours.bad, hours.good + hours.bad)
     (good, bad, in_flight), _ = formatting.hours_added((hours.good, hours.bad, hours.in_flight))
-    parts: Iterable[Line] = (
+    share = line((f" ({lost})", DIM)) if hours.bad > 0 else ()
+    parts = [
         line((good, GOOD), " goodput"),
-        line(
-            (bad, BAD if hours.bad > 0 else DIM),
-            " badput",
-            (f" ({lost})" if hours.bad > 0 else "", DIM),
-        ),
-        line(
-            (in_flight, MOVING if hours.in_flight > 0 else DIM),
-            " running",
-        )
-        if flying or hours.in_flight > 0
-        else (),
-    )
+        line((bad, BAD if hours.bad > 0 else DIM), " badput") + share,
+    ]
+    if flying or hours.in_flight > 0:
+        parts.append(line((in_flight, MOVING if hours.in_flight > 0 else DIM), " running"))
     start = line((f"{hours.measure.hours}  ", DIM), ("at least " if least else "", NOTE))
     return start + join(parts, dot)
 
@@ -486,25 +440,14 @@ def forecast_line(headline: Headline | None, cells: int) -> Line:
         return ()
     forecast = headline.forecast
     long, brief = (estimate_text.remaining_text(forecast, brief=short) for short in (False, True))
-    style = (
-        GOOD
-        if forecast.completed_at is not None
-        else BOLD
-        if forecast.remaining is not None
-        else NOTE
-    )
+    style = BOLD if forecast.remaining is not None else NOTE
+    if forecast.completed_at is not None:
+        style = GOOD
     rate = line((estimate_text.rate_text(forecast.rate), DIM))
-    gap = line("   ")
-    shortest = line((estimate_text.remaining_text(replace(forecast, excluded=())), style))
-    return first_that_fits(
-        (
-            join((rate, line((long, style))), gap),
-            join((rate, line((brief, style))), gap),
-            line((brief, style)),
-            shortest,
-        ),
-        cells,
-    )
+    shortest = estimate_text.remaining_text(replace(forecast, excluded=()))
+    candidates = [join((rate, line((text, style))), line("   ")) for text in (long, brief)]
+    candidates += [line((text, style)) for text in (brief, shortest)]
+    return first_that_fits(candidates, cells)
 
 
 def hours_and_forecast(
