@@ -94,7 +94,7 @@ _Unit = _RunGroup | list[str]
 
 
 class _Summary(NamedTuple):
-    """Groups of runs and of nodes, by depth; and the nodes in a cycle, which cannot start."""
+    """Groups of runs and of nodes, by depth; and the nodes in a cycle."""
 
     layers: list[list[_Unit]]
     cyclic: list[str]

@@ -79,13 +79,15 @@ def build_graph(request: Request, jobs: Sequence[JobTemplate] | None = None) -> 
 def _run_graph(request: Request, jobs: Sequence[JobTemplate], run: SweptRun) -> Graph:
     """The graph of one run: its training nodes, then its evaluation nodes."""
     epochs, evaluation = epochs_of(request), request.evaluation
-    trainings = [_run_node(request, jobs, run, epoch, NodeRole.TRAIN) for epoch in range(epochs)]
+    trainings = [
+        _run_node(request, jobs, run, epoch, role=NodeRole.TRAIN) for epoch in range(epochs)
+    ]
     edges = [(before.name, after.name) for before, after in pairwise(trainings)]
     evaluations = []
     for epoch in range(epochs) if evaluation is not None else ():
         if evaluation is None or (epoch + 1) % evaluation.every:
             continue
-        node = _run_node(request, jobs, run, epoch, NodeRole.EVALUATE)
+        node = _run_node(request, jobs, run, epoch, role=NodeRole.EVALUATE)
         evaluations.append(node)
         edges.append((trainings[epoch].name, node.name))
         if evaluation.gates and epoch + 1 < epochs:

@@ -140,7 +140,7 @@ def _contains(table: Any, where: Where) -> bool:
 
 
 def _fields(file: TomlFile) -> dict[str, Any]:
-    """The fields of the request that the description sets, and those derived from them."""
+    """The fields that the description sets, and those derived from them."""
     readers = {key: read for key, (_, read) in READERS.items()}
     values = _read_table(file, (), file.table, readers)
     fields = {READERS[key][0]: value for key, value in values.items() if key not in ("bag", "gate")}

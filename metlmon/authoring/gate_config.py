@@ -89,7 +89,7 @@ def goal_of(rules: StopRules) -> MetricGoal:
 
 
 def rules_text(request: Request, runs: Sequence[RunPlan], metrics: Sequence[str]) -> str:
-    """The gate's rules file: rules, and runs with the directories of their ``metrics``."""
+    """The gate's rules file: rules, and runs with directories of ``metrics``."""
     rules = request.gate
     assert rules is not None
     content = {

@@ -28,7 +28,7 @@ _SETTINGS_STEM: Final = "metlmon"
 
 
 def description_name(name: str) -> str:
-    """Name of the description beside this DAG; never ``metlmon.toml``, the settings file."""
+    """Name of the description beside this DAG; never that of the settings."""
     return f"{name}-dag.toml" if name == _SETTINGS_STEM else f"{name}.toml"
 
 
@@ -102,7 +102,7 @@ def recorded_digests(directory: Path, name: str) -> Mapping[str, str]:
 
 
 def content_digest(name: str, data: bytes) -> str:
-    """The digest as in :func:`recorded_digests`; of a description, without its digests."""
+    """As in :func:`recorded_digests`; of a description, without its digests."""
     return digest(data.partition(_DIGEST_HEADING.encode())[0] if name.endswith(".toml") else data)
 
 

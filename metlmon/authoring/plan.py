@@ -106,7 +106,7 @@ def _extra_files(
 
 
 def _check_names(request: Request, files: Sequence[PlannedFile]) -> None:
-    """Raise PlanError if two files have the same name, or one has a name of DAGMan's files."""
+    """Raise PlanError if two files share a name, or one is named like DAGMan's."""
     seen: dict[str, PlannedFile] = {}
     for file in files:
         if is_dagman_file(file.name, request.name):

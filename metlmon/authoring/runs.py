@@ -32,7 +32,7 @@ LOCATION_VARIABLES: Final = frozenset({SITE_VARIABLE.lower(), GPU_VARIABLE.lower
 
 
 class SweptRun(Struct, frozen=True):
-    """A run of the request. ``point``: its swept values by name, each with its variable."""
+    """A run. ``point``: its swept values by name, each with its variable."""
 
     plan: RunPlan
     point: Mapping[str, tuple[str, SweptVariable]]

@@ -144,7 +144,7 @@ def _key(name: str) -> str:
 
 
 def _logical_lines(lines: Iterable[Line]) -> Iterator[Line]:
-    """Lines without comments, continuations joined, with the number of their first part."""
+    """Lines without comments, continuations joined, numbered by their first."""
     parts: list[str] = []
     first = 0
     for line in lines:

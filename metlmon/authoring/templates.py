@@ -390,7 +390,7 @@ def _job(
     field: str,
     own: Mapping[str, str] | None = None,
 ) -> JobTemplate:
-    """A submit file; values of the request apply to any template that has these parameters."""
+    """A submit file; values of the request apply to any template that has them."""
     try:
         template = load_template(template_name)
     except PlanError as error:

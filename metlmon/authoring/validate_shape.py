@@ -291,16 +291,16 @@ def validate_usage(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Re
     yield from _unknown_runs(request, jobs)
     for variable in request.sweep.variables if request.sweep is not None else ():
         values = dict.fromkeys(variable.values)
-        yield from _usage("sweep", variable.name, [*values], variable.where, jobs)
+        yield from _usage("sweep", variable.name, [*values], jobs, where=variable.where)
     for name, value in request.variables.items():
-        yield from _usage("variables", name, [value], "", jobs)
+        yield from _usage("variables", name, [value], jobs)
     for region in request.regions:
         for name, value in region.variables.items():
-            yield from _usage("regions", name, [value], region.where, jobs)
+            yield from _usage("regions", name, [value], jobs, where=region.where)
 
 
 def _usage(
-    field: str, name: str, values: Sequence[str], where: str, jobs: Sequence[JobTemplate]
+    field: str, name: str, values: Sequence[str], jobs: Sequence[JobTemplate], where: str = ""
 ) -> Iterator[RequestProblem]:
     """Values of a variable that a template does not accept, or that none uses."""
     if any(_variable_name(field, name)):

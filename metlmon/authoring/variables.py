@@ -69,7 +69,7 @@ class NodePosition(Struct, frozen=True):
 
 
 def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, ...]:
-    """Merge variables so that each name (case-insensitive, as in HTCondor) occurs once.
+    """Merge variables: each name (case-insensitive, as in HTCondor) once.
 
     The highest precedence wins, among equals the last. Names keep the order of their first
     occurrence; the winner keeps the values that it hides.

@@ -17,7 +17,7 @@ from metlmon.redact import HIDDEN, redact_secrets
 
 
 class PartlyDefined(PlanError):
-    """A parameter that must be defined for all nodes has a value for only some of them.
+    """A parameter that all nodes need has a value for only some of them.
 
     ``variable``: one of its definitions.
     """

@@ -201,7 +201,7 @@ class ContinuationBuilder:
     def _evaluation_kinds(
         self, run_plan: ContinuedRunPlan
     ) -> dict[tuple[str, str], dict[int, SourceNode]]:
-        """The side nodes of a run by epoch, grouped by their name without the epoch number.
+        """The side nodes of a run by epoch, by their name without the number.
 
         Empty if no epoch is added.
         """
@@ -494,7 +494,7 @@ def _read_json_object(path: Path) -> dict[str, Any]:
 def _added_evaluation(
     epochs: Collection[int], evaluations: Mapping[int, SourceNode], epoch: int
 ) -> tuple[SourceNode, int] | None:
-    """The side node of one kind that an added epoch has, and its shift; None if it has none."""
+    """The side node of one kind that an added epoch has, and its shift, or None."""
     regular = period(epochs, evaluations)
     candidates = epochs if regular is None else evaluations
     nearest = max((number for number in candidates if number < epoch), default=None)
@@ -505,7 +505,7 @@ def _added_evaluation(
 
 
 def period(epochs: Collection[int], selected: Collection[int]) -> tuple[int, int] | None:
-    """(n, r) such that exactly those ``epochs`` that leave r modulo n are ``selected``.
+    """(n, r) such that ``selected`` are those ``epochs`` that leave r modulo n.
 
     The least n; None if there is none, or if it would be longer than the observed epochs.
     """

@@ -68,7 +68,7 @@ class VariableDiff(Struct, frozen=True):
 
 
 class NodeChange(Struct, frozen=True):
-    """A changed node. ``kind``: added, removed or changed. ``ran``: it must not change."""
+    """A changed node. ``kind``: added, removed, changed. ``ran``: must not change."""
 
     dag: str
     node: str
@@ -288,7 +288,7 @@ def _refusal_for_progress(plan: Plan, diff: PlanDiff, run_history: RunHistory) -
 
 
 def _refusal_for_other_dags(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
-    """The reason if another DAG of the directory needs the files or trained the epochs."""
+    """The reason if another DAG here needs the files or trained the epochs."""
     changed = {change.name for change in diff.files if change.kind == "changed"}
     for name in sorted((changed - set(diff.protected_files)) | set(diff.obsolete_files)):
         if (file := run_history.used.get(name)) is not None:
@@ -318,7 +318,7 @@ def _refusal_for_other_dags(plan: Plan, diff: PlanDiff, run_history: RunHistory)
 
 
 def _lost_gate_reasons(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]:
-    """A remark on runs whose gate is removed, together with its reasons for stopping them."""
+    """A remark on stopped runs whose gate is removed, with its reasons."""
     if plan.request.gate is not None or not any(map(gate_name, old.values())):
         return
     folder = Path("gate", plan.request.name)

@@ -93,7 +93,7 @@ def source_commands(file: str, data: bytes) -> Iterator[SourceCommand]:
         except SyntaxFault:
             rest_start = len(keyword)
         rest, block = line.text[rest_start:].strip(), tuple(lines.recorded)
-        yield SourceCommand(file, line.number, keyword, rest, command, block)
+        yield SourceCommand(file, line.number, keyword, rest, command=command, block=block)
 
 
 class FileStore:
@@ -104,7 +104,7 @@ class FileStore:
         self._existing: dict[str, bool] = {}
 
     def read(self, path: Path) -> bytes:
-        """As :func:`metlmon.live.regular_files.read_regular_file`. Raises OSError, ValueError."""
+        """As :func:`read_regular_file`. Raises OSError, ValueError."""
         if path not in self._bytes:
             try:
                 self._bytes[path] = read_regular_file(path)
@@ -215,7 +215,7 @@ class LintContext:
 
     def report(self, kind: str, source: Positioned, message: str, about: str | None = None) -> None:
         """Add a finding at the position of ``source``; see :meth:`Findings.add`."""
-        self.findings.add(kind, source.file, source.line, message, about)
+        self.findings.add(kind, source.file, source.line, message, about=about)
 
     # --- queries ------------------------------------------------------------------------
 

@@ -50,7 +50,8 @@ def check(context: LintContext) -> None:
                     for found in _COMMENTED.findall(line[:MAX_VALUE_LENGTH])
                 )
                 for variable in filter(is_secret_name, names):
-                    _report(context, name, number, variable, "in a comment")
+                    source = Statement(name, number, "#", "")
+                    _report(context, source, variable, "in a comment")
     for text, _ in context.submit_texts().values():
         for statement in text.statements:
             _check_statement(context, statement)
@@ -78,15 +79,15 @@ def _check_statement(context: LintContext, statement: Statement) -> None:
         and _may_be_key(value.strip("\"' "))  # not the name of a key file
         and _contains_secret(f"{key}={value}")
     ):
-        _report(context, statement.file, statement.line, key, "here")
+        _report(context, statement, key, "here")
     elif _contains_secret(value) and not _CHECKSUM.search(key):
-        _report(context, statement.file, statement.line, None, f"in {shown(key)}")
+        _report(context, statement, None, f"in {shown(key)}")
 
 
 def _check_environment(context: LintContext, source: Source, value: str) -> None:
     for name, *alternatives in _VARIABLE.findall(value):
         if is_secret_name(name) and _may_be_key("".join(alternatives)):
-            _report(context, source.file, source.line, name, "in the environment")
+            _report(context, source, name, "in the environment")
 
 
 def _check_vars(context: LintContext, source: Source, rest: str) -> None:
@@ -95,19 +96,19 @@ def _check_vars(context: LintContext, source: Source, rest: str) -> None:
         if is_environment(name):
             _check_environment(context, source, value.replace('\\"', '"'))
         elif is_secret_name(key) and _may_be_key(value):
-            _report(context, source.file, source.line, key, "in VARS")
+            _report(context, source, key, "in VARS")
         elif _contains_secret(value) and not _CHECKSUM.search(key):
-            _report(context, source.file, source.line, None, f"in VARS {shown(key)}")
+            _report(context, source, None, f"in VARS {shown(key)}")
 
 
 def _check_arguments(context: LintContext, source: Source, value: str, where: str) -> None:
     options = _OPTION.findall(value)
     names = [name for name, text in options if is_secret_name(name) and _may_be_key(text)]
     for name in names:
-        _report(context, source.file, source.line, name, where)
+        _report(context, source, name, where)
     rest = _OPTION.sub(lambda match: "" if _CHECKSUM.search(match[1]) else match[0], value)
     if not names and _contains_secret(rest):
-        _report(context, source.file, source.line, None, where)
+        _report(context, source, None, where)
 
 
 @lru_cache(maxsize=4096)
@@ -122,15 +123,15 @@ def _may_be_key(value: str) -> bool:
     return len(value) >= MIN_KEY_LENGTH and not value.startswith("$") and not _KEY_FILE.match(value)
 
 
-def _report(context: LintContext, file: str, line: int, name: str | None, where: str) -> None:
+def _report(context: LintContext, source: Source, name: str | None, where: str) -> None:
     """Add a finding, without the value."""
     message = f"something like a key stands {where}"
     if name:
         message = f"{shown(name)} has its value {where}"
     try:
-        mode = os.stat(context.names.get(file, context.dagman_dir / file)).st_mode
+        mode = os.stat(context.names.get(source.file, context.dagman_dir / source.file)).st_mode
     except (OSError, ValueError):
         mode = 0
     if mode & 0o004:
         message += ", in a file that everybody on this machine can read"
-    context.findings.add("secret", file, line, message)
+    context.report("secret", source, message)

@@ -159,7 +159,7 @@ class _Expander:
             )
             for run in nodes.runs.values()
         }
-        return self._part(ordered, self._edges, self._lines, None, subdags)
+        return self._part(ordered, self._edges, self._lines, None, subdags=subdags)
 
     def _part(
         self,
@@ -190,7 +190,9 @@ class _Expander:
                 return self._descriptions[name].text
             return read_submit_text(name, contents.get(name), self._request.directory)
 
-        effects = VariableEffects(self._jobs, self._nodes, self._graph_nodes, self._commands, read)
+        effects = VariableEffects(
+            self._jobs, self._nodes, self._graph_nodes, self._commands, read=read
+        )
         for template in self._nodes.templates:
             yield from effects.without_effect(template)
         yield from effects.unused(self._request)

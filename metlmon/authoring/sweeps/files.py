@@ -183,7 +183,7 @@ def referenced_files(
         bytes_left -= len(data or b"")
         is_input = file.use is FileUse.INPUT
         executable = file.use is FileUse.SCRIPT or (is_input and has_execute_bit)
-        files[file.name] = Referenced(file.name, file.where, data, executable, is_input)
+        files[file.name] = Referenced(file.name, file.where, data, executable, is_input=is_input)
         # Extended during the iteration: files may refer to further files.
         if data is not None and file.use is FileUse.DAG:
             pending += _files_of_dag(file.name, data)

@@ -74,7 +74,7 @@ class SweepCommand(Struct, frozen=True):
 
 
 class GenCommand(SweepCommand, frozen=True):
-    """``GEN SUBDAG``; ``lines``: for each name, the position and the values of its value line."""
+    """``GEN SUBDAG``; ``lines``: the position and the values of each value line."""
 
     group: str
     template: str
@@ -327,13 +327,14 @@ class _Parser:
         while (word := tokens.next().upper()) not in ("PRE", "POST", "HOLD"):
             head += [word, tokens.next(), tokens.next()]
         name, rest = tokens.next(), tokens.rest()
-        return SweepNodeCommand(where, keyword, " ".join([*head, word]), name, rest)
+        return SweepNodeCommand(where, keyword, " ".join([*head, word]), name, rest=rest)
 
     def node_command(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
         name = tokens.next()
         if not name:
             raise SyntaxFault("No node name specified")
-        return SweepNodeCommand(where, keyword, Tokens(tokens.text).next(), name, tokens.rest())
+        head = Tokens(tokens.text).next()
+        return SweepNodeCommand(where, keyword, head, name, rest=tokens.rest())
 
     def splice(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
         text, name = tokens.text, tokens.peek()

@@ -130,7 +130,7 @@ def _value_labels(generate: GenCommand) -> dict[str, dict[str, str]]:
 
 
 class RunTemplate:
-    """A template file with its GEN command. Nodes are identified by their names as written.
+    """A template file with its GEN command; nodes go by their names as written.
 
     - ``commands``: of the file; ``sweep``: of the GEN command; ``points``: the values of its runs.
     - ``nodes``: each node, with the position that names it first; ``declarations``: JOB commands.

@@ -176,7 +176,7 @@ class TrainingChain:
         """The variables that metlmon adds."""
         run, request = self._run, self._request
         assert node.epoch is not None
-        plan = RunPlan(run.name, uuid, run.seed, (), gpu_model(request, run.index))
+        plan = RunPlan(run.name, uuid, run.seed, (), gpu=gpu_model(request, run.index))
         variables = [
             *run_variables(request, plan),
             VariableValue("epoch", str(node.epoch + 1), Precedence.NODE, self._epoch_source(node)),
