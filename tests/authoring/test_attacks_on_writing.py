@@ -185,19 +185,6 @@ def assert_jobs_are_those_of_the_template(plan: Plan) -> None:
             assert not set(text) & set("\r\x0b\x0c\0\x85\u2028\u2029")
 
 
-def test_no_site_of_a_sweep_file_is_an_expression(tmp_path: Path) -> None:
-    Path("w.sweep").write_text("GEN SUBDAG g t.subdag a from\n 1, 2\n")
-    Path("t.subdag").write_text(
-        "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
-        'VARS {run} ResourceName="a\\" || true || \\"" learning_rate={a}\n'
-    )
-    asked = Request("trainer", Path("D"), source=Path("w.sweep"), gate=StopRules())
-    fatal = [each.text for each in validate(asked) if each.fatal]
-    assert len(fatal) == 1
-    assert "t.subdag:2:" in fatal[0]
-    assert "cannot be a site's name" in fatal[0]
-
-
 # --- names of files -----------------------------------------------------------------------------
 
 

@@ -168,6 +168,10 @@ IN_THE_TEMPLATE = [
     ),
     (CHAIN + "VARS {run} APPEND epoch=9\n", "trains the same epoch of a run as"),
     (
+        'VARS {run}-train_epoch0 ResourceName="a\\" || true || \\""\n',
+        "t.subdag:1: 'a\" || true || \"' cannot be a site's name",
+    ),
+    (
         "VARS {run}-train_epoch0 run_uuid=../{run}\n",
         "run_uuid of g0-train_epoch0 names",
     ),
