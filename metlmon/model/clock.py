@@ -39,9 +39,6 @@ WEST, EAST = timedelta(hours=-12), timedelta(hours=14)
 ONE_MONTH: Final = timedelta(days=31)
 """Limit of intervals whose ends are compared: two clock changes in a longer one may cancel out."""
 
-DAY_PROBES: Final = tuple(timedelta(hours=hours) for hours in range(0, 25, 6))
-"""Hours at which the offset of a day is probed: no zone changes its clocks twice in six hours."""
-
 FOLD_STEP: Final = timedelta(minutes=30)
 """A larger step back within a repeated hour of one log starts its second pass; smaller ones are
 differences between two writers' clocks."""
@@ -60,7 +57,7 @@ class Clock:
         self._saw_utc = self._saw_local = False
         self._hinted: int | None = None
         self._steady_interval: tuple[datetime, datetime] | None = None
-        self._offsets_by_day: dict[int, timedelta | None] = {}
+        self._varies = False
 
     @property
     def utc_only(self) -> bool:
@@ -86,6 +83,7 @@ class Clock:
             self._seen = [seen for seen in self._seen if seen[0] != local]
             insort(self._seen, (local, offset))
             self._seen = _interval_ends(self._seen)
+            self._varies = len({offset for _, offset in self._seen}) > 1
         return changed
 
     def hint(self, local: datetime, epoch: float) -> bool:
@@ -197,43 +195,12 @@ class Clock:
 
     def seconds(self, start: datetime, end: datetime) -> float:
         """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""
-        # Seconds since 1970 are floats and would lose fractions. A single offset does not
-        # change a difference.
-        varies = self.zone is not None or len(self._seen) > 1
-        if varies and not self._have_same_offset(start, end):
+        # A single offset does not change a difference.
+        if self._varies or self.zone is not None:
             a, b = self._utc(start), self._utc(end)
             if a is not None and b is not None:
                 return max(0.0, (b - a).total_seconds())
         return max(0.0, (end - start).total_seconds())
-
-    def _have_same_offset(self, start: datetime, end: datetime) -> bool:
-        """Is the offset certainly equal at both timestamps, by a cheap test?"""
-        if start.tzinfo is not None or end.tzinfo is not None:
-            return False
-        if self.zone is None:
-            return len(self._seen) == 2 and self._seen[0][1] == self._seen[1][1]
-        offsets, start_day, end_day = self._offsets_by_day, start.toordinal(), end.toordinal()
-        if start_day not in offsets:
-            offsets[start_day] = self._offset_of_day(start)
-        if end_day not in offsets:
-            offsets[end_day] = self._offset_of_day(end)
-        return offsets[start_day] is not None and offsets[start_day] == offsets[end_day]
-
-    def _offset_of_day(self, stamp: datetime) -> timedelta | None:
-        """The offset of a whole day; None if it has several, or at an end of the calendar."""
-        midnight = stamp.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
-        try:
-            probes = [midnight + hours for hours in DAY_PROBES]
-            offsets = {
-                probe.replace(tzinfo=self.zone, fold=fold).utcoffset()
-                for probe in probes
-                for fold in (0, 1)
-            }
-            for probe in (probes[0], probes[-1]):
-                probe.replace(tzinfo=self.zone).astimezone(UTC)
-        except OverflowError:
-            return None
-        return offsets.pop() if len(offsets) == 1 else None
 
     def is_ambiguous(self, stamp: datetime) -> bool:
         """Is the timestamp in a repeated hour?"""

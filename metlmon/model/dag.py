@@ -29,7 +29,7 @@ from metlmon.model.clock import (
     metrics_observations,
     rescue_observations,
 )
-from metlmon.model.dag_reports import DagReports, NodeReportKind
+from metlmon.model.dag_reports import DagReports, NodeReportKind, WorkflowFacts
 from metlmon.model.dagman_runs import (
     DagmanRun,
     Hold,
@@ -188,17 +188,7 @@ class Dag(DagReports):
 
     def done_nodes(self) -> frozenset[str]:
         """Nodes that the DAG file or the rescue file marks ``DONE``."""
-        rescue = self.current_rescue()
-        if self._done is None or self._done[0] is not rescue:
-            self._done = rescue, self._done_with(rescue)
-        return self._done[1]
-
-    def _done_with(self, rescue: Rescue | None) -> frozenset[str]:
-        if self._done_in_dag_file is None:
-            nodes = self.workflow.nodes
-            self._done_in_dag_file = frozenset(name for name, node in nodes.items() if node.done)
-        own = self._done_in_dag_file
-        return own | rescue.done if rescue is not None else own
+        return self.facts.done_with(self.current_rescue())
 
     def unknown_names(self) -> list[tuple[Path, frozenset[str]]]:
         """Node names that the DAG file does not have, by file.
@@ -229,15 +219,12 @@ class Dag(DagReports):
             return None
         if newest.start is None or newest.pre_completed is None:
             return None
-        counts = {len(self._done_with(None))}
-        counts.update(self._done_count(rescue) for rescue in self.rescue_files_at_cut().values())
-        return newest.start if newest.pre_completed in counts else None
+        return newest.start if newest.pre_completed in self.done_counts() else None
 
-    def _done_count(self, rescue: Rescue) -> int:
-        cached = self._done_counts.get(rescue.number)
-        if cached is None or cached[0] is not rescue:
-            cached = self._done_counts[rescue.number] = rescue, len(self._done_with(rescue))
-        return cached[1]
+    def done_counts(self) -> set[int]:
+        """Numbers of nodes marked ``DONE``, without and with each of the rescue files."""
+        rescues = (None, *self.rescue_files_at_cut().values())
+        return {len(self.facts.done_with(rescue)) for rescue in rescues}
 
     def last_fresh_start(self) -> datetime | None:
         """Start of the newest process that is not a recovery; None if unknown."""
@@ -259,14 +246,6 @@ class Dag(DagReports):
         """Did a node return its ABORT-DAG-ON value to the newest process? It ends retries."""
         newest = next(self._accepted_processes(), None)
         return newest is not None and newest.aborted
-
-    @property
-    def has_final(self) -> bool:
-        """Has the DAG a FINAL node? Then DAGMan reads logs even after ABORT-DAG-ON."""
-        if self._has_final is None:
-            kinds = (node.kind for node in self.workflow.nodes.values())
-            self._has_final = any(kind is NodeKind.FINAL for kind in kinds)
-        return self._has_final
 
     def submission_count(self, node: str, clock: Clock) -> int:
         """Number of reported submissions of a node, up to the cut."""
@@ -296,18 +275,10 @@ class Dag(DagReports):
         """The cluster that DAGMan submitted last for the node; None if not reported."""
         return self._last_clusters.get(node)
 
-    def topological_order(self) -> list[str]:
-        """Node names, parents before children, without nodes of a cycle."""
-        if self._order is None:
-            self._order = _topological(self.workflow)
-        return self._order
-
     def replace_workflow(self, workflow: Workflow) -> None:
         """Replace the workflow after a change of the DAG file."""
-        self.workflow = workflow
-        self._order = self._done_in_dag_file = self._done = None
-        self._has_final = self._unknown_names_cache = None
-        self._done_counts = {}
+        self.workflow, self.facts = workflow, WorkflowFacts(workflow)
+        self._unknown_names_cache = None
 
     # --- DAGMan runs --------------------------------------------------------------------
 
@@ -510,22 +481,6 @@ def _subtract(time: datetime | None, span: timedelta) -> datetime | None:
     with suppress(OverflowError):
         return time - span
     return None
-
-
-def _topological(workflow: Workflow) -> list[str]:
-    nodes = workflow.nodes
-    missing = {name: len(node.parents & nodes.keys()) for name, node in nodes.items()}
-    ready = [name for name, count in missing.items() if count == 0]
-    order: list[str] = []
-    while ready:
-        name = ready.pop()
-        order.append(name)
-        for child in nodes[name].children:
-            if child in missing:
-                missing[child] -= 1
-                if missing[child] == 0:
-                    ready.append(child)
-    return order
 
 
 def named_by(dags: Mapping[str, Dag]) -> dict[str, list[str]]:

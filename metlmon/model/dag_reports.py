@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from metlmon.dagman import (
     DagmanMessageKind,
     DagMetrics,
     JobstateLine,
+    NodeKind,
     Rescue,
     StatusFile,
     Workflow,
@@ -34,13 +36,55 @@ SUBMIT_FAILURE: Final = "submit failure"
 """DAGMan's reason for giving up on a node whose submission failed too often."""
 
 
+class WorkflowFacts:
+    """What follows from a DAG file alone; computed once.
+
+    ``order``: names of its nodes, parents before children, without nodes of a cycle.
+    ``has_final``: it has a FINAL node, so that DAGMan reads logs even after ABORT-DAG-ON.
+    """
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._nodes = workflow.nodes
+        self._done: dict[int | None, tuple[Rescue | None, frozenset[str]]] = {}
+
+    def done_with(self, rescue: Rescue | None) -> frozenset[str]:
+        """The nodes that the DAG file or this rescue file marks ``DONE``."""
+        number = rescue.number if rescue is not None else None
+        known = self._done.get(number)
+        if known is None or known[0] is not rescue:
+            marked = rescue.done if rescue is not None else frozenset()
+            done = marked.union(name for name, node in self._nodes.items() if node.done)
+            known = self._done[number] = rescue, done
+        return known[1]
+
+    @cached_property
+    def has_final(self) -> bool:
+        return any(node.kind is NodeKind.FINAL for node in self._nodes.values())
+
+    @cached_property
+    def order(self) -> list[str]:
+        nodes = self._nodes
+        missing = {name: len(node.parents & nodes.keys()) for name, node in nodes.items()}
+        ready = [name for name, count in missing.items() if count == 0]
+        order: list[str] = []
+        while ready:
+            name = ready.pop()
+            order.append(name)
+            for child in nodes[name].children:
+                if child in missing:
+                    missing[child] -= 1
+                    if missing[child] == 0:
+                        ready.append(child)
+        return order
+
+
 class DagReports:
     """The reports of one DAG's DAGMan, with their times."""
 
     def __init__(self, key: str, file: str, workflow: Workflow, top: str | None = None) -> None:
         self.key = key
         self.file = file
-        self.workflow = workflow
+        self.workflow, self.facts = workflow, WorkflowFacts(workflow)
         self.top = top or key
         self.rescue_files: dict[int, Rescue] = {}
         self.clock = Clock()
@@ -70,11 +114,6 @@ class DagReports:
         self._submission_times = SubmissionTimes()
         self._clock_observations: list[ClockObservation] = []
         self._submissions: tuple[tuple[int, int], Counter[str]] | None = None
-        self._has_final: bool | None = None
-        self._order: list[str] | None = None
-        self._done_in_dag_file: frozenset[str] | None = None
-        self._done: tuple[Rescue | None, frozenset[str]] | None = None
-        self._done_counts: dict[int, tuple[Rescue, int]] = {}
         self._runs: list[DagmanRun] | None = None
         self._unknown_names_cache: (
             tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None

@@ -216,7 +216,7 @@ class NodeStateTable:
         ``resolve_own`` returns a node's own state, without regard to other nodes.
         """
         if not self._order:
-            self._order = self._dag.topological_order()
+            self._order = self._dag.facts.order
             self._index = {name: index for index, name in enumerate(self._order)}
         touched = set(islice(self.pending, limit))
         self.pending -= touched
@@ -342,7 +342,7 @@ class NodeStateTable:
         run_start, aborted = self.inputs[2:4] if self.inputs is not None else (None, False)
         if run_start is not None and state.since is not None and state.since < run_start:
             return False
-        return has_failed(state, aborted and self._dag.has_final) and not state.can_retry
+        return has_failed(state, aborted and self._dag.facts.has_final) and not state.can_retry
 
     def _blocks_descendants(self, state: NodeState | None) -> bool:
         """Does a node in this state prevent its descendants from running?"""

@@ -226,13 +226,8 @@ def unrecorded_evidence(
     over = ending is not None or bool(dag.rescue_files_at_cut()) or dag.metrics is not None
     done = ending is not None and ended_with_all_done(dag, ending[0])
     has_reports = bool(dag.processes) or bool(dag.jobstate_started) or dag.status is not None
-    if pre_completed is not None and not rescue_missing and not done:
-        done_counts = {len(dag._done_with(None))}
-        done_counts.update(
-            len(dag._done_with(rescue)) for rescue in dag.rescue_files_at_cut().values()
-        )
-        if pre_completed in done_counts:
-            return None
+    if not rescue_missing and not done and pre_completed in dag.done_counts():
+        return None
     return UnrecordedEvidence(
         done=done,
         ended=ending[1] if ending is not None else None,

@@ -518,7 +518,7 @@ class Aggregates:
             if before is not None:
                 self._count_state(key, before.state, training, is_service, -1)
         dag = self.dags[key[0]]
-        failed = has_failed(state, dag.aborted and dag.has_final) and not is_service
+        failed = has_failed(state, dag.aborted and dag.facts.has_final) and not is_service
         self.counts[key[0]].failed += failed - (key in self._failed)
         _set_member(self._failed, key, failed)
         _set_member(self.overruled, key, self._is_overruled(record, state))

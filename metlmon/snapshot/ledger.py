@@ -287,7 +287,19 @@ class EpochEntry(Struct, frozen=True):
         return self.seconds < SHORT_SUCCESS * self.longest_seconds
 
 
-class Latest(Struct, frozen=True):
+class Placement(Struct, frozen=True, kw_only=True):
+    """Where a job or a node is to run, where it ran last, and why it is held."""
+
+    target: str | None = None
+    site: str | None = None
+    gpu: str | None = None
+    gpus: int | None = None
+    off_target: bool = False
+    hold_reason: str | None = None
+    hold_code: int | None = None
+
+
+class Latest(Placement, frozen=True, kw_only=True):
     """The latest epoch of a run.
 
     ``attempt`` counts the node's executions. ``retries_left``: retries that DAGMan has left.
@@ -295,21 +307,14 @@ class Latest(Struct, frozen=True):
     """
 
     epoch: int | None
-    epoch_var: int | None
     node: str
-    cluster: int | None
-    proc: int | None
-    target: str | None
-    site: str | None
-    gpu: str | None
-    gpus: int | None
     state: State
-    since: datetime | None
-    seconds: float | None
-    attempt: int
-    hold_reason: str | None
-    hold_code: int | None
-    off_target: bool = False
+    epoch_var: int | None = None
+    cluster: int | None = None
+    proc: int | None = None
+    since: datetime | None = None
+    seconds: float | None = None
+    attempt: int = 0
     retries_left: int | None = None
     overruled: bool = False
 

@@ -254,7 +254,6 @@ class NodeTree:
                         depth=0,
                         kind="dag",
                         title=file,
-                        node=None,
                         open=is_open,
                         counts=sorted_counts(counts),
                     )
@@ -329,7 +328,6 @@ class NodeTree:
             depth=depth,
             kind="alike",
             title=str(len(lines)),
-            node=None,
             open=is_open,
             counts=sorted_counts(counts),
             first=self._name_of(lines[0]),
@@ -356,7 +354,6 @@ class NodeTree:
                 depth=depth,
                 kind="line",
                 title=str(len(nodes)),
-                node=None,
                 open=is_open,
                 counts=counts,
                 first=first,
@@ -392,26 +389,15 @@ class NodeTree:
         open_by_default = self.total <= MAX_UNFOLDED_NODES or not holds
         is_open = opened.get(key, open_by_default) if below else None
         counts = sorted_counts(self._counts[dag, item])
-        row = (
-            TreeRow(
-                key=key,
-                depth=depth,
-                kind="node",
-                title=item,
-                node=(dag, item),
-                open=is_open,
-                counts=counts,
-            )
-            if item in self.dags[dag].nodes
-            else TreeRow(
-                key=key,
-                depth=depth,
-                kind="splice",
-                title=item.removesuffix(SCOPE),
-                node=None,
-                open=is_open,
-                counts=counts,
-            )
+        is_node = item in self.dags[dag].nodes
+        row = TreeRow(
+            key=key,
+            depth=depth,
+            kind="node" if is_node else "splice",
+            title=item.removesuffix(SCOPE),
+            node=(dag, item) if is_node else None,
+            open=is_open,
+            counts=counts,
         )
         return [row, *below] if is_open else [row]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -81,10 +81,10 @@ class SnapshotRows:
         entry, executions, transfers = aggregates.job_entries(job)
         attribution = aggregates.attributions.get(job.key)
         candidates = attribution.candidates if attribution else ()
-        last = executions[-1] if executions else None
         since = entry.states[-1][0] if entry.states else None
         hold = _current_hold(entry.state, aggregates.job_entries(job))
         return JobRow(
+            **self._placement(entry.key, entry.state, aggregates.job_entries(job)),
             dag=entry.dag,
             in_dag=entry.in_dag,
             node=entry.node,
@@ -96,10 +96,6 @@ class SnapshotRows:
             state=entry.state,
             since=since,
             seconds=self.seconds(since),
-            target=entry.target,
-            site=last.site if last else None,
-            gpu=last.gpu if last else None,
-            gpus=last.gpus if last else None,
             submitted=entry.submitted,
             executions=executions,
             transfers=transfers,
@@ -107,11 +103,8 @@ class SnapshotRows:
             bytes_received=entry.bytes_received,
             memory_mb=entry.memory_mb,
             request_memory_mb=entry.request_memory_mb,
-            hold_reason=hold.reason if hold else None,
-            hold_code=hold.code if hold else None,
             hold_subcode=hold.subcode if hold else None,
             ambiguous=tuple(aggregates.dags[key].file for key in candidates),
-            off_target=aggregates.off_target(entry.key, last.site if last else None),
         )
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
@@ -159,6 +152,22 @@ class SnapshotRows:
         record = self._aggregates.nodes.get(key) if key else None
         return _expand_macros(record.node.output, job) if record and job else None
 
+    def _placement(
+        self, key: NodeKey | None, state: State, entries: JobEntries | None
+    ) -> dict[str, Any]:
+        """The fields of a :class:`Placement`, for a node in this state with this job."""
+        last, hold = _last_execution(entries), _current_hold(state, entries)
+        site = last.site if last else None
+        return {
+            "target": self._aggregates.target(key),
+            "site": site,
+            "gpu": last.gpu if last else None,
+            "gpus": last.gpus if last else None,
+            "off_target": self._aggregates.off_target(key, site),
+            "hold_reason": hold.reason if hold else None,
+            "hold_code": hold.code if hold else None,
+        }
+
     # --- nodes --------------------------------------------------------------------------
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
@@ -169,8 +178,6 @@ class SnapshotRows:
             return None
         node, states, dag = record.node, aggregates.states, key[0]
         entries = self._node_job(key)
-        last = _last_execution(entries)
-        hold = _current_hold(state.state, entries)
         job_state, job_return = self._job_result(key)
         waits_for: list[str] = []
         if state.state is State.WAITING:
@@ -184,6 +191,7 @@ class SnapshotRows:
         gate = self.gate_status(run) if run is not None and skipped else None
         clusters = {job.cluster for job in record.jobs}
         return NodeRow(
+            **self._placement(key, state.state, entries),
             dag_key=dag,
             dag=aggregates.dag_file(dag),
             node=key[1],
@@ -195,11 +203,6 @@ class SnapshotRows:
             jobs=self._submitted_jobs(key),
             job_state=job_state,
             job_return=job_return,
-            target=aggregates.target(key),
-            site=last.site if last else None,
-            gpu=last.gpu if last else None,
-            gpus=last.gpus if last else None,
-            off_target=aggregates.off_target(key, last.site if last else None),
             attempts=self._attempts(key),
             retries=node.retries,
             retries_left=self._retries_left(key) if node.retries else None,
@@ -209,8 +212,6 @@ class SnapshotRows:
             children=len(node.children),
             run=run.key if run is not None else None,
             submit=node.submit,
-            hold_reason=hold.reason if hold else None,
-            hold_code=hold.code if hold else None,
             stopped_by=gate.stopped.rule if gate is not None and gate.stopped else None,
             reason=state.failure.text if state.failure else None,
             failed_ancestor=state.failed_ancestor,
@@ -311,25 +312,18 @@ class SnapshotRows:
         aggregates = self._aggregates
         state, part = aggregates.states[key], aggregates.runs.parts[key]
         entries = self._node_job(key)
-        last, hold = _last_execution(entries), _current_hold(state.state, entries)
         job, dag = state.job, aggregates.dags[key[0]]
         return Latest(
+            **self._placement(key, state.state, entries),
             epoch=part.epoch,
             epoch_var=part.epoch_var,
             node=key[1],
             cluster=job.cluster if job else dag.last_cluster(key[1]),
             proc=job.proc if job else None,
-            target=aggregates.target(key),
-            site=last.site if last else None,
-            gpu=last.gpu if last else None,
-            gpus=last.gpus if last else None,
             state=state.state,
             since=state.since,
             seconds=self.seconds(state.since),
             attempt=self._attempts(key),
-            hold_reason=hold.reason if hold else None,
-            hold_code=hold.code if hold else None,
-            off_target=aggregates.off_target(key, last.site if last else None),
             retries_left=self._retries_left(key),
             overruled=key in aggregates.overruled,
         )
@@ -391,7 +385,6 @@ class SnapshotRows:
         aggregates = self.aggregates
         state, part = aggregates.states[key], aggregates.runs.parts[key]
         entries = self._node_job(key)
-        last, hold = _last_execution(entries), _current_hold(state.state, entries)
         wait, transfer, execution = self._phases(entries)
         job_state, job_return = self._job_result(key)
         success = self._success(key)
@@ -403,6 +396,7 @@ class SnapshotRows:
         longest = max(executions, key=lambda each: each.seconds, default=None)
         trained_elsewhere = success is not None and longest is not success
         return EpochRow(
+            **self._placement(key, state.state, entries),
             node=key[1],
             dag=aggregates.dag_file(key[0]),
             in_dag=key[0],
@@ -413,11 +407,6 @@ class SnapshotRows:
             since=state.since,
             seconds=self.seconds(state.since),
             jobs=self._submitted_jobs(key),
-            target=aggregates.target(key),
-            site=last.site if last else None,
-            gpu=last.gpu if last else None,
-            gpus=last.gpus if last else None,
-            off_target=aggregates.off_target(key, last.site if last else None),
             submitted=entries.job.submitted if entries else None,
             queue_wait=wait,
             transfer=transfer,
@@ -425,8 +414,6 @@ class SnapshotRows:
             attempts=self._attempts(key),
             gpu_hours=totals.hours(aggregates.totals.hour_unit),
             trained_on=longest.site if longest is not None and trained_elsewhere else None,
-            hold_reason=hold.reason if hold else None,
-            hold_code=hold.code if hold else None,
             success_seconds=success.seconds if success else None,
             longest_seconds=longest.seconds if success and longest else None,
             job_state=job_state,

@@ -17,7 +17,7 @@ from metlmon.model.dagman_runs import Hold
 from metlmon.model.model_state import Notice
 from metlmon.model.run import GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, HourUnit, State
-from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
+from metlmon.snapshot.ledger import ExecutionEntry, Placement, TransferEntry
 from metlmon.snapshot.ledger import FailedEpoch as FailedEpoch
 from metlmon.snapshot.ledger import Latest as Latest
 
@@ -220,7 +220,7 @@ class Status(Struct, frozen=True):
     nodes_unlogged: int = 0
 
 
-class JobRow(Struct, frozen=True):
+class JobRow(Placement, frozen=True, kw_only=True):
     """One job.
 
     ``dag`` is the top-level DAG's file, ``in_dag`` the DAG that contains the node; these, ``node``
@@ -238,10 +238,6 @@ class JobRow(Struct, frozen=True):
     state: State
     since: datetime | None
     seconds: float | None
-    target: str | None
-    site: str | None
-    gpu: str | None
-    gpus: int | None
     submitted: datetime | None
     executions: tuple[ExecutionEntry, ...]
     transfers: tuple[TransferEntry, ...]
@@ -249,14 +245,11 @@ class JobRow(Struct, frozen=True):
     bytes_received: int | None
     memory_mb: int | None
     request_memory_mb: int | None
-    hold_reason: str | None
-    hold_code: int | None
     hold_subcode: int | None
     ambiguous: tuple[str, ...] = ()
-    off_target: bool = False
 
 
-class EpochRow(Struct, frozen=True):
+class EpochRow(Placement, frozen=True, kw_only=True):
     """One node of a run in the run's history.
 
     ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
@@ -280,11 +273,6 @@ class EpochRow(Struct, frozen=True):
     since: datetime | None
     seconds: float | None
     jobs: tuple[tuple[int, int], ...]
-    target: str | None
-    site: str | None
-    gpu: str | None
-    gpus: int | None
-    off_target: bool
     submitted: datetime | None
     queue_wait: float | None
     transfer: float | None
@@ -292,8 +280,6 @@ class EpochRow(Struct, frozen=True):
     attempts: int
     gpu_hours: GpuHours
     trained_on: str | None
-    hold_reason: str | None
-    hold_code: int | None
     success_seconds: float | None = None
     longest_seconds: float | None = None
     job_state: State | None = None
@@ -326,7 +312,7 @@ class RunView(Struct, frozen=True):
         return sum(row.state is State.COMPLETED and not row.attempts for row in rows)
 
 
-class NodeRow(Struct, frozen=True):
+class NodeRow(Placement, frozen=True, kw_only=True):
     """One node of a DAG, of any kind.
 
     ``dag_key`` and ``node`` identify it; ``kind`` is job, subdag, final, provisioner, service or
@@ -350,11 +336,6 @@ class NodeRow(Struct, frozen=True):
     jobs: tuple[tuple[int, int], ...]
     job_state: State | None
     job_return: int | None
-    target: str | None
-    site: str | None
-    gpu: str | None
-    gpus: int | None
-    off_target: bool
     attempts: int
     retries: int
     retries_left: int | None
@@ -364,8 +345,6 @@ class NodeRow(Struct, frozen=True):
     children: int
     run: str | None
     submit: str | None
-    hold_reason: str | None
-    hold_code: int | None
     stopped_by: str | None = None
     reason: str | None = None
     failed_ancestor: str | None = None

@@ -314,8 +314,7 @@ def test_the_cache_knows_by_which_targets_it_was_added_up(
 def row_of(gate: GateStatus, state: State = State.RUNNING, dagdir: Dagdir | None = None) -> RunRow:
     from metlmon.snapshot.types import GpuHours, Latest
 
-    nothing = (None,) * 6
-    latest = Latest(1, 2, "run0-train_epoch1", *nothing, state, None, None, 1, None, None)
+    latest = Latest(epoch=1, epoch_var=2, node="run0-train_epoch1", state=state, attempt=1)
     row = RunRow("k", "run0", UUID, "e.dag", 4, 1, 0, 0, state, latest, GpuHours())
     return replace(row, gate=gate)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -144,36 +142,3 @@ def test_one_event_less_is_noticed(ensembles: Ensembles, number: bytes, tmp_path
     told = [line.split()[1] for line in differences(opened(changed), truth_of(changed))]
     own = {"log_bytes"} if number == b"006" else {"log_bytes", "log_events"}
     assert set(told) - own, "nothing but the log's own size tells of it"
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_the_same_seed_writes_the_same_files(
-    ensembles: Ensembles, name: str, tmp_path: Path
-) -> None:
-    Large(name, SMALL[name]).write(tmp_path / "again")
-    assert contents(tmp_path / "again") == contents(ensembles[name])
-    Large(name, SMALL[name], seed=2).write(tmp_path / "other")
-    assert contents(tmp_path / "other")["metl.log"] != contents(ensembles[name])["metl.log"]
-
-
-def test_its_log_is_like_a_real_one(ensembles: Ensembles) -> None:
-    shares = {}
-    for name, directory in ensembles.items():
-        log = (directory / "metl.log").read_bytes()
-        heads = re.findall(rb"^(\d{3}) \((\d{8})\.000\.000\) (\S{10} \S{8}) ", log, re.MULTILINE)
-        stamps = [stamp for _, _, stamp in heads]
-        assert stamps == sorted(stamps)
-        assert len(heads) == log.count(b"\n...\n") == sum(truth_of(directory)["events"].values())
-        shares[name] = sum(number == b"006" for number, _, _ in heads) / len(heads)
-        jobs = [job for _, job, _ in heads]
-        moves_on = sum(a != b for a, b in pairwise(jobs))
-        assert moves_on > len(jobs) / 3, "jobs are told of in turn, as they run side by side"
-    assert shares["mix"] > 0.8
-    assert shares["storm"] < 0.2
-
-
-@pytest.mark.parametrize("name", ["mix", "storm"])
-def test_it_is_as_long_as_was_asked_for(ensembles: Ensembles, name: str) -> None:
-    size = (ensembles[name] / "metl.log").stat().st_size
-    assert SIZE <= size < SIZE + 10_000
-    assert size == truth_of(ensembles[name])["log_bytes"]

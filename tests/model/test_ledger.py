@@ -12,10 +12,8 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import pytest
-from msgspec.structs import replace
 
 from metlmon.config.files import load_settings
-from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
@@ -140,39 +138,6 @@ def test_executions_lie_in_their_jobs_running_states(ledger: Ledger) -> None:
         assert entry.start in entered
         assert entry.seconds >= 0
         assert entry.end is None or entry.start <= entry.end
-
-
-GROWTH_STEPS = 12
-
-
-@pytest.mark.parametrize("name", ["examples/metl-aws", "fixtures/holds", "fixtures/trainer"])
-def test_a_log_that_grows_is_booked_like_one_that_is_read_at_once(
-    name: str, tmp_path: Path
-) -> None:
-    """What a reader keeps of a job between two pictures never shows in the second one."""
-    data = (place(name) / "metl.log").read_bytes()
-    growing, anew = tmp_path / "growing", tmp_path / "anew"
-    for directory in (growing, anew):
-        directory.mkdir()
-        for dag in place(name).glob("*.dag"):
-            (directory / dag.name).write_bytes(dag.read_bytes())
-    (growing / "metl.log").write_bytes(b"")
-    reader = DagdirReader(growing, Settings(), live=False)
-    reader.open()
-    reader.read_all()
-    for step in range(1, GROWTH_STEPS + 1):
-        end = len(data) * step // GROWTH_STEPS
-        with (growing / "metl.log").open("ab") as log:
-            log.write(data[len(data) * (step - 1) // GROWTH_STEPS : end])
-        reader.check()
-        reader.read_all()
-        (anew / "metl.log").write_bytes(data[:end])
-        other = DagdirReader(anew, Settings(), live=False)
-        other.open()
-        other.read_all()
-        ledger = other.snapshot_builder().ledger()
-        assert reader.snapshot_builder().ledger() == replace(ledger, dagdir=str(growing))
-        assert ledger.jobs
 
 
 def test_one_picture_has_one_ledger(painter: SnapshotBuilder) -> None:

@@ -206,14 +206,6 @@ def test_prefixes_of_all_logs_at_once_in_any_chunks(dagdir: Path, seed: int) -> 
     assert differences(piecewise(files, ends, dice), whole(files, ends)) == []
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 2**32))
-def test_prefixes_of_a_large_log_in_any_chunks(seed: int) -> None:
-    files, dice = growing(AWS), random.Random(seed)
-    ends = some_ends(files, dice)
-    assert differences(piecewise(files, ends, dice), whole(files, ends)) == []
-
-
 @DIRS
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))

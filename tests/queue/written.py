@@ -55,10 +55,6 @@ def row(
         state=state,
         since=since,
         seconds=None,
-        target=None,
-        site=None,
-        gpu=None,
-        gpus=None,
         submitted=NINE,
         executions=(),
         transfers=(),
@@ -66,8 +62,6 @@ def row(
         bytes_received=None,
         memory_mb=None,
         request_memory_mb=None,
-        hold_reason=None,
-        hold_code=None,
         hold_subcode=None,
     )
 

@@ -217,9 +217,7 @@ def test_the_answer_names_what_matters() -> None:
 
 
 def test_the_running_epoch_is_told_with_its_run() -> None:
-    latest = Latest(
-        3, 4, "n", 78, 0, None, None, None, None, State.RUNNING, None, None, 1, None, None
-    )
+    latest = Latest(epoch=3, node="n", cluster=78, proc=0, state=State.RUNNING, attempt=1)
     streamed = Streamed(0.5, 5, 10, 1.0, 5.0, 3, 0.4)
     ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))
     found = curves(StatsInput(cast(Status, None), ledger, Settings(), {}, {(78, 0): streamed}))
