@@ -26,6 +26,7 @@ JUDGED = {
     "gpu_aliases": "names",
     "label": "names and patterns of runs, as a shell's",
     "metrics": "places below the dagdir, names",
+    "keys": "refused but in the user's own file",
     "metric": "places below the dagdir, patterns with a time limit",
 }
 """Every key that a dagdir can set, and why that is no harm. None names a command, a template, a
