@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from ensemble_pictures import FakeFeed, update
@@ -185,14 +184,6 @@ async def test_while_reading_it_says_so(show: Show) -> None:
     async with show(FakeFeed(part), size=NARROW) as seen:
         await seen.press("c")
         assert "reading what the trainings wrote" in seen.text
-
-
-async def test_an_application_that_shows_no_curve_loads_no_plotext() -> None:
-    import subprocess
-
-    code = "import screens.app, screens.curves.screen, sys; assert 'plotext' not in sys.modules"
-    root = Path(__file__).resolve().parents[2]
-    assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
 
 
 # --- percent of the running epoch on other screens ----------------------------------------------
