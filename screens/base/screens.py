@@ -185,6 +185,13 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         """Reasons, by action name, of actions that are currently not possible."""
         return {}
 
+    def notify_refusal(self, action: str) -> bool:
+        """Tell why an action is not possible; False if it is."""
+        reason = self.refusals().get(action)
+        if reason is not None:
+            self.show_message(reason)
+        return reason is not None
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action may run: with ``read_only``, none that changes something."""
         return not (self.context.options.read_only and action in READ_ONLY_REFUSED)

@@ -211,16 +211,16 @@ class LaunchScreen(ConfirmationBase):
         self._begin("write", submit=False)
 
     def action_replace(self) -> None:
-        if self._key_in_time() and not self._notify_refusal("replace"):
+        if self._key_in_time() and not self.notify_refusal("replace"):
             self._replace = not self._replace
             self._refresh_if_mounted()
 
     def action_back(self) -> None:
-        if not self._notify_refusal("back"):
+        if not self.notify_refusal("back"):
             super().action_back()
 
     def action_watch(self) -> None:
-        if self._notify_refusal("watch"):
+        if self.notify_refusal("watch"):
             return
         try:
             self.context.watch_dagdir(self.plan.request.directory)
@@ -232,14 +232,8 @@ class LaunchScreen(ConfirmationBase):
             self.show_message("that key came too soon after another; press it again")
         return self.key_confirms
 
-    def _notify_refusal(self, action: str) -> bool:
-        reason = self.refusals().get(action)
-        if reason is not None:
-            self.show_message(reason)
-        return reason is not None
-
     def _begin(self, action: str, submit: bool) -> None:
-        if not self._key_in_time() or self._notify_refusal(action):
+        if not self._key_in_time() or self.notify_refusal(action):
             return
         self._busy, self._message = True, ""
         self._steps = {key: step for key, step in self._steps.items() if step.mark == DONE}

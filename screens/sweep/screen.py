@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partialmethod
 from typing import ClassVar, Final
 
@@ -29,6 +30,10 @@ from screens.widgets.matrix import Matrix
 
 FRAME_LINES: Final = 4
 """Lines outside matrix and details: two of the header, the rule, the footer."""
+
+
+GRID_ACTIONS: Final = ("open", "swap", "view", "fix", "next_metric")
+"""Actions without effect where nothing is swept."""
 
 
 class SweepScreen(SnapshotScreen):
@@ -59,7 +64,7 @@ class SweepScreen(SnapshotScreen):
     def show(self, update: Snapshot | None) -> None:
         self.context.stats.watch_job_files()
         grid = self.context.stats.value(grid_stat(self.choice))
-        self.query_one(KeyFooter).hide_actions(_unavailable_keys(grid))
+        self.query_one(KeyFooter).hide_actions(self.refusals().keys())
         if grid is None or not grid.has_sweep:
             self._nothing(grid, update)
             return
@@ -132,36 +137,39 @@ class SweepScreen(SnapshotScreen):
         else:
             self.context.push_screen(PointRunsScreen(self.choice, (cell.row, cell.column)))
 
+    def refusals(self) -> Mapping[str, str]:
+        grid = self._shown
+        if grid is None:
+            return dict.fromkeys(GRID_ACTIONS, "nothing is swept here")
+        reasons: dict[str, str] = {}
+        if grid.columns is None:
+            reasons["swap"] = "one axis only: there is nothing to swap"
+        if len(choices(grid.sweep)) < 2:
+            reasons["view"] = "there are no other variables to choose from"
+        if not grid.folded and not grid.fixed:
+            reasons["fix"] = "no variable is left over that could be held fixed"
+        if len(grid.metrics) < 2:
+            reasons["next_metric"] = "there is one metric only"
+        return reasons
+
     def action_swap(self) -> None:
         grid, cursor = self._shown, self.matrix.cursor
-        if grid is None:
-            return
-        if grid.columns is None:
-            self.show_message("one axis only: there is nothing to swap")
-            return
-        self.choice = swap_axes(grid, self.choice)
-        self._next_cursor = (cursor[1], cursor[0]) if cursor is not None else None
-        self._refresh_if_mounted()
+        if grid is not None and not self.notify_refusal("swap"):
+            self.choice = swap_axes(grid, self.choice)
+            self._next_cursor = (cursor[1], cursor[0]) if cursor is not None else None
+            self._refresh_if_mounted()
 
     def action_view(self) -> None:
         grid = self._shown
-        if grid is None:
-            return
-        if len(choices(grid.sweep)) < 2:
-            self.show_message("there are no other variables to choose from")
-            return
-        self.choice, self._placed = next_pair(grid, self.choice), False
-        self._refresh_if_mounted()
+        if grid is not None and not self.notify_refusal("view"):
+            self.choice, self._placed = next_pair(grid, self.choice), False
+            self._refresh_if_mounted()
 
     def action_fix(self) -> None:
         grid = self._shown
-        if grid is None:
-            return
-        if not grid.folded and not grid.fixed:
-            self.show_message("no variable is left over that could be held fixed")
-            return
-        self.choice = next_fixed(grid, self.choice)
-        self._refresh_if_mounted()
+        if grid is not None and not self.notify_refusal("fix"):
+            self.choice = next_fixed(grid, self.choice)
+            self._refresh_if_mounted()
 
     def _step_metric(self, delta: int) -> None:
         grid = self._shown
@@ -174,14 +182,3 @@ class SweepScreen(SnapshotScreen):
 
     action_next_metric = partialmethod(_step_metric, 1)
     action_previous_metric = partialmethod(_step_metric, -1)
-
-
-def _unavailable_keys(grid: Grid | None) -> set[str]:
-    """Return the keys without effect here, and the key of this screen."""
-    names: set[str] = set()
-    if grid is None or not grid.has_sweep:
-        return names | {"open", "swap", "view", "fix", "next_metric"}
-    names |= {"swap"} if grid.columns is None else set()
-    names |= {"view"} if len(choices(grid.sweep)) < 2 else set()
-    names |= {"fix"} if not grid.folded and not grid.fixed else set()
-    return names | ({"next_metric"} if len(grid.metrics) < 2 else set())
