@@ -46,21 +46,19 @@ TO_DAG: Final = "dag"
 """The value of ``--to`` for the site in the DAG file."""
 
 TARGET: Final = JsonObject(
-    "Target",
     Target,
     "A job that an action is for; file is written, too.",
     "cluster proc dag node run epoch state file",
 )
 RUN_TARGET: Final = JsonObject(
-    "RunTarget",
     RunTarget,
     "A run that an action is for, the files that it writes, and the jobs that it removes.",
     "run uuid dag epoch state files jobs",
 )
 LEFT_OUT: Final = JsonObject(
-    "LeftOut",
     None,
     "A job or a run that an action leaves out, and why; with the fields of one of these.",
+    name="LeftOut",
     given={"run": str | None, "dag": str | None, "epoch": int | None, "state": str, "why": str},
     optional={
         **{"cluster": int, "proc": int, "node": str | None, "file": str | None},
@@ -68,17 +66,17 @@ LEFT_OUT: Final = JsonObject(
     },
 )
 ANSWER: Final = JsonObject(
-    "Answer",
     ActionResult,
     "What came of an action for a job, a run or a DAG.",
     "subject reply",
+    name="Answer",
     computed={"text": (str | None, lambda answer: answer.text or None)},
 )
 ACT_OUTPUT: Final = JsonObject(
-    "ActOutput",
     ActionPreview,
     "metlmon act --json; refused: why nothing was tried.",
     "act subject",
+    name="ActOutput",
     given={
         **{"schema": int, "dag": str | None, "value": int | None, "site": str | None},
         **{"runs": [RUN_TARGET], "jobs": [TARGET], "left_out": [LEFT_OUT]},

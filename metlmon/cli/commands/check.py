@@ -24,7 +24,6 @@ COLOURS: Final = {Severity.ERROR: "1;31", Severity.WARNING: "33", Severity.NOTE:
 """SGR parameters of the severities, as compilers colour them."""
 
 FINDING: Final = JsonObject(
-    "Finding",
     Finding,
     "What is wrong in a file, and what to do about it; values of keys are in none of it. severity: "
     "error, warning or note. kind: a stable word such as no-retry. line: from 1, null for the file "
@@ -33,10 +32,10 @@ FINDING: Final = JsonObject(
     given={"what": str},
 )
 CHECK_OUTPUT: Final = JsonObject(
-    "CheckOutput",
     None,
     "metlmon check --json: findings by file and line, and how many of each severity. dags: the "
     "top-level DAG files that were looked at. strict: whether warnings count as errors.",
+    name="CheckOutput",
     given={
         **{"schema": int, "dagdir": str, "strict": bool, "dags": list[str]},
         **{"errors": int, "warnings": int, "notes": int, "findings": [FINDING]},

@@ -26,30 +26,30 @@ COLUMN_LIMIT: Final = 44
 ORIGINS: Final = {"user": "your own", "dagdir": "this dagdir's", "built-in": "built in"}
 
 SETTINGS_FILE: Final = JsonObject(
-    "SettingsFile",
     Source,
     "A file that settings are read from; origin: user or dagdir.",
     "origin path exists",
+    name="SettingsFile",
 )
 SETTING: Final = JsonObject(
-    "Setting",
     SettingEntry,
     "A setting, and where it comes from.",
     "key origin path line",
+    name="Setting",
     given={"value": Any},
 )
 SETTING_ERROR: Final = JsonObject(
-    "SettingError",
     SettingProblem,
     "What is wrong in a file of settings.",
     "path line message",
+    name="SettingError",
     computed={"key": (str | None, lambda problem: problem.key or None)},
 )
 CONFIG_OUTPUT: Final = JsonObject(
-    "ConfigOutput",
     None,
     "metlmon config --json. cache with path only, settings with show only, valid and errors with "
     "show and validate.",
+    name="ConfigOutput",
     given={"schema": int, "dagdir": str, "files": [SETTINGS_FILE]},
     optional={
         "cache": str | None,

@@ -33,19 +33,18 @@ COLUMNS: Final = (
 )
 
 CONTINUED_RUN: Final = JsonObject(
-    "ContinuedRun",
     ContinuedRun,
     "A run that goes on with epochs first to last, and why it had ended before.",
     "run uuid before=reason done first last checkpoint",
 )
 EXCLUDED_RUN: Final = JsonObject(
-    "ExcludedRun", ExcludedRun, "A run that does not go on, and why.", "run uuid why=reason"
+    ExcludedRun, "A run that does not go on, and why.", "run uuid why=reason"
 )
 CONTINUE_OUTPUT: Final = JsonObject(
-    "ContinueOutput",
     Continuation,
     "metlmon continue --json; of: the DAG files whose runs go on.",
     "of=source_files runs left_out=excluded remarks=notes",
+    name="ContinueOutput",
     computed={
         "dag_file": (str | None, lambda result: result.plan and result.plan.dag_file),
         "files": (

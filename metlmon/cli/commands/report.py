@@ -34,16 +34,16 @@ PIPE_WIDTH: Final = 1000
 """Columns that no terminal shows: nothing is cut or left out for a script."""
 
 REPORT_TABLE: Final = JsonObject(
-    "ReportTable",
     None,
     "A table of the report: rows as objects by column, and their total.",
+    name="ReportTable",
     given={"rows": list[dict[str, Any]], "total": dict[str, Any] | None},
 )
 REPORT_OUTPUT: Final = JsonObject(
-    "ReportOutput",
     Report,
     "metlmon report --json: the tables of the report, with raw numbers.",
     "dagdir as_of live title headline unknown=limitations",
+    name="ReportOutput",
     computed={
         "schema": (int, lambda report: SCHEMA),
         "window": (WINDOW, lambda report: report),

@@ -9,42 +9,41 @@ from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, Ru
 from metlmon.stats.incident_rules import Incident
 
 INTERVAL: Final = JsonObject(
-    "Interval",
     Interval,
     "Seconds, an interval that holds in four of five cases, and the samples it is made from.",
     "samples source",
     seconds="low middle=median high",
 )
 EPOCH_RATE: Final = JsonObject(
-    "EpochRate", Rate, "Epochs completed lately.", "epochs", seconds="seconds", exact="per_day"
+    Rate, "Epochs completed lately.", "epochs", name="EpochRate", seconds="seconds", exact="per_day"
 )
 EPOCH_SECONDS: Final = JsonObject(
-    "EpochSeconds",
     EpochDurations,
     "How long epochs of a run take, from one's end to the next one's.",
     "epochs",
+    name="EpochSeconds",
     seconds="median lower_quartile=lower upper_quartile=upper",
 )
 RUN_ESTIMATE: Final = JsonObject(
-    "RunEstimate",
     RunForecast,
     "When a run will be done; why_not: why that cannot be said.",
     "key=run run=run_name epochs_done=done epochs_total=total epochs_left remaining "
     "at=expected_end ended=completed_at why_not=missing_reason epoch=epoch_number epoch_remaining "
     "seconds_per_epoch=durations",
+    name="RunEstimate",
 )
 LEFT_OUT_RUN: Final = JsonObject(
-    "LeftOutRun",
     None,
     "A run that an estimate leaves out, and why.",
+    name="LeftOutRun",
     given={"run": str, "why": str},
 )
 ESTIMATE: Final = JsonObject(
-    "Estimate",
     Forecast,
     "When all will be done: remaining from as-of, without the runs that are left out.",
     "epochs_done=done epochs_total=total epochs_skipped=skipped remaining at=expected_end "
     "ended=completed_at why_not=missing_reason slowest=slowest_run rate runs",
+    name="Estimate",
     computed={
         "without": (
             [LEFT_OUT_RUN],
@@ -53,7 +52,6 @@ ESTIMATE: Final = JsonObject(
     },
 )
 INCIDENT: Final = JsonObject(
-    "Incident",
     Incident,
     "An incident; until null and still true: it lasts.",
     "kind since until still=ongoing text advice runs site",

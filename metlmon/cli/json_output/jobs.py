@@ -15,12 +15,13 @@ from metlmon.snapshot.node_text import state_reason
 if TYPE_CHECKING:
     from metlmon.pool.discrepancies import QueueDiscrepancy
 
-WARNING: Final = JsonObject("Warning", Notice, "A warning about the input.", "kind file line text")
+WARNING: Final = JsonObject(
+    Notice, "A warning about the input.", "kind file line text", name="Warning"
+)
 
 # --- nodes ------------------------------------------------------------------------------------
 
 NODE: Final = JsonObject(
-    "Node",
     types.NodeRow,
     "Any node. job_state, job_return: what its job came to, whatever a POST script made of it. "
     "run: the key of its run. after: the node that it stands after in the tree; below: the splice, "
@@ -36,31 +37,30 @@ NODE: Final = JsonObject(
     optional={"after": str | None, "below": str | None},
 )
 NODES_OUTPUT: Final = JsonObject(
-    "NodesOutput",
     None,
     "metlmon nodes --json: every node once, as the DAG files name them.",
+    name="NodesOutput",
     given={**HEAD, "warnings": [WARNING], "nodes": [NODE]},
 )
 
 # --- jobs -------------------------------------------------------------------------------------
 
 EXECUTION: Final = JsonObject(
-    "Execution",
     ExecutionEntry,
     "An execution of a job; uncertain: its end was not logged.",
     "start end outcome code subcode reason return_value signal site host gpu gpus uncertain",
+    name="Execution",
     seconds="seconds suspended",
     exact="gpu_hours",
 )
 TRANSFER: Final = JsonObject(
-    "Transfer",
     TransferEntry,
     "A transfer of a job's files.",
     "direction start end outcome host queue_seconds",
+    name="Transfer",
     seconds="seconds",
 )
 JOB: Final = JsonObject(
-    "Job",
     types.JobRow,
     "A job; dag, node and run are null for a job of no DAG. candidates: the nodes that it may "
     "belong to, where several may.",
@@ -69,7 +69,6 @@ JOB: Final = JsonObject(
     "hold_code hold_subcode candidates=ambiguous",
 )
 QUEUE_JOB: Final = JsonObject(
-    "QueueJob",
     QueueJob,
     "A job in the queue; differs: its state there, where the logs say another one.",
     "cluster proc priority position waiting matches rejection",
@@ -80,23 +79,23 @@ QUEUE_JOB: Final = JsonObject(
     given={"status": str | None, "differs": str | None},
 )
 MISSING_JOB: Final = JsonObject(
-    "MissingJob",
     None,
     "A job that is queued according to the logs, but not in the queue.",
+    name="MissingJob",
     given={"cluster": int, "proc": int},
 )
 QUEUE: Final = JsonObject(
-    "Queue",
     QueueSnapshot,
     "The queue of the schedd at this moment (times in UTC); the logs may be a moment behind.",
     "schedd version user error",
+    name="Queue",
     computed={"asked": (str | None, lambda snapshot: utc_time(snapshot.asked))},
     given={"jobs": [QUEUE_JOB], "missing": [MISSING_JOB]},
 )
 JOBS_OUTPUT: Final = JsonObject(
-    "JobsOutput",
     None,
     "metlmon jobs --json; queue with --queue only.",
+    name="JobsOutput",
     given={**HEAD, "warnings": [WARNING], "jobs": [JOB]},
     optional={"queue": QUEUE},
 )

@@ -41,6 +41,7 @@ def unstamped(time: datetime) -> datetime:
 class JsonObject:
     """How records of one type are written as a JSON object.
 
+    ``name`` in the schema: by default that of the record's type, without ``Row``.
     ``fields``: names, separated by blanks, as ``name=source`` where the record has another one
     (``a.b``: attribute b of attribute a). ``seconds`` are rounded to a thousandth, ``exact`` to a
     millionth. ``kinds``: kinds of fields that do not follow from the record. ``computed``: kinds
@@ -51,11 +52,11 @@ class JsonObject:
 
     def __init__(
         self,
-        name: str,
         record: type | None,
         description: str,
         fields: str = "",
         *,
+        name: str = "",
         seconds: str = "",
         exact: str = "",
         kinds: Mapping[str, Kind] | None = None,
@@ -65,7 +66,8 @@ class JsonObject:
         base: JsonObject | None = None,
         main: bool = True,
     ) -> None:
-        self.name, self.record, self.description = name, record, description
+        self.name = name or (record.__name__.removesuffix("Row") if record is not None else "")
+        self.description = description
         self.kinds: dict[str, Kind] = {**(base.kinds if base else {})}
         self._fields: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Stamp], Any]]]
         self._fields = {**(base._fields if base else {})}
@@ -89,7 +91,9 @@ class JsonObject:
             self.kinds[field], self._fields[field] = kind, (_not_given, _writer(kind))
         if main and record is not None:
             if record in _OBJECTS:
-                raise TypeError(f"{name}: records of {record} are {_OBJECTS[record].name} already")
+                raise TypeError(
+                    f"{self.name}: records of {record} are {_OBJECTS[record].name} already"
+                )
             _OBJECTS[record] = self
 
     def _add_epoch_number(self) -> None:

@@ -31,15 +31,14 @@ def _gpu_hours(name: str, hours: types.GpuHours) -> float:
 
 
 HOURS: Final = JsonObject(
-    "Hours",
     types.GpuHours,
     "Hours in the measure of the ensemble: GPU; CPU or wall where nothing had a GPU.",
     "measure",
+    name="Hours",
     exact="good bad in_flight total",
     main=False,
 )
 GPU_HOURS: Final = JsonObject(
-    "GpuHours",
     types.GpuHours,
     "GPU-hours of executions that ended well, otherwise, and in flight.",
     computed={
@@ -54,19 +53,18 @@ _SPLIT: Final = {
 # --- runs -------------------------------------------------------------------------------------
 
 STOPPED: Final = JsonObject(
-    "Stopped", Stopped, "Where a gate ended a run, and by which rule.", "rule epoch reason time"
+    Stopped, "Where a gate ended a run, and by which rule.", "rule epoch reason time"
 )
 GATE: Final = JsonObject(
-    "Gate",
     GateStatus,
     "What users asked of a run's gate, and what it does.",
     "stop_asked=stop_requested pause_asked=pause_requested paused target stopped",
+    name="Gate",
 )
 FAILED: Final = JsonObject(
-    "Failed", types.FailedEpoch, "Where a run failed.", "epoch node state since reason"
+    types.FailedEpoch, "Where a run failed.", "epoch node state since reason", name="Failed"
 )
 LATEST: Final = JsonObject(
-    "Latest",
     types.Latest,
     "The latest epoch of a run that was submitted.",
     "epoch epoch_var node cluster proc target site gpu gpus state since attempt hold_reason "
@@ -74,7 +72,6 @@ LATEST: Final = JsonObject(
     seconds="seconds",
 )
 RUN: Final = JsonObject(
-    "Run",
     types.RunRow,
     "A run; latest is null where nothing of it was submitted.",
     "run uuid dag epochs_total epochs_done epochs_inferred epochs_unknown epochs_skipped "
@@ -82,7 +79,6 @@ RUN: Final = JsonObject(
     kinds={"hours": HOURS},
 )
 EPOCH: Final = JsonObject(
-    "Epoch",
     types.EpochRow,
     "An epoch, or another node of a run. job_state, job_return: what its job came to, whatever a "
     "POST script made of it.",
@@ -95,9 +91,9 @@ EPOCH: Final = JsonObject(
     },
 )
 RUN_OUTPUT: Final = JsonObject(
-    "RunOutput",
     types.RunRow,
     "metlmon run --json: a run of status --json with its epochs.",
+    name="RunOutput",
     given={"epochs": [EPOCH], "side_nodes": [EPOCH]},
     base=RUN,
     main=False,
@@ -106,7 +102,6 @@ RUN_OUTPUT: Final = JsonObject(
 # --- status -----------------------------------------------------------------------------------
 
 DAG: Final = JsonObject(
-    "Dag",
     types.DagRow,
     "A top-level DAG. dagmans: DAGMans that ran it, null where the files cannot tell. submissions: "
     "when they were submitted. nodes_unknown: nodes whose state is in none of the files.",
@@ -118,13 +113,12 @@ DAG: Final = JsonObject(
     },
 )
 SIDE_NODES: Final = JsonObject(
-    "SideNodes",
     types.SideCounts,
     "Nodes of runs that train nothing; overruled: done although their job failed.",
     "total done failed overruled",
+    name="SideNodes",
 )
 SITE: Final = JsonObject(
-    "Site",
     types.SiteRow,
     "A site, with its GPU-hours.",
     "site target executions completed_epochs",
@@ -132,56 +126,53 @@ SITE: Final = JsonObject(
     computed=_SPLIT,
 )
 GPU: Final = JsonObject(
-    "Gpu",
     types.GpuRow,
     "A GPU model, with its GPU-hours.",
     "gpu executions completed_epochs",
     computed=_SPLIT,
 )
 CAUSE: Final = JsonObject(
-    "Cause",
     types.CauseRow,
     "Lost GPU-hours by reason; end_unknown: the log lost the end of these executions.",
     "cause code subcode executions example end_unknown",
     exact="bad",
 )
 COUNT: Final = JsonObject(
-    "Count", types.Count, "A number of transfers, and their time.", "n", seconds="seconds"
+    types.Count, "A number of transfers, and their time.", "n", seconds="seconds"
 )
 INPUT_TRANSFERS: Final = JsonObject(
-    "InputTransfers",
     types.TransferTotals,
     "Input transfers by outcome.",
     "ok=input_ok aborted=input_aborted unfinished=input_unfinished",
+    name="InputTransfers",
     main=False,
 )
 TRANSFERS: Final = JsonObject(
-    "Transfers",
     types.TransferTotals,
     "Transfers of all jobs, and their bytes.",
     "output bytes_sent bytes_received",
+    name="Transfers",
     computed={"input": (INPUT_TRANSFERS, lambda totals: totals)},
 )
 LOG: Final = JsonObject(
-    "Log",
     types.LogRow,
     "An event log: bytes read, its events, times of the first and the last.",
     "file bytes events first last",
 )
 STATES: Final = JsonObject(
-    "States",
     None,
     "How many epochs, and nodes, are in each state.",
+    name="States",
     given={"epochs": dict[str, int], "nodes": dict[str, int]},
 )
 STATUS_OUTPUT: Final = JsonObject(
-    "StatusOutput",
     types.Status,
     "metlmon status --json; queue with --queue only. special_nodes: PROVISIONER, SERVICE and FINAL "
     "nodes, and nodes outside of runs. nodes_unlogged: nodes that ran, but have no execution in "
     "the logs: hours lack theirs.",
     "dagdir as_of live warnings dags runs special_nodes side_nodes nodes_unlogged gpu_hours "
     "hours=gpu_hours sites gpus causes transfers logs",
+    name="StatusOutput",
     kinds={"hours": HOURS},
     computed={
         "schema": (int, lambda status: SCHEMA),

@@ -29,18 +29,18 @@ _HEAD: Final = {**HEAD, "warnings": [WARNING]}
 # --- estimate ---------------------------------------------------------------------------------
 
 TRIAL: Final = JsonObject(
-    "Trial",
     Prediction,
     "An estimate made in the past beside what came; run null: of the whole ensemble.",
     "share at=moment key=run run=run_name inside=covered",
+    name="Trial",
     seconds="low predicted high truth=actual paused=downtime naive=naive_prediction",
     exact="error naive_error",
     computed={"error_seconds": (float, lambda trial: round(trial.predicted - trial.actual, 3))},
 )
 BACKTEST_SUMMARY: Final = JsonObject(
-    "BacktestSummary",
     None,
     "Trials, how many had the truth in their interval, and the median errors.",
+    name="BacktestSummary",
     given={
         "trials": int,
         "inside": int,
@@ -49,16 +49,15 @@ BACKTEST_SUMMARY: Final = JsonObject(
     },
 )
 BACKTEST: Final = JsonObject(
-    "Backtest",
     Backtest,
     "Estimates made at shares of the way; unsaid: shares at which none could be made.",
     "epochs unsaid=skipped_shares trials=predictions",
     given={"ensemble": BACKTEST_SUMMARY, "runs": BACKTEST_SUMMARY},
 )
 ESTIMATE_OUTPUT: Final = JsonObject(
-    "EstimateOutput",
     None,
     "metlmon estimate --json; backtest instead of estimate with --backtest.",
+    name="EstimateOutput",
     given=_HEAD,
     optional={"estimate": ESTIMATE, "backtest": BACKTEST},
 )
@@ -66,7 +65,6 @@ ESTIMATE_OUTPUT: Final = JsonObject(
 # --- curves -----------------------------------------------------------------------------------
 
 POINT: Final = JsonObject(
-    "Point",
     Point,
     "A value of a metric at an epoch, from 0; where it is no number it is null, and odd says which "
     "(nan, inf, -inf). version: the k of the version_<k> that it comes from, null for other files.",
@@ -77,11 +75,11 @@ POINT: Final = JsonObject(
     },
 )
 PROGRESS: Final = JsonObject(
-    "Progress",
     MetricCurve,
     "The progress line of the running epoch.",
     "epoch=running fraction=streamed.fraction step=streamed.done steps=streamed.total "
     "steps_per_second=streamed.rate seconds_left=streamed.remaining",
+    name="Progress",
     computed={
         "loss": (float | None, lambda curve: finite(curve.streamed.loss)),
         "loss_odd": (str | None, lambda curve: nonfinite(curve.streamed.loss)),
@@ -89,12 +87,12 @@ PROGRESS: Final = JsonObject(
     main=False,
 )
 CURVE: Final = JsonObject(
-    "Curve",
     MetricCurve,
     "A metric of a run by epoch; trend: the change per epoch. course: improves, flat, diverged, "
     "nan, early (one value alone) or none, since the epoch since.",
     "run=run_name uuid key=run label epochs_total points best last trend course since "
     "odd_epochs=nonfinite_epochs",
+    name="Curve",
     computed={
         "running": (
             (PROGRESS, None),
@@ -103,48 +101,48 @@ CURVE: Final = JsonObject(
     },
 )
 LEVEL: Final = JsonObject(
-    "Level",
     BandLevel,
     "Values of n runs at an epoch; lost others had diverged by then.",
     "epoch n lost=excluded min=minimum lower_quartile=lower median upper_quartile=upper "
     "max=maximum",
+    name="Level",
 )
 BAND: Final = JsonObject(
-    "Band", MetricBand, "The runs with a label, by epoch.", "label runs band=levels"
+    MetricBand, "The runs with a label, by epoch.", "label runs band=levels", name="Band"
 )
 CURVES_OUTPUT: Final = JsonObject(
-    "CurvesOutput",
     Curves,
     "metlmon curves --json; goal: min, max or null.",
     "metric goal metrics runs=curves band=band.levels labels=bands problems",
+    name="CurvesOutput",
     given={**_HEAD, "looked_in": list[str]},
 )
 
 # --- grid -------------------------------------------------------------------------------------
 
 SWEPT_VARIABLE: Final = JsonObject(
-    "SweptVariable", Variable, "A variable that is swept.", "name values"
+    Variable, "A variable that is swept.", "name values", name="SweptVariable"
 )
 AXIS: Final = JsonObject(
-    "Axis", Axis, "Variables that go together, mostly one, and their values.", "names points"
+    Axis, "Variables that go together, mostly one, and their values.", "names points"
 )
 FOLDED: Final = JsonObject(
-    "Folded",
     None,
     "Variables that are neither rows nor columns; most of their values are in one cell.",
+    name="Folded",
     given={"names": list[str], "most": int},
 )
 POINTS: Final = JsonObject(
-    "Points",
     SweepProgress,
     "Points by progress; stopped are among done, paused among waiting.",
     "total=points done=finished stopped moving=active idle waiting paused "
     "need_a_person=needs_action",
+    name="Points",
 )
 BEST: Final = JsonObject(
-    "Best",
     None,
     "A cell by its values, and the best value of its runs.",
+    name="Best",
     given={
         "at": dict[str, str | None],
         "value": float | None,
@@ -155,7 +153,6 @@ BEST: Final = JsonObject(
     },
 )
 CELL_RUN: Final = JsonObject(
-    "CellRun",
     CellRun,
     "A run in a cell; course as in metlmon curves. stopped: why its gate ended it.",
     "run=name key state course epochs_done=done epochs_skipped=skipped epochs_total=total stopped "
@@ -166,18 +163,18 @@ CELL_RUN: Final = JsonObject(
     },
 )
 CELL: Final = JsonObject(
-    "Cell",
     GridCell,
     "A cell; rank: the place of its best value, from 1. state: that of its runs which needs a "
     "person first.",
     "rank state epochs_done=done epochs_total=total over=is_finished course=diverged_course runs",
+    name="Cell",
     base=BEST,
 )
 GRID_OUTPUT: Final = JsonObject(
-    "GridOutput",
     Grid,
     "metlmon grid --json; rows is null without a sweep, columns in a list.",
     "metric goal metrics variables=sweep.variables rows columns runs_elsewhere=excluded_runs",
+    name="GridOutput",
     computed={
         "folded": (
             [FOLDED],
@@ -236,36 +233,34 @@ def _cell(grid: Grid, cell: GridCell) -> dict[str, Any]:
 # --- shards -----------------------------------------------------------------------------------
 
 SHARD_RATE: Final = JsonObject(
-    "ShardRate",
     ShardRate,
     "Shards per hour, and what that was counted over.",
     "shards seconds per_hour",
 )
 RATES: Final = JsonObject(
-    "Rates",
     Bag,
     "Rates since the first submission and of late.",
     "overall=overall_rate lately=recent_rate",
+    name="Rates",
     main=False,
 )
 SHARD_SECONDS: Final = JsonObject(
-    "ShardSeconds",
     ShardTimes,
     "Seconds of the executions that completed shards.",
     "shards min=minimum lower_quartile=lower median upper_quartile=upper "
     "ninetieth=percentile_90 max=maximum",
+    name="ShardSeconds",
 )
 SHARDS_LEFT: Final = JsonObject(
-    "ShardsLeft",
     Interval,
     "Seconds until the last shard is done, an interval that on generated bags held in four of five "
     "cases (in nine of ten early, in seven of ten when nearly all is done).",
     "low middle=median high samples",
+    name="ShardsLeft",
     computed={"sure": (str, quality)},
     main=False,
 )
 STRAGGLER: Final = JsonObject(
-    "Straggler",
     Straggler,
     "A shard that runs much longer than others.",
     "node site host seconds times_median",
@@ -275,7 +270,6 @@ STRAGGLER: Final = JsonObject(
     },
 )
 SHARD: Final = JsonObject(
-    "Shard",
     Shard,
     "A shard.",
     "node number state site seconds since attempts straggles=is_straggler",
@@ -285,13 +279,12 @@ SHARD: Final = JsonObject(
     },
 )
 BAG_HOURS: Final = JsonObject(
-    "BagHours",
     None,
     "GPU-hours of executions that ended well, otherwise, and in flight.",
+    name="BagHours",
     given=dict.fromkeys(("good", "bad", "in_flight", "total"), float),
 )
 BAG: Final = JsonObject(
-    "Bag",
     Bag,
     "A bag of equal nodes. in_dag: the DAG that holds its nodes, dag the top-level one. name: what "
     "its nodes' names have in common, * for the number. machines: shards at work at a time, of "
@@ -311,5 +304,5 @@ BAG: Final = JsonObject(
     },
 )
 SHARDS_OUTPUT: Final = JsonObject(
-    "ShardsOutput", None, "metlmon shards --json.", given={**_HEAD, "bags": [BAG]}
+    None, "metlmon shards --json.", name="ShardsOutput", given={**_HEAD, "bags": [BAG]}
 )

@@ -23,13 +23,12 @@ from metlmon.stats.windows import TimeWindow
 _HEAD: Final = {**HEAD, "warnings": [WARNING]}
 
 WINDOW: Final = JsonObject(
-    "Window", TimeWindow, "A part of the time; null where it has no such end.", "since until"
+    TimeWindow, "A part of the time; null where it has no such end.", "since until", name="Window"
 )
 
 # --- sites ------------------------------------------------------------------------------------
 
 DISTRIBUTION: Final = JsonObject(
-    "Distribution",
     Distribution,
     "A distribution of seconds.",
     "n",
@@ -37,32 +36,32 @@ DISTRIBUTION: Final = JsonObject(
     "most=maximum",
 )
 INPUT: Final = JsonObject(
-    "Input",
     TransferStats,
     "Input transfers of executions; stalls took longer than the limit of their site.",
     "ok_seconds=ok aborted unfinished in_flight stalls bytes_sent=sent bytes_received=received",
+    name="Input",
     seconds="stalled_seconds stall_limit_seconds=limit",
 )
 _BAD: Final = {"bad": (float, lambda cause: round(cause.bad / HOUR, 6))}
 REASON: Final = JsonObject(
-    "Reason",
     CauseReason,
     "A reason within a cause, as its executions ended.",
     "reason=text outcome executions",
+    name="Reason",
     computed=_BAD,
 )
 SITE_CAUSE: Final = JsonObject(
-    "SiteCause",
     Cause,
     "Lost hours by reason; times counts executions, and holds that ended none.",
     "cause=text code subcode end_unknown outcomes times=occurrences executions holds "
     "holds_that_ended_one=ended_by_hold reasons example",
+    name="SiteCause",
     computed=_BAD,
 )
 MACHINES: Final = JsonObject(
-    "Machines",
     None,
     "A GPU model, and how many GPUs of it.",
+    name="Machines",
     given={"gpu": str | None, "gpus": int | None},
 )
 _TOTALS: Final = (
@@ -74,12 +73,12 @@ _HOURS: Final = (
     "in_flight=totals.gpu_hours.in_flight"
 )
 GROUP: Final = JsonObject(
-    "Group",
     GroupUsage,
     "What ran at a place. success_rate: the share of ended executions that were good. "
     "hidden_epochs: completed ones with an execution over twice as long as the successful one.",
     f"{_TOTALS} targets ran_at=sites epoch_seconds=epoch hidden_epochs=hidden wait_seconds=wait "
     "input evictions holds causes",
+    name="Group",
     exact=_HOURS,
     computed={
         "machines": (
@@ -97,17 +96,17 @@ GROUP: Final = JsonObject(
     },
 )
 SITE_GROUP: Final = JsonObject(
-    "SiteGroup", GroupUsage, "A site.", "site=name", base=GROUP, main=False
+    GroupUsage, "A site.", "site=name", name="SiteGroup", base=GROUP, main=False
 )
 GPU_GROUP: Final = JsonObject(
-    "GpuGroup", GroupUsage, "A GPU model.", "gpu=name", base=GROUP, main=False
+    GroupUsage, "A GPU model.", "gpu=name", name="GpuGroup", base=GROUP, main=False
 )
 SITE_GPU: Final = JsonObject(
-    "SiteGpu",
     SiteGpuUsage,
     "A GPU model, so many of them, at a site. times: its median epoch against that of the fastest "
     "site.",
     f"{_TOTALS} gpu gpus site epoch_seconds=epoch hidden_epochs=hidden fastest=fastest_site",
+    name="SiteGpu",
     exact=_HOURS,
     computed={
         "times": (
@@ -121,25 +120,25 @@ SITE_GPU: Final = JsonObject(
     },
 )
 WAITING: Final = JsonObject(
-    "Waiting",
     TargetWaits,
     "Waits that led to no execution, by target.",
     "target waiting removed",
+    name="Waiting",
     seconds="waiting_longest=longest removed_longest=longest_removed",
 )
 HIDDEN_EPOCH: Final = JsonObject(
-    "HiddenEpoch",
     EpochEntry,
     "A completed epoch with an execution over twice as long as the successful one.",
     "run=run_name uuid dag in_dag node epoch site gpu longest_site longest_gpu",
+    name="HiddenEpoch",
     seconds="seconds longest_seconds",
 )
 SITES_OUTPUT: Final = JsonObject(
-    "SitesOutput",
     Usage,
     "metlmon sites --json: places of each kind sum to total. nodes_unlogged: nodes that ran, but "
     "have no execution in the logs: hours lack theirs.",
     "window nodes_unlogged total sites gpus site_gpu=site_gpus causes waiting hidden_epochs=hidden",
+    name="SitesOutput",
     kinds={"sites": [SITE_GROUP], "gpus": [GPU_GROUP]},
     given={**_HEAD, "hours": HOURS},
 )
@@ -151,10 +150,10 @@ _JOB: Final = {
     "proc": (int, lambda span: span.job[1]),
 }
 SPAN: Final = JsonObject(
-    "Span",
     TimelineSpan,
     "A time in which a job was in one state; the last one of a queued job has no end.",
     "epoch node state start end",
+    name="Span",
     seconds="seconds",
     computed={
         **_JOB,
@@ -162,16 +161,15 @@ SPAN: Final = JsonObject(
     },
 )
 TIMELINE_EXECUTION: Final = JsonObject(
-    "TimelineExecution",
     ExecutionEntry,
     "An execution on the timeline.",
     "epoch node attempt start end outcome site gpu gpus",
+    name="TimelineExecution",
     seconds="seconds",
     computed=_JOB,
     main=False,
 )
 LANE: Final = JsonObject(
-    "Lane",
     Lane,
     "The jobs of a run; run null: those of no run.",
     "uuid spans",
@@ -182,19 +180,21 @@ LANE: Final = JsonObject(
     given={"executions": [TIMELINE_EXECUTION]},
 )
 STALL: Final = JsonObject(
-    "Stall",
     ExecutionGap,
     "A time in which nothing ran; end null: it lasts.",
     "start",
+    name="Stall",
     seconds="seconds",
     computed={"end": (Time | None, lambda gap: None if gap.ongoing else gap.end)},
 )
-STEP: Final = JsonObject("Step", CountStep, "How many ran from this time on.", "time jobs gpus")
+STEP: Final = JsonObject(
+    CountStep, "How many ran from this time on.", "time jobs gpus", name="Step"
+)
 CONCURRENCY: Final = JsonObject(
-    "Concurrency",
     Timeline,
     "How many jobs and GPUs ran at a time; the last step lasts to last.",
     "max_jobs max_gpus steps",
+    name="Concurrency",
     seconds="job_seconds gpu_seconds",
     computed={
         "mean_jobs": (float | None, lambda data: _mean(data, data.job_seconds)),
@@ -209,10 +209,10 @@ def _mean(data: Timeline, seconds: float) -> float | None:
 
 
 TIMELINE_OUTPUT: Final = JsonObject(
-    "TimelineOutput",
     Timeline,
     "metlmon timeline --json.",
     "first last stalls=gaps",
+    name="TimelineOutput",
     seconds="seconds=length",
     computed={"concurrency": (CONCURRENCY, lambda data: data)},
     given={**_HEAD, "runs": [LANE]},
