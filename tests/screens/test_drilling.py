@@ -11,30 +11,13 @@ from msgspec.structs import replace
 from metlmon.model.states import State
 from screens.actions import ACTIONS
 from screens.app import AppOptions, MetlmonApp
-from screens.base.screens import SnapshotScreen
-from screens.curves.screen import CurvesScreen
 from screens.help import HelpScreen
 from screens.job.screen import JobScreen
-from screens.nodes.screen import NodesScreen
 from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
-from screens.pool_actions.confirm import ConfirmScreen
-from screens.pool_actions.menu import MenuScreen
-from screens.pool_actions.results import ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
-from screens.registry import SCREENS, create_screen
 from screens.run.screen import RunScreen
-from screens.shards.screen import ShardsScreen
-from screens.sites.executions_screen import ExecutionsScreen
-from screens.sites.screen import SitesScreen
-from screens.submit.launch_screen import LaunchScreen
-from screens.submit.screen import SubmitScreen
-from screens.sweep.screen import SweepScreen
 from screens.theme import DARK, LIGHT
-from screens.timeline.screen import TimelineScreen
-from screens.widgets.form import FormView
-from screens.widgets.matrix import Matrix
-from screens.widgets.side_pane import SidePane
 
 
 async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
@@ -243,48 +226,6 @@ async def test_help_is_made_of_the_registry(show: Show) -> None:
                 assert key in seen.text
         for word in ("disconnected", "retrying", "post script", "reconnect failed"):
             assert word in seen.text
-
-
-async def test_every_action_of_the_registry_is_there(show: Show) -> None:
-    async with show() as seen:
-        acting = [OverviewScreen, RunScreen, JobScreen, ProblemsScreen, CauseScreen]
-        for action in ACTIONS:
-            owners = {
-                "everywhere": [seen.app],
-                "tabs": [],
-                "screens": [],
-                "list": [OverviewScreen, RunScreen, ProblemsScreen, CauseScreen],
-                "overview": [OverviewScreen],
-                "run": [RunScreen],
-                "tree": [OverviewScreen, NodesScreen],
-                "nodes": [NodesScreen],
-                "grid": [SweepScreen],
-                "bag": [ShardsScreen],
-                "sideways": [Matrix],
-                "job": [JobScreen],
-                "cause": [CauseScreen],
-                "curves": [CurvesScreen],
-                "timeline": [TimelineScreen],
-                "sites": [SitesScreen],
-                "executions": [ExecutionsScreen],
-                "below": [*acting[1:], MenuScreen, ResultsScreen, HelpScreen],
-                "marking": [OverviewScreen, RunScreen, ProblemsScreen, CauseScreen],
-                "acting": acting,
-                "acts": [*acting, MenuScreen],
-                "menu": [MenuScreen],
-                "question": [ConfirmScreen],
-                "submit": [SubmitScreen],
-                "form": [FormView],
-                "typing": [seen.app],
-                "preview": [SidePane],
-                "launch": [LaunchScreen],
-                "moving": [seen.app.screen.focused],
-            }[action.scope]
-            if action.name in SCREENS:
-                assert isinstance(create_screen(action.name), SnapshotScreen)
-                continue
-            for owner in owners:
-                assert callable(getattr(owner, f"action_{action.name}")), action
 
 
 async def test_the_palette_finds_and_does(show: Show) -> None:

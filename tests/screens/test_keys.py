@@ -11,6 +11,7 @@ from eyes import NARROW, Show
 from msgspec.structs import replace
 
 import metlmon
+from metlmon.config.loader import load_configuration
 from metlmon.config.settings import Settings
 from metlmon.text import spans
 from screens.actions import (
@@ -24,12 +25,16 @@ from screens.actions import (
     textual_key,
     unknown_names,
 )
-from screens.app import AppOptions
+from screens.app import AppOptions, MetlmonApp
 from screens.base.list_state import ListState, load_states, save_states, shown_value
 from screens.base.screens import SnapshotScreen
 from screens.help import context_lines, guide_table
 from screens.registry import SCREENS, create_screen, name_of_screen
 from screens.widgets.footer import tab_line
+from screens.widgets.form import FormView
+from screens.widgets.matrix import Matrix
+from screens.widgets.side_pane import SidePane
+from screens.widgets.table import Table
 
 
 class RemappedFeed(FakeFeed):
@@ -37,6 +42,15 @@ class RemappedFeed(FakeFeed):
     def settings(self) -> Settings:
         return replace(super().settings, keys=(("sort", "y"),))
 
+
+WIDGETS: dict[str, type] = {
+    "everywhere": MetlmonApp,
+    "tabs": MetlmonApp,
+    "moving": Table,
+    "sideways": Matrix,
+    "form": FormView,
+    "preview": SidePane,
+}
 
 TYPED = {"form", "typing", "submit"}
 """Scopes in which letters are text."""
@@ -85,6 +99,19 @@ def test_no_two_actions_of_one_screen_share_a_key(cls: type[SnapshotScreen]) -> 
     # The tree's arrows and the table's keys differ; the overview has both.
     keys = [key for action in actions_of(scopes) for key in action.keys]
     assert sorted(keys) == sorted(set(keys))
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_action_of_a_screen_has_a_method(cls: type[SnapshotScreen]) -> None:
+    for action in actions_of((*cls.SCOPES, *cls.OLD_SCOPES)):
+        owner = MetlmonApp if action.name in {"new", "palette", "help", "quit"} else cls
+        assert callable(getattr(owner, f"action_{action.name}")), action
+
+
+@pytest.mark.parametrize(("scope", "owner"), WIDGETS.items())
+def test_every_action_elsewhere_has_a_method(scope: str, owner: type) -> None:
+    for action in actions_of((scope,)):
+        assert callable(getattr(owner, f"action_{action.name.partition('(')[0]}")), action
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
@@ -211,3 +238,16 @@ def test_rows_are_sorted_by_what_a_column_shows(texts: list[str]) -> None:
 
 def test_every_screen_of_a_tab_can_be_made() -> None:
     assert all(name_of_screen(create_screen(name)) == name for name in TITLES)
+
+
+def test_keys_are_read_from_the_users_own_file_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    own, dagdir = tmp_path / "config" / "metlmon", tmp_path / "dagdir"
+    for directory in (own, dagdir):
+        directory.mkdir(parents=True)
+        directory.joinpath("metlmon.toml").write_text('[keys]\nsort = "o"\n')
+    loaded = load_configuration(dagdir)
+    assert loaded.settings.keys == (("sort", "o"),)
+    assert [problem.path.parent for problem in loaded.problems] == [dagdir]
