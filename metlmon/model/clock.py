@@ -291,21 +291,14 @@ class QueueInterval(Struct):
     end: datetime | None = None
 
 
-class SubmissionTimes:
+class SubmissionTimes(dict[int, datetime]):
     """Local times of the newest submissions of a file, by cluster."""
-
-    def __init__(self) -> None:
-        self._times: dict[int, datetime] = {}
 
     def add(self, cluster: int, time: datetime) -> None:
         """Store a submission; the oldest one is dropped beyond a bound."""
-        self._times[cluster] = time
-        if len(self._times) > MAX_SUBMISSIONS:
-            del self._times[next(iter(self._times))]
-
-    def get(self, cluster: int) -> datetime | None:
-        """The submission time of the cluster, if still stored."""
-        return self._times.get(cluster)
+        self[cluster] = time
+        if len(self) > MAX_SUBMISSIONS:
+            del self[next(iter(self))]
 
 
 class OutTimes:
@@ -349,25 +342,25 @@ def metrics_observations(
     """
     name = metrics.dagman_id or ""
     job = jobs.get(int(name)) if name.isdecimal() and len(name) < 19 else None
-    if job is not None:
-        yield from _job_observations(metrics, job)
     run = _matching_run(metrics, runs)
+    pairs = _job_moments(metrics, job) if job is not None else []
     if run is not None:
-        yield from _observation(run.starts[0], metrics.start)
-        yield from _observation(run.end, metrics.end)
+        pairs += [(run.starts[0], metrics.start), (run.end, metrics.end)]
+    for local, epoch in pairs:
+        if local is not None and epoch is not None:
+            yield local, epoch
 
 
-def _job_observations(metrics: DagMetrics, job: QueueInterval) -> Iterator[ClockObservation]:
+def _job_moments(
+    metrics: DagMetrics, job: QueueInterval
+) -> list[tuple[datetime | None, float | None]]:
     """Match a DAGMan job; after a restart the metrics file is of its last start."""
     if job.end is None:
-        if len(job.starts) == 1:
-            yield from _observation(job.starts[0], metrics.start)
-        return
+        return [(job.starts[0], metrics.start)] if len(job.starts) == 1 else []
     starts = [start for start in job.starts if _has_duration(start, job.end, metrics)]
-    if starts or not job.starts:
-        yield from _observation(job.end, metrics.end)
-        for start in starts[-1:]:
-            yield from _observation(start, metrics.start)
+    if job.starts and not starts:
+        return []
+    return [(job.end, metrics.end), *((start, metrics.start) for start in starts[-1:])]
 
 
 def _matching_run(metrics: DagMetrics, runs: list[QueueInterval]) -> QueueInterval | None:
@@ -428,11 +421,6 @@ def rescue_observations(
         }
         if len(possible) == 1:
             yield next(iter(possible.values())), epoch
-
-
-def _observation(local: datetime | None, epoch: float | None) -> Iterator[ClockObservation]:
-    if local is not None and epoch is not None:
-        yield local, epoch
 
 
 class ClockSource(Protocol):

@@ -12,24 +12,20 @@ from typing import Any
 
 import pytest
 
-from metlmon.config.files import load_settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import ExecutionEntry, Ledger
 from tests.generated import first_round
 from tests.generated.ensembles import live
 from tests.generated.write import write
+from tests.support.records import read_dagdir
 
 TRUTH: dict[str, Any] = json.loads((first_round.DIRECTORY / "truth.json").read_text())
 
 
 @pytest.fixture(name="painter", scope="module")
 def _painter() -> SnapshotBuilder:
-    reader = DagdirReader(first_round.DIRECTORY, load_settings(first_round.DIRECTORY))
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder()
+    return read_dagdir(first_round.DIRECTORY)
 
 
 @pytest.fixture(name="ledger", scope="module")

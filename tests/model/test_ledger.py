@@ -13,13 +13,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.config.files import load_settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import ExecutionEntry, Ledger, StateChanges
 from tests.conftest import shared_path
+from tests.support.records import read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NAMES = (
@@ -38,10 +37,7 @@ def place(name: str) -> Path:
 
 @cache
 def painted(directory: Path) -> SnapshotBuilder:
-    reader = DagdirReader(directory, load_settings(directory))
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder()
+    return read_dagdir(directory)
 
 
 @pytest.fixture(name="painter", params=NAMES)

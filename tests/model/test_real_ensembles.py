@@ -11,21 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import Status
 from tests.conftest import SHARED
+from tests.support.records import read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 @cache
 def painted(dagdir: Path) -> SnapshotBuilder:
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder()
+    return read_dagdir(dagdir)
 
 
 # --- five runs on a cloud, seen in the middle of their training -----------------------------

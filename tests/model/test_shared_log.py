@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from metlmon.dagman import OutState, read_dagman_out
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.model.written import Log, Out, Told, moment, tell
+from tests.support.records import read_dagdir
 
 NODE = "run0-train_epoch0"
 CHAIN = f"JOB {NODE} t.sub\nJOB run0-train_epoch1 t.sub\nPARENT {NODE} CHILD run0-train_epoch1\n"
@@ -71,10 +71,7 @@ LATER = ("run0-train_epoch1", 78, "10:07:00")
 
 
 def painted(dagdir: Path) -> SnapshotBuilder:
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder()
+    return read_dagdir(dagdir)
 
 
 def jobs_in(nodes_log: Path) -> set[int]:
