@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metlmon.eventlog import warning_text
@@ -25,9 +25,6 @@ from metlmon.eventlog.header import parse_iso
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-_MAX_GLUED_CANDIDATES: Final = 64
-"""Opening brackets in a damaged ad that are tried as the start of the next ad."""
-
 _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 """Characters that HTCondor writes in XML logs although XML forbids them."""
 
@@ -35,14 +32,12 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 class _Notation(NamedTuple):
     """One way to write ads.
 
-    ``start`` matches the opening bracket of an ad at the start of a line or after NULs, ``glued``
-    any that does not open an attribute's value, ``end`` the line that closes an ad, ``frame`` the
-    text that is allowed between two ads. ``read`` returns the attributes of a whole ad, None for
-    anything else.
+    ``start`` matches the opening bracket of an ad at the start of a line or after NULs, ``end`` the
+    line that closes an ad, ``frame`` the text that is allowed between two ads. ``read`` returns the
+    attributes of a whole ad, None for anything else.
     """
 
     start: re.Pattern[bytes]
-    glued: re.Pattern[bytes]
     end: re.Pattern[bytes]
     frame: re.Pattern[bytes]
     read: Callable[[str], Ad | None]
@@ -96,15 +91,13 @@ class _ClassAdLog:
         starts = [
             match.start() for match in self._notation.start.finditer(data, self._offset, stop)
         ]
-        if not starts and self._notation.glued.search(data, self._offset, stop):
-            starts = [self._offset]  # cut in its opening bracket, and the next one glued to it
         bounds = [*starts, stop]
         self._warn_about_junk(bounds[0])
         for start, end in pairwise(bounds):
             raw = data[start:end]
             if end < stop:
                 self.warnings.append(warning_text.unterminated(_CUT, self._line, "the next event"))
-            elif not (self._read_whole(raw) or self._read_glued(raw)):
+            elif not self._read_whole(raw):
                 self.warnings.append(
                     warning_text.bad_header(raw, self._line)
                     if closed
@@ -118,19 +111,6 @@ class _ClassAdLog:
             return False
         self._add_event(raw, ad)
         return True
-
-    def _read_glued(self, raw: bytes) -> bool:
-        """Read a whole event that begins in the middle of a line of a cut one, if any."""
-        candidates = self._notation.glued.finditer(raw, 1)
-        for candidate in islice(candidates, _MAX_GLUED_CANDIDATES):
-            whole = raw[candidate.start() :]
-            ad = self._notation.read(whole.decode("utf-8", "replace"))
-            if ad is not None and "EventTypeNumber" in ad:
-                self._advance(self._offset + candidate.start())
-                self.warnings.append(warning_text.glued(_CUT, "the next event", self._line))
-                self._add_event(whole, ad)
-                return True
-        return False
 
     def _advance(self, offset: int) -> None:
         self._line += self._data.count(b"\n", self._offset, offset)
@@ -238,14 +218,12 @@ def _xml_value(element: Element) -> Value:
 
 _JSON: Final = _Notation(
     start=re.compile(rb"(?<![^\n\0])\{"),
-    glued=re.compile(rb"(?<!:)(?<!: )\{"),
     end=re.compile(rb"^(?:\0*\{[^\n]*)?\}[ \t]*\r?\n", re.MULTILINE),
     frame=re.compile(rb"[\[\],]"),
     read=_read_json,
 )
 _XML: Final = _Notation(
     start=re.compile(rb"(?<![^\n\0])<c>"),
-    glued=re.compile(rb'(?<!">)<c>'),
     end=re.compile(rb"^(?:\0*<c>[^\n]*)?</c>[ \t]*\r?\n", re.MULTILINE),
     frame=re.compile(rb"<\?xml[^<>]*>|<!DOCTYPE[^<>]*>|</?(?:classads|eventlog)>"),
     read=_read_xml,
