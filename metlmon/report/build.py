@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from metlmon.live.discovery import directory_label, directory_name
 from metlmon.model.states import HourUnit, State
@@ -17,13 +17,17 @@ from metlmon.report.document import (
     Report,
     ReportFigure,
     Section,
-    ValueKind,
     footnote_keys,
     with_hour_unit,
 )
 from metlmon.report.figures import figures
 from metlmon.report.usage import ReportUsage, jobs_in, report_usage
 from metlmon.report.usage_tables import (
+    BYTES,
+    COUNT,
+    HOURS,
+    SECONDS,
+    SHARE,
     bytes_table,
     cause_table,
     gpu_table,
@@ -215,107 +219,49 @@ def _sections(
 
 
 def _totals(usage: ReportUsage) -> Facts:
-    total, spent = usage.total, usage.total.totals
-    runs = usage.ledger.runs
-    stopped, skipped = sum(run.stopped for run in runs), sum(run.epochs_skipped for run in runs)
-    over = sum(run.state is State.COMPLETED and not run.stopped for run in runs)
-    # Unknown for a window: runs have no completion time.
-    finished: tuple[Fact, ...] = (Fact("runs_completed", "– completed", ValueKind.COUNT, over),)
-    left_out: tuple[Fact, ...] = ()
-    failed = sum(run.state is State.FAILED for run in runs)
-    if failed:
-        finished += (Fact("runs_failed", "– failed", ValueKind.COUNT, failed),)
-    if stopped:
-        finished += (Fact("runs_stopped", "– stopped before their end", ValueKind.COUNT, stopped),)
-    if skipped:
-        left_out = (Fact("epochs_skipped", "– skipped", ValueKind.COUNT, skipped),)
-    if not usage.window.unbounded:
-        finished = left_out = ()
+    total, spent, runs = usage.total, usage.total.totals, usage.ledger.runs
+    stopped = sum(run.stopped for run in runs)
+    completed = sum(run.state is State.COMPLETED and not run.stopped for run in runs)
+    # Runs have no completion time: of a window this is unknown.
+    finished: list[tuple[Any, ...]] = [
+        ("runs_completed", "– completed", COUNT, completed),
+        ("runs_failed", "– failed", COUNT, sum(run.state is State.FAILED for run in runs)),
+        ("runs_stopped", "– stopped before their end", COUNT, stopped),
+    ]
+    skipped = sum(run.epochs_skipped for run in runs) if usage.window.unbounded else 0
     wanted = sum(run.epochs_total for run in runs)
-    inputs = [move for move in usage.transfer_groups if move.direction == "input"]
-    settled = spent.good + spent.bad
-    times, waits = usage.epoch_times, usage.waits
     of_wanted = f"of {number(wanted)}" if wanted else None
     missing = usage.ledger.nodes_unlogged
     least = f"at least: {number(missing)} nodes are not in the logs" if missing else None
-    return Facts(
-        "totals",
-        "Totals",
-        (
-            Fact("runs", "Runs", ValueKind.COUNT, len(runs)),
-            *finished,
-            Fact("epochs", "Epochs completed", ValueKind.COUNT, usage.epochs, "epochs", of_wanted),
-            *left_out,
-            Fact("hidden", "– with hidden compute", ValueKind.COUNT, usage.hidden, "by_longest"),
-            Fact("jobs", "Jobs", ValueKind.COUNT, len(jobs_in(usage)), "executions"),
-            Fact("executions", "Executions", ValueKind.COUNT, spent.executions, "executions"),
-            Fact("success_rate", "Ended well", ValueKind.SHARE, spent.success_rate, "success"),
-            Fact("gpu_hours", "GPU-hours", ValueKind.HOURS, spent.total / HOUR, "gpu_hours", least),
-            Fact("good", "– goodput", ValueKind.HOURS, spent.good / HOUR, "good"),
-            Fact("bad", "– badput", ValueKind.HOURS, spent.bad / HOUR, "bad"),
-            Fact("in_flight", "– running", ValueKind.HOURS, spent.in_flight / HOUR, "in_flight"),
-            Fact(
-                "bad_share",
-                "Badput, of ended",
-                ValueKind.SHARE,
-                spent.bad / settled if settled else None,
-                "bad",
-            ),
-            Fact(
-                "longest_hours",
-                "Hours of longest attempts",
-                ValueKind.HOURS,
-                total.longest.seconds / HOUR,
-                "longest",
-            ),
-            Fact(
-                "gpu_hours_per_epoch",
-                "GPU-hours per epoch",
-                ValueKind.HOURS,
-                None if spent.per_epoch is None else spent.per_epoch / HOUR,
-                "per_epoch",
-            ),
-            Fact(
-                "epoch_seconds_median",
-                "Time of an epoch, median",
-                ValueKind.SECONDS,
-                median(times) if times else None,
-                "epoch_time",
-            ),
-            Fact(
-                "wait_seconds_median",
-                "Queue wait, median",
-                ValueKind.SECONDS,
-                median(waits) if waits else None,
-                "wait",
-            ),
-            Fact(
-                "input_transfers",
-                "Input transfers",
-                ValueKind.COUNT,
-                sum(move.count for move in inputs),
-                "transfers",
-            ),
-            Fact(
-                "input_hours",
-                "Hours of input transfer",
-                ValueKind.HOURS,
-                sum(move.seconds for move in inputs) / HOUR,
-                "transfers",
-            ),
-            Fact(
-                "bytes_to_jobs",
-                "Moved to jobs",
-                ValueKind.BYTES,
-                total.input.received,
-                "bytes",
-            ),
-            Fact(
-                "bytes_from_jobs",
-                "Moved from jobs",
-                ValueKind.BYTES,
-                total.input.sent,
-                "bytes",
-            ),
-        ),
-    )
+    inputs = [move for move in usage.transfer_groups if move.direction == "input"]
+    input_hours = sum(move.seconds for move in inputs) / HOUR
+    longest_hours = total.longest.seconds / HOUR
+    per_epoch = None if spent.per_epoch is None else spent.per_epoch / HOUR
+    epoch_median = median(usage.epoch_times) if usage.epoch_times else None
+    wait_median = median(usage.waits) if usage.waits else None
+    bad_share = ratio(spent.bad, spent.good + spent.bad)
+    facts: list[tuple[Any, ...]] = [
+        ("runs", "Runs", COUNT, len(runs)),
+        *(fact for fact in finished[:1] if usage.window.unbounded),
+        *(fact for fact in finished[1:] if usage.window.unbounded and fact[-1]),
+        ("epochs", "Epochs completed", COUNT, usage.epochs, "epochs", of_wanted),
+        *([("epochs_skipped", "– skipped", COUNT, skipped)] if skipped else []),
+        ("hidden", "– with hidden compute", COUNT, usage.hidden, "by_longest"),
+        ("jobs", "Jobs", COUNT, len(jobs_in(usage)), "executions"),
+        ("executions", "Executions", COUNT, spent.executions, "executions"),
+        ("success_rate", "Ended well", SHARE, spent.success_rate, "success"),
+        ("gpu_hours", "GPU-hours", HOURS, spent.total / HOUR, "gpu_hours", least),
+        ("good", "– goodput", HOURS, spent.good / HOUR, "good"),
+        ("bad", "– badput", HOURS, spent.bad / HOUR, "bad"),
+        ("in_flight", "– running", HOURS, spent.in_flight / HOUR, "in_flight"),
+        ("bad_share", "Badput, of ended", SHARE, bad_share, "bad"),
+        ("longest_hours", "Hours of longest attempts", HOURS, longest_hours, "longest"),
+        ("gpu_hours_per_epoch", "GPU-hours per epoch", HOURS, per_epoch, "per_epoch"),
+        ("epoch_seconds_median", "Time of an epoch, median", SECONDS, epoch_median, "epoch_time"),
+        ("wait_seconds_median", "Queue wait, median", SECONDS, wait_median, "wait"),
+        ("input_transfers", "Input transfers", COUNT, sum(m.count for m in inputs), "transfers"),
+        ("input_hours", "Hours of input transfer", HOURS, input_hours, "transfers"),
+        ("bytes_to_jobs", "Moved to jobs", BYTES, total.input.received, "bytes"),
+        ("bytes_from_jobs", "Moved from jobs", BYTES, total.input.sent, "bytes"),
+    ]
+    return Facts("totals", "Totals", tuple(Fact(*fact) for fact in facts))

@@ -8,7 +8,7 @@ print. All text is escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from html import escape
 from typing import Final
@@ -24,6 +24,7 @@ from metlmon.report.document import (
     LineChart,
     ReportFigure,
 )
+from metlmon.report.usage import BoxPlot
 from metlmon.report.values import hours, sanitize
 from metlmon.stats.windows import MONTHS
 from metlmon.text.formatting import THIN, clip, plain
@@ -172,7 +173,7 @@ def tick_text(value: float, step: float) -> str:
 
 
 _STEPS: Final = (
-    *((name, n) for name in ("minute",) for n in (1, 2, 5, 10, 15, 30)),
+    *(("minute", n) for n in (1, 2, 5, 10, 15, 30)),
     *(("hour", n) for n in (1, 2, 3, 6, 12)),
     *(("day", n) for n in (1, 2, 7, 14)),
     *(("month", n) for n in (1, 2, 3, 6)),
@@ -431,14 +432,7 @@ def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
         for name, box in group:
             middle = y + BOX_ROW_HEIGHT / 2 - 4
             canvas.text(left - 8, middle + 4, clip(plain(name), MAX_NAME_LENGTH), "end")
-            ends = (
-                x(box.lower_whisker),
-                x(box.lower_quartile),
-                x(box.median),
-                x(box.upper_quartile),
-                x(box.upper_whisker),
-            )
-            _box(canvas, middle, ends, 0 if number == 0 else 1)
+            _box(canvas, middle, box, x, colour=min(number, 1))
             for value in box.outliers:
                 canvas.parts.append(
                     f'<circle cx="{_n(x(value))}" cy="{_n(middle)}" r="2.6" class="beyond"/>'
@@ -448,8 +442,9 @@ def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
     return TOP + height + 44
 
 
-def _box(canvas: _Canvas, y: float, ends: tuple[float, ...], colour: int) -> None:
-    low, first, median, third, high = ends
+def _box(canvas: _Canvas, y: float, box: BoxPlot, x: Callable[[float], float], colour: int) -> None:
+    low, high = x(box.lower_whisker), x(box.upper_whisker)
+    first, median, third = x(box.lower_quartile), x(box.median), x(box.upper_quartile)
     canvas.line(low, y, first, y, "whisker")
     canvas.line(third, y, high, y, "whisker")
     for end in (low, high):

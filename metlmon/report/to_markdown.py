@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Final
 
 from metlmon.report.document import (
-    BandSeries,
     BarChart,
     Facts,
     LineChart,
@@ -81,7 +80,8 @@ def _table(report: Report, table: ReportTable) -> Iterable[str]:
     heads = [_text(_head(column)) + _ref(report, column.footnote) for column in columns]
     lines = [_cells(report, columns, row) for row in table.rows]
     if table.total is not None:
-        lines.append([f"**{cell}**" if cell else "" for cell in _total(report, columns, table)])
+        total = _cells(report, columns, table.total)
+        lines.append([f"**{cell}**" if cell else "" for cell in total])
     yield _line(heads)
     yield _line(["---" if column.kind is ValueKind.TEXT else "---:" for column in columns])
     yield from (_line(cells) for cells in lines)
@@ -102,10 +102,6 @@ def _cells(report: Report, columns: Sequence[ReportColumn], row: ReportRow) -> l
     if row.is_detail:
         cells[1] = f"– {cells[1]}"
     return cells
-
-
-def _total(report: Report, columns: Sequence[ReportColumn], table: ReportTable) -> list[str]:
-    return _cells(report, columns, table.total) if table.total else []
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -129,21 +125,17 @@ def _figure(report: Report, figure: ReportFigure) -> Iterable[str]:
     caption = _text(figure.caption).rstrip(".")
     text = f"**{caption}.**{_ref(report, figure.footnote)} {_text(figure.summary)}"
     yield from (text, "")
-    if isinstance(figure.chart, BarChart):
-        moments = figure.chart.edges
-        values = _summed(figure.chart.bands)
-    elif isinstance(figure.chart, LineChart) and figure.chart.stacked:
-        moments = figure.chart.moments
-        values = _summed(figure.chart.bands)
+    chart = figure.chart
+    if isinstance(chart, BarChart):
+        moments = chart.edges
+    elif isinstance(chart, LineChart) and chart.stacked:
+        moments = chart.moments
     else:
         return
+    values = [sum(each) for each in zip(*(band.values for band in chart.bands), strict=True)]
     # A bar ends where the next one would begin.
     last = moments[-1] - timedelta(microseconds=1)
     yield from (f"`{sparkline(values)}` {moments[0]:%Y-%m-%d} to {last:%Y-%m-%d}", "")
-
-
-def _summed(bands: Sequence[BandSeries]) -> list[float]:
-    return [sum(values) for values in zip(*(band.values for band in bands), strict=True)]
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -39,12 +39,12 @@ def text_lines(report: Report, width: int) -> Iterable[str]:
     yield from _prose(report.title, width)
     yield from _prose(report.headline, width)
     for name, value in report.metadata:
-        yield clip(f"{_plain(name)}: {_plain(value)}", width)
+        yield clip(f"{sanitize(name)}: {sanitize(value)}", width)
     for block in report.blocks():
         if isinstance(block, ReportFigure):
             continue
         yield ""
-        yield clip(_plain(block.caption), width)
+        yield clip(sanitize(block.caption), width)
         if isinstance(block, Facts):
             yield from _facts(report, block, width)
         else:
@@ -57,20 +57,16 @@ def text_lines(report: Report, width: int) -> Iterable[str]:
     yield from _prose("What each number means, and the figures: --html FILE or --md FILE.", width)
 
 
-def _plain(text: str) -> str:
-    return sanitize(text)
-
-
 def _prose(text: str, width: int) -> Iterable[str]:
-    return wrap(_plain(text), min(width, PROSE_WIDTH), break_on_hyphens=False)
+    return wrap(sanitize(text), min(width, PROSE_WIDTH), break_on_hyphens=False)
 
 
 def _facts(report: Report, facts: Facts, width: int) -> Iterable[str]:
     cells = [
         (
-            _plain(fact.heading),
+            sanitize(fact.heading),
             format_value(fact.kind, fact.value, report.hours_digits),
-            f"  {_plain(fact.comment)}" if fact.comment else "",
+            f"  {sanitize(fact.comment)}" if fact.comment else "",
         )
         for fact in facts.facts
     ]
@@ -110,7 +106,7 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
 
 def _heading(column: ReportColumn) -> Heading:
     short = {**{m.hours: m.short for m in HourUnit}, "Bytes": "bytes"}.get(column.group or "")
-    title = _plain(column.heading)
+    title = sanitize(column.heading)
     align: Align = "left" if column.kind is ValueKind.TEXT else "right"
     return Heading(f"{short} {title}" if short else title, align, column.drop)
 

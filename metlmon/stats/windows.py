@@ -27,7 +27,7 @@ from metlmon.snapshot.ledger import (
     RunEntry,
     TransferEntry,
 )
-from metlmon.stats.totals import sum_executions
+from metlmon.stats.totals import group_by, sum_executions
 
 T = TypeVar("T")
 
@@ -305,12 +305,9 @@ def _shifted(moment: datetime, delta: timedelta) -> datetime:
 
 
 def _runs(runs: Iterable[RunEntry], executions: Iterable[ExecutionEntry]) -> Iterable[RunEntry]:
-    run_executions: dict[str, list[ExecutionEntry]] = {}
-    for entry in executions:
-        if entry.run is not None:
-            run_executions.setdefault(entry.run, []).append(entry)
+    by_run = group_by(executions, lambda entry: entry.run)
     for run in runs:
-        totals = sum_executions(run_executions.get(run.run, ()))
+        totals = sum_executions(by_run.get(run.run, ()))
         yield replace(run, good=totals.good, bad=totals.bad, in_flight=totals.in_flight)
 
 
