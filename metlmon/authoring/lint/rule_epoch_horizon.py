@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
@@ -25,6 +26,9 @@ _EPOCH: Final = re.compile(r"\$\(epoch(?::[^()]*)?\)", re.IGNORECASE)
 _MACRO: Final = re.compile(r"\$\((\w+)")
 _MAX_EPOCHS: Final = re.compile(r"max[-_]?epochs?(?:=|[ \t]+)[\"']?\$\{?(\w+)", re.IGNORECASE)
 
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+"""Programs whose first argument is the script."""
+
 MAX_SCRIPT_BYTES: Final = 1 << 20
 """How many bytes of a script are searched."""
 
@@ -35,31 +39,28 @@ def check(context: LintContext) -> None:
     checked: set[int] = set()
     for node, _ in context.trainings():
         text = context.submit_text_of(node)
-        if text is None or text.unresolved or id(text) in checked:
-            continue
-        checked.add(id(text))
-        arguments = text.last("arguments", "args")
-        if arguments is not None and _EPOCH.search(arguments.value):
-            _check_arguments(context, node, text, arguments)
+        if text is not None and not text.unresolved and id(text) not in checked:
+            checked.add(id(text))
+            arguments = text.last("arguments", "args")
+            if arguments is not None and _EPOCH.search(arguments.value):
+                _check_arguments(context, node, text, arguments)
 
 
 def _check_variables(context: LintContext) -> None:
     """VARS that are named like a horizon but increase with the epoch."""
-    runs: dict[str, dict[str, list[tuple[Node, str, int | None]]]] = {}
+    settings: dict[tuple[str, str], list[tuple[Node, str, bool]]] = defaultdict(list)
     for node, part in context.trainings():
         for key, value in node.vars.items():
             if _NAME.match(key):
-                runs.setdefault(part.run, {}).setdefault(key, []).append(
-                    (node, value, part.epoch_var)
-                )
-    for names in runs.values():
-        for key, settings in names.items():
-            equals_epoch = all(value.strip() == str(epoch) for _, value, epoch in settings)
-            if equals_epoch and len({value for _, value, _ in settings}) > 1:
-                node = settings[0][0]
-                message = f"VARS {shown(key)} goes up with the epoch: it is no horizon"
-                line = context.line_of_vars(node, key)
-                context.findings.add("epoch-is-horizon", node.file, line, message)
+                equals_epoch = value.strip() == str(part.epoch_var)
+                settings[part.run, key].append((node, value, equals_epoch))
+    for (_, key), found in settings.items():
+        values = {value for _, value, _ in found}
+        if len(values) > 1 and all(equals_epoch for _, _, equals_epoch in found):
+            node = found[0][0]
+            message = f"VARS {shown(key)} goes up with the epoch: it is no horizon"
+            line = context.line_of_vars(node, key)
+            context.findings.add("epoch-is-horizon", node.file, line, message)
 
 
 def _check_arguments(
@@ -74,41 +75,22 @@ def _check_arguments(
             return
     if options or any(_NAME.match(name) for name in _MACRO.findall(arguments.value)):
         return
-    script = _find_script(context, node, text, arguments)
-    if script is None:
-        message = "the jobs are told their own epoch, and not how many there are in all"
-        context.report("no-horizon", arguments, message)
-        return
-    path, position = script
-    _check_script(context, path, position)
-
-
-def _find_script(
-    context: LintContext, node: Node, text: SubmitText, arguments: Statement
-) -> tuple[str, int] | None:
-    """The script that gets the arguments, and the position of the epoch among them.
-
-    None if the script is not readable here.
-    """
+    # The script that gets the arguments, and the position of the epoch among them.
     words = arguments.value.strip('"').split()
     position = next((index for index, word in enumerate(words) if _EPOCH.search(word)), 0)
-    executable = (context.values(node, text, "executable")["executable"] or "").strip()
-    if is_posix_shell(executable) and words:
-        name = words[0]
+    script = (context.values(node, text, "executable")["executable"] or "").strip()
+    if words and os.path.basename(script) in _SHELLS:
+        script = words[0]
     else:
-        name, position = executable, position + 1
-    if not name or "$" in name:
-        return None
-    for directory in (context.dagman_dir / (node.dir or ""), context.workflow.path.parent):
-        path = os.path.normpath(os.path.join(directory, name))
-        if os.path.isfile(path):
-            return path, position
-    return None
-
-
-def is_posix_shell(executable: str) -> bool:
-    """Whether it is a shell whose first argument is the script."""
-    return os.path.basename(executable) in ("sh", "bash", "dash", "zsh", "ksh")
+        position += 1
+    directories = (context.dagman_dir / (node.dir or ""), context.workflow.path.parent)
+    paths = (os.path.normpath(os.path.join(directory, script)) for directory in directories)
+    path = next(filter(os.path.isfile, paths), None) if script and "$" not in script else None
+    if path is None:
+        message = "the jobs are told their own epoch, and not how many there are in all"
+        context.report("no-horizon", arguments, message)
+    else:
+        _check_script(context, path, position)
 
 
 def _check_script(context: LintContext, path: str, position: int) -> None:
@@ -121,11 +103,9 @@ def _check_script(context: LintContext, path: str, position: int) -> None:
     assignment = re.compile(rf"(?<!\w)(\w++)=[\"']?\$\{{?{position}(?!\d)")
     names = {str(position), *assignment.findall(source)}
     for number, line in enumerate(source.split("\n"), start=1):
-        if line.lstrip().startswith("#"):
-            continue
-        for variable in _MAX_EPOCHS.findall(line):
-            if variable in names:
-                message = "the script makes its max_epochs of the epoch that the job is told"
-                name = os.path.relpath(path, context.dagdir)
-                context.findings.add("epoch-is-horizon", name, number, message)
-                return
+        is_comment = line.lstrip().startswith("#")
+        if not is_comment and not names.isdisjoint(_MAX_EPOCHS.findall(line)):
+            message = "the script makes its max_epochs of the epoch that the job is told"
+            name = os.path.relpath(path, context.dagdir)
+            context.findings.add("epoch-is-horizon", name, number, message)
+            return
