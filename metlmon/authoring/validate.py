@@ -40,13 +40,12 @@ from metlmon.authoring.write_submit import (
     PartlyDefined,
     assignments,
     input_files,
-    is_secret,
     nodes_by_file,
     placeholders,
     secret_variables,
 )
 from metlmon.dagman.submit_description import parse_description, submission
-from metlmon.redact import hide_value, redact_secrets
+from metlmon.redact import hide_value, is_secret_name, redact_secrets
 
 RUNS: Final = (1, 500)
 EPOCHS: Final = (1, 10_000)
@@ -328,7 +327,7 @@ def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
             text = f"{name} has {len(value)} characters; use {LONGEST_VALUE} at most"
         if text:
             yield RequestProblem(field, text)
-        looks_secret = is_secret(name) or hide_value(name, value) != value
+        looks_secret = is_secret_name(name) or hide_value(name, value) != value
         if looks_secret and value and value != parameter.default:
             yield warning(field, f"{name} looks like a secret, and {SECRET_REMEDY}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -13,7 +14,7 @@ from metlmon.authoring.runs import epochs_of, require_gpus, requirements
 from metlmon.authoring.submit_source import Statement, file_lines, submit_text
 from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
 from metlmon.dagman.submit_description import parse_description, submission
-from metlmon.redact import HIDDEN, redact_secrets
+from metlmon.redact import HIDDEN, is_secret_name, redact_secrets
 
 
 class PartlyDefined(PlanError):
@@ -42,21 +43,16 @@ def placeholders(request: Request, job: JobTemplate, nodes: Sequence[GraphNode])
     A parameter that the nodes define as a variable becomes a macro; the value here is the default
     for nodes that do not define it. Raises PartlyDefined if a macro cannot have this default.
     """
-    variables: dict[str, list[VariableValue]] = {}
+    variables: dict[str, list[VariableValue]] = defaultdict(list)
     for node in nodes:
         for variable in node.variables:
-            variables.setdefault(variable.name.lower(), []).append(variable)
+            variables[variable.name.lower()].append(variable)
+    parameters = {
+        name: _placeholder_value(job, name, variables[name.lower()], node_count=len(nodes))
+        for name in job.values
+    }
     return {
-        **{
-            name: _placeholder_value(
-                job=job,
-                name=name,
-                value=value,
-                variables=variables.get(name.lower(), []),
-                node_count=len(nodes),
-            )
-            for name, value in job.values.items()
-        },
+        **parameters,
         "name": request.name,
         "epochs": str(epochs_of(request)),
         "gpus": str(request.gpus),
@@ -70,18 +66,18 @@ def placeholders(request: Request, job: JobTemplate, nodes: Sequence[GraphNode])
 
 
 def _placeholder_value(
-    job: JobTemplate, name: str, value: str, variables: Sequence[VariableValue], node_count: int
+    job: JobTemplate, name: str, variables: Sequence[VariableValue], node_count: int
 ) -> str:
     """``variables``: those of this name among the ``node_count`` nodes."""
+    value = job.values[name]
     if not variables:
         return value
     if len(variables) == node_count:
         return f"$({name})"
     problem = f"only some nodes of {job.file} have a value of {name}"
     if value.strip() in ("", "0") and name in may_be_dropped(job.template):
-        raise PartlyDefined(
-            variables[0], f"{problem}; give one for the others, too (values.{name})"
-        )
+        text = f"{problem}; give one for the others, too (values.{name})"
+        raise PartlyDefined(variables[0], text)
     if "(" in value or ")" in value:
         text = "and that of the others holds a ')' or '('; give it as a variable"
         raise PartlyDefined(variables[0], f"{problem}, {text}")
@@ -106,7 +102,6 @@ def procs(text: str) -> int:
 
 
 _VARIABLE: Final = re.compile(r"""(?:^|[\s;"'])([A-Za-z_]\w*)=('[^']*'|[^\s;"']*)""")
-_SECRET: Final = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
 
 _ENVIRONMENTS: Final = frozenset({"environment", "environment2", "env"})
 
@@ -160,7 +155,7 @@ def secret_variables(commands: list[Statement]) -> list[tuple[int, str]]:
         for command in commands
         if command.key.removeprefix("my.") in _ENVIRONMENTS
         for variable, value in _VARIABLE.findall(command.value)
-        if is_secret(variable) and value.strip("'") and not value.startswith("$")
+        if is_secret_name(variable) and value.strip("'") and not value.startswith("$")
     ]
 
 
@@ -178,8 +173,3 @@ def redacted_text(file: PlannedFile) -> str:
     text = file.data.decode("utf-8", "backslashreplace")
     is_job_text = file.name.endswith((".dag", ".sub", ".template"))
     return without_secrets(text) if is_job_text else redact_secrets(text)
-
-
-def is_secret(name: str) -> bool:
-    """Whether a variable of this name probably holds a secret."""
-    return _SECRET.search(name) is not None
