@@ -29,17 +29,17 @@ from metlmon.pool.protocol import (
     FindSites,
     Query,
     QueueJob,
-    Request,
     ScheddInfo,
     SetPriority,
     SetSite,
     Slot,
     SubmitDag,
     Where,
+    WorkerRequest,
 )
 from metlmon.pool.types import PoolError, SiteInfo
 
-ANSWER_SECONDS: Final[dict[type[Request], float]] = {SubmitDag: 120.0, Where: 30.0}
+ANSWER_SECONDS: Final[dict[type[WorkerRequest], float]] = {SubmitDag: 120.0, Where: 30.0}
 OTHER_SECONDS: Final = 40.0
 """Time-outs of the operations.
 
@@ -175,7 +175,7 @@ class PoolConnection:
 
     # --- the protocol -------------------------------------------------------------------
 
-    def _call(self, request: Request, kind: Any) -> Any:
+    def _call(self, request: WorkerRequest, kind: Any) -> Any:
         with self._line:
             if self._closed:
                 raise PoolError("the connection to the pool is closed")
@@ -214,7 +214,7 @@ class PoolConnection:
             raise PoolError(f"HTCondor's bindings cannot be started: {error}") from None
         return self._worker
 
-    def _exchange(self, worker: subprocess.Popen[bytes], request: Request) -> Answer | None:
+    def _exchange(self, worker: subprocess.Popen[bytes], request: WorkerRequest) -> Answer | None:
         """The worker's answer; None if it gave none that can be read."""
         seconds = ANSWER_SECONDS.get(type(request), OTHER_SECONDS)
         assert worker.stdin is not None

@@ -14,33 +14,33 @@ JobNumber = Annotated[int, Meta(ge=0, lt=2**31)]
 Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
 
 
-class Request(Struct, frozen=True, tag_field="op"):
+class WorkerRequest(Struct, frozen=True, tag_field="op"):
     """A request; its tag is the name of the worker's method."""
 
 
-class Where(Request, frozen=True, tag="where"):
+class Where(WorkerRequest, frozen=True, tag="where"):
     """The local schedd; the value is a :class:`ScheddInfo`."""
 
 
-class Query(Request, frozen=True, tag="query"):
+class Query(WorkerRequest, frozen=True, tag="query"):
     """The jobs of these DAGMans and of these clusters, as :class:`QueueJob`."""
 
     dagmans: list[JobNumber]
     clusters: list[JobNumber]
 
 
-class FindJob(Request, frozen=True, tag="job"):
+class FindJob(WorkerRequest, frozen=True, tag="job"):
     """One job, or null."""
 
     cluster: JobNumber
     proc: JobNumber
 
 
-class FindDagmans(Request, frozen=True, tag="dagmans"):
+class FindDagmans(WorkerRequest, frozen=True, tag="dagmans"):
     """Every DAGMan in the queue, of all users."""
 
 
-class ActOnJob(Request, frozen=True, tag="act"):
+class ActOnJob(WorkerRequest, frozen=True, tag="act"):
     """An action on one job; the value is the schedd's result."""
 
     action: Literal["hold", "release", "remove", "vacate"]
@@ -48,7 +48,7 @@ class ActOnJob(Request, frozen=True, tag="act"):
     proc: JobNumber
 
 
-class SetPriority(Request, frozen=True, tag="priority"):
+class SetPriority(WorkerRequest, frozen=True, tag="priority"):
     """A new priority of one job."""
 
     cluster: JobNumber
@@ -56,7 +56,7 @@ class SetPriority(Request, frozen=True, tag="priority"):
     value: Priority
 
 
-class SetSite(Request, frozen=True, tag="place"):
+class SetSite(WorkerRequest, frozen=True, tag="place"):
     """A new site (MetlSite) of one job."""
 
     cluster: JobNumber
@@ -64,11 +64,11 @@ class SetSite(Request, frozen=True, tag="place"):
     site: str
 
 
-class FindSites(Request, frozen=True, tag="sites"):
+class FindSites(WorkerRequest, frozen=True, tag="sites"):
     """The slots with a site, as :class:`Slot`."""
 
 
-class SubmitDag(Request, frozen=True, tag="submit_dag"):
+class SubmitDag(WorkerRequest, frozen=True, tag="submit_dag"):
     """Submit DAGMan from a directory; the value is its cluster.
 
     ``options`` as for ``htcondor2.Submit.from_dag``.
