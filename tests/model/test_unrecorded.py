@@ -254,7 +254,7 @@ def test_text_says_at_least(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "≥4 of 16 nodes done" in text
     assert "? 12 unknown" in text
     assert "≥0/4" in text
-    assert "not known which epochs are done" in text
+    assert "ETA unknown: which epochs are done" in text
     said = json.loads(shown(tmp_path, capsys, "status", "--json"))
     assert said["dags"][0]["nodes_unknown"] == said["states"]["epochs"]["unknown"] == 12
     assert [run["epochs_unknown"] for run in said["runs"]] == [4, 4, 0, 4]
