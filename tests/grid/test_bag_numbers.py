@@ -291,7 +291,7 @@ def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
 
 def test_what_is_held_is_left_out_and_said(bag: Bag) -> None:
     assert bag.excluded == 2
-    assert "without 2 that are held or failed" in shard_text.remaining_text(bag, live=True)
+    assert "excludes 2 held or failed" in shard_text.remaining_text(bag, live=True)
 
 
 # --- which nodes are a bag ----------------------------------------------------------------------
