@@ -32,7 +32,7 @@ class SourcesScreen(DocumentScreen):
     def show(self, update: Snapshot | None) -> None:
         room = self.app.size.width
         dagdir = plain(directory_label(str(self.context.feed.dagdir)), 200)
-        title = line(("What is read", BOLD), "   ", (dagdir, DIM))
+        title = line(("Sources and warnings", BOLD), "   ", (dagdir, DIM))
         right: Line = ()
         if update is not None and update.progress.fraction < 1:
             right = reading_progress(update.progress, 0)

@@ -68,7 +68,7 @@ directory: that is a dagdir, which another user may have written.
 
 HINTS: Final = {
     "no-bindings": "HTCondor's Python bindings are not installed here (pip install htcondor)",
-    "no-schedd": "no schedd is known here: it does not run, or this is no access point "
+    "no-schedd": "no schedd on this host: it is not running, or this is not an access point "
     "(CONDOR_CONFIG names the configuration)",
     "no-answer": "the schedd does not answer: is it running, and may this machine reach it?",
     "no-collector": "the collector does not answer: does CONDOR_HOST name it?",

@@ -40,7 +40,7 @@ from metlmon.pool.types import (
 from metlmon.snapshot.types import DagRow, RunRow
 from metlmon.text.formatting import plain
 
-NO_GATE: Final = "no gate stands before its nodes (metlmon new writes DAGs that have one)"
+NO_GATE: Final = "needs metlmon's gate (this DAG was not written by metlmon)"
 NO_RETRY: Final = (
     "DAGMan has no retry left for its node, which would fail, and with it all that comes after"
 )

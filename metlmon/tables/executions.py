@@ -106,8 +106,8 @@ def longest_note(epoch: EpochEntry) -> str:
     took = formatting.duration(epoch.seconds)
     longest = formatting.duration(epoch.longest_seconds)
     return (
-        f"{HIDDEN.glyph} this one of {took} completed the epoch, but its longest one, of "
-        f"{longest} at {site}, may have trained it: its hours are booked there"
+        f"{HIDDEN.glyph} hidden compute: this execution of {took} completed the epoch, but its "
+        f"longest one, of {longest} at {site}, may have done the training"
     )
 
 

@@ -185,8 +185,8 @@ def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int) -> list[
     children = formatting.count(node.children, "child", "children")
     facts += [f"{parents}, {children}"] if node.parents or node.children else []
     if node.retries:
-        retries_text = "" if node.retries_left is None else f", {node.retries_left} left"
-        facts.append(f"retried up to {node.retries} times{retries_text}")
+        left = "" if node.retries_left is None else f", {node.retries_left or 'none'} left"
+        facts.append(f"RETRY {node.retries}{left}")
     if len(node.jobs) > 1:
         facts.append(formatting.count(len(node.jobs), "job"))
     facts.append(file_name(node.dag_key, 60))

@@ -36,7 +36,7 @@ from metlmon.text.spans import (
     texture,
 )
 
-HIDDEN: Final = Symbol("⇄", "another was over twice as long", Colour.ORANGE)
+HIDDEN: Final = Symbol("⇄", "hidden compute", Colour.ORANGE)
 """An epoch whose successful execution lasted less than half of its longest one."""
 
 GOOD_CELL, LOST_CELL, FLYING_CELL = "▇", "▒", "░"

@@ -100,10 +100,10 @@ def schedd_status_lines(
         )
     ]
     if queue.error is not None:
-        error_lines = wrap(f"no word: {plain(queue.error, REASON)}", room, NOTE, indent=1)
+        error_lines = wrap(plain(queue.error, REASON), room, NOTE, indent=1)
         wait = None if queue.next_try is None else max(0.0, queue.next_try - now)
         retry = "" if wait is None else f"asked again in {formatting.age(wait)}; "
-        note = f"{retry}all that logs tell is shown"
+        note = f"{retry}only the logs are shown"
         return [*schedd_lines, *error_lines, *wrap(note, room, DIM, indent=1)]
     if queue.asked is None:
         return [*schedd_lines, line(" ", ("asking the schedd" + "…", MOVING))]

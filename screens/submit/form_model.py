@@ -354,28 +354,28 @@ FIELDS: Final = (
     ),
     Field(
         "gate.patience",
-        "Patience",
-        "Stop a run after so many epochs without a better val_loss. Empty: never.",
+        "Early stopping",
+        "Stop a run after this many epochs without a better val_loss. Empty: off.",
         "epochs",
         read=_optional(_whole(1)),
-        empty="never",
+        empty="off",
     ),
     Field(
         "gate.divergence",
         "Divergence",
-        "Stop a run whose val_loss is no number, or above so many times its best. Empty: never.",
+        "Stop a run whose val_loss is no number, or this many times above its best. Empty: off.",
         "times",
         read=_optional(_number),
-        empty="never",
+        empty="off",
     ),
     Field(
         "gate.median_after",
         "Median",
-        "From so many finished epochs on, stop a run whose val_loss is worse than the median of "
-        "all runs at the same epoch. Empty: never.",
+        "From this many finished epochs on, stop a run whose val_loss is worse than the median of "
+        "all runs at the same epoch. Empty: off.",
         "epochs",
         read=_optional(_whole(1)),
-        empty="never",
+        empty="off",
     ),
 )
 """Fields common to all templates, in form order."""

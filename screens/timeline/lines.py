@@ -65,9 +65,9 @@ def headline(timeline: Timeline, room: int) -> Line:
     """Render the headline: the current stall, else the longest one or wait."""
     title = line(("Timeline", BOLD), "   ")
     if timeline.first is None:
-        return title + line(("nothing has happened yet", DIM))
+        return title + line(("no event yet", DIM))
     if not timeline.steps:
-        text = f"nothing has run yet, for {formatting.duration(timeline.length)}"
+        text = f"idle since the submission, {formatting.duration(timeline.length)}"
         return title + line((text, ALARM if timeline.waits else NOTE))
     # An interval of less than a second is no stall.
     if (
@@ -78,7 +78,7 @@ def headline(timeline: Timeline, room: int) -> Line:
         return title + _stalled_now(timeline.steps[-1], timeline, room)
     if timeline.gaps:
         return title + _past_stalls(timeline.gaps, room, formatting.year_of(timeline.last))
-    busy = line(("something ran all the time", GOOD))
+    busy = line(("never idle", GOOD))
     return title + join((busy, _longest_wait(timeline)), line("   "))
 
 
@@ -88,7 +88,7 @@ def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
         counts[wait.span.state] = counts.get(wait.span.state, 0) + 1
     waiting = ", ".join(f"{n} {STATES[state].word}" for state, n in counts.items() if n)
     lasted = formatting.duration(timeline.length - last_step.position)
-    duration: Line = line((f"nothing runs for {lasted}", ALARM))
+    duration: Line = line((f"idle {lasted}", ALARM))
     since: Line = line((", since ", DIM), clock(last_step.time))
     jobs: Line = line((f": {waiting}", NOTE))
     return first_that_fits((duration + since + jobs, duration + jobs, duration), room - 11)
@@ -97,15 +97,15 @@ def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
 def _past_stalls(stalls: Sequence[ExecutionGap], room: int, this_year: int | None) -> Line:
     worst = max(stalls, key=lambda stall: stall.seconds)
     lasted = formatting.duration(worst.seconds)
-    duration: Line = line((f"nothing ran for {lasted}", NOTE))
+    duration: Line = line((f"idle {lasted}", NOTE))
     interval: Line = line(", ", formatting.period(worst.start, worst.end, this_year))
     began: Line = line((" from ", DIM), formatting.moment(worst.start, this_year))
     if len(stalls) == 1:
         return first_that_fits((duration + interval, duration + began, duration), room - 11)
     total = formatting.duration(sum(stall.seconds for stall in stalls))
     times = formatting.number(len(stalls))
-    rest: Line = line((f" (longest of {times} times, {total} in all)", DIM))
-    short: Line = line((f" (of {total} in all)", DIM))
+    rest: Line = line((f" (longest of {times}, {total} in total)", DIM))
+    short: Line = line((f" (of {total} in total)", DIM))
     return first_that_fits(
         (
             duration + interval + rest,
@@ -237,11 +237,11 @@ def cursor_moment(timeline: Timeline, seconds: float) -> Line:
     """Render the time of the cursor and the state of the ensemble then."""
     step = timeline.step_at(seconds)
     jobs, gpus = (0, 0) if step is None else (step.jobs, step.gpus)
-    activity = "nothing ran"
+    activity = "idle"
     if jobs:
         gpu_text = formatting.count(gpus, "GPU") if timeline.max_gpus else ""
         job_text = formatting.count(jobs, "job")
-        activity = f"{gpu_text} in {job_text} ran" if gpu_text else f"{job_text} ran"
+        activity = f"{gpu_text} in {job_text} running" if gpu_text else f"{job_text} running"
     counts = job_states_at(timeline, seconds)
     shown_states = (State.TRANSFERRING_INPUT, State.IDLE, State.HELD)
     parts = [

@@ -99,12 +99,12 @@ def test_it_fits_the_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch)
         assert all(len(line) <= columns for line in lanes)
         assert max(map(len, lanes)) > columns - 12
         assert all(line.isascii() for line in lines)
-    assert "nothing ran 5 times, for 8s in all" in "\n".join(lines)
+    assert "idle 5 times, 8s in total" in "\n".join(lines)
 
 
 def test_it_says_what_stalled(capsys: Captured, shared: Callable[[str], Path]) -> None:
     text = "\n".join(printed(capsys, str(shared("examples/metl-aws")), "--ascii"))
-    assert "nothing ran 12 times, for 3d13h in all; the longest:" in text
+    assert "idle 12 times, 3d13h in total; longest:" in text
     assert "2d16h  7 Nov 16:02 > 10 Nov 08:14" in text
     assert "GPUs at a time: 10 at most, 4.44 in the mean; jobs: 5 at most, 2.22" in text
 

@@ -649,7 +649,7 @@ async def test_who_was_asked_is_told_with_the_warnings(act: Open) -> None:
             assert told in seen.text
         seen.desk.word = QueueSnapshot(error="no HTCondor is installed here", next_try=NOW + 90)
         await seen.tell(update())
-        assert "no word: no HTCondor is installed here" in seen.text
+        assert "no HTCondor is installed here" in seen.text
         assert "asked again in 1m" in seen.text
     async with act(size=(100, 40), no_pool_reason="this is a recording") as seen:
         seen.app.pool_actions = None

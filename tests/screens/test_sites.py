@@ -349,7 +349,7 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
     marked = [row for row in rows if epochs_table.is_hidden(row)]
     assert len(marked) == 9
     for row in marked:
-        assert "may have trained it" in spans.text(epochs_table.detail_line(row, 100))
+        assert "may have done the training" in spans.text(epochs_table.detail_line(row, 100))
         (time,) = (
             spec
             for spec in epochs_table.specs(views[0])

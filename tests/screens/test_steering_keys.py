@@ -145,7 +145,7 @@ async def test_marked_runs_are_stopped_together_and_the_rest_is_told(steer: Open
         assert "Stop 2 runs after" in seen.text
         assert "1 run left out" in seen.text
         assert "run3" in seen.text
-        assert "no gate stands" in seen.text
+        assert "needs metlmon's gate" in seen.text
         await seen.press("y")
         await seen.until(lambda: "2 done" in seen.text)
         assert asked(seen) == [(PoolAction.STOP, ["run1", "run2"], None)]
@@ -165,7 +165,7 @@ async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked(steer
 @pytest.mark.parametrize(
     ("gate", "key", "why"),
     [
-        (None, "T", "no gate stands before its nodes"),
+        (None, "T", "needs metlmon's gate"),
         (GateStatus(stop_requested=THEN), "T", "its stop is asked for already"),
         (GateStatus(pause_requested=THEN, paused=THEN), "W", "it is paused already"),
         (GateStatus(), "C", "nothing is asked of it"),

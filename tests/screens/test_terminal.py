@@ -82,7 +82,7 @@ WAY = (
     (b"\r", "EPOCH  NOW"),
     (b"\x1b", "largest cause"),
     (b"\x1b", "PROGRESS"),
-    (b"!", "What is read"),
+    (b"!", "Sources and warnings"),
     (b"\x1b", "PROGRESS"),
     (b"?", "Keys and signs"),
     (b"\x1b", "PROGRESS"),

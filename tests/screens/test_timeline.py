@@ -37,7 +37,7 @@ def timeline(seen: object) -> TimelineScreen:
 async def test_its_first_line_says_when_it_stalled(shared: Callable[[str], Path]) -> None:
     async with opened(session(shared("examples/metl-aws")), WIDE) as seen:
         await seen.press("t")
-        assert "nothing ran for 2d16h, 7 Nov 16:02 → 10 Nov 08:14" in seen.lines[0]
+        assert "idle 2d16h, 7 Nov 16:02 → 10 Nov 08:14" in seen.lines[0]
         assert "longest of 12 times" in seen.lines[0]
         assert "GPUs at a time 10 max, 4.44 mean" in seen.lines[1]
         assert "jobs at a time 5 max, 2.22 mean" in seen.lines[1]
@@ -204,7 +204,7 @@ async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
         worst = max(made.gaps, key=lambda stall: stall.seconds)
         assert screen.cursor_seconds == worst.start_position
         assert f"{worst.start:%d %b %Y %H:%M:%S}" in seen.lines[-4]
-        assert "nothing ran" in seen.lines[-4]
+        assert "idle" in seen.lines[-4]
         # run0's one hold, from change to change.
         while "■ held" not in seen.lines[-3]:
             before = screen.cursor_seconds

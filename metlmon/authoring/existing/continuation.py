@@ -117,7 +117,7 @@ def _select_runs(
     for name in wanted:
         rows = [row for row in builder.find_runs(name) if row.key in candidates]
         if len(rows) != 1:
-            reason = f"{len(rows)} runs are meant by it; give a uuid" if rows else "no such run"
+            reason = f"ambiguous ({len(rows)} matches); give a uuid" if rows else "no such run"
             raise PlanError(f"{name}: {reason}")
         selected[rows[0].key] = candidates[rows[0].key]
     return list(selected.values())

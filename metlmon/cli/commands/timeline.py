@@ -78,8 +78,8 @@ def _lines(data: Timeline, cells: int) -> Iterable[Line]:
     yield from _stall_lines(data)
     if data.length:
         gpus, jobs = data.gpu_seconds / data.length, data.job_seconds / data.length
-        rates = f"GPUs at a time: {data.max_gpus} at most, {gpus:.2f} in the mean"
-        yield line(f"{rates}; jobs: {data.max_jobs} at most, {jobs:.2f} in the mean")
+        text = f"concurrent GPUs: max {data.max_gpus}, mean {gpus:.2f}"
+        yield line(f"{text}; jobs: max {data.max_jobs}, mean {jobs:.2f}")
     yield ()
     yield line((" " * indent + axis(data, window).rstrip(), DIM))
     for name, lane in zip(names, data.lanes, strict=True):
@@ -96,11 +96,11 @@ def _stall_lines(data: Timeline) -> Iterable[Line]:
         yield line(("nothing has run yet", NOTE))
         return
     if not data.gaps:
-        yield line("something ran all the time")
+        yield line("never idle")
         return
     total = duration(sum(stall.seconds for stall in data.gaps))
     times = count(len(data.gaps), "time")
-    yield line(f"nothing ran {times}, for {total} in all; the longest:")
+    yield line(f"idle {times}, {total} in total; longest:")
     longest = sorted(data.gaps, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
     for stall in longest:
         text = period(stall.start, stall.end, year_of(data.last))
