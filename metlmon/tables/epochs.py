@@ -248,10 +248,8 @@ def detail_line(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:
         where = f" at {plain(row.trained_on or '', 40)}" if elsewhere else ""
         longest = formatting.duration(row.longest_seconds)
         duration = formatting.duration(row.success_seconds)
-        text = (
-            f"{HIDDEN.glyph} hidden compute: done in {duration}; another try took {longest}{where}"
-        )
-        return line((text, style_of(HIDDEN)), (", which may have done the training", DIM))
+        text = f"{HIDDEN.glyph} done in {duration}; a try of {longest}{where}"
+        return line((text, style_of(HIDDEN)), (" may have done the training", DIM))
     if row.trained_on is not None:
         elsewhere = row.trained_on != row.site
         where = f", on {plain(row.trained_on, 40)}" if elsewhere else ""

@@ -142,5 +142,5 @@ def test_many_dags_with_the_same_names(tmp_path: Path) -> None:
     assert status.epoch_states[State.FAILED] == 10
     assert status.epoch_states[State.COMPLETED] == 40
     assert status.epoch_states[State.WAITING] == 50
-    with pytest.raises(InputError, match="is ambiguous .50 matches."):
+    with pytest.raises(InputError, match="run0 is ambiguous"):
         one_run(reader.snapshot_builder(), "run0")

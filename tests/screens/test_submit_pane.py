@@ -792,10 +792,10 @@ async def test_a_comma_before_the_next_variable_is_told(bundled: Path) -> None:
 async def test_what_a_shape_does_not_have_is_not_asked(bundled: Path) -> None:
     async with pane(size=TALL) as seen:
         assert "‹ yes ›" in row(seen, "Steer")
-        assert "never" in row(seen, "Patience")
+        assert "off" in row(seen, "Early stopping")
         seen.app.screen.query_one(FormView).select("gate")
         await seen.press("right")
-        assert "Patience" not in seen.text
+        assert "Early stopping" not in seen.text
         await shaped(seen, "bag")
         for label in ("Runs", "Epochs", "Steer", "Evaluate"):
             assert f" {label} " not in seen.text
@@ -807,7 +807,7 @@ async def test_what_a_shape_does_not_have_is_not_asked(bundled: Path) -> None:
 async def test_rules_of_the_gate_are_written(bundled: Path) -> None:
     async with pane(size=TALL) as seen:
         await into(seen, "gate.patience", "x")
-        await until(seen, lambda: "1 field needs another look: Patience" in seen.text)
+        await until(seen, lambda: "1 field needs another look: Early stopping" in seen.text)
         await into(seen, "gate.patience", "4")
         await into(seen, "gate.divergence", "2.5")
         await seen.press("ctrl+s", "w")
