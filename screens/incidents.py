@@ -123,7 +123,7 @@ def head(report: IncidentList | None, room: int) -> list[Line]:
         first = line((f"{formatting.number(pressing)} open", style))
     else:
         first = line(("none open", GOOD))
-    since_start = line((f"{formatting.number(total)} since the beginning", DIM)) if total else ()
+    since_start = line((f"{formatting.number(total)} in total", DIM)) if total else ()
     fits = width(title + first) + width(since_start) + 3 <= room - 2
     lines = [line(" ") + justify(title + first, since_start if fits else (), room - 2)]
     if pressing:

@@ -102,7 +102,7 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         Column("run", "RUN", lambda r, _: line(plain(r.run_name, 40)), minimum=5, comfortable=12),
         Column("progress", "DONE", progress, drop=3),
         Column("epochs", "LEFT", lambda run, _: line(str(run.epochs_left)), "right", drop=6),
-        Column("each", "EPOCH TIME", epoch_time, drop=4),
+        Column("each", "CYCLE TIME", epoch_time, drop=4),
         Column("of", "SAMPLES", epochs_used, "right", drop=5),
         Column("now", "THIS EPOCH", now, drop=7),
         Column("left", "REMAINING", left, minimum=10, comfortable=24, maximum=60),

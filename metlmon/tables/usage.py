@@ -551,6 +551,6 @@ def quartiles(distribution: Distribution) -> str:
 
 
 def seconds_range(low: float, high: float) -> str:
-    """Return a range: ``4 s to 5 s``, or one value if both ends look the same."""
+    """Return a range: ``4s–5s``, or one value if both ends look the same."""
     ends = formatting.duration(low), formatting.duration(high)
-    return " to ".join(dict.fromkeys(ends))
+    return "–".join(dict.fromkeys(ends))

@@ -115,7 +115,7 @@ def _distribution_parts(distribution: Distribution, hidden: int = 0) -> list[Lin
             (f" of {formatting.number(distribution.n)}", DIM),
         ),
         line(("IQR ", DIM), quartiles(distribution)) if several else (),
-        line((f"all {seconds_range(distribution.minimum, distribution.maximum)}", DIM))
+        line((f"range {seconds_range(distribution.minimum, distribution.maximum)}", DIM))
         if several
         else (),
         line((mark, style_of(HIDDEN))),

@@ -227,10 +227,10 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
         line((node_text.submission_text(dag, year, last), DIM)) for last in (True, False)
     )
     state = symbol_span(dag_sign(dag.state, dag.nodes_failed))
-    if running := node_text.running_text(status, dag):
-        state = line((running, MOVING), (" · ", DIM)) + state
+    running = node_text.running_text(status, dag)
+    running_jobs = line((running, MOVING), (" · ", DIM)) if running else ()
     parts = [
-        state,
+        running_jobs + state,
         line((plain((dag.hold.reason or "")[:200], 60), ALARM)) if dag.hold else (),
         line(("halted", NOTE)) if dag.halted else (),
         line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else (),
@@ -248,6 +248,7 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
         (5, ()),
         (4, ()),
         (1, ()),
+        (0, state),
         (2, ()),
     ):
         parts[index] = shorter

@@ -283,7 +283,7 @@ def lane_state_line(
     total: Line = ()
     if not historical:
         total = (
-            line((" and still", DIM))
+            line((", ongoing", DIM))
             if span.end is None
             else line((" of ", DIM), formatting.duration(span.seconds))
         )

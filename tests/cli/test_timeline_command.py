@@ -106,7 +106,7 @@ def test_it_says_what_stalled(capsys: Captured, shared: Callable[[str], Path]) -
     text = "\n".join(printed(capsys, str(shared("examples/metl-aws")), "--ascii"))
     assert "idle 12 times, 3d13h in total; longest:" in text
     assert "2d16h  7 Nov 16:02 > 10 Nov 08:14" in text
-    assert "GPUs at a time: 10 at most, 4.44 in the mean; jobs: 5 at most, 2.22" in text
+    assert "GPUs at a time 10 max, 4.44 mean" in text
 
 
 def test_before_anything_there_is_no_time_to_show(capsys: Captured) -> None:

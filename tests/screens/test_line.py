@@ -28,7 +28,7 @@ SCREENS = {
     "sites": ("w", "SUCCESS"),
     "curves": ("c", "┤"),
     "estimates": ("e", "AN EPOCH TAKES"),
-    "incidents": ("i", "since the beginning"),
+    "incidents": ("i", "in total"),
     "palette": (":", "Search actions"),
     "prompt": ("/run1", "1 of 6 runs"),
     "help": ("?", "Keys and signs"),

@@ -78,8 +78,8 @@ def _lines(data: Timeline, cells: int) -> Iterable[Line]:
     yield from _stall_lines(data)
     if data.length:
         gpus, jobs = data.gpu_seconds / data.length, data.job_seconds / data.length
-        text = f"concurrent GPUs: max {data.max_gpus}, mean {gpus:.2f}"
-        yield line(f"{text}; jobs: max {data.max_jobs}, mean {jobs:.2f}")
+        text = f"GPUs at a time {data.max_gpus} max, {gpus:.2f} mean"
+        yield line(f"{text} · jobs at a time {data.max_jobs} max, {jobs:.2f} mean")
     yield ()
     yield line((" " * indent + axis(data, window).rstrip(), DIM))
     for name, lane in zip(names, data.lanes, strict=True):
