@@ -231,7 +231,7 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
         suffix = "" if len(known) == 1 else " each"
         runs_text = f"{total} with one epoch{suffix}: too early to say"
     else:
-        verb = "still improved" if not live else "improves" if len(known) == 1 else "improve"
+        verb = "were improving" if not live else "improves" if len(known) == 1 else "improve"
         runs_text = f"{number(improving)} of {total} {verb}"
         runs_text += f", {number(early)} too early to say" if early else ""
     lost = [curve for curve in known if curve.diverged]

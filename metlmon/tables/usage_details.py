@@ -196,7 +196,7 @@ def _short_name(cause: Cause) -> str:
 
 def _cause_text(cause: Cause) -> str:
     code = code_of(cause)
-    return plain(f"{code} {cause.text}" if code else cause.text, 400)
+    return plain(f"{code}: {cause.text}" if code else cause.text, 400)
 
 
 def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:

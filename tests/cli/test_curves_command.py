@@ -63,7 +63,7 @@ def test_the_recorded_ensemble_for_people(capsys: Captured) -> None:
     assert told.isascii()
     lines = told.splitlines()
     assert lines[0] == (
-        "5 of 6 runs still improved . best 0.2308 run1 epoch 5 . run4 diverged in epoch 4"
+        "5 of 6 runs were improving . best 0.2308 run1 epoch 5 . run4 diverged in epoch 4"
     )
     assert "run4      5     NaN  0.2759" in told
     assert "X diverged in epoch 4" in told
