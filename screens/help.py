@@ -31,7 +31,7 @@ STATE_MEANINGS: Final[dict[State, str]] = {
     State.REMOVED: "taken out of the queue",
     State.RETRYING: "failed, and DAGMan will try again",
     State.FUTILE: "a node before it failed: it cannot run",
-    State.UNKNOWN: "the files here cannot tell",
+    State.UNKNOWN: "the files here do not show it",
 }
 
 COLUMN_CELLS: Final = HELP_CELLS + 10

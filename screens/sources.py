@@ -112,7 +112,7 @@ def _dag(dag: DagRow, room: int, this_year: int | None) -> list[Line]:
         since = formatting.moment(dag.hold.time, this_year)
         reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300)}"
         lines += wrap(reason, room, indent=3)
-        lines.append(line(("   its jobs run on; R lets DAGMan go on (act release-dag)", DIM)))
+        lines.append(line(("   its jobs keep running; R releases it (act release-dag)", DIM)))
     if dag.ended is not None:
         lines.append(line(("   ended ", DIM), formatting.moment(dag.ended, this_year)))
     return lines

@@ -35,11 +35,11 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 RULES: Final[Mapping[str, tuple[str, str]]] = {
     "metric": ("", "what a run is judged by"),
-    "goal": ('"max"', "which of its values are good; min or max by its name if not said"),
-    "patience": ("3", "stop after so many epochs without an improvement"),
+    "goal": ('"max"', "which of its values are good; min or max by its name if not given"),
+    "patience": ("3", "stop after this many epochs without an improvement"),
     "min_delta": ("", "of more than this"),
     "divergence": ("5.0", "stop at NaN, or above this many times the best value"),
-    "median_after": ("3", "stop when worse than the median of the runs, from so many epochs on"),
+    "median_after": ("3", "stop when worse than the median of the runs, from this many epochs on"),
     "poll": ("", "seconds after which a paused run asks again"),
 }
 """Fields of :class:`StopRules`: an example for a rule that is off, and the comment."""
@@ -82,7 +82,7 @@ def _parts(request: Request) -> Iterator[Iterator[str] | list[str]]:
     if request.shape is EnsembleShape.MULTI_NODE:
         yield ["[multi-node]", _entry("machines", request.machines, "that train an epoch together")]
     if (evaluation := request.evaluation) is not None:
-        every = _entry("every", evaluation.every, "after each so many epochs")
+        every = _entry("every", evaluation.every, "after every Nth epoch")
         gates = "does the next epoch wait for it, and fail with it?"
         yield [
             "# Side nodes that evaluate what an epoch left.",
@@ -97,7 +97,7 @@ def _parts(request: Request) -> Iterator[Iterator[str] | list[str]]:
             _entry(name, value, RULES[name][1], hint=RULES[name][0])
             for name, value in asdict(request.gate).items()
         )
-        yield ["# When a run is stopped without being told to.", "[stop]", *rules]
+        yield ["# When a run is stopped without a request.", "[stop]", *rules]
     for region in request.regions:
         lines = [f"[region.{_key(region.name)}]"]
         if region.epochs is not None:
@@ -116,7 +116,7 @@ def _top_level_keys(request: Request) -> Iterator[str]:
     comment = "one that comes along, or a submit description beside this file"
     yield _entry("template", request.template, comment)
     if request.source is not None:
-        yield _entry("source", str(request.source), "the sweep file that says the runs")
+        yield _entry("source", str(request.source), "the sweep file that defines the runs")
     else:
         defaults = Request("", Path())
         is_bag = request.shape is EnsembleShape.BAG
@@ -125,9 +125,9 @@ def _top_level_keys(request: Request) -> Iterator[str]:
             yield _entry("runs", request.runs, "models to train")
         if not is_bag or request.epochs != defaults.epochs:
             yield _entry("epochs", request.epochs, "of each run, one job each")
-    comment = "one for each run; 1, 2, 3, … if not said"
+    comment = "one for each run; 1, 2, 3, … if not given"
     yield _list("seeds", request.seeds, comment, hint='"1-4"')
-    comment = "values of GLIDEIN_ResourceName; anywhere if not said"
+    comment = "values of GLIDEIN_ResourceName; anywhere if not given"
     yield _list("sites", request.sites, comment, hint='["A", "B"]')
     comment = "any; permute: each site once, then again; pin: one a run; gpu-pin"
     yield _entry("policy", request.policy, comment)
@@ -151,7 +151,7 @@ def _sweep(sweep: SweepRequest) -> Iterator[str]:
     yield _entry("group", sweep.group, "what the runs are called, before their number")
     comment = "zip: first with first; product: each with each"
     if sweep.mode is None:
-        comment = "or zip; lists of one length are zipped if not said"
+        comment = "or zip; lists of one length are zipped if not given"
     yield _entry("how", sweep.mode, comment, hint='"product"')
     for variable in sweep.variables:
         yield _list(variable.name, variable.values)

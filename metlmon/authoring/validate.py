@@ -129,7 +129,7 @@ def _numbers(request: Request) -> Iterator[RequestProblem]:
     for field, noun, value, limits in ranges:
         yield from range_problem(field, f"{value} {noun}", value, limits)
     if request.gpu_memory_mb is not None and request.gpus == 0:
-        text = "no GPU is asked for, so its memory says nothing; ask for one, or leave it out"
+        text = "no GPU is asked for, so its memory has no effect; ask for one, or leave it out"
         yield warning("gpu_memory_mb", text)
 
 
@@ -393,7 +393,7 @@ def _missing_log_commands(job: JobTemplate, commands: list[Statement]) -> Iterat
         command.key == "ulog_execute_attrs" and "glidein_resourcename" in command.value.lower()
         for command in commands
     ):
-        text = "the log will not tell the sites; add 'ulog_execute_attrs = GLIDEIN_ResourceName' "
+        text = "the log will not have the sites; add 'ulog_execute_attrs = GLIDEIN_ResourceName' "
         yield warning(job.field, f"{text}to the template")
 
 

@@ -318,7 +318,7 @@ def _usage(
                 text = f"{name} is {value!r}; give {expected}"
                 yield RequestProblem(field, _prefix(where) + text)
     if not parameters and not any(_template_uses(job, name) for job in jobs):
-        text = f"no template has a parameter {name!r} or says $({name}), so it has no effect"
+        text = f"no template has a parameter {name!r} or uses $({name}), so it has no effect"
         text = f"{_prefix(where)}{text}; correct the name"
         yield RequestProblem(field, text, fatal=field == "sweep")
 

@@ -222,7 +222,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
             option("--state", "only nodes in these: held,failed,waiting, …", metavar="STATES"),
         ),
         description="Every node, also of a DAG that trains nothing: its state, its latest job, why "
-        "it is so, and what it waits for. What is alike is told together; --json has every node.",
+        "it is so, and what it waits for. Equal nodes are grouped; --json has every node.",
     ),
     "sites": Command(
         "where the hours went: sites, GPU models, causes",
@@ -391,10 +391,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "shows everything before it is written; the options are what it begins with.",
     ),
     "continue": Command(
-        "write a DAG that goes on with stopped or unfinished runs",
+        "write a DAG that continues stopped or unfinished runs",
         (
             option(
-                "dir", "the directory of a DAG, or a DAG file: only its runs go on", metavar="DIR"
+                "dir",
+                "the directory of a DAG, or a DAG file: only its runs",
+                metavar="DIR",
             ),
             option(
                 "runs",
@@ -405,7 +407,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
             option(
                 "--epochs", "of each run in the end (default: as before)", type=int, metavar="N"
             ),
-            flag("--dry-run", "say what it would be, and exit"),
+            flag("--dry-run", "print the plan, and exit"),
             JSON,
             ASCII,
         ),
@@ -446,7 +448,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
             flag(
                 "--dry-run",
-                "say what it would touch, and what would be refused, and exit without asking",
+                "print what it would touch and what would be refused, and exit without asking",
             ),
             flag("--yes", "do not ask"),
             flag("--json", "print the answers as one JSON object"),

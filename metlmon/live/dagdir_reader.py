@@ -234,7 +234,7 @@ class DagdirReader:
         if self._dag_paths or not dags or not _is_directory(self.dagdir):
             return None
         more = f" (and {len(dags) - 1} more)" if len(dags) > 1 else ""
-        return f"{dags[0]}{more} is gone; what it told before stays"
+        return f"{dags[0]}{more} is gone; what was read before stays"
 
     def _all_file_errors(self) -> list[FileError]:
         return self._file_errors.reportable() + [

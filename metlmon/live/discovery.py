@@ -415,7 +415,7 @@ def _is_writable_by_others(status: os.stat_result) -> bool:
 
 def _shared_log_problem(names: list[str]) -> Problem:
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    text = f"others than its owner may write this log{more}: what it tells is their word, too"
+    text = f"others than its owner may write this log{more}: its content may be theirs"
     return Problem("shared-log", names[0], None, text, False)
 
 

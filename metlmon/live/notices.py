@@ -52,7 +52,7 @@ class FileError(Struct, frozen=True):
         if self.reason == SILENT:
             return f"{subject}: {self.reason} {since}{duration_suffix(self.since)}"
         if self.missing:
-            return f"{subject} is gone {since}; what it told before stays"
+            return f"{subject} is gone {since}; what was read before stays"
         return f"{subject} cannot be read {since}: {self.reason}"
 
 
@@ -104,7 +104,7 @@ def _undated_files(ensemble: Ensemble) -> Iterator[Notice]:
     """Yield one warning on all files not known to be before or after ``--as-of``."""
     names = [name for dag in ensemble.dags.values() for name in dag.undated_files()]
     if names:
-        reason = "they state UTC, and no file tells the logs' zone (give --tz, as America/Chicago)"
+        reason = "they state UTC, and no file has the logs' zone (give --tz, as America/Chicago)"
         if ensemble.clock.has_offset:
             reason = "they have no date"
         more = f" and {len(names) - MAX_FILES_NAMED} more" if len(names) > MAX_FILES_NAMED else ""

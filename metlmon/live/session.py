@@ -178,9 +178,7 @@ class Session:
                 folders = self._reader.watched_directories()
             directory_watcher.run(folders, self._wake.set)
         except Exception as error:
-            self._add_notice(
-                "being told of changes failed; files are looked at every second", error
-            )
+            self._add_notice("watching for changes failed; files are checked every second", error)
 
     def _add_notice(self, message: str, error: Exception) -> None:
         """Add a notice on an exception that only costs time; for any thread."""

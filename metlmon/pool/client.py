@@ -372,7 +372,7 @@ class PoolClient:
             submission.submit_command(self._connection, previous.files)
             return result(ResultCode.DONE)
         submitted = submission.submit(self._connection, previous.directory, previous.files, options)
-        suffix = f", goes on from {rescue}" if rescue else ""
+        suffix = f", continues from {rescue}" if rescue else ""
         text = f"DAGMan is job {submitted.cluster}.0 (by {submitted.way}){suffix}"
         return result(ResultCode.DONE, text)
 
@@ -388,7 +388,7 @@ class PoolClient:
             if runs_file(job, path):
                 return f"its DAGMan is in the queue, job {job.cluster}.{job.proc}"
         if rescue is None and dag.nodes_done:
-            return "there is no rescue file to go on from, and some nodes are done"
+            return "there is no rescue file to continue from, and some nodes are done"
         return None
 
 

@@ -84,7 +84,7 @@ class QueueDiscrepancy(Struct, frozen=True):
         """The warning's message."""
         name = f"{self.job[0]}.{self.job[1]}"
         if self.state is None:
-            return f"{name} is {self.queue_says} in the queue; no log tells of it"
+            return f"{name} is {self.queue_says} in the queue; no log has it"
         state = str(self.state).replace("_", " ")
         if self.status == GONE:
             return f"{name} is {state} by its log, and not in the queue any more"

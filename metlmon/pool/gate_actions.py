@@ -19,7 +19,7 @@ from metlmon.pool.types import (
 )
 from metlmon.redact import redact_secrets
 
-STOP_TAKEN: Final = "the gate has met it: metlmon continue goes on from the checkpoint"
+STOP_TAKEN: Final = "the gate has met it: metlmon continue resumes from the checkpoint"
 
 
 def ask_gate(feed: Feed, request: ActionRequest, run: RunTarget) -> ActionResult:

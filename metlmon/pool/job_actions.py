@@ -67,23 +67,23 @@ EFFECT_TEXTS: Final = {
         "among your idle jobs those of higher priority go first; jobs that run are not touched"
     ),
     PoolAction.RETARGET: "they wait for a machine of that site alone; sets MetlSite",
-    PoolAction.HALT: "running jobs go on, no new ones are submitted",
+    PoolAction.HALT: "running jobs continue, no new ones are submitted",
     PoolAction.RESUME: "DAGMan submits jobs again",
-    PoolAction.RELEASE_DAG: "DAGMan starts again and goes on where it stopped",
+    PoolAction.RELEASE_DAG: "DAGMan starts again and continues where it stopped",
     PoolAction.REMOVE_DAG: "its jobs leave the queue, DAGMan writes a rescue file and ends",
     PoolAction.RESUBMIT: "DAGMan starts again; nodes that are done are not run again",
 }
 UNDO_TEXTS: Final = {
     PoolAction.HOLD: "release lets them run again",
     PoolAction.RELEASE: "hold",
-    PoolAction.REMOVE: "cannot be undone; the run goes on by DAGMan's retries, or by resubmitting",
+    PoolAction.REMOVE: "cannot be undone; the run continues by a retry of DAGMan, or resubmission",
     PoolAction.VACATE: "cannot be undone; they start again by themselves",
     PoolAction.PRIORITY: "give them their old priority",
     PoolAction.RETARGET: "retarget them to where they were to go",
     PoolAction.HALT: "resume",
     PoolAction.RESUME: "halt",
     PoolAction.RELEASE_DAG: "condor_hold of DAGMan's job",
-    PoolAction.REMOVE_DAG: "resubmit goes on from the rescue file; running epochs begin again",
+    PoolAction.REMOVE_DAG: "resubmit continues from the rescue file; running epochs begin again",
     PoolAction.RESUBMIT: "remove the DAG",
 }
 
@@ -334,7 +334,7 @@ def _dag_preview(
         effect += f"; {'writes' if act is PoolAction.HALT else 'deletes'} {name}.halt"
     if act is PoolAction.RESUBMIT:
         effect += (
-            f"; goes on from rescue file {dag.rescue}"
+            f"; continues from rescue file {dag.rescue}"
             if dag.rescue
             else "; there is no rescue file, so it begins at the beginning"
         )
@@ -403,7 +403,7 @@ def _resubmit_refusal(dag: DagRow) -> str | None:
     # Whether its DAGMan is still queued is checked when the action is performed: the snapshot
     # may predate its end.
     if dag.rescue is None and dag.nodes_done:
-        return "there is no rescue file to go on from, and some nodes are done"
+        return "there is no rescue file to continue from, and some nodes are done"
     return None
 
 

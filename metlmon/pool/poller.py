@@ -435,7 +435,7 @@ def _sentence(group: Sequence[QueueDiscrepancy]) -> str:
     more = f" and {len(group) - IDS_NAMED} more" if len(group) > IDS_NAMED else ""
     subject = f"{len(group)} jobs ({names}{more})"
     if first.state is None:
-        return f"{subject} are {first.queue_says} in the queue; no log tells of them"
+        return f"{subject} are {first.queue_says} in the queue; no log has them"
     state = str(first.state).replace("_", " ")
     queue_state = first.queue_says if first.status == 0 else f"{first.queue_says} in the queue"
     return f"{subject} are {state} by their logs, and {queue_state}"

@@ -63,7 +63,7 @@ def dagman_not_running(dag: DagRow) -> str | None:
     if dag.state is DagState.RESTARTING:
         return "DAGMan does not run at the moment: it will be started again"
     if dag.state is DagState.UNKNOWN:
-        return "no file here tells whether the DAG runs"
+        return "no file here shows whether the DAG runs"
     return f"the DAG does not run: it is {str(dag.state).replace('-', ' ')}"
 
 

@@ -59,14 +59,14 @@ ENDED: Final = frozenset({State.FAILED, State.REMOVED})
 
 EFFECT_TEXTS: Final = {
     PoolAction.STOP: (
-        "the epoch under way ends; those after it are left out, for good; other runs go on"
+        "the current epoch ends; those after it are left out, for good; other runs continue"
     ),
     PoolAction.STOP_NOW: (
         "the epoch under way is cut off, what it did since its "
         "last checkpoint is lost; "
-        "it and those after it are left out, for good; other runs go on"
+        "it and those after it are left out, for good; other runs continue"
     ),
-    PoolAction.PAUSE: "the epoch under way ends; the next one waits at its gate; other runs go on",
+    PoolAction.PAUSE: "the current epoch ends; the next one waits at its gate; other runs continue",
     PoolAction.RESUME_RUN: "the next epoch starts as soon as its gate looks again",
     PoolAction.SEND: (
         "the epochs from the next one on go there; the one in the queue stays where it is"
@@ -76,7 +76,7 @@ UNDO_TEXTS: Final = {
     PoolAction.STOP: (
         "resume-run, until an epoch is left out; then metlmon continue, from the checkpoint"
     ),
-    PoolAction.STOP_NOW: "cannot be undone; metlmon continue goes on from the last checkpoint",
+    PoolAction.STOP_NOW: "cannot be undone; metlmon continue resumes from the last checkpoint",
     PoolAction.PAUSE: "resume-run",
     PoolAction.RESUME_RUN: "stop, or pause",
     PoolAction.SEND: "send where the DAG says",
@@ -207,7 +207,7 @@ def refusal_reason(act: PoolAction, row: RunRow, dag: DagRow | None) -> str | No
     if gate.stopped is not None:
         if act in (PoolAction.STOP, PoolAction.STOP_NOW):
             return STOPPED
-        return "it is stopped, for good: metlmon continue goes on from its checkpoint"
+        return "it is stopped, for good: metlmon continue resumes from its checkpoint"
     if (reason := _ended_reason(row)) is not None:
         return reason
     if dag is None:

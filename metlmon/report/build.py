@@ -181,7 +181,7 @@ def _limitations(status: Status, usage: ReportUsage, zone: str | None) -> Iterab
     if zone is None and usage.clipped.executions:
         yield (
             "The logs' time zone was not given: over the two hours a year at which clocks change, "
-            "durations are as exact as the logs tell (--tz)."
+            "durations are as exact as the logs are (--tz)."
         )
     if status.warnings:
         texts = "; ".join(plain(notice.text, 160) for notice in status.warnings[:WARNINGS])

@@ -70,7 +70,7 @@ class ReportTable(Struct, frozen=True):
     columns: tuple[ReportColumn, ...]
     rows: tuple[ReportRow, ...]
     total: ReportRow | None = None
-    empty_text: str = "Nothing to tell."
+    empty_text: str = "No data."
     comment: str | None = None
 
 

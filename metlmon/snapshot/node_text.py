@@ -168,7 +168,7 @@ def _failed(row: NodeRow) -> str:
         if not row.jobs and row.submissions > 1:
             text += f", after {count(row.submissions, 'try', 'tries')}"
     elif row.job_state is None:
-        text = "DAGMan says that it failed, and not why"
+        text = "DAGMan reports that it failed, without a reason"
     elif row.job_state in FAILED_JOB:
         text = job_result_text(row)
     else:

@@ -121,7 +121,7 @@ def _outdated_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     ending = aggregates.ensemble.states.end_state(dag)
     if ending is not None and ending[1] is None and _has_queued(aggregates, dag):
         text = (
-            "its DAGMan ended by its files, at a moment that cannot be told without --tz, and jobs "
+            "its DAGMan ended by its files, at a time that is unknown without --tz, and jobs "
             "of it are in the queue by the logs: one of them is older than the others"
         )
         yield Notice("log-behind", dag.file, None, text)
@@ -235,13 +235,13 @@ def _ambiguous_jobs(aggregates: Aggregates) -> Iterator[Notice]:
         more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
         text = (
             f"{len(jobs)} jobs ({examples}{more}) may belong to any of {files}: "
-            "keep each DAG's .dagman.out or .nodes.log beside it to tell them apart"
+            "keep each DAG's .dagman.out or .nodes.log beside it to distinguish them"
         )
         if len(candidates) == 1:
             text = (
                 f"{count(len(jobs), 'job')} ({examples}{more}) may belong to {files}, or to "
                 "the DAG of another directory that writes the same log: keep its .dagman.out "
-                "and .nodes.log beside it to tell them apart"
+                "and .nodes.log beside it to distinguish them"
             )
         yield Notice("ambiguous-dag", min(jobs[0].user_logs, default=None), None, text)
 

@@ -276,7 +276,7 @@ TRANSFERS: Final = (
         "never finished",
     ),
     _text("host", "the other end, as logged"),
-    _text("site", "site of that host, as far as executions or rules tell"),
+    _text("site", "site of that host, as far as it is known"),
     _number("queue_seconds", "s", "waited for a turn to transfer"),
     _boolean("counted", "in a window of time: it ended in it, or is in flight in the last one"),
 )

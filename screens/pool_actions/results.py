@@ -34,7 +34,7 @@ from screens.pool_actions.running_action import (
 
 ERROR_LINES: Final = 4
 
-NOTE_TEXT: Final = "The screens show what came of it as soon as the log tells."
+NOTE_TEXT: Final = "The screens show the result as soon as the log has it."
 
 
 class ResultsScreen(DocumentScreen):
@@ -68,7 +68,7 @@ class ResultsScreen(DocumentScreen):
         if counts:
             lines += [line(" ") + text for text in wrap_parts(counts, line("   "), room)]
         elif not running.ended:
-            lines.append(line(" ", ("waiting for the schedd; esc leaves, it goes on", DIM)))
+            lines.append(line(" ", ("waiting for the schedd; esc leaves, it continues", DIM)))
         if running.error is not None:
             error = wrap(plain(running.error, 1000), room, ALARM, indent=1)
             lines += limit_lines(error, ERROR_LINES, room, 1)

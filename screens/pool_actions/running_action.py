@@ -57,7 +57,7 @@ TEXTS: Final[Mapping[PoolAction, ActionTexts]] = {
     PoolAction.STOP: ActionTexts("Stop {} after the epoch that is under way?", "Stopping"),
     PoolAction.STOP_NOW: ActionTexts("Stop {} now?", "Stopping now"),
     PoolAction.PAUSE: ActionTexts("Pause {} before the next epoch?", "Pausing"),
-    PoolAction.RESUME_RUN: ActionTexts("Let {} go on?", "Resuming"),
+    PoolAction.RESUME_RUN: ActionTexts("Resume {}?", "Resuming"),
     PoolAction.SEND: ActionTexts("Send the next epochs of {}", "Sending"),
 }
 

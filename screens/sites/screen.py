@@ -110,7 +110,7 @@ class SitesScreen(ListScreen):
             ]
         return [
             line("  ", "Nothing has run yet."),
-            line("  ", ("A site appears with the first execution that the event log tells.", DIM)),
+            line("  ", ("A site appears with the first execution in the event log.", DIM)),
         ]
 
     def _step_view(self, step: int) -> None:

@@ -288,7 +288,7 @@ FIELDS: Final = (
     Field(
         "evaluation.every",
         "Evaluate",
-        "A side node after every so many epochs, which the next epoch does not wait for; if it "
+        "A side node after every Nth epoch, which the next epoch does not wait for; if it "
         "fails, nothing else does. Empty: none.",
         "epochs",
         read=_optional(_whole(1)),

@@ -72,4 +72,4 @@ def wait_text(asked: float | None) -> str:
 
 def gpu_text(site: SiteInfo) -> str:
     """Return the GPU models of a site as text."""
-    return plain(", ".join(site.gpus), 80) or "no GPU told"
+    return plain(", ".join(site.gpus), 80) or "GPU unknown"

@@ -388,7 +388,7 @@ def test_what_has_run_is_refused_and_the_rest_allowed(capsys: Captured, own: str
     assert listing(Path("ensemble")) == before
     code, out, err = spoken(capsys, "ensemble --runs 3")
     assert code == Exit.OK
-    assert "the next DAGMan goes on from ensemble.dag.rescue001" in out
+    assert "the next DAGMan continues from ensemble.dag.rescue001" in out
     assert "metlmon act resubmit ensemble" in err
 
 

@@ -188,7 +188,7 @@ def test_the_dag_files_are_gone(tmp_path: Path, recording: str, who: str) -> Non
     gone = again(reader)
     assert reader.error is not None
     assert reader.error.startswith("since ")
-    assert reader.error.endswith(f": {who} is gone; what it told before stays")
+    assert reader.error.endswith(f": {who} is gone; what was read before stays")
     assert len(reader.error) <= 79
     assert gone["runs"] == before["runs"]
     for path in tmp_path.glob("*.dag"):

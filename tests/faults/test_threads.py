@@ -123,7 +123,7 @@ def test_nobody_wakes_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(DirectoryWatcher, "run", fails)
     watched.begin()
     (told,) = of_mishaps(watched.until(lambda update: bool(of_mishaps(update))))
-    assert told.startswith("being told of changes failed; files are looked at every second: ")
+    assert told.startswith("watching for changes failed; files are checked every second: ")
     watched.hears_of(9999)
 
 

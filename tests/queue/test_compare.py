@@ -118,7 +118,7 @@ def test_gone_from_the_queue_and_not_ended_in_the_log() -> None:
 
 def test_in_the_queue_and_in_no_log() -> None:
     (found,) = differences(word(1.0, job(5, 2)), {}, {}).values()
-    assert found.text == "5.0 is running in the queue; no log tells of it"
+    assert found.text == "5.0 is running in the queue; no log has it"
 
 
 def test_a_job_of_another_directory_is_not_compared() -> None:

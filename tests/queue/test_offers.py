@@ -170,7 +170,7 @@ def test_a_refusal_of_everything_goes_first() -> None:
             dag(),
             "the DAG runs: only one that failed or was removed can be resubmitted",
         ),
-        (PoolAction.HALT, dag(DagState.UNKNOWN), "no file here tells whether the DAG runs"),
+        (PoolAction.HALT, dag(DagState.UNKNOWN), "no file here shows whether the DAG runs"),
         (PoolAction.RELEASE_DAG, dag(DagState.HELD), None),
         (PoolAction.RELEASE_DAG, dag(), "DAGMan is not held"),
         (
@@ -194,7 +194,7 @@ def test_a_refusal_of_everything_goes_first() -> None:
         (
             PoolAction.RESUBMIT,
             dag(DagState.FAILED, cluster=8),
-            "there is no rescue file to go on from, and some nodes are done",
+            "there is no rescue file to continue from, and some nodes are done",
         ),
         (PoolAction.RESUBMIT, dag(DagState.FAILED, cluster=8, nodes_done=0), None),
     ],

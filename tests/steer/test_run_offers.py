@@ -96,7 +96,7 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
         (
             PoolAction.RESUME_RUN,
             run(asked(stopped=STOPPED, stop_requested=at(9))),
-            "it is stopped, for good: metlmon continue goes on from its checkpoint",
+            "it is stopped, for good: metlmon continue resumes from its checkpoint",
         ),
         (
             PoolAction.PAUSE,

@@ -59,7 +59,7 @@ def history(directory: Path, dag_file: str) -> RunHistory:
     reader.read_all()
     dags = reader.ensemble.dags
     if dag_file not in dags:
-        raise InputError(f"{directory / dag_file}: DAGMan would refuse it; metlmon check says why")
+        raise InputError(f"{directory / dag_file}: DAGMan would refuse it; see metlmon check")
     paths = set(_dag_paths(dags[dag_file].workflow))
     own_dags = {key: dag for key, dag in dags.items() if dag.workflow.path in paths}
     ran: set[NodeKey] = set()

@@ -248,12 +248,12 @@ def _refuse_if_running(builder: SnapshotBuilder, dag: Dag) -> None:
     if state in ALIVE and (builder.live or locked):
         raise PlanError(
             f"{dag.file} still runs: two DAGMans would train the same runs. Wait for its end, or "
-            "end it (metlmon act remove-dag), then say this again"
+            "end it (metlmon act remove-dag), then run this again"
         )
     if locked:
         raise PlanError(
             f"{dag.file}.lock is there: a DAGMan runs, or was killed. If condor_q has none, take "
-            "the lock away, then say this again"
+            "the lock away, then run this again"
         )
     if state is DagState.NOT_SUBMITTED:
         raise PlanError(f"{dag.file} was not submitted yet: submit it, or take it away")

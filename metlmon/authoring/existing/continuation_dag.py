@@ -455,7 +455,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return read_file(os.path.realpath(path), LARGEST)
     except UnreadableFile as error:
-        raise PlanError(f"{path}: {error}; mend that, then say this again") from None
+        raise PlanError(f"{path}: {error}; mend that, then run this again") from None
 
 
 def _descriptions(lines: Sequence[str]) -> Iterator[tuple[str, str, range]]:

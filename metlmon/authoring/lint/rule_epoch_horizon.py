@@ -87,7 +87,7 @@ def _check_arguments(
     paths = (os.path.normpath(os.path.join(directory, script)) for directory in directories)
     path = next(filter(os.path.isfile, paths), None) if script and "$" not in script else None
     if path is None:
-        message = "the jobs are told their own epoch, and not how many there are in all"
+        message = "the jobs get their own epoch, and not the number of epochs"
         context.report("no-horizon", arguments, message)
     else:
         _check_script(context, path, position)
@@ -105,7 +105,7 @@ def _check_script(context: LintContext, path: str, position: int) -> None:
     for number, line in enumerate(source.split("\n"), start=1):
         is_comment = line.lstrip().startswith("#")
         if not is_comment and not names.isdisjoint(_MAX_EPOCHS.findall(line)):
-            message = "the script makes its max_epochs of the epoch that the job is told"
+            message = "the script makes its max_epochs of the epoch that the job gets"
             name = os.path.relpath(path, context.dagdir)
             context.findings.add("epoch-is-horizon", name, number, message)
             return

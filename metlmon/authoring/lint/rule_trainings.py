@@ -76,7 +76,7 @@ def _check_sites(context: LintContext) -> None:
         if text.unresolved:
             continue
         if statement is None:
-            message = "the log will not tell at which site these trainings ran"
+            message = "the log will not have the sites of these trainings"
             context.report("no-site", text, message)
         elif _SITE not in statement.value.lower() and "$" not in statement.value:
             message = "ulog_execute_attrs does not have GLIDEIN_ResourceName, the site"

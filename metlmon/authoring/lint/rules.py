@@ -162,9 +162,7 @@ KINDS: Final[Mapping[str, Rule]] = {
     "unbalanced-if": Rule(_E, "Close every if with an endif."),
     "undefined-macro": Rule(_W, "Set it with VARS, or correct the name: it comes out empty."),
     "gpus-not-requested": Rule(_W, "Add request_gpus = 1: without it the job gets no GPU."),
-    "no-log": Rule(
-        _W, "Add: log = NAME.log; transfers and memory are told in a job's own log only."
-    ),
+    "no-log": Rule(_W, "Add: log = NAME.log; transfers and memory are in a job's own log only."),
     "log-per-job": Rule(
         _W, "Let all jobs share one log: one file is followed at once, hundreds are searched."
     ),
@@ -189,7 +187,7 @@ KINDS: Final[Mapping[str, Rule]] = {
     # --- trainings ---------------------------------------------------------------------
     "no-site": Rule(
         _W,
-        "Add: ulog_execute_attrs = GLIDEIN_ResourceName; else the log tells slots, not sites.",
+        "Add: ulog_execute_attrs = GLIDEIN_ResourceName; else the log has slots, not sites.",
     ),
     "no-retry": Rule(
         _W, "Add: RETRY ALL_NODES 3; one bad machine ends the run, and fails the DAG.", 1
@@ -210,7 +208,7 @@ KINDS: Final[Mapping[str, Rule]] = {
     "checkpoint-at-first": Rule(
         _N, "Leave continue_from_checkpoint out, unless the run continues one that has been.", 1
     ),
-    "no-uuid": Rule(_W, "Set VARS run_uuid there, too: else the run is told by its name only.", 1),
+    "no-uuid": Rule(_W, "Set VARS run_uuid there, too: else the run is known by its name only.", 1),
     "uuid-twice": Rule(_W, "Give each run a uuid of its own: they write into the same files."),
     "uuid-changes": Rule(_W, "Use one uuid for all epochs of a run.", 1),
     "stopped-before": Rule(

@@ -269,7 +269,7 @@ def _jobs_of(builder: SnapshotBuilder, session: Session, text: str) -> Iterable[
         return session.queued_jobs(one_run(builder, text).key)
     view = session.job_view(int(number[1]), int(number[2]))
     if view is None:
-        raise InputError(f"{text}: no log tells of this job")
+        raise InputError(f"{text}: no log has this job")
     return (view.row,)
 
 
@@ -317,7 +317,7 @@ def _action_text(preview: ActionPreview) -> str:
         PoolAction.RELEASE_DAG: "release DAGMan of",
         PoolAction.REMOVE_DAG: "remove",
         PoolAction.STOP_NOW: "stop now:",
-        PoolAction.RESUME_RUN: "let go on:",
+        PoolAction.RESUME_RUN: "resume:",
         PoolAction.SEND: "send the next epochs of",
     }
     return f"{verbs.get(preview.act, preview.act)} {preview.subject}"

@@ -34,15 +34,15 @@ COLUMNS: Final = (
 
 CONTINUED_RUN: Final = JsonObject(
     ContinuedRun,
-    "A run that goes on with epochs first to last, and why it had ended before.",
+    "A run that continues with epochs first to last, and why it had ended before.",
     "run uuid before=reason done first last checkpoint",
 )
 EXCLUDED_RUN: Final = JsonObject(
-    ExcludedRun, "A run that does not go on, and why.", "run uuid why=reason"
+    ExcludedRun, "A run that does not continue, and why.", "run uuid why=reason"
 )
 CONTINUE_OUTPUT: Final = JsonObject(
     Continuation,
-    "metlmon continue --json; of: the DAG files whose runs go on.",
+    "metlmon continue --json; of: the DAG files whose runs continue.",
     "of=source_files runs left_out=excluded remarks=notes",
     name="ContinueOutput",
     computed={
@@ -99,7 +99,7 @@ def _print(result: Continuation) -> None:
         out.table(text_columns(COLUMNS), [list(_cells(run)) for run in result.runs])
         print()
     else:
-        print("No run goes on.")
+        print("No run continues.")
     for remark in result.notes:
         print(plain(remark, REASON_LIMIT))
     for each in result.excluded:

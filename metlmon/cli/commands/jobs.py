@@ -55,7 +55,7 @@ def _print_jobs(rows: Sequence[JobRow], this_year: int | None) -> None:
 
     out = TextOutput()
     if not rows:
-        out.print("No jobs: nothing was submitted yet, or no event log lies here.")
+        out.print("No jobs: nothing was submitted yet, or there is no event log here.")
         return
     out.table(columns(this_year), rows)
     held = [row for row in rows if row.state is State.HELD]

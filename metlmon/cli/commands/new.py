@@ -119,7 +119,7 @@ def new(options: argparse.Namespace) -> int:
 def _say_slow() -> None:
     """Say on a terminal that the program works; a file or a pipe needs no message."""
     if sys.stderr.isatty():
-        say("working it out: so many nodes take a while")
+        say("planning: this many nodes take a while")
 
 
 # --- the request ------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def _cost(plan: Plan, options: argparse.Namespace) -> CostEstimate | None:
     )
     if result is None:
         why = "it trains no epoch" if history else f"too few epochs of {options.past} are completed"
-        say(f"what it would cost cannot be told: {why}")
+        say(f"the cost is unknown: {why}")
     return result
 
 

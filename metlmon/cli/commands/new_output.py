@@ -192,7 +192,7 @@ def _diff_lines(diff: PlanDiff) -> Iterable[str]:
         else:
             yield f"  {name}: {file.kind}"
     if diff.rescue is not None and diff.refusal is None and not diff.unchanged:
-        yield f"the next DAGMan goes on from {diff.rescue}"
+        yield f"the next DAGMan continues from {diff.rescue}"
 
 
 def _common_differences(nodes: Sequence[NodeChange]) -> Iterable[str]:

@@ -26,7 +26,7 @@ EPOCH_SECONDS: Final = JsonObject(
 )
 RUN_ESTIMATE: Final = JsonObject(
     RunForecast,
-    "When a run will be done; why_not: why that cannot be said.",
+    "When a run will be done; why_not: why that is unknown.",
     "key=run run=run_name epochs_done=done epochs_total=total epochs_left remaining "
     "at=expected_end ended=completed_at why_not=missing_reason epoch=epoch_number epoch_remaining "
     "seconds_per_epoch=durations",

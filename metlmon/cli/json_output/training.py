@@ -239,7 +239,7 @@ SHARD_RATE: Final = JsonObject(
 )
 RATES: Final = JsonObject(
     Bag,
-    "Rates since the first submission and of late.",
+    "Rates since the first submission and recently.",
     "overall=overall_rate lately=recent_rate",
     name="Rates",
     main=False,
