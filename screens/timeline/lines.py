@@ -67,7 +67,7 @@ def headline(timeline: Timeline, room: int) -> Line:
     if timeline.first is None:
         return title + line(("no event yet", DIM))
     if not timeline.steps:
-        text = f"idle since the submission, {formatting.duration(timeline.length)}"
+        text = f"nothing has run yet, for {formatting.duration(timeline.length)}"
         return title + line((text, ALARM if timeline.waits else NOTE))
     # An interval of less than a second is no stall.
     if (

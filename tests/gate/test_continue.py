@@ -460,7 +460,7 @@ def test_a_dag_file_chooses_runs_and_hides_no_other_dag(
     found = json.loads(capsys.readouterr().out)
     assert [(run["run"], run["first"], run["last"]) for run in found["runs"]] == [("run1", 2, 3)]
     assert of_file(ended, "e-2.dag", "--dry-run") == 0
-    assert "No run goes on" in capsys.readouterr().out
+    assert "No run continues" in capsys.readouterr().out
     assert of_file(ended, "e.sub") == 2
     assert "e.sub: no DAG of this name" in capsys.readouterr().err
 
@@ -541,7 +541,7 @@ def test_a_run_that_is_complete_needs_more_epochs(
 ) -> None:
     assert ended.go_on("run2") == 0
     said = capsys.readouterr().out
-    assert "No run goes on" in said
+    assert "No run continues" in said
     assert "it has all its epochs; --epochs N gives it more" in said
 
 

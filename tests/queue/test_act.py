@@ -139,7 +139,7 @@ def test_read_only_refuses(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> 
         (("priority", "all"), "--value"),
         (("hold", "all", "--value", "3"), "--value is for priority"),
         (("hold",), "name jobs"),
-        (("hold", "99.0"), "no log tells"),
+        (("hold", "99.0"), "no log has"),
         (("hold", "nobody"), "no such run"),
         (("halt", "other.dag"), "no such DAG"),
     ],

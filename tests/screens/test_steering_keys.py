@@ -129,7 +129,7 @@ async def test_a_pause_is_taken_back_by_another_key(steer: Open) -> None:
         await seen.press(*TO_RUN8, "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
         await seen.press("escape", "up", *["up"] * 6, "C")
-        assert "Let run1 go on?" in seen.text
+        assert "Resume run1?" in seen.text
         assert "It deletes 1 file" in seen.text
         await seen.press("y")
         await seen.until(lambda: "1 done" in seen.text)

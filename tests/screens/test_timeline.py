@@ -38,7 +38,7 @@ async def test_its_first_line_says_when_it_stalled(shared: Callable[[str], Path]
     async with opened(session(shared("examples/metl-aws")), WIDE) as seen:
         await seen.press("t")
         assert "idle 2d16h, 7 Nov 16:02 → 10 Nov 08:14" in seen.lines[0]
-        assert "longest of 12 times" in seen.lines[0]
+        assert "longest of 12" in seen.lines[0]
         assert "GPUs at a time 10 max, 4.44 mean" in seen.lines[1]
         assert "jobs at a time 5 max, 2.22 mean" in seen.lines[1]
 
