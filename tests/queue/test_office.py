@@ -308,7 +308,7 @@ def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
     (tmp_path / "ens.dag.condor.sub").write_text(SUB)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert answer.reply is ResultCode.DONE
-    assert answer.text == "DAGMan is job 77.0 (by htcondor2), goes on from ens.dag.rescue010"
+    assert answer.text == "DAGMan is job 77.0 (by htcondor2), continues from ens.dag.rescue010"
     options = {"MaxIdle": 7, "PostRun": False, "BatchName": "sweep 4"}
     assert schedd.acts() == [("submit", tmp_path.resolve(), "ens.dag", options)]
 
