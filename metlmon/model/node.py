@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.dagman import NodeKind
 from metlmon.model.clock import Clock
@@ -382,24 +383,35 @@ class NodeStateResolver:
                 state, since = self._state_by_newer_report(report, state, since)
         elif self._awaits_post_script(record, report, state):
             state = State.POST
-        failure, again = None, False
-        if state in (State.FAILED, State.RETRYING):
+        resolved = NodeState(state, since, job, submitted=last.submitted)
+        resolved = self._with_failure(resolved, record, result, report, post)
+        is_service = record.node.kind is NodeKind.SERVICE
+        if resolved.state is State.REMOVED and is_service and _removed_at_dag_end(job):
+            # A SERVICE node runs until its DAG ends: removal is success.
+            return replace(resolved, state=State.COMPLETED)
+        return resolved
+
+    def _with_failure(
+        self,
+        resolved: NodeState,
+        record: NodeRecord,
+        result: SubmissionResult | None,
+        report: NodeReport | None,
+        post: PostResult | None,
+    ) -> NodeState:
+        """The state with the reason of its failure, and whether DAGMan retries the node."""
+        state, since, failure, again = resolved.state, resolved.since, None, False
+        if state not in (State.FAILED, State.RETRYING, State.REMOVED):
+            return resolved
+        if state is not State.REMOVED:
             failure_time, failure = self._failure(record, report, result, post)
             since = failure_time or since
-        if state in (State.FAILED, State.REMOVED):
+        if state is not State.RETRYING:
             codes = self._exit_codes(result, post, failure)
             again = self._retries_left(record, result, report, codes)
             if again and self._alive:
                 state = State.RETRYING
-        if (
-            state is State.REMOVED
-            and record.node.kind is NodeKind.SERVICE
-            and _removed_at_dag_end(job)
-        ):
-            # A SERVICE node runs until its DAG ends: removal is success.
-            state = State.COMPLETED
-        submitted = last.submitted
-        return NodeState(state, since, job, submitted=submitted, failure=failure, can_retry=again)
+        return replace(resolved, state=state, since=since, failure=failure, can_retry=again)
 
     def _is_resubmitted(self, report: NodeReport, since: datetime | None, state: State) -> bool:
         """Has DAGMan submitted the node again, before the job logs show it?
@@ -414,17 +426,12 @@ class NodeStateResolver:
         """The state of a node without a job in any log."""
         post = record.posts[-1] if record.posts else None
         state, since = self._state_without_job(post, report)
-        failure, again = None, False
-        if state in (State.FAILED, State.RETRYING):
-            failure_time, failure = self._failure(record, report, None, post)
-            since = failure_time or since
-        if state is State.FAILED:
-            codes = self._exit_codes(None, post, failure)
-            again = self._retries_left(record, None, report, codes)
-            if again and self._alive:
-                state = State.RETRYING
-        submitted = self._reported_submit_time(record.node.name)
-        return NodeState(state, since, submitted=submitted, failure=failure, can_retry=again)
+        # Of the last reported submission: job logs can lag or be lost.
+        reports = self._reports(record.node.name)
+        times = [each.time for each in reports if each.kind is NodeReportKind.SUBMITTED]
+        submitted = max((time for time in times if time is not None), default=None)
+        resolved = NodeState(state, since, submitted=submitted)
+        return self._with_failure(resolved, record, None, report, post)
 
     def _state_without_job(
         self, post: PostResult | None, report: NodeReport | None
@@ -448,15 +455,6 @@ class NodeStateResolver:
                 return State.COMPLETED, report.time
             case _:
                 return State.WAITING, None
-
-    def _reported_submit_time(self, name: str) -> datetime | None:
-        """Time of the last reported submission: job logs can lag or be lost."""
-        times = (
-            report.time
-            for report in self._reports(name)
-            if report.kind is NodeReportKind.SUBMITTED and report.time is not None
-        )
-        return max(times, default=None)
 
     def _post_result(self, record: NodeRecord, last: NodeSubmission) -> PostResult | None:
         """The POST script's result for the last submission, if available."""
