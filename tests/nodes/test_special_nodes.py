@@ -121,4 +121,6 @@ async def test_the_overview_names_them(show: Show) -> None:
         assert "SERVICE monitor ▶ running" in line
         assert "FINAL report · waiting" in line
     async with show(feed, size=NARROW) as seen:
-        assert "PROVISIONER machines ▶" in seen.text
+        await seen.press("6", "slash", *"machines", "enter")
+        assert "machines" in seen.under_cursor
+        assert "running" in seen.under_cursor

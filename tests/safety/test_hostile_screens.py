@@ -46,7 +46,7 @@ def gone_through(
     """What was sent to the terminal without the program's own sequences, and every picture."""
     argv = [sys.executable, "-m", "metlmon", "watch", str(dagdir.path)]
     with Terminal(argv, size, environment) as terminal:
-        terminal.wait_for("as of")
+        terminal.wait_for("snapshot")
         terminal.rest()
         at = 0
         for name in OPENED:
