@@ -115,7 +115,7 @@ def header(
     if not several and len(status.dags) == 1:
         (dag,) = status.dags
         glyph = line((dag_sign(dag.state, dag.nodes_failed).glyph, _dag_style(dag.state)))
-        room = width - 8 - cells(right)
+        room = width - 7 - cells(right)
         starts = (title, line(("read-only  " if read_only else "", NOTE), (name, BOLD)))
         lefts = [
             start + line("   ") + dag_state(dag, status, room - cells(start)) for start in starts

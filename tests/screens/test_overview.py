@@ -24,6 +24,15 @@ async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person(show
             assert told in head
 
 
+async def test_five_lines_of_header_are_enough_for_a_small_terminal(show: Show) -> None:
+    async with show(size=NARROW) as seen:
+        titles = next(i for i, line in enumerate(seen.lines) if " PROGRESS " in line)
+        assert titles <= 5
+        head = "\n".join(seen.lines[:titles])
+        for told in ("● live", "▶", "300 epochs", "✓ 143", "402.3 badput (23 %)"):
+            assert told in head
+
+
 async def test_a_row_has_all_that_is_asked_of_a_run(show: Show) -> None:
     async with show(size=WIDE) as seen:
         row = seen.line("run7")
