@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partialmethod
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -244,11 +245,8 @@ class JobScreen(ActionScreen):
             self.query_one("#story", Document).scroll_to_line(0)
             self._refresh_if_mounted()
 
-    def action_previous(self) -> None:
-        self._step(-1)
-
-    def action_next(self) -> None:
-        self._step(1)
+    action_previous = partialmethod(_step, -1)
+    action_next = partialmethod(_step, 1)
 
     def action_section(self) -> None:
         self.query_one("#story", Document).next_section()

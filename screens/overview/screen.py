@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partialmethod
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -251,28 +252,21 @@ class OverviewScreen(ListScreen, ActionScreen):
                 "6 shows the nodes on a screen of their own, where they can be sorted"
             )
 
-    def action_unfold(self) -> None:
-        self._fold(True)
-
-    def action_fold(self) -> None:
-        self._fold(False)
-
     def _fold(self, is_open: bool) -> None:
         if self._node_list is not None:
             from screens.nodes.table import fold_at_cursor
 
             fold_at_cursor(self, self._node_list, is_open)
 
-    def action_unfold_all(self) -> None:
-        self._fold_all(True)
-
-    def action_fold_all(self) -> None:
-        self._fold_all(False)
-
     def _fold_all(self, is_open: bool) -> None:
         if self._node_list is not None:
             self._node_list.fold_all(is_open)
             self._refresh_if_mounted()
+
+    action_unfold = partialmethod(_fold, True)
+    action_fold = partialmethod(_fold, False)
+    action_unfold_all = partialmethod(_fold_all, True)
+    action_fold_all = partialmethod(_fold_all, False)
 
     def refusals(self) -> Mapping[str, str]:
         pool = self.context.options.submission_pool is not None
