@@ -34,7 +34,7 @@ STATE_MEANINGS: Final[dict[State, str]] = {
     State.UNKNOWN: "the files here do not show it",
 }
 
-COLUMN_CELLS: Final = HELP_CELLS + 10
+COLUMN_CELLS: Final = HELP_CELLS + 11
 """A key cap and its help."""
 
 TAB_KEYS: Final = f"1…{len(TABS)}"
