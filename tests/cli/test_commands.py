@@ -214,7 +214,7 @@ def test_a_prefix_of_the_uuid_is_enough(capsys: Captured, two_runs: Path) -> Non
 
 def test_an_ambiguous_prefix_lists_the_candidates(capsys: Captured, two_runs: Path) -> None:
     said = a_sentence(capsys, "run", "aa", str(two_runs))
-    assert "2 runs" in said
+    assert "2 matches" in said
     assert "aaaa1111" in said
     assert "aabb2222" in said
 

@@ -27,7 +27,7 @@ SCREENS = {
     "timeline": ("t", "GPUs at a time"),
     "sites": ("w", "SUCCESS"),
     "curves": ("c", "┤"),
-    "estimates": ("e", "AN EPOCH TAKES"),
+    "estimates": ("e", "CYCLE TIME"),
     "incidents": ("i", "in total"),
     "palette": (":", "Search actions"),
     "prompt": ("/run1", "1 of 6 runs"),
