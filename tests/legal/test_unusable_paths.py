@@ -54,6 +54,8 @@ from metlmon.cli.main import main
 for module in pkgutil.walk_packages(metlmon.__path__, "metlmon."):
     if "__main__" not in module.name and "trainer" not in module.name:
         importlib.import_module(module.name)
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["report", sys.argv[1] + "/fixtures/rescue", "--html", "-"])
 commands, user = json.load(sys.stdin), json.loads(sys.argv[2])
 answer = os.fdopen(os.dup(1), "w")
 if user is not None:

@@ -134,7 +134,7 @@ def test_what_a_command_says_to_a_terminal_is_visible(
 
 
 def test_completion_says_the_same_wherever_it_is_asked_for(metlmon: Callable[..., Ran]) -> None:
-    for shell in ("bash", "zsh", "fish"):
+    for shell in ("bash", "zsh"):
         text = metlmon("completion", shell).stdout.decode("utf-8").replace("\t", " ")
         assert text
         assert forbidden(text) == []
