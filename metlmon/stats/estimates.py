@@ -42,6 +42,7 @@ from metlmon.stats.epoch_times import (
     elapsed,
     epoch_durations,
     naive_time,
+    time_after_as_of,
 )
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import TRIALS, UNIFORM, Z_SCORES, gamma_quantile
@@ -274,12 +275,7 @@ class _Estimator:
         return Rate(recent, window) if window > 0 else None
 
     def _date(self, span: Interval | None) -> datetime | None:
-        if span is None or self.ledger.as_of is None:
-            return None
-        try:
-            return self.ledger.as_of + timedelta(seconds=round(span.median))
-        except OverflowError:
-            return None
+        return None if span is None else time_after_as_of(self.ledger, span.median)
 
     # --- one run --------------------------------------------------------------------------
 

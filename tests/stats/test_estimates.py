@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from metlmon.cli.main import main
 from metlmon.jobfiles.records import Streamed
+from metlmon.model.clock import Clock
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.epoch_times import counted_epochs, epoch_durations
@@ -179,6 +181,18 @@ def test_the_ensemble_is_done_when_its_slowest_run_is() -> None:
     assert told.slowest_run == "slow"
     assert spans["slow"] is not None
     assert said(told).median >= spans["slow"].median
+
+
+def test_an_expected_end_after_a_clock_change() -> None:
+    ensemble = basis({"run0": Past(cycles=[DAY] * 3)})
+    # On 8 March 2026 clocks in Chicago go forward by an hour.
+    clock = Clock(ZoneInfo("America/Chicago"))
+    ledger = replace(ensemble.ledger, seconds_between=clock.seconds)
+    forecast = make_forecast(replace(ensemble, ledger=ledger))
+    remaining = timedelta(seconds=round(said(forecast).median))
+    assert remaining > timedelta(days=6)
+    assert forecast.expected_end == NOON + remaining + timedelta(hours=1)
+    assert forecast.runs[0].expected_end == forecast.expected_end
 
 
 def test_a_target_that_takes_longer_is_expected_to() -> None:
