@@ -248,7 +248,8 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
         (5, ()),
         (4, ()),
         (1, ()),
-        (0, state),
+        # What is known of its jobs rather than that its DAGMan is unknown.
+        (0, line((running, MOVING)) if running else state),
         (2, ()),
     ):
         parts[index] = shorter
