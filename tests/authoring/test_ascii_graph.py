@@ -24,7 +24,7 @@ from metlmon.authoring.request import (
 )
 from metlmon.dagman import NodeKind
 from metlmon.text.sanitize import to_ascii
-from tests.authoring.written import nap
+from tests.support.sample_requests import nap
 
 
 @pytest.fixture(name="own", scope="module")

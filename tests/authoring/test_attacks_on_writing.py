@@ -38,7 +38,7 @@ from metlmon.cli.commands import new as new_command
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.dagman.submit_description import parse_description, submission
-from tests.authoring.written import a_request, nap, woven
+from tests.support.sample_requests import a_request, nap, woven
 
 Captured = pytest.CaptureFixture[str]
 

@@ -15,7 +15,7 @@ from metlmon.authoring.graph import Precedence
 from metlmon.authoring.request import Request
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from tests.authoring.written import nap
+from tests.support.sample_requests import nap
 
 Captured = pytest.CaptureFixture[str]
 

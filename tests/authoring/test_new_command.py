@@ -18,8 +18,8 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SubmitResult
-from tests.authoring.existing.ensembles_that_ran import listing, ran, running
-from tests.authoring.written import nap
+from tests.support.finished_ensembles import listing, ran, running
+from tests.support.sample_requests import nap
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from metlmon.authoring import Policy, Request, make_plan, validate
 from metlmon.authoring.runs import requirements
-from tests.authoring.written import NAP, a_request, text_of, woven
+from tests.support.sample_requests import NAP, a_request, text_of, woven
 
 
 def test_no_value_in_the_dag_is_empty(tmp_path: Path) -> None:

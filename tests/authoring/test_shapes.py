@@ -34,8 +34,8 @@ from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.parser import parse_dag
 from metlmon.model.run import parse_run_part
-from tests.authoring.written import text_of, woven
-from tests.dagman.written import official_verdict
+from tests.support.dag_texts import official_verdict
+from tests.support.sample_requests import text_of, woven
 
 NOWHERE = Path(tempfile.gettempdir()) / "planned-and-never-made"
 

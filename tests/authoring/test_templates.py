@@ -9,7 +9,7 @@ import pytest
 from metlmon.authoring import Parameter, PlanError, load_template, make_plan, templates, validate
 from metlmon.authoring.request import Request
 from metlmon.authoring.templates import fill, read_allowed
-from tests.authoring.written import NAP_SH, a_request, nap
+from tests.support.sample_requests import NAP_SH, a_request, nap
 
 
 def own(tmp_path: Path, text: str):

@@ -21,7 +21,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.variables import OWN_VARIABLES, RESERVED_NAMES
-from tests.authoring.written import NAP, a_request
+from tests.support.sample_requests import NAP, a_request
 
 MINIMAL = "executable = /bin/true\nlog = x.log\nulog_execute_attrs = GLIDEIN_ResourceName\n"
 

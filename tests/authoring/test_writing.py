@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.authoring import Plan, PlanError, make_plan, write_plan
-from tests.authoring.written import NAP_SH, a_request
+from tests.support.sample_requests import NAP_SH, a_request
 
 NAMES = ["ensemble.dag", "ensemble.sub", "nap.sh", "nap.template", "ensemble.toml"]
 

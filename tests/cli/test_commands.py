@@ -22,9 +22,9 @@ from metlmon.cli.main import main
 from metlmon.model.states import DagState, State
 from metlmon.text.spans import text
 from screens.overview import header as overview_header
-from tests.live.dagdirs import DAG, NODE, Dagdir
-from tests.model.written import Log, Out
 from tests.support.commands import Captured, run_command, usage_error
+from tests.support.dagdir_builder import DAG, NODE, Dagdir
+from tests.support.event_logs import Log, Out
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,8 +13,8 @@ from metlmon.cli.main import main
 from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.sites import BUILT_IN_SITES
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
 
 Captured = pytest.CaptureFixture[str]
 

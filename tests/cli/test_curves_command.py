@@ -10,8 +10,8 @@ import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
 
 TRAINER = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
 LOGS = "output/training_logs/aaaa1111-0000"

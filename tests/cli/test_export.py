@@ -18,9 +18,9 @@ from metlmon.cli.commands import export as exporting
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.stats.frame_columns import NUMBER, TABLES, TIME
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
 from tests.support.commands import Captured, run_command, usage_error
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
 
 ROOT = Path(__file__).resolve().parents[2]
 RESCUE = ROOT / "fixtures" / "rescue"

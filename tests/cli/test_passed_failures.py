@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from tests.model.written import Log, Out
+from tests.support.event_logs import Log, Out
 
 DAG = """\
 JOB run0-train_epoch0 t.sub

@@ -18,10 +18,10 @@ from metlmon.cli.commands import report
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.report.to_text import text_lines
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
-from tests.report.made import FIXTURES, report_of
 from tests.support.commands import Captured, json_output, run_command, usage_error
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.sample_reports import FIXTURES, report_of
 
 
 @pytest.fixture(name="dagdir")

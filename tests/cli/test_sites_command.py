@@ -10,9 +10,9 @@ import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
 
 FIRST_ROUND = Path(__file__).resolve().parents[2] / "fixtures" / "first-round"
 

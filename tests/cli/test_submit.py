@@ -20,8 +20,8 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SubmitResult
-from tests.authoring.written import NAP, nap
 from tests.support.commands import Captured, run_command
+from tests.support.sample_requests import NAP, nap
 
 
 @dataclass

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from metlmon.cli.main import main
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRAINER = FIXTURES / "trainer"

@@ -9,8 +9,8 @@ import pytest
 
 from metlmon.dagman import load_workflow
 from metlmon.dagman.parser import parse_dag
-from tests.conformance import INDEX, cases
-from tests.dagman.written import graph_shape, official_verdict
+from tests.support.conformance import INDEX, cases
+from tests.support.dag_texts import graph_shape, official_verdict
 
 CONNECT = "the checker does not carry out CONNECT; DAGMan draws the edges between the pins"
 SHAPE_EXCEPTIONS = {

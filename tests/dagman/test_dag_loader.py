@@ -8,7 +8,7 @@ import pytest
 
 from metlmon.dagman import load_workflow
 from metlmon.dagman.records import NodeKind
-from tests.dagman.written import HOME, edges, told, weave
+from tests.support.dag_texts import HOME, edges, told, weave
 
 PAIR = "JOB A x NOOP\nJOB B x NOOP\n"
 

@@ -6,7 +6,7 @@ import pytest
 
 from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.records import NodeKind
-from tests.dagman.written import official_verdict, told, weave
+from tests.support.dag_texts import official_verdict, told, weave
 
 ONE = "JOB A a.sub NOOP\n"
 

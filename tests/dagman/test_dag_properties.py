@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metlmon.dagman.parser import parse_dag
-from tests.dagman.written import edges, weave
+from tests.support.dag_texts import edges, weave
 
 KEYWORDS = {"JOB", "PARENT", "CHILD", "VARS", "NOOP"}
 NAMES = st.text("abXY019_.-", min_size=1, max_size=8)

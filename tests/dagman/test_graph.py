@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from metlmon.dagman.graph import cycle
-from tests.dagman.written import graph_shape, weave
+from tests.support.dag_texts import graph_shape, weave
 
 
 def flow_of(lines: str, names: str):

@@ -17,7 +17,7 @@ from metlmon.dagman.commands import (
     VarsCommand,
 )
 from metlmon.dagman.parser import DagFile, parse_dag
-from tests.dagman.written import official_verdict
+from tests.support.dag_texts import official_verdict
 
 SUB_KEYWORDS = {
     "UNLESS_EXIT": "RETRY A 3 {} 2",

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from metlmon.dagman import load_workflow
-from tests.dagman.written import graph_shape
+from tests.support.dag_texts import graph_shape
 
 
 def everything_in(value):

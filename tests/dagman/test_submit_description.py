@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.dagman.submit_description import parse_description, submission
-from tests.dagman.written import told, weave
+from tests.support.dag_texts import told, weave
 
 
 def says(text, before=None, **after):

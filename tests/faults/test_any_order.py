@@ -27,7 +27,7 @@ from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.live.replay import ReplayPiece, replay_pieces
-from tests.faults.recorded import FIXTURES, again, opened, told
+from tests.support.recordings import FIXTURES, again, opened, told
 
 RECORDINGS = ("rescue", "shared-log", "demo")
 SEEDS = int(os.environ.get("METLMON_CHAOS", "2"))

@@ -12,7 +12,7 @@ import pytest
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import log_reader
 from metlmon.live.errors import InputError
-from tests.faults.recorded import FIXTURES, again, copied, opened, sentences, told
+from tests.support.recordings import FIXTURES, again, copied, opened, sentences, told
 
 
 @pytest.fixture(autouse=True)

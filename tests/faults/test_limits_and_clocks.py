@@ -22,9 +22,9 @@ from metlmon.live import watcher
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
-from tests.faults.recorded import FIXTURES, again, copied, opened, told
-from tests.live.dagdirs import NODE, Dagdir, log_of
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir, log_of
+from tests.support.event_logs import Log
+from tests.support.recordings import FIXTURES, again, copied, opened, told
 
 DEADLINE = 30.0
 

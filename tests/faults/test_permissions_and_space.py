@@ -17,7 +17,7 @@ import pytest
 
 from metlmon.live import cache as cache_module
 from metlmon.live.cache import Cache
-from tests.faults.recorded import FIXTURES, again, copied, opened, told
+from tests.support.recordings import FIXTURES, again, copied, opened, told
 
 NOBODY = 65534
 

@@ -27,7 +27,7 @@ from metlmon.live.fs_timeout import FsExecutor, FsTimeout, call_with_timeout, ca
 from metlmon.live.session import Session
 from metlmon.snapshot.types import JobView
 from tests.faults.fuse import Fuse
-from tests.faults.recorded import copied, told
+from tests.support.recordings import copied, told
 
 DEADLINE = 30.0
 """Seconds until what is awaited is a failure; it comes within one or two."""

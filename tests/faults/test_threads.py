@@ -18,7 +18,7 @@ from metlmon.live.log_cache import CacheWrite
 from metlmon.live.replay import Replay
 from metlmon.live.session import Session
 from metlmon.live.watcher import DirectoryWatcher
-from tests.faults.recorded import FIXTURES, copied
+from tests.support.recordings import FIXTURES, copied
 
 DEADLINE = 30.0
 

@@ -9,8 +9,8 @@ import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.follower import CHUNK
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
 
 
 def a_life(second: int) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 import metlmon
-from tests.effort import effort
+from tests.support.effort import effort
 
 BOUNDED: Final = {
     "metlmon.redact._HARMLESS_NAME": "looks at names of 200 characters at most",

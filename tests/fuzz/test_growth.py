@@ -27,8 +27,8 @@ from metlmon.eventlog import parse, parse_fast
 from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
 from metlmon.jobfiles.metrics_csv import read_metrics_csv
 from metlmon.jobfiles.stdout import newest_progress, printed_values
-from tests.effort import effort
 from tests.fuzz.targets import HOME, scratch
+from tests.support.effort import effort
 
 SMALLEST: Final = 1 << 12
 LARGEST: Final = 1 << 18

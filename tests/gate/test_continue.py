@@ -17,9 +17,9 @@ from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.parser import parse_dag
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from tests.gate.gated import GATE, GO, SKIP, Gated, table
-from tests.live.dagdirs import Dagdir
-from tests.model.written import Log, Out
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log, Out
+from tests.support.gated_dagdir import GATE, GO, SKIP, Gated, table
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 RUNS = {"run0": "aaaa1111-0000", "run1": "bbbb2222-0000", "run2": "cccc3333-0000"}

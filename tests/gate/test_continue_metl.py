@@ -16,9 +16,9 @@ from metlmon.cli.main import main
 from metlmon.dagman.submit_description import command_values, parse_description
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.trainer import train
-from tests.gate.gated import table
-from tests.live.dagdirs import Dagdir
-from tests.model.written import Log, Out
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log, Out
+from tests.support.gated_dagdir import table
 
 RUNS = {"run0": "0ee9fad9", "run1": "b40d6718"}
 EPOCHS = 4

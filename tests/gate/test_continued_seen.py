@@ -11,7 +11,7 @@ from metlmon.cli.exit_on import condition
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunRow, Status
 from tests.gate.test_continue import EPOCHS, RUNS, Ended
-from tests.model.written import Log, Out
+from tests.support.event_logs import Log, Out
 
 
 @pytest.fixture(name="going")

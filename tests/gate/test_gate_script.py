@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metlmon.trainer import gate
-from tests.gate.gated import GATE, GO, PATIENT, SKIP, UUID, WAIT, Gated
+from tests.support.gated_dagdir import GATE, GO, PATIENT, SKIP, UUID, WAIT, Gated
 
 OTHERS = ("bbbb", "cccc", "dddd")
 

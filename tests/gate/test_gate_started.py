@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from tests.gate.gated import GATE, GO, SKIP, UUID, WAIT, Gated
 from tests.gate.test_gates_seen import dag
-from tests.live.dagdirs import Dagdir
-from tests.model.written import Out
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Out
+from tests.support.gated_dagdir import GATE, GO, SKIP, UUID, WAIT, Gated
 
 NODE = "run0-train_epoch3"
 

@@ -38,9 +38,9 @@ from metlmon.tables.estimate_text import epochs_text, remaining_text, run_remain
 from metlmon.tables.runs import cursor_detail, specs
 from metlmon.text.spans import text
 from screens.overview import header as overview_header
-from tests.dagman.written import weave
-from tests.live.dagdirs import Dagdir, again
-from tests.model.written import Log, Out
+from tests.support.dag_texts import weave
+from tests.support.dagdir_builder import Dagdir, again
+from tests.support.event_logs import Log, Out
 
 UUID = "aaaa1111-0000"
 OTHER = "bbbb2222-0000"

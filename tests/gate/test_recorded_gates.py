@@ -21,9 +21,9 @@ from metlmon.jobfiles.gate_files import read_request
 from metlmon.pool import gate_requests
 from metlmon.stats.backtest import backtest
 from metlmon.stats.estimates import forecast_to_goals
-from tests.gate.recounted import Recount
-from tests.model.written import Log, of_one_job
-from tests.stats.histories import FIXTURES, recorded
+from tests.gate.independent_count import Recount
+from tests.support.event_logs import Log, of_one_job
+from tests.support.run_histories import FIXTURES, recorded
 
 GATED, MACHINES = FIXTURES / "gated", FIXTURES / "machines"
 FIRST, SECOND = "gated", "gated-2"

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.model.written import Log, Out
+from tests.support.event_logs import Log, Out
 
 BEGUN: Final = datetime(2026, 5, 4, 8)
 SITES: Final = ("delta", "expanse", "CHTC-Spark-CE1", "aws")

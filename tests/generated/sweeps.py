@@ -11,7 +11,7 @@ from math import exp, log10
 from pathlib import Path
 from typing import Final
 
-from tests.model.written import Log
+from tests.support.event_logs import Log
 
 RATES: Final = ("1e-4", "3e-4", "0.001", "0.003", "0.01", "0.1")
 WIDTHS: Final = ("32", "64", "128", "256", "1024")

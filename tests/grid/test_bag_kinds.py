@@ -9,16 +9,16 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from dagdirs import DagdirFeed
-from eyes import MIDDLE, Show
 
 from metlmon.cli.main import main
 from metlmon.model.states import State
 from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import text
-from tests.model.written import Log, Out, moment
+from tests.support.dagdir_feed import DagdirFeed
+from tests.support.event_logs import Log, Out, moment
 from tests.support.records import read_dagdir, stats_input
+from tests.support.screen_view import MIDDLE, Show
 
 SUBMIT = "executable = infer.sh\nlog = bag.log\nqueue\n"
 

@@ -25,7 +25,7 @@ from metlmon.stats.shards import Bag, bags, find_bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.tables import shard_text
 from tests.generated import bags as generated
-from tests.model.written import Log, tell
+from tests.support.event_logs import Log, tell
 from tests.support.records import read_dagdir, stats_input
 
 UNTIL = 4 * 3600

@@ -6,14 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from dagdirs import BAG_SECONDS, DagdirFeed, bag, sweep
-from ensemble_pictures import FakeFeed
-from eyes import MIDDLE, NARROW, WIDE, Eager, Show, pressed
 
 from screens.job.screen import JobScreen
 from screens.shards.screen import ShardsScreen
 from screens.widgets.table import Table
 from tests.generated import bags
+from tests.support.dagdir_feed import BAG_SECONDS, DagdirFeed, bag, sweep
+from tests.support.sample_snapshots import FakeFeed
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Show, pressed
 
 AS_OF = bags.BEGUN + timedelta(seconds=BAG_SECONDS)
 

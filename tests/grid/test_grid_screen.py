@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dagdirs import DagdirFeed, sweep
-from ensemble_pictures import FakeFeed
-from eyes import MIDDLE, NARROW, WIDE, Eager, Seen, Show
-from learning import pressed_until, until
 
 from metlmon.text.spans import text, width
 from screens.run.screen import RunScreen
@@ -16,6 +12,10 @@ from screens.sweep import cells as sweep_cells
 from screens.sweep.runs_screen import PointRunsScreen
 from screens.sweep.screen import SweepScreen
 from screens.widgets.matrix import Matrix, MatrixLayout
+from tests.support.dagdir_feed import DagdirFeed, sweep
+from tests.support.sample_snapshots import FakeFeed
+from tests.support.sample_trainings import pressed_until, until
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Seen, Show
 
 MANY = tuple(str(n) for n in range(1, 41))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from dagdirs import BAG_SECONDS, DagdirFeed, bag, sweep
-from eyes import Show
-from learning import until
 from pasted_words import WORDS
 
 from screens.terminal.input_decoder import InputDecoder
 from tests.generated import bags
+from tests.support.dagdir_feed import BAG_SECONDS, DagdirFeed, bag, sweep
+from tests.support.sample_trainings import until
+from tests.support.screen_view import Show
 
 
 @pytest.mark.parametrize("screen", ["sweep", "bag"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.sweep import SweepVariables, choices, find_sweep, value_order
-from tests.model.written import Log, tell
+from tests.support.event_logs import Log, tell
 from tests.support.records import read_dagdir
 
 

@@ -12,8 +12,8 @@ from metlmon.authoring.request import PlanError
 from metlmon.authoring.templates import load_template
 from metlmon.cli.main import main
 from metlmon.live.discovery import discover_dags, discover_logs
-from tests.live.dagdirs import NODE, Dagdir, log_of
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir, log_of
+from tests.support.event_logs import Log
 
 KEY = """\
 -----BEGIN OPENSSH PRIVATE KEY-----

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from metlmon.live.dagdir_reader import NO_LOGS_AT_ONCE, DagdirReader
-from tests.live.dagdirs import NODE, Dagdir, log_of
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir, log_of
+from tests.support.event_logs import Log
 
 CALLS = ("stat", "lstat", "listdir", "scandir", "open", "readlink")
 

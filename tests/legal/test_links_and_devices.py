@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from tests.live.dagdirs import NODE, Dagdir, log_of
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir, log_of
+from tests.support.event_logs import Log
 
 DAG = "JOB {node} train.sub\n"
 

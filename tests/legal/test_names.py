@@ -12,8 +12,8 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.run_filter import matches_run
-from tests.live.dagdirs import Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log
 
 RUNS = (
     "a.b.c",

@@ -13,8 +13,8 @@ import pytest
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from tests.live.dagdirs import DAG, NODE, Dagdir
-from tests.model.written import Log, Out
+from tests.support.dagdir_builder import DAG, NODE, Dagdir
+from tests.support.event_logs import Log, Out
 
 OTHER = "run0-train_epoch1"
 

@@ -18,7 +18,7 @@ from metlmon.config.safe_regex import (
 )
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from metlmon.live.dagdir_reader import DagdirReader
-from tests.live.dagdirs import Dagdir, log_of
+from tests.support.dagdir_builder import Dagdir, log_of
 
 USUAL = (
     (TRAIN_NODE, "run0-train_epoch12"),

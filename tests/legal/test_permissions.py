@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.legal.watched import Watched
+from tests.support.file_trace import Watched
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FIXTURE = CHECKOUT / "fixtures" / "rescue"

@@ -13,8 +13,8 @@ import pytest
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from tests.live.dagdirs import Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log
 
 DAG = "SUBMIT-DESCRIPTION train {{\n executable = t.sh\n log = {log}\n}}\n"
 

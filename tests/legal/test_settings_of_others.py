@@ -13,7 +13,7 @@ from metlmon.config.files import load_settings
 from metlmon.config.loader import READERS, load_configuration
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from tests.live.dagdirs import NODE, Dagdir, log_of
+from tests.support.dagdir_builder import NODE, Dagdir, log_of
 
 JUDGED = {
     "tz": "a zone by name; shown by config with its line",

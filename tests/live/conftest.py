@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.cache import Cache
-from tests.live.dagdirs import Dagdir
+from tests.support.dagdir_builder import Dagdir
 
 
 @pytest.fixture(name="cache")

@@ -13,8 +13,8 @@ from metlmon.live.discovery import dag_files, discover_dags, discover_logs
 from metlmon.live.errors import InputError
 from metlmon.live.regular_files import read_file, read_regular_file
 from metlmon.model.states import State
-from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
-from tests.model.written import Log, Out
+from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
+from tests.support.event_logs import Log, Out
 
 
 @pytest.fixture(name="dagdir")

@@ -12,8 +12,8 @@ import pytest
 from metlmon.live import follower
 from metlmon.live.follower import DirectoryMtimes, Follower
 from metlmon.model.states import State
-from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
+from tests.support.event_logs import Log
 
 
 @pytest.fixture(name="dagdir")

@@ -26,9 +26,9 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.log_cache import CachedLog, CacheWrite, LogFragment, entry_name, load_entry
 from metlmon.live.session import Session
 from tests.conftest import SHARED
-from tests.faults.recorded import told
-from tests.live.dagdirs import DAG, NODE, Dagdir, log_of
-from tests.model.written import Log, Out
+from tests.support.dagdir_builder import DAG, NODE, Dagdir, log_of
+from tests.support.event_logs import Log, Out
+from tests.support.recordings import told
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NEXT = "run0-train_epoch1"

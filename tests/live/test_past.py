@@ -10,8 +10,8 @@ from pathlib import Path
 from metlmon.live.dagdir_reader import DagdirReader, ReadStep
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import HistoricalSession, Session
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
 
 PATIENCE = 20.0
 THEN = datetime(2025, 11, 10, 10, 5)

@@ -16,8 +16,8 @@ from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import log_reader
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.model_state import Batch
-from tests.live.dagdirs import NODE, Dagdir, again, log_of, states
-from tests.model.written import Log, Out, moment
+from tests.support.dagdir_builder import NODE, Dagdir, again, log_of, states
+from tests.support.event_logs import Log, Out, moment
 
 
 @pytest.fixture(name="dagdir")

@@ -14,8 +14,8 @@ from metlmon.live import follower as follower_module
 from metlmon.live import log_reader
 from metlmon.live.discovery import Discovery, discover_dags
 from metlmon.live.follower import Follower
-from tests.live.dagdirs import DAG, NODE, Dagdir, again, jobs, log_of
-from tests.model.written import Log, Out
+from tests.support.dagdir_builder import DAG, NODE, Dagdir, again, jobs, log_of
+from tests.support.event_logs import Log, Out
 
 NEXT = "run0-train_epoch1"
 

@@ -13,8 +13,8 @@ from metlmon.live.dagdir_reader import DagdirReader, ReadStep
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from metlmon.model.states import State
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
 
 PATIENCE = 20.0
 """Seconds until a picture that does not come is a failure; one that comes takes a second."""

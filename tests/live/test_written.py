@@ -19,8 +19,8 @@ from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live import job_files
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import DAY, Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import DAY, Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRAINER = FIXTURES / "trainer"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metlmon.model.states import State
-from tests.model.written import Log, Out, tell
+from tests.support.event_logs import Log, Out, tell
 
 DAG = "JOB run0-train_epoch0 t.sub\nJOB run1-train_epoch0 t.sub\nJOB run2-train_epoch0 t.sub\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from metlmon.model.states import Outcome, State
 from tests.model.test_node_state import CHAIN, EPOCH0, status_file
-from tests.model.written import Log, Out, of_one_job, tell
+from tests.support.event_logs import Log, Out, of_one_job, tell
 
 NODE = "run0-train_epoch0"
 

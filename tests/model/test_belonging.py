@@ -12,8 +12,8 @@ from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole
 from metlmon.model.states import DagState, State
-from tests.dagman.written import weave
-from tests.model.written import Log, Out, Told, read_logs, tell
+from tests.support.dag_texts import weave
+from tests.support.event_logs import Log, Out, Told, read_logs, tell
 
 NODE = "run0-train_epoch0"
 A_DAG = f'JOB {NODE} train.sub\nVARS {NODE} run_uuid="aaaa1111"\n'

@@ -15,7 +15,7 @@ from metlmon.dagman import read_jobstate
 from metlmon.model.clock import Clock
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState
-from tests.model.written import Log, Out, moment, of_one_job, read_logs, tell
+from tests.support.event_logs import Log, Out, moment, of_one_job, read_logs, tell
 
 CHICAGO = ZoneInfo("America/Chicago")
 IN_CHICAGO = Settings(zone=CHICAGO)

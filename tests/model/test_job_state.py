@@ -11,7 +11,7 @@ from metlmon.config.settings import Settings
 from metlmon.eventlog import Event
 from metlmon.model.job_events import Job, Stream
 from metlmon.model.states import Outcome, State
-from tests.model.written import Log, moment, of_one_job
+from tests.support.event_logs import Log, moment, of_one_job
 
 NODE = "run0-train_epoch0"
 

@@ -11,7 +11,7 @@ from metlmon.eventlog import Event, parse
 from metlmon.model.model_state import Batch, LogRole
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.totals import RunningMedian
-from tests.model.written import Log, Told, tell
+from tests.support.event_logs import Log, Told, tell
 
 DAG = """\
 JOB run0-train_epoch0 train.sub

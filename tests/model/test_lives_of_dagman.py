@@ -14,7 +14,7 @@ from metlmon.cli.main import main
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.types import DagRow
-from tests.model.written import Log, Out, Told, moment, read_logs, tell
+from tests.support.event_logs import Log, Out, Told, moment, read_logs, tell
 
 DAG = """\
 JOB run0-train_epoch0 train.sub

@@ -14,7 +14,7 @@ import pytest
 
 from metlmon.cli.main import main
 from metlmon.model.states import Outcome, State
-from tests.live.dagdirs import DAG, NODE, Dagdir
+from tests.support.dagdir_builder import DAG, NODE, Dagdir
 
 SYSTEM = "The system macro SYSTEM_PERIODIC_REMOVE expression '{}' evaluated to TRUE"
 ATTRIBUTE = "The job attribute PeriodicRemove expression '{}' evaluated to TRUE"

@@ -13,7 +13,7 @@ from metlmon.cli.json_output.status import JsonWriter
 from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole
-from tests.model.written import ONE_NODE, Log, Told, of_one_job, tell
+from tests.support.event_logs import ONE_NODE, Log, Told, of_one_job, tell
 
 NODE = "run0-train_epoch0"
 

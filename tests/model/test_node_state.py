@@ -12,7 +12,7 @@ from metlmon.config.settings import Settings
 from metlmon.dagman import OutState, read_dagman_out, read_jobstate
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
-from tests.model.written import Log, Out, Told, moment, tell
+from tests.support.event_logs import Log, Out, Told, moment, tell
 
 EPOCH0, EPOCH1, EPOCH2 = (f"run0-train_epoch{n}" for n in range(3))
 

@@ -15,7 +15,7 @@ from metlmon.snapshot.entries import latest_by
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import site_usage
-from tests.effort import effort
+from tests.support.effort import effort
 
 FEW: Final = 500
 MANY: Final = 8 * FEW

@@ -37,7 +37,7 @@ from metlmon.model.event_store import (
 )
 from metlmon.model.model_state import LogRole
 from tests.conftest import SHARED
-from tests.model.written import Log, of_one_job
+from tests.support.event_logs import Log, of_one_job
 
 WHEN = datetime(2026, 5, 4, 10, 0, 0)
 ROWS = (UsageRow("Cpus", "", 0.98, 8.0, 8.0, None), UsageRow("GPUs", "", None, 1.0, 1.0, "GPU-0"))

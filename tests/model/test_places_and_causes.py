@@ -7,7 +7,7 @@ import pytest
 from metlmon.config.settings import Settings
 from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason
 from metlmon.model.states import Outcome
-from tests.model.written import Log, of_one_job, tell
+from tests.support.event_logs import Log, of_one_job, tell
 
 NODE = "run0-train_epoch0"
 

@@ -27,8 +27,8 @@ from metlmon.model.states import State
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.conftest import SHARED
-from tests.live.dagdirs import Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -13,7 +13,7 @@ import pytest
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from tests.model.written import Log, Out, tell
+from tests.support.event_logs import Log, Out, tell
 
 UUID = "1d38faf9-6c93-4a61-8d0c-aaaaaaaaaaaa"
 

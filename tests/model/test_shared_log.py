@@ -12,7 +12,7 @@ from metlmon.dagman import OutState, read_dagman_out
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from tests.model.written import Log, Out, Told, moment, tell
+from tests.support.event_logs import Log, Out, Told, moment, tell
 from tests.support.records import read_dagdir
 
 NODE = "run0-train_epoch0"

@@ -10,7 +10,7 @@ from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.spans import text
 from screens.timeline.lines import lane_state_line
-from tests.model.written import Log, Told, tell
+from tests.support.event_logs import Log, Told, tell
 
 NODE = "run0-train_epoch0"
 SITE = f'JOB {NODE} t.sub\nVARS {NODE} run_uuid="aaaa" ResourceName="expanse"\n'

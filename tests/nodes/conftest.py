@@ -13,7 +13,7 @@ EYES = str(Path(__file__).resolve().parents[1] / "screens")
 if EYES not in sys.path:
     sys.path.append(EYES)
 
-from eyes import Show, opened  # noqa: E402
+from tests.support.screen_view import Show, opened  # noqa: E402
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from eyes import NARROW, WIDE, Show
-from forests import PainterFeed, evaluated, evaluated_log
 from msgspec.structs import replace
 
 from metlmon.cli.json_output.status import JsonWriter
@@ -15,7 +13,9 @@ from metlmon.snapshot.types import RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.incidents import headline
 from metlmon.stats.inputs import StatsInput
-from tests.model.written import Log, tell
+from tests.support.event_logs import Log, tell
+from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log
+from tests.support.screen_view import NARROW, WIDE, Show
 
 KEY = "0aaa1111"
 

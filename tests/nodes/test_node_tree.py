@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from forests import dag_of, nodes_of, tree, words
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from metlmon.dagman import NodeKind
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state
 from metlmon.snapshot.tree_positions import tree_positions
+from tests.support.node_graphs import dag_of, nodes_of, tree, words
 
 DONE, HELD, RUNNING, WAITING = State.COMPLETED, State.HELD, State.RUNNING, State.WAITING
 

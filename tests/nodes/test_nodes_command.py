@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from forests import evaluated, evaluated_log, fan, fan_log
 
 from metlmon.cli.main import main
+from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
 
 SUBMIT = "executable = /bin/true\nlog = metl.log\nqueue\n"
 

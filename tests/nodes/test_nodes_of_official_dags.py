@@ -17,8 +17,8 @@ from metlmon.model.ensemble import Ensemble
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_text import state_reason
 from metlmon.snapshot.node_tree import NodeTree, fold_state
-from tests.conformance import cases
-from tests.model.written import Told
+from tests.support.conformance import cases
+from tests.support.event_logs import Told
 
 
 def _painter(path: Path) -> SnapshotBuilder:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from eyes import NARROW, WIDE, Show
-from forests import PainterFeed, fan, fan_log
-
-from tests.model.written import Log, tell
+from tests.support.event_logs import Log, tell
+from tests.support.node_graphs import PainterFeed, fan, fan_log
+from tests.support.screen_view import NARROW, WIDE, Show
 
 
 def feed(width: int = 40, log: Log | None = None) -> PainterFeed:

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from eyes import NARROW, WIDE, Eager, pressed
-from forests import PainterFeed, evaluated, evaluated_log, fan, fan_log
 
 from screens.app import AppOptions
-from tests.model.written import tell
+from tests.support.event_logs import tell
+from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log, fan, fan_log
+from tests.support.screen_view import NARROW, WIDE, Eager, pressed
 
 FAN = fan, fan_log
 RUNS = evaluated, evaluated_log

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from eyes import NARROW, WIDE, Show
-from forests import PainterFeed, evaluated, evaluated_log, fan, fan_log
 
 from metlmon.cli.json_output.status import JsonWriter
 from metlmon.live.dagdir_reader import DagdirReader
@@ -16,7 +14,9 @@ from metlmon.snapshot.aggregates import MOST_SPECIAL
 from metlmon.snapshot.node_text import counted_states, state_reason
 from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
-from tests.model.written import Log, tell
+from tests.support.event_logs import Log, tell
+from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log, fan, fan_log
+from tests.support.screen_view import NARROW, WIDE, Show
 
 
 def test_they_are_told_in_the_order_dagman_comes_to_them() -> None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gated
 import pytest
 import trouble
 import truth
 from pools import Ad, Pool, until
 from terminals import Terminal
+
+from tests.pool import gated_dag
 
 REFUSED = 6
 """Exit status of ``metlmon act`` when not all was done."""
@@ -27,7 +28,7 @@ class Acting:
     """A DAG whose jobs run until told otherwise, and ``metlmon act`` in its directory."""
 
     pool: Pool
-    dag: gated.Gated
+    dag: gated_dag.Gated
     dagman: int
 
     @property
@@ -87,7 +88,7 @@ def name(ad: Ad) -> str:
 def acting(second_pool: Pool) -> Acting:
     """Six runs that wait, one of which has ended."""
     pool = second_pool
-    dag = gated.write(pool, "acting", runs=6)
+    dag = gated_dag.write(pool, "acting", runs=6)
     dag.open("run5-train_epoch0")
     dagman = dag.submit()
     made = Acting(pool, dag, dagman)

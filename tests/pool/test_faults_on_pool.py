@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import faults
-import gated
 import pytest
 import recount
 import trouble
@@ -20,6 +19,8 @@ import truth
 from pools import Pool, until
 from terminals import Terminal
 from watching import Watched
+
+from tests.pool import gated_dag
 
 if find_spec("htcondor2") is None:
     pytest.skip("HTCondor's own reader is not here", allow_module_level=True)
@@ -48,7 +49,7 @@ HOSTILE = f"{TITLE}{RED} {TOLD}"
 
 JOB = f"""\
 #!/bin/sh
-# Says what no terminal may get, and the key; then does as gated.sh does.
+# Says what no terminal may get, and the key; then does as gated_dag.sh does.
 mkdir -p output
 echo "$2" > "output/$2"
 printf '{HOSTILE}\\r\\n50%%|#####     | 5/10 epoch 0 loss=1 %s\\n' "$WANDB_API_KEY"
@@ -77,7 +78,7 @@ class Faulted:
     """The ensemble that all this happens to: on a terminal, and in a session of its own."""
 
     pool: Pool
-    dag: gated.Gated
+    dag: gated_dag.Gated
     dagman: int
     screen: Terminal
     watched: Watched
@@ -170,7 +171,9 @@ def faulted(breakable_pool: Pool) -> Iterator[Faulted]:
     """Runs at one site each, watched from before their first job."""
     more = [f"job_lease_duration = {LEASE_SECONDS}"]
     sites = list(breakable_pool.sites.values())
-    dag = gated.write(breakable_pool, "faulted", RUNS, EPOCHS, sites, retries=3, gpus=1, more=more)
+    dag = gated_dag.write(
+        breakable_pool, "faulted", RUNS, EPOCHS, sites, retries=3, gpus=1, more=more
+    )
     with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
         watched = Watched.begin(dag.directory)
         try:
@@ -234,7 +237,7 @@ def test_a_machine_that_dies_takes_its_job_along(faulted: Faulted) -> None:
 
 @pytest.mark.parametrize("way", ["removed", "emptied"])
 def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str) -> None:
-    dag = gated.write(breakable_pool, f"log-{way}", runs=2)
+    dag = gated_dag.write(breakable_pool, f"log-{way}", runs=2)
     log, heard = dag.directory / "ens.dag.nodes.log", dag.directory / "ens.jobstate.log"
     with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
         breakable_pool.running(2, f"DAGManJobId == {dag.submit()}")
@@ -261,11 +264,11 @@ def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str
 
 def test_what_jobs_and_holders_write_reaches_no_terminal(breakable_pool: Pool) -> None:
     dag, told = (
-        gated.write(breakable_pool, "hostile", runs=2, more=HELD_AT_ITS_END),
+        gated_dag.write(breakable_pool, "hostile", runs=2, more=HELD_AT_ITS_END),
         breakable_pool.directory("told"),
     )
     files = [("report", "--html", f"{told}/report.html"), ("export", "--out", f"{told}/tables")]
-    breakable_pool.place(dag.directory / "gated.sh", JOB, 0o755)
+    breakable_pool.place(dag.directory / "gated_dag.sh", JOB, 0o755)
     printed = b""
     with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
         of_dag = f"DAGManJobId == {dag.submit()}"

@@ -8,13 +8,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import by_new
 import pytest
 import recount
 import trouble
 import truth
 from pools import SLOT_SECONDS, Pool, until
 from terminals import Terminal
+
+from tests.pool import new_ensemble
 
 EPOCHS = 6
 CUT_OFF = 1
@@ -73,7 +74,7 @@ class Steered:
     """The ensemble at its end. ``status`` and ``screen``: of the last moment; ``waiting``: its
     status while a run waited; ``stopping``: the screen once the run stood still."""
 
-    written: by_new.Written
+    written: new_ensemble.Written
     status: dict[str, Any]
     screen: str
     waiting: dict[str, Any]
@@ -85,7 +86,9 @@ class Steered:
 
 @pytest.fixture(scope="module")
 def steered(pool: Pool) -> Steered:
-    ensemble = by_new.write(pool, "steered", DESCRIPTION, "--submit", files={"broken.sub": BROKEN})
+    ensemble = new_ensemble.write(
+        pool, "steered", DESCRIPTION, "--submit", files={"broken.sub": BROKEN}
+    )
     ensemble.act("pause", WAITS)
     with pool.terminal(trouble.WATCH, ensemble.directory) as screen:
         screen.wait_for_match("PROGRESS")
@@ -93,7 +96,7 @@ def steered(pool: Pool) -> Steered:
         stop_at_once(ensemble, AT_ONCE)
         waiting = until(lambda: while_it_waits(ensemble), f"{WAITS} waits, {FINISHES} does not")
         ensemble.act("resume-run", WAITS)
-        screen.wait_for_match("✓ done", seconds=by_new.END_SECONDS)
+        screen.wait_for_match("✓ done", seconds=new_ensemble.END_SECONDS)
         last = screen.settle()
         screen.press("Q")
         assert screen.end() == 0
@@ -123,7 +126,7 @@ def stop_by_key(screen: Terminal, run: str) -> str:
     return screen.wait_for_match(rf"{run} .*□ stopped")
 
 
-def stop_at_once(ensemble: by_new.Written, run: str) -> None:
+def stop_at_once(ensemble: new_ensemble.Written, run: str) -> None:
     """While an epoch of it runs that does not end by itself."""
     node = f"{run}-train_epoch{CUT_OFF}"
     until(lambda: any(ad["JobStatus"] == truth.RUNNING for ad in ensemble.queued(node)), "it runs")
@@ -131,7 +134,7 @@ def stop_at_once(ensemble: by_new.Written, run: str) -> None:
     assert {each["reply"] for each in answered["answers"]} == {"done"}, answered
 
 
-def while_it_waits(ensemble: by_new.Written) -> dict[str, Any] | None:
+def while_it_waits(ensemble: new_ensemble.Written) -> dict[str, Any] | None:
     """The status once the others have gone on for a while."""
     status = ensemble.status()
     waits = ensemble.run(WAITS, status)["gate"]["paused"]
@@ -267,7 +270,7 @@ def continued(steered: Steered) -> dict[str, Any]:
     with pool.terminal(trouble.WATCH, directory) as screen:
         screen.wait_for_match("PROGRESS")
         screen.wait_for_match(
-            rf"{BY_KEY} .*{EPOCHS}/{EPOCHS} .*completed", seconds=by_new.END_SECONDS
+            rf"{BY_KEY} .*{EPOCHS}/{EPOCHS} .*completed", seconds=new_ensemble.END_SECONDS
         )
         assert len(re.findall(rf"^[▌ ] {BY_KEY} ", screen.text, re.M)) == 1, screen.text
     return told

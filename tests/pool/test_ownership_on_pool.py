@@ -12,10 +12,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import gated
 import pytest
 import truth
 from pools import SCHEDULER_UNIVERSE, Pool
+
+from tests.pool import gated_dag
 
 REFUSED = 6
 """Exit status of ``metlmon act`` when not all was done."""
@@ -27,15 +28,15 @@ DAG_ACTS = (("halt",), ("remove-dag",))
 
 
 @pytest.fixture(scope="module")
-def ours(pool: Pool) -> gated.Gated:
+def ours(pool: Pool) -> gated_dag.Gated:
     """The researcher's DAG: two jobs wait in the queue."""
-    dag = gated.write(pool, "owned", runs=2)
+    dag = gated_dag.write(pool, "owned", runs=2)
     dagman = dag.submit()
     pool.running(2, f"DAGManJobId == {dagman}", "NumJobStarts == 1")
     return dag
 
 
-def linked(pool: Pool, ours: gated.Gated, colleague: str) -> Path:
+def linked(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
     """Every file of the DAG is a link to the researcher's."""
     directory = pool.directory(f"links-{next(numbers)}", colleague)
     for file in ours.directory.iterdir():
@@ -43,7 +44,7 @@ def linked(pool: Pool, ours: gated.Gated, colleague: str) -> Path:
     return directory
 
 
-def copied(pool: Pool, ours: gated.Gated, colleague: str) -> Path:
+def copied(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
     """A copy of the files, which names the researcher's jobs and DAGMan."""
     directory = pool.directory(f"copies-{next(numbers)}", colleague)
     for file in ours.directory.iterdir():
@@ -52,7 +53,7 @@ def copied(pool: Pool, ours: gated.Gated, colleague: str) -> Path:
     return directory
 
 
-def above(pool: Pool, ours: gated.Gated, colleague: str) -> Path:
+def above(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
     """A folder above, with a DAG of the same node names and a log that names the jobs below."""
     directory = pool.base
     for name in ("ens.dag", "metl.log"):
@@ -72,9 +73,9 @@ def act(pool: Pool, directory: Path, user: str, *what: str) -> str:
 @pytest.mark.parametrize("place", [copied, above])
 def test_jobs_of_another_directory_are_not_touched(
     pool: Pool,
-    ours: gated.Gated,
+    ours: gated_dag.Gated,
     colleague: str,
-    place: Callable[[Pool, gated.Gated, str], Path],
+    place: Callable[[Pool, gated_dag.Gated, str], Path],
 ) -> None:
     directory = place(pool, ours, colleague)
     jobs = f'DAGNodeName =!= undefined && Iwd == "{ours.directory}"'
@@ -98,9 +99,9 @@ def test_jobs_of_another_directory_are_not_touched(
 @pytest.mark.parametrize("place", [linked, copied])
 def test_the_dagman_of_another_directory_is_not_touched(
     pool: Pool,
-    ours: gated.Gated,
+    ours: gated_dag.Gated,
     colleague: str,
-    place: Callable[[Pool, gated.Gated, str], Path],
+    place: Callable[[Pool, gated_dag.Gated, str], Path],
 ) -> None:
     directory = place(pool, ours, colleague)
     files = sorted(file.name for file in directory.iterdir())
@@ -113,7 +114,7 @@ def test_the_dagman_of_another_directory_is_not_touched(
     assert dagman["JobStatus"] == truth.RUNNING
 
 
-def test_in_its_own_directory_they_are_done(pool: Pool, ours: gated.Gated) -> None:
+def test_in_its_own_directory_they_are_done(pool: Pool, ours: gated_dag.Gated) -> None:
     argv = ["metlmon", "act", "hold", str(ours.directory), "run0", "--yes", "--json"]
     answered = json.loads(pool.run(argv, pool.base, None, 0).stdout)
     assert [each["reply"] for each in answered["answers"]] == ["done"]

@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import by_new
 import pytest
 import recount
 import truth
 from pools import Pool, until
+
+from tests.pool import new_ensemble
 
 EPOCHS = 3
 NOWHERE = "Nowhere-GPU"
@@ -24,7 +25,7 @@ class Placed:
     """The ensemble at its end. ``sites``: where ``PINNED`` was sent, where ``AWAY`` began, and
     where it was sent. ``at_first``: the jobs while one was pinned to nowhere."""
 
-    written: by_new.Written
+    written: new_ensemble.Written
     sites: tuple[str, str, str]
     at_first: list[dict[str, Any]]
     status: dict[str, Any]
@@ -49,7 +50,7 @@ runs = ["{AWAY}"]
 epochs = 0
 variables = {{ slow_factor = 10 }}
 """
-    ensemble = by_new.write(pool, "placed", description, "--submit")
+    ensemble = new_ensemble.write(pool, "placed", description, "--submit")
     until(lambda: running(ensemble, f"{AWAY}-train_epoch0"), "the first epoch runs", 120)
     done(ensemble.act("send", AWAY, "--to", sent))
     until(lambda: idle(ensemble, f"{PINNED}-train_epoch0"), "the pinned one is idle")
@@ -59,12 +60,12 @@ variables = {{ slow_factor = 10 }}
     return Placed(ensemble, (other, begun, sent), at_first, ensemble.end())
 
 
-def running(ensemble: by_new.Written, node: str) -> bool:
+def running(ensemble: new_ensemble.Written, node: str) -> bool:
     ads = ensemble.queued(node)
     return any(ad.get("JobCurrentStartExecutingDate") and ad["JobStatus"] == 2 for ad in ads)
 
 
-def idle(ensemble: by_new.Written, node: str) -> bool:
+def idle(ensemble: new_ensemble.Written, node: str) -> bool:
     """It has waited for some cycles of the negotiator, too."""
     ads = [ad for ad in ensemble.queued(node) if ad["JobStatus"] == truth.IDLE]
     return any(ad.get("LastRejMatchTime") for ad in ads)
@@ -115,7 +116,7 @@ policy = "gpu-pin"
 gpu_memory = "1 GB"
 gpu_models = ["{models[0]}", "{models[1]}"]
 """
-    ensemble = by_new.write(pool, "cohort", description, "--submit")
+    ensemble = new_ensemble.write(pool, "cohort", description, "--submit")
     status = ensemble.end()
     expected = ensemble.as_htcondor_says(status)
     assert expected.totals == truth.Totals(8, 8, 0, 0)

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import by_new
 import pytest
 import recount
 import truth
-from by_new import Written
 from pools import Pool, until
 from watching import Watched
+
+from tests.pool import new_ensemble
+from tests.pool.new_ensemble import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def submitted(pool: Pool) -> Iterator[dict[str, Ran]]:
     found: dict[str, Ran] = {}
     try:
         for name, shape in SHAPES.items():
-            made = by_new.write(
+            made = new_ensemble.write(
                 pool, name, shape.source, *shape.options, files=shape.files, suffix=shape.suffix
             )
             # Before there is any file of DAGMan's: as it was written.
@@ -174,7 +175,7 @@ def test_its_hours_are_those_of_its_log(ran: Ran) -> None:
 
 def test_who_watched_it_saw_what_one_reads_afterwards(ran: Ran) -> None:
     status = ran.end()
-    assert ran.watched.ended.wait(by_new.END_SECONDS), "it sees the end"
+    assert ran.watched.ended.wait(new_ensemble.END_SECONDS), "it sees the end"
     assert ran.watched.wrong == []
     assert ran.watched.pictures > 1
 
@@ -209,7 +210,7 @@ def test_the_reports_example_is_ten_runs_or_a_hundred(pool: Pool) -> None:
         files = {"train.subdag": REPORTED}
         name = f"example-{how or 'unsaid'}"
         options = ("--dry-run",)
-        made = by_new.write(pool, name, workflow(how), *options, files=files, suffix=".dag")
+        made = new_ensemble.write(pool, name, workflow(how), *options, files=files, suffix=".dag")
         told = made.told
         assert (len(told["runs"]), told["nodes"], told["jobs"]) == (runs, 5 * runs + 1, 5 * runs)
         assert not made.directory.exists()

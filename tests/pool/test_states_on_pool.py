@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import by_new
 import faults
-import gated
 import pytest
 import truth
 from pools import Pool, until
+
+from tests.pool import gated_dag, new_ensemble
 
 ACTIVE = frozenset().union(*truth.IN_QUEUE.values())
 LONG = 90.0
@@ -125,9 +125,9 @@ def place_dag(pool: Pool, name: str, dag: str, **files: str) -> Directory:
     gates = directory / "gates"
     gates.mkdir()
     pool.give(gates)
-    pool.place(directory / "gated.sh", gated.JOB, 0o755)
+    pool.place(directory / "gated_dag.sh", gated_dag.JOB, 0o755)
     requirements = "true"
-    description = gated.SUBMIT.format(gates=gates, gpus=0, requirements=requirements, more="")
+    description = gated_dag.SUBMIT.format(gates=gates, gpus=0, requirements=requirements, more="")
     pool.place(directory / "ens.dag", description + dag + "NODE_STATUS_FILE nodes.dag.status 1\n")
     for each, text in files.items():
         mode = 0o755 if text.startswith("#!") else 0o644
@@ -148,7 +148,7 @@ def open_gates(found: Directory, *nodes: str, code: int = 0) -> None:
 
 
 def test_a_held_dagman_is_held_and_its_jobs_run_on(pool: Pool) -> None:
-    dag = gated.write(pool, "dagman-held", runs=2, epochs=2)
+    dag = gated_dag.write(pool, "dagman-held", runs=2, epochs=2)
     found = Directory(pool, dag.directory)
     dagman = dag.submit()
     pool.running(2, f"DAGManJobId == {dagman}")
@@ -170,7 +170,7 @@ def test_a_held_dagman_is_held_and_its_jobs_run_on(pool: Pool) -> None:
 
 
 def test_a_schedd_switched_off_leaves_a_dag_that_restarts(breakable_pool: Pool) -> None:
-    dag = gated.write(breakable_pool, "schedd-off", runs=2, epochs=2)
+    dag = gated_dag.write(breakable_pool, "schedd-off", runs=2, epochs=2)
     found = Directory(breakable_pool, dag.directory)
     dagman = dag.submit()
     breakable_pool.running(2, f"DAGManJobId == {dagman}")
@@ -188,7 +188,7 @@ def test_a_schedd_switched_off_leaves_a_dag_that_restarts(breakable_pool: Pool) 
 
 
 def test_a_second_submission_is_refused_and_the_first_runs_on(pool: Pool) -> None:
-    dag = gated.write(pool, "twice", runs=2, epochs=2)
+    dag = gated_dag.write(pool, "twice", runs=2, epochs=2)
     found = Directory(pool, dag.directory)
     dagman = dag.submit()
     pool.running(2, f"DAGManJobId == {dagman}")
@@ -276,8 +276,8 @@ def test_abort_with_a_final_node(pool: Pool) -> None:
 
 
 def test_two_directories_that_write_into_one_log(pool: Pool) -> None:
-    first = gated.write(pool, "one-log-1", runs=2, epochs=2)
-    second = gated.write(pool, "one-log-2", runs=2, epochs=2)
+    first = gated_dag.write(pool, "one-log-1", runs=2, epochs=2)
+    second = gated_dag.write(pool, "one-log-2", runs=2, epochs=2)
     log = first.directory / "metl.log"
     text = second.dag.read_text().replace("log = metl.log", f"log = {log}")
     pool.place(second.dag, text)
@@ -323,7 +323,7 @@ variables = { slow_factor = 600 }
 
 
 def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool) -> None:
-    ensemble = by_new.write(pool, "halted", GATED, "--submit")
+    ensemble = new_ensemble.write(pool, "halted", GATED, "--submit")
     cut = "run1-train_epoch1"
     until(
         lambda: any(ad["JobStatus"] == truth.RUNNING for ad in ensemble.queued(cut)),
@@ -360,7 +360,7 @@ def no_python(breakable_pool: Pool) -> Iterator[None]:
 
 
 def test_a_gate_without_python_lets_its_epoch_train(breakable_pool: Pool, no_python: None) -> None:
-    ensemble = by_new.write(breakable_pool, "no-python", GATED.replace("halted", "no-python"))
+    ensemble = new_ensemble.write(breakable_pool, "no-python", GATED.replace("halted", "no-python"))
     for path in ensemble.directory.glob("*.sub"):
         # What trains needs no Python either.
         text = re.sub(r"(?m)^executable *=.*", "executable = /bin/true", path.read_text())

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 
-import gated
 import pytest
 import truth
 from pools import Pool, until
 
+from tests.pool import gated_dag
+
 
 @pytest.fixture(scope="module")
-def ended(pool: Pool) -> gated.Gated:
+def ended(pool: Pool) -> gated_dag.Gated:
     """Two runs of two epochs; one was vacated, one held and released, one failed and retried,
     one removed."""
-    dag = gated.write(pool, "interrupted", runs=3, epochs=2, retries=2, gpus=1)
+    dag = gated_dag.write(pool, "interrupted", runs=3, epochs=2, retries=2, gpus=1)
     dagman = dag.submit()
     of_dag = f"DAGManJobId == {dagman}"
     first, second, third = (str(ad["ClusterId"]) for ad in pool.running(3, of_dag))
@@ -33,7 +34,7 @@ def ended(pool: Pool) -> gated.Gated:
     return dag
 
 
-def test_metlmons_last_word_is_htcondors(pool: Pool, ended: gated.Gated) -> None:
+def test_metlmons_last_word_is_htcondors(pool: Pool, ended: gated_dag.Gated) -> None:
     expected = truth.at_the_end(pool, ended.directory)
     assert {job.state for job in expected.jobs} == {"completed", "failed", "removed"}
     assert max(len(job.executions) for job in expected.jobs) == 2
@@ -41,7 +42,7 @@ def test_metlmons_last_word_is_htcondors(pool: Pool, ended: gated.Gated) -> None
     assert truth.differences(expected, status, truth.jobs_of(pool, ended.directory)) == []
 
 
-def test_a_difference_would_be_found(pool: Pool, ended: gated.Gated) -> None:
+def test_a_difference_would_be_found(pool: Pool, ended: gated_dag.Gated) -> None:
     expected = truth.at_the_end(pool, ended.directory)
     status = truth.status_of(pool, ended.directory)
     jobs = truth.jobs_of(pool, ended.directory)

@@ -16,10 +16,10 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client, poller
 from metlmon.pool.types import PoolAction, QueueJob
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log, Out
-from tests.queue.written import Schedd, dagman, job
 from tests.support.commands import Captured, run_command
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log, Out
+from tests.support.queue_rows import Schedd, dagman, job
 
 
 @pytest.fixture(name="dagdir")

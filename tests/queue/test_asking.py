@@ -21,7 +21,7 @@ from metlmon.pool.poller import (
 )
 from metlmon.pool.types import ScheddInfo
 from metlmon.snapshot.types import LogRow, Progress
-from tests.queue.written import DAGDIR, WHERE, Logs, Schedd, dag, dagman, job, picture, row
+from tests.support.queue_rows import DAGDIR, WHERE, Logs, Schedd, dag, dagman, job, picture, row
 
 
 @dataclass

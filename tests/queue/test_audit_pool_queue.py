@@ -10,7 +10,7 @@ from metlmon.pool.job_actions import offers
 from metlmon.pool.poller import QueuePoller
 from metlmon.pool.types import ActionPreview, PoolAction, QueueSnapshot
 from metlmon.snapshot.types import LogRow
-from tests.queue.written import Logs, Schedd, dag, dagman, job, row
+from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, row
 
 HELD = 5
 SUSPENDED = 7

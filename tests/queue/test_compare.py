@@ -11,7 +11,7 @@ from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.pool.discrepancies import agree, differences, lasting
 from metlmon.pool.poller import QUERY_SECONDS, notices
 from metlmon.pool.types import QueueJob, QueueSnapshot
-from tests.queue.written import NINE, job, row
+from tests.support.queue_rows import NINE, job, row
 
 
 def word(asked: float, *jobs: QueueJob, **more: object) -> QueueSnapshot:

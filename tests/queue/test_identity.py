@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from metlmon.pool.ownership import Ownership, is_dagman_of, runs_file
 from metlmon.pool.types import QueueJob
-from tests.queue.written import DAGDIR, dag, dagman, job
+from tests.support.queue_rows import DAGDIR, dag, dagman, job
 
 
 def is_ours(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from metlmon.model.states import DagState, State
 from metlmon.pool.job_actions import already_so, offers
 from metlmon.pool.types import ActionPreview, PoolAction, QueueSnapshot
-from tests.queue.written import dag, dagman, job, row
+from tests.support.queue_rows import dag, dagman, job, row
 
 WORD = QueueSnapshot(
     schedd="ap.example.org",

@@ -14,7 +14,7 @@ from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolUnreachable
 from metlmon.pool.job_actions import target
 from metlmon.pool.types import ActionRequest, ActionResult, PoolAction, PoolError, ResultCode
-from tests.queue.written import Logs, Schedd, dag, dagman, job, row
+from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, row
 
 
 def office(logs: Logs, schedd: Schedd, **more: str) -> PoolClient:

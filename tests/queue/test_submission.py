@@ -10,7 +10,7 @@ import pytest
 from metlmon.pool import submission
 from metlmon.pool.submission import command_options, former, leftovers, newest_rescue
 from metlmon.pool.types import PoolError, ScheddInfo
-from tests.queue.written import Schedd
+from tests.support.queue_rows import Schedd
 
 ARGUMENTS = (
     "-p 0 -f -l . -Debug 4 -Lockfile ens.dag.lock {dags} -MaxIdle 7 -MaxJobs 3 -UseDagDir "

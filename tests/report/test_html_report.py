@@ -15,7 +15,7 @@ import pytest
 
 from metlmon.report.document import Report, ReportTable
 from metlmon.report.to_html import render_html
-from tests.report.made import EMPTY, hostile, report_of, report_of_log
+from tests.support.sample_reports import EMPTY, hostile, report_of, report_of_log
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 

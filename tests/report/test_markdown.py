@@ -10,7 +10,7 @@ from metlmon.report.document import ReportTable, ValueKind
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import SPARKS, render_markdown, sparkline
 from metlmon.report.values import format_value
-from tests.report.made import EMPTY, hostile, report_of, report_of_log
+from tests.support.sample_reports import EMPTY, hostile, report_of, report_of_log
 
 NAMES = ["metl-aws", "trainer", "first-round"]
 

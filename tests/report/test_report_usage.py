@@ -26,9 +26,9 @@ from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import GroupUsage, LongestExecutions
 from metlmon.stats.windows import ALL, TimeWindow, Unit
-from tests.model.written import Log, Out, of_one_job
-from tests.report.made import FIXTURES, NODE, painter
+from tests.support.event_logs import Log, Out, of_one_job
 from tests.support.records import read_dagdir
+from tests.support.sample_reports import FIXTURES, NODE, painter
 
 
 def usage_of(name: str, window: TimeWindow = ALL) -> ReportUsage:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.safety.dagdirs import Dagdir, write
+from tests.safety.hostile_dagdir import Dagdir, write
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.safety.conftest import Ran
 from tests.safety.corpus import fields_in, forbidden
-from tests.safety.dagdirs import Dagdir
+from tests.safety.hostile_dagdir import Dagdir
 from tests.safety.pseudo_terminal import Terminal, without_own
 
 EACH = ("t", "j", "x")

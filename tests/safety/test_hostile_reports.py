@@ -16,7 +16,7 @@ from markdown_it.token import Token
 import metlmon as library
 from tests.safety.conftest import Ran
 from tests.safety.corpus import fields_in, forbidden
-from tests.safety.dagdirs import Dagdir
+from tests.safety.hostile_dagdir import Dagdir
 
 # --- HTML -------------------------------------------------------------------------------------
 

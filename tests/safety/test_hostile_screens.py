@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests.safety.corpus import NAMES, fields_in, forbidden
-from tests.safety.dagdirs import Dagdir
+from tests.safety.hostile_dagdir import Dagdir
 from tests.safety.pseudo_terminal import Terminal, without_own
 
 DOWN, END, ESCAPE, ENTER, TAB = b"\x1b[B", b"\x1b[F", b"\x1b", b"\r", b"\t"

@@ -14,7 +14,7 @@ from metlmon.model.event_store import TEXT_LIMIT, redact_and_truncate
 from metlmon.text.formatting import plain
 from tests.safety.conftest import Ran
 from tests.safety.corpus import forbidden
-from tests.safety.dagdirs import Dagdir, write
+from tests.safety.hostile_dagdir import Dagdir, write
 
 FILLING = 60_000
 

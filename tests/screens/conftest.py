@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 
 import pytest
-from ensemble_pictures import FakeFeed, update
-from eyes import MIDDLE, Seen, Show, opened
 
 from screens.app import AppOptions
+from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.screen_view import MIDDLE, Seen, Show, opened
 
 
 @pytest.fixture

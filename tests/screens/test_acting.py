@@ -9,10 +9,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from acting_desk import NOW, WORD, ActingDesk, QueuedFeed, many
-from ensemble_pictures import DAG, RUNS, FakeFeed, status, update
-from eyes import NARROW, Eager, Seen
-from hostile import HostileDesk, HostileFeed
 from msgspec.structs import replace
 
 from metlmon.model.states import ACTIVE, DagState, State
@@ -29,6 +25,10 @@ from screens.pool_actions.results import NOTE_TEXT, ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
 from screens.run.screen import RunScreen
 from screens.widgets.table import Table
+from tests.support.fake_pool import NOW, WORD, ActingDesk, QueuedFeed, many
+from tests.support.hostile_snapshots import HostileDesk, HostileFeed
+from tests.support.sample_snapshots import DAG, RUNS, FakeFeed, status, update
+from tests.support.screen_view import NARROW, Eager, Seen
 
 SMALL = (60, 20)
 RUN1, RUN2, RUN3, RUN4, RUN7 = (RUNS[n].latest.cluster for n in (1, 2, 3, 4, 7))  # type: ignore[union-attr]

@@ -6,15 +6,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from acting_desk import NOW, WORD, ActingDesk, QueuedFeed
-from ensemble_pictures import RUNS, status, update
-from eyes import NARROW, WIDE, Eager, pressed
 from msgspec.structs import replace
 
 from metlmon.model.run import GateStatus
 from metlmon.pool.types import ResultCode, SiteInfo
 from screens.app import AppOptions
-from tests.queue.written import dagman
+from tests.support.fake_pool import NOW, WORD, ActingDesk, QueuedFeed
+from tests.support.queue_rows import dagman
+from tests.support.sample_snapshots import RUNS, status, update
+from tests.support.screen_view import NARROW, WIDE, Eager, pressed
 
 MARKED = ("down", "space", "space", "space", "space")
 WAYS = {

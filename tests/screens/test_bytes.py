@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from ensemble_pictures import RUNS, FakeFeed, run, status, update
 from msgspec.structs import replace
-from written import Terminal, terminal
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunRow
+from tests.support.emulated_terminal import Terminal, terminal
+from tests.support.sample_snapshots import RUNS, FakeFeed, run, status, update
 
 SIZES = ((80, 24), (120, 40), (200, 50))
 

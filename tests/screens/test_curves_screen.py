@@ -6,9 +6,6 @@ import sys
 from datetime import timedelta
 
 import pytest
-from ensemble_pictures import FakeFeed, update
-from eyes import NARROW, WIDE, Eager, Seen, Show
-from learning import LOST, RUNS, learning, pressed_until, until
 from msgspec.structs import replace
 
 from metlmon.config.settings import MetricSettings, Settings
@@ -18,6 +15,9 @@ from screens.app import AppOptions
 from screens.curves.screen import CurvesScreen
 from screens.run.screen import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
+from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.sample_trainings import LOST, RUNS, learning, pressed_until, until
+from tests.support.screen_view import NARROW, WIDE, Eager, Seen, Show
 
 DRAWN = "┤"
 

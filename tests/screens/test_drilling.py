@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ensemble_pictures import MEMORY_HOLD, RUNS, FakeFeed, job_view, status, update
-from eyes import MIDDLE, NARROW, WIDE, Show
 from msgspec.structs import replace
 
 from metlmon.model.states import State
@@ -18,6 +16,8 @@ from screens.palette import PaletteScreen
 from screens.problems import CauseScreen, ProblemsScreen
 from screens.run.screen import RunScreen
 from screens.theme import DARK, LIGHT
+from tests.support.sample_snapshots import MEMORY_HOLD, RUNS, FakeFeed, job_view, status, update
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 
 async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:

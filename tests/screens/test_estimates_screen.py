@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from eyes import MIDDLE, NARROW, WIDE, Eager, Seen
 from msgspec.structs import replace
 
 from metlmon.live.dagdir_reader import DagdirReader
@@ -22,7 +21,8 @@ from screens.app import AppOptions
 from screens.estimates import EstimatesScreen, head
 from screens.overview import header as overview_header
 from screens.run.screen import RunScreen
-from tests.stats.histories import NOON, Past, basis
+from tests.support.run_histories import NOON, Past, basis
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Seen
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 HALFWAY = datetime(2026, 11, 21, 9, 45, 0)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ensemble_pictures import status, update
-from eyes import NARROW, WIDE, Show
 from msgspec.structs import replace
-from placed import PlacedFeed
-from whole_sessions import FIXTURES, opened, session, until
 
 from metlmon.text import spans
 from metlmon.text.spans import file_name
 from screens.overview.header import header
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.four_sites import PlacedFeed
+from tests.support.sample_snapshots import status, update
+from tests.support.screen_view import NARROW, WIDE, Show
+from tests.support.static_sessions import FIXTURES, opened, session, until
 
 TRAINER = FIXTURES / "trainer"
 

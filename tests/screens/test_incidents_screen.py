@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ensemble_pictures import FakeFeed, update
-from eyes import MIDDLE, NARROW, WIDE, Show
 from test_estimates_screen import watching
 
 from screens.app import AppOptions
 from screens.incidents import IncidentsScreen
 from screens.run.screen import RunScreen
+from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 
 async def test_a_run_that_stands_still() -> None:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ensemble_pictures import FakeFeed, update
-from eyes import NARROW, Show
 from msgspec.structs import replace
 
 import metlmon
@@ -35,6 +33,8 @@ from screens.widgets.form import FormView
 from screens.widgets.matrix import Matrix
 from screens.widgets.side_pane import SidePane
 from screens.widgets.table import Table
+from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.screen_view import NARROW, Show
 
 
 class RemappedFeed(FakeFeed):

@@ -25,7 +25,7 @@ class Writer:
     """The other process: told what to write, waited for until it has."""
 
     def __init__(self, recording: Path, directory: Path) -> None:
-        script = Path(__file__).with_name("writer.py")
+        script = Path(__file__).parents[1] / "support" / "replay_writer.py"
         self._process = subprocess.Popen(
             [sys.executable, str(script), str(recording), str(directory)],
             stdin=subprocess.PIPE,
@@ -77,15 +77,16 @@ class Viewer:
 
     async def sees(self, what: Callable[[Viewer], bool], pause: Callable[[], object]) -> None:
         """Wait, picture by picture, until ``what`` is on the screen."""
-        while True:
-            self.arrived.clear()
-            await pause()  # type: ignore[misc]
-            if what(self):
-                return
-            try:
-                await asyncio.wait_for(self.arrived.wait(), PATIENCE)
-            except TimeoutError:
-                pytest.fail(f"never came to the screen:\n{self.screen()}")
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    self.arrived.clear()
+                    await pause()  # type: ignore[misc]
+                    if what(self):
+                        return
+                    await self.arrived.wait()
+        except TimeoutError:
+            pytest.fail(f"never came to the screen:\n{self.screen()}")
 
 
 class Told(Session):
@@ -159,7 +160,7 @@ async def test_all_that_happens_to_an_ensemble_comes_to_the_screen(
         await viewer.sees(
             lambda v: (
                 "2/4" in v.row("run3")
-                and "2×" in v.screen()
+                and "2nd submission" in v.screen()
                 and "idle" in (row := v.row("run0"))
                 and "1/4" in row
             ),

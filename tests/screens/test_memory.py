@@ -6,11 +6,12 @@ import gc
 from collections import Counter
 from pathlib import Path
 
-from acting_desk import QueuedFeed
-from ensemble_pictures import update
-from eyes import NARROW, Eager, Seen
 from textual._styles_cache import StylesCache
 from textual.dom import DOMNode
+
+from tests.support.fake_pool import QueuedFeed
+from tests.support.sample_snapshots import update
+from tests.support.screen_view import NARROW, Eager, Seen
 
 KEYS = ("p", "i", "t", "w", "c", "e", "exclamation_mark", "n", "enter", "question_mark")
 ROUNDS = 4

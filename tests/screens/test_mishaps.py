@@ -10,9 +10,6 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from acting_desk import ActingDesk, QueuedFeed
-from ensemble_pictures import FakeFeed, run, status, update
-from eyes import NARROW, Eager, Seen
 
 from metlmon.error_text import describe_error, format_traceback
 from metlmon.model.states import State
@@ -22,6 +19,9 @@ from screens.base.stats_worker import StatsWorker
 from screens.overview.screen import OverviewScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table
+from tests.support.fake_pool import ActingDesk, QueuedFeed
+from tests.support.sample_snapshots import FakeFeed, run, status, update
+from tests.support.screen_view import NARROW, Eager, Seen
 
 HOSTILE = "\x1b]0;owned\x07 [red]m[/] \u202e API_KEY=abcdefgh1234567890abcdefgh"
 ERRORS = [

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from ensemble_pictures import DAG, RUNS, WHOLE, FakeFeed, run, status, update
-from eyes import MIDDLE, NARROW, WIDE, Show
 from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.types import Progress
 from screens.app import AppOptions
 from screens.widgets.table import Table
+from tests.support.sample_snapshots import DAG, RUNS, WHOLE, FakeFeed, run, status, update
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 
 async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person(show: Show) -> None:

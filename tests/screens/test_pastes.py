@@ -7,10 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from acting_desk import NOW, ActingDesk, QueuedFeed
-from desks import ScriptedDesk
-from ensemble_pictures import update
-from eyes import NARROW, Eager, Seen
 from pasted_words import WORDS
 
 from screens.actions import ACTIONS
@@ -18,6 +14,10 @@ from screens.app import CONFIRM_SECONDS, AppOptions
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.confirm import ConfirmScreen
 from screens.terminal.input_decoder import InputDecoder
+from tests.support.fake_pool import NOW, ActingDesk, QueuedFeed
+from tests.support.sample_snapshots import update
+from tests.support.screen_view import NARROW, Eager, Seen
+from tests.support.scripted_pool import ScriptedDesk
 
 
 class Patient(Eager):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from datetime import timedelta
 
-from ensemble_pictures import AS_OF, RUNS, job_view, status
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from screens.overview import header as overview_header
 from screens.run.bar_chart import ChartBar, group_bars, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
 from screens.widgets.footer import footer_keys, key_line
+from tests.support.sample_snapshots import AS_OF, RUNS, job_view, status
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=16), st.integers(1, 200))

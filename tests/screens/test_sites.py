@@ -7,12 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ensemble_pictures import FakeFeed, update
-from eyes import MIDDLE, NARROW, WIDE, Eager, Show, pressed
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from placed import PlacedFeed, painter
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.snapshot.ledger import Ledger
@@ -29,7 +26,10 @@ from screens.sites import header as sites_header
 from screens.sites.executions_screen import KINDS, ExecutionsScreen
 from screens.sites.screen import SitesScreen
 from screens.widgets.table import Table
-from tests.model.written import Log, of_one_job, tell
+from tests.support.event_logs import Log, of_one_job, tell
+from tests.support.four_sites import PlacedFeed, painter
+from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Show, pressed
 
 WAYS = {
     "sites": ("w",),

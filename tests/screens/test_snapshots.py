@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ensemble_pictures import FakeFeed, update
-from eyes import NARROW, WIDE, Eager, pressed
 
 from screens.app import AppOptions
+from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.screen_view import NARROW, WIDE, Eager, pressed
 
 WAYS = {
     "overview": (),

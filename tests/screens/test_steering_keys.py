@@ -8,9 +8,6 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from acting_desk import WORD, ActingDesk, QueuedFeed
-from ensemble_pictures import RUNS, status, update
-from eyes import NARROW
 from msgspec.structs import replace
 from test_acting import Acted, Punctual
 
@@ -33,7 +30,10 @@ from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import action_of
 from screens.pool_actions.site_prompt import DAG_DEFAULT
 from screens.run.screen import RunScreen
-from tests.queue.written import dagman
+from tests.support.fake_pool import WORD, ActingDesk, QueuedFeed
+from tests.support.queue_rows import dagman
+from tests.support.sample_snapshots import RUNS, status, update
+from tests.support.screen_view import NARROW
 
 THEN = datetime(2025, 11, 14, 8, 0)
 GATE = GateStatus()

@@ -20,7 +20,7 @@ from metlmon.text.spans import text
 from screens.submit.form_model import FormState
 from screens.submit.preview import build_preview
 from screens.submit.validation import validate_form
-from tests.model.written import Log
+from tests.support.event_logs import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -11,9 +11,6 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from desks import ScriptedDesk
-from eyes import NARROW, WIDE, Eager, Seen
-from hostile import PAYLOAD
 from msgspec.structs import replace
 from textual.events import Key, Paste
 from textual.pilot import Pilot
@@ -49,6 +46,9 @@ from screens.submit.screen import SubmitScreen
 from screens.theme import SIXTEEN
 from screens.widgets.form import FormView
 from screens.widgets.side_pane import SidePane
+from tests.support.hostile_snapshots import PAYLOAD
+from tests.support.screen_view import NARROW, WIDE, Eager, Seen
+from tests.support.scripted_pool import ScriptedDesk
 
 TALL = (80, 40)
 """Columns and lines in which all fields of a form are in view."""

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.terminal import PseudoTerminal, terminal_environment
 
-CHILD = Path(__file__).with_name("on_a_terminal.py")
+CHILD = Path(__file__).parents[1] / "support" / "run_on_terminal.py"
 PATIENCE = 15.0
 """Seconds until a test says that what it waits for does not come."""
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eyes import NARROW, WIDE, pressed
-from whole_sessions import FIXTURES, app, opened, session
 
 import screens.timeline.screen
 from metlmon.stats.timeline import Timeline, TimelineSpan
@@ -18,8 +16,10 @@ from screens.job.screen import JobScreen
 from screens.run.screen import RunScreen
 from screens.theme import SIXTEEN
 from screens.timeline.screen import TimelineScreen
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.screen_view import NARROW, WIDE, pressed
+from tests.support.static_sessions import FIXTURES, app, opened, session
 
 TRAINER = FIXTURES / "trainer"
 BAR = set("█▚░╳▓▒▇")

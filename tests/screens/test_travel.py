@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from eyes import NARROW, WIDE, Seen
-from whole_sessions import FIXTURES, Still, opened, session, until
 
 from metlmon.cli.main import main
 from metlmon.live.dagdir_reader import DagdirReader
@@ -28,8 +26,10 @@ from screens.run.screen import RunScreen
 from screens.time_travel import step_moment
 from screens.timeline.screen import TimelineScreen
 from screens.widgets.document import Document
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
+from tests.support.screen_view import NARROW, WIDE, Seen
+from tests.support.static_sessions import FIXTURES, Still, opened, session, until
 
 TRAINER = FIXTURES / "trainer"
 MIDDLE = datetime(2026, 11, 21, 14, 21, 50)
@@ -363,9 +363,10 @@ async def test_ascii(shared: Callable[[str], Path]) -> None:
 
 
 def test_picture_of_the_past(snap_compare) -> None:  # type: ignore[no-untyped-def]
-    from eyes import pressed
     from textual.pilot import Pilot
-    from whole_sessions import app
+
+    from tests.support.screen_view import pressed
+    from tests.support.static_sessions import app
 
     made = app(session(TRAINER))
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from planted import Planted, plant
 
 from metlmon import authoring
 from metlmon.authoring.request import PlannedFile
@@ -17,6 +16,7 @@ from metlmon.live.session import Session
 from metlmon.redact import HIDDEN
 from screens.app import MetlmonApp
 from screens.submit.preview import file_lines
+from tests.secrets.secret_dagdir import Planted, plant
 
 SIZE = (220, 120)
 """All of a screen at once."""

@@ -11,12 +11,12 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
-from planted import NODES, Planted, plant
 
 from metlmon.cli.main import main
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.redact import HIDDEN
+from tests.secrets.secret_dagdir import NODES, Planted, plant
 
 
 @pytest.fixture(name="planted")

@@ -19,7 +19,7 @@ from metlmon.redact import (
     might_contain_secret,
     redact_secrets,
 )
-from tests.effort import effort
+from tests.support.effort import effort
 
 NAMED = [
     "WANDB_API_KEY={}",

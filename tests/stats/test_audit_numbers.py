@@ -18,9 +18,9 @@ from metlmon.stats.incidents import incidents
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.sanitize import to_ascii
-from tests.model.written import Log, Out, tell
-from tests.stats.histories import FIXTURES, recorded
+from tests.support.event_logs import Log, Out, tell
 from tests.support.records import read_dagdir
+from tests.support.run_histories import FIXTURES, recorded
 
 NODE, NEXT = "run0-train_epoch0", "run0-train_epoch1"
 DAG = f"JOB {NODE} t.sub\nJOB {NEXT} t.sub\nPARENT {NODE} CHILD {NEXT}\n"

@@ -21,7 +21,7 @@ from metlmon.stats.epoch_times import counted_epochs
 from metlmon.stats.inputs import StatsInput
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import write
-from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded
+from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded
 
 HOUR = 3600.0
 RECORDINGS = ("trainer", "demo", "rescue", "holds", "scripts", "shared-log", "gated")

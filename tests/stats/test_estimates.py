@@ -27,7 +27,7 @@ from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.tables import estimate_text
 from metlmon.text.sanitize import to_ascii
-from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded, status
+from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded, status
 
 HOUR, DAY = 3600.0, 86400.0
 

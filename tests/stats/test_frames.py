@@ -18,8 +18,8 @@ from metlmon.live.errors import InputError
 from metlmon.model.states import State
 from metlmon.stats.frame_columns import TABLES, TIME, WORD, listing, markdown
 from metlmon.stats.frames import Frames
-from tests.live.dagdirs import DAG, NODE, Dagdir
-from tests.model.written import Log
+from tests.support.dagdir_builder import DAG, NODE, Dagdir
+from tests.support.event_logs import Log
 
 ROOT = Path(__file__).resolve().parents[2]
 DIRS = sorted({path.parent for path in (ROOT / "fixtures").glob("*/*.dag")})

@@ -21,7 +21,7 @@ from metlmon.snapshot.types import LogRow
 from metlmon.stats.incident_rules import Incident, IncidentSeverity
 from metlmon.stats.incidents import headline, incident_list, incidents, urgent_incidents
 from metlmon.stats.inputs import StatsInput
-from tests.stats.histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
+from tests.support.run_histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 
 HOUR = 3600.0
 GOING = Past((HOUR,) * 5, 600.0)

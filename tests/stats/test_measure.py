@@ -17,8 +17,8 @@ from metlmon.stats.windows import TimeWindow
 from metlmon.tables import usage as usage_table
 from metlmon.text import spans
 from screens.overview.header import gpu_hours
-from tests.live.dagdirs import NODE, Dagdir
-from tests.model.written import Log, moment, of_one_job
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log, moment, of_one_job
 
 Captured = pytest.CaptureFixture[str]
 

@@ -16,7 +16,7 @@ from metlmon.stats.epoch_times import Downtime, counted_epochs, epoch_durations
 from tests.generated.ensembles import Lived
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import local, write
-from tests.stats.histories import DAG, NOON, recorded
+from tests.support.run_histories import DAG, NOON, recorded
 
 HOUR = 3600.0
 

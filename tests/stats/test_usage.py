@@ -30,7 +30,7 @@ from metlmon.stats.usage import (
 )
 from metlmon.stats.windows import Unit, partition
 from tests.conftest import SHARED
-from tests.model.written import Log, tell
+from tests.support.event_logs import Log, tell
 from tests.support.records import read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

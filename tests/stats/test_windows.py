@@ -28,7 +28,7 @@ from metlmon.stats.windows import (
     window_text,
 )
 from tests.conftest import shared_path
-from tests.model.written import Log, of_one_job
+from tests.support.event_logs import Log, of_one_job
 from tests.support.records import read_dagdir
 
 CHICAGO = ZoneInfo("America/Chicago")

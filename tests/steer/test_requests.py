@@ -13,7 +13,7 @@ import pytest
 
 from metlmon.pool import gate_requests
 from metlmon.trainer import gate
-from tests.steer.gates import UUID, rules
+from tests.support.gate_rows import UUID, rules
 
 REFUSED = "Not a directory|symbolic links|no ordinary file"
 

@@ -11,8 +11,7 @@ from metlmon.pool.job_actions import already_so, offers
 from metlmon.pool.run_actions import with_site
 from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
 from metlmon.snapshot.types import RunRow
-from tests.queue.written import dag, job, picture
-from tests.steer.gates import (
+from tests.support.gate_rows import (
     OTHER,
     STOPPED,
     UUID,
@@ -25,6 +24,7 @@ from tests.steer.gates import (
     selected,
     training,
 )
+from tests.support.queue_rows import dag, job, picture
 
 NO_SCHEDD = QueueSnapshot(error="no schedd is known here")
 FILES_ALONE = (PoolAction.STOP, PoolAction.PAUSE, PoolAction.SEND)

@@ -14,11 +14,11 @@ from metlmon.cli.commands import act
 from metlmon.cli.exit_codes import Exit
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SiteInfo
-from tests.live.dagdirs import Dagdir
-from tests.model.written import Log, Out
-from tests.queue.written import Schedd, dagman
-from tests.steer.gates import OTHER, UUID, queued, rules
 from tests.support.commands import Captured, run_command
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log, Out
+from tests.support.gate_rows import OTHER, UUID, queued, rules
+from tests.support.queue_rows import Schedd, dagman
 
 RUNS = (("run0", UUID), ("run1", OTHER))
 EPOCHS = 4

@@ -22,8 +22,7 @@ from metlmon.pool.types import (
     PoolError,
     ResultCode,
 )
-from tests.queue.written import Schedd, dag, dagman, job, picture
-from tests.steer.gates import (
+from tests.support.gate_rows import (
     OTHER,
     UUID,
     WORD,
@@ -37,6 +36,7 @@ from tests.steer.gates import (
     selected,
     training,
 )
+from tests.support.queue_rows import Schedd, dag, dagman, job, picture
 
 
 class Ensemble:

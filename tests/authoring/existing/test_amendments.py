@@ -12,9 +12,9 @@ from metlmon.authoring import PlanError, Policy, Request, make_plan, write_plan
 from metlmon.authoring.existing.diff import DagProgress, PlanDiff, amend_plan, plan_diff
 from metlmon.authoring.request import EnsembleShape, StopRules
 from metlmon.authoring.validate import validate
-from tests.authoring.existing.ensembles_that_ran import listing, ran, running
-from tests.authoring.written import NAP, a_request, nap
-from tests.model.written import Log, Out
+from tests.support.event_logs import Log, Out
+from tests.support.finished_ensembles import listing, ran, running
+from tests.support.sample_requests import NAP, a_request, nap
 
 
 @pytest.fixture(name="request_")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from tests.authoring.lint.ensembles import DAG, GOOD, spoilt, write
+from tests.support.lint_ensemble import DAG, GOOD, spoilt, write
 
 WARNED = spoilt("ens.dag", "RETRY ALL_NODES 3\n", "")
 REFUSED = spoilt("ens.dag", "RETRY ALL_NODES 3", "RETRIES ALL_NODES 3")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from metlmon.authoring.lint import Finding, Severity
-from tests.authoring.lint.ensembles import findings
-from tests.conformance import INDEX, cases
+from tests.support.conformance import INDEX, cases
+from tests.support.lint_ensemble import findings
 
 OF_JOBS = {
     *("missing-submit-file", "missing-executable", "missing-input", "missing-script"),

@@ -17,7 +17,7 @@ from metlmon.authoring.lint import context
 from metlmon.authoring.lint.rules import KINDS
 from metlmon.cli.main import main
 from metlmon.live.discovery import read_workflows
-from tests.authoring.lint.ensembles import DAG, EVALUATE, GOOD, TRAIN, findings, told, write
+from tests.support.lint_ensemble import DAG, EVALUATE, GOOD, TRAIN, findings, told, write
 
 DEADLINE = 120
 """Seconds that a hang is told by: each of these takes a second or two."""

@@ -10,7 +10,7 @@ import pytest
 
 from metlmon.authoring.lint import rule_network_fs
 from metlmon.authoring.lint.rules import KINDS
-from tests.authoring.lint.ensembles import DAG, GOOD, TRAIN, findings, spoilt, told, write
+from tests.support.lint_ensemble import DAG, GOOD, TRAIN, findings, spoilt, told, write
 
 Files: TypeAlias = Mapping[str, str | bytes]
 

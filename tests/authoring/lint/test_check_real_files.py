@@ -9,7 +9,7 @@ import pytest
 
 from metlmon.authoring.lint import Finding
 from metlmon.cli.main import main
-from tests.authoring.lint.ensembles import findings
+from tests.support.lint_ensemble import findings
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.authoring.lint.submit_commands import COMMANDS
-from tests.authoring.lint.ensembles import DAG, GOOD, findings, spoilt, write
+from tests.support.lint_ensemble import DAG, GOOD, findings, spoilt, write
 
 
 def complaints(directory: Path) -> list[str]:

@@ -21,7 +21,7 @@ from tests.authoring.sweeps.sweepfiles import (
     complaint,
     request_for,
 )
-from tests.dagman.written import official_verdict
+from tests.support.dag_texts import official_verdict
 
 IN_THE_WORKFLOW = [
     (

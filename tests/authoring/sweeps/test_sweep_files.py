@@ -26,7 +26,7 @@ from tests.authoring.sweeps.sweepfiles import (
     request_for,
     told,
 )
-from tests.authoring.written import woven
+from tests.support.sample_requests import woven
 
 INIT = "    JOB init init.sub\n"
 

@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ensemble_pictures import FakeFeed, update
-
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
@@ -19,6 +17,7 @@ from metlmon.snapshot.dag_description import DagDescription, Nodes, describe_dag
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import JobView, RunView
 from tests.generated import bags, sweeps
+from tests.support.sample_snapshots import FakeFeed, update
 
 
 class DagdirFeed(FakeFeed):

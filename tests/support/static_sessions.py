@@ -9,13 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
-from ensemble_pictures import FakeFeed
-from eyes import Eager, Seen
-
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.session import Session
 from screens.app import AppOptions
+from tests.support.sample_snapshots import FakeFeed
+from tests.support.screen_view import Eager, Seen
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -10,7 +10,7 @@ from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.types import JobRow, Status
-from tests.model.written import Log
+from tests.support.event_logs import Log
 
 NODE = "run0-train_epoch0"
 

@@ -28,7 +28,7 @@ from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
 from metlmon.snapshot.types import JobRow, RunRow
-from tests.dagman.written import weave
+from tests.support.dag_texts import weave
 
 DAY = "2026-05-04"
 A_MINUTE = timedelta(minutes=1)

@@ -8,12 +8,12 @@ import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from ensemble_pictures import FakeFeed, ledger, run, status, update
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.model.states import State
+from tests.support.sample_snapshots import FakeFeed, ledger, run, status, update
 
 RUNS = tuple(
     run(f"run{n}", 7 - n % 3, 30, State.RUNNING if n % 4 else State.IDLE) for n in range(12)

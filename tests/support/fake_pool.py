@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ensemble_pictures import FakeFeed, run, status, update
 from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
@@ -31,6 +30,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow, Status
+from tests.support.sample_snapshots import FakeFeed, run, status, update
 
 NOW = 1_763_100_840.0
 WORD = QueueSnapshot(

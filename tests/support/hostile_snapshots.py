@@ -7,13 +7,13 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from acting_desk import QUEUE, ActingDesk
-from ensemble_pictures import FakeFeed, problems, status, update
 from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.pool.types import ActionPreview, ActionRequest, ActionResult, SelectedRun
 from metlmon.snapshot.types import DagRow, JobRow, JobView, ProblemGroup, RunView, Status
+from tests.support.fake_pool import QUEUE, ActingDesk
+from tests.support.sample_snapshots import FakeFeed, problems, status, update
 
 PAYLOAD = (
     "[b]m[/]\x1b]0;OWNED\x07\x1b[2J\x1b[31m\x9b31m\x1b]52;c;RVZJTA==\x07\x90q\x9c[bold red]mark[/]"

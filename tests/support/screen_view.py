@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from ensemble_pictures import FakeFeed
 from textual.app import App
 from textual.pilot import Pilot
 
 from screens.app import AppOptions, MetlmonApp
 from screens.base import stats_worker
 from screens.theme import DARK
+from tests.support.sample_snapshots import FakeFeed
 
 STATS_SECONDS = 10.0
 stats_worker.SHARE = 0.0  # type: ignore[misc]  # The tests wait for each result.

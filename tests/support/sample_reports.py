@@ -10,7 +10,7 @@ from metlmon.report.document import Report
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.windows import ALL, TimeWindow
 from tests.conftest import shared_path
-from tests.model.written import Log, of_one_job
+from tests.support.event_logs import Log, of_one_job
 from tests.support.records import read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

@@ -14,7 +14,7 @@ from metlmon.model.run import GateStatus, Stopped
 from metlmon.model.states import State
 from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
 from metlmon.snapshot.types import GpuHours, JobRow, Latest, RunRow
-from tests.queue.written import NINE, Logs, dag, dagman, job, row
+from tests.support.queue_rows import NINE, Logs, dag, dagman, job, row
 
 UUID = "aaaa1111-0000"
 OTHER = "bbbb2222-0000"

@@ -6,13 +6,12 @@ from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-from ensemble_pictures import FakeFeed, update
-
 from metlmon.config.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import JobView, RunView
-from tests.model.written import Log, tell
+from tests.support.event_logs import Log, tell
+from tests.support.sample_snapshots import FakeFeed, update
 
 A40, A100, L40S = "NVIDIA A40", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
 

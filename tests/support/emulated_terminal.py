@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pyte
-from ensemble_pictures import FakeFeed, update
-from eyes import Eager, Seen
 from rich.color import ColorSystem
 
 from screens.app import AppOptions
 from screens.terminal.screen_buffer import ScreenBuffer
+from tests.support.sample_snapshots import FakeFeed, update
+from tests.support.screen_view import Eager, Seen
 from tests.support.terminal import FillingScreen
 
 

@@ -1,4 +1,4 @@
-"""Run the application on this process's terminal: ``python on_a_terminal.py WHAT``.
+"""Run the application on this process's terminal: ``python run_on_terminal.py WHAT``.
 
 WHAT: ``plain``, ``ascii``, ``hostile``, ``hostile-ascii``, ``colourless``, ``broken`` (a
 screen raises), ``worker`` (a worker raises), ``hopeless`` (before the first screen),
@@ -13,14 +13,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from acting_desk import ActingDesk  # noqa: E402
-from ensemble_pictures import FakeFeed, update  # noqa: E402
-from hostile import HostileDesk, HostileFeed  # noqa: E402
-
 from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
 from screens.base import terminal_guard  # noqa: E402
 from screens.overview.screen import OverviewScreen  # noqa: E402
+from tests.support.fake_pool import ActingDesk  # noqa: E402
+from tests.support.hostile_snapshots import HostileDesk, HostileFeed  # noqa: E402
+from tests.support.sample_snapshots import FakeFeed, update  # noqa: E402
 
 
 def main(what: str) -> int:

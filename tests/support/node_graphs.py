@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ensemble_pictures import FakeFeed, update
-
 from metlmon.dagman import Node, NodeKind
 from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
@@ -15,7 +13,8 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow
 from metlmon.snapshot.types import JobRow, JobView, NodeRow, RunView
-from tests.model.written import Log
+from tests.support.event_logs import Log
+from tests.support.sample_snapshots import FakeFeed, update
 
 
 def nodes_of(
