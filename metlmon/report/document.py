@@ -5,7 +5,7 @@ Nothing is formatted here: HTML, Markdown, JSON and terminal output format the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -36,12 +36,14 @@ class ValueKind(StrEnum):
 class ReportColumn(Struct, frozen=True):
     """A column of a table.
 
-    ``key``: its name in JSON; ``footnote``: the key of its definition; ``drop``: order in which a
+    ``key``: its name in JSON; ``value``: a function of a row's record, or the path of its attribute
+    (of hours: in seconds); ``footnote``: the key of its definition; ``drop``: order in which a
     narrow terminal omits it (highest first; 0 last); ``group``: a heading over several columns.
     """
 
     key: str
     heading: str
+    value: str | Callable[[Any], Raw]
     kind: ValueKind = ValueKind.TEXT
     footnote: str | None = None
     drop: int = 0

@@ -1,9 +1,9 @@
-"""The tables of a report. A column is declared once, with the value that it takes from a row."""
+"""The tables of a report: each column with the value that it takes from a row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from metlmon.report.usage import BoxPlot, ReportUsage, epoch_boxes, gpu_model
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals, group_by
-from metlmon.stats.usage import GroupUsage
+from metlmon.stats.usage import GroupUsage, TransferStats
 from metlmon.stats.windows import Unit, window_text
 from metlmon.text.formatting import count, number
 
@@ -35,42 +35,11 @@ PERIOD_HEADINGS: Final = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month
 TEXT, COUNT, HOURS = ValueKind.TEXT, ValueKind.COUNT, ValueKind.HOURS
 SHARE, SECONDS, BYTES = ValueKind.SHARE, ValueKind.SECONDS, ValueKind.BYTES
 
-Value = Callable[[Any], Raw]
-TableColumn = tuple[ReportColumn, Value]
-"""A column, and the value of a row in it."""
-
-
-def _column(
-    key: str,
-    heading: str,
-    value: str | Value,
-    kind: ValueKind = TEXT,
-    footnote: str | None = None,
-    drop: int = 0,
-    group: str | None = None,
-) -> TableColumn:
-    """A column; ``value``: the path of an attribute of the rows, or a function.
-
-    An attribute that is shown as hours is given in seconds.
-    """
-    column = ReportColumn(key, heading, kind, footnote, drop, group)
-    if not isinstance(value, str):
-        return column, value
-    get = attrgetter(value)
-    if kind is not HOURS:
-        return column, get
-
-    def hours(row: Any) -> Raw:
-        seconds: float | str | None = get(row)
-        return seconds if seconds is None or isinstance(seconds, str) else seconds / HOUR
-
-    return column, hours
-
 
 def _table(
     key: str,
     caption: str,
-    columns: Sequence[TableColumn],
+    columns: Sequence[ReportColumn],
     rows: Iterable[Any],
     total: Any = None,
     more: Sequence[ReportRow] = (),
@@ -80,15 +49,26 @@ def _table(
     return ReportTable(
         key=key,
         caption=caption,
-        columns=tuple(column for column, _ in columns),
+        columns=tuple(columns),
         rows=(*(_row(columns, row) for row in rows), *more),
         total=_row(columns, total) if total is not None else None,
         **texts,
     )
 
 
-def _row(columns: Sequence[TableColumn], row: Any, is_detail: bool = False) -> ReportRow:
-    return ReportRow(tuple(value(row) for _, value in columns), is_detail)
+def _row(columns: Sequence[ReportColumn], row: Any, is_detail: bool = False) -> ReportRow:
+    return ReportRow(tuple(_value(column, row) for column in columns), is_detail)
+
+
+def _value(column: ReportColumn, row: Any) -> Raw:
+    get = attrgetter(column.value) if isinstance(column.value, str) else column.value
+    value: Raw = get(row)
+    return value / HOUR if column.kind is HOURS and isinstance(value, int | float) else value
+
+
+def _short_row(columns: Sequence[ReportColumn], *cells: Raw) -> ReportRow:
+    """A row of which only the first cells apply."""
+    return ReportRow((*cells, *[""] * (len(columns) - len(cells))))
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -99,30 +79,32 @@ def ratio(part: float, whole: float) -> float | None:
 # --- GPU models, sites, labels ------------------------------------------------------------------
 
 TOTALS_COLUMNS: Final = (
-    _column("executions", "Executions", "totals.executions", COUNT, "executions", drop=3),
-    _column("good", "goodput", "totals.good", HOURS, "good", group="GPU-hours"),
-    _column("bad", "badput", "totals.bad", HOURS, "bad", group="GPU-hours"),
-    _column(
+    ReportColumn("executions", "Executions", "totals.executions", COUNT, "executions", drop=3),
+    ReportColumn("good", "goodput", "totals.good", HOURS, "good", group="GPU-hours"),
+    ReportColumn("bad", "badput", "totals.bad", HOURS, "bad", group="GPU-hours"),
+    ReportColumn(
         "in_flight", "running", "totals.in_flight", HOURS, "in_flight", drop=4, group="GPU-hours"
     ),
-    _column("total", "all", "totals.total", HOURS, "gpu_hours", group="GPU-hours"),
+    ReportColumn("total", "all", "totals.total", HOURS, "gpu_hours", group="GPU-hours"),
 )
 
-LONGEST_COLUMN: Final = _column(
+LONGEST_COLUMN: Final = ReportColumn(
     "longest_hours", "Hours of longest attempts", "longest.seconds", HOURS, "longest", drop=1
 )
 
 
-def _epoch_columns(epochs: int) -> tuple[TableColumn, ...]:
+def _epoch_columns(epochs: int) -> tuple[ReportColumn, ...]:
     """The columns of completed epochs; ``epochs``: all of them."""
     completed = attrgetter("totals.completed")
     by_longest = attrgetter("longest.epochs")
     return (
-        _column("epochs", "Epochs", completed, COUNT, "epochs"),
-        _column(
+        ReportColumn("epochs", "Epochs", completed, COUNT, "epochs"),
+        ReportColumn(
             "share", "Share", lambda row: ratio(completed(row), epochs), SHARE, "share", drop=2
         ),
-        _column("epochs_by_longest", "By longest attempt", by_longest, COUNT, "by_longest", drop=5),
+        ReportColumn(
+            "epochs_by_longest", "By longest attempt", by_longest, COUNT, "by_longest", drop=5
+        ),
     )
 
 
@@ -130,9 +112,9 @@ def _group_table(
     usage: ReportUsage,
     key: str,
     caption: str,
-    name: TableColumn,
+    name: ReportColumn,
     groups: Iterable[GroupUsage],
-    more_columns: Sequence[TableColumn] = (),
+    more_columns: Sequence[ReportColumn] = (),
     **texts: Any,
 ) -> ReportTable:
     """A table of groups, with a row for the epochs that belong to none of them."""
@@ -148,8 +130,7 @@ def _group_table(
     unlocated: tuple[ReportRow, ...] = ()
     if usage.unlocated:
         share = ratio(usage.unlocated, epochs)
-        cells = (NO_EXECUTION, usage.unlocated, share, usage.unlogged)
-        unlocated = (ReportRow((*cells, *[""] * (len(columns) - len(cells)))),)
+        unlocated = (_short_row(columns, NO_EXECUTION, usage.unlocated, share, usage.unlogged),)
     total = replace(usage.total, name="Total", totals=replace(totals, completed=epochs))
     return _table(key, caption, columns, groups, total, more=unlocated, **texts)
 
@@ -169,7 +150,7 @@ def gpu_table(usage: ReportUsage) -> ReportTable:
         usage,
         key="gpus",
         caption="Completed epochs and GPU-hours by GPU model",
-        name=_column("gpu", "GPU model", "name"),
+        name=ReportColumn("gpu", "GPU model", "name"),
         groups=usage.gpus,
         empty_text=NOTHING_RAN,
         comment=_repeated_note(usage),
@@ -179,7 +160,7 @@ def gpu_table(usage: ReportUsage) -> ReportTable:
 def site_table(usage: ReportUsage) -> ReportTable:
     """Epochs and GPU-hours by resource."""
     whole = usage.total.totals.total
-    share = _column(
+    share = ReportColumn(
         "gpu_hours_share",
         "share",
         lambda row: ratio(row.totals.total, whole),
@@ -199,7 +180,7 @@ def site_table(usage: ReportUsage) -> ReportTable:
         usage,
         key="sites",
         caption="Contributions by resource",
-        name=_column("site", "Resource", "name"),
+        name=ReportColumn("site", "Resource", "name"),
         groups=ran,
         more_columns=(share,),
         empty_text=NOTHING_RAN,
@@ -215,7 +196,7 @@ def label_table(usage: ReportUsage) -> ReportTable | None:
         usage,
         key="labels",
         caption="By label",
-        name=_column("label", "Label", lambda row: row.name or "none"),
+        name=ReportColumn("label", "Label", lambda row: row.name or "none"),
         groups=usage.labels,
     )
 
@@ -224,11 +205,11 @@ def bytes_table(usage: ReportUsage) -> ReportTable:
     """Bytes and transfers by resource."""
     whole = usage.total.input.received + usage.total.input.sent
     columns = (
-        _column("site", "Resource", "name"),
-        _column("executions", "Executions", "totals.executions", COUNT, "executions"),
-        _column("transfers", "Transfers", "transfers", COUNT, "moved"),
+        ReportColumn("site", "Resource", "name"),
+        ReportColumn("executions", "Executions", "totals.executions", COUNT, "executions"),
+        ReportColumn("transfers", "Transfers", "transfers", COUNT, "moved"),
         *BYTE_COLUMNS,
-        _column(
+        ReportColumn(
             "bytes_share",
             "share",
             lambda row: ratio(row.input.received + row.input.sent, whole),
@@ -248,8 +229,8 @@ def bytes_table(usage: ReportUsage) -> ReportTable:
 
 
 BYTE_COLUMNS: Final = (
-    _column("bytes_to_jobs", "to jobs", "input.received", BYTES, "bytes", group="Bytes"),
-    _column("bytes_from_jobs", "from jobs", "input.sent", BYTES, "bytes", group="Bytes"),
+    ReportColumn("bytes_to_jobs", "to jobs", "input.received", BYTES, "bytes", group="Bytes"),
+    ReportColumn("bytes_from_jobs", "from jobs", "input.sent", BYTES, "bytes", group="Bytes"),
 )
 """Input of the jobs is received by them, output is sent."""
 
@@ -262,27 +243,30 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
     if len(sites) < 2 or len(gpus) < 2:
         return None
     columns = (
-        ReportColumn("site", "Resource"),
+        ReportColumn("site", "Resource", itemgetter(0)),
         *(
             ReportColumn(
-                gpu or "", gpu or "not known", ValueKind.COUNT, None if index else "epochs"
+                key=gpu or "",
+                heading=gpu or "not known",
+                value=itemgetter(index),
+                kind=COUNT,
+                footnote="epochs" if index == 1 else None,
             )
-            for index, gpu in enumerate(gpus)
+            for index, gpu in enumerate(gpus, start=1)
         ),
-        ReportColumn("total", "all", ValueKind.COUNT),
+        ReportColumn("total", "all", itemgetter(-1), COUNT),
     )
 
-    def row(site: str | None) -> ReportRow:
-        epochs = [done.get((site, gpu), 0) for gpu in gpus]
-        return ReportRow((site, *(n or "" for n in epochs), sum(epochs)))
+    def row(name: str | None, among: Sequence[str | None]) -> tuple[Raw, ...]:
+        epochs = [sum(done.get((site, gpu), 0) for site in among) for gpu in gpus]
+        return (name, *(n or "" for n in epochs), sum(epochs))
 
-    sums = [sum(done.get((site, gpu), 0) for site in sites) for gpu in gpus]
-    return ReportTable(
-        key="places",
-        caption="Completed epochs by resource and GPU model",
-        columns=columns,
-        rows=tuple(row(site) for site in sites),
-        total=ReportRow(("Total", *sums, sum(sums))),
+    return _table(
+        "places",
+        "Completed epochs by resource and GPU model",
+        columns,
+        [row(site, [site]) for site in sites],
+        row("Total", sites),
     )
 
 
@@ -301,18 +285,19 @@ class _PeriodRow(Struct, frozen=True):
     def totals(self) -> UsageTotals:
         return self.usage.totals
 
+    @property
+    def input(self) -> TransferStats:
+        return self.usage.input
+
 
 def period_table(usage: ReportUsage) -> ReportTable:
     """Epochs, GPU-hours and bytes by day, week or month."""
     columns = (
-        _column("period", PERIOD_HEADINGS[usage.period], "name", footnote="period"),
-        _column("epochs", "Epochs", "epochs", COUNT, "epochs"),
-        _column("cumulated", "cumulated", "cumulated", COUNT, drop=5),
+        ReportColumn("period", PERIOD_HEADINGS[usage.period], "name", footnote="period"),
+        ReportColumn("epochs", "Epochs", "epochs", COUNT, "epochs"),
+        ReportColumn("cumulated", "cumulated", "cumulated", COUNT, drop=5),
         *TOTALS_COLUMNS,
-        *(
-            (replace(column, drop=drop), lambda row, value=value: value(row.usage))
-            for (column, value), drop in zip(BYTE_COLUMNS, (8, 9), strict=True)
-        ),
+        *(replace(column, drop=drop) for column, drop in zip(BYTE_COLUMNS, (8, 9), strict=True)),
     )
     rows, cumulated = [], 0
     for window, group in usage.periods:
@@ -320,8 +305,7 @@ def period_table(usage: ReportUsage) -> ReportTable:
         rows.append(_PeriodRow(window_text(window), group, group.longest.epochs, cumulated))
     undated: tuple[ReportRow, ...] = ()
     if usage.undated and usage.window.unbounded:
-        cells = ("at no known time", usage.undated)
-        undated = (ReportRow((*cells, *[""] * (len(columns) - len(cells)))),)
+        undated = (_short_row(columns, "at no known time", usage.undated),)
     return _table(
         "periods",
         f"By {usage.period}",
@@ -346,14 +330,14 @@ class _BoxRow(Struct, frozen=True):
 def time_table(usage: ReportUsage) -> ReportTable:
     """Durations of completed epochs by GPU model and by resource."""
     columns = (
-        _column("place", "GPU model, resource", "name"),
-        _column("by", "Kind", "kind", drop=3),
-        _column("n", "n", "box.n", COUNT, "box"),
-        _column("minimum", "least", "box.minimum", SECONDS, drop=2),
-        _column("first_quartile", "first quartile", "box.lower_quartile", SECONDS),
-        _column("median", "median", "box.median", SECONDS, "epoch_time"),
-        _column("third_quartile", "third quartile", "box.upper_quartile", SECONDS),
-        _column("maximum", "most", "box.maximum", SECONDS, drop=1),
+        ReportColumn("place", "GPU model, resource", "name"),
+        ReportColumn("by", "Kind", "kind", drop=3),
+        ReportColumn("n", "n", "box.n", COUNT, "box"),
+        ReportColumn("minimum", "least", "box.minimum", SECONDS, drop=2),
+        ReportColumn("first_quartile", "first quartile", "box.lower_quartile", SECONDS),
+        ReportColumn("median", "median", "box.median", SECONDS, "epoch_time"),
+        ReportColumn("third_quartile", "third quartile", "box.upper_quartile", SECONDS),
+        ReportColumn("maximum", "most", "box.maximum", SECONDS, drop=1),
     )
     by_gpu = epoch_boxes(usage, lambda e: gpu_model(e.gpu))
     by_site = epoch_boxes(usage, lambda e: e.site)
@@ -385,11 +369,13 @@ def cause_table(usage: ReportUsage) -> ReportTable:
     """Bad GPU-hours by cause; a cause with several reasons has a detail row for each."""
     totals = usage.total.totals
     columns = (
-        _column("code", "Code", "code", footnote="cause"),
-        _column("reason", "Reason", "reason"),
-        _column("executions", "Executions", "executions", COUNT, "executions", drop=1),
-        _column("gpu_hours", "GPU-hours", "seconds", HOURS, "bad"),
-        _column("share", "Share", lambda row: ratio(row.seconds, totals.bad), SHARE, "lost_share"),
+        ReportColumn("code", "Code", "code", footnote="cause"),
+        ReportColumn("reason", "Reason", "reason"),
+        ReportColumn("executions", "Executions", "executions", COUNT, "executions", drop=1),
+        ReportColumn("gpu_hours", "GPU-hours", "seconds", HOURS, "bad"),
+        ReportColumn(
+            "share", "Share", lambda row: ratio(row.seconds, totals.bad), SHARE, "lost_share"
+        ),
     )
     rows: list[ReportRow] = []
     for cause in usage.causes:
@@ -431,13 +417,13 @@ def _reason_rows(cause: Cause) -> list[_LossRow]:
 def transfer_table(usage: ReportUsage) -> ReportTable:
     """Transfers by direction and outcome."""
     columns = (
-        _column("direction", "Direction", "direction"),
-        _column("outcome", "Outcome", lambda row: row.outcome.replace("-", " ")),
-        _column("n", "Transfers", "count", COUNT, "transfers"),
-        _column("hours", "Hours", "seconds", HOURS),
-        _column("median", "median", "median", SECONDS, drop=3),
-        _column("longest", "longest", "longest", SECONDS, drop=2),
-        _column("queued_hours", "of it queued, h", "queued_seconds", HOURS, drop=1),
+        ReportColumn("direction", "Direction", "direction"),
+        ReportColumn("outcome", "Outcome", lambda row: row.outcome.replace("-", " ")),
+        ReportColumn("n", "Transfers", "count", COUNT, "transfers"),
+        ReportColumn("hours", "Hours", "seconds", HOURS),
+        ReportColumn("median", "median", "median", SECONDS, drop=3),
+        ReportColumn("longest", "longest", "longest", SECONDS, drop=2),
+        ReportColumn("queued_hours", "of it queued, h", "queued_seconds", HOURS, drop=1),
     )
     groups = usage.transfer_groups
     untimed = sum(group.count - group.timed for group in groups)
@@ -473,20 +459,17 @@ def run_table(usage: ReportUsage) -> ReportTable:
     has_labels = any(run.label for run, _ in usage.runs)
     # Unknown for a window, as in the totals.
     has_skipped = usage.window.unbounded and any(run.epochs_skipped for run, _ in usage.runs)
-    label = _column("label", "Label", "label")
-    skipped = _column("epochs_skipped", "skipped", "epochs_skipped", COUNT, drop=5)
-    longest = _column(
-        "longest_hours", "Hours of longest attempts", "longest_seconds", HOURS, "longest", drop=1
-    )
+    label = ReportColumn("label", "Label", "label")
+    skipped = ReportColumn("epochs_skipped", "skipped", "epochs_skipped", COUNT, drop=5)
     columns = (
-        _column("run", "Run", "name"),
-        _column("uuid", "Id", "uuid", drop=6),
+        ReportColumn("run", "Run", "name"),
+        ReportColumn("uuid", "Id", "uuid", drop=6),
         *((label,) if has_labels else ()),
-        _column("epochs", "Epochs", "epochs", COUNT, "epochs"),
-        _column("epochs_total", "of", "epochs_total", COUNT, drop=5),
+        ReportColumn("epochs", "Epochs", "epochs", COUNT, "epochs"),
+        ReportColumn("epochs_total", "of", "epochs_total", COUNT, drop=5),
         *((skipped,) if has_skipped else ()),
         *TOTALS_COLUMNS,
-        longest,
+        replace(LONGEST_COLUMN, value="longest_seconds"),
     )
     rows = [
         _RunRow(
