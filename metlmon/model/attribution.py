@@ -40,7 +40,8 @@ class Attribution(Struct, frozen=True):
     ``dag`` and ``node``: None for a job of no DAG here. ``candidates``: keys of possible DAGs,
     if ambiguous. ``provisional``: provisional, by evidence that grows as DAGMan continues to write.
     ``proven``: a file of DAGMan, or the job, names the DAG's DAGMan as its submitter.
-    ``foreign``: submitted by a DAG that is not in this directory.
+    ``foreign``: submitted by a DAG that is not in this directory. ``overlapping``: keys of DAGs
+    that only an overlap with another job refutes, which a later end of that job can undo.
     """
 
     dag: str | None = None
@@ -49,13 +50,14 @@ class Attribution(Struct, frozen=True):
     provisional: bool = False
     proven: bool = False
     foreign: bool = False
+    overlapping: tuple[str, ...] = ()
 
     @property
-    def candidate(self) -> str | None:
-        """The only possible DAG here, if that is neither proven nor refuted."""
-        if self.proven or self.provisional:
-            return None
-        return self.dag or (self.candidates[0] if len(self.candidates) == 1 else None)
+    def possible(self) -> tuple[str, ...]:
+        """The possible DAGs here, if neither proven nor refuted by DAGMan's files."""
+        if self.proven:
+            return ()
+        return ((self.dag,) if self.dag is not None else self.candidates) + self.overlapping
 
 
 def attribute_job(
@@ -86,13 +88,18 @@ def attribute_job(
         return Attribution()
     candidates = _drop_if_in_other_nodes_log(job, [dags[key] for key in by_node.get(name, ())])
     provisional = len(candidates) > 1
+    overlapping: tuple[str, ...] = ()
     if candidates:
         named = [dag for dag in candidates if _is_named(job, dag, dags)]
         if not named and not reused:
-            candidates = [dag for dag in candidates if not (_refutes(dag, job) or overlaps(dag))]
+            candidates = [dag for dag in candidates if not _refutes(dag, job)]
+            overlapping = tuple([dag.key for dag in candidates if overlaps(dag)])
+            candidates = [dag for dag in candidates if dag.key not in overlapping]
         candidates = named or candidates
         if not candidates:
-            return Attribution(None, name, (), provisional, foreign=True)
+            return Attribution(
+                None, name, provisional=provisional, foreign=True, overlapping=overlapping
+            )
         for narrow in (_by_dagman_out, _by_batch_name, _by_dagman, _by_lifetime, _by_log):
             if len(candidates) <= 1:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -31,9 +32,10 @@ class UnprovenJobs:
 
     def __init__(self) -> None:
         self._jobs_by_dag: dict[str, dict[JobKey, Job]] = {}
-        self._candidate_dag: dict[JobKey, str] = {}
+        self._possible_dags: dict[JobKey, tuple[str, ...]] = {}
         self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
         self._pending: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
+        self._pending_by_log: dict[str, list[tuple[datetime, JobKey]]] = {}
         self._foreign_jobs: dict[str, set[JobKey]] = {}
         self._foreign_logs: dict[JobKey, frozenset[str]] = {}
 
@@ -58,7 +60,7 @@ class UnprovenJobs:
 
         Returns the jobs to attribute again because a log became shared, or is no longer.
         """
-        self._update_candidate(job, attribution, dags)
+        self._update_possible(job, attribution, dags)
         key = job.key
         logs = job.user_logs if attribution is not None and attribution.foreign else frozenset()
         previous = self._foreign_logs.get(key, frozenset())
@@ -90,50 +92,67 @@ class UnprovenJobs:
             if not other_job.user_logs.isdisjoint(changed_logs)
         ]
 
-    def _update_candidate(
+    def _update_possible(
         self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
     ) -> None:
-        candidate = attribution.candidate if attribution is not None else None
-        previous = self._candidate_dag.get(job.key)
-        if candidate == previous:
+        possible = attribution.possible if attribution is not None else ()
+        previous = self._possible_dags.get(job.key, ())
+        if possible == previous:
             return
-        if previous is not None:
-            del self._jobs_by_dag[previous][job.key], self._candidate_dag[job.key]
-            self._jobs_by_node[previous, job.node_name].discard(job.key)
-        if candidate is None:
+        for dag in previous:
+            if dag not in possible:
+                del self._jobs_by_dag[dag][job.key]
+                self._jobs_by_node[dag, job.node_name].discard(job.key)
+        if not possible:
+            del self._possible_dags[job.key]
             return
-        self._candidate_dag[job.key] = candidate
-        self._jobs_by_dag.setdefault(candidate, {})[job.key] = job
-        self._jobs_by_node.setdefault((candidate, job.node_name), set()).add(job.key)
+        self._possible_dags[job.key] = possible
         submitted = job.first_submitted
-        if submitted is None:
-            return
-        for file, until in enumerate(dags[candidate].coverage_ends()):
-            if until is None or until < submitted:
-                heappush(self._pending.setdefault((candidate, file), []), (submitted, job.key))
+        for dag in possible:
+            if dag in previous:
+                continue
+            self._jobs_by_dag.setdefault(dag, {})[job.key] = job
+            self._jobs_by_node.setdefault((dag, job.node_name), set()).add(job.key)
+            for file, until in enumerate(dags[dag].coverage_ends()):
+                if submitted is not None and (until is None or until < submitted):
+                    heappush(self._pending.setdefault((dag, file), []), (submitted, job.key))
 
-    def pop_due(self, dags: Mapping[str, Dag]) -> list[JobKey]:
-        """Remove and return the jobs whose submission a file of DAGMan covers now.
+    def add_pending(self, job: Job, logs: Iterable[str], time: datetime) -> None:
+        """Make the job due when one of these logs has events of this time."""
+        for log in logs:
+            pending = self._pending_by_log.setdefault(log, [])
+            index = bisect_left(pending, (time, job.key))
+            if pending[index : index + 1] != [(time, job.key)]:
+                pending.insert(index, (time, job.key))
 
-        A job is returned once for each file.
+    def pop_due(self, dags: Mapping[str, Dag], log_stats: Mapping[str, LogStats]) -> list[JobKey]:
+        """Remove and return the jobs for which a file of DAGMan or a log is now evidence.
+
+        A file is evidence when it covers the submission. A job is returned once for each file.
         """
         due = []
         for (dag, file), pending in self._pending.items():
             until = dags[dag].coverage_ends()[file] if pending else None
             while pending and until is not None and pending[0][0] <= until:
                 due.append(heappop(pending)[1])
-        return [key for key in due if key in self._candidate_dag]
+        for log, waiting in self._pending_by_log.items():
+            last = log_stats[log].last if waiting and log in log_stats else None
+            if last is not None:
+                count = bisect_left(waiting, (min(last, LATEST) + ONE_SECOND,))
+                due += [key for _, key in waiting[:count]]
+                del waiting[:count]
+        return [key for key in due if key in self._possible_dags]
 
     def jobs_of_dag(self, dag: str) -> list[JobKey]:
-        """The candidate jobs of this DAG."""
+        """The jobs that may be of this DAG."""
         return list(self._jobs_by_dag.get(dag, ()))
 
     def jobs_of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
-        """The candidate jobs of this DAG for these nodes."""
+        """The jobs that may be of these nodes."""
         return [key for node in nodes for key in self._jobs_by_node.get((dag, node), ())]
 
     def jobs_of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
-        """The candidate jobs for nodes without a job by the DAG's node status file."""
+        """The possible jobs of nodes without a job by the DAG's node status file."""
         nodes = dag.status.nodes if dag.status is not None else {}
         for key, job in self._jobs_by_dag.get(dag.key, {}).items():
             node = nodes.get(job.node_name or "")
@@ -217,9 +236,9 @@ class JobAttributor:
         return nodes
 
     def recheck(self, nodes: Iterable[NodeKey]) -> set[NodeKey]:
-        """Attribute jobs that new jobs of these nodes, or newer files of DAGMan, may refute."""
+        """Attribute jobs for which jobs of these nodes, or files of DAGMan, are new evidence."""
         return self.attribute_all(
-            [*self.unproven.pop_due(self._dags), *self._jobs_to_recheck(nodes)]
+            [*self.unproven.pop_due(self._dags, self._log_stats), *self._jobs_to_recheck(nodes)]
         )
 
     def remove_job(self, job: Job) -> NodeKey | None:
@@ -283,9 +302,9 @@ class JobAttributor:
         """Attribute jobs again after new evidence; return the changed nodes.
 
         These are jobs with a provisional attribution, jobs of ``clusters``, which DAGMan's
-        files name, and all candidates of ``of_dag``, whose DAGMan runs changed.
+        files name, and all that may be of ``of_dag``, whose DAGMan runs changed.
         """
-        jobs = {*self._provisional, *self.unproven.pop_due(self._dags)}
+        jobs = {*self._provisional, *self.unproven.pop_due(self._dags, self._log_stats)}
         if of_dag is not None:
             jobs.update(self.unproven.jobs_of_dag(of_dag))
         for cluster in clusters:
@@ -342,25 +361,25 @@ class JobAttributor:
             overlaps=partial(self._overlaps, job),
         )
         recheck = self.unproven.update(job, attribution, self._dags)
-        if attribution == previous:
-            record = self._record_of(previous)
-            return [record.key] if record is not None else []
-        self.attributions[key] = attribution
-        self.changed_jobs.add(key)
-        if attribution.provisional:
-            self._provisional.add(key)
-        else:
-            self._provisional.discard(key)
         old, new = self._record_of(previous), self._record_of(attribution)
-        if old is not new:
-            if old is not None:
-                old.jobs.remove(job)
-            if new is not None:
-                new.jobs.append(job)
-        if new is not None and attribution.proven:
-            recheck += self._jobs_to_recheck([new.key])
+        if attribution != previous:
+            self.attributions[key] = attribution
+            self.changed_jobs.add(key)
+            if attribution.provisional:
+                self._provisional.add(key)
+            else:
+                self._provisional.discard(key)
+            if old is not new:
+                if old is not None:
+                    old.jobs.remove(job)
+                if new is not None:
+                    new.jobs.append(job)
+            if old is not None and previous is not None and previous.proven:
+                recheck += self._jobs_to_recheck([old.key])
+            if new is not None and attribution.proven:
+                recheck += self._jobs_to_recheck([new.key])
         rechecked_nodes = self.attribute_all(recheck) if recheck else ()
-        return [*(record.key for record in (old, new) if record is not None), *rechecked_nodes]
+        return [*{record.key for record in (old, new) if record is not None}, *rechecked_nodes]
 
     def _overlaps(self, job: Job, dag: Dag) -> bool:
         """Was a proven job of this DAG in the queue together with ``job``?
@@ -377,13 +396,25 @@ class JobAttributor:
             return False
         for other in self._proven_jobs(dag, name):
             begin, end = self._queue_span(other)
-            if other.cluster != job.cluster and max(begin, submitted) < min(end, ended):
+            if other.cluster == job.cluster:
+                continue
+            both_since = max(begin, submitted)
+            if both_since < min(end, ended):
                 return True
-        return any(
-            begin < submitted < end
-            for parent in effective_parents(dag.workflow.nodes, name)
-            for begin, end in map(self._queue_span, self._proven_jobs(dag, parent))
-        )
+            self._await_log(job, job, ended, both_since)
+            self._await_log(job, other, end, both_since)
+        for parent in effective_parents(dag.workflow.nodes, name):
+            for other in self._proven_jobs(dag, parent):
+                begin, end = self._queue_span(other)
+                if begin < submitted < end:
+                    return True
+                self._await_log(job, other, end, submitted)
+        return False
+
+    def _await_log(self, job: Job, other: Job, end: datetime, time: datetime) -> None:
+        """Attribute ``job`` again when a log shows that ``other`` has not ended before ``time``."""
+        if end <= time and other.queue_span()[1] == datetime.max:
+            self.unproven.add_pending(job, other.user_logs, time)
 
     def _queue_span(self, job: Job) -> tuple[datetime, datetime]:
         """Times between which the job is known to have been in the queue.
@@ -398,13 +429,15 @@ class JobAttributor:
         return begin, end
 
     def _jobs_to_recheck(self, nodes: Iterable[NodeKey]) -> list[JobKey]:
-        """Unproven jobs that proven jobs of these nodes may refute by an overlap."""
-        jobs = []
+        """Unproven jobs that proven jobs of these nodes may refute by an overlap, or did."""
+        to_recheck = []
         for dag, name in nodes:
-            if self._proven_jobs(self._dags[dag], name):
-                children = self._nodes[dag, name].node.children
-                jobs += self.unproven.jobs_of_nodes(dag, (name, *children))
-        return jobs
+            jobs = self.unproven.jobs_of_nodes(dag, (name, *self._nodes[dag, name].node.children))
+            if any(self.attributions[key].overlapping for key in jobs) or (
+                jobs and self._proven_jobs(self._dags[dag], name)
+            ):
+                to_recheck += jobs
+        return to_recheck
 
     def _proven_jobs(self, dag: Dag, node: str) -> list[Job]:
         """The node's jobs with a proven attribution to this DAG."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -300,3 +301,45 @@ def test_a_retry_is_ours_though_nothing_proves_it_yet() -> None:
     log = Log().submit(OURS, NODE, at=at, older=True).execute(OURS, at="10:01:00")
     log.terminate(OURS, 1, at="10:30:00").submit(80, NODE, at="10:31:00", older=True)
     assert clusters(tell(CHAIN, quiet((NODE, OURS, at)), log)) == [OURS, 80]
+
+
+def pieces_that_show_an_end() -> list[Log]:
+    """Our job's end is in nodes.log alone, before its retry (80) was submitted."""
+    jobs = Log().submit(OURS, NODE, at="10:00:00", older=True)
+    end = Log("run.dag.nodes.log", LogRole.NODES, "run.dag").terminate(OURS, 1, at="10:30:00")
+    retry = jobs.submit(80, NODE, at="10:31:00", older=True)
+    return [quiet((NODE, OURS, "10:00:00")), retry, end]
+
+
+def pieces_that_show_an_overlap() -> list[Log]:
+    """Another directory's job (80) is still in the queue after ours was submitted."""
+    other = Log("other.log").submit(80, NODE, at="10:00:00", older=True)
+    rest = Log("other.log").submit(90, at="10:20:00").terminate(90, at="10:21:00")
+    ours = Log().submit(OURS, NODE, at="10:05:00", older=True)
+    return [other, rest, ours, quiet((NODE, OURS, "10:05:00"))]
+
+
+def pieces_that_show_a_second_shared_log() -> list[Log]:
+    """Another directory's job is in two logs, so both are shared, and 80 may be its job."""
+    first = Log().submit(THEIRS, NODE, at="10:05:00", older=True)
+    second = Log("other.log").submit(THEIRS, NODE, at="10:05:00", older=True)
+    unproven = Log("other.log").submit(80, NODE, at="10:50:00", older=True)
+    ours = quiet((NODE, OURS, "10:00:00")).terminate(OURS, 1, at="10:30:00")
+    return [first, second, unproven, ours]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (pieces_that_show_an_end, ("run.dag", ())),
+        (pieces_that_show_an_overlap, (None, ())),
+        (pieces_that_show_a_second_shared_log, (None, ("run.dag",))),
+    ],
+)
+def test_a_job_has_the_same_dag_in_any_order_of_reading(
+    pieces: Callable[[], list[Log]], expected: tuple[str | None, tuple[str, ...]]
+) -> None:
+    for logs in itertools.permutations(pieces()):
+        attribution = tell(CHAIN, *logs).ensemble.attributions[80, 0, 0]
+        order = [(log.file, len(log.events)) for log in logs]
+        assert (attribution.dag, attribution.candidates) == expected, order
