@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from metlmon.config.settings import Settings
+from metlmon.eventlog import parse
+from metlmon.model.model_state import Batch
 from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason
 from metlmon.model.states import Outcome
 from tests.support.event_logs import Log, of_one_job, tell
@@ -237,6 +239,18 @@ def test_a_cause_is_said_where_no_reason_was_given(
 
 
 # --- problems -----------------------------------------------------------------------------
+
+
+def test_a_held_job_whose_hold_has_no_readable_detail_is_a_problem_now() -> None:
+    log = Log().submit(77, NODE).execute(77, gpus=1).raw(12, 77, "Job was held.")
+    held = parse(log.data).events[-1]._replace(detail=None)
+    told = of_one_job(Log().submit(77, NODE).execute(77, gpus=1))
+    told.ensemble.apply(Batch(log.file, log.role, [held]))
+    (problem,) = told.painter().problems()
+    assert (problem.cause, problem.now, problem.times) == ("held, no reason given", 1, 1)
+    told.ensemble.apply(Batch(log.file, log.role, parse(log.release(77).data).events[-1:]))
+    (problem,) = told.painter().problems()
+    assert (problem.now, problem.times) == (0, 1), "released: it was held once"
 
 
 def test_problems_put_what_is_in_trouble_now_first() -> None:
