@@ -155,7 +155,7 @@ def test_each_run_is_told_its_story(steered: Steered) -> None:
         assert run["gate"]["stopped"] is None
     for name, rule, epoch, reason in (
         (STANDS_STILL, "patience", 4, "has not improved for 1 epoch"),
-        (DIVERGES, "divergence", 2, "val_loss is NaN at epoch 1"),
+        (DIVERGES, "divergence", 2, "val_loss is NaN at epoch 2"),
         (BY_KEY, "file", None, f"by {steered.written.pool.users[0]}"),
         (AT_ONCE, "file", CUT_OFF, "asked to stop"),
     ):

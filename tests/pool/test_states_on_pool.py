@@ -120,12 +120,12 @@ def submit(pool: Pool, directory: Path, *argv: str) -> int:
 
 
 def place_dag(pool: Pool, name: str, dag: str, **files: str) -> Directory:
-    """A directory with ``ens.dag`` and the job of :mod:`gated` beside it."""
+    """A directory with ``ens.dag`` and the job of :mod:`gated_dag` beside it."""
     directory = pool.directory(name)
     gates = directory / "gates"
     gates.mkdir()
     pool.give(gates)
-    pool.place(directory / "gated_dag.sh", gated_dag.JOB, 0o755)
+    pool.place(directory / "gated.sh", gated_dag.JOB, 0o755)
     requirements = "true"
     description = gated_dag.SUBMIT.format(gates=gates, gpus=0, requirements=requirements, more="")
     pool.place(directory / "ens.dag", description + dag + "NODE_STATUS_FILE nodes.dag.status 1\n")

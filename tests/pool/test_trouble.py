@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trouble
 import truth
-from pools import Pool
+from pools import Pool, until
 
 RUNS, EPOCHS = 4, 3
 
@@ -45,7 +45,10 @@ def test_it_is_what_the_queue_says_in_the_middle_and_what_dagman_says_in_the_end
         assert truth.differences(between, said, truth.jobs_of(pool, troubled)) == []
         assert said["dags"][0]["state"] == "removed"
         trouble.by_command(pool, troubled, "resubmit")
-        screen.wait_for_match("rescue 1")
+        until(
+            lambda: truth.status_of(pool, troubled)["dags"][0]["rescue"] == 1,
+            "DAGMan is submitted again",
+        )
         trouble.by_command(pool, troubled, "hold", "run0")
         assert "held" in truth.quiet_moment(pool, troubled)
         trouble.by_command(pool, troubled, "release", "run0")
