@@ -27,7 +27,7 @@ class ScriptKind(Enum):
     HOLD = "hold"
 
 
-class Placement(Enum):
+class VarsPlacement(Enum):
     """When VARS are set: before the submit description is read, or after (override)."""
 
     PREPEND = "prepend"
@@ -132,7 +132,7 @@ class VarsCommand(NodeModifier, frozen=True):
     """VARS; ``pairs`` are the names and values in file order, without environments."""
 
     pairs: tuple[tuple[str, str], ...]
-    placement: Placement
+    placement: VarsPlacement
 
 
 class PriorityCommand(NodeModifier, frozen=True):

@@ -31,7 +31,6 @@ from metlmon.dagman.commands import (
     JobstateCommand,
     NodeCommand,
     PinCommand,
-    Placement,
     PreSkipCommand,
     PriorityCommand,
     RejectCommand,
@@ -43,6 +42,7 @@ from metlmon.dagman.commands import (
     StatusFileCommand,
     ToleranceCommand,
     VarsCommand,
+    VarsPlacement,
 )
 from metlmon.dagman.lexer import (
     Line,
@@ -295,9 +295,9 @@ def _read_abort(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 def _read_vars(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     node = tokens.require_node()
-    placement = Placement.PREPEND
-    if token := tokens.take_keyword(Placement.__members__):
-        placement = Placement[token]
+    placement = VarsPlacement.PREPEND
+    if token := tokens.take_keyword(VarsPlacement.__members__):
+        placement = VarsPlacement[token]
     pairs = []
     has_pairs = False
     while (pair := tokens.pair()) is not None:

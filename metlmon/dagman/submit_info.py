@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from metlmon.dagman.commands import Placement, VarsCommand
+from metlmon.dagman.commands import VarsCommand, VarsPlacement
 from metlmon.dagman.file_cache import FileCache, places
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.loader_scope import Scope
@@ -35,7 +35,7 @@ class PendingSubmitInfo(Struct):
 
     def record_placement(self, command: VarsCommand) -> None:
         """Record whether these VARS are set before or after the description."""
-        if command.placement is Placement.APPEND:
+        if command.placement is VarsPlacement.APPEND:
             if not isinstance(self.appended, set):
                 self.appended = set(self.appended)
             self.appended.update(key for key, _ in command.pairs)

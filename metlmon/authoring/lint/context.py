@@ -17,8 +17,8 @@ from metlmon.dagman.commands import (
     DagCommand,
     DescriptionCommand,
     NodeCommand,
-    Placement,
     VarsCommand,
+    VarsPlacement,
 )
 from metlmon.dagman.file_cache import places
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown
@@ -191,7 +191,7 @@ class LintContext:
                 case NodeCommand(submit=None):
                     text = self._submit_text(name, entry.block, directory, inline=True)
                     self._blocks[name, entry.line] = text
-                case VarsCommand(placement=Placement.APPEND):
+                case VarsCommand(placement=VarsPlacement.APPEND):
                     self._appends = True
                 case _:
                     pass

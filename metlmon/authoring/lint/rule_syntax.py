@@ -10,7 +10,7 @@ from typing import Final
 from metlmon.authoring.lint.context import LintContext, SourceCommand
 from metlmon.authoring.lint.rule_submit import unfinished
 from metlmon.authoring.lint.rules import KINDS
-from metlmon.dagman.commands import Placement, VarsCommand
+from metlmon.dagman.commands import VarsCommand, VarsPlacement
 from metlmon.dagman.lexer import LogicalLines, Tokens, shown
 from metlmon.dagman.node_commands import attribute_name
 
@@ -95,7 +95,7 @@ def _raw_pairs(rest: str) -> Iterator[tuple[str, str]]:
     """The pairs of a VARS command that was parsed, each value with its quotes."""
     tokens = Tokens(rest)
     tokens.next()
-    tokens.take_keyword(Placement.__members__)
+    tokens.take_keyword(VarsPlacement.__members__)
     start = tokens.position
     while (pair := tokens.pair()) is not None:
         yield pair[0], rest[start : tokens.position].partition("=")[2].strip(" \t")
