@@ -104,7 +104,7 @@ class CurvesScreen(ListScreen):
         """Show why there are no curves, and which files would be read."""
         feed = self.context.feed
         if update is None or update.progress.fraction < 1 or not (curves and curves.files_read):
-            wait = f"Curves appear when the files below {feed.dagdir} are read."
+            wait = f"Curves appear when the files below {plain(str(feed.dagdir), 60)} are read."
             reading = "reading what the trainings wrote…"
             self.show_nothing("Curves", reading, [line("  ", (wait, DIM))])
             return

@@ -399,8 +399,8 @@ def lost(log: Path) -> list[str]:
 
 def warned(screen: Terminal, *sentences: str) -> None:
     """The header counts warnings, and the screen of inputs says these, on one line or more."""
-    screen.wait_for_match(r"\d warnings? !", seconds=LONG)
-    screen.press("!")
+    screen.wait_for_match(r"\d warnings? \[8\]", seconds=LONG)
+    screen.press("8")
     for words in sentences:
         tight = words.replace(" ", "")
         screen.until_text(lambda text, tight=tight: tight in re.sub(r"\s+", "", text), words, LONG)
