@@ -5,6 +5,7 @@ Pure functions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import Final
@@ -200,10 +201,19 @@ def lane_line(
 _WAITING: Final = (SIGNS[CellKind.IDLE], SIGNS[CellKind.MOVING])
 
 
+_AXIS_LABEL: Final = re.compile(r"[^│ ]+(?: [^│ ]+)*")
+
+
 def axis_line(axis: str, cursor: int | None) -> str:
-    """Return the axis with the cursor mark."""
+    """Return the axis with the cursor mark.
+
+    A label under the mark is left out: ``10 Nov`` without a digit would be another day.
+    """
     if cursor is None or not 0 <= cursor < len(axis):
         return axis
+    for label in _AXIS_LABEL.finditer(axis):
+        if label.start() <= cursor < label.end():
+            axis = axis[: label.start()] + " " * len(label[0]) + axis[label.end() :]
     return axis[:cursor] + "▼" + axis[cursor + 1 :]
 
 

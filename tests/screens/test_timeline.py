@@ -15,6 +15,7 @@ from screens.app import AppOptions
 from screens.job.screen import JobScreen
 from screens.run.screen import RunScreen
 from screens.theme import SIXTEEN
+from screens.timeline.lines import axis_line
 from screens.timeline.screen import TimelineScreen
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -324,3 +325,10 @@ def test_picture_in_ascii(snap_compare) -> None:  # type: ignore[no-untyped-def]
 def test_months_in_one_picture(snap_compare) -> None:  # type: ignore[no-untyped-def]
     made = app(session(FIXTURES / "first-round"))
     assert snap_compare(made, terminal_size=WIDE, run_before=pressed(("t", "z")))
+
+
+def test_the_cursor_leaves_no_part_of_a_date_on_the_axis() -> None:
+    axis = "│27 Oct     │10 Nov     │"
+    assert axis_line(axis, 14) == "│27 Oct     │ ▼         │"
+    assert axis_line(axis, 9) == "│27 Oct  ▼  │10 Nov     │"
+    assert axis_line(axis, 0) == "▼27 Oct     │10 Nov     │"
