@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from metlmon import authoring
 from metlmon.authoring.request import PlannedFile
-from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
-from metlmon.live.session import Session
 from metlmon.redact import HIDDEN
 from screens.app import MetlmonApp
 from screens.submit.preview import file_lines
 from tests.secrets.secret_dagdir import Planted, plant
+from tests.support.static_sessions import session
 
 SIZE = (220, 120)
 """All of a screen at once."""
-
-
-class Still(Session):
-    """A session whose one picture is there."""
-
-    def start(self, notify: Callable[[Snapshot], None]) -> None:
-        """There will be no other picture."""
-
-
-def session(dagdir: Path) -> Still:
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
-    made = Still(reader)
-    made.take()
-    return made
 
 
 WAYS = {
