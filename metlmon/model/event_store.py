@@ -20,6 +20,8 @@ from metlmon.eventlog import (
     Execute,
     FileTransfer,
     Generic,
+    Held,
+    Released,
     Submit,
     Transfer,
     UsageRow,
@@ -35,7 +37,7 @@ MAX_SEEN_ONCE: Final = 5000
 """Texts remembered after their first use: the second use makes them shared."""
 
 MAX_CACHED_DETAILS: Final = 5000
-"""Cached details of machines and transfers: more than a pool has at a time."""
+"""Cached details of machines, transfers and holds: more than a pool has at a time."""
 
 BODY_LIMIT: Final = 500
 """Characters stored of the body of an event without typed detail: enough to be understood, and
@@ -323,8 +325,10 @@ _PACKERS: Final = {kind: _packer_of(type_) for type_, kind in _KINDS.items()}
 
 _GENERIC: Final = _KINDS[Generic]
 
-_CACHED_KINDS: Final = frozenset({_KINDS[Execute], _KINDS[FileTransfer]})
-"""Kinds of most events, whose details repeat: there are few machines and kinds of transfers."""
+_CACHED_KINDS: Final = frozenset(
+    {_KINDS[Execute], _KINDS[FileTransfer], _KINDS[Held], _KINDS[Released]}
+)
+"""Kinds whose details repeat: there are few machines, kinds of transfers and reasons of holds."""
 
 _PREFIXES: Final = {
     _KINDS[Submit]: "Job submitted from host: ",
