@@ -46,7 +46,7 @@ from metlmon.live.notices import (
 )
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
-from metlmon.model.model_state import Changes, LogRole, LogStats, Notice
+from metlmon.model.model_state import LogRole, LogStats, Notice
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.types import Progress
@@ -65,9 +65,12 @@ STEP_SECONDS: Final = 0.05
 
 
 class ReadStep(Struct, frozen=True):
-    """The result of one step. ``more``: there is more to read right now."""
+    """The result of one step.
 
-    changes: Changes
+    ``changed``: anything may have changed. ``more``: there is more to read right now.
+    """
+
+    changed: bool
     more: bool
 
 
@@ -129,11 +132,11 @@ class DagdirReader:
 
     # --- checks -------------------------------------------------------------------------
 
-    def open(self) -> Changes:
+    def open(self) -> None:
         """Make the first check. Raises InputError if the dagdir is unusable."""
         with _gc_paused():
-            changes = self._reload_dags()
-        return changes | self.check()
+            self._reload_dags()
+        self.check()
 
     def _reset(self) -> None:
         """Begin with an empty model."""
@@ -152,12 +155,12 @@ class DagdirReader:
         writes = [reader.cache_write() for reader in self._logs.values()]
         return [write for write in writes if write is not None]
 
-    def check(self) -> Changes:
-        """Check the dagdir for changes; reads only small files.
+    def check(self) -> bool:
+        """Check the dagdir, reading only small files; return whether anything may have changed.
 
         A dagdir that has become unusable leaves the model unchanged and sets ``error``.
         """
-        changes = Changes()
+        changed = False
         error: str | None = None
         try:
             check_dagdir(self.dagdir)
@@ -167,11 +170,13 @@ class DagdirReader:
             if listing_changed:
                 self._dag_paths = dag_file_paths(self.dagdir)
             if self._dag_files_signature() != self._dag_signature:
-                changes |= self._reload_dags()
+                self._reload_dags()
+                changed = True
             elif listing_changed or self._may_have_become_logs():
                 self._discover_logs()
             if self._is_replaced():
-                return changes | self._restart()
+                self._restart()
+                return True
         except InputError as problem:
             error = self._removed_dags_error() or str(problem)
         except FsTimeout as problem:
@@ -185,16 +190,17 @@ class DagdirReader:
                 self.ensemble.log_stats[reader.log.name].bytes = check.size
             if check.restarted:
                 self._note_emptied(reader)
-                changes |= self.ensemble.reset_log(reader.log.name, reader.log.dag)
+                self.ensemble.reset_log(reader.log.name, reader.log.dag)
+                changed = True
             # An incomplete last event is read again when the file is only touched: no growth.
             if self._caught_up and check.grew and (check.restarted or check.size > size):
                 self._grew = True
         listed: dict[Path, list[str]] = {}
         for files in self._dagman_files:
-            changes |= files.check(self.ensemble, listed)
-        changes |= self._gates.check(self.ensemble)
+            changed |= files.check(self.ensemble, listed)
+        changed |= self._gates.check(self.ensemble)
         self._update_error(error)
-        return changes
+        return changed
 
     def _is_replaced(self) -> bool:
         """Whether another directory has replaced the one read before."""
@@ -246,7 +252,7 @@ class DagdirReader:
         files = {path for dag in self.ensemble.dags.values() for path in dag.workflow.files}
         return _sizes_and_ctimes(files.union(self._dag_paths))
 
-    def _reload_dags(self) -> Changes:
+    def _reload_dags(self) -> None:
         self._dag_paths = dag_file_paths(self.dagdir)
         before = self._dag_files_signature()
         discovery = discover_dags(self.dagdir, self._only)
@@ -264,12 +270,11 @@ class DagdirReader:
             dags.append(known)
         self._dag_problems = discovery.problems
         self._dagman_files = [files_by_dag[dag.key] for dag in dags]
-        changes = self.ensemble.set_dags(dags)
+        self.ensemble.set_dags(dags)
         # A file written while it was being read must be read again.
         now = self._dag_files_signature()
         self._dag_signature = {path: before.get(path, stat) for path, stat in now.items()}
         self._discover_logs()
-        return changes
 
     def _discover_logs(self) -> None:
         discovery = discover_logs(self.dagdir, list(self.ensemble.dags.values()), self._sniffed)
@@ -312,33 +317,34 @@ class DagdirReader:
         First a chunk of one DAGMan's files, then DAGMan's own job logs, then the other logs.
         """
         deadline = time.monotonic() + seconds
-        changes = Changes()
+        changed = False
         unread = [files for files in self._dagman_files if files.unread_bytes]
         if unread:
             self._next_dagman_files += 1
-            changes |= unread[self._next_dagman_files % len(unread)].read_some(self.ensemble)
+            changed |= unread[self._next_dagman_files % len(unread)].read_some(self.ensemble)
         readers = sorted(self._logs.values(), key=lambda r: r.log.role is not LogRole.DAGMAN)
         for reader in readers:
             while reader.unread_bytes and time.monotonic() < deadline:
-                changes |= self._apply(reader)
+                changed |= self._apply(reader)
         more = any(r.unread_bytes for r in readers) or any(
             f.unread_bytes for f in self._dagman_files
         )
         replaced = any(reader.content_replaced for reader in readers)
         if replaced and time.monotonic() - self._restarted_at >= ANEW_SECONDS:
-            return ReadStep(changes | self._restart(), True)
+            self._restart()
+            return ReadStep(changed=True, more=True)
         if not more:
             self._caught_up = True
-        return ReadStep(changes, more)
+        return ReadStep(changed, more)
 
-    def _apply(self, reader: LogReader) -> Changes:
+    def _apply(self, reader: LogReader) -> bool:
         batch, warnings = reader.read(self.ensemble.clock, self.as_of)
-        changes = self.ensemble.apply(batch)
+        changed = self.ensemble.apply(batch)
         stats = self.ensemble.log_stats[reader.log.name]
         stats.bytes = reader.follower.size
         for warning in warnings:
             self._add_warning(stats, warning)
-        return changes
+        return changed
 
     def _note_emptied(self, reader: LogReader) -> None:
         """Add a notice if a user log was emptied; DAGMan truncates its own on restart."""
@@ -350,7 +356,7 @@ class DagdirReader:
             )
             self._rewritten_log_notices[name] = Notice("rewritten-log", name, None, text)
 
-    def _restart(self) -> Changes:
+    def _restart(self) -> None:
         """Discard the model and read everything again, as a new reader would.
 
         Done, with a notice, if a log's content or the directory itself has been replaced.
@@ -368,7 +374,7 @@ class DagdirReader:
         self._grew = self._caught_up = False
         self._file_errors = FileErrors(self._now)
         self._restarted_at = time.monotonic()
-        return self.check()
+        self.check()
 
     def _add_warning(self, stats: LogStats, warning: LogWarning) -> None:
         count = stats.notices[warning.kind] = stats.notices.get(warning.kind, 0) + 1

@@ -29,7 +29,6 @@ from metlmon.live.notices import FileErrors
 from metlmon.live.regular_files import read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
-from metlmon.model.model_state import Changes
 
 MAX_SMALL_FILE_BYTES: Final = 64 << 20
 """Ten times the size of rescue, status and metrics files of 100,000 nodes."""
@@ -85,8 +84,8 @@ class DagmanFiles:
 
     # --- small files --------------------------------------------------------------------
 
-    def check(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> Changes:
-        """Read the small files that changed, and check the growing ones.
+    def check(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> bool:
+        """Read changed small files, and check the growing ones; return whether any changed.
 
         ``listed``: names of rescue files by directory, shared by all DAGs of this check.
         """
@@ -107,8 +106,11 @@ class DagmanFiles:
             # List all names again once the file system responds.
             self._directory_mtimes = DirectoryMtimes()
         restarted = self._check_growing(dag)
-        changes = ensemble.dag_facts_changed(self.key) if changed else Changes()
-        return changes | ensemble.reset_dagman_messages(self.key) if restarted else changes
+        if changed:
+            ensemble.dag_facts_changed(self.key)
+        if restarted:
+            ensemble.reset_dagman_messages(self.key)
+        return changed or restarted
 
     def _relocate_missing(self, dag: Dag) -> None:
         """Locate again the named files that do not exist yet."""
@@ -222,22 +224,24 @@ class DagmanFiles:
 
     # --- growing files ------------------------------------------------------------------
 
-    def read_some(self, ensemble: Ensemble) -> Changes:
-        """Read the next chunk of each growing file."""
-        changes = self._read_out(ensemble)
-        return changes | self._read_jobstate(ensemble)
+    def read_some(self, ensemble: Ensemble) -> bool:
+        """Read the next chunk of each growing file; return whether any had a message."""
+        has_messages = self._read_out(ensemble)
+        return self._read_jobstate(ensemble) or has_messages
 
-    def _read_out(self, ensemble: Ensemble) -> Changes:
+    def _read_out(self, ensemble: Ensemble) -> bool:
         if not self._out.unread_bytes:
-            return Changes()
+            return False
         data = _next_chunk(self._out)
         messages, self._out_state, consumed = read_dagman_out(data, self._out_state)
         _advance(self._out, consumed, len(data))
-        return ensemble.apply_dagman_messages(self.key, messages) if messages else Changes()
+        if messages:
+            ensemble.apply_dagman_messages(self.key, messages)
+        return bool(messages)
 
-    def _read_jobstate(self, ensemble: Ensemble) -> Changes:
+    def _read_jobstate(self, ensemble: Ensemble) -> bool:
         if self._jobstate is None or not self._jobstate.unread_bytes:
-            return Changes()
+            return False
         data = _next_chunk(self._jobstate)
         entries, problems, consumed = read_jobstate(
             data, file=self._jobstate.path.name, line=self._jobstate_line
@@ -246,7 +250,9 @@ class DagmanFiles:
         self._jobstate_line += data.count(b"\n", 0, consumed)
         known = self.problems.setdefault("jobstate", [])
         known += problems[: NOTICES_PER_KIND - len(known)]
-        return ensemble.apply_jobstate(self.key, entries) if entries else Changes()
+        if entries:
+            ensemble.apply_jobstate(self.key, entries)
+        return bool(entries)
 
 
 def _read_rescue(path: Path) -> tuple[Rescue | None, list[Problem]]:

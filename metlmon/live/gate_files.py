@@ -30,7 +30,7 @@ from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
 from metlmon.live.regular_files import UnreadableFile, read_file, read_file_end
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NodeKey
-from metlmon.model.model_state import Changes, Notice
+from metlmon.model.model_state import Notice
 from metlmon.model.run import gate_name
 
 ANEW_SECONDS: Final = 30.0
@@ -200,8 +200,8 @@ class GateFiles:
         self._gates: dict[Path, _Gate] = {}
         self._all_changed = False
 
-    def check(self, ensemble: Ensemble) -> Changes:
-        """Update the ensemble with what is new."""
+    def check(self, ensemble: Ensemble) -> bool:
+        """Update the ensemble with what is new; return whether anything was."""
         self._all_changed |= self._find_gates(ensemble)
         now = self._now()
         try:
@@ -210,19 +210,19 @@ class GateFiles:
         except FsTimeout:
             # What was known stays; some directories may already have reported their changes.
             self._all_changed = True
-            return Changes()
-        changes = Changes()
+            return False
+        is_new = False
         runs: dict[tuple[Path, ...], dict[str, RunGate]] = {}
         for key, (_, paths) in self._folders_by_dag.items():
             if paths and (self._all_changed or changed.intersection(paths)):
                 # Sub-DAGs of one ensemble share a directory.
                 if paths not in runs:
                     runs[paths] = self._run_gates(paths)
-                changes |= ensemble.set_gates(key, runs[paths])
+                is_new |= ensemble.set_gates(key, runs[paths])
         if placed or self._all_changed:
-            changes |= ensemble.set_placements(self._placements())
+            is_new |= ensemble.set_placements(self._placements())
         self._all_changed = False
-        return changes
+        return is_new
 
     def notices(self) -> list[Notice]:
         """Return the problems of the files, and of the gates."""

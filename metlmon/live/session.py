@@ -342,11 +342,11 @@ class Session:
                 self._wake.clear()
                 # looking() calls stat before working() makes the UI wait.
                 with self._lock.exclusive, self._files.prefetched(), self._lock.background():
-                    dirty |= bool(self._reader.check())
+                    dirty |= self._reader.check()
                 checked_at = now
             with self._lock.exclusive, self._lock.background():
                 step = self._reader.step(TURN_SECONDS)
-                dirty |= bool(step.changes) or self._notice_added
+                dirty |= step.changed or self._notice_added
                 self._notice_added = False
             pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
             pause = max(pause, self._snapshot_seconds * SHARE_MOVING)

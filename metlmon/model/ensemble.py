@@ -1,8 +1,7 @@
 """The state model of one dagdir: combines the workflow with its events.
 
-Batches of events and of DAGMan messages go in, sets of changed keys come out;
-:mod:`metlmon.snapshot.builder` builds snapshots of the model. It reads no file and no clock:
-the as-of time is an argument of the snapshot.
+Batches of events and of DAGMan messages go in; :mod:`metlmon.snapshot.builder` builds snapshots
+of the model. It reads no file and no clock: the as-of time is an argument of the snapshot.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from metlmon.model.job_events import (
     Stream,
     merge_by_time,
 )
-from metlmon.model.model_state import Batch, Changes, LogRole, LogStats, Notice
+from metlmon.model.model_state import Batch, LogRole, LogStats, Notice
 from metlmon.model.node import NodeState
 from metlmon.model.node_states import DagStates
 from metlmon.model.reasons import lost_holds, with_holds
@@ -161,7 +160,7 @@ class Ensemble:
 
     # --- the workflow -------------------------------------------------------------------
 
-    def set_dags(self, dags: Iterable[Dag]) -> Changes:
+    def set_dags(self, dags: Iterable[Dag]) -> None:
         """Replace the DAGs and attribute all jobs again.
 
         A DAG file may be missing or incomplete for a moment while it is replaced: events of
@@ -183,7 +182,6 @@ class Ensemble:
         named = named_by(self.dags)
         self._naming_dags = named if any(len(names) > 1 for names in named.values()) else {}
         self._settle_tops()
-        return Changes(dags=frozenset(self.dags))
 
     def _settle_tops(self) -> None:
         """Reassign sub-DAGs that several DAGs name, after new evidence."""
@@ -196,14 +194,14 @@ class Ensemble:
 
     # --- events -------------------------------------------------------------------------
 
-    def apply(self, batch: Batch) -> Changes:
-        """Apply a batch of events; return the keys of everything that may have changed."""
+    def apply(self, batch: Batch) -> bool:
+        """Apply a batch of events; return whether anything may have changed."""
         stats = self.log_stats.setdefault(batch.file, LogStats(batch.file, batch.role))
         events = self._localize(batch, stats)
         removals = [event for event in batch.events if event[0] == 9]
         if removals and batch.role is not LogRole.DAGMAN:
             events = self._with_lost_holds(events, removals)
-        dags: set[str] = set()
+        is_of_dagman = False
         affected = _Affected()
         if batch.role is not LogRole.DAGMAN:
             self._apply_job_events(batch, events, affected)
@@ -211,25 +209,21 @@ class Ensemble:
             self._note_nodes_log(batch.dag, stats)
         elif batch.dag is not None and (events or batch.images):
             self._file_dagman_events(batch, events)
-            dags.add(batch.dag)
+            is_of_dagman = batch.dag in self.dags
         if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
             self.offsets.read_files(self.dags[batch.dag])
         self.changed_jobs.update(affected.touched)
         nodes = affected.nodes
         nodes |= self._attributor.attribute_changed(affected.touched, affected.to_attribute)
-        if dags:
+        if is_of_dagman:
             nodes |= self._attributor.reattribute(of_dag=batch.dag)
         for cluster, time in affected.submitted:
             self.offsets.read_submission(cluster, time, self._attributor.submitting_dag(cluster))
         nodes |= self._attributor.recheck(nodes)
         self.event_store.tidy()
-        dags |= {key[0] for key in nodes}
-        dags &= self.dags.keys()
         self.states.mark_changed(nodes)
         self._settle_tops()
-        return Changes(
-            frozenset([(c, p) for c, p, _ in affected.touched]), frozenset(nodes), frozenset(dags)
-        )
+        return bool(affected.touched or nodes or is_of_dagman)
 
     def _with_lost_holds(
         self, events: Sequence[Event], removals: Iterable[Event]
@@ -459,14 +453,14 @@ class Ensemble:
         affected.touched.add(job.key)
         affected.to_attribute.add(job.key)
 
-    def reset_log(self, file: str, dag_key: str | None) -> Changes:
+    def reset_log(self, file: str, dag_key: str | None) -> None:
         """Reset the statistics of a replaced log, and the events of DAGMan's own job.
 
         Jobs stay: DAGMan truncates its nodes.log whenever it starts, while the jobs go on.
         """
         stats = self.log_stats.get(file)
         if stats is None:
-            return Changes()
+            return
         self.log_stats[file] = LogStats(file, stats.role)
         self.notices = [notice for notice in self.notices if notice.file != file]
         if stats.role is LogRole.NODES and dag_key is not None:
@@ -486,7 +480,6 @@ class Ensemble:
                 self.dags[dag_key].reset_runs()
             self.states.mark_changed(self._attributor.reattribute(of_dag=dag_key))
             self.states.invalidate()
-        return Changes(dags=frozenset(self.dags))
 
     def _apply_cluster_submit(self, cluster: int, node: str, affected: _Affected) -> None:
         """Apply a 035: it names the node of all jobs of its cluster, also of later ones."""
@@ -500,64 +493,63 @@ class Ensemble:
 
     # --- DAGMan's files -----------------------------------------------------------------
 
-    def apply_dagman_messages(self, dag_key: str, messages: Sequence[DagmanMessage]) -> Changes:
+    def apply_dagman_messages(self, dag_key: str, messages: Sequence[DagmanMessage]) -> None:
         """Apply messages of a ``.dagman.out``."""
         names = self.dags[dag_key].apply_messages(messages)
         self._attributor.note_submitting_dag(dag_key, (line.cluster for line in messages))
         self.offsets.read_files(self.dags[dag_key])
-        return self._changes_of(dag_key, names, {line.cluster for line in messages})
+        self._update_nodes(dag_key, names, {line.cluster for line in messages})
 
-    def apply_jobstate(self, dag_key: str, entries: Sequence[JobstateLine]) -> Changes:
+    def apply_jobstate(self, dag_key: str, entries: Sequence[JobstateLine]) -> None:
         """Apply lines of a jobstate log."""
         dag = self.dags[dag_key]
         names = dag.apply_jobstate(entries)
         self._attributor.note_submitting_dag(dag_key, (entry.cluster for entry in entries))
         self.offsets.read_files(dag)
         self.offsets.read_jobstate(dag, entries, self._logged_submit_time)
-        return self._changes_of(dag_key, names, {entry.cluster for entry in entries})
+        self._update_nodes(dag_key, names, {entry.cluster for entry in entries})
 
-    def dag_facts_changed(self, dag_key: str) -> Changes:
+    def dag_facts_changed(self, dag_key: str) -> None:
         """Apply a changed rescue, node status, metrics or halt file of this DAG."""
         dag = self.dags[dag_key]
         self.offsets.read_files(dag)
-        nodes = self._attributor.attribute_all(list(self.unproven.jobs_of_idle_nodes(dag)))
-        self.states.mark_changed(nodes)
-        return self._changes_of(dag_key) | Changes(nodes=frozenset(nodes))
+        idle_jobs = list(self.unproven.jobs_of_idle_nodes(dag))
+        self.states.mark_changed(self._attributor.attribute_all(idle_jobs))
+        self._update_nodes(dag_key)
 
-    def reset_dagman_messages(self, dag_key: str) -> Changes:
+    def reset_dagman_messages(self, dag_key: str) -> None:
         """Update the model after a growing file of this DAG's DAGMan was replaced.
 
         The DAG has reset what it read (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`).
         """
         self.states.invalidate(dag_key)
         self._attributor.index_submitting_dags()
-        return self._changes_of(dag_key, (), {key[0] for key in self.jobs})
+        self._update_nodes(dag_key, (), {key[0] for key in self.jobs})
 
     def _logged_submit_time(self, cluster: int) -> datetime | None:
         job = self.jobs.get(self.reused_ids.newest((cluster, 0)))
         return job.first_submitted if job is not None else None
 
-    def _changes_of(
+    def _update_nodes(
         self, dag_key: str, names: Iterable[str] = (), clusters: Iterable[int | None] = ()
-    ) -> Changes:
+    ) -> None:
+        """Update the nodes that DAGMan's files name, and the jobs of the clusters."""
         nodes = {(dag_key, name) for name in names if (dag_key, name) in self.nodes}
         nodes |= self._attributor.reattribute(clusters)
-        dags = {dag_key} | {key[0] for key in nodes}
         self.states.mark_changed(nodes)
         self._settle_tops()
-        return Changes(nodes=frozenset(nodes), dags=frozenset(dags))
 
     # --- gates --------------------------------------------------------------------------
 
-    def set_gates(self, dag_key: str, runs: Mapping[str, RunGate]) -> Changes:
-        """Set the contents of the gate directory of a DAG, by run uuid."""
-        if self.gates.get(dag_key, {}) == runs:
-            return Changes()
-        self.gates[dag_key] = runs
-        return Changes(dags=frozenset({dag_key}))
+    def set_gates(self, dag_key: str, runs: Mapping[str, RunGate]) -> bool:
+        """Set the contents of the gate directory of a DAG, by run uuid; were they others?"""
+        changed = self.gates.get(dag_key, {}) != runs
+        if changed:
+            self.gates[dag_key] = runs
+        return changed
 
-    def set_placements(self, sites: Mapping[NodeKey, str]) -> Changes:
-        """Set the sites of nodes that override their VARS; all others use these."""
+    def set_placements(self, sites: Mapping[NodeKey, str]) -> bool:
+        """Set the sites of nodes that override their VARS; did any site change?"""
         previous, self.placements = self.placements, sites
         nodes = {
             key
@@ -566,7 +558,7 @@ class Ensemble:
         }
         self.changed_jobs.update(job.key for key in nodes for job in self.nodes[key].jobs)
         self.changed_targets |= nodes
-        return Changes(nodes=frozenset(nodes), dags=frozenset(key[0] for key in nodes))
+        return bool(nodes)
 
 
 def _latest(*times: datetime | None) -> datetime | None:

@@ -1,4 +1,4 @@
-"""What goes into the state model and what comes out: batches, changes, notices."""
+"""What goes into the state model and what comes out: batches and notices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from enum import Enum
 from msgspec import Struct, field
 
 from metlmon.eventlog import Event, ImageSizes
-from metlmon.model.job_events import JobId, NodeKey
 
 
 class LogRole(Enum):
@@ -37,20 +36,6 @@ class Batch(Struct, frozen=True):
     images: Sequence[ImageSizes] = ()
     first: datetime | None = None
     last: datetime | None = None
-
-
-class Changes(Struct, frozen=True):
-    """Keys of the jobs, nodes and DAGs that changed."""
-
-    jobs: frozenset[JobId] = frozenset()
-    nodes: frozenset[NodeKey] = frozenset()
-    dags: frozenset[str] = frozenset()
-
-    def __bool__(self) -> bool:
-        return bool(self.jobs or self.nodes or self.dags)
-
-    def __or__(self, other: Changes) -> Changes:
-        return Changes(self.jobs | other.jobs, self.nodes | other.nodes, self.dags | other.dags)
 
 
 class LogStats(Struct):

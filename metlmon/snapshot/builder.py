@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from metlmon.model.dag_reports import NodeReportKind
-from metlmon.model.job_events import Job, NodeKey
+from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeState
 from metlmon.model.run import Run
@@ -31,15 +31,10 @@ from metlmon.snapshot.totals import AN_HOUR, ExecutionTotals, LossCause, loss_ca
 from metlmon.snapshot.types import (
     CauseRow,
     DagRow,
-    EventLine,
     GpuRow,
     JobRow,
-    JobView,
     LogRow,
-    NodeRow,
     ProblemGroup,
-    RunRow,
-    RunView,
     SideCounts,
     SiteRow,
     Status,
@@ -49,7 +44,7 @@ if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
 
 
-class SnapshotBuilder:
+class SnapshotBuilder(SnapshotRows):
     """Builds snapshots of an ensemble at one moment.
 
     ``aggregates`` are up to date. ``as_of`` None: the time of the newest event.
@@ -58,23 +53,19 @@ class SnapshotBuilder:
     def __init__(
         self, aggregates: Aggregates, dagdir: str, as_of: datetime | None = None, live: bool = False
     ) -> None:
-        self.ensemble = aggregates.ensemble
+        super().__init__(aggregates, as_of or aggregates.ensemble.newest)
         self.dagdir = dagdir
-        self.as_of = as_of or self.ensemble.newest
         self.live = live
-        self.clock = self.ensemble.clock
         self.dags, self.nodes = aggregates.dags, aggregates.nodes
         self.runs, self.states = aggregates.runs, aggregates.states
         self.run_states, self.totals = aggregates.run_states, aggregates.totals
-        self._aggregates = aggregates
-        self._rows = SnapshotRows(aggregates, self.as_of)
         self._ledger: Ledger | None = None
 
     # --- the ensemble -------------------------------------------------------------------
 
     def status(self) -> Status:
         """The status of the whole ensemble."""
-        aggregates = self._rows.aggregates
+        aggregates = self.aggregates
         totals, unit = aggregates.totals, aggregates.totals.hour_unit
         special = (self.node_row(key) for key in aggregates.special_nodes)
         return Status(
@@ -123,14 +114,14 @@ class SnapshotBuilder:
     def ledger(self) -> Ledger:
         """The ledger of the ensemble: all entries, flat; built once."""
         if self._ledger is None:
-            self._ledger = _build_ledger(self._rows, self.dagdir, self.live)
+            self._ledger = _build_ledger(self)
         return self._ledger
 
     def update_ledger(self, seconds: float) -> bool:
         """Build entries of the ledger for about ``seconds``; returns whether all are built."""
         deadline = time.monotonic() + seconds
         return self._ledger is not None or all(
-            time.monotonic() < deadline for _ in _epoch_steps(self._rows.aggregates)
+            time.monotonic() < deadline for _ in _epoch_steps(self.aggregates)
         )
 
     def notices(self) -> Iterator[Notice]:
@@ -199,13 +190,9 @@ class SnapshotBuilder:
 
     # --- jobs, nodes and runs -----------------------------------------------------------
 
-    def real_jobs(self) -> list[Job]:
-        """All jobs except those of another directory's DAGs, by cluster and proc."""
-        return self._rows.real_jobs()
-
     def job_rows(self) -> list[JobRow]:
         """All jobs but the DAGMan jobs of top-level DAGs, by cluster and proc."""
-        return [self._rows.job_row(job) for job in self.real_jobs()]
+        return [self.job_row(job) for job in self.real_jobs()]
 
     def queued_rows(self, run: str | None = None) -> tuple[JobRow, ...]:
         """Jobs in the queue by their logs; with ``run`` only those of that run key."""
@@ -213,31 +200,7 @@ class SnapshotBuilder:
         if run is not None:
             nodes = set(self.runs.by_key[run].nodes() if run in self.runs.by_key else ())
             jobs = (job for job in jobs if self._aggregates.node_of(job) in nodes)
-        return tuple(map(self._rows.job_row, jobs))
-
-    def job_view(self, cluster: int, proc: int) -> JobView | None:
-        """The details of one job; None when there is no such job."""
-        return self._rows.job_view(cluster, proc)
-
-    def event_lines(self, job: Job) -> tuple[EventLine, ...]:
-        """The events of a job as lines of text, without its 006 events."""
-        return self._rows.event_lines(job)
-
-    def output_file(self, cluster: int, proc: int) -> str | None:
-        """The output file of a job, from its submit description; None where not known."""
-        return self._rows.output_file(cluster, proc)
-
-    def target(self, key: NodeKey | None) -> str | None:
-        """The target of a node."""
-        return self._aggregates.target(key)
-
-    def dag_file(self, key: str) -> str:
-        """The file of the top-level DAG of a DAG."""
-        return self._aggregates.dag_file(key)
-
-    def node_row(self, key: NodeKey) -> NodeRow | None:
-        """The row of a node of any kind; None where there is no such node."""
-        return self._rows.node_row(key)
+        return tuple(map(self.job_row, jobs))
 
     def dag_nodes(self) -> tuple[DagNodes, ...]:
         """All DAGs with the states of their nodes, as input of a node tree."""
@@ -267,27 +230,11 @@ class SnapshotBuilder:
             )
         return tuple(dag_nodes)
 
-    def naming_node(self, run: Run) -> NodeKey:
-        """The node that gives a run its name and its DAG."""
-        return self._aggregates.naming_node(run)
-
-    def run_row(self, run: Run) -> RunRow:
-        """The row of a run."""
-        return self._rows.run_row(run)
-
-    def find_runs(self, wanted: str) -> list[RunRow]:
-        """Runs whose uuid begins with ``wanted``, or whose name is ``wanted``."""
-        return self._rows.find_runs(wanted)
-
-    def run_view(self, key: str) -> RunView | None:
-        """One run with its epochs; None when there is no such run."""
-        return self._rows.run_view(key)
-
     # --- problems -----------------------------------------------------------------------
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         """Problems by cause: those present now first, then by what they cost."""
-        aggregates = self._rows.aggregates
+        aggregates = self.aggregates
         jobs = map(aggregates.entries.get, sorted(self.totals.troubled))
         troubled = (entries for entries in jobs if entries is not None)
         by_cause = problems_by_cause(troubled, self.as_of, self.clock)
@@ -358,23 +305,23 @@ def _epoch_steps(aggregates: Aggregates) -> Iterator[None]:
         yield
 
 
-def _build_ledger(rows: SnapshotRows, dagdir: str, live: bool) -> Ledger:
+def _build_ledger(builder: SnapshotBuilder) -> Ledger:
     """The ledger of a snapshot."""
-    aggregates = rows.aggregates
+    aggregates = builder.aggregates
     for _ in _epoch_steps(aggregates):
         pass
     blocks, runs = aggregates.entries.blocks(), aggregates.runs.by_key.values()
     return Ledger(
-        dagdir=dagdir,
-        as_of=rows.as_of,
-        live=live,
-        runs=tuple(_run_entry(rows, run) for run in runs),
+        dagdir=builder.dagdir,
+        as_of=builder.as_of,
+        live=builder.live,
+        runs=tuple(_run_entry(builder, run) for run in runs),
         epochs=tuple(chain.from_iterable(aggregates.run_entries[run.key].epochs for run in runs)),
         jobs=tuple(chain.from_iterable(block.jobs for block in blocks)),
         executions=tuple(chain.from_iterable(block.executions for block in blocks)),
         transfers=tuple(chain.from_iterable(block.transfers for block in blocks)),
         # A copy, since the reader still refines the offset from UTC.
-        seconds_between=deepcopy(rows.clock).seconds,
+        seconds_between=deepcopy(builder.clock).seconds,
         nodes_unlogged=len(aggregates.unlogged),
         measure=aggregates.totals.hour_unit,
     )
@@ -459,11 +406,11 @@ def _ended(
     return state.since if state.since in times else None
 
 
-def _run_entry(rows: SnapshotRows, run: Run) -> RunEntry:
-    aggregates = rows.aggregates
+def _run_entry(builder: SnapshotBuilder, run: Run) -> RunEntry:
+    aggregates = builder.aggregates
     run_state = aggregates.run_states[run.key]
     name, label = aggregates.run_names(run)
-    row = rows.run_row(run)
+    row = builder.run_row(run)
     good, bad, in_flight = aggregates.totals.runs[run.key].gpu_seconds()
     return RunEntry(
         run=run.key,

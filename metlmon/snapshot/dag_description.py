@@ -73,7 +73,7 @@ def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
     run, part = builder.runs.by_node.get(key), builder.runs.parts.get(key)
     return DescribedNode(
         key=key,
-        dag=builder.dag_file(key[0]),
+        dag=builder.aggregates.dag_file(key[0]),
         node=builder.nodes[key].node,
         run=run.key if run is not None else None,
         run_name=part.run if part is not None else None,

@@ -42,9 +42,10 @@ class SnapshotRows:
     """Builds the rows of an ensemble at ``as_of``."""
 
     def __init__(self, aggregates: Aggregates, as_of: datetime | None) -> None:
-        self._aggregates = aggregates
+        self.ensemble = aggregates.ensemble
         self.as_of = as_of
-        self.clock = aggregates.ensemble.clock
+        self.clock = self.ensemble.clock
+        self._aggregates = aggregates
         self._running: dict[str, bool] = {}
 
     @property
@@ -64,14 +65,14 @@ class SnapshotRows:
 
     def real_jobs(self) -> list[Job]:
         """All jobs except those of another directory's DAGs, by cluster and proc."""
-        ensemble = self._aggregates.ensemble
+        ensemble = self.ensemble
         foreign = ensemble.unproven.foreign
         jobs = (job for key, job in ensemble.jobs.items() if not job.noop and key not in foreign)
         return sorted(jobs, key=lambda job: (job.cluster, job.proc))
 
     def job(self, cluster: int, proc: int) -> Job | None:
         """The job with this id that was submitted last; None if there is none."""
-        ensemble = self._aggregates.ensemble
+        ensemble = self.ensemble
         job = ensemble.jobs.get(ensemble.reused_ids.newest((cluster, proc)))
         return None if job is None or job.key in ensemble.unproven.foreign else job
 
@@ -467,7 +468,7 @@ class SnapshotRows:
         gated = [dag for dag in run.gated_dags if dag in self._aggregates.dags]
         if not gated:
             return None
-        ensemble = self._aggregates.ensemble
+        ensemble = self.ensemble
         running = [dag for dag in gated if self._is_running(dag)]
         # Not the latest submitted epoch: a run stopped before it trained has none in its DAG.
         epochs = self._aggregates.run_states[run.key].epochs
@@ -478,7 +479,7 @@ class SnapshotRows:
 
     def _is_running(self, dag: str) -> bool:
         if dag not in self._running:
-            ensemble = self._aggregates.ensemble
+            ensemble = self.ensemble
             self._running[dag] = dag in ensemble.dags and ensemble.dag_state(dag)[0] in ALIVE
         return self._running[dag]
 

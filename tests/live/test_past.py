@@ -79,7 +79,7 @@ def test_stopping_it_drops_what_is_not_read_yet(tmp_path: Path) -> None:
         def step(self, seconds: float = 0.05) -> ReadStep:
             begun.set()
             assert go_on.wait(PATIENCE)
-            return ReadStep(super().step(seconds).changes, True)
+            return ReadStep(super().step(seconds).changed, True)
 
     reader = Waiting(written(tmp_path).path, as_of=THEN)
     reader.open()

@@ -129,7 +129,7 @@ def test_nothing_new_is_nothing_to_do(dagdir: Dagdir) -> None:
     assert not reader.check()
     step = reader.step()
     assert not step.more
-    assert not step.changes
+    assert not step.changed
 
 
 def test_progress_of_an_empty_dagdir(dagdir: Dagdir) -> None:

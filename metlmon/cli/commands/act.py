@@ -156,7 +156,7 @@ def _check_options(action: PoolAction, options: argparse.Namespace) -> str | Non
 
 def _unknown_site(client: PoolClient, builder: SnapshotBuilder, site: str) -> str | None:
     """A warning that the collector knows other sites only; None if it does not respond."""
-    sites = {builder.target(key) for key in builder.nodes} | set(builder.totals.sites)
+    sites = {builder.aggregates.target(key) for key in builder.nodes} | set(builder.totals.sites)
     try:
         return unknown_site(site, client.sites(), (name for name in sites if name))
     except PoolError:
