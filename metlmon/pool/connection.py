@@ -16,36 +16,24 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final
 
 import msgspec
 from msgspec import UNSET
 
-from metlmon.pool.protocol import (
-    ActOnJob,
-    Answer,
-    FindDagmans,
-    FindJob,
-    FindSites,
-    Query,
-    QueueJob,
-    ScheddInfo,
-    SetPriority,
-    SetSite,
-    Slot,
-    SubmitDag,
-    Where,
-    WorkerRequest,
-)
+from metlmon.pool.protocol import Answer, QueueJob, ScheddInfo, Slot, SubmitOptions
 from metlmon.pool.types import PoolError, SiteInfo
 
-ANSWER_SECONDS: Final[dict[type[WorkerRequest], float]] = {SubmitDag: 120.0, Where: 30.0}
+ANSWER_SECONDS: Final = {"submit_dag": 120.0, "where": 30.0}
 OTHER_SECONDS: Final = 40.0
 """Time-outs of the operations.
 
 HTCondor's own time-outs are 20 s per step; a DAG of a hundred thousand nodes takes a while to
 check before it is submitted.
 """
+
+CHANGING: Final = frozenset({"act", "priority", "place", "submit_dag"})
+"""Operations that change something in the pool."""
 
 END_SECONDS: Final = 1.0
 """Time for the worker to exit after its input closes, before it is killed."""
@@ -124,63 +112,64 @@ class PoolConnection:
 
     def where(self) -> ScheddInfo:
         """The local schedd."""
-        info: ScheddInfo = self._call(Where(), ScheddInfo)
+        info: ScheddInfo = self._call(ScheddInfo, "where")
         return info
 
     def query(self, dagmans: Iterable[int], clusters: Iterable[int]) -> tuple[QueueJob, ...]:
         """The jobs of these DAGMans and these clusters."""
-        request = Query(sorted(set(dagmans)), sorted(set(clusters)))
-        return tuple(self._call(request, list[QueueJob]))
+        jobs = self._call(list[QueueJob], "query", sorted(set(dagmans)), sorted(set(clusters)))
+        return tuple(jobs)
 
     def job(self, cluster: int, proc: int) -> QueueJob | None:
         """One job, or None if the queue does not have it."""
-        job: QueueJob | None = self._call(FindJob(cluster, proc), QueueJob | None)
+        job: QueueJob | None = self._call(QueueJob | None, "job", cluster, proc)
         return job
 
     def dagmans(self) -> tuple[QueueJob, ...]:
         """Every DAGMan in the queue, of all users."""
-        return tuple(self._call(FindDagmans(), list[QueueJob]))
+        return tuple(self._call(list[QueueJob], "dagmans"))
 
     def act(self, action: str, cluster: int, proc: int) -> str:
         """Hold, release, remove or vacate one job.
 
         Returns "done", "already", "denied", "not-found", "bad-state" or "failed".
         """
-        return str(self._call(ActOnJob(cast(Any, action), cluster, proc), str))
+        return str(self._call(str, "act", action, cluster, proc))
 
     def priority(self, cluster: int, proc: int, value: int) -> None:
         """Request a new priority; only the job's ad shows whether it was set."""
-        self._call(SetPriority(cluster, proc, value), object)
+        self._call(object, "priority", cluster, proc, value)
 
     def place(self, cluster: int, proc: int, site: str) -> None:
         """Request a new site (MetlSite); only the job's ad shows whether it was set."""
-        self._call(SetSite(cluster, proc, site), object)
+        self._call(object, "place", cluster, proc, site)
 
     def sites(self) -> tuple[SiteInfo, ...]:
         """The sites currently known to the collector, sorted by name."""
         slots: dict[str, list[str | None]] = {}
-        for slot in self._call(FindSites(), list[Slot]):
+        for slot in self._call(list[Slot], "sites"):
             slots.setdefault(slot.name, []).append(slot.gpu)
         return tuple(
             SiteInfo(name, len(gpus), tuple(sorted({gpu for gpu in gpus if gpu})))
             for name, gpus in sorted(slots.items())
         )
 
-    def submit_dag(self, directory: Path, file: str, options: dict[str, int | bool | str]) -> int:
+    def submit_dag(self, directory: Path, file: str, options: SubmitOptions) -> int:
         """Submit a DAG; returns DAGMan's cluster.
 
         ``options`` as for ``htcondor2.Submit.from_dag``.
         """
-        return int(self._call(SubmitDag(str(directory), file, options), int))
+        return int(self._call(int, "submit_dag", str(directory), file, options))
 
     # --- the protocol -------------------------------------------------------------------
 
-    def _call(self, request: WorkerRequest, kind: Any) -> Any:
+    def _call(self, kind: Any, operation: str, *arguments: Any) -> Any:
+        """The value of an operation of the worker, as a ``kind``."""
         with self._line:
             if self._closed:
                 raise PoolError("the connection to the pool is closed")
             worker = self._ensure_worker()
-            answer = self._exchange(worker, request)
+            answer = self._exchange(worker, operation, arguments)
             try:
                 if answer is not None and answer.error is None and answer.value is not UNSET:
                     return msgspec.json.decode(answer.value, type=kind)
@@ -214,9 +203,12 @@ class PoolConnection:
             raise PoolError(f"HTCondor's bindings cannot be started: {error}") from None
         return self._worker
 
-    def _exchange(self, worker: subprocess.Popen[bytes], request: WorkerRequest) -> Answer | None:
+    def _exchange(
+        self, worker: subprocess.Popen[bytes], operation: str, arguments: tuple[Any, ...]
+    ) -> Answer | None:
         """The worker's answer; None if it gave none that can be read."""
-        seconds = ANSWER_SECONDS.get(type(request), OTHER_SECONDS)
+        seconds = ANSWER_SECONDS.get(operation, OTHER_SECONDS)
+        request = {"op": operation, "args": arguments}
         assert worker.stdin is not None
         assert self._stderr is not None
         with suppress(OSError):
@@ -228,8 +220,7 @@ class PoolConnection:
             line = b""
         if line is None:
             self._stop_worker(graceful=False)
-            changing = isinstance(request, ActOnJob | SetPriority | SetSite | SubmitDag)
-            doubt = "; whether it was done will show in the log" if changing else ""
+            doubt = "; whether it was done will show in the log" * (operation in CHANGING)
             raise PoolUnreachable(f"the schedd gave no answer in {seconds:.0f} s{doubt}")
         try:
             return msgspec.json.decode(line, type=Answer)

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,9 +22,6 @@ from metlmon.pool.ownership import DEEPEST, Ownership, is_dagman_of
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot, ScheddInfo
 from metlmon.pool.worker import SCHEDULER_UNIVERSE
 from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow
-
-if TYPE_CHECKING:
-    pass
 
 QUERY_SECONDS: Final = 30.0
 """Shortest interval: each query makes the shared schedd scan its whole queue."""

@@ -6,82 +6,34 @@ Jobs are named by integers, so that no text of a log becomes part of a constrain
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 JobNumber = Annotated[int, Meta(ge=0, lt=2**31)]
 Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
+JobAction = Literal["hold", "release", "remove", "vacate"]
+SubmitOptions = dict[str, bool | int | str]
+
+OPERATIONS: Final[dict[str, Any]] = {
+    "where": tuple[()],
+    "query": tuple[list[JobNumber], list[JobNumber]],
+    "job": tuple[JobNumber, JobNumber],
+    "dagmans": tuple[()],
+    "act": tuple[JobAction, JobNumber, JobNumber],
+    "priority": tuple[JobNumber, JobNumber, Priority],
+    "place": tuple[JobNumber, JobNumber, str],
+    "sites": tuple[()],
+    "submit_dag": tuple[str, str, SubmitOptions],
+}
+"""Methods of :class:`metlmon.pool.worker.Pool`, and the types of their arguments."""
 
 
-class WorkerRequest(Struct, frozen=True, tag_field="op"):
-    """A request; its tag is the name of the worker's method."""
+class WorkerRequest(Struct, frozen=True):
+    """An operation of :data:`OPERATIONS` and its arguments."""
 
-
-class Where(WorkerRequest, frozen=True, tag="where"):
-    """The local schedd; the value is a :class:`ScheddInfo`."""
-
-
-class Query(WorkerRequest, frozen=True, tag="query"):
-    """The jobs of these DAGMans and of these clusters, as :class:`QueueJob`."""
-
-    dagmans: list[JobNumber]
-    clusters: list[JobNumber]
-
-
-class FindJob(WorkerRequest, frozen=True, tag="job"):
-    """One job, or null."""
-
-    cluster: JobNumber
-    proc: JobNumber
-
-
-class FindDagmans(WorkerRequest, frozen=True, tag="dagmans"):
-    """Every DAGMan in the queue, of all users."""
-
-
-class ActOnJob(WorkerRequest, frozen=True, tag="act"):
-    """An action on one job; the value is the schedd's result."""
-
-    action: Literal["hold", "release", "remove", "vacate"]
-    cluster: JobNumber
-    proc: JobNumber
-
-
-class SetPriority(WorkerRequest, frozen=True, tag="priority"):
-    """A new priority of one job."""
-
-    cluster: JobNumber
-    proc: JobNumber
-    value: Priority
-
-
-class SetSite(WorkerRequest, frozen=True, tag="place"):
-    """A new site (MetlSite) of one job."""
-
-    cluster: JobNumber
-    proc: JobNumber
-    site: str
-
-
-class FindSites(WorkerRequest, frozen=True, tag="sites"):
-    """The slots with a site, as :class:`Slot`."""
-
-
-class SubmitDag(WorkerRequest, frozen=True, tag="submit_dag"):
-    """Submit DAGMan from a directory; the value is its cluster.
-
-    ``options`` as for ``htcondor2.Submit.from_dag``.
-    """
-
-    directory: str
-    file: str
-    options: dict[str, bool | int | str]
-
-
-AnyRequest = (
-    Where | Query | FindJob | FindDagmans | ActOnJob | SetPriority | SetSite | FindSites | SubmitDag
-)
+    op: str
+    args: Raw
 
 
 class ErrorKind(StrEnum):

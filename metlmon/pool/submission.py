@@ -21,6 +21,7 @@ from msgspec import Struct
 from metlmon.dagman import CondorSub, read_condor_sub, rescue_number
 from metlmon.live.regular_files import read_regular_file
 from metlmon.pool.connection import PoolConnection
+from metlmon.pool.protocol import SubmitOptions
 from metlmon.pool.types import PoolError, SubmitResult
 from metlmon.text.formatting import plain
 
@@ -42,52 +43,32 @@ SUBMIT_SECONDS: Final = 180.0
 MAX_SUB_BYTES: Final = 1 << 20
 """Size limit of a ``.condor.sub`` in bytes; typical files have two thousand."""
 
-Option = int | bool | str
-
-NUMBER_OPTIONS: Final = {
-    "-maxidle": "MaxIdle",
-    "-maxjobs": "MaxJobs",
-    "-maxpre": "MaxPre",
-    "-maxpost": "MaxPost",
-    "-maxhold": "MaxHold",
-    "-priority": "Priority",
-    "-debug": "DebugLevel",
-    "-submitmethod": "SubmitMethod",
-}
-FLAG_OPTIONS: Final[dict[str, tuple[str, bool]]] = {
+ARGUMENTS: Final[dict[str, tuple[str, type | bool]]] = {
+    "-maxidle": ("MaxIdle", int),
+    "-maxjobs": ("MaxJobs", int),
+    "-maxpre": ("MaxPre", int),
+    "-maxpost": ("MaxPost", int),
+    "-maxhold": ("MaxHold", int),
+    "-priority": ("Priority", int),
+    "-debug": ("DebugLevel", int),
+    "-SubmitMethod": ("SubmitMethod", int),
     "-usedagdir": ("UseDagDir", True),
-    "-alwaysrunpost": ("PostRun", True),
-    "-dontalwaysrunpost": ("PostRun", False),
+    "-AlwaysRunPost": ("PostRun", True),
+    "-DontAlwaysRunPost": ("PostRun", False),
     "-suppress_notification": ("SuppressNotification", True),
     "-dont_suppress_notification": ("SuppressNotification", False),
     "-import_env": ("ImportEnv", True),
+    "-notification": ("Notification", str),
+    "-outfile_dir": ("OutfileDir", str),
 }
-TEXT_OPTIONS: Final = {"-notification": "Notification", "-outfile_dir": "OutfileDir"}
-"""DAGMan's arguments and the submission options that they stem from."""
+"""Arguments of ``condor_submit_dag`` that DAGMan gets as well: the submission option of each,
+and its value, or the type of the value that follows."""
 
-COMMAND_FLAGS: Final = {
-    ("PostRun", True): "-AlwaysRunPost",
-    ("PostRun", False): "-DontAlwaysRunPost",
-    ("SuppressNotification", True): "-suppress_notification",
-    ("SuppressNotification", False): "-dont_suppress_notification",
-    ("UseDagDir", True): "-usedagdir",
-    ("ImportEnv", True): "-import_env",
+COMMAND_ARGUMENTS: Final = {
+    **{option: argument for argument, option in ARGUMENTS.items()},
     ("UpdateSubmit", True): "-update_submit",
+    ("BatchName", str): "-batch-name",
 }
-COMMAND_NAMES: Final = {
-    "MaxIdle": "-maxidle",
-    "MaxJobs": "-maxjobs",
-    "MaxPre": "-maxpre",
-    "MaxPost": "-maxpost",
-    "MaxHold": "-maxhold",
-    "Priority": "-priority",
-    "DebugLevel": "-debug",
-    "SubmitMethod": "-SubmitMethod",
-    "Notification": "-notification",
-    "OutfileDir": "-outfile_dir",
-    "BatchName": "-batch-name",
-}
-"""The same options on the command line of ``condor_submit_dag``."""
 
 _BATCH_NAME: Final = re.compile(r'^(?:My\.|\+)JobBatchName\s*=\s*"([^"\\]*)"\s*$', re.I | re.M)
 _CLUSTER: Final = re.compile(r"submitted to cluster (\d+)\.")
@@ -113,7 +94,7 @@ class PreviousSubmission(Struct, frozen=True):
 
     directory: Path
     files: tuple[str, ...]
-    options: dict[str, Option]
+    options: SubmitOptions
     refused: str | None = None
 
     @property
@@ -194,18 +175,18 @@ def _directory(dag_file: Path, name: str) -> Path | None:
     return Path(*path.parts[: -len(parts)])
 
 
-def _options(condor_sub: CondorSub, data: bytes) -> dict[str, Option]:
+def _options(condor_sub: CondorSub, data: bytes) -> SubmitOptions:
     """The options of a submission from DAGMan's arguments and the batch name."""
-    options: dict[str, Option] = {}
+    known = {argument.lower(): option for argument, option in ARGUMENTS.items()}
+    options: SubmitOptions = {}
     for argument, value in zip(condor_sub.words, [*condor_sub.words[1:], ""], strict=False):
-        flag = argument.lower()
-        if flag in NUMBER_OPTIONS and re.fullmatch(r"-?\d{1,9}", value):
-            options[NUMBER_OPTIONS[flag]] = int(value)
-        elif flag in FLAG_OPTIONS:
-            name, enabled = FLAG_OPTIONS[flag]
-            options[name] = enabled
-        elif flag in TEXT_OPTIONS and value.isprintable():
-            options[TEXT_OPTIONS[flag]] = value
+        name, kind = known.get(argument.lower(), ("", None))
+        if isinstance(kind, bool):
+            options[name] = kind
+        elif kind is int and re.fullmatch(r"-?\d{1,9}", value):
+            options[name] = int(value)
+        elif kind is str and value.isprintable():
+            options[name] = value
     names = _BATCH_NAME.findall(data.decode("utf-8", "replace"))
     if names and names[-1].isprintable():
         options["BatchName"] = names[-1]
@@ -213,7 +194,7 @@ def _options(condor_sub: CondorSub, data: bytes) -> dict[str, Option]:
 
 
 def submit(
-    connection: PoolConnection, directory: Path, files: tuple[str, ...], options: dict[str, Option]
+    connection: PoolConnection, directory: Path, files: tuple[str, ...], options: SubmitOptions
 ) -> SubmitResult:
     """Submit DAGMan for ``files`` from ``directory``.
 
@@ -246,7 +227,7 @@ def submit_command(connection: PoolConnection, files: tuple[str, ...]) -> str | 
 
 
 def _run_submit_command(
-    command: str, directory: Path, files: tuple[str, ...], options: dict[str, Option]
+    command: str, directory: Path, files: tuple[str, ...], options: SubmitOptions
 ) -> int:
     """Submit with ``condor_submit_dag``; returns DAGMan's cluster."""
     argv = [command, *command_options(options), *(_file_argument(file) for file in files)]
@@ -272,15 +253,14 @@ def _run_submit_command(
     return int(match[1])
 
 
-def command_options(options: dict[str, Option]) -> list[str]:
+def command_options(options: SubmitOptions) -> list[str]:
     """The options as arguments of ``condor_submit_dag``."""
     arguments = []
     for name, value in options.items():
-        if isinstance(value, bool):
-            flag = COMMAND_FLAGS.get((name, value))
-            arguments += [flag] if flag else []
-        else:
-            arguments += [COMMAND_NAMES[name], str(value)]
+        if not isinstance(value, bool):
+            arguments += [COMMAND_ARGUMENTS[name, type(value)], str(value)]
+        elif (name, value) in COMMAND_ARGUMENTS:
+            arguments.append(COMMAND_ARGUMENTS[name, value])
     return arguments
 
 

@@ -25,21 +25,14 @@ from typing import IO, Any, Final
 import msgspec
 
 from metlmon.pool.protocol import (
-    ActOnJob,
+    OPERATIONS,
     Answer,
-    AnyRequest,
     ErrorKind,
-    FindDagmans,
-    FindJob,
-    FindSites,
-    Query,
     QueueJob,
     ScheddInfo,
-    SetPriority,
-    SetSite,
     Slot,
-    SubmitDag,
-    Where,
+    SubmitOptions,
+    WorkerRequest,
 )
 from metlmon.redact import redact_secrets
 
@@ -217,7 +210,7 @@ class Pool:
             return False
         return True
 
-    def where(self, request: Where) -> ScheddInfo:
+    def where(self) -> ScheddInfo:
         """The schedd, its version, and our identity."""
         # The located address may be outdated; only a response proves that it is valid.
         self._query("false", ["ClusterId"])
@@ -235,11 +228,11 @@ class Pool:
             submit_command=shutil.which("condor_submit_dag"),
         )
 
-    def query(self, request: Query) -> list[QueueJob]:
+    def query(self, dagmans: list[int], clusters: list[int]) -> list[QueueJob]:
         """The jobs of these DAGMans, and of these clusters."""
         constraints = [
-            *any_of("DAGManJobId", request.dagmans),
-            *any_of("ClusterId", request.clusters),
+            *any_of("DAGManJobId", dagmans),
+            *any_of("ClusterId", clusters),
         ]
         jobs = {
             (job.cluster, job.proc): job
@@ -248,12 +241,12 @@ class Pool:
         }
         return list(jobs.values())
 
-    def job(self, request: FindJob) -> QueueJob | None:
+    def job(self, cluster: int, proc: int) -> QueueJob | None:
         """One job, None if the queue does not have it."""
-        jobs = self._jobs(f"ClusterId == {request.cluster:d} && ProcId == {request.proc:d}")
+        jobs = self._jobs(f"ClusterId == {cluster:d} && ProcId == {proc:d}")
         return jobs[0] if jobs else None
 
-    def dagmans(self, request: FindDagmans) -> list[QueueJob]:
+    def dagmans(self) -> list[QueueJob]:
         """Every DAGMan in the queue."""
         return self._jobs(f"JobUniverse == {SCHEDULER_UNIVERSE}")
 
@@ -273,34 +266,33 @@ class Pool:
         jobs = map(queue_job, self._query(constraint, PROJECTION))
         return [job for job in jobs if job is not None]
 
-    def act(self, request: ActOnJob) -> str:
+    def act(self, action: str, cluster: int, proc: int) -> str:
         """Perform an action on one job; returns the schedd's result."""
-        action = getattr(self._api.JobAction, request.action.capitalize())
+        kind = getattr(self._api.JobAction, action.capitalize())
         schedd = self.schedd()
         with self._translating_errors(ErrorKind.REFUSED):
-            totals = schedd.act(action, [_id(request)], (REASON, None))
+            totals = schedd.act(kind, [f"{cluster:d}.{proc:d}"], (REASON, None))
         for total, result in TOTALS.items():
             if totals is not None and totals.get(total):
                 return result
         return "failed"
 
-    def priority(self, request: SetPriority) -> None:
+    def priority(self, cluster: int, proc: int, value: int) -> None:
         """Set a job's priority. The absence of an exception does not prove success."""
-        self._edit(request, "JobPrio", f"{request.value:d}")
+        self._edit(cluster, proc, "JobPrio", f"{value:d}")
 
-    def place(self, request: SetSite) -> None:
+    def place(self, cluster: int, proc: int, site: str) -> None:
         """Set a job's MetlSite. The absence of an exception does not prove success."""
-        site = request.site
         if not SITE.fullmatch(site) or not site.isprintable():
             raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} is no site")
-        self._edit(request, "MetlSite", f'"{site}"')
+        self._edit(cluster, proc, "MetlSite", f'"{site}"')
 
-    def _edit(self, request: SetPriority | SetSite, attribute: str, value: str) -> None:
+    def _edit(self, cluster: int, proc: int, attribute: str, value: str) -> None:
         schedd = self.schedd()
         with self._translating_errors(ErrorKind.REFUSED):
-            schedd.edit([_id(request)], attribute, value)
+            schedd.edit([f"{cluster:d}.{proc:d}"], attribute, value)
 
-    def sites(self, request: FindSites) -> list[Slot]:
+    def sites(self) -> list[Slot]:
         """The slots that advertise a site: its name and the GPU."""
         attributes = ["GLIDEIN_ResourceName", "GPUs_DeviceName", "AvailableGPUs", "TotalGPUs"]
         with self._translating_errors(ErrorKind.NO_COLLECTOR):
@@ -309,26 +301,22 @@ class Pool:
             )
         return [slot for slot in map(_slot, ads) if slot is not None]
 
-    def submit_dag(self, request: SubmitDag) -> int:
+    def submit_dag(self, directory: str, file: str, options: SubmitOptions) -> int:
         """Submit DAGMan for a file from a directory; returns its cluster."""
         if os.geteuid() == 0:
             raise WorkerFailure(ErrorKind.ROOT, "root may not submit")
         schedd = self.schedd()
         previous_directory = os.getcwd()
         try:
-            os.chdir(request.directory)
+            os.chdir(directory)
             with self._translating_errors(ErrorKind.OTHER):
-                description = self._api.Submit.from_dag(request.file, dict(request.options))
+                description = self._api.Submit.from_dag(file, options)
             with self._translating_errors(ErrorKind.REFUSED):
                 return int(schedd.submit(description).cluster())
         except (OSError, ValueError, TypeError) as error:
             raise WorkerFailure(ErrorKind.OTHER, str(error)) from None
         finally:
             os.chdir(previous_directory)
-
-
-def _id(request: ActOnJob | SetPriority | SetSite) -> str:
-    return f"{request.cluster:d}.{request.proc:d}"
 
 
 def _slot(ad: Any) -> Slot | None:
@@ -379,14 +367,17 @@ def terminating_at_eof(requests: IO[bytes]) -> Iterator[None]:
 
 def serve(requests: IO[bytes], responses: IO[bytes], pool: Callable[[], Any] = Pool) -> None:
     """Respond to each line of ``requests`` until end of file."""
-    decoder = msgspec.json.Decoder(AnyRequest)
+    decoder = msgspec.json.Decoder(WorkerRequest)
     instance: Any = None
     for line in requests:
         try:
             request = decoder.decode(line)
+            if request.op not in OPERATIONS:
+                raise msgspec.ValidationError("unknown operation")
+            arguments = msgspec.json.decode(request.args, type=OPERATIONS[request.op])
             with terminating_at_eof(requests):
                 instance = instance or pool()
-                value = getattr(instance, str(request.__struct_config__.tag))(request)
+                value = getattr(instance, request.op)(*arguments)
                 answer = Answer(msgspec.Raw(msgspec.json.encode(value)))
         except msgspec.MsgspecError as error:
             answer = Answer(error=ErrorKind.REQUEST, text=f"no request: {error}")

@@ -24,7 +24,7 @@ def say(text): sys.stdout.write(text + "\\n"); sys.stdout.flush()
 def err(text): sys.stderr.write(text + "\\n"); sys.stderr.flush()
 for text in sys.stdin:
     request = json.loads(text)
-    op, number = request["op"], request.get("cluster")
+    op, number = request["op"], ([None] + request["args"])[-2]
     if op == "query": say('{{"value": [{AD}]}}')
     elif number == 1: err("ERROR \\"Assertion\\" at line 7"); os._exit(4)
     elif number == 2: time.sleep(1000)
@@ -178,7 +178,7 @@ def test_the_real_worker_imports_nothing_from_the_working_directory(tmp_path: Pa
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "CONDOR_CONFIG": "/dev/null"}
     ran = subprocess.run(
         command(),
-        input=b'{"op": "no such"}\n',
+        input=b'{"op": "no such", "args": []}\n',
         capture_output=True,
         cwd=tmp_path,
         env=environment,
@@ -203,14 +203,14 @@ def test_the_real_workers_answers_are_alone_on_its_standard_output() -> None:
         "import os, sys; from metlmon.pool import worker\n"
         "class Loud:\n"
         "    def __init__(self): os.write(1, b'C++ says\\n'); print('python says', flush=True)\n"
-        "    def where(self, request): os.write(1, b'more\\n'); return 5\n"
+        "    def where(self): os.write(1, b'more\\n'); return 5\n"
         "worker.serve.__defaults__ = (Loud,)\n"
         "worker.main()\n"
     )
     root = str(Path(__file__).resolve().parents[2])
     ran = subprocess.run(
         [sys.executable, "-c", code],
-        input=b'{"op": "where"}\n',
+        input=b'{"op": "where", "args": []}\n',
         capture_output=True,
         cwd=root,
         timeout=30,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.pool.protocol import ActOnJob, ErrorKind, FindJob, QueueJob, SetSite, Where
+from metlmon.pool.protocol import ErrorKind, QueueJob
 from metlmon.pool.worker import (
     IDS_AT_ONCE,
     LONGEST_TEXT,
@@ -38,7 +38,7 @@ def answers(pool: Any, *requests: object) -> list[dict[str, Any]]:
 class Quiet:
     """A pool that answers one thing."""
 
-    def where(self, request: Where) -> str:
+    def where(self) -> str:
         return "here"
 
 
@@ -85,14 +85,25 @@ def pool() -> Pool:
 
 
 def test_every_request_gets_one_line() -> None:
-    assert answers(Quiet(), {"op": "where"}, {"op": "where"}) == [{"value": "here"}] * 2
+    assert (
+        answers(Quiet(), {"op": "where", "args": []}, {"op": "where", "args": []})
+        == [{"value": "here"}] * 2
+    )
 
 
 @pytest.mark.parametrize(
-    "request_", [b"not json\n", b"[]\n", b"null\n", {"op": "__class__"}, {"op": "schedd"}, {}]
+    "request_",
+    [
+        b"not json\n",
+        b"[]\n",
+        b"null\n",
+        {"op": "__class__", "args": []},
+        {"op": "schedd", "args": []},
+        {},
+    ],
 )
 def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
-    first, second = answers(Quiet(), request_, {"op": "where"})
+    first, second = answers(Quiet(), request_, {"op": "where", "args": []})
     assert "error" in first
     assert second == {"value": "here"}
 
@@ -101,37 +112,36 @@ def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
     "request_",
     [
         *(
-            {"op": op, "action": "hold", "cluster": cluster, "proc": 0, "value": 1, "site": "x"}
-            for op in ("act", "job", "priority", "place")
+            case
             for cluster in ("12", 1.5, True, -1, None, 2**31, [12], "12.0 || true")
+            for case in (
+                ("job", cluster, 0),
+                ("act", "hold", cluster, 0),
+                ("priority", cluster, 0, 1),
+                ("place", cluster, 0, "x"),
+            )
         ),
+        *(("query", [], clusters) for clusters in ("12", [1, "2"], [True], [[1]], None)),
+        *(("act", action, 1, 0) for action in ("Hold", "continue", None, "__init__", "RemoveX")),
+        *(("priority", 1, 0, value) for value in ("5", 1.5, True, 2**31, None)),
         *(
-            {"op": "query", "dagmans": [], "clusters": clusters}
-            for clusters in ("12", [1, "2"], [True], [[1]], None)
-        ),
-        *(
-            {"op": "act", "action": action, "cluster": 1, "proc": 0}
-            for action in ("Hold", "continue", None, "__init__", "RemoveX")
-        ),
-        *(
-            {"op": "priority", "cluster": 1, "proc": 0, "value": value}
-            for value in ("5", 1.5, True, 2**31, None)
-        ),
-        *(
-            {"op": "place", "cluster": 12, "proc": 0, "site": site}
+            ("place", 12, 0, site)
             for site in ('a"', "a'b", "a\n", "$(x)", "", " ", "a\\", 5, None, "\x1b[2J")
         ),
+        ("job", 12),
+        ("job", 12, 0, 0),
     ],
     ids=str,
 )
-def test_requests_that_are_refused_unasked(pool: Pool, request_: dict[str, object]) -> None:
-    (answer,) = answers(pool, request_)
+def test_requests_that_are_refused_unasked(pool: Pool, request_: tuple[object, ...]) -> None:
+    op, *arguments = request_
+    (answer,) = answers(pool, {"op": op, "args": arguments})
     assert answer["error"] == "request"
     assert pool._api.schedd.acted == []
 
 
 def test_placing_edits_one_attribute_of_one_job(pool: Pool) -> None:
-    pool.place(SetSite(12, 3, "SDSC PRP"))
+    pool.place(12, 3, "SDSC PRP")
     assert pool._api.schedd.acted == [("edit", ["12.3"], "MetlSite", '"SDSC PRP"')]
 
 
@@ -159,7 +169,7 @@ def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
 
 
 def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:
-    assert pool.act(ActOnJob("hold", 12, 3)) == "already"
+    assert pool.act("hold", 12, 3) == "already"
     assert pool._api.schedd.acted == [("Hold", ["12.3"], ("via metlmon", None))]
 
 
@@ -194,13 +204,13 @@ def restarted(pool: Pool) -> Pool:
 
 
 def test_a_schedd_that_was_restarted_is_found_at_its_new_address(restarted: Pool) -> None:
-    assert restarted.job(FindJob(12, 0)) is not None
+    assert restarted.job(12, 0) is not None
     assert restarted._location["MyAddress"] == "<127.0.0.1:2>"
 
 
 def test_a_schedd_that_was_restarted_says_who_we_are(restarted: Pool) -> None:
     restarted._api.ping = lambda location, what: {"MyRemoteUserName": "researcher@localhost"}
-    where = restarted.where(Where())
+    where = restarted.where()
     assert (where.schedd, where.user) == ("ap.example.org", "researcher@localhost")
 
 
@@ -221,7 +231,7 @@ def test_a_refusal_and_a_schedd_that_is_gone_are_told_apart(
 
     pool._api.schedd = Refusing()
     with pytest.raises(WorkerFailure) as caught:
-        pool.act(ActOnJob("hold", 1, 0))
+        pool.act("hold", 1, 0)
     assert caught.value.kind is kind
 
 
@@ -271,8 +281,8 @@ def test_transfers(flags: dict[str, object], moving: str | None) -> None:
 
 def test_an_ad_full_of_escapes_is_one_line_of_json() -> None:
     class Hostile:
-        def job(self, request: FindJob) -> QueueJob | None:
+        def job(self, cluster: int, proc: int) -> QueueJob | None:
             return queue_job({**AD, "DAGNodeName": '\x1b[2J"\n{"value": 1}\u202e\ud800'})
 
-    (answer,) = answers(Hostile(), {"op": "job", "cluster": 12, "proc": 0})
+    (answer,) = answers(Hostile(), {"op": "job", "args": [12, 0]})
     assert answer["value"]["cluster"] == 12

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.objects import SCHEMA, JsonObject
@@ -21,9 +21,6 @@ from metlmon.report import to_html, to_markdown
 from metlmon.report.document import Report
 from metlmon.stats.windows import parse_window
 from metlmon.text.formatting import plain
-
-if TYPE_CHECKING:
-    pass
 
 STDOUT: Final = "-"
 
