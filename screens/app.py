@@ -15,7 +15,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from metlmon.live.feed import Feed, Snapshot
-from metlmon.pool.interface import PoolActions
+from metlmon.pool.client import PoolClient
 from metlmon.pool.types import (
     ActionPreview,
     ActionRequest,
@@ -289,7 +289,7 @@ class MetlmonApp(FaultTolerantApp):
             self.run_worker(perform, thread=True, description="the pool action")
         return action
 
-    def _perform(self, pool: PoolActions, action: RunningAction) -> None:
+    def _perform(self, pool: PoolClient, action: RunningAction) -> None:
         self.pending_task = name_of(action.request.act)
         action.perform(pool, self._action_progressed, lambda: self.is_exiting)
         self.pending_task = ""
@@ -460,7 +460,7 @@ class MetlmonApp(FaultTolerantApp):
         self.exit(INTERRUPTED_CODE, return_code=INTERRUPTED_CODE)
 
 
-def _close(feed: Feed, pool: PoolActions | None) -> None:
+def _close(feed: Feed, pool: PoolClient | None) -> None:
     feed.stop()
     if pool is not None:
         pool.close()

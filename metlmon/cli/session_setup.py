@@ -22,7 +22,6 @@ from metlmon.live.feed import Feed
 from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolConnection
-from metlmon.pool.interface import PoolActions
 from metlmon.pool.poller import QueueFeed, QueuePoller
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class FeedAndPool(Struct, frozen=True):
     """
 
     feed: Feed
-    pool: PoolActions | None
+    pool: PoolClient | None
     no_pool: str = ""
     read_only: bool = False
 
@@ -56,7 +55,7 @@ def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPo
     return FeedAndPool(feed, pool)
 
 
-def with_queue(reader: DagdirReader) -> tuple[Feed, PoolActions]:
+def with_queue(reader: DagdirReader) -> tuple[Feed, PoolClient]:
     """A live feed that includes the queue snapshot, and the pool client of its jobs."""
     session = Session(reader)
     connection = PoolConnection()
@@ -64,7 +63,7 @@ def with_queue(reader: DagdirReader) -> tuple[Feed, PoolActions]:
     return cast(Feed, QueueFeed(session, queue)), PoolClient(session, connection, queue)
 
 
-def open_dagdir(dagdir: Path) -> tuple[Feed, PoolActions]:
+def open_dagdir(dagdir: Path) -> tuple[Feed, PoolClient]:
     """Feed and pool client of a dagdir that was just submitted. Raises InputError."""
     reader = DagdirReader(dagdir, load_settings(dagdir))
     reader.open()

@@ -72,7 +72,10 @@ FINISHED: Final = "it is not in the queue: it has ended"
 
 
 class PoolClient:
-    """Implements :class:`metlmon.pool.interface.PoolActions` for one ensemble.
+    """Actions on the jobs, DAGs and runs of one dagdir.
+
+    ``word`` and ``offers`` use known data only, and may be called from the event loop. The other
+    methods wait for the schedd: they must be called in a thread, and raise PoolError.
 
     ``feed`` None: there is no dagdir yet; only ``where``, ``sites`` and ``submit_dag`` work.
     ``refusal``: why no action is possible at all (a historical view, a recording); every preview
@@ -97,6 +100,7 @@ class PoolClient:
 
     @property
     def word(self) -> QueueSnapshot:
+        """The latest queue snapshot."""
         return self.queue.word if self.queue is not None else QueueSnapshot(asking=True)
 
     def offers(
@@ -106,6 +110,11 @@ class PoolClient:
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
     ) -> tuple[ActionPreview, ...]:
+        """Previews of every action for the selection, in the order of :class:`PoolAction`.
+
+        ``jobs``: the selected jobs in whatever state; ``dags``: the DAGs they belong to;
+        ``runs``: the selected runs.
+        """
         previews = offers(self.word, jobs, dags, self._refusal, runs, status)
         return tuple(
             self._with_options(preview) if preview.act is PoolAction.RESUBMIT else preview
@@ -124,9 +133,11 @@ class PoolClient:
         )
 
     def where(self) -> ScheddInfo:
+        """The local schedd."""
         return self._connection.where()
 
     def sites(self) -> tuple[SiteInfo, ...]:
+        """The sites currently known to the collector."""
         return self._connection.sites()
 
     def submit_dag(self, dag_file: Path) -> SubmitResult:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from textual.screen import Screen
 
 from metlmon.live.feed import Feed, Snapshot
-from metlmon.pool.interface import PoolActions
+from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
 from metlmon.snapshot.types import JobRow, Status
 from screens.base.list_state import ListState
@@ -46,11 +46,11 @@ class AppOptions(Struct, frozen=True):
     start: Literal["overview", "submit"] | tuple[Literal["run"], str] = "overview"
     exit_when: Callable[[Status], int | None] | None = None
     timeout: float | None = None
-    pool_actions: PoolActions | None = None
+    pool_actions: PoolClient | None = None
     no_pool_reason: str = "nothing can be acted on here"
     read_only: bool = False
-    open_dagdir: Callable[[Path], tuple[Feed, PoolActions]] | None = None
-    submission_pool: PoolActions | None = None
+    open_dagdir: Callable[[Path], tuple[Feed, PoolClient]] | None = None
+    submission_pool: PoolClient | None = None
     initial_request: Request | None = None
     state_file: Path | None = None
 
@@ -76,7 +76,7 @@ class AppContext(Protocol):
     present_stats: StatsWorker
     snapshot: Snapshot | None
     time_travel: TimeTravel
-    pool_actions: PoolActions | None
+    pool_actions: PoolClient | None
     running_action: RunningAction | None
     form_state: FormState | None
     error_banner: str

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from metlmon.error_text import describe_error
-from metlmon.pool.interface import PoolActions
+from metlmon.pool.client import PoolClient
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     DAG_ACTS,
@@ -124,7 +124,7 @@ class RunningAction(Struct):
         return 1 if self.request.act in DAG_ACTS else len(self.request.touched)
 
     def perform(
-        self, pool: PoolActions, on_progress: Callable[[], None], is_exiting: Callable[[], bool]
+        self, pool: PoolClient, on_progress: Callable[[], None], is_exiting: Callable[[], bool]
     ) -> None:
         """Perform the action, and record its results; runs in a thread.
 

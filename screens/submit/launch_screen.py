@@ -14,7 +14,7 @@ from metlmon.authoring.request import Plan, PlanError
 from metlmon.error_text import describe_error
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Snapshot
-from metlmon.pool.interface import PoolActions
+from metlmon.pool.client import PoolClient
 from metlmon.pool.types import PoolError
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
@@ -244,7 +244,7 @@ class LaunchScreen(ConfirmationBase):
         self.run_worker(work, thread=True, description="writing and submitting")
         self._refresh_if_mounted()
 
-    def _work(self, pool: PoolActions | None, written: bool, replace_files: bool) -> None:
+    def _work(self, pool: PoolClient | None, written: bool, replace_files: bool) -> None:
         """Write, then submit, in a thread; the screen shows each step as it begins and ends."""
         self.context.pending_task = "writing and submitting" if pool is not None else "writing"
         plan, count = self.plan, formatting.count(len(self.plan.files), "file")
@@ -282,7 +282,7 @@ class LaunchScreen(ConfirmationBase):
         self._written = True
         return f"{count} in {self.plan.request.directory}"
 
-    def _submit(self, pool: PoolActions) -> str:
+    def _submit(self, pool: PoolClient) -> str:
         submission = pool.submit_dag(self.plan.request.directory / self.plan.dag_file)
         text = f": {submission.text}" if submission.text else ""
         return f"{self.plan.dag_file} is cluster {submission.cluster}, by {submission.way}{text}"
