@@ -25,8 +25,7 @@ from screens.pool_actions.results import NOTE_TEXT, ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
 from screens.run.screen import RunScreen
 from screens.widgets.table import Table
-from tests.support.fake_pool import NOW, WORD, ActingDesk, QueuedFeed, many
-from tests.support.hostile_snapshots import HostileDesk, HostileFeed
+from tests.support.fake_pool import NOW, WORD, FakePool, HostileFeed, HostilePool, QueuedFeed, many
 from tests.support.sample_snapshots import DAG, RUNS, FakeFeed, status, update
 from tests.support.screen_view import NARROW, Eager, Seen
 
@@ -44,7 +43,7 @@ class Punctual(Eager):
 class Acted(Seen):
     """What is on the screen, and what the desk was asked for."""
 
-    desk: ActingDesk
+    desk: FakePool
 
     @property
     def touched(self) -> list[tuple[PoolAction, list[str]]]:
@@ -68,12 +67,12 @@ def act() -> Open:
 
     @asynccontextmanager
     async def opened(
-        desk: ActingDesk | None = None,
+        desk: FakePool | None = None,
         size: tuple[int, int] = NARROW,
         feed: FakeFeed | None = None,
         **options: object,
     ) -> AsyncIterator[Acted]:
-        desk = desk or ActingDesk()
+        desk = desk or FakePool()
         feed = feed or QueuedFeed(update(), Path("/nowhere/global_pretraining"))
         app = Punctual(feed, AppOptions(**{"pool_actions": desk, **options}))  # type: ignore[arg-type]
         async with app.run_test(size=size) as pilot:
@@ -446,7 +445,7 @@ async def test_without_a_desk_all_acts_are_there_with_the_reason(act: Open) -> N
 
 
 async def test_before_the_schedd_has_answered_nothing_can_be_done(act: Open) -> None:
-    desk = ActingDesk()
+    desk = FakePool()
     desk.word = QueueSnapshot(asking=True)
     async with act(desk) as seen:
         await seen.press(*TO_RUN1, "X", "y")
@@ -510,7 +509,7 @@ async def test_who_has_nowhere_to_submit_is_told_so(act: Open) -> None:
 
 @pytest.mark.parametrize("size", [SMALL, NARROW, (200, 50)])
 async def test_each_job_has_its_answer_trouble_first(act: Open, size: tuple[int, int]) -> None:
-    desk = ActingDesk()
+    desk = FakePool()
     desk.replies = {
         f"{RUN2}.0": (
             ResultCode.DENIED,
@@ -534,7 +533,7 @@ async def test_each_job_has_its_answer_trouble_first(act: Open, size: tuple[int,
 
 
 async def test_an_order_goes_on_when_one_leaves_and_tells_its_end(act: Open) -> None:
-    desk = ActingDesk()
+    desk = FakePool()
     desk.gate = threading.Event()
     async with act(desk) as seen:
         pressed = seen.pilot.press
@@ -564,7 +563,7 @@ async def test_an_order_goes_on_when_one_leaves_and_tells_its_end(act: Open) -> 
 async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
     act: Open, reply: ResultCode
 ) -> None:
-    desk = ActingDesk()
+    desk = FakePool()
     desk.gate = threading.Event()
     desk.replies = {f"{RUN2}.0": (reply, "")}
     async with act(desk) as seen:
@@ -582,7 +581,7 @@ async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
 
 
 async def test_what_went_wrong_is_a_sentence(act: Open) -> None:
-    desk = ActingDesk()
+    desk = FakePool()
     desk.error = PoolError("The schedd ap40.example.org does not answer: try again in a minute.")
     async with act(desk) as seen:
         await seen.press("down", "space", "space", "X", "y")
@@ -661,7 +660,7 @@ async def test_who_was_asked_is_told_with_the_warnings(act: Open) -> None:
 async def test_without_a_schedd_nothing_else_is_missing(act: Open) -> None:
     feed = QueuedFeed(update())
     feed.queue = None
-    desk = ActingDesk()
+    desk = FakePool()
     desk.word = QueueSnapshot(error="no HTCondor is installed here")
     async with act(desk, feed=feed) as seen:
         await seen.press("down", "down", "down")
@@ -690,7 +689,7 @@ async def test_a_table_without_rows_has_nothing_to_mark(act: Open) -> None:
 
 @pytest.mark.parametrize("ascii", [False, True])
 async def test_what_logs_and_schedd_say_is_only_text(act: Open, ascii: bool) -> None:
-    async with act(HostileDesk(), feed=HostileFeed(), size=(120, 40), ascii=ascii) as seen:
+    async with act(HostilePool(), feed=HostileFeed(), size=(120, 40), ascii=ascii) as seen:
         for keys in (("down", "space", "space", "a"), ("X",), ("y",), ("escape", "P"),
                      ("escape", "D"), ("y",), ("escape", "up", "enter", "enter"),
                      ("exclamation_mark",)):  # fmt: skip

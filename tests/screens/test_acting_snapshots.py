@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from metlmon.model.run import GateStatus
 from metlmon.pool.types import ResultCode, SiteInfo
 from screens.app import AppOptions
-from tests.support.fake_pool import NOW, WORD, ActingDesk, QueuedFeed
+from tests.support.fake_pool import NOW, WORD, FakePool, QueuedFeed
 from tests.support.queue_rows import dagman
 from tests.support.sample_snapshots import RUNS, status, update
 from tests.support.screen_view import NARROW, WIDE, Eager, pressed
@@ -35,7 +35,7 @@ class Punctual(Eager):
 
 
 def _application(**options: bool) -> Punctual:
-    desk = ActingDesk()
+    desk = FakePool()
     run2, run3 = (row.latest.cluster for row in RUNS[2:4] if row.latest is not None)
     desk.replies = {
         f"{run2}.0": (ResultCode.DENIED, "the job belongs to colleague, you are someone"),
@@ -62,9 +62,9 @@ STEERED = {
 
 def _steered() -> Punctual:
     """Runs with gates, and a collector that knows two sites."""
-    desk = ActingDesk()
+    desk = FakePool()
     desk.word = replace(WORD, dagmans=(dagman(),))
-    desk.known = (
+    desk.answers["sites"] = (
         SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
         SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
     )

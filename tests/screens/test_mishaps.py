@@ -19,7 +19,7 @@ from screens.base.stats_worker import StatsWorker
 from screens.overview.screen import OverviewScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table
-from tests.support.fake_pool import ActingDesk, QueuedFeed
+from tests.support.fake_pool import FakePool, QueuedFeed
 from tests.support.sample_snapshots import FakeFeed, run, status, update
 from tests.support.screen_view import NARROW, Eager, Seen
 
@@ -188,7 +188,7 @@ async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
 async def test_an_act_that_breaks_off_is_told_with_what_was_done(error: Exception) -> None:
-    desk = ActingDesk()
+    desk = FakePool()
     desk.error = error
     async with opened(QueuedFeed(update()), AppOptions(pool_actions=desk)) as seen:
         await seen.press("down", "space", "space", "X", "y")

@@ -14,10 +14,9 @@ from screens.app import CONFIRM_SECONDS, AppOptions
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.confirm import ConfirmScreen
 from screens.terminal.input_decoder import InputDecoder
-from tests.support.fake_pool import NOW, ActingDesk, QueuedFeed
+from tests.support.fake_pool import NOW, FakePool, QueuedFeed
 from tests.support.sample_snapshots import update
 from tests.support.screen_view import NARROW, Eager, Seen
-from tests.support.scripted_pool import ScriptedDesk
 
 
 class Patient(Eager):
@@ -30,10 +29,10 @@ class Patient(Eager):
 
 
 @asynccontextmanager
-async def watched() -> AsyncIterator[tuple[Seen, ActingDesk]]:
-    desk = ActingDesk()
+async def watched() -> AsyncIterator[tuple[Seen, FakePool]]:
+    desk = FakePool()
     feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    options = AppOptions(pool_actions=desk, submission_pool=ScriptedDesk())  # type: ignore[arg-type]
+    options = AppOptions(pool_actions=desk, submission_pool=FakePool())  # type: ignore[arg-type]
     app = Patient(feed, options)  # type: ignore[arg-type]
     async with app.run_test(size=NARROW) as pilot:
         seen = Seen(app, feed, pilot)

@@ -30,7 +30,7 @@ from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import action_of
 from screens.pool_actions.site_prompt import DAG_DEFAULT
 from screens.run.screen import RunScreen
-from tests.support.fake_pool import WORD, ActingDesk, QueuedFeed
+from tests.support.fake_pool import WORD, FakePool, QueuedFeed
 from tests.support.queue_rows import dagman
 from tests.support.sample_snapshots import RUNS, status, update
 from tests.support.screen_view import NARROW
@@ -54,11 +54,11 @@ def steer() -> Open:
     async def opened(
         gates: dict[str, GateStatus | None] | None = None,
         size: tuple[int, int] = NARROW,
-        desk: ActingDesk | None = None,
+        desk: FakePool | None = None,
         dag: DagState = DagState.RUNNING,
         **options: object,
     ) -> AsyncIterator[Acted]:
-        desk = desk or ActingDesk()
+        desk = desk or FakePool()
         rows = tuple(replace(row, gate=(gates or {}).get(row.run, GATE)) for row in RUNS)
         picture = status(rows)
         picture = replace(picture, dags=tuple(replace(each, state=dag) for each in picture.dags))
@@ -106,7 +106,7 @@ async def test_a_stop_asks_first_and_names_its_file(steer: Open) -> None:
 
 
 async def test_stopping_now_lists_the_job_that_it_removes(steer: Open) -> None:
-    desk = ActingDesk()
+    desk = FakePool()
     desk.word = replace(WORD, dagmans=(dagman(),))
     async with steer(desk=desk) as seen:
         await seen.press(*TO_RUN8, "K")
@@ -192,7 +192,7 @@ async def test_every_act_has_its_row_on_a_small_terminal(steer: Open) -> None:
 
 
 async def test_files_are_written_without_a_schedd(steer: Open) -> None:
-    desk = ActingDesk()
+    desk = FakePool()
     desk.word = QueueSnapshot(asking=True)
     async with steer(desk=desk) as seen:
         await seen.press(*TO_RUN8, "W", "y")
@@ -226,10 +226,8 @@ async def test_when_the_dag_has_ended_no_gate_looks(steer: Open) -> None:
 # --- a site ---------------------------------------------------------------------------------
 
 
-def knowing(sites: tuple[SiteInfo, ...] | PoolError = SITES) -> ActingDesk:
-    desk = ActingDesk()
-    desk.known = sites
-    return desk
+def knowing(sites: tuple[SiteInfo, ...] | PoolError = SITES) -> FakePool:
+    return FakePool(sites=sites)
 
 
 async def test_a_site_is_taken_from_those_that_are_known(steer: Open) -> None:

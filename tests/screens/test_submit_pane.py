@@ -46,9 +46,8 @@ from screens.submit.screen import SubmitScreen
 from screens.theme import SIXTEEN
 from screens.widgets.form import FormView
 from screens.widgets.side_pane import SidePane
-from tests.support.hostile_snapshots import PAYLOAD
+from tests.support.fake_pool import PAYLOAD, FakePool
 from tests.support.screen_view import NARROW, WIDE, Eager, Seen
-from tests.support.scripted_pool import ScriptedDesk
 
 TALL = (80, 40)
 """Columns and lines in which all fields of a form are in view."""
@@ -121,11 +120,11 @@ async def until(seen: Seen, what: Callable[[], bool]) -> None:
 async def pane(
     draft: Request | None = None,
     size: tuple[int, int] = NARROW,
-    desk: ScriptedDesk | None = None,
+    desk: FakePool | None = None,
     **options: object,
 ) -> AsyncIterator[Seen]:
     """The application as ``metlmon submit`` opens it."""
-    desk = desk or ScriptedDesk()
+    desk = desk or FakePool()
     app = Eager(
         NullFeed(),  # type: ignore[arg-type]
         AppOptions(submission_pool=desk, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]
@@ -448,7 +447,7 @@ async def test_a_large_ensemble_is_looked_through_at_once(
 
 
 async def test_nothing_is_written_before_the_yes_and_all_is_named(home: Path) -> None:
-    desk = ScriptedDesk()
+    desk = FakePool()
     async with pane(request_at(home), desk=desk) as seen:
         await seen.press("ctrl+s")
         for told in (str(home / "ens"), "ens.dag", "12 jobs", "4 files", "ap1.example.org",
@@ -465,7 +464,7 @@ async def test_nothing_is_written_before_the_yes_and_all_is_named(home: Path) ->
 async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
     (home / "ens").mkdir()
     (home / "ens" / "ens.sub").write_text("mine")
-    desk = ScriptedDesk(submitted=PoolError("not today"))
+    desk = FakePool(submitted=PoolError("not today"))
     async with pane(request_at(home), desk=desk) as seen:
         assert "1 is in the way" in seen.text
         await seen.press("ctrl+s")
@@ -485,7 +484,7 @@ async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
 
 
 async def test_a_file_that_comes_meanwhile_is_not_replaced(home: Path) -> None:
-    desk = ScriptedDesk()
+    desk = FakePool()
     async with pane(request_at(home), desk=desk) as seen:
         await seen.press("ctrl+s")
         (home / "ens").mkdir()
@@ -500,7 +499,7 @@ async def test_a_file_that_comes_meanwhile_is_not_replaced(home: Path) -> None:
 
 
 async def test_a_schedd_that_refuses_is_told_and_asked_again(home: Path) -> None:
-    desk = ScriptedDesk(submitted=PoolError("the schedd refused: the queue is full; wait"))
+    desk = FakePool(submitted=PoolError("the schedd refused: the queue is full; wait"))
     async with pane(request_at(home, runs=2), desk=desk, size=TALL) as seen:
         await seen.press("ctrl+s", "y")
         text = " ".join(seen.text.split())
@@ -519,7 +518,7 @@ async def test_a_schedd_that_refuses_is_told_and_asked_again(home: Path) -> None
 
 
 async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) -> None:
-    desk = ScriptedDesk(submitted=PoolError("no"))
+    desk = FakePool(submitted=PoolError("no"))
     async with pane(request_at(home), desk=desk) as seen:
         await seen.press("ctrl+s")
         desk.gate.clear()
@@ -540,18 +539,18 @@ async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) ->
 
 
 async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
-    class Pool(ScriptedDesk):
+    class Pool(FakePool):
         def submit_dag(self, dag_file: Path) -> SubmitResult:
             head = "(4712.000.000) 2026-11-21 09:43:09 Job submitted from host: <127.0.0.1:9618>"
             event = f"000 {head}\n    DAG Node: run1-train_epoch0\n...\n"
             (dag_file.parent / "ens.log").write_text(event)
             return super().submit_dag(dag_file)
 
-    def opener(dagdir: Path) -> tuple[Session, ScriptedDesk]:
+    def opener(dagdir: Path) -> tuple[Session, FakePool]:
         reader = DagdirReader(dagdir)
         reader.open()
         opened.append(session := Session(reader))
-        return session, ScriptedDesk()
+        return session, FakePool()
 
     opened: list[Session] = []
     async with pane(request_at(home, runs=2), desk=Pool(), open_dagdir=opener, size=TALL) as seen:
@@ -573,7 +572,7 @@ async def test_the_cluster_and_the_way_are_told(
 ) -> None:
     monkeypatch.setattr(LaunchScreen, "RESULT_SECONDS", 3600.0)
     where = ScheddInfo("ap1.example.org", "23.9.6", "someone", False, "/opt/bin/condor_submit_dag")
-    desk = ScriptedDesk(where=where, submitted=SubmitResult(4711, "condor_submit_dag"))
+    desk = FakePool(where=where, submitted=SubmitResult(4711, "condor_submit_dag"))
     async with pane(request_at(home), desk=desk) as seen:
         await seen.press("ctrl+s")
         assert "/opt/bin/condor_submit_dag" in seen.line("by way of")
@@ -586,7 +585,7 @@ async def test_the_cluster_and_the_way_are_told(
 
 async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
     why = PoolError("no schedd answers here; start HTCondor")
-    desk = ScriptedDesk(where=why, sites=PoolError("no collector"))
+    desk = FakePool(where=why, sites=PoolError("no collector"))
     async with pane(request_at(home), desk=desk) as seen:
         assert "no schedd answers here; start HTCondor" in seen.text
         await seen.press("ctrl+s", "y")
@@ -596,13 +595,13 @@ async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
         assert len(there(home)) == 5
         assert desk.dags == []
         await seen.press("escape")
-        desk.answers["where"] = ScriptedDesk().answers["where"]
+        desk.answers["where"] = FakePool().answers["where"]
         await seen.press("ctrl+r")
         await until(seen, lambda: "ap1.example.org" in seen.text)
 
 
 async def test_who_has_no_way_to_submit_is_told(home: Path) -> None:
-    desk = ScriptedDesk(where=ScheddInfo("ap1.example.org", "23.9.6", "someone", False, None))
+    desk = FakePool(where=ScheddInfo("ap1.example.org", "23.9.6", "someone", False, None))
     async with pane(request_at(home), desk=desk) as seen:
         await seen.press("ctrl+s", "y")
         assert "neither condor_dagman nor condor_submit_dag" in seen.text
@@ -610,7 +609,7 @@ async def test_who_has_no_way_to_submit_is_told(home: Path) -> None:
 
 
 async def test_a_schedd_that_does_not_answer_holds_nothing_up(home: Path) -> None:
-    desk = ScriptedDesk()
+    desk = FakePool()
     desk.gate.clear()
     async with pane(request_at(home), desk=desk) as seen:
         assert "asking for the schedd" in seen.text
@@ -665,7 +664,7 @@ async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
         f"executable = {PAYLOAD}\n".encode("utf-8", "replace")
     )
     where = ScheddInfo(PAYLOAD, PAYLOAD, PAYLOAD, True, None)
-    desk = ScriptedDesk(where=where, sites=PoolError(PAYLOAD), submitted=PoolError(PAYLOAD))
+    desk = FakePool(where=where, sites=PoolError(PAYLOAD), submitted=PoolError(PAYLOAD))
     wrong = request_at(home, template=str(home / "own.sub"), values={}, sites=(PAYLOAD,))
     (home / "ens").mkdir()
     (home / "ens" / f"{PAYLOAD[:12]}.dag".replace("/", "")).touch()
@@ -876,7 +875,7 @@ def test_picture_without_colours_or_signs(  # type: ignore[no-untyped-def]
 
 def _app(draft: Request, **options: bool) -> Eager:
     refusal = PoolError("the schedd does not take it: MAX_JOBS_SUBMITTED is reached; wait")
-    desk = ScriptedDesk(submitted=refusal)
+    desk = FakePool(submitted=refusal)
     return Eager(
         NullFeed(Path("/home/someone")),  # type: ignore[arg-type]
         AppOptions(submission_pool=desk, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]

@@ -1,16 +1,20 @@
-"""A desk that says what a test tells it to, and records what it was asked for."""
+"""Pools and feeds for screens: scripted ones, and ones whose every text is hostile."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
-from metlmon.pool.reasons import no_word
+from metlmon.pool.reasons import no_word, target
 from metlmon.pool.run_actions import run_offer
 from metlmon.pool.types import (
     DAG_ACTS,
@@ -29,9 +33,25 @@ from metlmon.pool.types import (
     SubmitResult,
     Target,
 )
-from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow, Status
-from tests.support.sample_snapshots import FakeFeed, run, status, update
+from metlmon.snapshot.types import (
+    DagRow,
+    JobRow,
+    JobView,
+    ProblemGroup,
+    QueueRow,
+    RunView,
+    Status,
+)
+from tests.support.sample_snapshots import FakeFeed, problems, run, status, update
 
+SITES = (
+    SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
+    SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
+    SiteInfo("CHTC-Spark-CE1", 1, ("NVIDIA L40S", "NVIDIA H100")),
+)
+HERE = ScheddInfo(
+    "ap1.example.org", "23.9.6", "someone@example.org", True, "/usr/bin/condor_submit_dag"
+)
 NOW = 1_763_100_840.0
 WORD = QueueSnapshot(
     schedd="ap40.example.org",
@@ -67,22 +87,30 @@ FITTING = {
 }
 
 
-def target(job: JobRow) -> Target:
-    return Target(job.cluster, job.proc, job.dag, job.node, job.run, job.epoch, job.state)
+class FakePool:
+    """Offers by the jobs' states; answers DONE, or what ``replies`` has for a subject.
 
+    ``where``, ``sites``, ``submitted``: the answers; one that is an error is raised. ``gate``,
+    open at first: what the pool waits for before it answers, and behind its first result.
+    """
 
-class ActingDesk:
-    """Offers by the jobs' states; answers DONE, or what ``replies`` has for a subject."""
-
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        where: ScheddInfo | PoolError = HERE,
+        sites: Sequence[SiteInfo] | PoolError = SITES,
+        submitted: SubmitResult | PoolError | None = None,
+    ) -> None:
         self.word = WORD
+        self.answers: dict[str, object] = {"where": where, "sites": sites}
+        self.submitted = submitted or SubmitResult(4711, "htcondor2")
         self.orders: list[ActionRequest] = []
         self.replies: dict[str, tuple[ResultCode, str]] = {}
         self.error: Exception | None = None
-        self.gate: threading.Event | None = None
-        """When set: after the first answer it waits for this before it goes on."""
+        self.gate = threading.Event()
+        self.gate.set()
+        self.dags: list[Path] = []
+        self.asked: list[str] = []
         self.closed = False
-        self.known: tuple[SiteInfo, ...] | PoolError = ()
 
     def offers(
         self,
@@ -143,34 +171,44 @@ class ActingDesk:
         )
 
     def perform(
-        self, order: ActionRequest, told: Callable[[ActionResult], None]
+        self, order: ActionRequest, on_result: Callable[[ActionResult], None]
     ) -> tuple[ActionResult, ...]:
         self.orders.append(order)
-        made = []
+        results = []
         jobs = [each.id for each in order.touched] if order.act not in DAG_ACTS else []
         for subject in jobs or [order.dag or ""]:
-            if made and self.gate is not None:
-                assert self.gate.wait(30), "nobody opened the gate"
-            if self.error is not None and (made or len(order.touched) < 2):
+            assert not results or self.gate.wait(30), "nobody opened the gate"
+            if self.error is not None and (results or len(order.touched) < 2):
                 raise self.error
             reply, text = self.replies.get(subject, (ResultCode.DONE, ""))
-            made.append(ActionResult(subject, reply, text))
-            told(made[-1])
-        return tuple(made)
+            results.append(ActionResult(subject, reply, text))
+            on_result(results[-1])
+        return tuple(results)
 
     def where(self) -> ScheddInfo:
-        return ScheddInfo("ap40.example.org", "25.0.4", "someone@example.org", True, None)
+        return self._answer("where")  # type: ignore[return-value]
 
     def sites(self) -> tuple[SiteInfo, ...]:
-        if isinstance(self.known, PoolError):
-            raise self.known
-        return self.known
+        return self._answer("sites")  # type: ignore[return-value]
+
+    def _answer(self, question: str) -> object:
+        self.asked.append(question)
+        assert self.gate.wait(20)
+        answer = self.answers[question]
+        if isinstance(answer, PoolError):
+            raise answer
+        return answer
 
     def submit_dag(self, dag_file: Path) -> SubmitResult:
-        raise AssertionError("no test of acting submits")
+        self.dags.append(dag_file)
+        assert self.gate.wait(20)
+        if isinstance(self.submitted, PoolError):
+            raise self.submitted
+        return self.submitted
 
     def close(self) -> None:
         self.closed = True
+        self.gate.set()
 
 
 QUEUE = QueueRow(
@@ -185,7 +223,7 @@ QUEUE = QueueRow(
 
 
 class QueuedFeed(FakeFeed):
-    """A feed whose jobs are in the state of their run, with the queue's word on each."""
+    """A feed whose jobs are in the state of their run, with a row of the queue for each."""
 
     queue: QueueRow | None = QUEUE
 
@@ -202,5 +240,76 @@ class QueuedFeed(FakeFeed):
 
 
 def many(n: int) -> Snapshot:
-    """A picture of so many runs that all run."""
+    """A snapshot of so many runs that all run."""
     return update(status(tuple(run(f"run{i}", i % 20, 30, State.RUNNING) for i in range(n))))
+
+
+# --- hostile texts -------------------------------------------------------------------------
+
+PAYLOAD = (
+    "[b]m[/]\x1b]0;OWNED\x07\x1b[2J\x1b[31m\x9b31m\x1b]52;c;RVZJTA==\x07\x90q\x9c[bold red]mark[/]"
+    "[@click=app.exit()]x[/]\u202eesrever\u2066\u200b\u200d\ufeff\x00\x08\x7f\r\n\t\u2028"
+    "a\u0301\u0301\u0301\u0301\u0301é模\ud83d"
+)
+
+KEYS = frozenset({"key", "uuid", "runs"})
+"""Fields by which things are found again: made hostile, but still told apart."""
+
+
+def harmed(thing: Any, field: str = "") -> Any:
+    """The same record with the payload in front of every text in it."""
+    if isinstance(thing, Enum | datetime | bool | int | float) or thing is None:
+        return thing
+    if isinstance(thing, str):
+        return f"{thing}{PAYLOAD}" if field in KEYS else f"{PAYLOAD}{thing}"
+    if isinstance(thing, tuple):
+        return tuple(harmed(each, field) for each in thing)
+    if isinstance(thing, Struct):
+        changed = {name: harmed(getattr(thing, name), name) for name in thing.__struct_fields__}
+        return replace(thing, **changed)
+    return thing
+
+
+class HostileFeed(FakeFeed):
+    """A feed of such snapshots."""
+
+    def __init__(self) -> None:
+        self._clean = FakeFeed(update(status()))
+        super().__init__(replace(update(), status=harmed(status()), error=PAYLOAD))
+        self.causes = harmed(problems())
+
+    def run_view(self, key: str) -> RunView | None:
+        return harmed(self._clean.run_view(key.removesuffix(PAYLOAD)))
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        view = self._clean.job_view(cluster, proc)
+        return None if view is None else harmed(replace(view, queue=replace(QUEUE, differs="x")))
+
+    def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
+        return harmed(self._clean.queued_jobs(run))
+
+    def problems(self) -> tuple[ProblemGroup, ...]:
+        return self.causes
+
+
+class HostilePool(FakePool):
+    """A pool whose schedd answers such texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word = harmed(self.word)
+
+    def offers(
+        self,
+        status: Status,
+        jobs: Sequence[JobRow],
+        dags: Sequence[DagRow],
+        runs: Sequence[SelectedRun] = (),
+    ) -> tuple[ActionPreview, ...]:
+        return harmed(super().offers(status, jobs, dags, runs))
+
+    def perform(
+        self, order: ActionRequest, on_result: Callable[[ActionResult], None]
+    ) -> tuple[ActionResult, ...]:
+        answers = super().perform(order, lambda answer: None)
+        return tuple(replace(answer, text=PAYLOAD) for answer in answers)

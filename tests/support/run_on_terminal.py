@@ -17,15 +17,18 @@ from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
 from screens.base import terminal_guard  # noqa: E402
 from screens.overview.screen import OverviewScreen  # noqa: E402
-from tests.support.fake_pool import ActingDesk  # noqa: E402
-from tests.support.hostile_snapshots import HostileDesk, HostileFeed  # noqa: E402
+from tests.support.fake_pool import (  # noqa: E402
+    FakePool,
+    HostileFeed,
+    HostilePool,
+)
 from tests.support.sample_snapshots import FakeFeed, update  # noqa: E402
 
 
 def main(what: str) -> int:
     hostile = what.startswith("hostile")
     feed = HostileFeed() if hostile else FakeFeed(update())
-    desk = HostileDesk() if hostile else ActingDesk()
+    desk = HostilePool() if hostile else FakePool()
 
     def fail(*_: object) -> None:
         raise RuntimeError("something broke [/not-markup]")
