@@ -11,16 +11,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.command_server import ROOT, run_program
 from tests.support.file_trace import Watched
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-FIXTURE = CHECKOUT / "fixtures" / "rescue"
+FIXTURE = ROOT / "fixtures" / "rescue"
 
 NOBODY = 65534
 
@@ -43,31 +42,6 @@ COMMANDS = (
     ["check", "{dir}"],
     ["status", "--as-of", "2026-11-21T09:40:00", "{dir}"],
 )
-
-RUNNER = """
-import contextlib, io, json, os, sys
-sys.path.insert(0, sys.argv[1])
-from metlmon.cli.main import main
-def run(commands):
-    for command in commands:
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main(command)
-            except SystemExit as left:
-                code = left.code
-        yield [int(code or 0), out.getvalue(), err.getvalue()]
-commands, user = json.loads(sys.argv[2]), json.loads(sys.argv[3])
-if user is not None:
-    # Whoever has this Python may have it for himself: all that it needs is imported before.
-    kept = os.environ.pop("XDG_CACHE_HOME")
-    list(run(commands))
-    os.environ["XDG_CACHE_HOME"] = kept
-    os.setgroups([])
-    os.setgid(user)
-    os.setuid(user)
-print(json.dumps(list(run(commands))))
-"""
 
 
 @pytest.fixture(name="place")
@@ -99,28 +73,22 @@ def close(dagdir: Path) -> None:
 
 
 def ran(
-    place: Path, commands: Any, user: int | None = None, **environment: str
+    place: Path, commands: Sequence[list[str]], user: int | None = None, **environment: str
 ) -> list[tuple[int, str, str]]:
-    """Exit code, output and errors of each command, run one after the other by ``user``."""
-    filled = [[word.format(dir=place / "ensemble") for word in command] for command in commands]
+    """Exit code, output and errors of each command, run by ``user``."""
     env = {
         "PATH": os.environ.get("PATH", ""),
         "HOME": str(place / "work"),
         "XDG_CACHE_HOME": str(place / "work" / "cache"),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "LC_ALL": "C.UTF-8",
         **environment,
     }
-    done = subprocess.run(
-        [sys.executable, "-c", RUNNER, str(CHECKOUT), json.dumps(filled), json.dumps(user)],
-        cwd=place / "work",
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+    told = []
+    for command in commands:
+        words = [word.format(dir=place / "ensemble") for word in command]
+        done = run_program(words, place / "work", env, user)
+        told.append((done.returncode, done.stdout.decode(), done.stderr.decode()))
+    return told
 
 
 def need_root() -> None:
@@ -252,7 +220,7 @@ def test_no_key_on_any_screen_writes_to_the_dagdir(place: Path, dagdir: Path) ->
         if process == 0:
             os.chdir(place / "work")
             arguments = [sys.executable, "-m", "metlmon", "watch", str(dagdir)]
-            os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": str(CHECKOUT)})
+            os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": str(ROOT)})
         try:
             shown, end = b"", time.monotonic() + 60
             while b"run0" not in shown and time.monotonic() < end:

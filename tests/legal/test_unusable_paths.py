@@ -3,11 +3,8 @@ that are too long, links in a circle. One sentence names the path; the exit stat
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.arguments import COMMANDS
+from tests.support.command_server import ROOT, run_program
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-FIXTURE = CHECKOUT / "fixtures" / "rescue"
+FIXTURE = ROOT / "fixtures" / "rescue"
 
 NOBODY = 65534
 
@@ -45,35 +42,6 @@ AS_OUTPUT = (
     ["export", "{dagdir}", "--out", "{path}"],
 )
 
-RUNNER = """
-import contextlib, importlib, io, json, os, pkgutil, sys
-sys.path.insert(0, sys.argv[1])
-import metlmon
-from metlmon.cli.main import main
-# An ordinary user may be unable to read this Python: what is needed is imported before.
-for module in pkgutil.walk_packages(metlmon.__path__, "metlmon."):
-    if "__main__" not in module.name and "trainer" not in module.name:
-        importlib.import_module(module.name)
-with contextlib.redirect_stdout(io.StringIO()):
-    main(["report", sys.argv[1] + "/fixtures/rescue", "--html", "-"])
-commands, user = json.load(sys.stdin), json.loads(sys.argv[2])
-answer = os.fdopen(os.dup(1), "w")
-if user is not None:
-    os.setgroups([])
-    os.setgid(user)
-    os.setuid(user)
-done = []
-for command in commands:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main(command)
-        except SystemExit as left:
-            code = left.code
-    done.append([int(code or 0), out.getvalue(), err.getvalue()])
-json.dump(done, answer)
-"""
-
 
 @pytest.fixture(name="place")
 def _place() -> Iterator[Path]:
@@ -95,18 +63,10 @@ def _place() -> Iterator[Path]:
 def run(place: Path, commands: list[list[str]]) -> list[tuple[int, str, str]]:
     """Exit status, output and errors of each command, as an ordinary user."""
     user = NOBODY if os.geteuid() == 0 else None
-    work = str(place / "work")
-    done = subprocess.run(
-        [sys.executable, "-c", RUNNER, str(CHECKOUT), json.dumps(user)],
-        input=json.dumps(commands),
-        cwd=work,
-        env={"PATH": os.environ.get("PATH", ""), "HOME": work, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+    work = place / "work"
+    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(work)}
+    ran = [run_program(command, work, environment, user) for command in commands]
+    return [(done.returncode, done.stdout.decode(), done.stderr.decode()) for done in ran]
 
 
 def test_every_command_that_takes_a_path_is_tried() -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.safety.hostile_dagdir import Dagdir, write
-
-ROOT = Path(__file__).resolve().parents[2]
-
-Ran = subprocess.CompletedProcess[bytes]
+from tests.support.command_server import ROOT, Ran, run_program
 
 
 @pytest.fixture(scope="session")
@@ -49,16 +44,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def metlmon(environment: dict[str, str], tmp_path: Path) -> Callable[..., Ran]:
-    """Runs the program, its streams pipes, in an empty directory."""
+    """Runs the program in an empty directory."""
 
     def run(*arguments: str | bytes | Path) -> Ran:
-        return subprocess.run(
-            [sys.executable, "-m", "metlmon", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment,
-            cwd=tmp_path,
-            check=False,
-        )
+        return run_program(arguments, tmp_path, environment)
 
     return run

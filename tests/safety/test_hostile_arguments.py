@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.safety.conftest import Ran
 from tests.safety.corpus import forbidden
 from tests.safety.hostile_dagdir import Dagdir
 from tests.safety.pseudo_terminal import Terminal, without_own
+from tests.support.command_server import Ran
 
 EVIL = b"ARG\x1b]0;OWNED\x07\x9b31m\xe2\x80\xae\xc2\x9b2J\xe2\x80\x8b[b]\nx\r\x7f\xcd\x8f"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.safety.conftest import Ran
 from tests.safety.corpus import fields_in, forbidden
 from tests.safety.hostile_dagdir import Dagdir
 from tests.safety.pseudo_terminal import Terminal, without_own
+from tests.support.command_server import Ran
 
 EACH = ("t", "j", "x")
 """Fields of events are told apart by the form of their log."""

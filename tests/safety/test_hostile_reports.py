@@ -14,94 +14,21 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import metlmon as library
-from tests.safety.conftest import Ran
 from tests.safety.corpus import fields_in, forbidden
 from tests.safety.hostile_dagdir import Dagdir
+from tests.support.command_server import Ran
 
 # --- HTML -------------------------------------------------------------------------------------
 
-ELEMENTS = frozenset(
-    [
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "main",
-        "header",
-        "h1",
-        "h2",
-        "p",
-        "dl",
-        "dt",
-        "dd",
-        "div",
-        "section",
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tfoot",
-        "tr",
-        "th",
-        "td",
-        "span",
-        "sup",
-        "a",
-        "b",
-        "ul",
-        "ol",
-        "li",
-        "footer",
-        "figure",
-        "figcaption",
-        "svg",
-        "desc",
-        "defs",
-        "pattern",
-        "rect",
-        "line",
-        "path",
-        "text",
-        "g",
-        "circle",
-    ]
+ELEMENTS = re.compile(
+    "html|head|meta|title|style|body|main|header|h1|h2|p|dl|dt|dd|div|section|table|caption|thead"
+    "|tbody|tfoot|tr|th|td|span|sup|a|b|ul|ol|li|footer|figure|figcaption|svg|desc|defs|pattern"
+    "|rect|line|path|text|g|circle"
 )
-ATTRIBUTES = frozenset(
-    [
-        "lang",
-        "charset",
-        "http-equiv",
-        "content",
-        "name",
-        "class",
-        "id",
-        "href",
-        "scope",
-        "colspan",
-        "rowspan",
-        "role",
-        "viewbox",
-        "width",
-        "height",
-        "aria-labelledby",
-        "x",
-        "y",
-        "x1",
-        "x2",
-        "y1",
-        "y2",
-        "cx",
-        "cy",
-        "r",
-        "d",
-        "fill",
-        "stroke",
-        "patternunits",
-        "text-anchor",
-        "transform",
-    ]
+ATTRIBUTES = re.compile(
+    "lang|charset|http-equiv|content|name|class|id|href|scope|colspan|rowspan|role|viewbox|width"
+    "|height|aria-labelledby|x|y|x1|x2|y1|y2|cx|cy|r|d|fill|stroke|patternunits|text-anchor"
+    "|transform"
 )
 VALUE = re.compile(r"[-\w .:;,/'=()#%]*")
 """What the values of our attributes are made of."""
@@ -116,10 +43,10 @@ class Page(HTMLParser):
         self.texts: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ELEMENTS:
+        if not ELEMENTS.fullmatch(tag):
             self.strange.append(tag)
         for name, value in attrs:
-            if name not in ATTRIBUTES or value is None or not VALUE.fullmatch(value):
+            if not ATTRIBUTES.fullmatch(name) or value is None or not VALUE.fullmatch(value):
                 self.strange.append(f"{tag} {name}={value}")
             if name == "href" and not re.fullmatch(r"#note-\d+", value or ""):
                 self.strange.append(f"{tag} {name}={value}")
@@ -154,35 +81,9 @@ def test_no_element_of_a_page_is_somebody_elses(
 
 # --- Markdown ---------------------------------------------------------------------------------
 
-OURS = frozenset(
-    [
-        "inline",
-        "text",
-        "softbreak",
-        "strong_open",
-        "strong_close",
-        "heading_open",
-        "heading_close",
-        "paragraph_open",
-        "paragraph_close",
-        "table_open",
-        "table_close",
-        "thead_open",
-        "thead_close",
-        "tbody_open",
-        "tbody_close",
-        "tr_open",
-        "tr_close",
-        "th_open",
-        "th_close",
-        "td_open",
-        "td_close",
-        "bullet_list_open",
-        "bullet_list_close",
-        "list_item_open",
-        "list_item_close",
-        "code_inline",
-    ]
+OURS = re.compile(
+    "inline|text|softbreak|code_inline"
+    "|(strong|heading|paragraph|table|thead|tbody|tr|th|td|bullet_list|list_item)_(open|close)"
 )
 
 
@@ -197,7 +98,7 @@ def test_nothing_in_markdown_is_more_than_text(
 ) -> None:
     source = metlmon("report", "--md", "-", hostile.path).stdout.decode("utf-8")
     parsed = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(source)
-    assert {token.type for token in tokens(parsed)} <= OURS
+    assert all(OURS.fullmatch(token.type) for token in tokens(parsed))
     cells = columns = 0
     for token in parsed:
         if token.type == "table_open":

@@ -28,22 +28,25 @@ REACHED = {
 
 def test_no_screen_sends_what_a_file_says(hostile: Dagdir, environment: dict[str, str]) -> None:
     # Shown on a large screen, each text has room for what is behind its beginning.
-    text, seen = gone_through(hostile, environment, (200, 50))
+    text, seen = gone_through(hostile, environment, (200, 50), (ENTER, END, TAB))
     assert forbidden(text) == []
     shown = fields_in("\n".join(seen))
     assert shown >= REACHED, sorted(REACHED - shown)
 
 
 def test_no_narrow_screen_sends_it_either(small: Dagdir, environment: dict[str, str]) -> None:
-    text, seen = gone_through(small, environment, (80, 24))
+    text, seen = gone_through(small, environment, (80, 24), (ENTER,))
     assert forbidden(text) == []
     assert fields_in("\n".join(seen)) >= {"runt", "dagfile", "holdt"}
 
 
 def gone_through(
-    dagdir: Dagdir, environment: dict[str, str], size: tuple[int, int]
+    dagdir: Dagdir, environment: dict[str, str], size: tuple[int, int], inner: tuple[bytes, ...]
 ) -> tuple[str, list[str]]:
-    """What was sent to the terminal without the program's own sequences, and every picture."""
+    """What was sent to the terminal without the program's own sequences, and every picture.
+
+    ``inner``: the keys that are pressed on each screen.
+    """
     argv = [sys.executable, "-m", "metlmon", "watch", str(dagdir.path)]
     with Terminal(argv, size, environment) as terminal:
         terminal.wait_for("snapshot")
@@ -55,11 +58,11 @@ def gone_through(
                 continue
             terminal.type(DOWN * (row - at))
             at = row
-            for keys in (ENTER, ENTER, END, ESCAPE, ESCAPE):
+            for keys in (ENTER, ENTER, END, 2 * ESCAPE):
                 terminal.type(keys)
                 terminal.rest()
         for key in SCREENS:
-            for keys in (key, ENTER, END, TAB, ESCAPE, ESCAPE, ESCAPE):
+            for keys in (key, *inner, 3 * ESCAPE):
                 terminal.type(keys)
                 terminal.rest(0.15)
         terminal.type(b"/" + "\u202e\x9bzq".encode())

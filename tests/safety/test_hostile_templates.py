@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.safety.conftest import Ran
 from tests.safety.corpus import NAMES, fields_in, forbidden, one_line, payload
+from tests.support.command_server import Ran
 
 
 @pytest.mark.parametrize("attacks", [NAMES[at::4] for at in range(4)], ids=" ".join)

@@ -12,9 +12,9 @@ import pytest
 
 from metlmon.model.event_store import TEXT_LIMIT, redact_and_truncate
 from metlmon.text.formatting import plain
-from tests.safety.conftest import Ran
 from tests.safety.corpus import forbidden
 from tests.safety.hostile_dagdir import Dagdir, write
+from tests.support.command_server import Ran
 
 FILLING = 60_000
 
