@@ -39,8 +39,8 @@ ERASE_MINIMUM: Final = 12
 SCROLL_MINIMUM: Final = 4
 """Changed lines from which scrolling is considered; blanks from which a line's end is erased."""
 
-SCROLL_BYTES: Final = 25
-"""Bytes of scrolling a region; each cell that is correct afterwards saves at least one."""
+LINE_BYTES: Final = 20
+"""Bytes of a changed line besides its cells: cursor movements and styles, roughly."""
 
 CACHED_SEGMENTS: Final = 4096
 """Size of the cache of segments' cells: most segments of a changed line are unchanged."""
@@ -133,14 +133,7 @@ class ScreenBuffer:
             self._clear_screen(output)
         different = [y for y in sorted(self._changed_lines) if self._shown[y] != self._wanted[y]]
         self._changed_lines.clear()
-        while len(different) > SCROLL_MINIMUM:
-            count = len(different)
-            different = self._scroll_region(different, output)
-            if len(different) >= count:
-                break
-        for y in different:
-            self._write_line(y, self._shown[y], self._wanted[y], output)
-            self._shown[y] = self._wanted[y].copy()
+        output.append(self._shortest_update(different))
         return "".join(output)
 
     def cursor_sequence(self, y: int, x: int) -> str:
@@ -202,20 +195,36 @@ class ScreenBuffer:
 
     # --- lines ------------------------------------------------------------------------------
 
-    def _write_line(self, y: int, shown: Line | None, wanted: Line, output: list[str]) -> None:
-        """Write the differences of a line, grouped by style.
+    def _shortest_update(self, different: list[int]) -> str:
+        """The output that updates these lines, by scrolling a region first where it is shorter."""
+        before = self._shown.copy(), self._style, self._cursor
+        written = self._write_lines(different)
+        region = self._moved_region(different, before[0])
+        if region is None:
+            return written
+        after = self._shown, self._style, self._cursor
+        self._shown, self._style, self._cursor = before
+        scroll, rest = self._scroll(region, different)
+        scrolled = scroll + (
+            self._shortest_update(rest) if len(rest) < len(different) else self._write_lines(rest)
+        )
+        if len(scrolled.encode()) < len(written.encode()):
+            return scrolled
+        self._shown, self._style, self._cursor = after
+        return written
+
+    def _write_lines(self, different: list[int]) -> str:
+        """Write the differences of these lines, grouped by style.
 
         A cursor movement costs a third of a style change.
         """
-        if shown is not None and (_has_wide(wanted) or _has_wide(shown)):
-            # Overwriting half of a wide character leaves its other half undefined.
-            shown = None
-        runs = list(self._runs(shown, wanted))
+        output: list[str] = []
+        runs = [(y, run) for y in different for run in self._runs(self._shown[y], self._wanted[y])]
         while runs:
             deferred = []
-            for run in runs:
+            for y, run in runs:
                 if self._style is None or sgr_transition(self._style, run.style):
-                    deferred.append(run)
+                    deferred.append((y, run))
                     continue
                 self._move_cursor(y, run.x, output)
                 output.append(run.text)
@@ -223,11 +232,19 @@ class ScreenBuffer:
                     end = run.x + run.width
                     self._cursor = (y, end) if end < self._width else None
             if deferred:
-                self._set_style(deferred[0].style, output)
+                styles = dict.fromkeys(run.style for _, run in deferred)
+                nearest = min(styles, key=lambda style: len(sgr_transition(self._style, style)))
+                self._set_style(nearest, output)
             runs = deferred
+        for y in different:
+            self._shown[y] = self._wanted[y].copy()
+        return "".join(output)
 
     def _runs(self, shown: Line | None, wanted: Line) -> Iterator[StyledRun]:
         """The runs to be written in a line, from left to right."""
+        if shown is not None and (_has_wide(wanted) or _has_wide(shown)):
+            # Overwriting half of a wide character leaves its other half undefined.
+            shown = None
         x, end = 0, self._width
         if shown is not None:
             while wanted[x] == shown[x]:
@@ -322,37 +339,38 @@ class ScreenBuffer:
         self._cursor = None
         self._shown = [[(text, style)] * self._width for _ in self._wanted]
 
-    def _scroll_region(self, different: list[int], output: list[str]) -> list[int]:
-        """Scroll a region where many lines have moved up or down.
-
-        Returns the lines that still differ.
-        """
-        best, most_saved = (0, 0, 0), SCROLL_BYTES
-        for distance in self._likely_distances(different):
-            top, bottom, saved = self._best_region(distance)
+    def _moved_region(
+        self, different: list[int], shown: list[Line | None]
+    ) -> tuple[int, int, int] | None:
+        """A region in which many lines have moved: first line, last plus one, and distance."""
+        if len(different) <= SCROLL_MINIMUM:
+            return None
+        best, most_saved = None, 0
+        for distance in self._likely_distances(different, shown):
+            top, bottom, saved = self._best_region(distance, shown)
             if saved > most_saved:
                 best, most_saved = (top, bottom, distance), saved
-        top, bottom, distance = best
-        if not distance:
-            return different
+        return best
+
+    def _scroll(self, region: tuple[int, int, int], different: list[int]) -> tuple[str, list[int]]:
+        """Scroll a region; returns the output, and the lines that still differ."""
+        top, bottom, distance = region
         sequence = f"\x1b[{distance}M" if distance > 0 else f"\x1b[{-distance}L"
-        output.append(f"\x1b[{top + 1};{bottom}r\x1b[{top + 1}H{sequence}\x1b[r")
         self._cursor = None
         # The background of uncovered cells is unknown.
-        region = self._shown[top:bottom]
+        lines = self._shown[top:bottom]
         uncovered: list[Line | None] = [None] * abs(distance)
         self._shown[top:bottom] = (
-            region[distance:] + uncovered if distance > 0 else uncovered + region[:distance]
+            lines[distance:] + uncovered if distance > 0 else uncovered + lines[:distance]
         )
         changed = {y for y in range(top, bottom) if self._shown[y] != self._wanted[y]}
-        return sorted(changed | {y for y in different if not top <= y < bottom})
+        rest = sorted(changed | {y for y in different if not top <= y < bottom})
+        return f"\x1b[{top + 1};{bottom}r\x1b[{top + 1}H{sequence}\x1b[r", rest
 
-    def _likely_distances(self, different: list[int]) -> list[int]:
+    def _likely_distances(self, different: list[int], shown: list[Line | None]) -> list[int]:
         """The most frequent distances by which lines have moved."""
         shown_at = {
-            "".join(character for character, _ in line): y
-            for y, line in enumerate(self._shown)
-            if line
+            "".join(character for character, _ in line): y for y, line in enumerate(shown) if line
         }
         votes: Counter[int] = Counter()
         for y in different:
@@ -361,7 +379,7 @@ class ScreenBuffer:
                 votes[previous - y] += 1
         return [distance for distance, count in votes.most_common(2) if count > 1]
 
-    def _best_region(self, distance: int) -> tuple[int, int, int]:
+    def _best_region(self, distance: int, shown: list[Line | None]) -> tuple[int, int, int]:
         """The best region to scroll by ``distance`` lines, and the cells it makes correct.
 
         Returns its first line, its last line plus one, and the number of cells.
@@ -371,17 +389,17 @@ class ScreenBuffer:
         for y in range(max(0, -distance), min(height, height - distance)):
             if gain <= 0:
                 start, gain = y, 0
-            gain += self._differing_cells(y, y) - self._differing_cells(y, y + distance)
+            gain += self._line_cost(y, shown[y]) - self._line_cost(y, shown[y + distance])
             if gain - uncovered > best[2]:
                 best = (start + min(0, distance), y + 1 + max(0, distance), gain - uncovered)
         return best
 
-    def _differing_cells(self, y: int, shown_y: int) -> int:
-        """The number of cells in which wanted line ``y`` and shown line ``shown_y`` differ."""
-        shown, wanted = self._shown[shown_y], self._wanted[y]
+    def _line_cost(self, y: int, shown: Line | None) -> int:
+        """The approximate bytes that turn a shown line into wanted line ``y``."""
+        wanted = self._wanted[y]
         if shown is None:
             return self._width
-        return 0 if shown == wanted else sum(map(ne, shown, wanted))
+        return 0 if shown == wanted else LINE_BYTES + sum(map(ne, shown, wanted))
 
 
 def _is_single_width(cells: Sequence[Cell]) -> bool:
