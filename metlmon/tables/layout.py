@@ -59,13 +59,23 @@ def text_column(
     return Column(name, title, lambda row, _: line(value(row)), align, drop)
 
 
-def fit_columns(specs: Sequence[Column[T]], rows: Sequence[T], width: int) -> dict[str, int]:
+def fit_columns(
+    specs: Sequence[Column[T]],
+    rows: Sequence[T],
+    width: int,
+    widest: dict[str, int] | None = None,
+) -> dict[str, int]:
     """Widths in cells of the columns that fit, by name, in order.
 
     Columns are dropped from the largest ``drop`` on. When none may be dropped any more, the
-    widest shrink, down to ``minimum``; spare room goes to those with ``grow``.
+    widest shrink, down to ``minimum``; spare room goes to those with ``grow``. ``widest`` keeps
+    the widest content of each column, so that columns do not move to and fro with the rows.
     """
-    natural_widths = {spec.name: _natural_width(spec, rows) for spec in specs}
+    natural_widths = {} if widest is None else widest
+    for spec in specs:
+        natural_widths[spec.name] = max(
+            _natural_width(spec, rows), natural_widths.get(spec.name, 0)
+        )
     fitting = list(specs)
     room = width - MARGIN - 1
     minimum_widths = {

@@ -80,6 +80,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._selected_runs: Memo[list[RunRow]] = Memo()
         self._faults: Memo[list[RunRow]] = Memo()
         self._columns: Memo[FittedColumns] = Memo()
+        self._widest: Memo[dict[str, int]] = Memo()
         self._width_keys: Memo[list[tuple[object, ...]]] = Memo()
         self._width_key: list[tuple[object, ...]] = []
         self._node_list: NodeList | None = None
@@ -124,13 +125,17 @@ class OverviewScreen(ListScreen, ActionScreen):
         # Keep the identity while only elapsed times change: the memo compares it.
         self._width_key = keys if self._width_key != keys else self._width_key
 
+        snapshot, hidden = self.context.snapshot, self.state.hidden
+        is_read = snapshot is not None and snapshot.progress.fraction == 1
+        widest = self._widest(dict, self.context.feed, is_read, width, hidden)
+
         def fit() -> FittedColumns:
             columns = runs_table.specs(rows, progress or {})
-            widths = fit_columns(self.chosen_columns(columns), rows, width)
+            widths = fit_columns(self.chosen_columns(columns), rows, width, widest)
             before = takewhile(lambda name: name != "state", widths)
             return FittedColumns(columns, widths, MARGIN + sum(widths[n] + GAP for n in before))
 
-        return self._columns(fit, self._width_key, progress, width, self.state.hidden)
+        return self._columns(fit, self._width_key, progress, widest)
 
     def _details(self, row: RunRow | None, fitted: FittedColumns) -> list[Line]:
         """The lines under the rule: what the columns lack, and the queue's word on an idle job."""

@@ -79,6 +79,15 @@ async def test_a_row_that_grows_moves_those_below_it_and_does_not_write_them_aga
             assert not seen.differing()
 
 
+async def test_columns_do_not_move_back_when_a_cell_gets_narrower() -> None:
+    async with terminal() as seen:
+        await seen.tell(with_run(8, run("run8", 19, 30, State.RUNNING, site="A" * 20)))
+        seen.taken()
+        await seen.tell(with_run(8, run("run8", 19, 30, State.RUNNING, site="Delta")))
+        assert 0 < seen.taken() < CHANGED_ROW
+        assert not seen.differing()
+
+
 async def test_a_tick_of_the_clock_writes_durations_only() -> None:
     async with terminal() as seen:
         await seen.tell(with_run(4, later(RUNS[4], 60)))
