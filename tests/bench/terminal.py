@@ -166,6 +166,8 @@ class Watched:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, shape)
         self.address = tempfile.mktemp(suffix=".probe")
         env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+        # The choice of columns and orders of an earlier run would change the rows.
+        env |= {"XDG_STATE_HOME": os.devnull}
         env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "TZ": "UTC"}
         argv = [sys.executable, __file__, "--inside", self.address, "watch", *arguments]
         self.child = subprocess.Popen(
