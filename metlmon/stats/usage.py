@@ -139,11 +139,6 @@ class GroupUsage(Struct, frozen=True):
     holds: int
     causes: tuple[Cause, ...]
 
-    @property
-    def gpu_seconds_per_epoch(self) -> float | None:
-        """GPU-seconds per epoch (:attr:`metlmon.stats.totals.UsageTotals.per_epoch`)."""
-        return self.totals.per_epoch
-
 
 class SiteGpuUsage(Struct, frozen=True):
     """Usage of one GPU model and count at one site.
@@ -205,7 +200,7 @@ class Usage(Struct, frozen=True):
             for site in self.sites
             if site.name is not None
             and site.totals.completed >= COST_MIN_EPOCHS
-            and (cost := site.gpu_seconds_per_epoch) is not None
+            and (cost := site.totals.per_epoch) is not None
         ]
         return tuple(site for _, site in sorted(by_cost, key=lambda pair: pair[0]))
 

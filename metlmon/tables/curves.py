@@ -32,6 +32,7 @@ from metlmon.text.spans import (
     GOOD,
     MOVING,
     NOTE,
+    PLAIN,
     Line,
     TextStyle,
     first_that_fits,
@@ -135,16 +136,26 @@ def filter_text(curve: MetricCurve) -> str:
 def specs(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     """Return the columns; labels and progress only if there are any."""
     columns: list[Column[MetricCurve]] = [
-        Column("run", "RUN", _run_name, minimum=6, maximum=28),
-        Column("epoch", "EPOCH", _epoch, "right", drop=3),
-        Column("last", "LAST", _last, "right", minimum=6),
-        Column("best", "BEST", _best_value, "right", minimum=6),
-        Column("at", "IN EPOCH", _best_epoch, "right", drop=4),
-        Column("trend", "CHANGE/EPOCH", _trend, "right", drop=2),
-        Column("course", "TREND", _course, minimum=9),
+        text_column("run", "RUN", _run_name, minimum=6, maximum=28),
+        text_column("epoch", "EPOCH", _epoch, "right", drop=3),
+        text_column("last", "LAST", _last, "right", minimum=6),
+        text_column("best", "BEST", lambda curve: _value(curve.best), "right", minimum=6),
+        text_column("at", "IN EPOCH", _best_epoch, "right", drop=4, style=DIM),
+        text_column("trend", "CHANGE/EPOCH", _trend, "right", drop=2),
+        text_column("course", "TREND", _course, minimum=9),
     ]
     if any(curve.label for curve in curves):
-        columns.insert(1, Column("label", "LABEL", _label, comfortable=8, maximum=20))
+        columns.insert(
+            1,
+            text_column(
+                "label",
+                "LABEL",
+                lambda curve: plain(curve.label or "", 40),
+                style=DIM,
+                comfortable=8,
+                maximum=20,
+            ),
+        )
     if any(curve.streamed for curve in curves):
         columns.append(Column("now", "NOW", _now, drop=1, comfortable=5))
     return columns
@@ -163,56 +174,40 @@ def band_columns() -> list[Column[BandLevel]]:
     ]
 
 
-def _dash() -> Line:
-    return line((formatting.UNKNOWN, DIM))
+def _run_name(curve: MetricCurve) -> Line:
+    return line((plain(curve.run_name, 80), BOLD if curve.diverged else PLAIN))
 
 
-def _run_name(curve: MetricCurve, max_width: int | None) -> Line:
-    return line((plain(curve.run_name, 80), BOLD if curve.diverged else TextStyle()))
+def _epoch(curve: MetricCurve) -> str | None:
+    return None if curve.last is None else str(formatting.epoch_number(curve.last.epoch))
 
 
-def _label(curve: MetricCurve, max_width: int | None) -> Line:
-    return line((plain(curve.label, 40), DIM)) if curve.label else ()
-
-
-def _epoch(curve: MetricCurve, max_width: int | None) -> Line:
-    return _dash() if curve.last is None else line(str(formatting.epoch_number(curve.last.epoch)))
-
-
-def _value(point: Point | None, style: TextStyle) -> Line:
+def _value(point: Point | None, style: TextStyle = PLAIN) -> Line | None:
     if point is None:
-        return _dash()
+        return None
     not_finite = not math.isfinite(point.value)
     return line((formatting.metric(point.value), ALARM if not_finite else style))
 
 
-def _last(curve: MetricCurve, max_width: int | None) -> Line:
-    return _value(curve.last, BAD if curve.diverged else TextStyle())
+def _last(curve: MetricCurve) -> Line | None:
+    return _value(curve.last, BAD if curve.diverged else PLAIN)
 
 
-def _best_value(curve: MetricCurve, max_width: int | None) -> Line:
-    return _value(curve.best, TextStyle())
+def _best_epoch(curve: MetricCurve) -> str:
+    return "" if curve.best is None else str(formatting.epoch_number(curve.best.epoch))
 
 
-def _best_epoch(curve: MetricCurve, max_width: int | None) -> Line:
-    return (
-        line((str(formatting.epoch_number(curve.best.epoch)), DIM))
-        if curve.best is not None
-        else ()
-    )
-
-
-def _trend(curve: MetricCurve, max_width: int | None) -> Line:
+def _trend(curve: MetricCurve) -> Line | None:
     trend = curve.trend
     if trend is None or curve.goal is None:
-        return _dash()
+        return None
     good = trend < 0 if curve.goal == "min" else trend > 0
     sign = "+" if trend > 0 else "−" if trend < 0 else ""
     text = formatting.metric(float(f"{abs(trend):.3g}"))
     return line((f"{sign}{text}", GOOD if good else BAD if trend else DIM))
 
 
-def _course(curve: MetricCurve, max_width: int | None) -> Line:
+def _course(curve: MetricCurve) -> Line:
     sign = curve_symbol(curve)
     word, comma, odd = course_text(curve).partition(",")
     return line((f"{sign.glyph} {word}", style_of(sign)), (comma + odd, NOTE))

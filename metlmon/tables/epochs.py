@@ -14,8 +14,15 @@ from metlmon.snapshot.ledger import SHORT_SUCCESS
 from metlmon.snapshot.node_text import job_result_text
 from metlmon.snapshot.types import EpochRow, RunRow, RunView
 from metlmon.stats.curves import EvaluationResult
-from metlmon.tables.layout import Column
-from metlmon.tables.runs import NO_STREAMS, epoch_percent, hold_reason, site_and_target
+from metlmon.tables.layout import Column, text_column
+from metlmon.tables.runs import (
+    NO_STREAMS,
+    epoch_percent,
+    hold_reason,
+    hours_cell,
+    site_and_target,
+    tries_cell,
+)
 from metlmon.tables.usage import HIDDEN
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
@@ -77,25 +84,30 @@ def specs(
     evaluation_cell = partial(_evaluation, result=result)
     title = plain(result.metric, 12).upper() if result else "EVAL"
     evaluation = Column("eval", title, evaluation_cell, minimum=4, comfortable=9 if result else 4)
+    site_cell = partial(_site, run=row)
+
+    def submitted(row: EpochRow) -> str:
+        return "" if row.submitted is None else formatting.moment(row.submitted, this_year)
+
     return [
-        Column("epoch", "EPOCH", partial(_epoch, run=run), "right", comfortable=12, maximum=28),
-        Column("state", "STATE", partial(_state, run=row, streams=streams), minimum=11),
+        text_column(
+            "epoch", "EPOCH", partial(_epoch, run=run), "right", comfortable=12, maximum=28
+        ),
+        text_column("state", "STATE", partial(_state, run=row, streams=streams), minimum=11),
         *([evaluation] if evaluated else []),
-        Column(
-            "site", "SITE", partial(_site, run=row), drop=1, minimum=7, comfortable=14, maximum=32
+        Column("site", "SITE", site_cell, drop=1, minimum=7, comfortable=14, maximum=32),
+        text_column("gpu", "GPU", _gpu, drop=8, maximum=20),
+        text_column(
+            "queued", "QUEUED", lambda e: _time(e, e.queue_wait), "right", drop=4, minimum=8
         ),
-        Column("gpu", "GPU", _gpu, drop=8, maximum=20),
-        Column("queued", "QUEUED", _queued, "right", drop=4, minimum=8),
-        Column("transfer", "TRANSFER", _transfer, "right", drop=7),
-        Column("execution", "EXECUTION", _execution, "right", drop=2),
-        Column("try", "TRIES", _tries, "right", drop=3),
-        Column("good", "GOODPUT", _good, "right", drop=6),
-        Column("lost", "BADPUT", _lost, "right", drop=5),
-        Column("job", "JOB", _job, "right", drop=9),
-        Column("jobs", "JOBS", _jobs, "right", drop=10),
-        Column(
-            "submitted", "SUBMITTED", partial(_submitted, this_year=this_year), "right", drop=11
-        ),
+        text_column("transfer", "TRANSFER", lambda e: _time(e, e.transfer), "right", drop=7),
+        text_column("execution", "EXECUTION", _execution, "right", drop=2),
+        text_column("try", "TRIES", lambda e: tries_cell(e.attempts) or _unknown(e), "right", 3),
+        text_column("good", "GOODPUT", _good, "right", drop=6),
+        text_column("lost", "BADPUT", _lost, "right", drop=5),
+        text_column("job", "JOB", _job, "right", drop=9, style=DIM),
+        text_column("jobs", "JOBS", lambda e: str(len(e.jobs) or ""), "right", 10, style=DIM),
+        text_column("submitted", "SUBMITTED", submitted, "right", drop=11, style=DIM),
     ]
 
 
@@ -104,10 +116,11 @@ def name_in_run(run: str, node: str) -> str:
     return node.removeprefix(f"{run}-") or node
 
 
-def _epoch(row: EpochRow, cells: int | None, run: str) -> Line:
+def _epoch(row: EpochRow, run: str) -> Line:
     if not is_epoch(row):
         return line(plain(name_in_run(run, row.node), 40))
-    return line((str(formatting.epoch_number(row.epoch or 0)), _epoch_style(row)))
+    style = DIM if row.state is State.WAITING else TextStyle()
+    return line((str(formatting.epoch_number(row.epoch or 0)), style))
 
 
 def is_epoch(row: EpochRow) -> bool:
@@ -115,13 +128,7 @@ def is_epoch(row: EpochRow) -> bool:
     return row.epoch is not None and "train" in row.node.rpartition("epoch")[0]
 
 
-def _epoch_style(row: EpochRow) -> TextStyle:
-    return DIM if row.state is State.WAITING else TextStyle()
-
-
-def _state(
-    row: EpochRow, cells: int | None, run: RunRow, streams: Mapping[JobId, Streamed]
-) -> Line:
+def _state(row: EpochRow, run: RunRow, streams: Mapping[JobId, Streamed]) -> Line:
     if is_waiting_at(run, row):
         return symbol_span(PAUSED)
     symbol = STATES[row.state]
@@ -174,63 +181,31 @@ def _site(row: EpochRow, cells: int | None, run: RunRow) -> Line:
     return site_and_target(row.site, target, row.off_target, cells, row.state)
 
 
-def _gpu(row: EpochRow, cells: int | None) -> Line:
+def _gpu(row: EpochRow) -> str | Line:
     if row.gpu is None and row.gpus is None:
         return _unknown(row)
-    return line(formatting.gpus(row.gpu, row.gpus))
+    return formatting.gpus(row.gpu, row.gpus)
 
 
 def _time(row: EpochRow, seconds: float | None) -> Line:
     return _unknown(row) if seconds is None else line(formatting.duration(seconds))
 
 
-def _queued(row: EpochRow, cells: int | None) -> Line:
-    return _time(row, row.queue_wait)
-
-
-def _transfer(row: EpochRow, cells: int | None) -> Line:
-    return _time(row, row.transfer)
-
-
-def _execution(row: EpochRow, cells: int | None) -> Line:
+def _execution(row: EpochRow) -> Line:
     mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if is_hidden(row) else ()
     return mark + _time(row, row.execution)
 
 
-def _tries(row: EpochRow, cells: int | None) -> Line:
-    if not row.attempts:
-        return _unknown(row)
-    return line((str(row.attempts), NOTE if row.attempts > 2 else TextStyle()))
+def _good(row: EpochRow) -> Line:
+    return hours_cell(row.gpu_hours.good) if row.jobs else ()
 
 
-def _hours(row: EpochRow, hours: float, style: TextStyle) -> Line:
-    if not row.jobs:
-        return ()
-    return line((formatting.hours(hours), style if hours > 0 else DIM))
+def _lost(row: EpochRow) -> Line:
+    return hours_cell(row.gpu_hours.bad, BAD) if row.jobs else ()
 
 
-def _good(row: EpochRow, cells: int | None) -> Line:
-    return _hours(row, row.gpu_hours.good, TextStyle())
-
-
-def _lost(row: EpochRow, cells: int | None) -> Line:
-    return _hours(row, row.gpu_hours.bad, BAD)
-
-
-def _job(row: EpochRow, cells: int | None) -> Line:
-    if not row.jobs:
-        return ()
-    return line((formatting.job_id(*row.jobs[-1]), DIM))
-
-
-def _jobs(row: EpochRow, cells: int | None) -> Line:
-    return line((str(len(row.jobs)) if row.jobs else "", DIM))
-
-
-def _submitted(row: EpochRow, cells: int | None, this_year: int | None) -> Line:
-    if row.submitted is None:
-        return ()
-    return line((formatting.moment(row.submitted, this_year), DIM))
+def _job(row: EpochRow) -> str:
+    return formatting.job_id(*row.jobs[-1]) if row.jobs else ""
 
 
 def detail_line(row: EpochRow, cells: int, run: RunRow | None = None) -> Line:

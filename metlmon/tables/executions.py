@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, UsageFilter, hidden_jobs, select_executions
-from metlmon.tables.layout import Column
+from metlmon.tables.layout import Column, text_column
 from metlmon.tables.usage import HIDDEN, NAME_LIMIT, machine, models, site_name
 from metlmon.text import formatting
 from metlmon.text.codes import code_text
@@ -120,52 +120,62 @@ def columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Column[Liste
     site_drop = 4 if usage_filter.site is None else 6
     cause_drop = 3 if usage_filter.cause is None else 8
 
-    def start(row: ListedExecution, _: int | None) -> Line:
-        return line(formatting.moment(row.entry.start, this_year))
-
-    def gpu(row: ListedExecution, _: int | None) -> Line:
-        return line(machine(model_names, row.entry.gpu, row.entry.gpus))
+    def gpu(row: ListedExecution) -> str:
+        return machine(model_names, row.entry.gpu, row.entry.gpus)
 
     return [
-        Column("run", "RUN", _run, minimum=6, comfortable=10, maximum=24),
-        Column("epoch", "EPOCH", _epoch, "right"),
-        Column("try", "TRY", lambda row, _: line(str(row.entry.attempt)), "right", drop=2),
-        Column("start", "START", start, "right", drop=1),
-        Column("seconds", "TIME", _time, "right"),
-        Column("hours", "GPU-h", _hours, "right"),
-        Column("outcome", "OUTCOME", _outcome, minimum=10),
-        Column("site", "SITE", _site, drop=site_drop, comfortable=10, maximum=24),
-        Column("gpu", "GPU", gpu, drop=5, maximum=24),
-        Column("job", "JOB", _job, "right", drop=7),
-        Column("cause", "CAUSE", _cause, comfortable=12, minimum=8, drop=cause_drop, maximum=400),
+        text_column("run", "RUN", _run, minimum=6, comfortable=10, maximum=24),
+        text_column("epoch", "EPOCH", _epoch, "right"),
+        text_column("try", "TRY", lambda r: str(r.entry.attempt), "right", drop=2),
+        text_column(
+            "start", "START", lambda r: formatting.moment(r.entry.start, this_year), "right", drop=1
+        ),
+        text_column("seconds", "TIME", lambda r: formatting.duration(r.entry.seconds), "right"),
+        text_column("hours", "GPU-h", _hours, "right"),
+        text_column("outcome", "OUTCOME", _outcome, minimum=10),
+        text_column(
+            "site",
+            "SITE",
+            lambda r: site_name(r.entry.site, NAME_LIMIT),
+            drop=site_drop,
+            comfortable=10,
+            maximum=24,
+        ),
+        text_column("gpu", "GPU", gpu, drop=5, maximum=24),
+        text_column(
+            "job", "JOB", lambda r: formatting.job_id(*r.entry.job), "right", drop=7, style=DIM
+        ),
+        text_column(
+            "cause",
+            "CAUSE",
+            _cause,
+            drop=cause_drop,
+            style=DIM,
+            minimum=8,
+            comfortable=12,
+            maximum=400,
+        ),
     ]
 
 
-def _run(row: ListedExecution, _: int | None) -> Line:
-    name = row.entry.run_name
-    return line(plain(name, NAME_LIMIT) if name else (formatting.UNKNOWN, DIM))
+def _run(row: ListedExecution) -> str | None:
+    return plain(row.entry.run_name, NAME_LIMIT) if row.entry.run_name else None
 
 
-def _epoch(row: ListedExecution, _: int | None) -> Line:
-    entry = row.entry
-    if entry.epoch is None:
+def _epoch(row: ListedExecution) -> Line:
+    if row.entry.epoch is None:
         return ()
-    return line(str(formatting.epoch_number(entry.epoch)), ("" if entry.training else " side", DIM))
+    side = "" if row.entry.training else " side"
+    return line(str(formatting.epoch_number(row.entry.epoch)), (side, DIM))
 
 
-def _time(row: ListedExecution, _: int | None) -> Line:
-    return line(formatting.duration(row.entry.seconds))
-
-
-def _hours(row: ListedExecution, _: int | None) -> Line:
-    gpu_seconds = row.entry.gpu_seconds
-    if gpu_seconds is None:
-        return line((formatting.UNKNOWN, DIM))
+def _hours(row: ListedExecution) -> Line | None:
+    hours = row.entry.gpu_hours
     style = BAD if row.entry.kind == "bad" else PLAIN
-    return line((formatting.hours(gpu_seconds / HOUR), style))
+    return None if hours is None else line((formatting.hours(hours), style))
 
 
-def _outcome(row: ListedExecution, _: int | None) -> Line:
+def _outcome(row: ListedExecution) -> Line:
     sign = symbol_span(OUTCOMES[row.entry.outcome])
     if row.entry.uncertain:
         sign += line((" ?", NOTE))
@@ -174,17 +184,7 @@ def _outcome(row: ListedExecution, _: int | None) -> Line:
     return sign
 
 
-def _site(row: ListedExecution, _: int | None) -> Line:
-    return line(site_name(row.entry.site, NAME_LIMIT))
-
-
-def _job(row: ListedExecution, _: int | None) -> Line:
-    return line((formatting.job_id(*row.entry.job), DIM))
-
-
-def _cause(row: ListedExecution, _: int | None) -> Line:
+def _cause(row: ListedExecution) -> str:
     entry = row.entry
-    if entry.cause is None:
-        return ()
     code = f"{code_text(entry.code, entry.subcode or 0)}: " if entry.code else ""
-    return line((plain(code + entry.cause, 400), DIM))
+    return "" if entry.cause is None else plain(code + entry.cause, 400)

@@ -9,7 +9,8 @@ from typing import Final, Generic, TypeVar
 from msgspec import Struct
 from rich.cells import cell_len
 
-from metlmon.text.spans import BOLD, DIM, Align, Line, crop, fit, line
+from metlmon.text.formatting import UNKNOWN
+from metlmon.text.spans import BOLD, DIM, PLAIN, Align, Line, TextStyle, crop, fit, line
 from metlmon.text.spans import width as line_width
 
 T = TypeVar("T")
@@ -52,11 +53,33 @@ class Column(Struct, Generic[T], frozen=True):
     graphic: bool = False
 
 
+UNKNOWN_CELL: Final = line((UNKNOWN, DIM))
+
+
 def text_column(
-    name: str, title: str, value: Callable[[T], str], align: Align = "left", drop: int = 0
+    name: str,
+    title: str,
+    value: Callable[[T], str | Line | None],
+    align: Align = "left",
+    drop: int = 0,
+    *,
+    style: TextStyle = PLAIN,
+    minimum: int = 1,
+    comfortable: int | None = None,
+    maximum: int = 200,
 ) -> Column[T]:
-    """A column of plain text in any width."""
-    return Column(name, title, lambda row, _: line(value(row)), align, drop)
+    """A column whose cells are the same in any width.
+
+    ``value`` returns a text, which gets the ``style``, or a line; None is a dash.
+    """
+
+    def cell(row: T, max_width: int | None) -> Line:
+        content = value(row)
+        if content is None:
+            return UNKNOWN_CELL
+        return line((content, style)) if isinstance(content, str) else content
+
+    return Column(name, title, cell, align, drop, minimum, maximum, comfortable)
 
 
 def fit_columns(
@@ -142,21 +165,17 @@ def render_cells(specs: Sequence[Column[T]], widths: Mapping[str, int], row: T) 
 
 
 def render_table(specs: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[Line]:
-    """A small table as lines: the heading, then one line per row."""
-    widths = fit_columns(specs, rows, width)
-    fitting = table_columns(specs, widths)
-    lines = [_render_row([line((column.title, DIM)) for column in fitting], fitting)]
-    return lines + [_render_row(render_cells(specs, widths, row), fitting) for row in rows]
+    """A small table on a screen as lines: the heading, then one line per row."""
+    lines = table_lines(specs, rows, width - MARGIN - 1, DIM)
+    return [line(" " * (MARGIN - 1)) + content for content in lines]
 
 
-def _render_row(row_cells: Sequence[Line], fitting: Sequence[TableColumn]) -> Line:
-    rendered: Line = line(" " * (MARGIN - 1))
-    for i, (cell, column) in enumerate(zip(row_cells, fitting, strict=True)):
-        rendered += (line(" " * GAP) if i else ()) + fit(cell, column.width, column.align)
-    return rendered
-
-
-def table_lines(columns: Sequence[Column[T]], rows: Sequence[T], width: int | None) -> list[Line]:
+def table_lines(
+    columns: Sequence[Column[T]],
+    rows: Sequence[T],
+    width: int | None,
+    heading_style: TextStyle = BOLD,
+) -> list[Line]:
     """A table without margin: the heading, then one line per row.
 
     ``width`` None: all columns but the graphic ones, and nothing is cut.
@@ -176,7 +195,7 @@ def table_lines(columns: Sequence[Column[T]], rows: Sequence[T], width: int | No
             )
             for i, column in enumerate(shown)
         ]
-    heading = tuple(line((column.title, BOLD)) for column in fitting)
+    heading = tuple(line((column.title, heading_style)) for column in fitting)
     return [_join_cells(cells, fitting) for cells in (heading, *cells_of_rows)]
 
 
@@ -184,10 +203,8 @@ def _join_cells(cells: Sequence[Line], fitting: Sequence[TableColumn]) -> Line:
     """The cells side by side; the last one is not padded on its right."""
     content: Line = ()
     for i, (cell, column) in enumerate(zip(cells, fitting, strict=True)):
-        cell = crop(cell, column.width)
-        blank = line(" " * (column.width - line_width(cell)))
-        last = i == len(fitting) - 1
-        padded = blank + cell if column.align == "right" else cell if last else cell + blank
+        last = i == len(fitting) - 1 and column.align == "left"
+        padded = crop(cell, column.width) if last else fit(cell, column.width, column.align)
         content += (line(" " * GAP) if i else ()) + padded
     return content
 

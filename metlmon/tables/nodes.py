@@ -1,4 +1,4 @@
-"""Nodes as table rows: columns and details of the node tree. Pure functions."""
+"""Nodes and jobs as table rows: their columns, and details of the node tree. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from metlmon.model.states import State
 from metlmon.snapshot.node_text import KINDS, WAITS, name_range, state_reason
 from metlmon.snapshot.node_tree import TreeRow
-from metlmon.snapshot.types import NodeRow
-from metlmon.tables.layout import Column
-from metlmon.tables.runs import FAULTS, hold_reason, site_and_target
+from metlmon.snapshot.types import JobRow, NodeRow
+from metlmon.tables.layout import Column, text_column
+from metlmon.tables.runs import FAULTS, hold_reason, site_and_target, tries_cell
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, plain
+from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, moment, plain
 from metlmon.text.spans import (
     BAD,
     BOLD,
@@ -33,19 +33,58 @@ DEEPEST: Final = 10
 STEP: Final = 2
 """Indentation of a level, in cells."""
 
+NAME_LIMIT: Final = 60
+
 TreeItem = tuple[TreeRow, NodeRow | None]
 
 
 def columns() -> list[Column[TreeItem]]:
+    """The columns of the node tree."""
     return [
-        Column("node", "NODE", _node, minimum=18, comfortable=30, maximum=60),
-        Column("state", "STATE", _state, minimum=11, comfortable=16),
-        Column("for", "FOR", _for, "right", drop=2, minimum=7),
+        text_column("node", "NODE", _node, minimum=18, comfortable=30, maximum=60),
+        text_column("state", "STATE", _state, minimum=11, comfortable=16),
+        text_column("for", "FOR", _for, "right", drop=2, minimum=7),
         Column("site", "SITE", _site, drop=5, minimum=6, comfortable=14, maximum=28),
-        Column("try", "TRIES", _tries, "right", drop=4),
-        Column("left", "LEFT", _left, "right", drop=6),
-        Column("job", "JOB", _job, "right", drop=3),
+        text_column("try", "TRIES", _tries, "right", drop=4),
+        text_column("left", "LEFT", _left, "right", drop=6),
+        text_column("job", "JOB", _job, "right", drop=3, style=DIM),
         Column("why", "WHY", _why, minimum=12, comfortable=22, maximum=90, grow=90),
+    ]
+
+
+def job_columns(this_year: int | None = None) -> list[Column[JobRow]]:
+    """The columns of the list of jobs."""
+
+    def node(row: JobRow) -> str:
+        if row.ambiguous:
+            dags = len(row.ambiguous)
+            return f"one of {dags} DAGs" if dags > 1 else "owner unknown"
+        return plain(row.node or UNKNOWN, NAME_LIMIT)
+
+    def last_try(row: JobRow) -> str | Line:
+        return symbol_span(OUTCOMES[row.executions[-1].outcome]) if row.executions else UNKNOWN
+
+    def hours(row: JobRow) -> str:
+        seconds = [execution.gpu_hours or 0.0 for execution in row.executions]
+        return formatting.hours(sum(seconds)) if seconds else UNKNOWN
+
+    def memory(row: JobRow) -> str:
+        return UNKNOWN if row.memory_mb is None else f"{formatting.number(row.memory_mb)} MB"
+
+    def site(row: JobRow) -> str:
+        return formatting.site(row.site, row.target, False, state=row.state)
+
+    return [
+        text_column("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
+        text_column("node", "NODE", node, minimum=12),
+        text_column("state", "STATE", lambda row: symbol_span(STATES[row.state])),
+        text_column("since", "SINCE", lambda row: moment(row.since, this_year), "right", 2),
+        text_column("site", "SITE", site, drop=1),
+        text_column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
+        text_column("tries", "TRIES", lambda row: str(len(row.executions)), "right", 4),
+        text_column("last", "LAST TRY", last_try),
+        text_column("hours", "GPU-H", hours, "right", 5),
+        text_column("memory", "MEMORY", memory, "right", 6),
     ]
 
 
@@ -54,7 +93,7 @@ def _mark(row: TreeRow) -> str:
     return "  " * (STEP // 2) * min(row.depth, DEEPEST) + marks[row.open]
 
 
-def _node(item: TreeItem, max_width: int | None) -> Line:
+def _node(item: TreeItem) -> Line:
     row, node = item
     lead = line(_mark(row))
     if row.node is not None:
@@ -84,7 +123,7 @@ def _node_title(row: TreeRow, node: NodeRow | None) -> Line:
     return title
 
 
-def _state(item: TreeItem, max_width: int | None) -> Line:
+def _state(item: TreeItem) -> Line:
     row, node = item
     if node is not None:
         if node.overruled:
@@ -99,11 +138,11 @@ def _state(item: TreeItem, max_width: int | None) -> Line:
     return line((f"{sign.glyph} {formatting.number(number)} {sign.word}", style_of(sign)))
 
 
-def _for(item: TreeItem, max_width: int | None) -> Line:
+def _for(item: TreeItem) -> str:
     node = item[1]
     if node is None or node.seconds is None or node.state is State.WAITING:
-        return ()
-    return line(formatting.duration(node.seconds))
+        return ""
+    return formatting.duration(node.seconds)
 
 
 def _why(item: TreeItem, max_width: int | None) -> Line:
@@ -145,29 +184,24 @@ def _site(item: TreeItem, max_width: int | None) -> Line:
     return site_and_target(node.site, node.target, node.off_target, max_width, node.state)
 
 
-def _tries(item: TreeItem, max_width: int | None) -> Line:
-    node = item[1]
-    if node is None or not node.tries:
-        return ()
-    return line((str(node.tries), NOTE if node.tries > 2 else TextStyle()))
+def _tries(item: TreeItem) -> Line:
+    return (tries_cell(item[1].tries) if item[1] is not None else None) or ()
 
 
 SETTLED_STATES: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
 """States in which the number of retries left is irrelevant."""
 
 
-def _left(item: TreeItem, max_width: int | None) -> Line:
+def _left(item: TreeItem) -> Line:
     node = item[1]
     if node is None or node.state in SETTLED_STATES or node.retries_left is None:
         return ()
     return line((str(node.retries_left), DIM if node.retries_left else NOTE))
 
 
-def _job(item: TreeItem, max_width: int | None) -> Line:
+def _job(item: TreeItem) -> str:
     node = item[1]
-    if node is None or not node.jobs:
-        return ()
-    return line((formatting.job_id(*node.jobs[-1]), DIM))
+    return formatting.job_id(*node.jobs[-1]) if node is not None and node.jobs else ""
 
 
 # --- cursor detail ------------------------------------------------------------------------------
@@ -200,7 +234,7 @@ def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int) -> list[
 def no_job_text(node: NodeRow) -> str:
     """Return why a node has no job to open."""
     reason = state_reason(node)
-    return f"it has no job to open: {reason}" if reason else "it has no job to open"
+    return "it has no job to open" + (f": {reason}" if reason else "")
 
 
 def empty(filtered: bool, faults: bool, reading: bool) -> list[Line]:

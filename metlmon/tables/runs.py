@@ -13,9 +13,9 @@ from metlmon.model.job_events import JobId
 from metlmon.model.states import UNPLACED, State
 from metlmon.snapshot.gate_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.snapshot.types import RunRow
-from metlmon.tables.layout import Column
+from metlmon.tables.layout import UNKNOWN_CELL, Column, text_column
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, plain
+from metlmon.text.formatting import STATES, Symbol, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -24,6 +24,7 @@ from metlmon.text.spans import (
     GOOD,
     MOVING,
     NOTE,
+    PLAIN,
     Line,
     TextStyle,
     crop_middle,
@@ -126,23 +127,17 @@ def specs(
     """
     ambiguous_names, digits = len({row.run for row in rows}) < len(rows), _digits(rows)
     columns: list[Column[RunRow]] = [
-        Column("run", "RUN", _run, minimum=6, maximum=28),
-        Column("uuid", "UUID", _uuid, drop=8, maximum=8),
+        text_column("run", "RUN", _run, minimum=6, maximum=28),
+        text_column("uuid", "UUID", _uuid, drop=8, style=DIM, maximum=8),
         Column(
             "progress",
             "PROGRESS",
             partial(_progress, digits=digits),
             grow=BAR_GROWN_CELLS + 1 + digits,
         ),
-        Column(
-            "epoch",
-            "EPOCH",
-            _epoch,
-            "right",
-            drop=5 if ambiguous_names else 2,
-        ),
-        Column("state", "STATE", partial(_state, streams=streams), minimum=12),
-        Column("since", "FOR", _since, "right", drop=1, minimum=9),
+        text_column("epoch", "EPOCH", _epoch, "right", 5 if ambiguous_names else 2),
+        text_column("state", "STATE", partial(_state, streams=streams), minimum=12),
+        text_column("since", "FOR", _since, "right", drop=1, minimum=9),
         Column(
             "site",
             "SITE",
@@ -152,26 +147,26 @@ def specs(
             comfortable=9 if ambiguous_names else 14,
             maximum=32,
         ),
-        Column("gpu", "GPU", _gpu, drop=7, maximum=20),
-        Column("job", "JOB", _job, "right", drop=9),
-        Column("try", "TRY", _try, "right", drop=10),
-        Column("good", "GOODPUT", _good, "right", drop=12),
-        Column("lost", "BADPUT", _lost, "right", drop=11),
+        text_column("gpu", "GPU", _gpu, drop=7, maximum=20),
+        text_column("job", "JOB", _job, "right", drop=9, style=DIM),
+        text_column("try", "TRY", _try, "right", drop=10),
+        text_column(
+            "good", "GOODPUT", lambda row: hours_cell(row.gpu_hours.good), "right", drop=12
+        ),
+        text_column("lost", "BADPUT", _lost, "right", drop=11),
     ]
     if len({row.dag for row in rows}) > 1:
-        columns.insert(
-            1,
-            Column(
-                "dag",
-                "DAG",
-                _dag,
-                # If runs of several DAGs have the same name, the DAG identifies the run.
-                drop=0 if ambiguous_names else 4,
-                minimum=5,
-                comfortable=10 if ambiguous_names else 16,
-                maximum=28,
-            ),
+        dag: Column[RunRow] = Column(
+            "dag",
+            "DAG",
+            lambda row, cells: line((file_name(row.dag, cells), DIM)),
+            # If runs of several DAGs have the same name, the DAG identifies the run.
+            drop=0 if ambiguous_names else 4,
+            minimum=5,
+            comfortable=10 if ambiguous_names else 16,
+            maximum=28,
         )
+        columns.insert(1, dag)
     return columns
 
 
@@ -180,34 +175,21 @@ def width_key(row: RunRow) -> tuple[object, ...]:
 
     Of the time in state, only the number of digits matters.
     """
-    latest, hours, failed = row.shown_epoch, row.gpu_hours, row.failed
-    epochs = row.epochs_done, row.epochs_skipped, row.epochs_total, row.epochs_unknown
-    identity = row.run, row.uuid, row.dag
+    latest, failed = row.shown_epoch, row.failed
     values: tuple[object, ...] = (
-        *identity,
-        row.state,
-        gate_symbol(row),
-        has_open_request(row),
-        *epochs,
+        *(row.run, row.uuid, row.dag, row.state, gate_symbol(row), has_open_request(row)),
+        *(row.epochs_done, row.epochs_skipped, row.epochs_total, row.epochs_unknown),
     )
     if failed is not None:
         values += (failed.epoch, failed.state, len(formatting.duration(failed.seconds)))
     if latest is None:
         return values
-    placement = latest.site, latest.target, latest.off_target, latest.gpu, latest.gpus
-    duration_length = len(formatting.duration(latest.seconds))
-    job = latest.cluster, latest.proc
     return (
         *values,
-        *placement,
-        *job,
-        latest.epoch,
-        latest.state,
-        latest.attempt,
-        latest.overruled,
-        duration_length,
-        hours.good,
-        hours.bad,
+        *(latest.site, latest.target, latest.off_target, latest.gpu, latest.gpus),
+        *(latest.cluster, latest.proc, latest.epoch, latest.state, latest.attempt),
+        *(latest.overruled, len(formatting.duration(latest.seconds))),
+        *(row.gpu_hours.good, row.gpu_hours.bad),
     )
 
 
@@ -220,23 +202,15 @@ def _epochs(done: int, total: int, incomplete: bool) -> str:
     return formatting.at_least(f"{done}/{total}", incomplete)
 
 
-def _run(row: RunRow, cells: int | None) -> Line:
+def _run(row: RunRow) -> Line:
     # The state column is coloured; a name is bold only if it needs attention.
-    style = BOLD if row.state in (State.HELD, State.FAILED) else _name_style(row)
+    style = DIM if row.state is State.WAITING else TextStyle()
+    style = BOLD if row.state in (State.HELD, State.FAILED) else style
     return line((plain(row.run, 80), style))
 
 
-def _name_style(row: RunRow) -> TextStyle:
-    """The style of a run's name: dim while it waits."""
-    return DIM if row.state is State.WAITING else TextStyle()
-
-
-def _uuid(row: RunRow, cells: int | None) -> Line:
-    return line((plain((row.uuid or "")[:8], 8), DIM))
-
-
-def _dag(row: RunRow, cells: int | None) -> Line:
-    return line((file_name(row.dag, cells), DIM))
+def _uuid(row: RunRow) -> str:
+    return plain((row.uuid or "")[:8], 8)
 
 
 def _progress(row: RunRow, cells: int | None, digits: int) -> Line:
@@ -248,14 +222,12 @@ def _progress(row: RunRow, cells: int | None, digits: int) -> Line:
     return line((bar[:filled], GOOD), (bar[filled:], DIM), " ", numbers)
 
 
-def _epoch(row: RunRow, cells: int | None) -> Line:
+def _epoch(row: RunRow) -> str | None:
     job = row.failed or row.latest
-    if job is None or job.epoch is None:
-        return line((formatting.UNKNOWN, DIM))
-    return line(str(formatting.epoch_number(job.epoch)))
+    return None if job is None or job.epoch is None else str(formatting.epoch_number(job.epoch))
 
 
-def _state(row: RunRow, cells: int | None, streams: Mapping[JobId, Streamed]) -> Line:
+def _state(row: RunRow, streams: Mapping[JobId, Streamed]) -> Line:
     if (gate := gate_symbol(row)) is not None:
         return symbol_span(gate)
     failed = line((", job failed", NOTE)) if row.shown_epoch and row.shown_epoch.overruled else ()
@@ -291,17 +263,15 @@ def _urgency(row: RunRow) -> int:
     return _URGENCY.index(State.WAITING if is_between_epochs(row) else row.state)
 
 
-def _since(row: RunRow, cells: int | None) -> Line:
+def _since(row: RunRow) -> str | None:
     job = row.failed or row.latest
-    if job is None or row.state is not job.state:
-        return line((formatting.UNKNOWN, DIM))
-    return line(formatting.duration(job.seconds))
+    return None if job is None or row.state is not job.state else formatting.duration(job.seconds)
 
 
 def _site_cell(row: RunRow, cells: int | None) -> Line:
-    if row.shown_epoch is None:
-        return line((formatting.UNKNOWN, DIM))
     job = row.shown_epoch
+    if job is None:
+        return UNKNOWN_CELL
     return site_and_target(job.site, job.target, job.off_target, cells, job.state)
 
 
@@ -323,7 +293,7 @@ def site_and_target(
     elif site is not None:
         return _site_with_target(plain(site, 40), target, off_target, cells)
     if target is None:
-        return line((formatting.UNKNOWN, DIM))
+        return UNKNOWN_CELL
     return line((formatting.wants(target), DIM))
 
 
@@ -337,32 +307,32 @@ def _site_with_target(site: str, target: str | None, off_target: bool, cells: in
     return line((formatting.clip(site, max(1, cells - len(mark) - 1))), (f" {mark}", NOTE))
 
 
-def _gpu(row: RunRow, cells: int | None) -> Line:
-    if row.shown_epoch is None:
-        return line((formatting.UNKNOWN, DIM))
-    return line(formatting.gpus(row.shown_epoch.gpu, row.shown_epoch.gpus))
+def _gpu(row: RunRow) -> str | None:
+    job = row.shown_epoch
+    return None if job is None else formatting.gpus(job.gpu, job.gpus)
 
 
-def _job(row: RunRow, cells: int | None) -> Line:
-    if row.shown_epoch is None:
-        return line((formatting.UNKNOWN, DIM))
-    return line((formatting.job_id(row.shown_epoch.cluster, row.shown_epoch.proc), DIM))
+def _job(row: RunRow) -> str | None:
+    job = row.shown_epoch
+    return None if job is None else formatting.job_id(job.cluster, job.proc)
 
 
-def _try(row: RunRow, cells: int | None) -> Line:
-    if row.shown_epoch is None or row.shown_epoch.attempt == 0:
-        return line((formatting.UNKNOWN, DIM))
-    return line(
-        (str(row.shown_epoch.attempt), NOTE if row.shown_epoch.attempt > 2 else TextStyle())
-    )
+def _try(row: RunRow) -> Line | None:
+    return tries_cell(row.shown_epoch.attempt) if row.shown_epoch is not None else None
 
 
-def _good(row: RunRow, cells: int | None) -> Line:
-    return line((formatting.hours(row.gpu_hours.good), TextStyle() if row.gpu_hours.good else DIM))
+def tries_cell(tries: int) -> Line | None:
+    """A number of tries, marked above two; None for 0."""
+    return line((str(tries), NOTE if tries > 2 else PLAIN)) if tries else None
 
 
-def _lost(row: RunRow, cells: int | None) -> Line:
-    return line((formatting.hours(row.gpu_hours.bad), BAD if row.gpu_hours.bad > 0 else DIM))
+def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
+    """A number of GPU-hours, dim for 0."""
+    return line((formatting.hours(hours), style if hours > 0 else DIM))
+
+
+def _lost(row: RunRow) -> Line:
+    return hours_cell(row.gpu_hours.bad, BAD)
 
 
 def reason(row: RunRow) -> str | None:
@@ -417,17 +387,12 @@ def cursor_detail(row: RunRow | None, shown: set[str], cells: int) -> list[Line]
         return [()]
     if cells >= REASON_CELLS:
         return gate_details(row, cells) or [()]
-    explanation = reason(row)
-    if explanation:
-        symbol = STATES[row.state]
-        lines = wrap(explanation, cells - 2, BAD, indent=3)
-        shown_lines = limit_lines(lines, REASON_LINES, cells - 2, 3)
-        mark = line(" ", (symbol.glyph, style_of(symbol)), " ")
-        return [mark + shown_lines[0][1:], *shown_lines[1:]]
+    if explanation := reason(row):
+        return _marked_lines(STATES[row.state], explanation, BAD, cells)
     if details := gate_details(row, cells):
         return details
     if row.latest is None:
-        facts = [line((plain((row.uuid or "")[:8], 8), DIM))] if "uuid" not in shown else []
+        facts = [line((_uuid(row), DIM))] if "uuid" not in shown else []
         inferred, unknown = row.epochs_inferred, row.epochs_unknown
         outcome = "not submitted"
         if inferred or unknown:
@@ -445,25 +410,30 @@ def gate_details(row: RunRow, cells: int) -> list[Line]:
     if not texts:
         return []
     symbol = gate_symbol(row) or REQUESTED
-    name = plain(row.run, 24)
-    lines = wrap(f"{name} {'; '.join(texts)}", cells - 2, style_of(symbol), indent=3)
-    shown = limit_lines(lines, REASON_LINES, cells - 2, 3)
-    return [line(" ", (symbol.glyph, style_of(symbol)), " ") + shown[0][1:], *shown[1:]]
+    text = f"{plain(row.run, 24)} {'; '.join(texts)}"
+    return _marked_lines(symbol, text, style_of(symbol), cells)
+
+
+def _marked_lines(symbol: Symbol, text: str, style: TextStyle, cells: int) -> list[Line]:
+    """A text of at most REASON_LINES lines, after a symbol."""
+    lines = wrap(text, cells - 2, style, indent=3)
+    lines = limit_lines(lines, REASON_LINES, cells - 2, 3)
+    return [line(" ", (symbol.glyph, style_of(symbol)), " ") + lines[0][1:], *lines[1:]]
 
 
 def _dropped(row: RunRow, shown: set[str]) -> Line:
-    facts = [
-        (name, label, content)
-        for name, label, content in (
-            ("uuid", "", _uuid(row, None)),
-            ("gpu", "", _gpu(row, None)),
-            ("job", "job ", _job(row, None)),
-            ("try", "try ", _try(row, None)),
-            ("lost", "badput ", _lost(row, None) + line((" GPU-h", DIM))),
+    columns = {column.name: column for column in specs([row])}
+    parts = [
+        line((label, DIM)) + columns[name].cell(row, None) + line((unit, DIM))
+        for name, label, unit in (
+            ("uuid", "", ""),
+            ("gpu", "", ""),
+            ("job", "job ", ""),
+            ("try", "try ", ""),
+            ("lost", "badput ", " GPU-h"),
         )
         if name not in shown
     ]
-    parts = [line((label, DIM)) + content for _, label, content in facts]
     return line(" ", (plain(row.run, 24), BOLD), "  ") + join(parts, line("  "))
 
 

@@ -5,6 +5,7 @@ Pure functions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,12 +21,14 @@ from metlmon.text import formatting
 from metlmon.text.codes import code_text
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, plain
 from metlmon.text.spans import (
+    ALARM,
     BAD,
     BOLD,
     DIM,
     GOOD,
     MOVING,
     NOTE,
+    PLAIN,
     Line,
     TextStyle,
     crop,
@@ -33,6 +36,7 @@ from metlmon.text.spans import (
     join,
     line,
     style_of,
+    symbol_span,
     texture,
 )
 
@@ -96,10 +100,6 @@ def filter_of(row: Row, view: int) -> UsageFilter:
 def lost_of(row: Row) -> float:
     """Return the GPU-seconds lost."""
     return row.bad if isinstance(row, Cause) else row.totals.bad
-
-
-def total_of(row: Row) -> float:
-    return row.bad if isinstance(row, Cause) else row.totals.total
 
 
 def times_of(row: Row) -> int:
@@ -190,12 +190,8 @@ def single_bar(
     """Render one amount as a bar on a shared scale."""
     if amount <= 0 or largest <= 0:
         return ()
-    return line(
-        (
-            texture_and_style[0] * max(1, round(width * amount / largest)),
-            texture(texture_and_style[1]),
-        )
-    )
+    cell, style = texture_and_style
+    return line((cell * max(1, round(width * amount / largest)), texture(style)))
 
 
 def legend(
@@ -253,158 +249,110 @@ def specs(
 
 def _place_specs(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> list[Column[Any]]:
     largest = max((row.totals.total for row in rows), default=0.0)
-    hours_text = _hours_writer([row.totals.total for row in rows])
-    title = "GPU MODEL" if view == OF_GPUS else "SITE"
+    hours = _hours_writer([row.totals.total for row in rows])
     model_names = models(row.name for row in rows) if view == OF_GPUS else {}
 
-    def name(row: GroupUsage, max_width: int | None) -> Line:
-        style = DIM if row.name is None else TextStyle()
+    def name(row: GroupUsage) -> Line:
         text = model_names[row.name] if view == OF_GPUS else site_name(row.name, NAME_LIMIT)
-        return line((text, style))
+        return line((text, DIM if row.name is None else PLAIN))
 
-    def epochs(row: GroupUsage, max_width: int | None) -> Line:
-        mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
-        number = formatting.number(row.totals.completed)
-        return mark + line((number, TextStyle() if row.totals.completed else DIM))
-
-    def success(row: GroupUsage, max_width: int | None) -> Line:
-        return line((_rate(row.totals), TextStyle() if row.totals.executions else DIM))
+    def success(row: GroupUsage) -> Line:
+        return line((_rate(row.totals), PLAIN if row.totals.executions else DIM))
 
     def bar(row: GroupUsage, max_width: int | None) -> Line:
         return stacked_bar(row.totals, largest, max_width or LEAST_BAR)
 
-    def hours(amount: Callable[[GroupUsage], float], style: TextStyle) -> Callable[..., Line]:
-        return lambda row, max_width: line((hours_text(amount(row)), style if amount(row) else DIM))
+    def cost(row: GroupUsage) -> str | None:
+        known = row.totals.per_epoch
+        return formatting.hours(known / HOUR) if known else None
 
-    def time(value: Callable[[GroupUsage], float | None]) -> Callable[..., Line]:
-        return lambda row, max_width: time_cell(value(row))
-
-    flying = hours(lambda row: row.totals.in_flight, MOVING)
-
-    def stalls(row: GroupUsage, max_width: int | None) -> Line:
-        return _number(row.input.stalls)
-
-    def spreads(row: GroupUsage, max_width: int | None) -> Line:
-        return line((quartiles(row.epoch), DIM))
-
-    def targets(row: GroupUsage, max_width: int | None) -> Line:
-        return line((", ".join(plain(target, 24) for target in row.targets), DIM))
-
-    def cost(row: GroupUsage, max_width: int | None) -> Line:
-        known = row.gpu_seconds_per_epoch
-        return line(formatting.hours(known / HOUR)) if known else _unknown()
-
-    def moved(row: GroupUsage, max_width: int | None) -> Line:
-        return line((formatting.size(row.input.received or None), DIM))
-
-    return [
-        Column("name", title, name, minimum=8, comfortable=14, maximum=28),
-        Column("epochs", "EPOCHS", epochs, "right"),
-        Column("success", "SUCCESS", success, "right"),
-        Column(
-            "bar",
-            measure.hours.upper(),
-            bar,
-            minimum=LEAST_BAR,
-            grow=MOST_BAR,
-            graphic=True,
+    columns: list[Column[GroupUsage]] = [
+        text_column(
+            "name",
+            "GPU MODEL" if view == OF_GPUS else "SITE",
+            name,
+            minimum=8,
+            comfortable=14,
+            maximum=28,
         ),
-        Column(
-            "good",
-            "GOODPUT",
-            hours(lambda row: row.totals.good, TextStyle()),
+        text_column("epochs", "EPOCHS", lambda r: _epochs(r, r.totals.completed), "right"),
+        text_column("success", "SUCCESS", success, "right"),
+        Column("bar", measure.hours.upper(), bar, minimum=LEAST_BAR, grow=MOST_BAR, graphic=True),
+        text_column("good", "GOODPUT", lambda r: hours(r.totals.good), "right", drop=5),
+        text_column("lost", "BADPUT", lambda r: hours(r.totals.bad, BAD), "right"),
+        text_column("flying", "RUNNING", lambda r: hours(r.totals.in_flight, MOVING), "right", 8),
+        text_column("cost", f"{measure.short}/EPOCH", cost, "right", drop=2),
+        text_column("epoch", "EPOCH TIME", lambda r: _time(r.epoch.median), "right", drop=1),
+        text_column("spread", "IQR", lambda r: quartiles(r.epoch), drop=10, style=DIM, maximum=24),
+        text_column("wait", "WAIT", lambda r: _time(r.wait.median), "right", drop=3),
+        text_column("input", "INPUT", lambda r: _time(r.input.ok.median), "right", drop=4),
+        text_column("stalls", "STALLS", lambda r: _number(r.input.stalls), "right", drop=6),
+        text_column(
+            "moved",
+            "RECEIVED",
+            lambda r: formatting.size(r.input.received or None),
             "right",
-            drop=5,
+            drop=11,
+            style=DIM,
         ),
-        Column("lost", "BADPUT", hours(lambda row: row.totals.bad, BAD), "right"),
-        Column("flying", "RUNNING", flying, "right", drop=8),
-        Column("cost", f"{measure.short}/EPOCH", cost, "right", drop=2),
-        Column("epoch", "EPOCH TIME", time(lambda row: row.epoch.median), "right", drop=1),
-        Column("spread", "IQR", spreads, drop=10, maximum=24),
-        Column("wait", "WAIT", time(lambda row: row.wait.median), "right", drop=3),
-        Column("input", "INPUT", time(lambda row: row.input.ok.median), "right", drop=4),
-        Column("stalls", "STALLS", stalls, "right", drop=6),
-        Column("moved", "RECEIVED", moved, "right", drop=11),
-        Column(
-            "evicted",
-            "EVICTED",
-            lambda row, max_width: _number(row.evictions),
-            "right",
-            drop=7,
+        text_column("evicted", "EVICTED", lambda r: _number(r.evictions), "right", drop=7),
+        text_column("held", "HELD", lambda r: _number(r.holds), "right", drop=9),
+        text_column(
+            "targets",
+            "TARGETS",
+            lambda r: ", ".join(plain(target, 24) for target in r.targets),
+            drop=12,
+            style=DIM,
+            maximum=30,
         ),
-        Column(
-            "held",
-            "HELD",
-            lambda row, max_width: _number(row.holds),
-            "right",
-            drop=9,
-        ),
-        Column("targets", "TARGETS", targets, drop=12, maximum=30),
     ]
+    return columns
+
+
+def _epochs(row: GroupUsage | SiteGpuUsage, epochs: int) -> Line:
+    mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
+    return mark + _number(epochs)
 
 
 def _cell_specs(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
-    hours_text = _hours_writer([row.totals.total for row in rows])
+    hours = _hours_writer([row.totals.total for row in rows])
     model_names = models(row.gpu for row in rows)
-    groups: dict[tuple[str | None, int | None], int] = {}
-    for row in rows:
-        groups[row.gpu, row.gpus] = groups.get((row.gpu, row.gpus), 0) + 1
+    sites = Counter((row.gpu, row.gpus) for row in rows)
 
-    def gpu(row: SiteGpuUsage, max_width: int | None) -> Line:
-        return line(machine(model_names, row.gpu, row.gpus))
-
-    def site(row: SiteGpuUsage, max_width: int | None) -> Line:
-        return line((site_name(row.site, NAME_LIMIT), DIM if row.site is None else TextStyle()))
-
-    def epochs(row: SiteGpuUsage, max_width: int | None) -> Line:
-        mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
-        return mark + _number(row.epoch.n)
-
-    def lost(row: SiteGpuUsage, max_width: int | None) -> Line:
-        return line((hours_text(row.totals.bad), BAD if row.totals.bad else DIM))
+    def site(row: SiteGpuUsage) -> Line:
+        return line((site_name(row.site, NAME_LIMIT), DIM if row.site is None else PLAIN))
 
     def bar(row: SiteGpuUsage, max_width: int | None) -> Line:
         cell, style = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
         return single_bar(row.epoch.median or 0.0, longest, max_width or LEAST_BAR, (cell, style))
 
-    def against(row: SiteGpuUsage, max_width: int | None) -> Line:
-        style = TextStyle(Colour.VERMILLION, formatting.Weight.BOLD) if row.slow else DIM
+    def against(row: SiteGpuUsage) -> Line:
         if row.relative_time is None:
-            alone = groups[row.gpu, row.gpus] == 1
+            alone = sites[row.gpu, row.gpus] == 1
             return line(("no other site" if alone else "too few", DIM))
-        return line((slow_sites(row), style))
+        return line((slow_sites(row), ALARM if row.slow else DIM))
 
-    return [
-        Column("gpu", "GPU", gpu, minimum=8, comfortable=18, maximum=30),
-        Column("site", "SITE", site, minimum=8, comfortable=12, maximum=28),
-        Column("epochs", "EPOCHS", epochs, "right"),
-        Column("epoch", "EPOCH TIME", lambda row, _: time_cell(row.epoch.median), "right"),
+    columns: list[Column[SiteGpuUsage]] = [
+        text_column(
+            "gpu",
+            "GPU",
+            lambda r: machine(model_names, r.gpu, r.gpus),
+            minimum=8,
+            comfortable=18,
+            maximum=30,
+        ),
+        text_column("site", "SITE", site, minimum=8, comfortable=12, maximum=28),
+        text_column("epochs", "EPOCHS", lambda r: _epochs(r, r.epoch.n), "right"),
+        text_column("epoch", "EPOCH TIME", lambda r: _time(r.epoch.median), "right"),
         Column("bar", "MEDIAN", bar, minimum=6, comfortable=6, grow=MOST_BAR, graphic=True),
-        Column("against", "SAME GPU", against, minimum=13),
-        Column(
-            "spread",
-            "IQR",
-            lambda row, _: line((quartiles(row.epoch), DIM)),
-            drop=3,
-            maximum=24,
-        ),
-        Column(
-            "success",
-            "SUCCESS",
-            lambda row, _: line(_rate(row.totals)),
-            "right",
-            drop=2,
-        ),
-        Column(
-            "good",
-            "GOODPUT",
-            lambda row, _: line(hours_text(row.totals.good)),
-            "right",
-            drop=4,
-        ),
-        Column("lost", "BADPUT", lost, "right", drop=1),
+        text_column("against", "SAME GPU", against, minimum=13),
+        text_column("spread", "IQR", lambda r: quartiles(r.epoch), drop=3, style=DIM, maximum=24),
+        text_column("success", "SUCCESS", lambda r: _rate(r.totals), "right", drop=2),
+        text_column("good", "GOODPUT", lambda r: hours(r.totals.good, zero=PLAIN), "right", drop=4),
+        text_column("lost", "BADPUT", lambda r: hours(r.totals.bad, BAD), "right", drop=1),
     ]
+    return columns
 
 
 def slow_sites(row: SiteGpuUsage) -> str:
@@ -428,11 +376,9 @@ def _cause_specs(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]
             text = crop_middle(text, max(0, max_width - len(more)))
         return line(text, (more, DIM))
 
-    def ended(row: Cause, max_width: int | None) -> Line:
-        signs = [OUTCOMES[outcome] for outcome in row.outcomes]
-        return join((line((sign.text(), style_of(sign))) for sign in signs[:2]), line(" ")) + line(
-            (" …", DIM) if len(signs) > 2 else ""
-        )
+    def ended(row: Cause) -> Line:
+        signs = join((symbol_span(OUTCOMES[outcome]) for outcome in row.outcomes[:2]), line(" "))
+        return signs + line((" …", DIM) if len(row.outcomes) > 2 else "")
 
     def bar(row: Cause, max_width: int | None) -> Line:
         return single_bar(row.bad, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
@@ -450,17 +396,15 @@ def _cause_specs(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]
             max_width or MAX_PLACES_WIDTH,
         )
 
+    def lost(row: Cause) -> Line:
+        return line((hours_text(row.bad), BAD if row.bad else DIM))
+
     columns: list[Column[Cause]] = [
-        Column(
-            "lost",
-            "BADPUT",
-            lambda row, _: line((hours_text(row.bad), BAD if row.bad else DIM)),
-            "right",
-        ),
-        Column("times", "TIMES", lambda row, _: _number(row.occurrences), "right"),
+        text_column("lost", "BADPUT", lost, "right"),
+        text_column("times", "TIMES", lambda row: _number(row.occurrences), "right"),
         Column("bar", "", bar, minimum=LEAST_BAR, drop=1, grow=24, graphic=True),
-        Column("code", "CODE", lambda row, _: line(code_of(row)), drop=2),
-        Column("ended", "ENDED AS", ended, drop=3, maximum=28),
+        text_column("code", "CODE", code_of, drop=2),
+        text_column("ended", "ENDED AS", ended, drop=3, maximum=28),
         Column("what", "CAUSE", what, minimum=20, comfortable=40, maximum=400),
     ]
     if usage is not None:
@@ -502,20 +446,20 @@ def code_of(row: Cause) -> str:
     return "" if row.code is None else code_text(row.code, row.subcode or 0)
 
 
-def _unknown() -> Line:
-    return line((formatting.UNKNOWN, DIM))
+def _hours_writer(seconds: Sequence[float]) -> Callable[..., Line]:
+    """Return a function that renders GPU-seconds as hours, with decimals common to all.
 
-
-def _hours_writer(seconds: Sequence[float]) -> Callable[[float], str]:
-    """Return a formatter of GPU-seconds as hours, with decimals common to all."""
+    Its further arguments are the style of the hours, and that of 0.
+    """
     total = sum(seconds) / HOUR
 
-    def write(value: float) -> str:
+    def render(value: float, style: TextStyle = PLAIN, zero: TextStyle = DIM) -> Line:
         # The remainder makes hours_added use the decimals of the whole.
         part = value / HOUR
-        return formatting.hours_added((part, max(0.0, total - part)))[0][0]
+        text = formatting.hours_added((part, max(0.0, total - part)))[0][0]
+        return line((text, style if value else zero))
 
-    return write
+    return render
 
 
 def hours_text(seconds: float) -> str:
@@ -531,8 +475,8 @@ def _rate(totals: UsageTotals) -> str:
     return formatting.share(totals.good_executions, ended)
 
 
-def time_cell(seconds: float | None) -> Line:
-    return _unknown() if seconds is None else line(formatting.duration(seconds))
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else formatting.duration(seconds)
 
 
 def _number(value: int) -> Line:

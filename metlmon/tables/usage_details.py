@@ -8,6 +8,7 @@ from typing import Final
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.usage import Distribution, GroupUsage, SiteGpuUsage, Usage
+from metlmon.tables.runs import hours_cell
 from metlmon.tables.usage import (
     GAP,
     HIDDEN,
@@ -21,7 +22,6 @@ from metlmon.tables.usage import (
     quartiles,
     seconds_range,
     site_name,
-    time_cell,
 )
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, plain
@@ -33,7 +33,6 @@ from metlmon.text.spans import (
     MOVING,
     NOTE,
     Line,
-    TextStyle,
     crop,
     crop_middle,
     first_that_fits,
@@ -228,9 +227,10 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
     ]
     if others:
         compared = [
-            line(site_name(cell.site, 24), " ")
-            + time_cell(cell.epoch.median)
-            + line((f" of {cell.epoch.n}", DIM))
+            line(
+                f"{site_name(cell.site, 24)} {formatting.duration(cell.epoch.median)}",
+                (f" of {cell.epoch.n}", DIM),
+            )
             for cell in others
         ]
         lines.append(_label("elsewhere") + crop(join(compared, GAP), room - 13))
@@ -261,7 +261,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
         sign = OUTCOMES[reason.outcome]
         start = line((sign.text(), style_of(sign)), "  ")
         if len(row.reasons) > 1:
-            start += hours_cell(reason.bad, BAD) + line(" h  ")
+            start += hours_cell(reason.bad / HOUR, BAD) + line(" h  ")
         room = total_room - width(start) - 2
         rows.append(line(" ") + start + line(crop_middle(plain(reason.text, 400), room)))
     return rows
@@ -270,14 +270,10 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
 def _where_lost(
     row: Cause, places: Iterable[GroupUsage], model_names: Mapping[str | None, str]
 ) -> Line:
-    parts = []
-    for place in places:
-        for cause in place.causes:
-            if cause.key == row.key:
-                name = model_names.get(place.name) or site_name(place.name, 28)
-                parts.append(line(f"{name} ") + _cause_cost(cause))
+    parts = [
+        line(f"{model_names.get(place.name) or site_name(place.name, 28)} ") + _cause_cost(cause)
+        for place in places
+        for cause in place.causes
+        if cause.key == row.key
+    ]
     return join(parts, GAP)
-
-
-def hours_cell(seconds: float, style: TextStyle) -> Line:
-    return line((formatting.hours(seconds / HOUR), style if seconds > 0 else DIM))

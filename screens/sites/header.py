@@ -64,7 +64,7 @@ def _worth(usage: Usage, room: int) -> Line:
     best, worst = ranked[0], ranked[-1]
     name, worst_name = (site_name(site.name, NAME_LIMIT) for site in (best, worst))
     cost, worst_hours = (
-        formatting.hours((site.gpu_seconds_per_epoch or 0.0) / HOUR) for site in (best, worst)
+        formatting.hours((site.totals.per_epoch or 0.0) / HOUR) for site in (best, worst)
     )
     unit = f" {usage.measure.short}/epoch"
     if cost == worst_hours and len(ranked) > 1:

@@ -86,7 +86,7 @@ def test_the_cost_of_an_epoch_is_told_as_the_sites_have_it() -> None:
     log.terminate(90, at="15:00:00")
     found = tell(DAG, log).painter().ledger()
     total = usage_in_window(found).total
-    assert total.gpu_seconds_per_epoch == 3 * 2 * HOUR
+    assert total.totals.per_epoch == 3 * 2 * HOUR
     assert total.totals.total == (3 * 2 + 5 * 2 + 5 * 4) * HOUR
     assert facts(reported(log))["gpu_hours_per_epoch"] == 6
     told = note(reported(log), "per_epoch")

@@ -70,7 +70,7 @@ def test_hours_of_an_ensemble_without_gpus(
     assert usage_in_window(ledger).total.totals.total == 0
     places = usage_in_window(in_hour_unit(ledger))
     assert places.total.totals.total == (good + bad) * HOUR
-    assert places.total.gpu_seconds_per_epoch == (good + bad) * HOUR
+    assert places.total.totals.per_epoch == (good + bad) * HOUR
     legend = usage_table.legend(places.total.totals, measure=places.measure)
     assert spans.text(legend).startswith(measure.hours)
     made = build_report(status, ledger, measure=measure)

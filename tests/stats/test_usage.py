@@ -285,7 +285,7 @@ def test_other_gpus_and_other_numbers_of_them_are_not_compared() -> None:
 def test_where_a_gpu_hour_is_worth_most() -> None:
     found = epochs_at(("dear", A40, 2, (60, 60, 60)), ("cheap", A40, 1, (90, 90, 90)))
     assert [place.name for place in found.ranked_sites] == ["cheap", "dear"]
-    assert [place.gpu_seconds_per_epoch for place in found.ranked_sites] == [90 * 60, 2 * 60 * 60]
+    assert [place.totals.per_epoch for place in found.ranked_sites] == [90 * 60, 2 * 60 * 60]
 
 
 # --- causes -----------------------------------------------------------------------------------

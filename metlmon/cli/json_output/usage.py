@@ -88,9 +88,7 @@ GROUP: Final = JsonObject(
         "hours_per_epoch": (
             float | None,
             lambda place: (
-                None
-                if place.gpu_seconds_per_epoch is None
-                else round(place.gpu_seconds_per_epoch / HOUR, 6)
+                None if place.totals.per_epoch is None else round(place.totals.per_epoch / HOUR, 6)
             ),
         ),
     },
