@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
-from metlmon.tables import estimate_text
+from metlmon.tables import estimates as estimates_table
 from metlmon.tables.estimates import SURENESS_STYLES, columns
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
@@ -81,10 +81,10 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
         if forecast.remaining is not None
         else NOTE
     )
-    remaining = line((estimate_text.remaining_text(forecast), style))
-    rate = line((estimate_text.rate_text(forecast.rate), DIM))
+    remaining = line((estimates_table.remaining_text(forecast), style))
+    rate = line((estimates_table.rate_text(forecast.rate), DIM))
     gap = line("   ")
-    brief = line((estimate_text.remaining_text(forecast, brief=True), style))
+    brief = line((estimates_table.remaining_text(forecast, brief=True), style))
     full = join((title, remaining), gap)
     first = first_that_fits((full, join((title, brief), gap)), room - 2)
     if width(full) + width(rate) + 3 <= room - 2:
@@ -94,11 +94,11 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
 
 
 def _second_line(forecast: Forecast, room: int) -> Line:
-    done = estimate_text.epochs_text(forecast)
+    done = estimates_table.epochs_text(forecast)
     if forecast.remaining is None:
         return line((done, DIM))
     slowest = next((run.run_name for run in forecast.runs if run.run == forecast.slowest_run), None)
-    sureness = estimate_text.quality(forecast.remaining)
+    sureness = estimates_table.quality(forecast.remaining)
     parts = [
         line((done, DIM)),
         line((f"critical path: {plain(slowest, 24)}", DIM)) if slowest else (),
@@ -122,7 +122,7 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
                 if run.epoch_number is not None
                 else "the epoch now"
             )
-            remaining = estimate_text.interval_text(run.epoch_remaining)
+            remaining = estimates_table.interval_text(run.epoch_remaining)
             parts.append(f"{which}: {remaining} more, from {run.epoch_remaining.source}.")
         if run.remaining is not None:
             parts.append(

@@ -28,7 +28,7 @@ from metlmon.snapshot.node_text import (
 )
 from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
 from metlmon.tables import epochs, runs
-from metlmon.tables.estimate_text import rate_text, remaining_text
+from metlmon.tables.estimates import rate_text, remaining_text
 from metlmon.text.codes import code_text
 from metlmon.text.formatting import (
     STATES,

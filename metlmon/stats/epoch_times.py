@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import islice, pairwise
 from math import log, sqrt
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -26,6 +26,8 @@ from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger
 from metlmon.snapshot.types import DagRow
 from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.stats.totals import group_by
+
+T = TypeVar("T")
 
 HALF_LIFE: Final = 3.0
 """Half-life of a cycle's weight in rounds (a round: one epoch of every run), since queues and
@@ -121,6 +123,31 @@ def time_after_as_of(ledger: Ledger, seconds: float) -> datetime | None:
         return guess + timedelta(seconds=round(seconds) - elapsed(ledger, now, guess))
     except OverflowError:
         return None
+
+
+class TimeAxis:
+    """Converts times to seconds since the first of some times, with a cache.
+
+    By the ledger's zone-aware clock, so that the repeated hour at the end of daylight saving time
+    counts as an hour. ``now``: the position of as-of.
+    """
+
+    def __init__(self, ledger: Ledger, times: Iterable[datetime]) -> None:
+        self._ledger = ledger
+        self._cache: dict[tuple[datetime, int], float] = {}
+        self._first: datetime | None = None
+        for when in times:
+            if self._first is None or elapsed(ledger, when, self._first) > 0:
+                self._first = when
+        self.now = 0.0 if ledger.as_of is None else self.position(ledger.as_of)
+
+    def position(self, when: datetime) -> float:
+        """Seconds since the first time."""
+        key = (when, when.fold)
+        if key not in self._cache:
+            first = self._first
+            self._cache[key] = 0.0 if first is None else elapsed(self._ledger, first, when)
+        return self._cache[key]
 
 
 DowntimeFunction = Callable[[str, datetime, datetime], float]
@@ -488,7 +515,9 @@ class Downtime:
             and _has_dagman_start(dagman_starts, job.submitted, next_job.submitted or left)
         ]
         lost = [interval for interval, _ in self._lost_work[run]]
-        self._run_intervals[run] = _merged([*self._dag_intervals[dags], *own, *lost])
+        self._run_intervals[run] = merge_intervals(
+            [*self._dag_intervals[dags], *own, *lost], naive_time
+        )
 
 
 def _infer_dagman_starts(jobs: Sequence[JobEntry]) -> list[datetime]:
@@ -577,12 +606,17 @@ def _queue_exit_key(job: JobEntry) -> datetime:
     return datetime.max if left is None else naive_time(left)
 
 
-def _merged(intervals: Iterable[DowntimeInterval]) -> list[DowntimeInterval]:
-    """Merge overlapping intervals, so that no second counts twice."""
-    merged: list[DowntimeInterval] = []
-    for start, end in sorted(intervals, key=lambda interval: naive_time(interval[0])):
-        if merged and naive_time(start) <= naive_time(merged[-1][1]):
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end, key=naive_time))
+def merge_intervals(
+    intervals: Iterable[tuple[T, T]], key: Callable[[T], Any] = lambda end: end
+) -> list[tuple[T, T]]:
+    """Merge overlapping intervals, so that no second counts twice; the result is sorted.
+
+    ``key``: the sort key of their ends.
+    """
+    merged: list[tuple[T, T]] = []
+    for start, end in sorted(intervals, key=lambda interval: key(interval[0])):
+        if merged and key(start) <= key(merged[-1][1]):
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end, key=key))
         else:
             merged.append((start, end))
     return merged

@@ -1,24 +1,25 @@
-"""Bags: groups of equal, independent nodes (the shards of a large inference).
+"""The progress of bags (:mod:`metlmon.stats.bags`): shards, rates and the remaining time.
 
-A bag is a group of nodes of one DAG, of no run, with the same submit file, whose names differ in
-one number only, and none of which depends on another. The DAG files alone determine it.
-
-Statistics of a bag are per shard, not per execution (:mod:`metlmon.stats.shard_times`):
+Statistics of a bag are per shard, not per execution:
 
 - shard time: the duration of a completed shard in seconds; median, quartiles, 90th percentile.
 - rate: shards completed per hour, since the first submission and within a recent window. A shard
   is completed when its node is, after its POST script.
 - straggler: a running shard older than ``STRAGGLER_FACTOR`` times the 90th percentile.
 - remaining time: a Monte Carlo simulation (:mod:`metlmon.stats.simulation`).
+
+A shard can take several executions. One that ended with a code for "checkpointed, run me again"
+continues where it stopped: the duration of the shard is the sum of its good executions since its
+start. The processes of one job (``queue 3``) run in parallel: the duration is the time from the
+first start to the last end. Interrupted executions do not count, and neither do executions without
+a logged end of a job that a later job of the node has replaced.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
 from math import sqrt
 from operator import attrgetter
 from statistics import quantiles
@@ -26,22 +27,16 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from metlmon.dagman import NodeKind
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.run import MAX_NAME_LENGTH
-from metlmon.model.states import DONE, DagState, State
-from metlmon.snapshot.dag_description import DagDescription, DescribedNode, Nodes
+from metlmon.model.states import ACTIVE, DONE, DagState, Outcome, State
+from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
-from metlmon.snapshot.types import GpuHours
-from metlmon.stats.epoch_times import time_after_as_of
+from metlmon.stats.bags import BagNodes, find_bags
+from metlmon.stats.epoch_times import TimeAxis, merge_intervals, time_after_as_of
 from metlmon.stats.estimates import Interval
 from metlmon.stats.inputs import StatsInput
-from metlmon.stats.shard_times import RUNNING, TimeAxis, shard_work
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
-from metlmon.stats.totals import group_by, sum_executions
-
-MIN_NODES: Final = 4
-"""Minimum nodes of a bag: three similar nodes are an ordinary small workflow."""
+from metlmon.stats.totals import UsageTotals, group_by, sum_executions
 
 STRAGGLER_FACTOR: Final = 1.5
 """Multiple of the 90th percentile beyond which a shard is a straggler. Equal shards on equal
@@ -64,20 +59,13 @@ MAX_LOG_SIGMA: Final = 0.7
 
 FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
-
-class BagNodes(Struct, frozen=True):
-    """The nodes of a bag.
-
-    ``dag``: the file of the top-level DAG; ``in_dag``: that of the DAG with the nodes, which may
-    be a sub-DAG; ``name_pattern``: the common part of their names, with ``*`` for the number;
-    ``submit``: their submit description; ``nodes``: in order of the number.
-    """
-
-    dag: str
-    in_dag: str
-    name_pattern: str
-    submit: str
-    nodes: tuple[DescribedNode, ...]
+RUNNING: Final = frozenset(
+    {
+        *(State.STARTING, State.RUNNING, State.TRANSFERRING_OUTPUT),
+        *(State.SUSPENDED, State.DISCONNECTED),
+    }
+)
+"""States of a job that occupies a machine."""
 
 
 class ShardTimes(Struct, frozen=True):
@@ -92,23 +80,13 @@ class ShardTimes(Struct, frozen=True):
     shards: int
 
 
-class Straggler(Struct, frozen=True):
-    """A shard in progress for too long: ``seconds`` so far, ``times_median`` the median."""
-
-    node: str
-    job: JobId
-    site: str | None
-    host: str | None
-    seconds: float
-    times_median: float
-
-
 class Shard(Struct, frozen=True):
     """One node of a bag.
 
     ``number``: the one in its name; ``seconds``: its duration, or its progress so far, None if no
     machine works on it; ``job``: its newest job, None before the first; ``attempts``: the number
-    of its executions.
+    of its executions. ``times_median``: its seconds relative to the median, if it is in progress
+    for too long.
     """
 
     node: str
@@ -116,10 +94,16 @@ class Shard(Struct, frozen=True):
     state: State
     job: JobId | None
     site: str | None
+    host: str | None
     seconds: float | None
     since: datetime | None
     attempts: int
-    is_straggler: bool
+    times_median: float | None
+
+    @property
+    def is_straggler(self) -> bool:
+        """Is it in progress for too long?"""
+        return self.times_median is not None
 
 
 class ShardRate(Struct, frozen=True):
@@ -141,7 +125,7 @@ class Bag(Struct, frozen=True):
     recent rate, None once all are done. ``machines``: recent mean of shards in progress. One of
     ``remaining``, ``completed_at`` and ``missing_reason`` is set, as in
     :mod:`metlmon.stats.estimates`; ``excluded``: failed and held shards, which the span does not
-    include.
+    include. ``totals``: of the executions of its shards.
     """
 
     dag: str
@@ -155,16 +139,19 @@ class Bag(Struct, frozen=True):
     overall_rate: ShardRate | None
     recent_rate: ShardRate | None
     durations: ShardTimes | None
-    stragglers: tuple[Straggler, ...]
     machines: float
     remaining: Interval | None
     expected_end: datetime | None
     completed_at: datetime | None
     missing_reason: str | None
     excluded: int
-    gpu_hours: GpuHours
-    executions: int
-    lost_executions: int
+    totals: UsageTotals
+
+    @property
+    def stragglers(self) -> tuple[Shard, ...]:
+        """The shards in progress for too long, the longest first."""
+        stragglers = [shard for shard in self.shards if shard.is_straggler]
+        return tuple(sorted(stragglers, key=lambda shard: -(shard.seconds or 0.0)))
 
     @property
     def key(self) -> str:
@@ -192,71 +179,134 @@ class Bag(Struct, frozen=True):
         return self.count_in(*FAILED)
 
 
-# --- detection of bags --------------------------------------------------------------------------
+# --- the work on a shard ------------------------------------------------------------------------
 
-_NUMBER: Final = re.compile(r"\d+")
-
-MAX_DIGITS: Final = 18
-"""Maximum digits of a shard's number: longer ones are identifiers."""
-
-Family: TypeAlias = tuple[str, str, str, str]
-"""DAG, submit description, and the parts of the name before and after the number."""
+WorkSpan: TypeAlias = tuple[float, float]
+"""Begin and end of an interval of work on a shard, in seconds since the bag's start."""
 
 
-@lru_cache(4)
-def find_bags(nodes: Nodes) -> tuple[BagNodes, ...]:
-    """Find the bags among the nodes, in the order of their first nodes."""
-    members = [(node, list(_family_choices(node))) for node in nodes.all if _is_candidate(node)]
-    sizes = Counter(family for _, choices in members for family, _ in choices)
-    # A name with several numbers belongs to its largest family; on a tie the last number is the
-    # index, the others denote a kind.
-    numbered = [
-        (*max(reversed(choices), key=lambda choice: sizes[choice[0]]), node)
-        for node, choices in members
-        if choices
-    ]
-    graph = {node.key: node for node in nodes.all}
-    bags = []
-    for (in_dag, submit, prefix, suffix), group in group_by(numbered, lambda m: m[0]).items():
-        shards = tuple(node for _, _, node in sorted(group, key=lambda member: member[1]))
-        if len(shards) >= MIN_NODES and _independent(shards, graph):
-            bags.append(BagNodes(shards[0].dag, in_dag, f"{prefix}*{suffix}", submit, shards))
-    return tuple(bags)
+class ShardWork(Struct, frozen=True):
+    """The work on one shard, in seconds.
+
+    ``seconds``: the duration of a completed shard; None if it is not completed, or not logged.
+    ``progress``: the work that counts of an uncompleted one (checkpointed, and in progress).
+    ``in_progress``: a machine works on it. ``lost``: work that does not count.
+    ``interrupted_progress``: the progress of each interrupted attempt. ``spans``: when machines
+    worked on it, in order. ``representative``: the execution that completed it or is in progress,
+    else the last one. ``attempts``: the number of executions; ``newest``: its newest job, None
+    before the first.
+    """
+
+    seconds: float | None = None
+    progress: float = 0.0
+    in_progress: bool = False
+    lost: float = 0.0
+    interrupted_progress: tuple[float, ...] = ()
+    spans: tuple[WorkSpan, ...] = ()
+    representative: ExecutionEntry | None = None
+    attempts: int = 0
+    newest: JobEntry | None = None
 
 
-def _is_candidate(node: DescribedNode) -> bool:
-    dag_node = node.node
-    return (
-        node.run is None
-        and dag_node.kind is NodeKind.JOB
-        and not dag_node.noop
-        and dag_node.submit is not None
-        and len(dag_node.name) <= MAX_NAME_LENGTH
+def shard_work(
+    state: State,
+    has_post_script: bool,
+    jobs: Sequence[JobEntry],
+    executions: Sequence[ExecutionEntry],
+    axis: TimeAxis,
+) -> ShardWork:
+    """The work on a shard.
+
+    ``state``: that of its node; ``has_post_script``: a POST script can make the node succeed
+    whatever its job returned; ``jobs``, ``executions``: the node's, in the ledger's order.
+    """
+    if not jobs:
+        return ShardWork()
+    newest = jobs[-1].job[0]
+    parallel = sum(job.job[0] == newest for job in jobs) > 1
+    complete = state in (State.COMPLETED, State.POST)
+    # The log may lack the end of an older job, which then only seems to be in progress.
+    known = [e for e in executions if e.end is not None or (e.job[0] == newest and state in ACTIVE)]
+    if not parallel:
+        counted = _checkpoint_chain(known, complete, has_post_script)
+        if counted and not complete and counted[-1].end and not _is_checkpoint(counted[-1]):
+            counted = []
+    elif complete or state in ACTIVE:
+        processes = group_by((e for e in known if e.job[0] == newest), attrgetter("job"))
+        chains = (_checkpoint_chain(p, complete, has_post_script) for p in processes.values())
+        counted = [e for chain in chains for e in chain]
+    else:
+        counted = []
+    own_spans = merge_intervals(_span_of(e, axis) for e in counted)
+    if parallel and own_spans:
+        own_spans = [(own_spans[0][0], own_spans[-1][1])]
+    spans = merge_intervals([*own_spans, *(_span_of(e, axis) for e in known)])
+    done = complete and bool(counted)
+    in_progress = state in RUNNING and any(e.end is None for e in counted)
+    seconds = _total_seconds(own_spans) if parallel else sum(e.seconds for e in counted)
+    candidates = counted if done or in_progress else known
+    # Of parallel processes, only a whole job is an attempt.
+    attempts = [e for e in known if not (parallel and e.job[0] == newest)]
+    return ShardWork(
+        seconds=seconds if done else None,
+        progress=0.0 if done else seconds,
+        in_progress=in_progress,
+        lost=_total_seconds(spans) - _total_seconds(own_spans),
+        interrupted_progress=tuple(_interrupted_progress(attempts, {id(e) for e in counted})),
+        spans=tuple(spans),
+        representative=next(
+            (e for e in candidates if e.end is None), candidates[-1] if candidates else None
+        ),
+        attempts=len(executions),
+        newest=jobs[-1],
     )
 
 
-def _family_choices(node: DescribedNode) -> Iterable[tuple[Family, int]]:
-    """The family and number for each possible choice of the index in the name."""
-    name, submit = node.node.name, node.node.submit or ""
-    for match in _NUMBER.finditer(name):
-        if len(match[0]) <= MAX_DIGITS:
-            family = node.key[0], submit, name[: match.start()], name[match.end() :]
-            yield family, int(match[0])
+def _checkpoint_chain(
+    executions: Sequence[ExecutionEntry], complete: bool, has_post_script: bool
+) -> list[ExecutionEntry]:
+    """The executions that count: good ones since a restart, and those in progress."""
+    chain: list[ExecutionEntry] = []
+    for entry in executions:
+        if entry.kind == "bad":
+            continue
+        if chain and not _is_checkpoint(chain[-1]):
+            # The shard was complete, and was started again all the same.
+            chain = []
+        chain.append(entry)
+    if complete and has_post_script and executions and executions[-1].outcome is Outcome.FAILED:
+        # The POST script made the node succeed.
+        chain = [*(e for e in chain if _is_checkpoint(e)), executions[-1]]
+    if complete and chain and chain[-1].end is None:
+        chain.pop()
+    return chain
 
 
-def _independent(members: Sequence[DescribedNode], graph: Mapping[NodeKey, DescribedNode]) -> bool:
-    """Does no member depend on another, directly or indirectly?"""
-    own_keys = {node.key for node in members}
-    seen: set[NodeKey] = set()
-    pending = [(node.key[0], child) for node in members for child in node.node.children]
-    while pending:
-        key = pending.pop()
-        if key in own_keys:
-            return False
-        if key not in seen and key in graph:
-            seen.add(key)
-            pending += [(key[0], child) for child in graph[key].node.children]
-    return True
+def _interrupted_progress(
+    executions: Iterable[ExecutionEntry], counted_ids: set[int]
+) -> Iterator[float]:
+    """The progress of each lost attempt, including the checkpointed work before it."""
+    checkpointed = 0.0
+    for entry in executions:
+        if entry.kind == "bad" and id(entry) not in counted_ids:
+            yield checkpointed + entry.seconds
+        elif entry.kind == "good":
+            checkpointed = checkpointed + entry.seconds if _is_checkpoint(entry) else 0.0
+
+
+def _is_checkpoint(entry: ExecutionEntry) -> bool:
+    """Did the execution end with a code for "checkpointed, run me again"?"""
+    return entry.kind == "good" and entry.return_value not in (0, None)
+
+
+def _span_of(entry: ExecutionEntry, axis: TimeAxis) -> WorkSpan:
+    """The interval of an execution; without an end it extends to as-of."""
+    begin = axis.position(entry.start)
+    return begin, max(begin, axis.now if entry.end is None else axis.position(entry.end))
+
+
+def _total_seconds(spans: Iterable[WorkSpan]) -> float:
+    return sum(end - begin for begin, end in spans)
 
 
 # --- progress -----------------------------------------------------------------------------------
@@ -332,8 +382,6 @@ class _BagBuilder:
 
     def bag(self) -> Bag:
         counts = Counter(self.states.values())
-        stragglers = self._stragglers()
-        straggler_names = {straggler.node for straggler in stragglers}
         over = not self.left
         machines, log_sigma = self._machine_count()
         remaining = None if over else self._remaining(machines, log_sigma)
@@ -345,12 +393,11 @@ class _BagBuilder:
             submit=self.nodes.submit,
             total=len(self.nodes.nodes),
             states={state: counts[state] for state in State if state in counts},
-            shards=tuple(self._shard(node.key, straggler_names) for node in self.nodes.nodes),
+            shards=tuple(self._shard(node.key) for node in self.nodes.nodes),
             first_submitted=self.first_submitted,
             overall_rate=self._overall_rate(over),
             recent_rate=None if over else self._recent_rate(),
             durations=self.times,
-            stragglers=stragglers,
             machines=machines,
             remaining=remaining,
             expected_end=None
@@ -359,14 +406,12 @@ class _BagBuilder:
             completed_at=self.ends[-1] if over and self.ends else None,
             missing_reason=None if over or remaining is not None else self._missing_reason(),
             excluded=excluded if remaining is not None else 0,
-            gpu_hours=sum_executions(self.executions).gpu_hours,
-            executions=len(self.executions),
-            lost_executions=sum(entry.kind == "bad" for entry in self.executions),
+            totals=sum_executions(self.executions),
         )
 
-    def _shard(self, key: NodeKey, straggler_names: set[str]) -> Shard:
+    def _shard(self, key: NodeKey) -> Shard:
         name, work = key[1], self.work[key]
-        job, entry = work.newest, work.representative
+        job, entry, times = work.newest, work.representative, self.times
         prefix, _, suffix = self.nodes.name_pattern.partition("*")
         return Shard(
             node=name,
@@ -374,10 +419,17 @@ class _BagBuilder:
             state=self.states[key],
             job=job.job if job is not None else None,
             site=entry.site if entry is not None else None,
+            host=entry.host if entry is not None else None,
             seconds=work.progress if work.in_progress else work.seconds,
             since=job.states[-1][0] if job is not None and job.states else None,
             attempts=work.attempts,
-            is_straggler=name in straggler_names,
+            times_median=work.progress / times.median
+            if times is not None
+            and times.shards >= MIN_COMPLETED
+            and times.median > 0
+            and work.in_progress
+            and work.progress > STRAGGLER_FACTOR * times.percentile_90
+            else None,
         )
 
     # --- rates --------------------------------------------------------------------------
@@ -406,7 +458,7 @@ class _BagBuilder:
         spans = [span for work in self.work.values() for span in work.spans]
         running = float(sum(work.in_progress for work in self.work.values()))
         # The time before the first machine does not count.
-        first = min((span.begin for span in spans), default=self.now)
+        first = min((begin for begin, _ in spans), default=self.now)
         begin = max(self.now - self._window_seconds(), first)
         length = self.now - begin
         if length <= 0:
@@ -415,33 +467,13 @@ class _BagBuilder:
         for part in range(WINDOW_PARTS):
             start = begin + length * part / WINDOW_PARTS
             stop = begin + length * (part + 1) / WINDOW_PARTS
-            seconds = sum(max(0.0, min(s.end, stop) - max(s.begin, start)) for s in spans)
+            seconds = sum(max(0.0, min(up, stop) - max(down, start)) for down, up in spans)
             means.append(seconds * WINDOW_PARTS / length)
         mean = sum(means) / WINDOW_PARTS
         if mean <= 0:
             return running, MAX_LOG_SIGMA
         deviation = sqrt(sum((each - mean) ** 2 for each in means) / WINDOW_PARTS)
         return mean, min(MAX_LOG_SIGMA, max(MIN_LOG_SIGMA, deviation / mean))
-
-    def _stragglers(self) -> tuple[Straggler, ...]:
-        times = self.times
-        if times is None or times.shards < MIN_COMPLETED or times.median <= 0:
-            return ()
-        stragglers = [
-            Straggler(
-                node=name,
-                job=work.representative.job,
-                site=work.representative.site,
-                host=work.representative.host,
-                seconds=work.progress,
-                times_median=work.progress / times.median,
-            )
-            for (_, name), work in self.work.items()
-            if work.representative is not None
-            and work.in_progress
-            and work.progress > STRAGGLER_FACTOR * times.percentile_90
-        ]
-        return tuple(sorted(stragglers, key=lambda straggler: -straggler.seconds))
 
     # --- what is left -------------------------------------------------------------------
 

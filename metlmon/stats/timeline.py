@@ -10,9 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from heapq import heappop, heappush
 from itertools import accumulate, pairwise
-from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -22,9 +20,13 @@ from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.entries import latest_by
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunEntry, plain_seconds
+from metlmon.stats.epoch_times import TimeAxis
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import Symbol
+
+Position = Callable[[datetime], float]
+"""Converts a time to seconds since the start of the timeline."""
 
 NO_RUN: Final = ""
 """Key of the lane of jobs that belong to no run."""
@@ -221,10 +223,10 @@ def build_timeline(ledger: Ledger) -> Timeline:
     jobs = [job for job in ledger.jobs if not job.dagman]
     executions = [entry for entry in ledger.executions if not entry.dagman]
     last = _end_time(ledger, jobs)
-    clock = _Clock(ledger, first, last)
-    lanes = _lanes(ledger, jobs, executions, clock)
-    length = clock.position(last)
-    steps = concurrency(executions, clock.position)
+    position = TimeAxis(ledger, [first]).position
+    lanes = _lanes(ledger, jobs, executions, last, position)
+    length = position(last)
+    steps = concurrency(executions, position)
     stalls = _stalls(steps, length, last)
     waiting = [Wait(lane, span) for lane in lanes for span in lane.spans if span.state in WAITING]
     waits = sorted((w for w in waiting if w.span.end is None), key=lambda w: -w.span.seconds)
@@ -236,8 +238,7 @@ def build_timeline(ledger: Ledger) -> Timeline:
         lanes=lanes,
         sites=_sites(executions),
         executions=tuple(
-            ExecutionSpan(clock.position(e.start), clock.position(e.end or last), e)
-            for e in executions
+            ExecutionSpan(position(e.start), position(e.end or last), e) for e in executions
         ),
         steps=steps,
         gaps=stalls,
@@ -261,32 +262,24 @@ def _end_time(ledger: Ledger, jobs: Iterable[JobEntry]) -> datetime:
     return ledger.as_of if newest is None else max(newest, ledger.as_of)
 
 
-class _Clock:
-    """Converts times to seconds since the start, with a cache."""
-
-    def __init__(self, ledger: Ledger, first: datetime, last: datetime) -> None:
-        self._between = ledger.seconds_between
-        self._first = first
-        self._cache: dict[tuple[datetime, int], float] = {}
-        self.last = last
-
-    def position(self, when: datetime) -> float:
-        key = (when, when.fold)
-        if key not in self._cache:
-            self._cache[key] = self._between(self._first, when)
-        return self._cache[key]
-
-
 # --- lanes ----------------------------------------------------------------------------------
 
 
 def _lanes(
-    ledger: Ledger, jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry], clock: _Clock
+    ledger: Ledger,
+    jobs: Iterable[JobEntry],
+    executions: Iterable[ExecutionEntry],
+    last: datetime,
+    position: Position,
 ) -> tuple[Lane, ...]:
     job_executions = group_by(executions, lambda entry: entry.job)
     runs = {run.run: run for run in ledger.runs}
     spans = {
-        key: [s for job in group for s in _spans(job, job_executions.get(job.job, ()), clock)]
+        key: [
+            span
+            for job in group
+            for span in _spans(job, job_executions.get(job.job, ()), last, position)
+        ]
         for key, group in group_by(jobs, lambda job: job.run if job.run in runs else NO_RUN).items()
     }
     lanes = [_lane(run.run, run, spans.get(run.run, ())) for run in ledger.runs]
@@ -315,27 +308,31 @@ def _lane(key: str, run: RunEntry | None, spans: Iterable[TimelineSpan]) -> Lane
 
 
 def _spans(
-    job: JobEntry, executions: Sequence[ExecutionEntry], clock: _Clock
+    job: JobEntry, executions: Sequence[ExecutionEntry], last: datetime, position: Position
 ) -> Iterable[TimelineSpan]:
     """The spans of a job's states that took time; time never goes backwards."""
     entered = list(job.states)
     if not entered:
         return
     in_queue_at_end = entered[-1][1] not in TERMINAL
-    running = _Running(executions, clock)
+    starts = [position(entry.start) for entry in executions]
     find_hold = latest_by([hold.start for hold in job.holds])
-    entered.append((clock.last, State.COMPLETED))
+    entered.append((last, State.COMPLETED))
     since = entered[0]
     for index, (when, state) in enumerate(entered[1:], start=1):
         open_end = index == len(entered) - 1
         if open_end and not in_queue_at_end:
             return
-        begin, end = clock.position(since[0]), clock.position(when)
+        begin, end = position(since[0]), position(when)
         if end <= begin and not open_end:
             # The state took no time; the next one starts at the later of the two times.
-            since = (max(since[0], when, key=clock.position), state)
+            since = (max(since[0], when, key=position), state)
             continue
         hold = find_hold(since[0]) if since[1] is State.HELD else None
+        started = bisect_right(starts, begin)
+        execution = executions[started - 1] if started else None
+        if execution is not None and execution.end is not None and position(execution.end) <= begin:
+            execution = None
         yield TimelineSpan(
             start_position=begin,
             end_position=max(begin, end),
@@ -346,38 +343,16 @@ def _spans(
             epoch=job.epoch,
             node=job.node,
             training=job.training,
-            execution=running.at(begin),
+            execution=execution,
             hold_reason=None if hold is None else job.holds[hold].cause,
         )
         since = (when, state)
 
 
-class _Running:
-    """Finds the execution of a job at a position, for ascending positions."""
-
-    def __init__(self, executions: Sequence[ExecutionEntry], clock: _Clock) -> None:
-        starts = [(clock.position(entry.start), index) for index, entry in enumerate(executions)]
-        self._pending = sorted(starts, reverse=True)
-        self._started: list[tuple[int, float]] = []
-        self._executions, self._clock = executions, clock
-
-    def at(self, moment: float) -> ExecutionEntry | None:
-        """The first execution in the log that runs at ``moment``."""
-        while self._pending and self._pending[-1][0] <= moment:
-            index = self._pending.pop()[1]
-            end = self._executions[index].end
-            heappush(self._started, (index, inf if end is None else self._clock.position(end)))
-        while self._started and self._started[0][1] <= moment:
-            heappop(self._started)
-        return self._executions[self._started[0][0]] if self._started else None
-
-
 # --- concurrency ----------------------------------------------------------------------------
 
 
-def concurrency(
-    executions: Iterable[ExecutionEntry], at: Callable[[datetime], float]
-) -> tuple[CountStep, ...]:
+def concurrency(executions: Iterable[ExecutionEntry], at: Position) -> tuple[CountStep, ...]:
     """The number of concurrent executions and of their GPUs, as a step function.
 
     Executions in flight have no end. The integral over time is the sum of the executions'

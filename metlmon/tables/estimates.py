@@ -1,18 +1,178 @@
-"""Forecasts of runs as table rows. Pure functions."""
+"""Forecasts: their texts, and runs and past predictions as table rows. Pure functions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from metlmon.stats.estimates import RunForecast
-from metlmon.tables import estimate_text
+from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
 from metlmon.tables.layout import Column, text_column
-from metlmon.text import formatting
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import (
+    DAY,
+    HOUR,
+    MINUTE,
+    UNKNOWN,
+    count,
+    duration,
+    moment,
+    number,
+    plain,
+    progress_bar,
+    share,
+    year_of,
+)
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, MOVING, NOTE, Line, TextStyle, line
 
 if TYPE_CHECKING:
     from metlmon.stats.backtest import Prediction
+
+UNITS: Final = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"))
+
+GOOD_RATIO: Final = 2.0
+ROUGH_RATIO: Final = 5.0
+"""Upper to lower end of the interval: a good estimate is below 2, a rough one above 5."""
+
+MIN_SAMPLES: Final = 5
+"""Minimum samples of an estimate that is not rough."""
+
+
+def _in_unit(seconds: float) -> tuple[str, str]:
+    """Amount and unit; two units below two of the larger one, as 1d12h is more than 1 d."""
+    for unit, name in UNITS:
+        if seconds >= 1.95 * unit:
+            return number(round(seconds / unit)), name
+        if seconds >= unit:
+            return duration(seconds), ""
+    return number(max(0, round(seconds))), "s"
+
+
+def approximate_text(seconds: float) -> str:
+    """``6d``, ``1d12h``, ``50m``."""
+    amount, unit = _in_unit(seconds)
+    return f"{amount}{unit}"
+
+
+def range_text(low: float, high: float) -> str:
+    """``4–9d``, ``20h–3d``."""
+    dash = "–"
+    (first, unit), (second, other) = _in_unit(low), _in_unit(high)
+    if (first, unit) == (second, other):
+        return approximate_text(high)
+    if unit == other and unit:
+        return f"{first}{dash}{approximate_text(high)}"
+    return f"{approximate_text(low)}{dash}{approximate_text(high)}"
+
+
+def interval_text(value: Interval | None) -> str:
+    """``6d (4–9d)``."""
+    if value is None:
+        return ""
+    return _with_interval(approximate_text(value.median), range_text(value.low, value.high))
+
+
+def _with_interval(middle: str, ends: str) -> str:
+    """``6d (4–9d)``; only ``6d`` if both ends have the same text."""
+    return middle if middle == ends else f"{middle} ({ends})"
+
+
+def quality(value: Interval) -> str:
+    """``good``, ``fair`` or ``rough``, by interval width and number of samples."""
+    if value.samples < MIN_SAMPLES or value.high > ROUGH_RATIO * max(1.0, value.low):
+        return "rough"
+    return "good" if value.high < GOOD_RATIO * max(1.0, value.low) else "fair"
+
+
+def rate_text(value: Rate | None) -> str:
+    """``17 epochs/day``; for less than a day ``12 epochs in 5h``; "" without epochs."""
+    if value is None or not value.epochs:
+        return ""
+    if value.seconds < DAY:
+        return f"{count(value.epochs, 'epoch')} in {approximate_text(value.seconds)}"
+    per_day = value.per_day
+    per_day_text = f"{per_day:.1f}" if per_day < 9.95 else number(round(per_day))
+    return f"{per_day_text} epochs/day"
+
+
+def durations_text(value: EpochDurations | None) -> str:
+    """``6h (5–18h)``: the median and the quartiles of the epoch durations."""
+    if value is None:
+        return ""
+    text = approximate_text(value.median)
+    if value.lower is None or value.upper is None:
+        return text
+    return _with_interval(text, range_text(value.lower, value.upper))
+
+
+def epochs_text(forecast: Forecast) -> str:
+    """``14 of 30 epochs done, 16 skipped``."""
+    done = f"{number(forecast.done)} of "
+    done += f"{count(forecast.total, 'epoch')} done"
+    return done + (f", {number(forecast.skipped)} skipped" if forecast.skipped else "")
+
+
+def remaining_text(forecast: Forecast, brief: bool = False) -> str:
+    """``ETA 23 Nov (20–28 Nov) · 9d left · excludes run4 (held)``, the date, or why not."""
+    year = year_of(forecast.as_of)
+    if forecast.completed_at is not None:
+        return f"done since {moment(forecast.completed_at, year)}"
+    if forecast.remaining is None:
+        why = plain(forecast.missing_reason or "")
+        return f"ETA {why}" if why.startswith("unknown") else why
+    parts = [f"{approximate_text(forecast.remaining.median)} left"]
+    if forecast.as_of is not None:
+        parts.insert(0, f"ETA {eta_text(forecast.as_of, forecast.remaining)}")
+    if forecast.excluded:
+        parts.append(excluded_text(forecast.excluded, brief))
+    return " · ".join(parts)
+
+
+def eta_text(as_of: datetime, remaining: Interval) -> str:
+    """``23 Nov (20–28 Nov)``; within two days ``14 Nov 17:12 (16:40–18:05)``."""
+    try:
+        low, middle, high = (
+            as_of + timedelta(seconds=round(seconds))
+            for seconds in (remaining.low, remaining.median, remaining.high)
+        )
+    except OverflowError:
+        return UNKNOWN
+    if remaining.median >= 2 * DAY:
+        first, last = _date_text(low, as_of), _date_text(high, as_of)
+        if (low.year, low.month) == (high.year, high.month):
+            first = str(low.day)
+        return f"{_date_text(middle, as_of)} ({first}–{last})"
+    if low.date() == middle.date() == high.date():
+        return f"{moment(middle, as_of.year)} ({low:%H:%M}–{high:%H:%M})"
+    ends = f"{moment(low, as_of.year)}–{moment(high, as_of.year)}"
+    return f"{moment(middle, as_of.year)} ({ends})"
+
+
+def _date_text(when: datetime, as_of: datetime) -> str:
+    """``23 Nov``, with the year where it is not that of ``as_of``."""
+    return f"{when.day} {when:%b}" + ("" if when.year == as_of.year else f" {when.year}")
+
+
+def excluded_text(excluded: Sequence[tuple[str, str]], brief: bool = False) -> str:
+    """``excludes run4 (held)``; ``excludes 9 stopped runs``."""
+    if len(excluded) > 1 or brief:
+        return f"excludes {count(len(excluded), 'stopped run')}"
+    name, why = excluded[0]
+    return f"excludes {plain(name, 24)} ({why.removeprefix('is ').removeprefix('was ')})"
+
+
+def run_remaining_text(run: RunForecast, this_year: int | None = None) -> str:
+    """``6 d (4–9 d)`` for a run, the date of its end, or why there is no estimate."""
+    if not run.epochs_left:
+        word = "stopped" if run.stopped else "done"
+        return (
+            f"{word} {moment(run.completed_at, this_year)}"
+            if run.completed_at is not None
+            else word
+        )
+    return interval_text(run.remaining) if run.remaining is not None else run.missing_reason or ""
+
+
+# --- tables -----------------------------------------------------------------------------------
 
 BAR: Final = 8
 """Width of a run's progress bar."""
@@ -25,25 +185,24 @@ NAME_LIMIT: Final = 24
 
 def backtest_columns() -> list[Column[Prediction]]:
     """The columns of estimates made in the past."""
-    text = estimate_text.approximate_text
 
     def name(row: Prediction) -> str:
         return "all" if row.run_name is None else plain(row.run_name, NAME_LIMIT)
 
     def estimate(row: Prediction) -> str:
-        return f"{text(row.predicted)} ({estimate_text.range_text(row.low, row.high)})"
+        return f"{approximate_text(row.predicted)} ({range_text(row.low, row.high)})"
 
     def naive(row: Prediction) -> str:
-        return formatting.UNKNOWN if row.naive_prediction is None else text(row.naive_prediction)
+        return UNKNOWN if row.naive_prediction is None else approximate_text(row.naive_prediction)
 
     def percent(error: float | None) -> str:
-        return formatting.UNKNOWN if error is None else f"{100 * error:+.0f} %"
+        return UNKNOWN if error is None else f"{100 * error:+.0f} %"
 
     return [
-        text_column("way", "WAY", lambda row: formatting.share(row.share, 1.0)),
+        text_column("way", "WAY", lambda row: share(row.share, 1.0)),
         text_column("run", "RUN", name),
         text_column("estimate", "ESTIMATE", estimate),
-        text_column("truth", "TRUTH", lambda row: text(row.actual)),
+        text_column("truth", "TRUTH", lambda row: approximate_text(row.actual)),
         text_column("error", "ERROR", lambda row: percent(row.error), "right"),
         text_column("inside", "INSIDE", lambda row: "yes" if row.covered else "no"),
         text_column("naive", "PLAIN GUESS", naive, drop=1),
@@ -52,60 +211,45 @@ def backtest_columns() -> list[Column[Prediction]]:
 
 
 def columns(this_year: int | None) -> list[Column[RunForecast]]:
-    dash = line((formatting.UNKNOWN, DIM))
+    """The columns of forecasts of runs."""
 
-    def progress(run: RunForecast, _: int | None) -> Line:
-        bar = formatting.progress_bar(run.done, run.total, BAR)
+    def progress(run: RunForecast) -> Line:
+        bar = progress_bar(run.done, run.total, BAR)
         done = str(run.done).rjust(len(str(run.total)))
         return line((bar, GOOD if not run.epochs_left else MOVING), f" {done}/{run.total}")
 
-    def left(run: RunForecast, _: int | None) -> Line:
-        if run.remaining is None:
-            style = (
-                GOOD
-                if not run.epochs_left
-                else BAD
-                if (run.missing_reason or "").startswith("stopped")
-                else DIM
-            )
-            return line((estimate_text.run_remaining_text(run, this_year), style))
-        text = estimate_text.approximate_text(run.remaining.median)
-        return line(
-            (text, BOLD), f" ({estimate_text.range_text(run.remaining.low, run.remaining.high)})"
-        )
+    def left(run: RunForecast) -> Line:
+        if run.remaining is not None:
+            middle, ends = run.remaining.median, (run.remaining.low, run.remaining.high)
+            return line((approximate_text(middle), BOLD), f" ({range_text(*ends)})")
+        stopped = (run.missing_reason or "").startswith("stopped")
+        style = GOOD if not run.epochs_left else BAD if stopped else DIM
+        return line((run_remaining_text(run, this_year), style))
 
-    def sure(run: RunForecast, _: int | None) -> Line:
+    def confidence(run: RunForecast) -> Line | None:
         if run.remaining is None:
-            return dash
-        text = estimate_text.quality(run.remaining)
+            return None
+        text = quality(run.remaining)
         return line((text, SURENESS_STYLES[text]))
 
-    def epoch_time(run: RunForecast, _: int | None) -> Line:
-        return line(estimate_text.durations_text(run.durations)) if run.durations else dash
+    def samples(run: RunForecast) -> str:
+        return str(run.durations.epochs) if run.durations else "0"
 
-    def epochs_used(run: RunForecast, _: int | None) -> Line:
-        return line((str(run.durations.epochs) if run.durations else "0", DIM))
-
-    def now(run: RunForecast, _: int | None) -> Line:
-        return (
-            line(estimate_text.interval_text(run.epoch_remaining)) if run.epoch_remaining else dash
-        )
-
-    def finish(run: RunForecast, _: int | None) -> Line:
-        return (
-            line(formatting.moment(run.expected_end, this_year))
-            if run.expected_end is not None
-            else dash
-        )
+    def finish(run: RunForecast) -> str | None:
+        return None if run.expected_end is None else moment(run.expected_end, this_year)
 
     return [
-        Column("run", "RUN", lambda r, _: line(plain(r.run_name, 40)), minimum=5, comfortable=12),
-        Column("progress", "DONE", progress, drop=3),
-        Column("epochs", "LEFT", lambda run, _: line(str(run.epochs_left)), "right", drop=6),
-        Column("each", "CYCLE TIME", epoch_time, drop=4),
-        Column("of", "SAMPLES", epochs_used, "right", drop=5),
-        Column("now", "THIS EPOCH", now, drop=7),
-        Column("left", "REMAINING", left, minimum=10, comfortable=24, maximum=60),
-        Column("at", "ETA", finish, "right", drop=2),
-        Column("sure", "CONFIDENCE", sure, drop=1),
+        text_column("run", "RUN", lambda run: plain(run.run_name, 40), minimum=5, comfortable=12),
+        text_column("progress", "DONE", progress, drop=3),
+        text_column("epochs", "LEFT", lambda run: str(run.epochs_left), "right", drop=6),
+        text_column(
+            "each", "CYCLE TIME", lambda run: durations_text(run.durations) or None, drop=4
+        ),
+        text_column("of", "SAMPLES", samples, "right", drop=5, style=DIM),
+        text_column(
+            "now", "THIS EPOCH", lambda run: interval_text(run.epoch_remaining) or None, drop=7
+        ),
+        text_column("left", "REMAINING", left, minimum=10, comfortable=24, maximum=60),
+        text_column("at", "ETA", finish, "right", drop=2),
+        text_column("sure", "CONFIDENCE", confidence, drop=1),
     ]

@@ -1,7 +1,4 @@
-"""Header, rows and columns of the Shards screen.
-
-Pure functions.
-"""
+"""Shards: the texts of a bag, and header, rows and columns of the screen. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,13 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
+
 from metlmon.model.states import State
-from metlmon.stats.shard_times import RUNNING
-from metlmon.stats.shards import FAILED, Bag, Shard, Straggler
-from metlmon.tables import estimate_text, shard_text
+from metlmon.stats.shards import FAILED, RUNNING, Bag, Shard, ShardRate, ShardTimes
+from metlmon.stats.sweep import STATE_PRIORITY
+from metlmon.tables import estimates
 from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, plain
+from metlmon.text.formatting import STATES, count, duration, moment, number, plain
 from metlmon.text.spans import (
     ALARM,
     BOLD,
@@ -32,6 +31,7 @@ from metlmon.text.spans import (
     justify,
     line,
     style_of,
+    symbol_span,
     width,
 )
 
@@ -42,6 +42,8 @@ BAR_MOST: Final = 60
 BAR_MEDIANS: Final = 3.0
 """Maximum of the bar, in medians; one outlier must not flatten the others."""
 
+NAME_LIMIT: Final = 40
+
 ALARM_COUNT: Final = (State.HELD, *sorted(FAILED))
 
 STEPS: Final = "▁▂▃▄▅▆▇█"
@@ -49,12 +51,113 @@ BINS: Final = 24
 """Bins of the duration histogram, one cell each."""
 
 
+# --- texts --------------------------------------------------------------------------------------
+
+
+class ShardHeadline(Struct, frozen=True):
+    """The progress of a bag in parts; a part that does not apply is "".
+
+    ``412 of 1 000 shards done``, ``31 running``, ``5 held``, ``done in 9 h (7–12 h)``
+    (``when_brief``: without the excluded shards), ``3 stragglers``.
+    """
+
+    done: str
+    running: str
+    held: str
+    when: str
+    when_brief: str
+    stragglers: str
+
+
+def shard_headline(bag: Bag, live: bool) -> ShardHeadline:
+    """The headline of a bag, in the present (``live``) or as of the past."""
+    total = count(bag.total, "shard")
+    held = [
+        f"{number(n)} {word}"
+        for n, word in ((bag.count_in(State.HELD), "held"), (bag.failed, "failed"))
+        if n
+    ]
+    lagging = len(bag.stragglers)
+    return ShardHeadline(
+        done=f"{number(bag.done)} of {total} done",
+        running=f"{number(bag.running)} running" if bag.running else "",
+        held=", ".join(held),
+        when=remaining_text(bag, live),
+        when_brief=remaining_text(bag, live, brief=True),
+        stragglers=count(lagging, "straggler") if lagging else "",
+    )
+
+
+def remaining_text(bag: Bag, live: bool, brief: bool = False) -> str:
+    """``done in 9 h (7–12 h) without 2 that are held or failed``, or why not."""
+    if bag.remaining is None:
+        if bag.missing_reason is not None:
+            return (
+                f"end {bag.missing_reason}"
+                if bag.missing_reason.startswith("unknown")
+                else bag.missing_reason
+            )
+        return f"done since {moment(bag.completed_at)}" if bag.completed_at is not None else "done"
+    text = f"{estimates.interval_text(bag.remaining)} left"
+    if not bag.excluded or brief:
+        return text
+    return f"{text} · excludes {number(bag.excluded)} held or failed"
+
+
+def rate_text(rate: ShardRate | None) -> str:
+    """``61 shards/h``; below one per hour, the rate per day."""
+    if rate is None:
+        return ""
+    per_hour = rate.per_hour
+    if 0 < per_hour < 1:
+        return f"{24 * per_hour:.1f} shards/day"
+    return f"{per_hour:.1f} shards/h" if per_hour < 9.95 else f"{number(round(per_hour))} shards/h"
+
+
+def window_text(rate: ShardRate) -> str:
+    """``the last 2 h``."""
+    return f"the last {estimates.approximate_text(rate.seconds)}"
+
+
+def times_text(times: ShardTimes | None) -> str:
+    """``0:41:10 (36–48 min, 9 in 10 below 55 min) of 412``."""
+    if times is None:
+        return ""
+    middle = estimates.range_text(times.lower, times.upper)
+    most = estimates.approximate_text(times.percentile_90)
+    total = number(times.shards)
+    return f"{duration(times.median)} (IQR {middle}, 90 % below {most}) of {total}"
+
+
+def state_texts(bag: Bag) -> list[Line]:
+    """Each state that occurs, with its text ``▶ 31 running``."""
+    return [
+        line((f"{STATES[s].glyph} {number(n)} {STATES[s].word}", style_of(STATES[s])))
+        for s, n in bag.states.items()
+    ]
+
+
+def name_text(bag: Bag) -> str:
+    """The name pattern of its nodes: ``shard*``."""
+    return plain(bag.name_pattern, NAME_LIMIT)
+
+
+def no_bag_lines() -> list[str]:
+    """The text shown without a bag: what a bag is, and how to create one."""
+    return [
+        "No bag here: a bag is four or more nodes of no run with the same submit file, whose "
+        "names differ by a number only (shard000, shard001, ...), and none of which waits for "
+        "another.",
+        'metlmon new writes one for throughput inference (shape = "bag").',
+    ]
+
+
 # --- header -------------------------------------------------------------------------------------
 
 
 def head(bag: Bag, live: bool, position: str, room: int) -> list[Line]:
     """Render progress and remaining time, a bar, throughput and cost."""
-    answer = shard_text.shard_headline(bag, live)
+    answer = shard_headline(bag, live)
     dot = line((" · ", DIM))
     title = line(("Shards", BOLD), "   ")
     done = line((answer.done, GOOD if bag.is_complete else BOLD))
@@ -74,7 +177,7 @@ def head(bag: Bag, live: bool, position: str, room: int) -> list[Line]:
     )
     name = join(
         (
-            line((shard_text.name_text(bag), BOLD)),
+            line((name_text(bag), BOLD)),
             line((position, NOTE)),
             line((plain(bag.in_dag, 40), DIM)),
         ),
@@ -85,17 +188,11 @@ def head(bag: Bag, live: bool, position: str, room: int) -> list[Line]:
     if width(first_line) + width(name) + 3 <= room:
         lines = [justify(first_line, name, room)]
         name = ()
-    counts = join((_count(bag, state) for state in bag.states), line("  "))
+    counts = join(state_texts(bag), line("  "))
     if name and width(counts) + width(name) + 3 <= room:
         counts, name = justify(counts, name, room), ()
     lines += [_bar(bag, room), crop(counts, room)]
     return [*lines, *(crop(text, room) for text in _figures(bag, room))]
-
-
-def _count(bag: Bag, state: State) -> Line:
-    sign = STATES[state]
-    text = f"{sign.glyph} {formatting.number(bag.states[state])} {sign.word}"
-    return line((text, style_of(sign)))
 
 
 _PARTS: Final[tuple[tuple[tuple[State, ...], str, TextStyle], ...]] = (
@@ -109,8 +206,8 @@ def _bar(bag: Bag, room: int) -> Line:
     """Render the shares done, running and stuck; each has at least one cell."""
     bar: Line = ()
     for states, glyph, style in _PARTS:
-        count = bag.count_in(*states)
-        cell_count = max(1, count * room // bag.total) if count else 0
+        shards = bag.count_in(*states)
+        cell_count = max(1, shards * room // bag.total) if shards else 0
         cell_count = min(cell_count, room - width(bar))
         bar += line((glyph * cell_count, style))
     if not bag.is_complete and width(bar) == room and len(bar) == 1:
@@ -121,21 +218,18 @@ def _bar(bag: Bag, room: int) -> Line:
 
 def _figures(bag: Bag, room: int) -> list[Line]:
     gap = line("   ")
-    rates = [line((shard_text.rate_text(bag.overall_rate), PLAIN))] if bag.done else []
+    rates = [line((rate_text(bag.overall_rate), PLAIN))] if bag.done else []
     if bag.recent_rate is not None and bag.done:
-        recent = (
-            f"{shard_text.rate_text(bag.recent_rate)} in {shard_text.window_text(bag.recent_rate)}"
-        )
+        recent = f"{rate_text(bag.recent_rate)} in {window_text(bag.recent_rate)}"
         rates += [line((recent, BOLD)), line((f"{bag.machines:.1f} at a time", DIM))]
     if bag.remaining is not None:
-        rates.append(line((f"how sure: {estimate_text.quality(bag.remaining)}", DIM)))
-    parts, total = formatting.hours_added(
-        (bag.gpu_hours.good, bag.gpu_hours.bad, bag.gpu_hours.in_flight)
-    )
+        rates.append(line((f"how sure: {estimates.quality(bag.remaining)}", DIM)))
+    spent = bag.totals.gpu_hours
+    parts, total = formatting.hours_added((spent.good, spent.bad, spent.in_flight))
     hours = line(f"GPU-hours {total} = {parts[0]} goodput + {parts[1]} badput + {parts[2]} running")
     times = line(("no shard has ended yet: nothing to go by", DIM))
     if bag.durations is not None:
-        text = f"each {shard_text.times_text(bag.durations)}"
+        text = f"each {times_text(bag.durations)}"
         times = line(text)
         distribution = histogram(bag)
         if width(times) + width(distribution) + 3 <= room:
@@ -152,35 +246,26 @@ def histogram(bag: Bag) -> Line:
         return ()
     shortest, longest = bag.durations.minimum, bag.durations.maximum
     bins = [0] * BINS
-    for duration in seconds:
-        bins[max(0, min(BINS - 1, int((duration - shortest) / (longest - shortest) * BINS)))] += 1
+    for each in seconds:
+        bins[max(0, min(BINS - 1, int((each - shortest) / (longest - shortest) * BINS)))] += 1
     largest = max(bins)
     bars = "".join(" " if not n else STEPS[max(0, -(-n * len(STEPS) // largest) - 1)] for n in bins)
     return line(
-        (f"{estimate_text.approximate_text(shortest)} ", DIM),
+        (f"{estimates.approximate_text(shortest)} ", DIM),
         (bars, MOVING),
-        (f" {estimate_text.approximate_text(longest)}", DIM),
+        (f" {estimates.approximate_text(longest)}", DIM),
     )
 
 
 # --- rows ---------------------------------------------------------------------------------------
 
-_ORDER: Final = (
-    *(State.HELD, State.FAILED, State.REMOVED, State.DISCONNECTED, State.SUSPENDED),
-    *(State.RETRYING, State.RUNNING, State.TRANSFERRING_OUTPUT, State.STARTING),
-    *(State.TRANSFERRING_INPUT, State.PRE, State.POST, State.IDLE, State.UNKNOWN),
-    *(State.FUTILE, State.WAITING, State.COMPLETED, State.SKIPPED),
-)
-
 
 def urgency(shard: Shard) -> tuple[object, ...]:
     """Sort key: needs attention, stragglers, running (longest first), rest."""
-    needs_attention = shard.state in ALARM_COUNT
-    order = _ORDER.index(shard.state)
     return (
-        not needs_attention,
+        shard.state not in ALARM_COUNT,
         not shard.is_straggler,
-        order,
+        STATE_PRIORITY.index(shard.state),
         -(shard.seconds or 0.0),
         shard.number,
     )
@@ -209,9 +294,9 @@ def specs(bag: Bag) -> Sequence[Column[Shard]]:
     if bag.durations is not None and bag.durations.median > 0:
         longest = min(longest, BAR_MEDIANS * bag.durations.median)
     return [
-        Column("shard", "SHARD", lambda s, _: line(plain(s.node, 40)), minimum=6, comfortable=10),
-        Column("state", "STATE", _state, minimum=10),
-        Column("time", "TIME", _time, "right", minimum=7),
+        text_column("shard", "SHARD", lambda s: plain(s.node, 40), minimum=6, comfortable=10),
+        text_column("state", "STATE", _state, minimum=10),
+        text_column("time", "TIME", _time, "right", minimum=7),
         Column(
             "bar",
             "│ median",
@@ -220,35 +305,48 @@ def specs(bag: Bag) -> Sequence[Column[Shard]]:
             minimum=BAR_LEAST,
             grow=BAR_MOST,
         ),
-        Column("site", "SITE", _site, minimum=8, comfortable=12, maximum=40),
-        Column("job", "JOB", _job, drop=1),
-        Column("tries", "TRIES", lambda s, _: line((str(s.attempts), DIM)), "right", drop=3),
+        text_column(
+            "site",
+            "SITE",
+            lambda s: None if s.site is None else plain(s.site, 40),
+            minimum=8,
+            comfortable=12,
+            maximum=40,
+        ),
+        text_column("job", "JOB", _job, drop=1, style=DIM),
+        text_column("tries", "TRIES", lambda s: str(s.attempts), "right", drop=3, style=DIM),
     ]
 
 
-def straggler_columns() -> list[Column[Straggler]]:
+def straggler_columns() -> list[Column[Shard]]:
     """Return the columns of the stragglers that the command prints."""
     return [
         text_column("node", "STRAGGLER", lambda row: plain(row.node, 40)),
-        text_column("job", "JOB", lambda row: formatting.job_id(*row.job)),
+        text_column("job", "JOB", _job),
         text_column("site", "SITE", lambda row: plain(row.site or formatting.UNKNOWN, 40)),
         text_column("host", "HOST", lambda row: plain(row.host or formatting.UNKNOWN, 60), drop=1),
-        text_column("time", "RUNS FOR", lambda row: formatting.duration(row.seconds), "right"),
-        text_column("times", "TIMES MEDIAN", lambda row: f"{row.times_median:.1f}×", "right", 2),
+        text_column("time", "RUNS FOR", lambda row: duration(row.seconds), "right"),
+        text_column(
+            "times", "TIMES MEDIAN", lambda row: f"{row.times_median or 0.0:.1f}×", "right", 2
+        ),
     ]
 
 
-def _state(shard: Shard, max_width: int | None) -> Line:
+def _state(shard: Shard) -> Line:
     sign = STATES[shard.state]
     if shard.is_straggler:
         return line((f"{sign.glyph} straggles", NOTE))
-    return line((sign.text(), style_of(sign)))
+    return symbol_span(sign)
 
 
-def _time(shard: Shard, max_width: int | None) -> Line:
+def _time(shard: Shard) -> Line | None:
     if shard.seconds is None:
-        return line((formatting.UNKNOWN, DIM))
-    return line((formatting.duration(shard.seconds), NOTE if shard.is_straggler else PLAIN))
+        return None
+    return line((duration(shard.seconds), NOTE if shard.is_straggler else PLAIN))
+
+
+def _job(shard: Shard) -> str | None:
+    return None if shard.job is None else formatting.job_id(*shard.job)
 
 
 def _time_bar(shard: Shard, max_width: int | None, bag: Bag, longest: float) -> Line:
@@ -265,15 +363,3 @@ def _time_bar(shard: Shard, max_width: int | None, bag: Bag, longest: float) -> 
         return line((bar, style))
     median_cell = min(room - 1, int(bag.durations.median / longest * room))
     return line((bar[:median_cell], style), ("│", DIM), (bar[median_cell + 1 :], style))
-
-
-def _site(shard: Shard, max_width: int | None) -> Line:
-    if shard.site is None:
-        return line((formatting.UNKNOWN, DIM))
-    return line(plain(shard.site, 40))
-
-
-def _job(shard: Shard, max_width: int | None) -> Line:
-    if shard.job is None:
-        return line((formatting.UNKNOWN, DIM))
-    return line((formatting.job_id(*shard.job), DIM))

@@ -18,7 +18,7 @@ from metlmon.snapshot.node_text import KINDS
 from metlmon.snapshot.types import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
 from metlmon.stats.incident_rules import IncidentSeverity
 from metlmon.stats.incidents import Headline
-from metlmon.tables import estimate_text
+from metlmon.tables import estimates as estimates_table
 from metlmon.text import formatting
 from metlmon.text.formatting import DAG_STATES, STATES, apportion, dag_sign, plain
 from metlmon.text.spans import (
@@ -441,12 +441,12 @@ def forecast_line(headline: Headline | None, cells: int) -> Line:
     if headline is None or not headline.forecast.total:
         return ()
     forecast = headline.forecast
-    long, brief = (estimate_text.remaining_text(forecast, brief=short) for short in (False, True))
+    long, brief = (estimates_table.remaining_text(forecast, brief=short) for short in (False, True))
     style = BOLD if forecast.remaining is not None else NOTE
     if forecast.completed_at is not None:
         style = GOOD
-    rate = line((estimate_text.rate_text(forecast.rate), DIM))
-    shortest = estimate_text.remaining_text(replace(forecast, excluded=()))
+    rate = line((estimates_table.rate_text(forecast.rate), DIM))
+    shortest = estimates_table.remaining_text(replace(forecast, excluded=()))
     candidates = [join((rate, line((text, style))), line("   ")) for text in (long, brief)]
     candidates += [line((text, style)) for text in (brief, shortest)]
     return first_that_fits(candidates, cells)

@@ -16,7 +16,7 @@ from metlmon.snapshot.types import EpochRow, JobRow, RunView, SideCounts
 from metlmon.stats.curves import evaluations, streams
 from metlmon.stats.estimates import make_forecast
 from metlmon.tables import epochs as epochs_table
-from metlmon.tables import estimate_text
+from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns
 from metlmon.tables.runs import is_between_epochs, site_and_target
@@ -198,14 +198,14 @@ class RunScreen(ListScreen, ActionScreen):
         if span is None:
             left = formatting.count(run.epochs_left, "epoch")
             return [line(" ", ("remaining  ", DIM), f"{left}, ", (run.missing_reason or "", NOTE))]
-        rest = line(("remaining  ", DIM), (estimate_text.approximate_text(span.median), BOLD))
-        rest += line(f" ({estimate_text.range_text(span.low, span.high)})")
+        rest = line(("remaining  ", DIM), (estimates_table.approximate_text(span.median), BOLD))
+        rest += line(f" ({estimates_table.range_text(span.low, span.high)})")
         end = line((f", ETA {formatting.moment(run.expected_end, self.this_year)}", DIM))
-        basis = line((f"{estimate_text.quality(span)}: from {span.source}", DIM))
+        basis = line((f"{estimates_table.quality(span)}: from {span.source}", DIM))
         current_epoch: Line = ()
         if epoch is not None:
             number = formatting.epoch_text(run.epoch_number)
-            current_epoch = line((f"epoch {number}  ", DIM), estimate_text.interval_text(epoch))
+            current_epoch = line((f"epoch {number}  ", DIM), estimates_table.interval_text(epoch))
         gap = line("   ")
         candidates = (
             join((rest + end, current_epoch, basis), gap),

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.shards import Bag, bags
-from metlmon.tables import shard_text
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import DIM, line
 from screens.base.list_screen import ListScreen
@@ -65,7 +64,7 @@ class ShardsScreen(ListScreen):
             text = [line("  ", ("Bags appear when their DAG file is read.", DIM))]
             self.show_nothing("Shards", "reading the DAG", text, "shard")
         else:
-            text = how_to(shard_text.no_bag_lines(), self.app.size.width)
+            text = how_to(shards_table.no_bag_lines(), self.app.size.width)
             self.show_nothing("Shards", "there is no bag here", text, "shard")
 
     # --- actions ------------------------------------------------------------------------------

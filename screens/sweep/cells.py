@@ -10,7 +10,7 @@ from typing import Final
 
 from metlmon.stats.curves import course_symbol
 from metlmon.stats.sweep import Axis, CellRun, Grid, GridCell, Point
-from metlmon.tables import sweep_text
+from metlmon.tables import sweep as sweep_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Colour, plain
 from metlmon.text.spans import (
@@ -59,7 +59,7 @@ ROOMY: Final = 9
 
 def head(grid: Grid, room: int) -> list[Line]:
     """Render the best point, the progress of the sweep, and the metric."""
-    answer = sweep_text.sweep_headline(grid)
+    answer = sweep_table.sweep_headline(grid)
     title, dot = line(("Grid", BOLD), "   "), line((" · ", DIM))
     best, points = line((answer.best, BEST)), line((answer.points, BOLD))
     short, need = line((answer.points_short, BOLD)), line((answer.needs_action, ALARM))
@@ -82,14 +82,14 @@ def head(grid: Grid, room: int) -> list[Line]:
             line((plain(grid.metric, 40), BOLD)),
             line((goal, DIM)),
             line((number, DIM)),
-            *(line((text, NOTE)) for text in sweep_text.folding_texts(grid)),
+            *(line((text, NOTE)) for text in sweep_table.folding_texts(grid)),
         ),
         line("   "),
     )
     legend: Line = ()
     if grid.goal is not None:
         ranks = f"   {SCALE[0]}{SCALE[3]}{SCALE[-1]} by rank"
-        legend = line((f"{sweep_text.BEST} best", BEST), (ranks, DIM))
+        legend = line((f"{sweep_table.BEST} best", BEST), (ranks, DIM))
     fits = width(metric) + width(legend) + 3 <= room
     return [
         title + crop(first, free),
@@ -110,12 +110,12 @@ def layout(grid: Grid, room: int, lines: int) -> MatrixLayout | None:
     if grid.columns is None:
         return _list(grid, grid.rows, room)
     rows, columns, ranks = grid.rows, grid.columns, grid.ranked_cells
-    values = [sweep_text.cell_value_text(cell) for cell in grid.cells.values()]
+    values = [sweep_table.cell_value_text(cell) for cell in grid.cells.values()]
     value_cells = max((text_width(text) for text in values), default=3)
-    row_names, heads = sweep_text.labels(rows), sweep_text.labels(columns)
+    row_names, heads = sweep_table.labels(rows), sweep_table.labels(columns)
     labels = max(text_width(text) for text in row_names.values())
-    labels = max(labels, 4, min(12, text_width(sweep_text.axis_name(rows)) + 2))
-    names = f"{sweep_text.axis_name(rows)} ↓  {sweep_text.axis_name(columns)} →"
+    labels = max(labels, 4, min(12, text_width(sweep_table.axis_name(rows)) + 2))
+    names = f"{sweep_table.axis_name(rows)} ↓  {sweep_table.axis_name(columns)} →"
     left_cells = 1 + labels + 2 + value_cells + 2
     min_width = max(value_cells + 3, min(16, max(text_width(text) for text in heads.values())))
     # Widen the labels for both axis names if no column is pushed out.
@@ -162,7 +162,7 @@ def layout(grid: Grid, room: int, lines: int) -> MatrixLayout | None:
 def _best(cell: GridCell | None) -> Line:
     if cell is None:
         return line((formatting.UNKNOWN, DIM))
-    return line((sweep_text.cell_value_text(cell), BEST if cell.rank == 1 else DIM))
+    return line((sweep_table.cell_value_text(cell), BEST if cell.rank == 1 else DIM))
 
 
 def rank_mark(cell: GridCell, ranks: int) -> str:
@@ -170,7 +170,7 @@ def rank_mark(cell: GridCell, ranks: int) -> str:
     if cell.rank is None:
         return " "
     if cell.rank == 1:
-        return sweep_text.BEST
+        return sweep_table.BEST
     step = (ranks - cell.rank) * len(SCALE) // max(1, ranks)
     return SCALE[max(0, min(step, len(SCALE) - 1))]
 
@@ -190,8 +190,8 @@ def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> lis
 
     Only as many of these lines are drawn as fit.
     """
-    style, sign = _value_style(cell, ranks), sweep_text.cell_symbol(cell)
-    value = sweep_text.cell_value_text(cell)
+    style, sign = _value_style(cell, ranks), sweep_table.cell_symbol(cell)
+    value = sweep_table.cell_value_text(cell)
     spacious = width - value_cells >= 4
     first = line(
         (" " if spacious else "", style),
@@ -218,11 +218,11 @@ def _progress_text(cell: GridCell, width: int) -> Line:
 
 
 def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
-    row_names, axis = sweep_text.labels(rows), sweep_text.axis_name(rows)
+    row_names, axis = sweep_table.labels(rows), sweep_table.axis_name(rows)
     labels = min(room // 3, max(text_width(text) for text in (*row_names.values(), axis)))
     left_cells = 1 + labels + 2
     cells, ranks = grid.cells.values(), grid.ranked_cells
-    value_cells = max([4, *(text_width(sweep_text.cell_value_text(cell)) for cell in cells)])
+    value_cells = max([4, *(text_width(sweep_table.cell_value_text(cell)) for cell in cells)])
     names = max(text_width(plain(cell.runs[0].name, 20)) for cell in cells)
     cell_width = room - left_cells - GAP
     titles = (
@@ -250,16 +250,16 @@ def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
 
 def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line:
     best = cell.best
-    style, sign = _value_style(cell, ranks), sweep_text.cell_symbol(cell)
+    style, sign = _value_style(cell, ranks), sweep_table.cell_symbol(cell)
     reached = None if best is None else best.value
     epoch = "" if reached is None else formatting.epoch_text(reached.epoch)
-    value = f"{rank_mark(cell, ranks)} {sweep_text.cell_value_text(cell):>{value_cells}}  "
+    value = f"{rank_mark(cell, ranks)} {sweep_table.cell_value_text(cell):>{value_cells}}  "
     return (
         line((value, style))
         + fit(line(plain(cell.runs[0].name, 20)), names, "left")
         + line((f"  {epoch:>8}  ", DIM))
         + fit(_progress_text(cell, BAR + 7), BAR + 7, "left")
-        + line(" ", (sweep_text.cell_state_text(cell), style_of(sign)))
+        + line(" ", (sweep_table.cell_state_text(cell), style_of(sign)))
     )
 
 
@@ -280,10 +280,10 @@ def details(grid: Grid, at: tuple[Point, Point] | None, room: int) -> list[Line]
 
 def _point_line(grid: Grid, cell: GridCell) -> Line:
     ranked = f"rank {formatting.number(cell.rank or 0)} of {grid.ranked_cells}"
-    state = sweep_text.cell_state_text(cell)
+    state = sweep_table.cell_state_text(cell)
     return join(
         (
-            line((sweep_text.cell_point_text(grid, cell, full=True), BOLD)),
+            line((sweep_table.cell_point_text(grid, cell, full=True), BOLD)),
             line((ranked, BEST if cell.rank == 1 else PLAIN)) if cell.rank else (),
             line((state, style_of(STATES[cell.state]))),
             line((f"{cell.done} of {formatting.count(cell.total, 'epoch')}", DIM)),

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.sweep import GridChoice, Point, grid_stat
-from metlmon.tables import sweep_runs, sweep_text
+from metlmon.tables import sweep as sweep_table
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, DIM, line
@@ -17,7 +17,7 @@ class PointRunsScreen(ListScreen):
     """The runs of a sweep point, the best first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
-    ORDERS = sweep_runs.ORDERS
+    ORDERS = sweep_table.RUN_ORDERS
 
     def __init__(self, choice: GridChoice, point: tuple[Point, Point]) -> None:
         super().__init__()
@@ -30,11 +30,11 @@ class PointRunsScreen(ListScreen):
         if grid is None or cell is None:
             self.show_nothing("Grid", "", [line("  ", "No run has these values now.")])
             return
-        point = sweep_text.cell_point_text(grid, cell, full=True)
+        point = sweep_table.cell_point_text(grid, cell, full=True)
         runs = f"   {formatting.count(len(cell.runs), 'run')}, {plain(grid.metric, 40)}"
         self.show_head([line(" ", ("Grid", BOLD), "   ", (point, BOLD), (runs, DIM)), ()])
         self.fill(
-            sweep_runs.columns(),
+            sweep_table.run_columns(),
             cell.runs,
             lambda run: run.key,
             lambda run: run.name.lower(),

@@ -19,7 +19,7 @@ from metlmon.stats.sweep import (
     next_pair,
     swap_axes,
 )
-from metlmon.tables import sweep_text
+from metlmon.tables import sweep as sweep_table
 from metlmon.text.spans import BOLD, DIM, Line, join, line
 from screens.base.screens import SnapshotScreen, how_to, rule
 from screens.sweep import cells as sweep_cells
@@ -108,7 +108,7 @@ class SweepScreen(SnapshotScreen):
         first = "reading the DAG" if reading else "nothing is swept here"
         self.show_head([line(" ", ("Grid", BOLD), "   ", (first, DIM))])
         waiting = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
-        self.matrix.show(None, waiting if reading else how_to(sweep_text.no_sweep_lines(), room))
+        self.matrix.show(None, waiting if reading else how_to(sweep_table.no_sweep_lines(), room))
         self.show_note([rule(self.messages(), room)])
 
     def on_matrix_cell_highlighted(self, event: Matrix.CellHighlighted) -> None:

@@ -34,7 +34,7 @@ from metlmon.stats.estimates import make_forecast
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.timeline import build_timeline
 from metlmon.tables import epochs as epochs_table
-from metlmon.tables.estimate_text import epochs_text, remaining_text, run_remaining_text
+from metlmon.tables.estimates import epochs_text, remaining_text, run_remaining_text
 from metlmon.tables.runs import cursor_detail, specs
 from metlmon.text.spans import text
 from screens.overview import header as overview_header

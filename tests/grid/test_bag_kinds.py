@@ -79,11 +79,13 @@ def test_each_sub_dag_has_its_own_bag(same_names: Path) -> None:
     assert [each.job for each in one.shards] == [(100 + n, 0) for n in range(6)]
     assert [each.job for each in other.shards] == [(200 + n, 0) for n in range(6)]
     assert {each.site for each in one.shards} == {"delta"}
-    assert (one.executions, other.executions) == (6, 6)
+    assert (one.totals.executions, other.totals.executions) == (6, 6)
     assert (one.done, other.done) == (6, 2)
     assert one.completed_at == moment("10:15:00")
-    assert one.gpu_hours.total == pytest.approx(6 * 10 / 60)
-    assert (other.gpu_hours.good, other.gpu_hours.in_flight) == pytest.approx((1.0, 2.0))
+    assert one.totals.gpu_hours.total == pytest.approx(6 * 10 / 60)
+    assert (other.totals.gpu_hours.good, other.totals.gpu_hours.in_flight) == pytest.approx(
+        (1.0, 2.0)
+    )
     assert other.durations is not None
     assert (other.durations.median, other.durations.shards) == (1800.0, 2)
 
@@ -165,7 +167,7 @@ def test_a_shards_time_is_the_sum_of_what_it_checkpointed(checkpointed: Path) ->
         (State.RUNNING, 600.0, 2),
         (State.IDLE, None, 0),
     }
-    assert bag.executions == 12 * 3 + 2 * 2
+    assert bag.totals.executions == 12 * 3 + 2 * 2
 
 
 def test_the_rest_of_checkpointed_shards_takes_as_long_as_they_do(checkpointed: Path) -> None:
@@ -224,7 +226,7 @@ def test_processes_side_by_side_are_one_shard(side_by_side: Path) -> None:
     assert bag.remaining is not None
     assert bag.remaining.samples == 5
     assert bag.remaining.median == pytest.approx(50 * 60, rel=0.1)
-    assert bag.executions == 18
+    assert bag.totals.executions == 18
 
 
 # --- shards that were skipped -------------------------------------------------------------------
@@ -289,8 +291,8 @@ def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) 
         1020.0,
     )
     # What failed is lost all the same.
-    assert bag.gpu_hours.bad == pytest.approx(sum(11 + n for n in range(0, 8, 2)) / 60)
-    assert bag.lost_executions == 4
+    assert bag.totals.gpu_hours.bad == pytest.approx(sum(11 + n for n in range(0, 8, 2)) / 60)
+    assert bag.totals.bad_executions == 4
 
 
 def test_shards_whose_scripts_run_are_not_trained_again(tmp_path: Path) -> None:

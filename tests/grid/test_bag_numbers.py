@@ -21,9 +21,10 @@ from metlmon.model.states import State
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
 from metlmon.snapshot.dag_description import describe_dags
-from metlmon.stats.shards import Bag, bags, find_bags
+from metlmon.stats.bags import find_bags
+from metlmon.stats.shards import Bag, bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
-from metlmon.tables import shard_text
+from metlmon.tables import shards as shards_table
 from tests.generated import bags as generated
 from tests.support.event_logs import Log, tell
 from tests.support.records import read_dagdir, stats_input
@@ -148,11 +149,11 @@ def test_rates_are_shards_over_hours(bag: Bag, jobs: list[Job]) -> None:
 
 def test_gpu_hours_are_good_lost_and_in_flight(bag: Bag, jobs: list[Job]) -> None:
     flying = sum((AS_OF - job.open).total_seconds() for job in jobs if job.open is not None)
-    assert bag.gpu_hours.good == pytest.approx(sum(sum(job.good) for job in jobs) / 3600)
-    assert bag.gpu_hours.bad == pytest.approx(sum(sum(job.bad) for job in jobs) / 3600)
-    assert bag.gpu_hours.in_flight == pytest.approx(flying / 3600)
-    assert bag.lost_executions == sum(len(job.bad) for job in jobs)
-    assert bag.executions == bag.lost_executions + sum(
+    assert bag.totals.gpu_hours.good == pytest.approx(sum(sum(job.good) for job in jobs) / 3600)
+    assert bag.totals.gpu_hours.bad == pytest.approx(sum(sum(job.bad) for job in jobs) / 3600)
+    assert bag.totals.gpu_hours.in_flight == pytest.approx(flying / 3600)
+    assert bag.totals.bad_executions == sum(len(job.bad) for job in jobs)
+    assert bag.totals.executions == bag.totals.bad_executions + sum(
         len(j.good) + (j.open is not None) for j in jobs
     )
 
@@ -286,12 +287,12 @@ def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
     assert found.completed_at == generated.BEGUN + timedelta(seconds=lived.over)
     assert found.overall_rate is not None
     assert found.overall_rate.shards == 20
-    assert shard_text.remaining_text(found, live=False).startswith("done since 4 May 2026")
+    assert shards_table.remaining_text(found, live=False).startswith("done since 4 May 2026")
 
 
 def test_what_is_held_is_left_out_and_said(bag: Bag) -> None:
     assert bag.excluded == 2
-    assert "excludes 2 held or failed" in shard_text.remaining_text(bag, live=True)
+    assert "excludes 2 held or failed" in shards_table.remaining_text(bag, live=True)
 
 
 # --- which nodes are a bag ----------------------------------------------------------------------
@@ -368,7 +369,7 @@ def test_json_has_all_that_the_figures_have(
     assert told["remaining"]["low"] <= told["remaining"]["middle"] <= told["remaining"]["high"]
     assert [each["node"] for each in told["stragglers"]] == [s.node for s in bag.stragglers]
     assert len(told["shards"]) == 240
-    assert told["gpu_hours"]["total"] == pytest.approx(bag.gpu_hours.total)
+    assert told["gpu_hours"]["total"] == pytest.approx(bag.totals.gpu_hours.total)
 
 
 def test_the_table_says_it_in_lines(dagdir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import EnsembleShape, Request, SweepMode, SweptVariable
 from metlmon.authoring.request import SweepRequest as Asked
 from metlmon.snapshot.dag_description import DagDescription, describe_dags
-from metlmon.stats.shards import find_bags
+from metlmon.stats.bags import find_bags
 from metlmon.stats.sweep import find_sweep
 from tests.support.records import read_dagdir
 

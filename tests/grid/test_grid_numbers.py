@@ -27,7 +27,7 @@ from metlmon.stats.sweep import (
     swap_axes,
     sweep_progress,
 )
-from metlmon.tables import sweep_text
+from metlmon.tables import sweep as sweep_table
 from tests.generated import sweeps
 from tests.support.records import read_dagdir, stats_input
 
@@ -150,8 +150,8 @@ def test_a_run_that_its_gate_ended_says_why(basis: StatsInput) -> None:
     cell = found.cells[("0.003",), ("256",)]
     assert cell.stopped
     assert cell.runs[0].stopped == "no better for 3 epochs"
-    assert sweep_text.cell_symbol(cell).word == "stopped"
-    assert "stopped" in sweep_text.cell_state_text(cell)
+    assert sweep_table.cell_symbol(cell).word == "stopped"
+    assert "stopped" in sweep_table.cell_state_text(cell)
 
 
 def test_what_gates_ended_or_keep_waiting_is_told_of_how_far_it_is(basis: StatsInput) -> None:
@@ -166,7 +166,7 @@ def test_what_gates_ended_or_keep_waiting_is_told_of_how_far_it_is(basis: StatsI
     assert told.stopped == len({"run00", "run01"}.intersection(over)) == 2
     assert "run27" not in over, "asked to end, and not at its end yet"
     assert (told.finished, told.waiting, told.paused) == (before.finished, before.waiting, 1)
-    words = sweep_text.sweep_headline(found)
+    words = sweep_table.sweep_headline(found)
     assert words.points == f"{before.finished} of 30 points done, 2 stopped"
     assert "1 paused" in words.active
     assert f"{before.waiting - 1} waiting" in words.active
@@ -213,7 +213,7 @@ def test_what_is_left_over_is_folded_to_the_best_and_counted(three: StatsInput) 
     found = grid(three, GridChoice())
     assert [each.axis.names for each in found.folded] == [("c",)]
     assert [each.max_values for each in found.folded] == [2]
-    assert sweep_text.folding_texts(found) == ["best over up to 2 of c"]
+    assert sweep_table.folding_texts(found) == ["best over up to 2 of c"]
     cell = found.cells[("3",), ("2",)]
     assert [run.value.value for run in cell.runs if run.value] == [3.27, 3.28]
 
@@ -395,8 +395,8 @@ def test_long_values_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixtur
 )  # fmt: skip
 def test_names_of_values(values: tuple[str, ...], names: list[str]) -> None:
     axis = Axis(("v",), tuple((each,) for each in values))
-    assert list(sweep_text.labels(axis).values()) == names
-    assert all(len(each) <= sweep_text.VALUE_LIMIT for each in names)
+    assert list(sweep_table.labels(axis).values()) == names
+    assert all(len(each) <= sweep_table.VALUE_LIMIT for each in names)
 
 
 def test_wide_characters_have_the_room_that_they_take(

@@ -15,7 +15,7 @@ from metlmon.live.session import Session
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.incident_rules import Incident, IncidentSeverity
 from metlmon.stats.incidents import Headline
-from metlmon.tables import estimate_text
+from metlmon.tables import estimates as estimates_table
 from metlmon.text.spans import text, width
 from screens.app import AppOptions
 from screens.estimates import EstimatesScreen, head
@@ -80,11 +80,11 @@ async def test_the_first_line_answers() -> None:
         await seen.settle()
         found = seen.app.stats.value(make_forecast)
         assert found is not None
-        assert estimate_text.remaining_text(found) in seen.lines[0]
+        assert estimates_table.remaining_text(found) in seen.lines[0]
         assert "16 of 36 epochs done" in seen.lines[1]
         run0 = seen.under_cursor
         assert "3/6" in run0
-        assert estimate_text.interval_text(found.runs[0].remaining) in run0
+        assert estimates_table.interval_text(found.runs[0].remaining) in run0
         below = " ".join(seen.text.split())
         assert "3 epochs left: from 3 epochs of its own, 13 of other runs." in below
 
@@ -97,7 +97,7 @@ async def test_enter_opens_the_run_which_tells_its_rest_too() -> None:
         assert found is not None
         await seen.press("e", "down", "enter")
         assert isinstance(seen.app.screen, RunScreen)
-        assert f"remaining  {estimate_text.interval_text(found.runs[1].remaining)}" in seen.text
+        assert f"remaining  {estimates_table.interval_text(found.runs[1].remaining)}" in seen.text
 
 
 async def test_sorted_by_what_ends_last() -> None:

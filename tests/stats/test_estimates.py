@@ -25,7 +25,7 @@ from metlmon.stats.epoch_times import counted_epochs, epoch_durations
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import KaplanMeier, Lifetime
-from metlmon.tables import estimate_text
+from metlmon.tables import estimates as estimates_table
 from metlmon.text.sanitize import to_ascii
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded, status
 
@@ -113,7 +113,7 @@ def test_nothing_is_negative_and_nothing_crashes(
         *(run.epoch_remaining for run in told.runs),
     ):
         assert span is None or 0 <= span.low <= span.median <= span.high
-    assert estimate_text.remaining_text(told)
+    assert estimates_table.remaining_text(told)
 
 
 def test_the_same_history_gives_the_same_answer() -> None:
@@ -221,7 +221,7 @@ def test_a_held_run_is_left_out() -> None:
     runs = {"run1": Past((HOUR,) * 3), "run4": Past((HOUR,) * 3, state=State.HELD)}
     told = make_forecast(basis(runs))
     assert told.excluded == (("run4", "is held"),)
-    assert estimate_text.remaining_text(told).endswith(" · excludes run4 (held)")
+    assert estimates_table.remaining_text(told).endswith(" · excludes run4 (held)")
     assert told.runs[1].missing_reason == "stopped: held"
 
 
@@ -244,7 +244,7 @@ def test_an_ensemble_that_is_done_says_when() -> None:
         basis({"run0": Past((HOUR,) * 4, total=4), "run1": Past((HOUR,), total=1)})
     )
     assert told.completed_at == NOON
-    assert estimate_text.remaining_text(told) == "done since 2 Mar 12:00"
+    assert estimates_table.remaining_text(told) == "done since 2 Mar 12:00"
     assert told.rate is None
 
 
@@ -315,18 +315,18 @@ def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
 
 
 def test_words_for_times() -> None:
-    assert estimate_text.range_text(4 * DAY, 9 * DAY) == "4–9d"
-    assert to_ascii(estimate_text.range_text(20 * HOUR, 3 * DAY)) == "20h-3d"
-    assert estimate_text.approximate_text(36 * HOUR) == "1d12h"
-    assert estimate_text.rate_text(Rate(34, 2 * DAY)) == "17 epochs/day"
-    assert estimate_text.rate_text(Rate(12, 5 * HOUR)) == "12 epochs in 5h"
-    assert estimate_text.quality(Interval(1, 2, 9, 40, "")) == "rough"
-    assert estimate_text.quality(Interval(5, 6, 8, 40, "")) == "good"
+    assert estimates_table.range_text(4 * DAY, 9 * DAY) == "4–9d"
+    assert to_ascii(estimates_table.range_text(20 * HOUR, 3 * DAY)) == "20h-3d"
+    assert estimates_table.approximate_text(36 * HOUR) == "1d12h"
+    assert estimates_table.rate_text(Rate(34, 2 * DAY)) == "17 epochs/day"
+    assert estimates_table.rate_text(Rate(12, 5 * HOUR)) == "12 epochs in 5h"
+    assert estimates_table.quality(Interval(1, 2, 9, 40, "")) == "rough"
+    assert estimates_table.quality(Interval(5, 6, 8, 40, "")) == "good"
 
 
 @given(st.floats(min_value=0, max_value=1e9), st.floats(min_value=0, max_value=1e9))
 def test_ascii_words_are_ascii(low: float, more: float) -> None:
-    assert to_ascii(estimate_text.range_text(low, low + more)).isascii()
+    assert to_ascii(estimates_table.range_text(low, low + more)).isascii()
 
 
 # --- a second way ------------------------------------------------------------------------------
@@ -407,4 +407,4 @@ def _seconds(work: Callable[[], object]) -> float:
 def test_it_holds_for_a_copy_as_of_its_moment() -> None:
     told = make_forecast(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
     assert told.expected_end == NOON + timedelta(seconds=round(said(told).median))
-    assert estimate_text.remaining_text(told).endswith(" left")
+    assert estimates_table.remaining_text(told).endswith(" left")

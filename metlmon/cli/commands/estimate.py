@@ -17,7 +17,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.backtest import Backtest, Prediction, backtest, median_error, median_naive_error
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.inputs import StatsInput
-from metlmon.tables import estimate_text
+from metlmon.tables import estimates as estimates_table
 from metlmon.tables.estimates import backtest_columns, columns
 from metlmon.text.formatting import moment, year_of
 from metlmon.text.spans import BOLD, DIM, line
@@ -93,14 +93,14 @@ def _print(forecast: Forecast) -> None:
 
 def first_line(forecast: Forecast) -> str:
     """``42 of 150 epochs done; ETA 20 Nov (18–23 Nov) · 6d left; 4.6 epochs/day``."""
-    done = estimate_text.epochs_text(forecast)
+    done = estimates_table.epochs_text(forecast)
     done += (
         f" by {moment(forecast.as_of)}" if forecast.as_of is not None and not forecast.live else ""
     )
     parts = [
         done,
-        estimate_text.remaining_text(forecast),
-        estimate_text.rate_text(forecast.rate),
+        estimates_table.remaining_text(forecast),
+        estimates_table.rate_text(forecast.rate),
     ]
     return "; ".join(part for part in parts if part)
 

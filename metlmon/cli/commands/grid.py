@@ -26,7 +26,7 @@ from metlmon.stats.sweep import (
     without_fixed_axes,
 )
 from metlmon.stats.sweep import grid as grid_in
-from metlmon.tables import sweep_text
+from metlmon.tables import sweep as sweep_table
 from metlmon.tables.layout import Heading, Row, text_columns
 from metlmon.text.formatting import UNKNOWN, epoch_number, plain
 from metlmon.text.sanitize import to_ascii
@@ -102,7 +102,7 @@ def _fixed(sweep: SweepVariables, given: str) -> tuple[str, Value]:
         # As a missing one is shown.
         return name, None
     if wanted not in values:
-        there = ", ".join(sweep_text.value_text(item) for item in values[:20])
+        there = ", ".join(sweep_table.value_text(item) for item in values[:20])
         raise InputError(f"--where {plain(given, 80)}: no run has that value; there are: {there}")
     return name, wanted
 
@@ -114,24 +114,24 @@ def print_grid(grid_data: Grid) -> None:
     """The headline, then the grid: the best value and the progress of each cell."""
     out = TextOutput()
     if grid_data.rows is None:
-        out.print(*sweep_text.no_sweep_lines())
+        out.print(*sweep_table.no_sweep_lines())
         return
-    headline = sweep_text.sweep_headline(grid_data, full=True)
+    headline = sweep_table.sweep_headline(grid_data, full=True)
     dot = " · "
     best = f"{headline.best} ({headline.run})" if headline.best else ""
     parts = (best, headline.points, headline.active, headline.needs_action, headline.epochs)
     out.print(line((dot.join(part for part in parts if part), BOLD)))
     goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[grid_data.goal]
-    notes = [f"{plain(grid_data.metric, 60)}{goal}", *sweep_text.folding_texts(grid_data)]
+    notes = [f"{plain(grid_data.metric, 60)}{goal}", *sweep_table.folding_texts(grid_data)]
     out.print("; ".join(notes))
     if grid_data.columns is None:
         out.print()
-        rows = sweep_text.labels(grid_data.rows)
-        columns = [Heading(sweep_text.axis_name(grid_data.rows)), *_LISTED]
+        rows = sweep_table.labels(grid_data.rows)
+        columns = [Heading(sweep_table.axis_name(grid_data.rows)), *_LISTED]
         out.table(text_columns(columns), [_listed(cell, rows) for cell in grid_data.cells.values()])
         return
-    head = f"{sweep_text.axis_name(grid_data.rows)} / {sweep_text.axis_name(grid_data.columns)}"
-    rows, heads = sweep_text.labels(grid_data.rows), sweep_text.labels(grid_data.columns)
+    head = f"{sweep_table.axis_name(grid_data.rows)} / {sweep_table.axis_name(grid_data.columns)}"
+    rows, heads = sweep_table.labels(grid_data.rows), sweep_table.labels(grid_data.columns)
     for across in _blocks(grid_data, head, rows, heads, out.width):
         out.print()
         columns = [Heading(head), *(Heading(heads[item], "right") for item in across)]
@@ -154,12 +154,12 @@ def _listed(cell: GridCell, rows: Mapping[Point, str]) -> Row:
     reached = best.value if best is not None else None
     return [
         rows[cell.row],
-        sweep_text.cell_value_text(cell),
+        sweep_table.cell_value_text(cell),
         str(cell.rank) if cell.rank is not None else UNKNOWN,
-        plain(cell.runs[0].name, sweep_text.NAME_LIMIT),
+        plain(cell.runs[0].name, sweep_table.NAME_LIMIT),
         str(epoch_number(reached.epoch)) if reached is not None else UNKNOWN,
         f"{cell.done}/{cell.total}",
-        sweep_text.cell_state_text(cell),
+        sweep_table.cell_state_text(cell),
     ]
 
 
@@ -199,6 +199,6 @@ def _row(grid_data: Grid, row: Point, across: Sequence[Point]) -> Row:
 def _cell_text(cell: GridCell | None) -> str:
     if cell is None:
         return ""
-    best = sweep_text.BEST if cell.rank == 1 else ""
-    sign = sweep_text.cell_symbol(cell).glyph
-    return f"{best}{sweep_text.cell_value_text(cell)} {cell.done}/{cell.total} {sign}"
+    best = sweep_table.BEST if cell.rank == 1 else ""
+    sign = sweep_table.cell_symbol(cell).glyph
+    return f"{best}{sweep_table.cell_value_text(cell)} {cell.done}/{cell.total} {sign}"

@@ -13,10 +13,10 @@ from metlmon.cli.status_text import hours_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.snapshot.dag_description import describe_dags
 from metlmon.stats.shards import Bag, bags
-from metlmon.tables import estimate_text, shard_text
-from metlmon.tables.shards import straggler_columns
+from metlmon.tables import estimates as estimates_table
+from metlmon.tables import shards as shards_table
 from metlmon.text.formatting import plain
-from metlmon.text.spans import BOLD, line
+from metlmon.text.spans import BOLD, line, text
 
 STRAGGLERS_SHOWN: Final = 20
 """Printed by the command; ``--json`` has them all."""
@@ -42,7 +42,7 @@ def print_bags(bag_list: tuple[Bag, ...], live: bool) -> None:
     """Each bag: how far it is, how fast, and what lags."""
     out = TextOutput()
     if not bag_list:
-        for line in shard_text.no_bag_lines():
+        for line in shards_table.no_bag_lines():
             out.print(line)
     for place, bag in enumerate(bag_list):
         if place:
@@ -51,33 +51,33 @@ def print_bags(bag_list: tuple[Bag, ...], live: bool) -> None:
 
 
 def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
-    headline = shard_text.shard_headline(bag, live)
+    headline = shards_table.shard_headline(bag, live)
     dot = " · "
     parts = [
         part
         for part in (headline.done, headline.running, headline.held, headline.stragglers)
         if part
     ]
-    head = f"{shard_text.name_text(bag)}  {dot.join(parts)}; {headline.when}"
+    head = f"{shards_table.name_text(bag)}  {dot.join(parts)}; {headline.when}"
     out.print(line((head, BOLD)))
     out.print(f"{plain(bag.in_dag, 60)}, {plain(bag.submit, 60)}")
-    out.print("  ".join(text for _, text in shard_text.state_texts(bag)))
+    out.print("  ".join(map(text, shards_table.state_texts(bag))))
     if bag.durations is not None:
-        out.print(f"A shard takes {shard_text.times_text(bag.durations)}")
+        out.print(f"A shard takes {shards_table.times_text(bag.durations)}")
     if bag.overall_rate is not None:
-        rates = f"Rate: {shard_text.rate_text(bag.overall_rate)}"
+        rates = f"Rate: {shards_table.rate_text(bag.overall_rate)}"
         if bag.recent_rate is not None:
-            window = shard_text.window_text(bag.recent_rate)
-            rates += f", {shard_text.rate_text(bag.recent_rate)} in {window}"
+            window = shards_table.window_text(bag.recent_rate)
+            rates += f", {shards_table.rate_text(bag.recent_rate)} in {window}"
             rates += f", {bag.machines:.1f} at a time"
         out.print(rates)
     if bag.remaining is not None:
-        sure = estimate_text.quality(bag.remaining)
+        sure = estimates_table.quality(bag.remaining)
         out.print(f"How sure: {sure}, from {bag.remaining.samples} shards that have ended")
-    out.print(hours_line(bag.gpu_hours))
+    out.print(hours_line(bag.totals.gpu_hours))
     if not bag.stragglers:
         return
     out.print()
-    out.table(straggler_columns(), bag.stragglers[:STRAGGLERS_SHOWN])
+    out.table(shards_table.straggler_columns(), bag.stragglers[:STRAGGLERS_SHOWN])
     if len(bag.stragglers) > STRAGGLERS_SHOWN:
         out.print(f"and {len(bag.stragglers) - STRAGGLERS_SHOWN} more: see --json")

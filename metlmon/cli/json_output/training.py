@@ -11,7 +11,7 @@ from metlmon.jobfiles.records import Point
 from metlmon.stats.backtest import Backtest, Prediction
 from metlmon.stats.curves import BandLevel, Curves, MetricBand, MetricCurve
 from metlmon.stats.estimates import Interval
-from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes, Straggler
+from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes
 from metlmon.stats.sweep import (
     Axis,
     CellRun,
@@ -21,7 +21,7 @@ from metlmon.stats.sweep import (
     Variable,
     sweep_progress,
 )
-from metlmon.tables.estimate_text import quality
+from metlmon.tables.estimates import quality
 from metlmon.text.formatting import epoch_number
 
 _HEAD: Final = {**HEAD, "warnings": [WARNING]}
@@ -260,23 +260,23 @@ SHARDS_LEFT: Final = JsonObject(
     computed={"sure": (str, quality)},
     main=False,
 )
+_SHARD_JOB: Final[dict[str, Any]] = {
+    "cluster": (int | None, lambda shard: shard.job and shard.job[0]),
+    "proc": (int | None, lambda shard: shard.job and shard.job[1]),
+}
 STRAGGLER: Final = JsonObject(
-    Straggler,
+    Shard,
     "A shard that runs much longer than others.",
     "node site host seconds times_median",
-    computed={
-        "cluster": (int, lambda shard: shard.job[0]),
-        "proc": (int, lambda shard: shard.job[1]),
-    },
+    name="Straggler",
+    computed=_SHARD_JOB,
+    main=False,
 )
 SHARD: Final = JsonObject(
     Shard,
     "A shard.",
     "node number state site seconds since attempts straggles=is_straggler",
-    computed={
-        "cluster": (int | None, lambda shard: shard.job and shard.job[0]),
-        "proc": (int | None, lambda shard: shard.job and shard.job[1]),
-    },
+    computed=_SHARD_JOB,
 )
 BAG_HOURS: Final = JsonObject(
     None,
@@ -293,13 +293,14 @@ BAG: Final = JsonObject(
     "dag in_dag name=name_pattern submit shards_total=total shards_done=done "
     "shards_running=running shards_failed=failed states began=first_submitted ended=completed_at "
     "seconds=durations machines remaining about=expected_end without=excluded "
-    "why_not=missing_reason stragglers executions executions_lost=lost_executions shards",
-    kinds={"remaining": (SHARDS_LEFT, None)},
+    "why_not=missing_reason stragglers executions=totals.executions "
+    "executions_lost=totals.bad_executions shards",
+    kinds={"remaining": (SHARDS_LEFT, None), "stragglers": [STRAGGLER]},
     computed={
         "rate": (RATES, lambda bag: bag),
         "gpu_hours": (
             BAG_HOURS,
-            lambda bag: {name: getattr(bag.gpu_hours, name) for name in BAG_HOURS.kinds},
+            lambda bag: {name: getattr(bag.totals.gpu_hours, name) for name in BAG_HOURS.kinds},
         ),
     },
 )

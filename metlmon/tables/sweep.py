@@ -1,4 +1,4 @@
-"""Text of sweeps, shared by the command and the screen."""
+"""Sweeps: texts shared by the command and the screen, and the runs of a point as table rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from msgspec import Struct
 
 from metlmon.snapshot.gate_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, course_symbol
-from metlmon.stats.sweep import NEEDS, Axis, Grid, GridCell, Point, Value, sweep_progress
+from metlmon.stats.sweep import (
+    NEEDS,
+    Axis,
+    CellRun,
+    Grid,
+    GridCell,
+    Point,
+    Value,
+    sweep_progress,
+)
+from metlmon.tables.layout import Column, text_column
 from metlmon.text.formatting import (
     STATES,
     UNKNOWN,
@@ -17,10 +27,12 @@ from metlmon.text.formatting import (
     clip_middle,
     count,
     epoch_number,
+    epoch_text,
     number,
     plain,
 )
 from metlmon.text.formatting import metric as format_metric
+from metlmon.text.spans import BAD, DIM, PLAIN, Line, line, symbol_span
 
 VALUE_LIMIT: Final = 24
 """Maximum characters of a value as a row or column label."""
@@ -223,3 +235,37 @@ def folding_texts(grid: Grid) -> list[str]:
     if most > max(values, 1):
         texts.append(f"best of up to {most} runs a point")
     return texts
+
+
+# --- the runs of one point ----------------------------------------------------------------------
+
+RUN_ORDERS = (
+    ("value", None),
+    ("name", lambda run: (run.name,)),
+    ("progress", lambda run: (run.done / max(1, run.total),)),
+)
+
+
+def run_columns() -> list[Column[CellRun]]:
+    """The columns of the runs of a point, the best value before the run's state."""
+
+    def best(run: CellRun) -> Line | None:
+        if run.value is None:
+            return None
+        return line((format_metric(run.value.value), BAD if run.diverged else PLAIN))
+
+    def epoch(run: CellRun) -> str:
+        return epoch_text(None if run.value is None else run.value.epoch)
+
+    def course(run: CellRun) -> Line:
+        return symbol_span(course_symbol(run.course, run.last))
+
+    return [
+        text_column("run", "RUN", lambda run: plain(run.name, 40), minimum=6),
+        text_column("best", "BEST", best, "right", minimum=6),
+        text_column("epoch", "IN EPOCH", epoch, "right", drop=1, style=DIM),
+        text_column("done", "DONE", lambda run: f"{run.done}/{run.total}", "right"),
+        text_column("course", "TREND", course),
+        text_column("state", "STATE", lambda run: symbol_span(STATES[run.state])),
+        text_column("why", "STOPPED", lambda run: plain(run.stopped or "", 200), drop=2, style=DIM),
+    ]
