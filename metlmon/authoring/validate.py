@@ -17,7 +17,6 @@ from metlmon.authoring.graph import Graph, NodeRole
 from metlmon.authoring.manifest import description_name, template_copy_name
 from metlmon.authoring.request import EnsembleShape, PlanError, Policy, Request, RequestProblem
 from metlmon.authoring.runs import ANYWHERE
-from metlmon.authoring.submit_source import Statement
 from metlmon.authoring.templates import JobTemplate, TemplateError, fill, jobs_of, used_placeholders
 from metlmon.authoring.validate_shape import (
     LONGEST_NAME,
@@ -44,7 +43,7 @@ from metlmon.authoring.write_submit import (
     placeholders,
     secret_variables,
 )
-from metlmon.dagman.submit_description import parse_description, submission
+from metlmon.dagman.submit_description import Statement, parse_description, submission
 from metlmon.redact import hide_value, is_secret_name, redact_secrets
 
 RUNS: Final = (1, 500)

@@ -11,9 +11,8 @@ from metlmon.authoring.gate_config import SUBMIT_HEAD
 from metlmon.authoring.graph import Graph, GraphNode, VariableValue
 from metlmon.authoring.request import EnsembleShape, PlanError, PlannedFile, Request
 from metlmon.authoring.runs import epochs_of, require_gpus, requirements
-from metlmon.authoring.submit_source import Statement, file_lines, submit_text
 from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
-from metlmon.dagman.submit_description import parse_description, submission
+from metlmon.dagman.submit_description import Statement, parse_description, submission
 from metlmon.redact import HIDDEN, is_secret_name, redact_secrets
 
 
@@ -117,13 +116,13 @@ _TAGGED: Final = re.compile(
 
 def assignments(text: str) -> list[Statement]:
     """All assignments in the order of the file, including those under an ``if``."""
-    statements = submit_text("", file_lines(text.encode("utf-8", "replace"))).statements
+    statements = parse_description(text.split("\n")).statements
     return [statement for statement in statements if not statement.directive]
 
 
 def has_queue(text: str) -> bool:
     """Whether there is a ``queue`` command."""
-    statements = submit_text("", file_lines(text.encode("utf-8", "replace"))).statements
+    statements = parse_description(text.split("\n")).statements
     return any(statement.key == "queue" and statement.directive for statement in statements)
 
 

@@ -74,11 +74,13 @@ class FileCache:
         return self._submits[path]
 
     def _parse(self, path: Path, lines: list[str]) -> Description:
-        return parse_description(lines, lambda name: self._included_lines(name, path.parent))
+        def include(name: str) -> tuple[str, list[str]] | None:
+            for included in places(name, path.parent, self._home):
+                if (content := self._read_lines(included)) is not None:
+                    return self.name(included), content
+            return None
 
-    def _included_lines(self, name: str, folder: Path) -> list[str] | None:
-        contents = (self._read_lines(path) for path in places(name, folder))
-        return next((lines for lines in contents if lines is not None), None)
+        return parse_description(lines, include, self.name(path))
 
     def _read_lines(self, path: Path) -> list[str] | None:
         data = self._read_bytes(path)

@@ -62,8 +62,10 @@ class LogicalLines:
     commands, inside a continuation and inside an inline description.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, file: str = "") -> None:
         self._lines = iter(data.decode("utf-8", "replace").split("\n"))
+        self.file = file
+        """The file's name in problems."""
         self.number = 1
         """The number of the next physical line, empty or not."""
 
@@ -94,13 +96,13 @@ class LogicalLines:
         parts.append(line.text)
         return Line(first.number, " ".join(parts), line.number)
 
-    def block(self, end: str) -> tuple[list[str], str]:
+    def block(self, end: str) -> tuple[list[Line], str]:
         """The lines up to ``end`` (alone, or followed by a blank), and the text after it."""
-        block: list[str] = []
+        block: list[Line] = []
         while (line := self.physical()) is not None:
             if line.text == end or line.text.startswith(end + " "):
                 return block, line.text[len(end) :]
-            block.append(line.text)
+            block.append(line)
         raise SyntaxFault(f"Missing inline description closing token: {shown(end)}")
 
 

@@ -61,7 +61,9 @@ _ONCE = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
 _CAN_BE_DONE = frozenset({NodeKind.JOB, NodeKind.SUBDAG})
 
 
-def load_workflow(paths: Sequence[Path], read: Read) -> Workflow:
+def load_workflow(
+    paths: Sequence[Path], read: Read, *, keep_descriptions: bool = False
+) -> Workflow:
     """Load the workflow of one DAGMan from the DAG files of its command line.
 
     Files of several directories are read as with ``-UseDagDir``.
@@ -72,18 +74,20 @@ def load_workflow(paths: Sequence[Path], read: Read) -> Workflow:
     searched where DAGMan would look, then next to the DAG file that names them: in a copied
     directory the original paths do not exist. ``log``, ``output`` and ``error`` of the nodes
     are relative to the working directory. Problems of the files are reported in
-    ``problems``; nothing is raised for them.
+    ``problems``; nothing is raised for them. ``keep_descriptions``: the workflow has the submit
+    descriptions, which may contain secrets.
     """
     home = Path(os.path.normpath(paths[0].parent))
-    subdags = _Subdags(FileCache(read, home))
+    subdags = _Subdags(FileCache(read, home), keep_descriptions)
     return subdags.load_top([Path(os.path.normpath(path)) for path in paths], home)
 
 
 class _Subdags:
     """The workflows of one load: each sub-DAG file is loaded once."""
 
-    def __init__(self, files: FileCache) -> None:
+    def __init__(self, files: FileCache, keep_descriptions: bool) -> None:
         self.files = files
+        self.keep_descriptions = keep_descriptions
         self._loaded: dict[Path, Workflow | None] = {}
 
     def load_top(self, paths: list[Path], home: Path) -> Workflow:
@@ -140,7 +144,9 @@ class _WorkflowLoader:
             )
         resolver = SubmitInfoResolver(self._files, self._home, self._scopes)
         for pending in self._pending.values():
-            resolver.resolve(pending)
+            description = resolver.resolve(pending)
+            if self._subdags.keep_descriptions and description is not None:
+                workflow.descriptions[pending.node.name] = description
         _redact_nodes(workflow.nodes.values())
         workflow.problems = [*self._problems, *resolver.problems]
         tops = [path for path in self._paths if path in self._loaded_files]

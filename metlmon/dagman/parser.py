@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Final
 
@@ -54,7 +54,7 @@ from metlmon.dagman.lexer import (
     without_secrets_of,
 )
 from metlmon.dagman.records import NodeKind, Problem
-from metlmon.dagman.submit_description import is_environment, parse_description
+from metlmon.dagman.submit_description import is_environment, parse_lines
 
 RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
 
@@ -75,28 +75,67 @@ class DagFile(Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
+class SourceCommand(Struct, frozen=True):
+    """One command as written, in ``text`` of the file called ``file``.
+
+    ``keyword``: in upper case with ``_``, to ``end`` in the text. ``command``: None if it cannot
+    be parsed, for the reason ``fault``, or if the keyword is unknown.
+    """
+
+    file: str
+    text: Line
+    keyword: str
+    end: int
+    command: DagCommand | None
+    fault: str | None
+
+    @property
+    def line(self) -> int:
+        """The number of its first line."""
+        return self.text.number
+
+    @property
+    def rest(self) -> str:
+        """The text after the keyword."""
+        return self.text.text[self.end :].strip()
+
+    def problem(self) -> Problem:
+        """The reason why it cannot be parsed."""
+        last = self.text.last or self.line
+        if self.fault is not None:
+            text = f"Failed to parse {shown(self.keyword) or 'command'}: {self.fault}"
+            return Problem("syntax", self.file, last, text, error=True)
+        word = shown(self.text.text[: self.end].rstrip())
+        # An INCLUDE may name any file: only text that could be a DAG keyword is quoted.
+        text = f"'{word}'{_NO_COMMAND[4:]}" if _WORD.fullmatch(word) else _NO_COMMAND
+        return Problem(_UNKNOWN, self.file, last, text, error=False)
+
+
+def read_commands(data: bytes, name: str) -> Iterator[SourceCommand]:
+    """The commands of one DAG file, in order; ``name`` is its name in problems."""
+    lines = LogicalLines(data, name)
+    while (line := lines.logical()) is not None:
+        tokens, keyword, end, command, fault = Tokens(line.text), "", 0, None, None
+        try:
+            keyword = tokens.next().upper().replace("-", "_")
+            end = tokens.position
+            if (reader := READERS.get(keyword)) is not None:
+                command = reader(line.number, tokens, lines)
+        except SyntaxFault as error:
+            fault = without_secrets_of(line.text, str(error))
+        yield SourceCommand(name, line, keyword, end, command=command, fault=fault)
+
+
 def parse_dag(data: bytes, name: str) -> DagFile:
     """Parse one DAG file; ``name`` is its name in problems. Never raises."""
-    lines = LogicalLines(data)
     commands: list[DagCommand] = []
     problems: list[Problem] = []
     omitted = 0
-    while (line := lines.logical()) is not None:
-        tokens = Tokens(line.text)
-        keyword = ""
-        try:
-            keyword = tokens.next().upper().replace("-", "_")
-            reader = READERS.get(keyword)
-            if reader is not None:
-                commands.append(reader(line.number, tokens, lines))
-                continue
-            problem = _unknown(name, line, keyword)
-        except SyntaxFault as fault:
-            text = without_secrets_of(line.text, str(fault))
-            text = f"Failed to parse {shown(keyword) or 'command'}: {text}"
-            problem = Problem("syntax", name, line.last or line.number, text, error=True)
-        if len(problems) < MOST_PROBLEMS:
-            problems.append(problem)
+    for source in read_commands(data, name):
+        if source.command is not None:
+            commands.append(source.command)
+        elif len(problems) < MOST_PROBLEMS:
+            problems.append(source.problem())
         else:
             omitted += 1
     if not commands:
@@ -112,13 +151,6 @@ def parse_dag(data: bytes, name: str) -> DagFile:
 _UNKNOWN: Final = "unknown-command"
 _NO_COMMAND: Final = "this is not a DAG command; the line is skipped"
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_=./-]{0,39}")
-
-
-def _unknown(name: str, line: Line, keyword: str) -> Problem:
-    word = shown(Tokens(line.text).next() if keyword else line.text)
-    # An INCLUDE may name any file: only text that could be a DAG keyword is quoted.
-    text = f"'{word}'{_NO_COMMAND[4:]}" if _WORD.fullmatch(word) else _NO_COMMAND
-    return Problem(_UNKNOWN, name, line.last or line.number, text, error=False)
 
 
 # --- tokens of commands --------------------------------------------------------------------
@@ -173,7 +205,7 @@ def _read_node(line: int, tokens: Tokens, lines: LogicalLines, kind: NodeKind) -
     if kind is not NodeKind.SUBDAG and (end := _block_end(submit)):
         tokens.rest()
         block, rest = lines.block(end)
-        submit, inline, tokens = None, parse_description(block), Tokens(rest)
+        submit, inline, tokens = None, parse_lines(block, file=lines.file), Tokens(rest)
     directory, noop, done = _parse_options(tokens)
     return NodeCommand(
         line,
@@ -200,7 +232,7 @@ def _read_description(line: int, tokens: Tokens, lines: LogicalLines) -> DagComm
         raise SyntaxFault("No inline description provided")
     tokens.rest()
     block, _ = lines.block(end)
-    return DescriptionCommand(line, name, parse_description(block))
+    return DescriptionCommand(line, name, parse_lines(block, file=lines.file))
 
 
 def _read_splice(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:

@@ -15,6 +15,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from metlmon.dagman.submit_description import Description
+
 NO_NAMES: Final[frozenset[str]] = frozenset()
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 """Shared by all nodes without any: an empty set takes as much memory as a node."""
@@ -116,6 +118,7 @@ class Workflow(Struct):
     submit files. ``references`` are the resolved paths of the DAG files that this one
     names (splices, includes, sub-DAGs), existing or not: they are not top-level. ``used``
     is False when DAGMan would reject the file; the readable part is still included.
+    ``descriptions``: the submit description of each node, if they were to be kept.
     """
 
     path: Path
@@ -127,6 +130,7 @@ class Workflow(Struct):
     node_status_file: str | None = None
     jobstate_log: str | None = None
     commands: int = 0
+    descriptions: dict[str, Description] = field(default_factory=dict)
 
     @property
     def used(self) -> bool:

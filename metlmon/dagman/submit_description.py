@@ -1,8 +1,8 @@
-"""Evaluates submit descriptions: paths of log and output, GPUs, number of jobs.
+"""Submit descriptions: their statements, and what follows from them for a node.
 
 Source followed: HTCondor manual, "condor_submit" ("Submit description file commands",
-"Macros", "If/Else"). Values of ``environment`` are dropped while reading: real files contain
-secrets in them.
+"Macros", "If/Else"). Statements contain secrets, since real files have them in ``environment``;
+no macro has that name, so that nothing expands to its value.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import Enum
+from typing import Final
 
 from msgspec import Struct
 
-from metlmon.dagman.lexer import integer
-
-#: Reads the lines of a file named by ``include : name``; None when there is none.
-Include = Callable[[str], Sequence[str] | None]
+from metlmon.dagman.lexer import Line, integer
 
 #: More than any real description has; ends files that include themselves.
 _MAX_INCLUDES = 100
@@ -35,28 +32,22 @@ _MAX_EXPANDED = 262_144
 #: Statements of one description: a file that includes itself 100 times would exhaust the memory.
 _MAX_STATEMENTS = 20_000
 
+COMMON_COMMANDS: Final = frozenset(
+    {
+        *("executable", "universe", "queue", "requirements", "transfer_input_files"),
+        *("request_cpus", "request_memory", "request_disk", "request_gpus"),
+    }
+)
+"""Commands found in nearly every submit description, and hardly elsewhere."""
+
 _ENVIRONMENT = frozenset({"environment", "environment2", "env"})
 
 #: Macros defined only when the job exists or runs: they are not expanded.
 _UNEXPANDED = frozenset(
     {
-        "step",
-        "row",
-        "item",
-        "itemindex",
-        "node",
-        "retry",
-        "dag_status",
-        "failed_count",
-        "dagmanjobid",
-        "dag_id",
-        "max_retries",
-        "dag_parent_names",
-        "year",
-        "month",
-        "day",
-        "submit_time",
-        "submit_file",
+        *("step", "row", "item", "itemindex", "node", "retry", "dag_status", "failed_count"),
+        *("dagmanjobid", "dag_id", "max_retries", "dag_parent_names", "year", "month", "day"),
+        *("submit_time", "submit_file"),
     }
 )
 _TRUE = frozenset({"true", "t", "yes", "y"})
@@ -67,40 +58,58 @@ _IDS = {
     "procid": "$(Process)",
 }
 
-_ASSIGNMENT = re.compile(r"([+\w.]++)[ \t]*+=(.*+)", re.DOTALL)
-_TAGGED = re.compile(r"([+\w.]++)[ \t]*+@=([^\s]++)$")
+_ASSIGNMENT = re.compile(r"([+\w.-]++)[ \t]*+=(.*+)", re.DOTALL)
+_TAGGED = re.compile(r"([+\w.-]++)[ \t]*+@=([^\s]++)$")
 _DIRECTIVE = re.compile(r"(if|elif|else|endif|queue)\b(.*+)", re.DOTALL | re.IGNORECASE)
-_INCLUDED = re.compile(r"include(?:[ \t]++ifexist)?[ \t]*+:(.*+)", re.IGNORECASE)
+_INCLUDE = re.compile(r"include(?:[ \t]++(\w++))?[ \t]*+:(.*+)", re.IGNORECASE | re.DOTALL)
+_OTHER = re.compile(r"(?:use|error|warning)\b.*:|use[ \t]", re.IGNORECASE)
 _MACRO = re.compile(r"(?<!\$)\$\(([\w.]++)(?::((?:[^()]|\([^()]*+\))*))?\)")
 _CONDITION = re.compile(r"(!?)[ \t]*+(defined\b)?[ \t]*+(.*+)", re.DOTALL | re.IGNORECASE)
 _VERSION = re.compile(r"version[ \t]*+(>=|>|!=)", re.IGNORECASE)
 _ITEMS = re.compile(r"\b(in|from|matching)\b", re.IGNORECASE)
 
-
-class _Keyword(Enum):
-    SET = "set"
-    IF = "if"
-    ELIF = "elif"
-    ELSE = "else"
-    ENDIF = "endif"
-    QUEUE = "queue"
+Include = Callable[[str], tuple[str, Sequence[str]] | None]
+"""The name and the lines of the file in ``include : name``; None when there is none."""
 
 
-class _Statement(Struct, frozen=True):
-    keyword: _Keyword
-    key: str
-    value: str
+class Statement(Struct, frozen=True):
+    """``key = value`` with its file and line; the key is in lower case, ``my.`` for ``+``.
 
-
-class Description(Struct, frozen=True):
-    """A parsed submit description that can be evaluated for any number of nodes.
-
-    ``assignments`` are the final values of its macros where they do not depend on those of the
-    node: it has no condition, and no macro refers to its own old value; else None.
+    A directive (``if``, ``queue``) has its keyword as the key, and ``directive`` set.
     """
 
-    statements: tuple[_Statement, ...]
-    assignments: Mapping[str, str] | None
+    file: str
+    line: int
+    key: str
+    value: str
+    directive: bool = False
+
+
+class Description(Struct):
+    """A parsed submit description, up to its first ``queue``, for any number of nodes.
+
+    ``file`` and ``line``: where it begins. ``stray``: lines that are no statement.
+    ``unresolved``: it includes an unreadable file, which may contain missing commands.
+    ``recognized``: those of its files with one of :data:`COMMON_COMMANDS`; any other file may be
+    named by mistake or malice, and is not quoted. ``assignments``: the final values of its macros
+    where they do not depend on those of the node: it has no condition, and no macro refers to
+    its own old value; else None.
+    """
+
+    file: str
+    line: int
+    statements: list[Statement] = []
+    stray: list[Statement] = []
+    unresolved: bool = False
+    recognized: set[str] = set()
+    assignments: Mapping[str, str] | None = None
+
+    def last(self, *keys: str) -> Statement | None:
+        """The last assignment of one of these keys."""
+        for statement in reversed(self.statements):
+            if statement.key in keys and not statement.directive:
+                return statement
+        return None
 
 
 class Submission(Struct, frozen=True):
@@ -123,87 +132,116 @@ def is_environment(key: str) -> bool:
     return name in _ENVIRONMENT
 
 
-def parse_description(lines: Iterable[str], include: Include | None = None) -> Description:
-    """Parse the statements of a description up to its first ``queue``. Never raises."""
-    statements: list[_Statement] = []
-    source = _with_includes(lines, include)
-    open_ifs = 0
-    for line in source:
-        if tagged := _TAGGED.match(line):
-            value = _lines_until(source, f"@{tagged[2]}")
-            _add_assignment(statements, tagged[1], "\n".join(value))
-        elif assignment := _ASSIGNMENT.match(line):
-            _add_assignment(statements, assignment[1], assignment[2].strip())
-        elif directive := _DIRECTIVE.match(line):
-            keyword = _Keyword(directive[1].lower())
-            value_text = directive[2].strip()
-            if keyword is _Keyword.QUEUE and value_text.endswith("("):
-                value_text = "\n".join([value_text, *_lines_until(source, ")"), ")"])
-            statements.append(_Statement(keyword, "", value_text))
-            open_ifs += (keyword is _Keyword.IF) - (keyword is _Keyword.ENDIF)
-            if keyword is _Keyword.QUEUE and open_ifs <= 0:
-                break
-        if len(statements) >= _MAX_STATEMENTS:
-            break
-    return Description(tuple(statements), _final_assignments(statements))
+# --- statements ------------------------------------------------------------------------------
 
 
-def _final_assignments(statements: Iterable[_Statement]) -> dict[str, str] | None:
-    assignments: dict[str, str] = {}
-    for statement in statements:
-        if statement.keyword is _Keyword.SET:
-            if f"$({statement.key})" in statement.value.lower():
-                return None
-            assignments[statement.key] = statement.value
-        elif statement.keyword is not _Keyword.QUEUE:
-            return None
-    return assignments
+def parse_description(
+    lines: Iterable[str], include: Include | None = None, file: str = ""
+) -> Description:
+    """Parse the lines of a submit file called ``file``. Never raises."""
+    numbered = [Line(number, text) for number, text in enumerate(lines, start=1)]
+    return parse_lines(numbered, include, file)
 
 
-def _with_includes(lines: Iterable[str], include: Include | None) -> Iterator[str]:
-    """The joined lines, with includes replaced by the lines of the files."""
-    open_files = [_join_lines(lines)]
-    includes_left = _MAX_INCLUDES if include is not None else 0
-    while open_files:
-        line = next(open_files[-1], None)
-        if line is None:
+def parse_lines(
+    lines: Sequence[Line], include: Include | None = None, file: str = ""
+) -> Description:
+    """As :func:`parse_description`, of lines with their numbers in ``file``."""
+    description = Description(file, lines[0].number if lines else 1)
+    _read_statements(description, lines, include)
+    description.assignments = _final_assignments(description.statements)
+    return description
+
+
+def _read_statements(
+    description: Description, lines: Sequence[Line], include: Include | None
+) -> None:
+    """Add the statements of the description, and of the files that it includes."""
+    open_files = [(description.file, _join_lines(lines))]
+    includes_left, open_ifs = _MAX_INCLUDES, 0
+    while open_files and len(description.statements) < _MAX_STATEMENTS:
+        file, source = open_files[-1]
+        if (line := next(source, None)) is None:
             open_files.pop()
-        elif not (included := _INCLUDED.match(line)):
-            yield line
-        elif include is not None and includes_left:
-            includes_left -= 1
-            open_files.append(_join_lines(include(included[1].strip()) or ()))
+        elif tagged := _TAGGED.match(line.text):
+            value = "\n".join(_lines_until(source, f"@{tagged[2]}"))
+            _add(description, Statement(file, line.number, _key(tagged[1]), value))
+        elif assignment := _ASSIGNMENT.match(line.text):
+            value = assignment[2].strip()
+            _add(description, Statement(file, line.number, _key(assignment[1]), value))
+        elif directive := _DIRECTIVE.match(line.text):
+            keyword, value = directive[1].lower(), directive[2].strip()
+            if keyword == "queue" and value.endswith("("):
+                value = "\n".join([value, *_lines_until(source, ")"), ")"])
+            _add(description, Statement(file, line.number, keyword, value, directive=True))
+            open_ifs += (keyword == "if") - (keyword == "endif")
+            if keyword == "queue" and open_ifs <= 0:
+                return
+        elif included := _INCLUDE.match(line.text):
+            # "include command" would run a program.
+            is_file = (included[1] or "ifexist").lower() == "ifexist"
+            content = include(included[2].strip()) if is_file and include is not None else None
+            if content is None or not includes_left:
+                description.unresolved = True
+            else:
+                includes_left -= 1
+                inner = (Line(number, text) for number, text in enumerate(content[1], start=1))
+                open_files.append((content[0], _join_lines(inner)))
+        elif not _OTHER.match(line.text):
+            description.stray.append(Statement(file, line.number, "", line.text))
 
 
-def _join_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Lines without comments, with continuation lines joined."""
-    continued = ""
-    for raw in lines:
-        line = raw.strip()
-        if not line or line.startswith("#"):
+def _add(description: Description, statement: Statement) -> None:
+    description.statements.append(statement)
+    if statement.key in COMMON_COMMANDS:
+        description.recognized.add(statement.file)
+
+
+def _key(name: str) -> str:
+    return f"my.{name[1:]}".lower() if name.startswith("+") else name.lower()
+
+
+def _join_lines(lines: Iterable[Line]) -> Iterator[Line]:
+    """Lines without comments, continuations joined, numbered by their first."""
+    parts: list[str] = []
+    first = 0
+    for line in lines:
+        text = line.text.strip()
+        if not text or text.startswith("#"):
             continue
-        if line.endswith("\\"):
-            continued += line[:-1]
-            continue
-        yield continued + line
-        continued = ""
-    if continued:
-        yield continued
+        first = first if parts else line.number
+        parts.append(text.removesuffix("\\"))
+        if not text.endswith("\\"):
+            yield Line(first, "".join(parts))
+            parts = []
+    if parts:
+        yield Line(first, "".join(parts))
 
 
-def _lines_until(source: Iterable[str], end: str) -> list[str]:
+def _lines_until(source: Iterable[Line], end: str) -> list[str]:
+    """The lines up to ``end``, which is consumed."""
     block = []
     for line in source:
-        if line.strip() == end:
+        if line.text.strip() == end:
             break
-        block.append(line)
+        block.append(line.text)
     return block
 
 
-def _add_assignment(statements: list[_Statement], key: str, value: str) -> None:
-    if not is_environment(key):
-        name = f"my.{key[1:]}" if key.startswith("+") else key
-        statements.append(_Statement(_Keyword.SET, name.lower(), value))
+def _final_assignments(statements: Iterable[Statement]) -> dict[str, str] | None:
+    assignments: dict[str, str] = {}
+    for statement in statements:
+        if statement.directive:
+            if statement.key != "queue":
+                return None
+        elif not is_environment(statement.key):
+            if f"$({statement.key})" in statement.value.lower():
+                return None
+            assignments[statement.key] = statement.value
+    return assignments
+
+
+# --- values for a node -----------------------------------------------------------------------
 
 
 class _Macros:
@@ -330,8 +368,8 @@ def _macros(
         queue = _execute(description.statements, macros)
     else:
         macros.values.update(description.assignments)
-        last = description.statements[-1:]
-        queue = last[0].value if last and last[0].keyword is _Keyword.QUEUE else ""
+        last = description.statements[-1] if description.statements else None
+        queue = last.value if last is not None and last.directive else ""
     for key, value in after.items():
         macros.set(key.lower(), value)
     return macros, queue
@@ -348,31 +386,27 @@ def _join_path(folder: str, name: str | None) -> str | None:
     return posixpath.join(folder, name) if name is not None and folder else name
 
 
-def _execute(statements: tuple[_Statement, ...], macros: _Macros) -> str:
+def _execute(statements: Iterable[Statement], macros: _Macros) -> str:
     """Execute the assignments of active branches; return the arguments of ``queue``."""
     # One entry per open if: is it active, is its current branch, and was any branch taken?
     branches: list[tuple[bool, bool, bool]] = []
     for statement in statements:
         active = not branches or (branches[-1][0] and branches[-1][1])
-        match statement.keyword:
-            case _Keyword.SET:
-                if active:
-                    macros.set(statement.key, statement.value)
-            case _Keyword.IF:
-                condition = active and _condition_holds(statement.value, macros)
-                branches.append((active, condition, condition))
-            case _Keyword.ELIF | _Keyword.ELSE if branches:
-                outer, _, taken = branches.pop()
-                condition = not taken and (
-                    statement.keyword is _Keyword.ELSE or _condition_holds(statement.value, macros)
-                )
+        key, value = statement.key, statement.value
+        if not statement.directive:
+            if active and not is_environment(key):
+                macros.set(key, value)
+        elif key == "queue":
+            if active:
+                return value
+        elif key == "if":
+            condition = active and _condition_holds(value, macros)
+            branches.append((active, condition, condition))
+        elif branches:
+            outer, _, taken = branches.pop()
+            if key != "endif":
+                condition = not taken and (key == "else" or _condition_holds(value, macros))
                 branches.append((outer, condition, taken or condition))
-            case _Keyword.ENDIF if branches:
-                branches.pop()
-            case _Keyword.QUEUE if active:
-                return statement.value
-            case _:
-                pass
     return ""
 
 

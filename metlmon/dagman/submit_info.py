@@ -61,14 +61,17 @@ class SubmitInfoResolver:
         self.files: dict[Path, None] = {}
         self.problems: list[Problem] = []
 
-    def resolve(self, pending: PendingSubmitInfo) -> None:
-        """Set the fields of a node that its submit description determines."""
+    def resolve(self, pending: PendingSubmitInfo) -> Description | None:
+        """Set the fields of a node that its submit description determines.
+
+        Returns the description, None if it cannot be read.
+        """
         description = self._description(pending)
         if description is None:
-            return
+            return None
         if self._work_left <= 0:
             self._report_limit(pending.node)
-            return
+            return description
         node, appended = pending.node, pending.appended
         before = {"JOB": node.name, **node.vars}
         after = {key: before.pop(key) for key in node.vars if key in appended} if appended else {}
@@ -79,6 +82,7 @@ class SubmitInfoResolver:
         node.error = _in_folder(node.dir, info.error)
         node.request_gpus = info.request_gpus
         node.queue_count = info.queue_count
+        return description
 
     def _report_limit(self, node: Node) -> None:
         if not self._limit_reported:

@@ -181,17 +181,24 @@ def natural_sort_key(name: str) -> tuple[tuple[str | int, ...], str]:
 
 
 def read_workflows(
-    dagdir: Path, only: str | None = None, read: Callable[[Path], bytes] = read_regular_file
+    dagdir: Path,
+    only: str | None = None,
+    read: Callable[[Path], bytes] = read_regular_file,
+    *,
+    keep_descriptions: bool = False,
 ) -> list[Workflow]:
     """Return the top-level workflows: of DAG files to which no other refers.
 
     DAG files submitted in one command line, according to ``.condor.sub``, are one workflow.
-    ``only``: name of the one DAG file wanted; ``read``: returns the content of a file.
+    ``only``: name of the one DAG file wanted; ``read``: returns the content of a file;
+    ``keep_descriptions``: as of :func:`load_workflow`.
     """
     groups = _groups([dagdir / name for name in dag_files(_listing(dagdir))])
     if only is not None:
         groups = [g for g in groups if g[0].name == only] or [[dagdir / only]]
-    workflows = [load_workflow(group, read) for group in groups]
+    workflows = [
+        load_workflow(group, read, keep_descriptions=keep_descriptions) for group in groups
+    ]
     references = {_real_path(path) for workflow in workflows for path in workflow.references}
     top_level = [w for w in workflows if _real_path(w.path) not in references]
     # DAGs that refer to each other in a circle would all be lost.

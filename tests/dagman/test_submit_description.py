@@ -168,9 +168,9 @@ def test_submit_files_that_include_themselves_come_to_an_end():
     ],
 )
 def test_an_environment_is_never_kept(line):
-    description = parse_description(f"{line}\nlog = $(environment)x.log".split("\n"))
-    assert "sesame" not in repr(description)
-    assert submission(description, {}, {}).log == "x.log"
+    flow = weave("JOB A a.sub", a_sub=f"{line}\nlog = $(environment)$(my.env)x.log")
+    assert "sesame" not in repr(flow)
+    assert flow.nodes["A"].log == "x.log"
 
 
 @pytest.mark.parametrize(

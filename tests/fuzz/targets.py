@@ -241,7 +241,7 @@ def submit(data: bytes) -> None:
     pieces = data.decode("utf-8", "replace").split(BETWEEN.decode())
     description, included, told, *_ = [*pieces, "", ""]
     lines = included.split("\n")
-    read = parse_description(description.split("\n"), lambda name: lines)
+    read = parse_description(description.split("\n"), lambda name: (name, lines))
     pairs = dict(line.partition("=")[::2] for line in told.split("\n")[:20])
     names = list(pairs)
     before = {name: pairs[name] for name in names[::2]}

@@ -341,7 +341,7 @@ def test_descriptions_that_are_too_long_for_so_many_nodes_are_left_out(
 
 def test_what_includes_itself_comes_to_an_end() -> None:
     lines = ["include : x", *["a = $(a)x"] * 1000]
-    assert len(parse_description(lines, lambda _: lines).statements) == 20_000
+    assert len(parse_description(lines, lambda name: (name, lines)).statements) == 20_000
 
 
 def seconds(family: Callable[[int], object], size: int) -> float:

@@ -24,6 +24,7 @@ from metlmon.authoring.request import PlanError
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node
 from metlmon.jobfiles.metrics_csv import read_metrics_csv
+from metlmon.live.discovery import read_workflows
 from metlmon.live.regular_files import UnreadableFile, read_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import variable
@@ -102,19 +103,23 @@ class CheckpointFinder:
     def _transferred(self, dag: Dag, node: Node) -> list[str]:
         """``transfer_input_files`` of the node's job, relative to the DAG's directory."""
         if dag.key not in self._contexts:
+            path = dag.workflow.path
+            workflow, *_ = read_workflows(
+                path.parent, path.name, self._file_store.read, keep_descriptions=True
+            )
             self._contexts[dag.key] = LintContext(
-                dag.workflow,
-                dagman_dir=dag.workflow.path.parent,
+                workflow,
+                dagman_dir=path.parent,
                 dagdir=self._directory,
                 files=self._file_store,
                 settings=self._settings,
                 findings=Findings(),
             )
         context = self._contexts[dag.key]
-        text = context.submit_text_of(node)
-        if text is None:
+        description = context.description_of(node)
+        if description is None:
             return []
-        values = context.values(node, text, *_COMMANDS)
+        values = context.values(node, description, *_COMMANDS)
         files, files_alias, directory, directory_alias = (values[name] or "" for name in _COMMANDS)
         initial_directory = directory.strip() or directory_alias.strip()
         names = map(str.strip, (files.strip() or files_alias).split(","))

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from msgspec import Struct
-
 from metlmon.authoring.lint.finding import Findings
-from metlmon.authoring.submit_source import SubmitText, file_lines, submit_text
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind, Workflow
-from metlmon.dagman.commands import (
-    DagCommand,
-    DescriptionCommand,
-    NodeCommand,
-    VarsCommand,
-    VarsPlacement,
-)
-from metlmon.dagman.file_cache import places
-from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown
-from metlmon.dagman.parser import READERS
-from metlmon.dagman.submit_description import command_values
+from metlmon.dagman.commands import DescriptionCommand, VarsCommand, VarsPlacement
+from metlmon.dagman.parser import SourceCommand, read_commands
+from metlmon.dagman.submit_description import Description, command_values
 from metlmon.live.regular_files import read_regular_file
 from metlmon.model.run import RunPart, parse_run_part
 
@@ -46,54 +35,6 @@ class Positioned(Protocol):
     def file(self) -> str: ...
     @property
     def line(self) -> int | None: ...
-
-
-class SourceCommand(Struct, frozen=True):
-    """One DAG command as written.
-
-    ``file``: its name in findings. ``keyword``: in upper case with ``_``; ``rest``: the text after
-    it; ``command``: None if it cannot be parsed; ``block``: the lines of its inline description.
-    """
-
-    file: str
-    line: int
-    keyword: str
-    rest: str
-    command: DagCommand | None
-    block: tuple[Line, ...] = ()
-
-
-class _RecordingLines(LogicalLines):
-    """Logical lines that record the inline description read last, with line numbers."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(data)
-        self.recorded: list[Line] = []
-
-    def block(self, end: str) -> tuple[list[str], str]:
-        self.recorded = []
-        while (line := self.physical()) is not None:
-            if line.text == end or line.text.startswith(end + " "):
-                return [recorded.text for recorded in self.recorded], line.text[len(end) :]
-            self.recorded.append(line)
-        raise SyntaxFault(f"Missing inline description closing token: {shown(end)}")
-
-
-def source_commands(file: str, data: bytes) -> Iterator[SourceCommand]:
-    """The commands of one DAG file, in order, read as by the parser of DAG files."""
-    lines = _RecordingLines(data)
-    while (line := lines.logical()) is not None:
-        tokens, command, keyword = Tokens(line.text), None, ""
-        lines.recorded = []
-        try:
-            keyword = tokens.next().upper().replace("-", "_")
-            rest_start = tokens.position
-            if (parse := READERS.get(keyword)) is not None:
-                command = parse(line.number, tokens, lines)
-        except SyntaxFault:
-            rest_start = len(keyword)
-        rest, block = line.text[rest_start:].strip(), tuple(lines.recorded)
-        yield SourceCommand(file, line.number, keyword, rest, command=command, block=block)
 
 
 class FileStore:
@@ -163,51 +104,22 @@ class LintContext:
         self.names: dict[str, Path] = {}
         self.commands: dict[str, list[SourceCommand]] = {}
         self.parts: dict[str, RunPart] = {}
-        self._blocks: dict[tuple[str, int], SubmitText] = {}
-        self._shared: dict[str, SubmitText] = {}
-        self._files: dict[tuple[str, str, str], SubmitText | None] = {}
-        self._texts: dict[Path, SubmitText] = {}
         self._vars: dict[str, dict[tuple[str, str], int]] = {}
-        self._appends = False
         self._has_run: bool | None = None
         node_files = {node.file for node in workflow.nodes.values()}
         for path in workflow.files:
             name = self.display_name(path)
             self.names[name] = path
             if path == workflow.path or name in node_files or path in workflow.references:
-                self._read_dag_file(name, files.get(path) or b"")
+                self.commands[name] = list(read_commands(files.get(path) or b"", name))
+        self._appends = any(
+            isinstance(entry.command, VarsCommand)
+            and entry.command.placement is VarsPlacement.APPEND
+            for entry in self.all_commands()
+        )
         for node in workflow.nodes.values():
             if (part := parse_run_part(node, settings)) is not None:
                 self.parts[node.name] = part
-
-    def _read_dag_file(self, name: str, data: bytes) -> None:
-        self.commands[name] = list(source_commands(name, data))
-        directory = self.names[name].parent
-        for entry in self.commands[name]:
-            match entry.command:
-                case DescriptionCommand(name=description):
-                    text = self._submit_text(name, entry.block, directory, inline=True)
-                    self._shared.setdefault(description, text)
-                case NodeCommand(submit=None):
-                    text = self._submit_text(name, entry.block, directory, inline=True)
-                    self._blocks[name, entry.line] = text
-                case VarsCommand(placement=VarsPlacement.APPEND):
-                    self._appends = True
-                case _:
-                    pass
-
-    def _submit_text(
-        self, file: str, lines: Sequence[Line], directory: Path, *, inline: bool = False
-    ) -> SubmitText:
-        """The description of ``file``; it includes files relative to ``directory``."""
-
-        def include(name: str) -> tuple[str, Sequence[Line]] | None:
-            for path in places(name, directory, self.dagman_dir):
-                if (data := self.files.get(path)) is not None:
-                    return self.display_name(path), file_lines(data)
-            return None
-
-        return submit_text(file, lines, inline=inline, include=include)
 
     def display_name(self, path: Path) -> str:
         """The file's name in findings: relative to the dagdir if it is below it."""
@@ -265,41 +177,26 @@ class LintContext:
             if part.training:
                 yield self.workflow.nodes[name], part
 
-    def submit_text_of(self, node: Node) -> SubmitText | None:
+    def description_of(self, node: Node) -> Description | None:
         """The submit description of a node's job, or None if it cannot be read."""
-        if node.submit is None:
-            return self._blocks.get((node.file, node.line))
-        if node.submit in self._shared:
-            return self._shared[node.submit]
-        key = (node.submit, node.dir or "", node.file)
-        if key not in self._files:
-            self._files[key] = self._read_submit_file(*key)
-        return self._files[key]
+        return self.workflow.descriptions.get(node.name)
 
-    def _read_submit_file(self, name: str, directory: str, dag_file: str) -> SubmitText | None:
-        dag_directory = self.names.get(dag_file, self.workflow.path).parent
-        for path in places(name, self.dagman_dir / directory, self.dagman_dir, dag_directory):
-            if path not in self._texts and (data := self.files.get(path)) is not None:
-                lines = file_lines(data)
-                self._texts[path] = self._submit_text(self.display_name(path), lines, path.parent)
-            if path in self._texts:
-                return self._texts[path]
-        return None
-
-    def submit_texts(self) -> dict[int, tuple[SubmitText, list[Node]]]:
+    def descriptions(self) -> Iterable[tuple[Description, list[Node]]]:
         """Every description with the nodes that use it, possibly none."""
-        result: dict[int, tuple[SubmitText, list[Node]]] = {
-            id(text): (text, []) for text in self._shared.values()
-        }
+        result: dict[tuple[str, int], tuple[Description, list[Node]]] = {}
+        for entry in self.all_commands():
+            if isinstance(entry.command, DescriptionCommand):
+                description = entry.command.description
+                result.setdefault((description.file, description.line), (description, []))
         for node in self.jobs():
-            if (text := self.submit_text_of(node)) is not None:
-                result.setdefault(id(text), (text, []))[1].append(node)
-        return result
+            if (used := self.description_of(node)) is not None:
+                result.setdefault((used.file, used.line), (used, []))[1].append(node)
+        return result.values()
 
-    def values(self, node: Node, text: SubmitText, *names: str) -> dict[str, str | None]:
+    def values(self, node: Node, text: Description, *names: str) -> dict[str, str | None]:
         """The values of these commands for the node's job, with macros expanded."""
         defaults = {"JOB": node.name, **node.vars}
-        return command_values(text.description, defaults, node.vars if self._appends else {}, names)
+        return command_values(text, defaults, node.vars if self._appends else {}, names)
 
     def line_of_vars(self, node: Node, key: str) -> int:
         """The line that last sets a variable of the node, else the node's own line."""

@@ -13,9 +13,9 @@ from collections import defaultdict
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.submit_source import Statement, SubmitText
 from metlmon.dagman import Node
 from metlmon.dagman.lexer import shown
+from metlmon.dagman.submit_description import Description, Statement
 
 _HORIZON_NAMES: Final = r"(?:max|num|total|n)[-_]?(?:train[-_]?)?epochs?|epochs|horizon"
 _OPTION: Final = re.compile(
@@ -38,7 +38,7 @@ def check(context: LintContext) -> None:
     _check_variables(context)
     checked: set[int] = set()
     for node, _ in context.trainings():
-        text = context.submit_text_of(node)
+        text = context.description_of(node)
         if text is not None and not text.unresolved and id(text) not in checked:
             checked.add(id(text))
             arguments = text.last("arguments", "args")
@@ -64,7 +64,7 @@ def _check_variables(context: LintContext) -> None:
 
 
 def _check_arguments(
-    context: LintContext, node: Node, text: SubmitText, arguments: Statement
+    context: LintContext, node: Node, text: Description, arguments: Statement
 ) -> None:
     """Arguments that pass the epoch as the horizon, or no horizon at all."""
     options = _OPTION.findall(arguments.value)

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from metlmon.authoring.gate_config import INTERPRETER, SCRIPT
-from metlmon.authoring.lint.context import LintContext, Positioned, SourceCommand
+from metlmon.authoring.lint.context import LintContext, Positioned
 from metlmon.authoring.lint.finding import listed
-from metlmon.authoring.submit_source import SubmitText
 from metlmon.dagman import Node
 from metlmon.dagman.commands import JobstateCommand, ScriptCommand
 from metlmon.dagman.lexer import Tokens, shown
+from metlmon.dagman.parser import SourceCommand
+from metlmon.dagman.submit_description import Description
 
 _FALSE: Final = frozenset({"false", "f", "no", "n", "0"})
 
@@ -83,7 +84,7 @@ class _FileChecker:
                 self._check_script(entry, entry.command)
         self._check_directories()
         for node in context.jobs():
-            text = context.submit_text_of(node)
+            text = context.description_of(node)
             if text is not None and not node.done:
                 self._check_inputs(node, text)
                 self._check_queue_items(node, text)
@@ -154,7 +155,7 @@ class _FileChecker:
                 self._report_missing("missing-directory", entry, directory, message)
                 return
 
-    def _check_queue_items(self, node: Node, text: SubmitText) -> None:
+    def _check_queue_items(self, node: Node, text: Description) -> None:
         """The file read by ``queue … from FILE`` at the node's submission."""
         for statement in text.statements:
             is_queue = statement.directive and statement.key == "queue"
@@ -205,7 +206,7 @@ class _FileChecker:
 
     # --- input files of jobs ------------------------------------------------------------------
 
-    def _check_inputs(self, node: Node, text: SubmitText) -> None:
+    def _check_inputs(self, node: Node, text: Description) -> None:
         context = self._context
         values = context.values(node, text, *_COMMANDS)
         initialdir = (values["initialdir"] or values["initial_dir"] or "").strip()
@@ -224,7 +225,7 @@ class _FileChecker:
             if "$" not in name and "://" not in name:
                 self._check_input(node, text, key, name, base=base)
 
-    def _check_input(self, node: Node, text: SubmitText, key: str, name: str, base: str) -> None:
+    def _check_input(self, node: Node, text: Description, key: str, name: str, base: str) -> None:
         path = (base, name)
         first = not node.parents and node.pre is None
         previous = self._missing_inputs.get(path)

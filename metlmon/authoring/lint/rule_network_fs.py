@@ -57,7 +57,7 @@ def check(context: LintContext) -> None:
         if directory in seen or directory == dagman_dir:
             continue
         seen.add(directory)
-        text = context.submit_text_of(node)
+        text = context.description_of(node)
         statement = text.last("log", "userlog") if text is not None else None
         if statement is not None and (kind := network_type(directory, mounts)):
             message = f"the log {shown(node.log)} lies on {kind}"

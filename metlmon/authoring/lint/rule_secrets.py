@@ -7,11 +7,11 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from metlmon.authoring.lint.context import LintContext, SourceCommand
-from metlmon.authoring.submit_source import Statement
+from metlmon.authoring.lint.context import LintContext
 from metlmon.dagman.commands import ScriptCommand, VarsCommand
 from metlmon.dagman.lexer import shown
-from metlmon.dagman.submit_description import is_environment
+from metlmon.dagman.parser import SourceCommand
+from metlmon.dagman.submit_description import Statement, is_environment
 from metlmon.redact import is_secret_name, redact_secrets
 
 # Anchored at word starts, with possessive quantifiers: linear time on hostile values.
@@ -52,7 +52,7 @@ def check(context: LintContext) -> None:
                 for variable in filter(is_secret_name, names):
                     source = Statement(name, number, "#", "")
                     _report(context, source, variable, "in a comment")
-    for text, _ in context.submit_texts().values():
+    for text, _ in context.descriptions():
         for statement in text.statements:
             _check_statement(context, statement)
     for entry in context.all_commands():

@@ -10,9 +10,9 @@ from collections import defaultdict
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.submit_source import SubmitText
 from metlmon.dagman import Node
 from metlmon.dagman.lexer import shown
+from metlmon.dagman.submit_description import Description
 
 COMPARISON_STARTS: Final = ("=", "?=", "!=")
 """Starts of an assigned value where ``==``, ``=?=`` or ``=!=`` was meant."""
@@ -72,7 +72,7 @@ MAX_MAILS: Final = 10
 
 def check(context: LintContext) -> None:
     """Check every description, and the logs of the trainings."""
-    for text, nodes in context.submit_texts().values():
+    for text, nodes in context.descriptions():
         _check_lines(context, text)
         _check_ifs(context, text)
         if nodes:
@@ -99,7 +99,7 @@ def unfinished(value: str) -> str | None:
     return "ends where something must follow" if _OPEN_END.search(unquoted) else None
 
 
-def _check_lines(context: LintContext, text: SubmitText) -> None:
+def _check_lines(context: LintContext, text: Description) -> None:
     """Conditions without an assignment, unparsable expressions, stray lines."""
     alone = "stands here by itself: no requirement comes of it, the job goes anywhere"
     for statement in text.statements:
@@ -108,7 +108,7 @@ def _check_lines(context: LintContext, text: SubmitText) -> None:
         if statement.key in _FREE_TEXT or statement.directive:
             continue
         if statement.value.startswith(COMPARISON_STARTS):
-            quoted = statement.file in text.descriptions
+            quoted = statement.file in text.recognized
             condition = f"a condition on {shown(statement.key)}" if quoted else "a condition"
             context.report("bare-requirement", statement, f"{condition} {alone}")
         elif _EXPRESSIONS.match(statement.key) and (problem := unfinished(statement.value)):
@@ -121,7 +121,7 @@ def _check_lines(context: LintContext, text: SubmitText) -> None:
             context.report("submit-syntax", statement, message)
 
 
-def _check_ifs(context: LintContext, text: SubmitText) -> None:
+def _check_ifs(context: LintContext, text: Description) -> None:
     """Unbalanced if and endif."""
     open_ifs = []
     for statement in text.statements:
@@ -139,7 +139,7 @@ def _check_ifs(context: LintContext, text: SubmitText) -> None:
         context.report("unbalanced-if", statement, "this if has no endif")
 
 
-def _check_macros(context: LintContext, text: SubmitText, nodes: list[Node]) -> None:
+def _check_macros(context: LintContext, text: Description, nodes: list[Node]) -> None:
     """Macros that no node and no line sets.
 
     Those in capitals may be set by the configuration.
@@ -155,7 +155,7 @@ def _check_macros(context: LintContext, text: SubmitText, nodes: list[Node]) -> 
     undefined = {
         name: statement
         for statement in reversed(text.statements)
-        if statement.file in text.descriptions
+        if statement.file in text.recognized
         for name in _MACRO.findall(statement.value)
         if name.lower() not in known and not name.isupper()
     }
@@ -168,7 +168,7 @@ def _check_macros(context: LintContext, text: SubmitText, nodes: list[Node]) -> 
             context.report("undefined-macro", statement, message)
 
 
-def _check_gpus(context: LintContext, text: SubmitText) -> None:
+def _check_gpus(context: LintContext, text: Description) -> None:
     """Requirements on GPUs without request_gpus."""
     if text.unresolved or text.last("request_gpus") is not None:
         return
@@ -182,7 +182,7 @@ def _check_gpus(context: LintContext, text: SubmitText) -> None:
             return
 
 
-def _check_mail(context: LintContext, text: SubmitText, nodes: list[Node]) -> None:
+def _check_mail(context: LintContext, text: Description, nodes: list[Node]) -> None:
     """Mail for each of many jobs."""
     statement = text.last("notification")
     event = statement.value.strip().lower() if statement is not None else ""
@@ -194,9 +194,9 @@ def _check_mail(context: LintContext, text: SubmitText, nodes: list[Node]) -> No
 def _check_logs(context: LintContext) -> None:
     """Trainings without a log, or with many logs."""
     logs: dict[int, set[str | None]] = defaultdict(set)
-    texts: dict[int, SubmitText] = {}
+    texts: dict[int, Description] = {}
     for node, _ in context.trainings():
-        text = context.submit_text_of(node)
+        text = context.description_of(node)
         if text is not None and not text.unresolved and not node.noop:
             texts[id(text)] = text
             logs[id(text)].add(node.log)

@@ -7,12 +7,19 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from metlmon.authoring.lint.context import LintContext, SourceCommand
+from metlmon.authoring.lint.context import LintContext
 from metlmon.authoring.lint.rule_submit import unfinished
 from metlmon.authoring.lint.rules import KINDS
-from metlmon.dagman.commands import VarsCommand, VarsPlacement
+from metlmon.dagman.commands import (
+    DescriptionCommand,
+    NodeCommand,
+    VarsCommand,
+    VarsPlacement,
+)
 from metlmon.dagman.lexer import LogicalLines, Tokens, shown
 from metlmon.dagman.node_commands import attribute_name
+from metlmon.dagman.parser import SourceCommand
+from metlmon.dagman.submit_description import Description
 
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _NAME: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
@@ -48,14 +55,17 @@ def check(context: LintContext) -> None:
     for name in context.commands:
         _check_bytes(context, name, context.files.get(context.names[name]) or b"")
     for entry in context.all_commands():
-        if isinstance(entry.command, VarsCommand):
-            _check_variables(context, entry, shown(entry.command.node))
-        elif entry.keyword == "SET_JOB_ATTR" and entry.command is not None:
-            _check_attribute(context, entry)
-        for line in entry.block:
-            if line.text.lower().split(None, 1)[:1] == ["queue"]:
-                message = "a description in the DAG file has a queue line"
-                context.findings.add("queue-in-description", entry.file, line.number, message)
+        match entry.command:
+            case VarsCommand(node=node):
+                _check_variables(context, entry, shown(node))
+            case NodeCommand(inline=Description() as inline):
+                _check_queue(context, inline)
+            case DescriptionCommand(description=inline):
+                _check_queue(context, inline)
+            case _ if entry.keyword == "SET_JOB_ATTR" and entry.command is not None:
+                _check_attribute(context, entry)
+            case _:
+                pass
 
 
 def _check_bytes(context: LintContext, name: str, data: bytes) -> None:
@@ -78,6 +88,13 @@ def _check_bytes(context: LintContext, name: str, data: bytes) -> None:
     if start:
         message = "the file ends in a backslash: DAGMan drops this command without a word"
         report("unfinished-line", start, message)
+
+
+def _check_queue(context: LintContext, inline: Description) -> None:
+    for statement in inline.statements:
+        if statement.directive and statement.key == "queue":
+            message = "a description in the DAG file has a queue line"
+            context.report("queue-in-description", statement, message)
 
 
 def _check_variables(context: LintContext, entry: SourceCommand, node: str) -> None:

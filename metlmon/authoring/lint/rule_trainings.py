@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.submit_source import SubmitText
 from metlmon.dagman import Node, NodeKind
 from metlmon.dagman.lexer import shown
+from metlmon.dagman.submit_description import Description
 from metlmon.model.run import RunPart, gate_name, variable
 
 _SITE: Final = "glidein_resourcename"
@@ -50,7 +50,7 @@ def _check_node(context: LintContext, node: Node, runs: int) -> None:
     if node.post is not None and node.post.command.split(None, 1)[:1] in [[word] for word in _TRUE]:
         message = f"{name} trains, and its POST script calls every end a good one"
         context.report("failure-hidden", node, message)
-    if (node.queue_count or 0) > 1 and not _has_proc_number(context.submit_text_of(node)):
+    if (node.queue_count or 0) > 1 and not _has_proc_number(context.description_of(node)):
         message = f"{name} queues {node.queue_count} jobs for one epoch"
         context.report("several-procs", node, message)
     if node.abort_on is not None and runs > 1:
@@ -58,7 +58,7 @@ def _check_node(context: LintContext, node: Node, runs: int) -> None:
         context.report("abort-stops-all", node, message)
 
 
-def _has_proc_number(text: SubmitText | None) -> bool:
+def _has_proc_number(text: Description | None) -> bool:
     """Whether each proc gets its number, so that they share the epoch's training."""
     statement = text.last("arguments", "args", "environment", "env") if text is not None else None
     return statement is not None and _PROC_NUMBER.search(statement.value) is not None
@@ -69,7 +69,7 @@ def _check_sites(context: LintContext) -> None:
     texts = {
         id(text): text
         for node, _ in context.trainings()
-        if not node.noop and (text := context.submit_text_of(node)) is not None
+        if not node.noop and (text := context.description_of(node)) is not None
     }
     for text in texts.values():
         statement = text.last("ulog_execute_attrs", "my.ulogexecuteattrs", "my.ulog_execute_attrs")
@@ -123,13 +123,13 @@ def _check_checkpoints(context: LintContext, runs: dict[str, Epochs]) -> None:
     If trainings continue from checkpoints, all but the first epoch must.
     """
     if not any(variable(node, _CHECKPOINT) for node, _ in context.trainings()) and not any(
-        nodes and _names_checkpoint(text) for text, nodes in context.submit_texts().values()
+        nodes and _names_checkpoint(text) for text, nodes in context.descriptions()
     ):
         return
     for epochs in runs.values():
         first, *others = sorted(epochs)
         for node in (epochs[number][0] for number in others):
-            text = context.submit_text_of(node)
+            text = context.description_of(node)
             used = text is None or _names_checkpoint(text)
             if used and variable(node, _CHECKPOINT) is None:
                 message = f"{shown(node.name)} has no continue_from_checkpoint"
@@ -141,7 +141,7 @@ def _check_checkpoints(context: LintContext, runs: dict[str, Epochs]) -> None:
             context.findings.add("checkpoint-at-first", node.file, line, message)
 
 
-def _names_checkpoint(text: SubmitText) -> bool:
+def _names_checkpoint(text: Description) -> bool:
     return any(_CHECKPOINT in statement.value.lower() for statement in text.statements)
 
 

@@ -51,7 +51,7 @@ def check(path: Path, settings: Settings) -> LintResult:
     """
     dagdir, file_name = _dagdir_and_file(path)
     files, findings = FileStore(), Findings()
-    workflows = read_workflows(dagdir, file_name, files.read)
+    workflows = read_workflows(dagdir, file_name, files.read, keep_descriptions=True)
     if not workflows:
         raise InputError(
             f"no DAG file in {dagdir}: give the directory where one is, or the file itself"

@@ -12,9 +12,9 @@ from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
 from metlmon.authoring.lint.rule_submit import COMPARISON_STARTS
-from metlmon.authoring.submit_source import SubmitText
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.lexer import shown
+from metlmon.dagman.submit_description import Description
 
 _COMMANDS: Final = """
 accounting_group accounting_group_user allow_arguments_v1 allow_environment_v1
@@ -115,7 +115,7 @@ SIMILARITY: Final = 0.8
 
 def check(context: LintContext) -> None:
     """Report names that are neither a command nor a macro used in the DAG."""
-    texts = context.submit_texts().values()
+    texts = context.descriptions()
     used = set(_macro_names(context, [text for text, _ in texts]))
     for text, _ in texts:
         if text.unresolved:
@@ -123,11 +123,11 @@ def check(context: LintContext) -> None:
         for statement in text.statements:
             if statement.directive or statement.value.startswith(COMPARISON_STARTS):
                 continue
-            if message := _problem(statement.key, used, statement.file in text.descriptions):
+            if message := _problem(statement.key, used, statement.file in text.recognized):
                 context.report("submit-command", statement, message)
 
 
-def _macro_names(context: LintContext, texts: Iterable[SubmitText]) -> Iterator[str]:
+def _macro_names(context: LintContext, texts: Iterable[Description]) -> Iterator[str]:
     """The names that descriptions or VARS of the DAG use as macros, in lower case."""
     for text in texts:
         for statement in (*text.statements, *text.stray):

@@ -293,8 +293,8 @@ class _Parser:
         if not name or not end:
             raise SyntaxFault("No inline description provided")
         body, suffix = self._lines.block(end)
-        body = [f"  {line}" for line in body if not _is_queue_one(line, where, name)]
-        return SweepDescription(where, name, "\n".join([tokens.text, *body, end + suffix]))
+        lines = [f"  {line.text}" for line in body if not _is_queue_one(line.text, where, name)]
+        return SweepDescription(where, name, "\n".join([tokens.text, *lines, end + suffix]))
 
     def parent_child(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
         if keyword == "WEAK" and tokens.next().upper() != "PARENT":
