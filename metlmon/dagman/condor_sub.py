@@ -14,9 +14,6 @@ from typing import Final
 from msgspec import Struct
 
 _ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*)$", re.I | re.M)
-_CONFIGURED: Final = re.compile(rb"_CONDOR_DAGMAN_(?!LOG\b)")
-"""The prefix of DAGMan's configuration variables in its ``environment``, except that of its log,
-``_CONDOR_DAGMAN_LOG``. Their values are not read."""
 
 _WORD: Final = re.compile(r"(?:[^\s']|'[^']*(?:''[^']*)*(?:'|\Z))+")
 _QUOTED: Final = re.compile(r"'([^']*(?:''[^']*)*)(?:'|\Z)")
@@ -27,22 +24,20 @@ class CondorSub(Struct, frozen=True):
 
     The DAG files in their order (several make one workflow whose nodes are named ``0.A``,
     ``1.A``), whether each is read in its own directory (``-UseDagDir``), and ``rescue_from``,
-    the number after ``-DoRescueFrom``. ``words``: the whole command line. ``configured``:
-    DAGMan has a configuration file of its own.
+    the number after ``-DoRescueFrom``. ``words``: the whole command line.
     """
 
     dag_files: tuple[str, ...]
     use_dag_dir: bool
     rescue_from: int | None = None
     words: tuple[str, ...] = ()
-    configured: bool = False
 
 
 def read_condor_sub(data: bytes) -> CondorSub:
     """Read a ``.condor.sub`` file; other files have no DAG files. Never raises."""
     arguments = _ARGUMENTS.findall(data.decode("utf-8", "replace"))
     words = _split_words(arguments[-1].rstrip(" \t\r")) if arguments else []
-    return _parse_words(words, _CONFIGURED.search(data) is not None)
+    return _parse_words(words)
 
 
 def read_dagman_arguments(arguments: str) -> CondorSub:
@@ -53,7 +48,7 @@ def read_dagman_arguments(arguments: str) -> CondorSub:
     return _parse_words([_unquote(word) for word in _WORD.findall(arguments)])
 
 
-def _parse_words(words: list[str], configured: bool = False) -> CondorSub:
+def _parse_words(words: list[str]) -> CondorSub:
     flags = [word.lower() for word in words]
     values = list(zip(flags, words[1:], strict=False))
     rescue = [value for flag, value in values if flag == "-dorescuefrom"]
@@ -63,7 +58,6 @@ def _parse_words(words: list[str], configured: bool = False) -> CondorSub:
         use_dag_dir="-usedagdir" in flags,
         rescue_from=number or None,
         words=tuple(words),
-        configured=configured,
     )
 
 

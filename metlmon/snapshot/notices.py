@@ -57,7 +57,7 @@ def _missing_files(aggregates: Aggregates, dag: Dag) -> Iterator[Notice]:
     without = aggregates.ensemble.states.unrecorded(dag.key)
     if without is None:
         return
-    inferred, unknown = without.counts.inferred, without.counts.unknown
+    inferred, unknown = without.inferred, without.unknown
     if not inferred and not unknown:
         return
     name = missing_rescue(dag)
