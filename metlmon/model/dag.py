@@ -25,9 +25,8 @@ from metlmon.dagman import (
 from metlmon.model.clock import (
     Clock,
     ClockObservation,
-    jobstate_observations,
+    metrics_cluster,
     metrics_observations,
-    rescue_observations,
 )
 from metlmon.model.dag_reports import DagReports, NodeReportKind, WorkflowFacts
 from metlmon.model.dagman_runs import (
@@ -77,22 +76,16 @@ class Dag(DagReports):
         """Number of nodes as DAGMan counts them: without SERVICE nodes."""
         return sum(n.kind is not NodeKind.SERVICE for n in self.workflow.nodes.values())
 
-    # --- reading DAGMan's files ---------------------------------------------------------
-
     # --- queries ------------------------------------------------------------------------
 
     def clock_observations(self) -> Iterator[ClockObservation]:
-        """Yield moments that its files have in local time and UTC; submissions only once."""
-        observations, self._clock_observations = self._clock_observations, []
-        yield from observations
+        """Yield moments that its files have in local time and UTC."""
         status, metrics = self.status_file, self.metrics_file
         if status is not None and status.local and status.epoch is not None:
             yield status.local, status.epoch
         if metrics is not None:
-            yield from metrics_observations(metrics, self.out_times.runs, self.dagman_intervals)
-        yield from jobstate_observations(self.jobstate_started, self.dagman_intervals)
-        rescues = self.rescue_files.values()
-        yield from rescue_observations(rescues, self.out_times.written, self.dagman_intervals)
+            yield from metrics_observations(metrics, self.log_intervals)
+            yield from metrics_observations(metrics, self.out_intervals)
 
     def out_is_complete_at(self, moment: datetime) -> bool:
         """Does ``.dagman.out`` have every submission of this DAG around ``moment``?
@@ -149,10 +142,7 @@ class Dag(DagReports):
         return {n: r for n, r in self.rescue_files.items() if self._rescue_is_after_cut(r) is False}
 
     def _rescue_is_after_cut(self, rescue: Rescue) -> bool | None:
-        if rescue.created is not None:
-            return self._is_after_cut(rescue.created.timestamp())
-        written = self.out_times.written.get(rescue.path.name)
-        return None if written is None or self.cut is None else written > self.cut
+        return self._is_after_cut(rescue.created.timestamp() if rescue.created else None)
 
     def _is_after_cut(self, epoch: float | None) -> bool | None:
         """Is a moment after the cut? None if unknown."""
@@ -375,7 +365,7 @@ class Dag(DagReports):
         """Did this run write the metrics file? Without a run: does the file exist?"""
         metrics = self.metrics
         return metrics is not None and self._matches_run(
-            run, _cluster_of(metrics), metrics.end, clock
+            run, metrics_cluster(metrics), metrics.end, clock
         )
 
     def _matches_run(
@@ -448,7 +438,7 @@ class Dag(DagReports):
             return True
         # The node status file is rewritten all the time: a timestamp after the cut proves
         # nothing, unless another file has DAGMan's start.
-        dated = self.jobstate_started or metrics or self.out_times.runs or self.dagman_intervals
+        dated = self.jobstate_started or metrics or self.out_intervals or self.log_intervals
         return status is not None and (self.status is not None or not dated)
 
     def dagman_in_queue_at(self, moment: datetime) -> bool | None:
@@ -467,12 +457,6 @@ class Dag(DagReports):
     def is_dagman(self, cluster: int) -> bool:
         """Is this the cluster of a DAGMan job of this DAG?"""
         return any(run.cluster == cluster for run in self.dagman_runs())
-
-
-def _cluster_of(metrics: DagMetrics) -> int | None:
-    """The cluster of the DAGMan that wrote the metrics."""
-    name = metrics.dagman_id or ""
-    return int(name) if name.isdecimal() else None
 
 
 def _subtract(time: datetime | None, span: timedelta) -> datetime | None:

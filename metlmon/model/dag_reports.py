@@ -26,7 +26,7 @@ from metlmon.dagman import (
     StatusFile,
     Workflow,
 )
-from metlmon.model.clock import Clock, ClockObservation, OutTimes, QueueInterval, SubmissionTimes
+from metlmon.model.clock import Clock, DagmanInterval, note_dagman_message
 from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
 
 MAX_UNKNOWN_NODES: Final = 1000
@@ -108,11 +108,9 @@ class DagReports:
         self._out_submitted: dict[int, str] = {}
         self._jobstate_submitted: dict[int, str] = {}
         self._last_clusters: dict[str, int] = {}
-        self.out_times = OutTimes()
-        self.dagman_intervals: dict[int, QueueInterval] = {}
-        """DAGMan's own jobs in ``.dagman.log``, including those after the cut."""
-        self._submission_times = SubmissionTimes()
-        self._clock_observations: list[ClockObservation] = []
+        self.out_intervals: list[DagmanInterval] = []
+        self.log_intervals: list[DagmanInterval] = []
+        """DAGMan's processes in ``.dagman.out`` and ``.dagman.log``, also those after the cut."""
         self._submissions: tuple[tuple[int, int], Counter[str]] | None = None
         self._runs: list[DagmanRun] | None = None
         self._unknown_names_cache: (
@@ -128,7 +126,7 @@ class DagReports:
         until, cut = self.out_last_time, self.cut
         for line in messages:
             time = line.time
-            self._note_time(line)
+            note_dagman_message(self.out_intervals, line)
             if cut is not None and (time is None or time > cut):
                 continue
             if time is not None and (until is None or time > until):
@@ -139,21 +137,6 @@ class DagReports:
                 touched.add(self._apply_node_message(line.node, line))
         self.out_last_time = until
         return touched
-
-    def _note_time(self, line: DagmanMessage) -> None:
-        """Store a local time that another file may have in UTC."""
-        if line.node is None:
-            self.out_times.add(line)
-        elif (
-            line.kind is DagmanMessageKind.SUBMITTED
-            and line.cluster is not None
-            and line.time is not None
-        ):
-            epoch = self.submit_epochs.get(line.cluster)
-            if epoch is None:
-                self._submission_times.add(line.cluster, line.time)
-            else:
-                self._clock_observations.append((line.time, epoch))
 
     def _apply_dag_message(self, line: DagmanMessage) -> None:
         """Apply a message on the DAG as a whole."""
@@ -234,7 +217,7 @@ class DagReports:
         self._runs = None
         self.unknown_nodes = {}
         self.out_last_time = None
-        self.out_times = OutTimes()
+        self.out_intervals = []
         self._out_submitted = {}
         self._last_clusters = {}
         for cluster, node in self._jobstate_submitted.items():
@@ -271,9 +254,6 @@ class DagReports:
             if entry.event == "SUBMIT" and entry.cluster is not None and entry.cluster > 0:
                 self._jobstate_submitted.setdefault(entry.cluster, name)
                 self.submit_epochs.setdefault(entry.cluster, entry.epoch)
-                submitted = self._submission_times.get(entry.cluster)
-                if submitted is not None:
-                    self._clock_observations.append((submitted, entry.epoch))
                 if entry.cluster not in self._out_submitted:
                     self._note_cluster(name, entry.cluster)
             kind = JOBSTATE_REPORT_KINDS.get(entry.event) or self._job_report_kind(entry)

@@ -31,7 +31,7 @@ from metlmon.model.attribution import (
     Attribution,
 )
 from metlmon.model.attributor import JobAttributor, UnprovenJobs
-from metlmon.model.clock import Clock, QueueInterval, UtcOffsets, note_dagman_event
+from metlmon.model.clock import Clock, DagmanInterval, UtcOffsets, note_dagman_event
 from metlmon.model.dag import Dag, named_by, settle_tops
 from metlmon.model.dagman_runs import DagmanJob, add_dagman_event
 from metlmon.model.job_events import (
@@ -122,7 +122,7 @@ class Ensemble:
         """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
         self._factories: dict[int, str] = {}
         self._dagman_jobs: dict[str, list[DagmanJob]] = {}
-        self._dagman_intervals: dict[str, dict[int, QueueInterval]] = {}
+        self._dagman_intervals: dict[str, list[DagmanInterval]] = {}
         self._nodes_logs: dict[str, tuple[datetime, datetime]] = {}
 
     @property
@@ -171,7 +171,7 @@ class Ensemble:
         for dag in self.dags.values():
             dag.clock, dag.cut = self.clock, self.cut
             dag.dagman_jobs = self._dagman_jobs.setdefault(dag.key, dag.dagman_jobs)
-            dag.dagman_intervals = self._dagman_intervals.setdefault(dag.key, dag.dagman_intervals)
+            dag.log_intervals = self._dagman_intervals.setdefault(dag.key, dag.log_intervals)
             dag.reset_runs()
             dag.nodes_log_span = self._nodes_logs.get(dag.key)
             for name, node in dag.workflow.nodes.items():
@@ -211,14 +211,14 @@ class Ensemble:
             self._file_dagman_events(batch, events)
             is_of_dagman = batch.dag in self.dags
         if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
-            self.offsets.read_files(self.dags[batch.dag])
+            self.offsets.observe(self.dags[batch.dag].clock_observations())
         self.changed_jobs.update(affected.touched)
         nodes = affected.nodes
         nodes |= self._attributor.attribute_changed(affected.touched, affected.to_attribute)
         if is_of_dagman:
             nodes |= self._attributor.reattribute(of_dag=batch.dag)
         for cluster, time in affected.submitted:
-            self.offsets.read_submission(cluster, time, self._attributor.submitting_dag(cluster))
+            self.offsets.read_submission(time, self._submit_epoch(cluster))
         nodes |= self._attributor.recheck(nodes)
         self.event_store.tidy()
         self.states.mark_changed(nodes)
@@ -245,10 +245,10 @@ class Ensemble:
             stats.previous = self.clock.naive(times[-1])
         if batch.role is LogRole.DAGMAN and batch.dag is not None:
             for event in events:
-                note_dagman_event(self._dagman_intervals.setdefault(batch.dag, {}), event)
+                note_dagman_event(self._dagman_intervals.setdefault(batch.dag, []), event)
         if self.cut is not None:
             later = [event for event in events if event.time > self.cut]
-            self.offsets.read_later(later, self._attributor.submitting_dag)
+            self.offsets.read_later(later, self._submit_epoch)
             events = [event for event in events if event.time <= self.cut]
             times = [event[4] for event in events]
         if events:
@@ -475,7 +475,7 @@ class Ensemble:
             self.newest = _latest(self._newest_of_replaced, *lasts)
         if stats.role is LogRole.DAGMAN and dag_key in self._dagman_jobs:
             self._dagman_jobs[dag_key].clear()
-            self._dagman_intervals.setdefault(dag_key, {}).clear()
+            self._dagman_intervals.setdefault(dag_key, []).clear()
             if dag_key in self.dags:
                 self.dags[dag_key].reset_runs()
             self.states.mark_changed(self._attributor.reattribute(of_dag=dag_key))
@@ -497,7 +497,7 @@ class Ensemble:
         """Apply messages of a ``.dagman.out``."""
         names = self.dags[dag_key].apply_messages(messages)
         self._attributor.note_submitting_dag(dag_key, (line.cluster for line in messages))
-        self.offsets.read_files(self.dags[dag_key])
+        self.offsets.observe(self.dags[dag_key].clock_observations())
         self._update_nodes(dag_key, names, {line.cluster for line in messages})
 
     def apply_jobstate(self, dag_key: str, entries: Sequence[JobstateLine]) -> None:
@@ -505,14 +505,14 @@ class Ensemble:
         dag = self.dags[dag_key]
         names = dag.apply_jobstate(entries)
         self._attributor.note_submitting_dag(dag_key, (entry.cluster for entry in entries))
-        self.offsets.read_files(dag)
-        self.offsets.read_jobstate(dag, entries, self._logged_submit_time)
+        self.offsets.observe(dag.clock_observations())
+        self.offsets.read_jobstate(entries, self._logged_submit_time)
         self._update_nodes(dag_key, names, {entry.cluster for entry in entries})
 
     def dag_facts_changed(self, dag_key: str) -> None:
         """Apply a changed rescue, node status, metrics or halt file of this DAG."""
         dag = self.dags[dag_key]
-        self.offsets.read_files(dag)
+        self.offsets.observe(dag.clock_observations())
         idle_jobs = list(self.unproven.jobs_of_idle_nodes(dag))
         self.states.mark_changed(self._attributor.attribute_all(idle_jobs))
         self._update_nodes(dag_key)
@@ -525,6 +525,11 @@ class Ensemble:
         self.states.invalidate(dag_key)
         self._attributor.index_submitting_dags()
         self._update_nodes(dag_key, (), {key[0] for key in self.jobs})
+
+    def _submit_epoch(self, cluster: int) -> float | None:
+        """The submission time of a cluster in the jobstate log of its DAG."""
+        dag = self._attributor.submitting_dag(cluster)
+        return dag.submit_epochs.get(cluster) if dag is not None else None
 
     def _logged_submit_time(self, cluster: int) -> datetime | None:
         job = self.jobs.get(self.reused_ids.newest((cluster, 0)))
