@@ -6,13 +6,15 @@ import os
 import signal
 from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual import events
 from textual.binding import BindingType
 from textual.message import Message
+from textual.screen import Screen
 
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.pool.client import PoolClient
@@ -32,7 +34,6 @@ from screens.base.stats_worker import StatsWorker
 from screens.base.terminal_guard import terminal_guard, write_stderr
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.running_action import RunningAction, name_of
-from screens.registry import create_screen, name_of_screen
 from screens.terminal.driver import can_be_resumed
 from screens.theme import DARK, LIGHT, SIXTEEN, fitting_theme
 from screens.time_travel import TimeTravel
@@ -59,6 +60,28 @@ INTERRUPTED_CODE: Final = 128 + signal.SIGINT
 
 TIMEOUT_CODE: Final = 5
 """The exit status when ``--timeout`` expired; documented with the commands."""
+
+SCREENS: Final = {
+    "bag": "screens.shards.screen.ShardsScreen",
+    "curves": "screens.curves.screen.CurvesScreen",
+    "estimates": "screens.estimates.EstimatesScreen",
+    "executions": "screens.sites.executions_screen.ExecutionsScreen",
+    "grid": "screens.sweep.screen.SweepScreen",
+    "help": "screens.help.HelpScreen",
+    "incidents": "screens.incidents.IncidentsScreen",
+    "inputs": "screens.sources.SourcesScreen",
+    "job": "screens.job.screen.JobScreen",
+    "new": "screens.submit.screen.SubmitScreen",
+    "nodes": "screens.nodes.screen.NodesScreen",
+    "overview": "screens.overview.screen.OverviewScreen",
+    "problems": "screens.problems.ProblemsScreen",
+    "run": "screens.run.screen.RunScreen",
+    "sites": "screens.sites.screen.SitesScreen",
+    "timeline": "screens.timeline.screen.TimelineScreen",
+}
+"""Module and class of each screen; the module is imported when the screen is first opened."""
+
+_NAMES: Final = {path: name for name, path in SCREENS.items()}
 
 
 class MetlmonApp(FaultTolerantApp):
@@ -458,6 +481,19 @@ class MetlmonApp(FaultTolerantApp):
 
     def action_interrupt(self) -> None:
         self.exit(INTERRUPTED_CODE, return_code=INTERRUPTED_CODE)
+
+
+def create_screen(name: str, *arguments: object) -> SnapshotScreen:
+    """Create the screen with this name; ``arguments`` are those of its class."""
+    module, _, class_name = SCREENS[name].rpartition(".")
+    screen = getattr(import_module(module), class_name)(*arguments)
+    assert isinstance(screen, SnapshotScreen)
+    return screen
+
+
+def name_of_screen(screen: Screen[Any]) -> str | None:
+    """The name of a screen's class in :data:`SCREENS`."""
+    return _NAMES.get(f"{type(screen).__module__}.{type(screen).__name__}")
 
 
 def _close(feed: Feed, pool: PoolClient | None) -> None:

@@ -16,7 +16,7 @@ from metlmon.tables.layout import TableColumn
 from metlmon.text.spans import BOLD, DIM, KEY, Line, line
 from screens.base.list_state import ListState
 from screens.terminal.private import FaultTolerant
-from screens.widgets.lines import StaticLines
+from screens.widgets.document import StaticLines
 from screens.widgets.table import Table, TableRow
 
 T = TypeVar("T")

@@ -21,11 +21,11 @@ from metlmon.text.spans import (
     line,
 )
 from screens.base.columns_screen import ColumnsScreen
+from screens.base.lazy import Memo
 from screens.base.list_state import ListState, column_order
-from screens.base.memo import Memo
 from screens.base.screens import Prompt, SnapshotScreen, rule
+from screens.widgets.document import StaticLines
 from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
 from screens.widgets.table import LazyRows, Table, TableRow
 
 T = TypeVar("T")

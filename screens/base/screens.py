@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from time import monotonic
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 from rich.cells import cell_len
@@ -12,6 +16,7 @@ from textual.widgets import Input
 
 from metlmon.error_text import describe_error
 from metlmon.live.feed import Snapshot
+from metlmon.pool.types import PoolError
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -29,15 +34,17 @@ from metlmon.text.spans import (
 from screens.actions import READ_ONLY_REFUSED, bindings_of
 from screens.base.context import AppContext
 from screens.terminal.private import FaultTolerant, release_styles
-from screens.widgets.document import Document
+from screens.widgets.document import Document, StaticLines
 from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
 
 T = TypeVar("T")
 
 
 TAB_HEIGHT: Final = 16
 """Lower terminals have no room for the tab bar."""
+
+CHECK_SECONDS: Final = 0.1
+"""Interval of the check whether confirming is possible yet, to show that."""
 
 BACK_TO_NOW: Final = "now"
 """Footer label of the key that returns to the present."""
@@ -251,6 +258,50 @@ class DocumentScreen(SnapshotScreen):
         self.show_document_note(document, below)
 
 
+class ConfirmationBase(DocumentScreen):
+    """A screen that asks for confirmation before something is changed.
+
+    Pasted text that the terminal does not mark as a paste arrives as single keys: the first may
+    open the confirmation, the next confirm it. A key confirms only after the question has been on
+    the screen for ``CONFIRM_SECONDS`` without any other key.
+    """
+
+    _painted_at = inf
+    _shown_can_confirm = False
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.start_delay()
+        self.set_interval(CHECK_SECONDS, self._update_can_confirm)
+
+    def start_delay(self) -> None:
+        """Restart the delay for a new question, once that is painted."""
+        self._painted_at, self._shown_can_confirm = inf, False
+        self.call_after_refresh(self._question_painted)
+
+    def _question_painted(self) -> None:
+        self._painted_at = monotonic()
+        self._update_can_confirm()
+
+    @property
+    def can_confirm(self) -> bool:
+        """Would a key confirm now?"""
+        last_event = max(self._painted_at, self.context.last_key_time)
+        return monotonic() - last_event >= self.context.CONFIRM_SECONDS
+
+    @property
+    def key_confirms(self) -> bool:
+        """May the key that is being handled confirm?"""
+        monitor = self.context
+        seconds_shown = monitor.last_key_time - self._painted_at
+        return min(seconds_shown, monitor.pause_before_key) >= monitor.CONFIRM_SECONDS
+
+    def _update_can_confirm(self) -> None:
+        if self.can_confirm != self._shown_can_confirm:
+            self._shown_can_confirm = self.can_confirm
+            self._refresh_if_mounted()
+
+
 class Prompt(FaultTolerant, Input):
     """A one-line input. Its cursor does not blink: that would repaint an idle screen."""
 
@@ -290,3 +341,31 @@ def how_to(paragraphs: Sequence[str], available: int) -> list[Line]:
     for paragraph in paragraphs[1:]:
         lines += [(), *wrap(paragraph, available - 2, DIM, 2)]
     return lines
+
+
+def ask_pool(
+    screen: Screen[None],
+    query: Callable[[], T],
+    on_answer: Callable[[T | None, str | None], None],
+    failure: str,
+) -> None:
+    """Query the pool in a daemon thread, which does not delay quitting.
+
+    ``on_answer`` is called by the screen, unless it is closed by then, with the answer and None, or
+    with None and the reason why there is none; ``failure`` begins the reason of an unexpected
+    error.
+    """
+
+    def work() -> None:
+        answer, error = None, None
+        try:
+            answer = query()
+        except PoolError as problem:
+            error = str(problem)
+        except Exception as problem:
+            error = describe_error(failure, problem)
+        # The screen may be closed when the answer arrives.
+        with suppress(RuntimeError):
+            screen.call_later(on_answer, answer, error)
+
+    threading.Thread(target=work, name="metlmon-ask", daemon=True).start()

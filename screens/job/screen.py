@@ -38,9 +38,8 @@ from screens.job import queue_text
 from screens.job import sections as job_sections
 from screens.job.sections import OutputTail
 from screens.pool_actions.running_action import Selection
-from screens.widgets.document import Document
+from screens.widgets.document import Document, StaticLines
 from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
 
 SIDE_BY_SIDE: Final = 150
 """From this width on, the output is shown beside the sections."""

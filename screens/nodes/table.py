@@ -18,8 +18,8 @@ from metlmon.tables.runs import FAULTS
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import NOTE, Line, line
+from screens.base.lazy import Memo
 from screens.base.list_screen import ListScreen
-from screens.base.memo import Memo
 from screens.widgets.table import LazyRows, TableRow
 
 ORDERS: Final = (("what needs a person", urgency), ("DAG order", file_order))

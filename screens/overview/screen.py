@@ -28,8 +28,8 @@ from metlmon.tables.layout import (
 from metlmon.text import formatting
 from metlmon.text.spans import BOLD, DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
+from screens.base.lazy import Memo
 from screens.base.list_screen import ListScreen, SecondLines
-from screens.base.memo import Memo
 from screens.job import queue_text
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection

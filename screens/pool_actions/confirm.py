@@ -43,9 +43,7 @@ from metlmon.text.spans import (
     symbol_span,
     wrap,
 )
-from screens.base.background import ask_pool
-from screens.base.confirmation import ConfirmationBase
-from screens.base.screens import Prompt, heading, hidden_below, rule
+from screens.base.screens import ConfirmationBase, Prompt, ask_pool, heading, hidden_below, rule
 from screens.pool_actions.columns import job_columns, run_columns
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen

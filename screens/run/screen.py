@@ -37,8 +37,8 @@ from metlmon.text.spans import (
     width,
 )
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
+from screens.base.lazy import Memo
 from screens.base.list_screen import ListScreen, SecondLines
-from screens.base.memo import Memo
 from screens.job import queue_text
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours

@@ -14,7 +14,7 @@ from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, DIM, GOOD, KEY, Line, line
 from screens.base.columns_screen import ResultModal
-from screens.widgets.lines import StaticLines
+from screens.widgets.document import StaticLines
 from screens.widgets.table import Table, TableRow
 
 

@@ -32,8 +32,7 @@ from metlmon.text.spans import (
     line,
     wrap,
 )
-from screens.base.confirmation import ConfirmationBase
-from screens.base.screens import heading
+from screens.base.screens import ConfirmationBase, heading
 from screens.submit.pool_info import PoolInfo, schedd_line, submission_method
 from screens.submit.preview import file_list, size_text
 from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter

@@ -21,11 +21,11 @@ from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrap
-from screens.base.sanitize import plain_with_blanks
+from screens.base.lazy import LazySequence
 from screens.base.screens import heading
 from screens.submit.form_model import LABELS
 from screens.submit.validation import FormResult
-from screens.widgets.lazy import LazySequence
+from screens.widgets.form import plain_with_blanks
 
 LazyLines = LazySequence[Line]
 """Lines that are rendered when they become visible."""

@@ -35,8 +35,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.actions import bindings_of
-from screens.base.background import ask_pool
-from screens.base.screens import SnapshotScreen, padded, rule
+from screens.base.screens import SnapshotScreen, ask_pool, padded, rule
 from screens.submit.choice_screen import ChoiceScreen
 from screens.submit.form_model import (
     LABELS,
@@ -50,10 +49,9 @@ from screens.submit.launch_screen import LaunchScreen
 from screens.submit.pool_info import PoolInfo, gpu_text, schedd_line, wait_text
 from screens.submit.preview import Preview, build_preview, size_text
 from screens.submit.validation import FormResult, bundled_templates, validate_form
+from screens.widgets.document import EDGE, SidePane, StaticLines
 from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView
-from screens.widgets.lines import StaticLines
-from screens.widgets.side_pane import EDGE, SidePane
 
 SIDE_BY_SIDE: Final = 130
 """Minimum width for form and preview side by side."""

@@ -24,8 +24,8 @@ from metlmon.text.spans import BOLD, DIM, Line, join, line
 from screens.base.screens import SnapshotScreen, how_to, rule
 from screens.sweep import cells as sweep_cells
 from screens.sweep.runs_screen import PointRunsScreen
+from screens.widgets.document import StaticLines
 from screens.widgets.footer import KeyFooter
-from screens.widgets.lines import StaticLines
 from screens.widgets.matrix import Matrix
 
 FRAME_LINES: Final = 4

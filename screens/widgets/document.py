@@ -1,13 +1,46 @@
-"""A scrollable text with sections to jump between."""
+"""Text on the screen: fixed lines, a scrollable text, and one beside another widget."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Final
 
+from textual.binding import BindingType
 from textual.message import Message
 
-from metlmon.text.spans import Line
-from screens.widgets.line_widget import MovingWidget
+from metlmon.text.spans import DIM, MOVING, Line, line
+from screens.actions import bindings_of
+from screens.widgets.line_widget import LineWidget, MovingWidget
+
+EDGE: Final = 2
+"""Width in cells of the vertical line at the left of a side pane, and a blank."""
+
+
+class StaticLines(LineWidget):
+    """A fixed block of lines; its height follows its content, or is set by the screen."""
+
+    def __init__(self, *, id: str | None = None, grows: bool = True) -> None:
+        super().__init__(id=id)
+        self._lines: Sequence[Line] = ()
+        self._grows = grows
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """The current lines."""
+        return self._lines
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Show these lines instead."""
+        height_changed = self._grows and len(lines) != len(self._lines)
+        self._lines = lines
+        if height_changed:
+            self.styles.height = len(lines)
+            self.reset_painted()
+        else:
+            self.refresh_changed()
+
+    def line_at(self, y: int) -> tuple[Line, bool]:
+        return (self._lines[y] if y < len(self._lines) else ()), False
 
 
 class Document(MovingWidget):
@@ -77,3 +110,23 @@ class Document(MovingWidget):
 
     def move_by(self, lines: int) -> None:
         self.scroll_to_line(self._top + lines)
+
+
+class SidePane(Document):
+    """A document with a vertical line at its left, highlighted while it has the focus."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("preview")]
+
+    def line_at(self, y: int) -> tuple[Line, bool]:
+        content, selected = super().line_at(y)
+        edge = "│"
+        return line((edge, MOVING if self.has_focus else DIM), " ") + content, selected
+
+    def action_next(self) -> None:
+        self.next_section()
+
+    def on_focus(self) -> None:
+        self.refresh_changed()
+
+    def on_blur(self) -> None:
+        self.refresh_changed()

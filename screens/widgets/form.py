@@ -6,6 +6,7 @@ kilobytes of output on every move.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partialmethod
 from typing import ClassVar, Final
@@ -20,10 +21,9 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from metlmon.text.formatting import Colour
+from metlmon.text.formatting import Colour, plain
 from metlmon.text.spans import BOLD, DIM, Line, TextStyle, crop_middle, fit, line
 from screens.actions import actions_of, bindings_of, textual_key
-from screens.base.sanitize import plain_with_blanks
 from screens.widgets.line_widget import LineState, MovingWidget
 
 MARGIN: Final = 2
@@ -32,6 +32,9 @@ TEXT_LIMIT: Final = 4096
 """Maximum length of a field in characters, that of a path."""
 
 CURSOR: Final = TextStyle(Colour.SKY)
+
+_BLANKS: Final = re.compile(r"( +)")
+_OTHER_SPACE: Final = re.compile(r"[^\S ]")
 
 _ACTION_BY_KEY: Final = {
     textual_key(key): action.name for action in actions_of(["form"]) for key in action.keys
@@ -374,3 +377,20 @@ def _restyle(strip: Strip, start: int, end: int, style: Style) -> Strip:
     before, middle = strip.crop(0, start), strip.crop(start, end)
     middle = Strip(Segment.apply_style(middle, post_style=style), middle.cell_length)
     return Strip.join([before, middle, strip.crop(end, strip.cell_length)])
+
+
+def plain_with_blanks(text: str) -> str:
+    """One line of text as :func:`plain` shows it, but with all its blanks.
+
+    Tabs are expanded to multiples of eight cells; other white space is shown as ``\\x0d``.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = _OTHER_SPACE.sub(_escape, text.expandtabs(8))
+    pieces = _BLANKS.split(text)
+    return "".join(piece if piece.startswith(" ") else plain(piece, None) for piece in pieces)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

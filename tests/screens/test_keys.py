@@ -23,15 +23,14 @@ from screens.actions import (
     textual_key,
     unknown_names,
 )
-from screens.app import AppOptions, MetlmonApp
+from screens.app import SCREENS, AppOptions, MetlmonApp, create_screen, name_of_screen
 from screens.base.list_state import ListState, load_states, save_states, shown_value
 from screens.base.screens import SnapshotScreen
 from screens.help import context_lines, guide_table
-from screens.registry import SCREENS, create_screen, name_of_screen
+from screens.widgets.document import SidePane
 from screens.widgets.footer import tab_line
 from screens.widgets.form import FormView
 from screens.widgets.matrix import Matrix
-from screens.widgets.side_pane import SidePane
 from screens.widgets.table import Table
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import NARROW, Show

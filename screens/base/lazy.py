@@ -1,4 +1,4 @@
-"""Memo of the last computed value, reused while its inputs are the same.
+"""Values that are computed when they are needed, and kept while their inputs are the same.
 
 A screen is refreshed on every cursor move, when little has changed: sorting and measuring ten
 thousand rows again would be wasted.
@@ -6,8 +6,8 @@ thousand rows again would be wasted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -37,3 +37,23 @@ def _are_same(previous: tuple[Any, ...], current: tuple[Any, ...]) -> bool:
         a is b or (isinstance(a, _PLAIN) and isinstance(b, _PLAIN) and a == b)
         for a, b in zip(previous, current, strict=True)
     )
+
+
+class LazySequence(Sequence[T]):
+    """A sequence of ``length`` items; ``make`` takes an index, from 0."""
+
+    def __init__(self, length: int, make: Callable[[int], T]) -> None:
+        self._length, self._make = length, make
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        indices = range(self._length)[index]
+        if isinstance(indices, range):
+            return [self._make(each) for each in indices]
+        return self._make(indices)
