@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -149,12 +148,6 @@ def test_a_dag_that_may_not_be_read(capsys: Captured, dagdir: Dagdir) -> None:
     assert "run.dag" in a_sentence(capsys, "status", str(dagdir.path))
 
 
-def test_a_directory_name_with_escape_sequences(capsys: Captured, tmp_path: Path) -> None:
-    said = a_sentence(capsys, "status", str(tmp_path / "\x1b[2J\u202enowhere\nx"))
-    assert "\x1b" not in said
-    assert "\u202e" not in said
-
-
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
@@ -262,47 +255,6 @@ def test_a_message_names_some_of_many_runs(capsys: Captured, tmp_path: Path) -> 
 # --- the JSON contract ----------------------------------------------------------------------
 
 HOURS = {"good", "bad", "in_flight", "total"}
-
-STATUS_KEYS = {
-    "": "schema dagdir as_of live warnings dags runs states gpu_hours sites gpus causes "
-    "transfers logs",
-    "warnings": "kind file line text",
-    "dags": "file state dagmans nodes_total nodes_done nodes_failed rescue submissions",
-    "runs": "run uuid dag epochs_total epochs_done epochs_inferred state latest gpu_hours",
-    "runs/latest": "epoch epoch_var node cluster proc target site gpu gpus state since seconds "
-    "attempt hold_reason hold_code",
-    "runs/gpu_hours": "good bad in_flight total",
-    "states": "epochs nodes",
-    "states/epochs": " ".join(State),
-    "states/nodes": " ".join(State),
-    "gpu_hours": "good bad in_flight total",
-    "sites": "site target executions completed_epochs good bad in_flight seconds_median",
-    "gpus": "gpu executions completed_epochs good bad in_flight",
-    "causes": "cause code subcode executions bad example",
-    "transfers": "input output bytes_sent bytes_received",
-    "transfers/input": "ok aborted unfinished",
-    "transfers/input/ok": "n seconds",
-    "transfers/output": "n seconds",
-    "logs": "file bytes events first last",
-}
-
-JOBS_KEYS = {
-    "": "schema dagdir as_of warnings jobs",
-    "jobs": "dag node run uuid epoch cluster proc state since target site gpu gpus submitted "
-    "executions transfers bytes_sent bytes_received memory_mb request_memory_mb",
-    "jobs/executions": "start end outcome code subcode reason return_value signal site host gpu "
-    "gpus gpu_hours",
-    "jobs/transfers": "direction start end outcome host",
-}
-
-
-def at(value: Any, path: str) -> list[dict[str, Any]]:
-    """The objects at a path; lists stand for each of their elements."""
-    found = [value]
-    for key in filter(None, path.split("/")):
-        found = [item[key] for item in found]
-        found = [each for item in found for each in (item if isinstance(item, list) else [item])]
-    return [item for item in found if item is not None]
 
 
 def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
@@ -529,12 +481,6 @@ def test_jobs_and_run_as_tables(capsys: Captured, dagdir: Dagdir) -> None:
     assert "79.0" in out
 
 
-@pytest.mark.parametrize("command", [["status"], ["jobs"], ["run", "run0"], ["watch"]])
-def test_ascii_alone(capsys: Captured, dagdir: Dagdir, command: list[str]) -> None:
-    _, out, _ = spoken(capsys, *command, str(dagdir.path), "--ascii")
-    assert out.isascii()
-
-
 def test_a_terminal_that_knows_no_utf8(dagdir: Dagdir) -> None:
     done = in_a_process("status", str(dagdir.path), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.returncode == 0, done.stderr
@@ -558,20 +504,6 @@ def test_a_dumb_terminal_is_no_place_for_screens(monkeypatch: pytest.MonkeyPatch
         assert output.is_terminal() is shows
 
 
-def test_the_reader_of_a_pipe_may_leave_early(dagdir: Dagdir) -> None:
-    code = (
-        "import subprocess, sys\n"
-        "p = subprocess.Popen([sys.executable, '-m', 'metlmon', 'jobs', sys.argv[1], '--json'],"
-        " stdout=subprocess.PIPE, stderr=subprocess.PIPE)\n"
-        "p.stdout.close()\n"
-        "sys.stdout.write(p.stderr.read().decode())\n"
-        "sys.exit(p.wait())\n"
-    )
-    done = in_a_process(str(dagdir.path), code=code)
-    assert "Traceback" not in done.stdout
-    assert "BrokenPipe" not in done.stdout
-
-
 def test_the_demo_without_a_terminal(capsys: Captured) -> None:
     from metlmon.cli.commands import demo
 
@@ -584,105 +516,7 @@ def test_the_demo_without_a_terminal(capsys: Captured) -> None:
     assert "GPU-hours" in out
 
 
-# --- hostile text ---------------------------------------------------------------------------
-
-HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m[red]bold[/red]\u202egnp\u200b\r\x08"
-
-NEVER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-@pytest.fixture(name="hostile")
-def _hostile(tmp_path: Path) -> Path:
-    """Every text that a job, a host or a DAG file can choose, chosen badly."""
-    node = "run\x1b[2J0[red]-train_epoch0"
-    dag = f'JOB {node} t.sub\nVARS {node} run_uuid="\x1b[31muuid" ResourceName="\x9b5mtarget"\n'
-    dagdir = Dagdir(tmp_path / "ensemble", dag)
-    log = Log().submit(77, node)
-    log.execute(77, gpu="\x1b[2J[blink]GPU", slot="slot1@\x1b[7mhost.\u202eexample.org", site=None)
-    log.hold(77, 34, HOSTILE.replace("\r", " "))
-    log.submit(78, "nobody\x1b[2J").execute(78, site="\x1b[41mSite").evict(78, 1004, HOSTILE)
-    dagdir.write("metl.log", log.data + b"gar\x1b[2Jbage\n...\n")
-    return dagdir.path
-
-
-@pytest.mark.parametrize(
-    "command",
-    [["status"], ["jobs"], ["run", "\x1b[31muuid"], ["status", "--json"], ["jobs", "--json"]],
-    ids=["status", "jobs", "run", "status-json", "jobs-json"],
-)
-def test_hostile_text_never_reaches_the_terminal_raw(
-    capsys: Captured, hostile: Path, command: list[str]
-) -> None:
-    options = [word for word in command if word.startswith("--")]
-    words = [word for word in command if not word.startswith("--")]
-    code, out, err = spoken(capsys, *words, str(hostile), *options)
-    assert code == 0
-    assert out
-    assert not NEVER.search(out)
-    assert not NEVER.search(err)
-
-
-def test_markup_is_text(capsys: Captured, hostile: Path) -> None:
-    _, out, _ = spoken(capsys, "status", str(hostile))
-    assert "[red]bold[/red]" in out
-
-
-def test_json_keeps_the_whole_text(capsys: Captured, hostile: Path) -> None:
-    _, out, _ = spoken(capsys, "jobs", str(hostile), "--json")
-    job = json.loads(out)["jobs"][0]
-    assert "\x1b]0;owned\x07" in job["executions"][0]["reason"]
-    assert out.isascii()
-
-
-# --- secrets --------------------------------------------------------------------------------
-
-
-def test_values_of_environment_are_in_no_output(
-    capsys: Captured, shared: Callable[[str], Path]
-) -> None:
-    """Real DAG files hold API keys; this one's is zeros."""
-    path = shared("examples/metl-aws")
-    secret = re.search(r"(0{20,})", (path / "global_pretraining_in_aws.dag").read_text())
-    assert secret is not None
-    for command in (["status"], ["jobs"]):
-        for more in ([], ["--json"]):
-            _, out, err = spoken(capsys, *command, str(path), *more)
-            assert secret[1] not in out + err
-    for more in ([], ["--json"]):
-        _, out, err = spoken(capsys, "run", "run0", str(path), *more)
-        assert secret[1] not in out + err
-
-
-def test_an_error_in_a_submit_description_shows_no_secret(capsys: Captured, tmp_path: Path) -> None:
-    text = (
-        "SUBMIT-DESCRIPTION train {\n"
-        '    environment = "WANDB_API_KEY=sesame"\n'
-        "    log = metl.log\n"
-        "}\n"
-        'JOB A train\nVARS A environment="KEY=sesame"\nPARENT A CHILD B\n'
-    )
-    (tmp_path / "x.dag").write_text(text)
-    assert "sesame" not in a_sentence(capsys, "status", str(tmp_path))
-    (tmp_path / "x.dag").write_text(
-        text.replace("PARENT A CHILD B", "NONSENSE environment = sesame")
-    )
-    code, out, err = spoken(capsys, "status", str(tmp_path), "--json")
-    assert code == 0
-    assert "WANDB" not in out + err
-    assert "sesame" not in out + err
-
-
 # --- what is imported -----------------------------------------------------------------------
-
-MODULES = "import sys\nfrom metlmon.cli.main import main\ncode = main(sys.argv[1:])\n" + (
-    "print(*sorted(sys.modules), file=sys.stderr)\nsys.exit(code)\n"
-)
-
-
-def imported(*arguments: str) -> set[str]:
-    done = in_a_process(*arguments, code=MODULES)
-    assert done.returncode == 0, done.stderr
-    return {name.split(".")[0] for name in done.stderr.split()}
 
 
 def test_version(capsys: Captured) -> None:

@@ -157,15 +157,6 @@ def test_a_broken_file_is_said_on_standard_error_when_shown(capsys: Captured, ow
     assert "tz " in out
 
 
-def test_nothing_in_a_setting_reaches_the_terminal(capsys: Captured, own: Path) -> None:
-    own.write_text('[[site]]\nhost = "\\u001b[2J"\nname = "\\u202ex"\n"\\u001b]0;x" = 1\n')
-    for what in ("show", "validate"):
-        for more in ((), ("--json",)):
-            _, out, err = spoken(capsys, what, own.parent, *more)
-            assert "\x1b" not in out + err
-            assert "\u202e" not in out + err
-
-
 def test_a_dag_file_stands_for_its_directory(capsys: Captured, own: Path) -> None:
     own.write_text('tz = "UTC"\n')
     (own.parent / "a.dag").write_text("")

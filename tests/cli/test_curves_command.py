@@ -108,13 +108,3 @@ def test_as_it_was(capsys: Captured) -> None:
     epochs = {run["run"]: run["epochs_done"] for run in done["runs"]}
     assert {run["run"]: len(run["points"]) for run in told["runs"]} == epochs
     assert 0 < sum(epochs.values()) < 30
-
-
-def test_what_files_say_moves_no_cursor(tmp_path: Path, capsys: Captured) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", Log().submit(77, NODE).execute(77).terminate(77, 0).data)
-    dagdir.write(f"{LOGS}/version_0/metrics.csv", "epoch,val\x1b[2J\n0,1\n")
-    for extra in ([], ["--json"], ["--metric", "x\x1b[2J"]):
-        main(["curves", str(dagdir.path), *extra])
-        said = capsys.readouterr()
-        assert "\x1b" not in said.out + said.err

@@ -119,21 +119,6 @@ def test_no_spreadsheet_takes_a_text_for_a_formula(
     assert json.loads(Path("x/executions.json").read_text())[0]["site"] == site
 
 
-@pytest.mark.parametrize("to", ["csv", "json"])
-def test_nothing_in_a_file_moves_a_cursor(capsys: Captured, tmp_path: Path, to: str) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    hostile = "\x1b[2J\x9b31m\u202e\ud800"
-    log = Log().submit(77, NODE).execute(77, gpu="evil", site="x")
-    log.hold(77, 1, hostile.encode("utf-8", "surrogatepass").decode("latin-1"))
-    dagdir.write("metl.log", log.data)
-    code, _, _ = spoken(capsys, str(dagdir.path), "--out", "x", "--to", to)
-    assert code == Exit.OK
-    for path in Path("x").iterdir():
-        text = path.read_text(encoding="utf-8")
-        assert all(each.isprintable() or each == "\n" for each in text)
-    assert "x1b[2J" in Path(f"x/executions.{to}").read_text()
-
-
 # --- where it goes ----------------------------------------------------------------------------
 
 

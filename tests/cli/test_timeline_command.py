@@ -123,13 +123,3 @@ def test_as_of_cuts_it_off(capsys: Captured) -> None:
     assert value["seconds"] == 20
     ends = [s["end"] for run in value["runs"] for s in run["spans"] if s["end"]]
     assert max(ends) <= "2026-11-21T14:21:50"
-
-
-def test_a_name_that_a_terminal_would_obey_is_harmless(tmp_path: Path, capsys: Captured) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    node = "\x1b[31mrun0-train_epoch0"
-    dagdir.write("pretrain.dag", f"JOB {node} a.sub\n")
-    dagdir.write("metl.log", Log().submit(77, node).execute(77).data)
-    text = "\n".join(printed(capsys, str(dagdir.path)))
-    assert "\x1b" not in text
-    assert "\\x1b[31mrun0" in text

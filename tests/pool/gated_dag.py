@@ -59,11 +59,6 @@ class Gated:
         for node in nodes:
             self.pool.place(self.directory / "gates" / node, f"{code}\n")
 
-    def shut(self, *nodes: str) -> None:
-        """Let these wait again when they run the next time."""
-        for node in nodes:
-            (self.directory / "gates" / node).unlink(missing_ok=True)
-
     def open_all(self) -> None:
         self.open(*(node for run in self.runs for node in run))
 

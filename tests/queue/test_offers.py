@@ -206,14 +206,6 @@ def test_a_dags_acts(act: PoolAction, given: object, why: str | None) -> None:
     assert made.subject == "ens.dag"
 
 
-def test_removing_a_dag_is_removing_its_dagman() -> None:
-    assert ids(offer(PoolAction.REMOVE_DAG, dags=(dag(),))) == ["9.0"]
-
-
-def test_releasing_a_dag_is_releasing_its_dagman() -> None:
-    assert ids(offer(PoolAction.RELEASE_DAG, dags=(dag(DagState.HELD),))) == ["9.0"]
-
-
 def test_halting_names_the_file() -> None:
     assert offer(PoolAction.HALT, dags=(dag(),)).effect.endswith("writes ens.dag.halt")
 

@@ -216,10 +216,6 @@ def test_nothing_selected() -> None:
     assert offers(WORD, (), (), "this is the past", [selected()])[-1].refused == "this is the past"
 
 
-def test_a_runs_name_cannot_move_the_cursor() -> None:
-    assert "\x1b" not in offer(PoolAction.STOP, selected(run(run="\x1b[2Jrun"))).subject
-
-
 # --- an idle job ----------------------------------------------------------------------------
 
 

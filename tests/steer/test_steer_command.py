@@ -112,15 +112,6 @@ def test_a_dry_run_touches_nothing(dagdir: Dagdir, schedd: Schedd, capsys: Captu
     assert schedd.acts() == []
 
 
-def test_without_a_yes_and_a_terminal_nothing_is_asked_of_a_gate(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    code, out, err = spoken(capsys, "stop", dagdir.path, "run0")
-    assert (code, out) == (Exit.USAGE, "")
-    assert "add --yes" in err
-    assert not (dagdir.path / "gate").exists()
-
-
 def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     told = said(capsys, "send", dagdir.path, "run0", "--to", "SDSC PRP")
     assert (told["code"], told["site"]) == (Exit.OK, "SDSC PRP")
@@ -155,14 +146,6 @@ def test_what_cannot_be_meant(
     assert code == Exit.USAGE
     assert told in err
     assert schedd.asked == []
-    assert not (dagdir.path / "gate").exists()
-
-
-def test_read_only_refuses(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
-    dagdir.write("metlmon.toml", b"read_only = true\n")
-    code, _, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
-    assert code == Exit.USAGE
-    assert "read_only" in err
     assert not (dagdir.path / "gate").exists()
 
 
