@@ -7,7 +7,7 @@ from typing import Final
 
 from metlmon.live.feed import Feed
 from metlmon.pool import gate_requests
-from metlmon.pool.run_actions import NO_GATE, NO_RETRY, request_files
+from metlmon.pool.run_actions import NO_GATE, NO_RETRY
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     ActionRequest,
@@ -48,7 +48,7 @@ def ask_gate(feed: Feed, request: ActionRequest, run: RunTarget) -> ActionResult
         return _check_files(directory, run)
     if request.act is PoolAction.RESUME_RUN:
         return _withdraw(directory, run, run.uuid)
-    (file,) = request_files(request.act, run.dag, run.uuid)
+    (file,) = run.files
     if request.act is PoolAction.SEND and request.site == AS_THE_DAG_SAYS:
         return _delete(directory, run, file)
     return _write(directory, request, run, file)

@@ -16,6 +16,7 @@ from metlmon.pool import run_actions
 from metlmon.pool.discrepancies import HELD, SUSPENDED
 from metlmon.pool.gate_requests import FILE_NAME, placement_file
 from metlmon.pool.reasons import (
+    EFFECTS,
     MAX_NAMES,
     count_reasons,
     dagman_not_running,
@@ -46,47 +47,6 @@ DAGMAN_ACTIONS: Final = frozenset({PoolAction.RELEASE_DAG, PoolAction.REMOVE_DAG
 SLOT_STATES: Final = ACTIVE - {State.IDLE, State.HELD}
 """States of a job that occupies a slot and can be vacated from it."""
 
-EFFECT_TEXTS: Final = {
-    PoolAction.HOLD: (
-        "they stop and stay in the queue, held; an execution loses "
-        "what it did since its "
-        "last checkpoint"
-    ),
-    PoolAction.RELEASE: "they wait for a machine again",
-    PoolAction.REMOVE: (
-        "they leave the queue; DAGMan retries a node if it has "
-        "retries left, else the "
-        "node fails, and what comes after it never runs"
-    ),
-    PoolAction.VACATE: (
-        "their executions end, and they wait for a machine again; "
-        "what was done since "
-        "the last checkpoint is lost"
-    ),
-    PoolAction.PRIORITY: (
-        "among your idle jobs those of higher priority go first; jobs that run are not touched"
-    ),
-    PoolAction.RETARGET: "they wait for a machine of that site alone; sets MetlSite",
-    PoolAction.HALT: "running jobs continue, no new ones are submitted",
-    PoolAction.RESUME: "DAGMan submits jobs again",
-    PoolAction.RELEASE_DAG: "DAGMan starts again and continues where it stopped",
-    PoolAction.REMOVE_DAG: "its jobs leave the queue, DAGMan writes a rescue file and ends",
-    PoolAction.RESUBMIT: "DAGMan starts again; nodes that are done are not run again",
-}
-UNDO_TEXTS: Final = {
-    PoolAction.HOLD: "release lets them run again",
-    PoolAction.RELEASE: "hold",
-    PoolAction.REMOVE: "cannot be undone; the run continues by a retry of DAGMan, or resubmission",
-    PoolAction.VACATE: "cannot be undone; they start again by themselves",
-    PoolAction.PRIORITY: "give them their old priority",
-    PoolAction.RETARGET: "retarget them to where they were to go",
-    PoolAction.HALT: "resume",
-    PoolAction.RESUME: "halt",
-    PoolAction.RELEASE_DAG: "condor_hold of DAGMan's job",
-    PoolAction.REMOVE_DAG: "resubmit continues from the rescue file; running epochs begin again",
-    PoolAction.RESUBMIT: "remove the DAG",
-}
-
 ALREADY: Final = run_actions.ALREADY | {
     "held already",
     "it is halted already",
@@ -109,17 +69,17 @@ def offers(
     ``refusal``: why no action is possible at all; ``status``: the snapshot with these rows.
     """
     queue = {(job.cluster, job.proc): job for job in snapshot.jobs}
-    job_previews = {act: _job_preview(act, snapshot, queue, jobs, refusal) for act in JOB_ACTS}
-    job_previews[PoolAction.RETARGET] = _with_placement_files(
-        job_previews[PoolAction.RETARGET], jobs, queue, status
-    )
-    dag_previews = {act: _dag_preview(act, snapshot, dags, refusal) for act in DAG_ACTS}
     all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
-    run_previews = {
+    previews = {act: _job_preview(act, snapshot, queue, jobs, refusal) for act in JOB_ACTS}
+    previews[PoolAction.RETARGET] = _with_placement_files(
+        previews[PoolAction.RETARGET], jobs, queue, status
+    )
+    previews |= {act: _dag_preview(act, snapshot, dags, refusal) for act in DAG_ACTS}
+    previews |= {
         act: run_actions.run_offer(act, snapshot, queue, runs, all_dags, refusal)
         for act in RUN_ACTS
     }
-    return tuple({**job_previews, **dag_previews, **run_previews}[act] for act in PoolAction)
+    return tuple(previews[act] for act in PoolAction)
 
 
 def already_so(preview: ActionPreview) -> bool:
@@ -145,25 +105,21 @@ def _job_preview(
     targets: list[Target] = []
     left_out: list[tuple[Target, str]] = []
     for row in jobs:
-        queued = queue.get((row.cluster, row.proc))
-        reason = exclusion_reason(act, _state(row, queued)) or owner_mismatch(queued, snapshot)
-        reason = reason or _suspended_reason(act, row, queued) or _fixed_site_reason(act, queued)
+        reason = _exclusion_reason(act, row, queue.get((row.cluster, row.proc)), snapshot)
         if reason is None:
             targets.append(target(row))
         else:
             left_out.append((target(row), reason))
     refused = refusal or no_word(snapshot) or _no_target(jobs, targets, left_out, queue, snapshot)
     refused = refused or jobs_missing(snapshot, targets)
-    request = None if refused else ActionRequest(act, tuple(targets))
+    effect, undo = EFFECTS[act]
     described = targets or [target(row) for row in jobs]
-    subject = describe_targets(described)
-    effect, undo = EFFECT_TEXTS[act], UNDO_TEXTS[act]
     if len(described) == 1:
         effect, undo = _singular(effect), _singular(undo)
     return ActionPreview(
         act=act,
-        subject=subject,
-        order=request,
+        subject=describe_targets(described),
+        order=None if refused else ActionRequest(act, tuple(targets)),
         refused=refused,
         left_out=tuple(left_out),
         effect=effect,
@@ -171,34 +127,41 @@ def _job_preview(
     )
 
 
-def _state(row: JobRow, queued: QueueJob | None) -> State:
-    """The job's state for an action.
+def _exclusion_reason(
+    act: PoolAction, row: JobRow, queued: QueueJob | None, snapshot: QueueSnapshot
+) -> str | None:
+    """Why the action skips a job, or None if it does not.
 
     A job held at the very moment when it ended has ended in its log and for DAGMan, but stays in
     the queue, held, until it is released (it then ends again without running) or removed, at the
     latest together with its DAGMan.
     """
     held = queued is not None and queued.status == HELD
-    return State.HELD if held and row.state in TERMINAL else row.state
-
-
-def _suspended_reason(act: PoolAction, row: JobRow, queued: QueueJob | None) -> str | None:
-    """Why a suspended job cannot be vacated.
-
-    A schedd (23.9.6) refuses to vacate a job whose ``JobStatus`` is suspended.
-    """
-    if act is not PoolAction.VACATE or row.state is not State.SUSPENDED or queued is None:
-        return None
-    return "suspended: only jobs that run can be vacated" if queued.status == SUSPENDED else None
-
-
-def _fixed_site_reason(act: PoolAction, queued: QueueJob | None) -> str | None:
-    """Why RETARGET cannot move the job: its submit file does not use MetlSite."""
-    if act is not PoolAction.RETARGET or queued is None:
+    state = State.HELD if held and row.state in TERMINAL else row.state
+    name = str(state).replace("_", " ")
+    if state in TERMINAL:
+        return f"{name}: no longer in the queue"
+    if state not in ACTIVE:
+        return f"{name}: not in the queue"
+    if act is PoolAction.HOLD and state is State.HELD:
+        return "held already"
+    if act is PoolAction.RELEASE and state is not State.HELD:
+        return f"{name}: not held"
+    if act is PoolAction.VACATE and state not in SLOT_STATES:
+        return f"{name}: at no machine"
+    if act is PoolAction.RETARGET and state is not State.IDLE:
+        return f"{name}: only idle jobs can be retargeted"
+    reason = owner_mismatch(queued, snapshot)
+    if reason is not None or queued is None:
+        return reason
+    # A schedd (23.9.6) refuses to vacate a job whose JobStatus is suspended.
+    if act is PoolAction.VACATE and state is State.SUSPENDED and queued.status == SUSPENDED:
+        return "suspended: only jobs that run can be vacated"
+    if act is not PoolAction.RETARGET or (queued.site is not None and queued.by_site):
         return None
     if queued.site is None:
         return "without MetlSite: its submit file does not let its site be chosen"
-    return None if queued.by_site else "not placed by MetlSite: its requirements do not look at it"
+    return "not placed by MetlSite: its requirements do not look at it"
 
 
 def _with_placement_files(
@@ -240,24 +203,6 @@ def _with_placement_files(
     if len(targets) == 1 and queued is not None and queued.site is not None:
         undo = f"retarget it to {plain(queued.site, 60)}"
     return replace(preview, order=replace(preview.order, targets=targets), effect=effect, undo=undo)
-
-
-def exclusion_reason(act: PoolAction, state: State) -> str | None:
-    """Why ``act`` skips a job in this state, or None if it does not."""
-    name = str(state).replace("_", " ")
-    if state in TERMINAL:
-        return f"{name}: no longer in the queue"
-    if state not in ACTIVE:
-        return f"{name}: not in the queue"
-    if act is PoolAction.HOLD and state is State.HELD:
-        return "held already"
-    if act is PoolAction.RELEASE and state is not State.HELD:
-        return f"{name}: not held"
-    if act is PoolAction.VACATE and state not in SLOT_STATES:
-        return f"{name}: at no machine"
-    if act is PoolAction.RETARGET and state is not State.IDLE:
-        return f"{name}: only idle jobs can be retargeted"
-    return None
 
 
 def _no_target(
@@ -320,44 +265,34 @@ def _singular(text: str) -> str:
 def _dag_preview(
     act: PoolAction, snapshot: QueueSnapshot, dags: Sequence[DagRow], refusal: str | None
 ) -> ActionPreview:
+    effect, undo = EFFECTS[act]
     if len(dags) != 1:
         reason = "no DAG is selected" if not dags else "more than one DAG is selected: choose one"
         subject = "no DAG" if not dags else f"{len(dags)} DAGs"
-        return _dag_offer(act, subject, refusal or reason, EFFECT_TEXTS[act])
+        return ActionPreview(
+            act=act, subject=subject, refused=refusal or reason, effect=effect, undo=undo
+        )
     dag = dags[0]
     name = plain(dag.file, 60)
     refused = refusal or _state_refusal(act, dag) or no_word(snapshot)
-    if refused is None and act is not PoolAction.RESUBMIT:
-        refused = _dagman_refusal(dag, snapshot)
-    effect = EFFECT_TEXTS[act]
-    if act in (PoolAction.HALT, PoolAction.RESUME):
-        effect += f"; {'writes' if act is PoolAction.HALT else 'deletes'} {name}.halt"
     if act is PoolAction.RESUBMIT:
         effect += (
             f"; continues from rescue file {dag.rescue}"
             if dag.rescue
             else "; there is no rescue file, so it begins at the beginning"
         )
+    else:
+        refused = refused or _dagman_refusal(dag, snapshot)
+    if act in (PoolAction.HALT, PoolAction.RESUME):
+        effect += f"; {'writes' if act is PoolAction.HALT else 'deletes'} {name}.halt"
     targets = (dagman_target(dag),) if act in DAGMAN_ACTIONS and dag.cluster is not None else ()
-    request = None if refused else ActionRequest(act, targets, dag.file)
-    return _dag_offer(act, name, refused, effect, request)
-
-
-def _dag_offer(
-    act: PoolAction,
-    subject: str,
-    refused: str | None,
-    effect: str,
-    order: ActionRequest | None = None,
-) -> ActionPreview:
     return ActionPreview(
         act=act,
-        subject=subject,
-        order=order,
+        subject=name,
+        order=None if refused else ActionRequest(act, targets, dag.file),
         refused=refused,
-        left_out=(),
         effect=effect,
-        undo=UNDO_TEXTS[act],
+        undo=undo,
     )
 
 

@@ -1,4 +1,4 @@
-"""Reasons for refusing an action, shared by job, DAG and run actions. Pure."""
+"""Texts of previews, and reasons for refusing an action on jobs, DAGs or runs. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,75 @@ from collections.abc import Sequence
 from typing import Final
 
 from metlmon.model.states import DagState
-from metlmon.pool.types import QueueJob, QueueSnapshot, RunTarget, Target
+from metlmon.pool.types import PoolAction, QueueJob, QueueSnapshot, RunTarget, Target
 from metlmon.snapshot.types import DagRow, JobRow
 from metlmon.text.formatting import plain
 
 MAX_NAMES: Final = 3
 """Most owners, or reasons, that a message lists."""
+
+EFFECTS: Final = {
+    PoolAction.HOLD: (
+        "they stop and stay in the queue, held; an execution loses what it did since its last "
+        "checkpoint",
+        "release lets them run again",
+    ),
+    PoolAction.RELEASE: ("they wait for a machine again", "hold"),
+    PoolAction.REMOVE: (
+        "they leave the queue; DAGMan retries a node if it has retries left, else the node fails, "
+        "and what comes after it never runs",
+        "cannot be undone; the run continues by a retry of DAGMan, or resubmission",
+    ),
+    PoolAction.VACATE: (
+        "their executions end, and they wait for a machine again; what was done since the last "
+        "checkpoint is lost",
+        "cannot be undone; they start again by themselves",
+    ),
+    PoolAction.PRIORITY: (
+        "among your idle jobs those of higher priority go first; jobs that run are not touched",
+        "give them their old priority",
+    ),
+    PoolAction.RETARGET: (
+        "they wait for a machine of that site alone; sets MetlSite",
+        "retarget them to where they were to go",
+    ),
+    PoolAction.HALT: ("running jobs continue, no new ones are submitted", "resume"),
+    PoolAction.RESUME: ("DAGMan submits jobs again", "halt"),
+    PoolAction.RELEASE_DAG: (
+        "DAGMan starts again and continues where it stopped",
+        "condor_hold of DAGMan's job",
+    ),
+    PoolAction.REMOVE_DAG: (
+        "its jobs leave the queue, DAGMan writes a rescue file and ends",
+        "resubmit continues from the rescue file; running epochs begin again",
+    ),
+    PoolAction.RESUBMIT: (
+        "DAGMan starts again; nodes that are done are not run again",
+        "remove the DAG",
+    ),
+    PoolAction.STOP: (
+        "the current epoch ends; those after it are left out, for good; other runs continue",
+        "resume-run, until an epoch is left out; then metlmon continue, from the checkpoint",
+    ),
+    PoolAction.STOP_NOW: (
+        "the epoch under way is cut off, what it did since its last checkpoint is lost; it and "
+        "those after it are left out, for good; other runs continue",
+        "cannot be undone; metlmon continue resumes from the last checkpoint",
+    ),
+    PoolAction.PAUSE: (
+        "the current epoch ends; the next one waits at its gate; other runs continue",
+        "resume-run",
+    ),
+    PoolAction.RESUME_RUN: (
+        "the next epoch starts as soon as its gate looks again",
+        "stop, or pause",
+    ),
+    PoolAction.SEND: (
+        "the epochs from the next one on go there; the one in the queue stays where it is",
+        "send where the DAG says",
+    ),
+}
+"""The effect of each action, of several jobs where it is on jobs, and how to undo it."""
 
 
 def no_word(snapshot: QueueSnapshot) -> str | None:

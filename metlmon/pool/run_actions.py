@@ -18,6 +18,7 @@ from metlmon.model.run import GateStatus
 from metlmon.model.states import ACTIVE, ALIVE, State
 from metlmon.pool.gate_requests import FILE_NAME, request_file
 from metlmon.pool.reasons import (
+    EFFECTS,
     MAX_NAMES,
     dagman_not_running,
     jobs_missing,
@@ -57,31 +58,6 @@ ALREADY: Final = frozenset({STOPPED, STOP_ASKED, PAUSED, PAUSE_ASKED, NOT_ASKED}
 ENDED: Final = frozenset({State.FAILED, State.REMOVED})
 """States of a run that does not continue in this DAG."""
 
-EFFECT_TEXTS: Final = {
-    PoolAction.STOP: (
-        "the current epoch ends; those after it are left out, for good; other runs continue"
-    ),
-    PoolAction.STOP_NOW: (
-        "the epoch under way is cut off, what it did since its "
-        "last checkpoint is lost; "
-        "it and those after it are left out, for good; other runs continue"
-    ),
-    PoolAction.PAUSE: "the current epoch ends; the next one waits at its gate; other runs continue",
-    PoolAction.RESUME_RUN: "the next epoch starts as soon as its gate looks again",
-    PoolAction.SEND: (
-        "the epochs from the next one on go there; the one in the queue stays where it is"
-    ),
-}
-UNDO_TEXTS: Final = {
-    PoolAction.STOP: (
-        "resume-run, until an epoch is left out; then metlmon continue, from the checkpoint"
-    ),
-    PoolAction.STOP_NOW: "cannot be undone; metlmon continue resumes from the last checkpoint",
-    PoolAction.PAUSE: "resume-run",
-    PoolAction.RESUME_RUN: "stop, or pause",
-    PoolAction.SEND: "send where the DAG says",
-}
-
 ANYWHERE: Final = "any"
 """The MetlSite value for which submit files accept any site."""
 
@@ -120,8 +96,12 @@ def run_offer(
     left_out: list[tuple[RunTarget, str]] = []
     needs_schedd = False
     for run in runs:
+        latest = run.row.latest
+        # Evaluations of earlier epochs continue.
         jobs = tuple(
-            target(job) for job in run.jobs if is_current_epoch(run.row, job.dag, job.node)
+            target(job)
+            for job in run.jobs
+            if latest is not None and (job.dag, job.node) == (run.row.dag, latest.node)
         )
         run_target = _target(act, run.row, jobs)
         reason = refusal_reason(act, run.row, dags.get(run.row.dag))
@@ -139,17 +119,16 @@ def run_offer(
     refused = refused or _no_target(targets, left_out)
     if act is PoolAction.STOP_NOW:
         refused = refused or jobs_missing(snapshot, [job for run in targets for job in run.jobs])
-    request = None if refused else ActionRequest(act, runs=tuple(targets))
     described = targets or [run_target for run_target, _ in left_out]
-    subject = describe_runs(described)
+    subject = plain(described[0].run, 60) if len(described) == 1 else f"{len(described)} runs"
     return ActionPreview(
         act=act,
-        subject=subject,
-        order=request,
+        subject=subject if described else "no run",
+        order=None if refused else ActionRequest(act, runs=tuple(targets)),
         refused=refused,
         left_out=tuple(left_out),
         effect=_effect(act, described),
-        undo=UNDO_TEXTS[act],
+        undo=EFFECTS[act][1],
     )
 
 
@@ -190,11 +169,6 @@ def unknown_site(site: str, sites: Iterable[SiteInfo], named: Iterable[str]) -> 
     )
 
 
-def is_current_epoch(row: RunRow, dag: str | None, node: str | None) -> bool:
-    """Whether it is a job of the current epoch. Evaluations of earlier ones continue."""
-    return row.latest is not None and (dag, node) == (row.dag, row.latest.node)
-
-
 def refusal_reason(act: PoolAction, row: RunRow, dag: DagRow | None) -> str | None:
     """Why the action is not possible for a run, or None if it is."""
     gate = row.gate
@@ -208,20 +182,15 @@ def refusal_reason(act: PoolAction, row: RunRow, dag: DagRow | None) -> str | No
         if act in (PoolAction.STOP, PoolAction.STOP_NOW):
             return STOPPED
         return "it is stopped, for good: metlmon continue resumes from its checkpoint"
-    if (reason := _ended_reason(row)) is not None:
-        return reason
+    if row.epochs_done + row.epochs_skipped >= row.epochs_total:
+        return "it is over: all its epochs are done"
+    if row.state in ENDED:
+        return f"it is over: it is {row.state}"
     if dag is None:
         return "its DAG is not in the picture"
     return (None if dag.state in ALIVE else dagman_not_running(dag)) or _request_conflict(
         act, row, gate
     )
-
-
-def _ended_reason(row: RunRow) -> str | None:
-    """Why the run does not continue in this DAG, or None if it does."""
-    if row.epochs_done + row.epochs_skipped >= row.epochs_total:
-        return "it is over: all its epochs are done"
-    return f"it is over: it is {row.state}" if row.state in ENDED else None
 
 
 def _request_conflict(act: PoolAction, row: RunRow, gate: GateStatus) -> str | None:
@@ -273,14 +242,15 @@ def _fixed_site_reason(
 def _target(act: PoolAction, row: RunRow, jobs: tuple[Target, ...]) -> RunTarget:
     """The run as a target of a request."""
     epoch = row.latest.epoch if row.latest is not None else None
-    files = request_files(act, row.dag, row.uuid) if row.uuid is not None else ()
+    files: tuple[str, ...] = ()
+    if row.uuid is not None:
+        files = tuple(request_file(row.dag, row.uuid, kind) for kind in REQUEST_KINDS[act])
     if act is PoolAction.RESUME_RUN and row.gate is not None:
         requests = {"pause": row.gate.pause_requested, "stop": row.gate.stop_requested}
         files = (
             tuple(file for file in files if requests[file.rpartition(".")[2]] is not None)
             or files[:1]
         )
-    removed_jobs = jobs if act is PoolAction.STOP_NOW else ()
     return RunTarget(
         run=row.run,
         uuid=row.uuid,
@@ -288,13 +258,8 @@ def _target(act: PoolAction, row: RunRow, jobs: tuple[Target, ...]) -> RunTarget
         epoch=epoch,
         state=row.state,
         files=files,
-        jobs=removed_jobs,
+        jobs=jobs if act is PoolAction.STOP_NOW else (),
     )
-
-
-def request_files(act: PoolAction, dag: str, uuid: str) -> tuple[str, ...]:
-    """The request files of an action on a run, relative to its DAG file's directory."""
-    return tuple(request_file(dag, uuid, kind) for kind in REQUEST_KINDS[act])
 
 
 def _no_target(
@@ -313,16 +278,9 @@ def _no_target(
     )
 
 
-def describe_runs(runs: Sequence[RunTarget]) -> str:
-    """The runs as text: ``run4``, ``3 runs``."""
-    if not runs:
-        return "no run"
-    return plain(runs[0].run, 60) if len(runs) == 1 else f"{len(runs)} runs"
-
-
 def _effect(act: PoolAction, runs: Sequence[RunTarget]) -> str:
     """The effect on the files and jobs of these runs."""
-    effect = EFFECT_TEXTS[act] + _files_clause(
+    effect = EFFECTS[act][0] + _files_clause(
         "deletes" if act is PoolAction.RESUME_RUN else "writes", runs
     )
     jobs = [job for run in runs for job in run.jobs]

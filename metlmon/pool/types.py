@@ -169,11 +169,11 @@ class ActionPreview(Struct, frozen=True):
 
     act: PoolAction
     subject: str
-    order: ActionRequest | None
-    refused: str | None
-    left_out: tuple[tuple[Target | RunTarget, str], ...]
-    effect: str
-    undo: str
+    order: ActionRequest | None = None
+    refused: str | None = None
+    left_out: tuple[tuple[Target | RunTarget, str], ...] = ()
+    effect: str = ""
+    undo: str = ""
 
 
 class ResultCode(StrEnum):
