@@ -25,6 +25,7 @@ from metlmon.pool.gate_requests import NO_SITE, check_writable, create, delete, 
 from metlmon.pool.job_actions import dagman_target, offers
 from metlmon.pool.ownership import Ownership, belongs_elsewhere, is_dagman_of, runs_file
 from metlmon.pool.poller import QueuePoller
+from metlmon.pool.reasons import user_name
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     JOB_ACTS,
@@ -45,15 +46,6 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.types import DagRow, JobRow, Status
 from metlmon.text.formatting import plain
-
-RESULT_CODES: Final = {
-    "done": ResultCode.DONE,
-    "already": ResultCode.ALREADY,
-    "denied": ResultCode.DENIED,
-    "not-found": ResultCode.NOT_FOUND,
-    "bad-state": ResultCode.BAD_STATE,
-}
-"""The schedd's result for one job; any other result is FAILED."""
 
 WORKER_ACTIONS: Final = {
     PoolAction.HOLD: "hold",
@@ -254,7 +246,7 @@ class PoolClient:
 
         Raises PoolError if there is no schedd; no job was changed then.
         """
-        return self._connection.where().user.partition("@")[0]
+        return user_name(self._connection.where().user)
 
     def _ownership(self) -> Ownership:
         """The ownership test; DAGMan's ads are queried when it needs them."""
@@ -284,13 +276,10 @@ class PoolClient:
         subject = f"{job.cluster}.{job.proc}"
         if request.dry:
             return ActionResult(subject, ResultCode.DONE)
-        outcome = self._connection.act(WORKER_ACTIONS[request.act], job.cluster, job.proc)
-        code = RESULT_CODES.get(outcome, ResultCode.FAILED)
-        if code is ResultCode.DENIED:
-            return ActionResult(subject, code, _owner_text(job, user))
-        if code is ResultCode.NOT_FOUND:
-            return ActionResult(subject, code, FINISHED)
-        return ActionResult(subject, code)
+        action = WORKER_ACTIONS[request.act]
+        code = ResultCode(self._connection.act(action, job.cluster, job.proc))
+        texts = {ResultCode.DENIED: _owner_text(job, user), ResultCode.NOT_FOUND: FINISHED}
+        return ActionResult(subject, code, texts.get(code, ""))
 
     def _edit(
         self, job: QueueJob, target: Target, request: ActionRequest, user: str

@@ -130,10 +130,7 @@ class PoolConnection:
         return tuple(self._call(list[QueueJob], "dagmans"))
 
     def act(self, action: str, cluster: int, proc: int) -> str:
-        """Hold, release, remove or vacate one job.
-
-        Returns "done", "already", "denied", "not-found", "bad-state" or "failed".
-        """
+        """Hold, release, remove or vacate one job; returns a ResultCode's text."""
         return str(self._call(str, "act", action, cluster, proc))
 
     def priority(self, cluster: int, proc: int, value: int) -> None:

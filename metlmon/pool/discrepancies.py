@@ -131,10 +131,3 @@ def differences(
             job=key, status=status, state=state, since=since, first=first
         )
     return discrepancies
-
-
-def lasting(
-    discrepancies: Mapping[JobId, QueueDiscrepancy], asked: float, seconds: float
-) -> tuple[QueueDiscrepancy, ...]:
-    """The discrepancies that have lasted for ``seconds``."""
-    return tuple(item for item in discrepancies.values() if asked - item.first >= seconds)

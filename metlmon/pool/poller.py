@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.error_text import describe_error
@@ -17,7 +16,7 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ALIVE
 from metlmon.pool.connection import PoolConnection
-from metlmon.pool.discrepancies import IDLE, JobId, QueueDiscrepancy, differences, lasting
+from metlmon.pool.discrepancies import GONE, IDLE, JobId, QueueDiscrepancy, differences
 from metlmon.pool.ownership import DEEPEST, Ownership, is_dagman_of
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot, ScheddInfo
 from metlmon.pool.worker import SCHEDULER_UNIVERSE
@@ -41,23 +40,6 @@ IDS_NAMED: Final = 3
 """Jobs that a warning names; it counts the others."""
 
 
-class PollPace(Struct):
-    """The interval between queries.
-
-    ``pause``: seconds to wait after the last query.
-    """
-
-    pause: float = QUERY_SECONDS
-
-    def after(self, useful: bool) -> float:
-        """The pause after a query.
-
-        It doubles after a query that was not ``useful``: an error, or none of our jobs.
-        """
-        self.pause = QUERY_SECONDS if useful else min(LONGEST_PAUSE, self.pause * 2)
-        return self.pause
-
-
 class QueuePoller:
     """Queries the schedd for the jobs of ``feed``'s ensemble.
 
@@ -75,7 +57,7 @@ class QueuePoller:
         self._schedd_info: ScheddInfo | None = None
         self._discrepancies: dict[JobId, QueueDiscrepancy] = {}
         self._has_our_jobs = False
-        self._pace = PollPace()
+        self._pause = QUERY_SECONDS
         self._next_query = self._last_query = 0.0
         self._has_live_jobs = False
         self._checked_snapshot: Snapshot | None = None
@@ -105,7 +87,8 @@ class QueuePoller:
         snapshot = self._snapshot
         if snapshot.asked is None or snapshot.error is not None:
             return ()
-        return lasting(self._discrepancies, snapshot.asked, QUERY_SECONDS)
+        latest = snapshot.asked - QUERY_SECONDS
+        return tuple(item for item in self._discrepancies.values() if item.first <= latest)
 
     @property
     def silence(self) -> str | None:
@@ -214,10 +197,18 @@ class QueuePoller:
         self._schedd_info = None
         latest = self._feed.latest
         self._event_count = 0 if latest is None else _count_events(latest)
-        self._next_query = self._now() + self._pace.after(False)
+        self._schedule(useful=False)
         self._snapshot = replace(
             self._snapshot, error=error, asking=False, next_try=self._next_query
         )
+
+    def _schedule(self, useful: bool) -> None:
+        """Set the time of the next query.
+
+        The pause doubles after a query that was not ``useful``: an error, or none of our jobs.
+        """
+        self._pause = QUERY_SECONDS if useful else min(LONGEST_PAUSE, self._pause * 2)
+        self._next_query = self._now() + self._pause
 
     def _query_jobs(self, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> list[QueueJob]:
         """All jobs of our DAGMans, then those of our clusters not among them.
@@ -260,7 +251,7 @@ class QueuePoller:
             differences(snapshot, log_rows, self._discrepancies) if self._has_our_jobs else {}
         )
         self._has_live_jobs = bool(rows) or any(dag.state in ALIVE for dag in dags)
-        self._next_query = self._now() + self._pace.after(has_jobs or not rows)
+        self._schedule(useful=has_jobs or not rows)
         self._snapshot = snapshot
         self._feed.set_in_queue(has_jobs)
 
@@ -380,40 +371,23 @@ class QueueFeed:
 
     def queue_row(self, cluster: int, proc: int) -> QueueRow | None:
         """The queue's data on a job, or None if there is none."""
-        return queue_row(self._poller.word, self._poller.lasting, (cluster, proc))
-
-
-def queue_row(
-    snapshot: QueueSnapshot, discrepancies: Iterable[QueueDiscrepancy], key: JobId
-) -> QueueRow | None:
-    """The snapshot's data on one job, or None if there is none."""
-    if snapshot.asked is None:
-        return None
-    queue_state = next((item.queue_says for item in discrepancies if item.job == key), None)
-    job = snapshot.job(*key)
-    if job is None:
-        if queue_state is None:
+        snapshot = self._poller.word
+        differing = {item.job: item.queue_says for item in self._poller.lasting}
+        differs = differing.get((cluster, proc))
+        job = snapshot.job(cluster, proc)
+        if snapshot.asked is None or (job is None and differs is None):
             return None
+        job = job or QueueJob(cluster, proc, GONE)
         return QueueRow(
             queried_at=snapshot.asked,
-            priority=0,
-            matches=0,
-            position=None,
-            waiting=0,
-            rejection=None,
-            rejected_at=None,
-            differs=queue_state,
+            priority=job.priority,
+            matches=job.matches,
+            position=job.position,
+            waiting=job.waiting,
+            rejection=job.rejection,
+            rejected_at=job.rejected_at,
+            differs=differs,
         )
-    return QueueRow(
-        queried_at=snapshot.asked,
-        priority=job.priority,
-        matches=job.matches,
-        position=job.position,
-        waiting=job.waiting,
-        rejection=job.rejection,
-        rejected_at=job.rejected_at,
-        differs=queue_state,
-    )
 
 
 def notices(discrepancies: Iterable[QueueDiscrepancy]) -> tuple[Notice, ...]:
@@ -434,5 +408,5 @@ def _sentence(group: Sequence[QueueDiscrepancy]) -> str:
     if first.state is None:
         return f"{subject} are {first.queue_says} in the queue; no log has them"
     state = str(first.state).replace("_", " ")
-    queue_state = first.queue_says if first.status == 0 else f"{first.queue_says} in the queue"
+    queue_state = first.queue_says if first.status == GONE else f"{first.queue_says} in the queue"
     return f"{subject} are {state} by their logs, and {queue_state}"

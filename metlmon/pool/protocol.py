@@ -49,6 +49,17 @@ class ErrorKind(StrEnum):
     OTHER = "other"
 
 
+class ResultCode(StrEnum):
+    """The result of an action for one target."""
+
+    DONE = "done"
+    ALREADY = "already so"
+    DENIED = "permission denied"
+    NOT_FOUND = "not found"
+    BAD_STATE = "not possible in this state"
+    FAILED = "failed"
+
+
 class Answer(Struct, frozen=True, omit_defaults=True):
     """The value of a request, or the kind of a failure and HTCondor's message."""
 

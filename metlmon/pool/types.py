@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from metlmon.model.states import State
 from metlmon.pool.protocol import QueueJob as QueueJob
+from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.types import JobRow, RunRow
@@ -174,17 +175,6 @@ class ActionPreview(Struct, frozen=True):
     left_out: tuple[tuple[Target | RunTarget, str], ...] = ()
     effect: str = ""
     undo: str = ""
-
-
-class ResultCode(StrEnum):
-    """The result of an action for one target."""
-
-    DONE = "done"
-    ALREADY = "already so"
-    DENIED = "permission denied"
-    NOT_FOUND = "not found"
-    BAD_STATE = "not possible in this state"
-    FAILED = "failed"
 
 
 class ActionResult(Struct, frozen=True):

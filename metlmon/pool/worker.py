@@ -29,6 +29,7 @@ from metlmon.pool.protocol import (
     Answer,
     ErrorKind,
     QueueJob,
+    ResultCode,
     ScheddInfo,
     Slot,
     SubmitOptions,
@@ -99,12 +100,11 @@ REASON: Final = "via metlmon"
 """Written to the job's log and ad; never contains text from a log."""
 
 TOTALS: Final = {
-    "TotalSuccess": "done",
-    "TotalNotFound": "not-found",
-    "TotalBadStatus": "bad-state",
-    "TotalAlreadyDone": "already",
-    "TotalPermissionDenied": "denied",
-    "TotalError": "failed",
+    "TotalSuccess": ResultCode.DONE,
+    "TotalNotFound": ResultCode.NOT_FOUND,
+    "TotalBadStatus": ResultCode.BAD_STATE,
+    "TotalAlreadyDone": ResultCode.ALREADY,
+    "TotalPermissionDenied": ResultCode.DENIED,
 }
 
 
@@ -266,7 +266,7 @@ class Pool:
         jobs = map(queue_job, self._query(constraint, PROJECTION))
         return [job for job in jobs if job is not None]
 
-    def act(self, action: str, cluster: int, proc: int) -> str:
+    def act(self, action: str, cluster: int, proc: int) -> ResultCode:
         """Perform an action on one job; returns the schedd's result."""
         kind = getattr(self._api.JobAction, action.capitalize())
         schedd = self.schedd()
@@ -275,7 +275,7 @@ class Pool:
         for total, result in TOTALS.items():
             if totals is not None and totals.get(total):
                 return result
-        return "failed"
+        return ResultCode.FAILED
 
     def priority(self, cluster: int, proc: int, value: int) -> None:
         """Set a job's priority. The absence of an exception does not prove success."""

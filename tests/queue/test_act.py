@@ -107,7 +107,7 @@ def test_a_finished_job_is_refused_with_the_reason(
 
 
 def test_what_is_denied_is_an_exit_status(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
-    schedd.answers[79] = "denied"
+    schedd.answers[79] = "permission denied"
     code, out, _ = spoken(capsys, "act", "hold", dagdir.path, "all", "--yes", "--json")
     assert code == Exit.REFUSED
     said = json.loads(out)

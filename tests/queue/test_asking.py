@@ -14,7 +14,6 @@ from metlmon.pool.poller import (
     LONGEST_PAUSE,
     QUERY_SECONDS,
     SOON_SECONDS,
-    PollPace,
     QueueFeed,
     QueuePoller,
     match_jobs,
@@ -45,11 +44,16 @@ def asker(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, Clock]:
 
 
 def test_pauses_double_up_to_ten_minutes_and_are_short_again_after_an_answer() -> None:
-    pace = PollPace()
-    pauses = [pace.after(False) for _ in range(7)]
+    schedd = Schedd(job(1))
+    schedd.down = "the schedd does not answer"
+    queue, clock = asker(Logs(row(1)), schedd)
+    pauses = [(queue.ask().next_try or 0) - clock.now for _ in range(7)]
     assert pauses == [60, 120, 240, 480, 600, 600, 600]
     assert max(pauses) == LONGEST_PAUSE
-    assert pace.after(True) == QUERY_SECONDS
+    schedd.down = None
+    queue.ask()
+    clock.now += QUERY_SECONDS
+    assert queue.due()
 
 
 def test_the_first_word_is_asked_for_at_once() -> None:

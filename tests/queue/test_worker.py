@@ -169,7 +169,7 @@ def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
 
 
 def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:
-    assert pool.act("hold", 12, 3) == "already"
+    assert pool.act("hold", 12, 3) == "already so"
     assert pool._api.schedd.acted == [("Hold", ["12.3"], ("via metlmon", None))]
 
 
