@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from metlmon.cli.hang_watchdog import start_watchdog
 from metlmon.cli.output import print_warnings
-from metlmon.config.files import load_settings, time_zone
+from metlmon.config.loader import load_settings, time_zone
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError

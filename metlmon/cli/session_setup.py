@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from metlmon.cli.hang_watchdog import stop_watchdog
 from metlmon.cli.output import can_show
-from metlmon.config.files import load_settings
+from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session

@@ -1,1 +1,45 @@
-"""Settings: ``metlmon.toml`` in the dagdir and in the user's configuration directory."""
+"""``metlmon.toml``: in the dagdir, then in the user's configuration directory.
+
+```toml
+tz = "America/Chicago"            # the access point's zone, for differences over DST
+train_node = '^(?P<run>.*)-train_epoch(?P<epoch>\\d+)$'
+side_node  = '^(?P<run>.*)-eval_epoch(?P<epoch>\\d+)$'
+checkpoint_codes = [85]           # return values that mean "run me again"
+read_only = true                  # nothing can be held, released, removed or submitted
+
+[site_aliases]                    # as logged = as shown and counted
+"SDSC-PRP-CE1" = "NRP"
+
+[gpu_aliases]
+"Tesla V100-SXM2-32GB" = "V100-SXM2"
+
+[[site]]                          # hosts that no GLIDEIN_ResourceName names; before the
+host = "*.example.edu"            # built-in table
+name = "example"
+
+[[label]]                         # a cohort of runs: names, uuids, their beginnings, patterns
+name = "control"
+runs = ["run1*", "0ee9fad9"]
+
+[metrics]
+files = ["output/training_logs/{uuid}"]   # directories with version_<k>/metrics.csv
+primary = "val_loss"              # shown first
+goal = "min"                      # or "max": which value is best
+
+[[metric]]                        # a metric that is printed or written in another form
+name = "spearman"
+file = "out"                      # the jobs' own output, or a name pattern: "logs/{run}_*.txt"
+pattern = 'epoch (?P<epoch>\\d+): rho=(?P<value>\\S+)'
+```
+
+Where both files set a key: the dagdir's value is used for ``tz``, the two patterns,
+``checkpoint_codes`` and each key of ``[metrics]``; ``[[site]]``, ``[[label]]`` and ``[[metric]]``
+of the dagdir are tried before the user's; aliases are merged, with the dagdir's first;
+``read_only`` is on if either file sets it; ``[keys]`` is for the user's file alone. ``metlmon
+config`` shows the effective values and their origin.
+
+The dagdir's file may belong to another user, so it is not trusted: it can set patterns and labels,
+and paths below the dagdir to read, but no command and no path to write; a pattern that takes too
+long is disabled (:mod:`metlmon.config.safe_regex`), with a warning. The user's file is validated
+alike.
+"""

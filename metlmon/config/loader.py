@@ -1,19 +1,20 @@
 """Loads both ``metlmon.toml`` files: every setting, its origin, and all problems.
 
-Each key has one reader, which converts the TOML value to what :class:`Settings` expects. A value
-that cannot be converted is a problem, and its key is treated as not set.
+Each key has a reader, which converts the TOML value to what :class:`Settings` expects, and a rule
+for two files. A value that cannot be converted is a problem, and its key is treated as not set.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
 from metlmon.config.safe_regex import InvalidPattern, SafePattern
 from metlmon.config.settings import Label, MetricPattern, MetricSettings, Settings
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 NAME: Final = "metlmon.toml"
 
-GOALS: Final = ("min", "max")
-
 MAX_TEXT: Final = 1000
 MAX_ITEMS: Final = 1000
 """Items of a list, which is searched for each host, run or file."""
@@ -37,6 +36,8 @@ MAX_WILDCARD_FOLDERS: Final = 3
 
 PLACEHOLDERS: Final = frozenset({"uuid", "run"})
 """Names that may stand in braces in the name pattern of a file."""
+
+MAX_REMARKS: Final = 20
 
 ORDER: Final = ("dagdir", "user")
 """The origins in order of precedence."""
@@ -57,9 +58,9 @@ class Source(Struct, frozen=True):
 class SettingEntry(Struct, frozen=True):
     """One effective setting, or one item of a list of them.
 
-    ``number``: position in the list, from 0, in search order. ``value``: as JSON has it.
-    ``origin``: ``built-in``, ``user`` or ``dagdir``, with file and line; these are None for
-    built-in settings.
+    ``number``: position in the list, from 0, in search order. ``value``: as in
+    :class:`Settings`. ``origin``: ``built-in``, ``user`` or ``dagdir``, with file and line; these
+    are None for built-in settings.
     """
 
     key: str
@@ -68,6 +69,25 @@ class SettingEntry(Struct, frozen=True):
     path: Path | None = None
     line: int | None = None
     number: int | None = None
+
+    def json_value(self) -> Any:
+        """The value as JSON has it."""
+        if names := _PAIRS.get(self.key):
+            return dict(zip(names, self.value, strict=True))
+        return to_builtins(self.value, enc_hook=_encode, order="deterministic")
+
+
+_PAIRS: Final = {
+    "site": ("host", "name"),
+    "site_aliases": ("logged", "shown"),
+    "gpu_aliases": ("logged", "shown"),
+    "keys": ("action", "key"),
+}
+"""Settings whose items are pairs, with the names of both in JSON."""
+
+
+def _encode(value: Any) -> str:
+    return str(value) if isinstance(value, tzinfo) else str(value.pattern)
 
 
 class Configuration(Struct, frozen=True):
@@ -102,6 +122,36 @@ def configuration_directory() -> Path:
     return Path(base) / "metlmon"
 
 
+def load_settings(dagdir: Path) -> Settings:
+    """The user's settings, overridden by those of the dagdir.
+
+    Raises InputError with the first problem. If the dagdir's file belongs to another user, who
+    alone can correct it, its invalid settings are left out instead; that, and the settings in
+    force from it, are noted in ``Settings.remarks``.
+    """
+    config = load_configuration(dagdir)
+    foreign_path = next(
+        (source.path for source in config.sources if source.origin == "dagdir" and source.foreign),
+        None,
+    )
+    own_problems = [problem for problem in config.problems if problem.path != foreign_path]
+    if own_problems:
+        first, *others = own_problems
+        more = f"; {len(others)} more: metlmon config validate" if others else ""
+        raise InputError(f"{first}{more}")
+    if foreign_path is None:
+        return config.settings
+    remarks = [
+        (NAME, problem.line, f"somebody else's setting, left out: {problem.message}")
+        for problem in config.problems[:MAX_REMARKS]
+    ]
+    in_force = sorted({entry.key for entry in config.entries if entry.origin == "dagdir"})
+    if in_force:
+        text = f"somebody else's settings hold here: {', '.join(in_force)}; see metlmon config"
+        remarks.insert(0, (NAME, None, text))
+    return replace(config.settings, remarks=tuple(remarks))
+
+
 def load_configuration(dagdir: Path) -> Configuration:
     """The user's settings, overridden by those of the dagdir.
 
@@ -111,13 +161,27 @@ def load_configuration(dagdir: Path) -> Configuration:
         "user": TomlFile(configuration_directory() / NAME),
         "dagdir": TomlFile(dagdir / NAME, within=dagdir),
     }
-    merged = list(_merge({origin: _read(file) for origin, file in files.items()}))
+    items = {origin: _read(file) for origin, file in files.items()}
+    entries = [
+        SettingEntry(
+            key=key,
+            value=item.value,
+            origin=origin,
+            path=files[origin].path if origin in files else None,
+            line=files[origin].line(item.where) if origin in files else None,
+            number=number if isinstance(setting, _Tables) else None,
+        )
+        for key, setting in SETTINGS.items()
+        for number, (origin, item) in enumerate(
+            setting.merge([(origin, item) for origin in ORDER for item in items[origin][key]])
+        )
+    ]
     return Configuration(
         sources=tuple(
             Source(origin, file.path, file.exists, file.foreign) for origin, file in files.items()
         ),
-        settings=_settings(merged),
-        entries=tuple(_entries(merged, files)),
+        settings=_settings(entries),
+        entries=tuple(entries),
         problems=tuple(
             problem
             for file in files.values()
@@ -126,7 +190,33 @@ def load_configuration(dagdir: Path) -> Configuration:
     )
 
 
-# --- one file -----------------------------------------------------------------------------
+def _settings(entries: Iterable[SettingEntry]) -> Settings:
+    values: dict[str, list[Any]] = {key: [] for key in SETTINGS}
+    for entry in entries:
+        if entry.origin != "built-in" or isinstance(SETTINGS[entry.key], _Value):
+            values[entry.key].append(entry.value)
+    (zone,), (read_only,) = values["tz"], values["read_only"]
+    return Settings(
+        train_node=values["train_node"][0],
+        side_node=values["side_node"][0],
+        sites=tuple(values["site"]),
+        site_aliases=tuple(values["site_aliases"]),
+        gpu_aliases=tuple(values["gpu_aliases"]),
+        keys=tuple(values["keys"]),
+        checkpoint_codes=values["checkpoint_codes"][0],
+        zone=zone,
+        read_only=read_only,
+        labels=tuple(values["label"]),
+        metrics=MetricSettings(
+            files=values["metrics.files"][0],
+            primary=values["metrics.primary"][0],
+            goal=values["metrics.goal"][0],
+            patterns=tuple(values["metric"]),
+        ),
+    )
+
+
+# --- kinds of settings --------------------------------------------------------------------
 
 
 class _InvalidValue(Exception):
@@ -137,78 +227,88 @@ Reader = Callable[[Any], Any]
 """Converts a TOML value to a value of :class:`Settings`. Raises _InvalidValue."""
 
 
-def _read(file: TomlFile) -> dict[str, Any]:
-    """The valid settings in ``file``, by key; those of ``[metrics]`` as ``metrics.primary``."""
-    file.report_unknown_keys((), file.table, READERS)
-    values: dict[str, Any] = {}
-    for key, reader in READERS.items():
-        if key not in file.table:
-            continue
-        value, where = file.table[key], (key,)
-        if isinstance(reader, _Tables):
-            values[key] = reader.read(file, where, value)
-        elif key in ALIASES:
-            values[key] = _read_aliases(file, where, value)
-        elif isinstance(reader, dict):
-            if isinstance(value, dict):
-                inner = _read_fields(file, where, value, reader)
-                values |= {f"{key}.{name}": field for name, field in inner.items()}
-            else:
-                message = 'metrics is a table: [metrics], then primary = "val_loss"'
-                file.report_problem(where, message)
-        elif reader is not None:
-            values |= _read_fields(file, (), {key: value}, {key: reader})
-    return values
+class _Item(NamedTuple):
+    """A value in a file, and its key there."""
+
+    value: Any
+    where: Where = ()
 
 
-def _read_fields(
-    file: TomlFile, where: Where, table: Mapping[str, Any], readers: Mapping[str, Reader]
-) -> dict[str, Any]:
-    """The valid fields of one table."""
-    if where:
-        file.report_unknown_keys(where, table, readers)
-    values = {}
-    for key, reader in readers.items():
-        if key in table:
-            try:
-                values[key] = reader(table[key])
-            except _InvalidValue as error:
-                field = (*where, key)
-                file.report_problem(field, f"{dotted_key(field)}{error}")
-    return values
+_Items = list[tuple[str, _Item]]
+"""Items with their origins, in order of precedence."""
 
 
-def _read_aliases(file: TomlFile, where: Where, value: object) -> dict[str, str]:
-    if where == ("keys",) and file.path.parent != configuration_directory():
-        file.report_problem(where, "[keys] belongs to your own metlmon.toml")
-        return {}
-    if not isinstance(value, dict):
-        form = 'sort = "o"' if where == ("keys",) else '"as logged" = "as shown"'
-        file.report_problem(where, f"[{where[0]}] is a table: {form}")
-        return {}
-    if len(value) > MAX_ITEMS:
-        file.report_problem(where, f"[{where[0]}] has more than {MAX_ITEMS} names")
-        return {}
-    for logged, shown in value.items():
-        if not _is_text(shown):
-            message = f"{dotted_key(where)}: what {logged!r} is shown as is a text in quotes"
-            file.report_problem((*where, logged), message)
-    return {logged: shown for logged, shown in value.items() if _is_text(shown)}
+class _Value(Struct):
+    """A setting of which one file's value counts: the dagdir's, else the user's.
+
+    ``lasting``: a value that the other file cannot revoke.
+    """
+
+    reader: Reader
+    default: Any = None
+    lasting: Any = None
+
+    def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
+        fields = _read_fields(file, where[:-1], {where[-1]: value}, {str(where[-1]): self.reader})
+        return [_Item(field, where) for field in fields.values()]
+
+    def merge(self, items: _Items) -> _Items:
+        lasting = [item for item in items if self.lasting and item[1].value == self.lasting]
+        return [*lasting, *items, ("built-in", _Item(self.default))][:1]
+
+
+class _Names(Struct):
+    """A table of names: all of both files, the dagdir's where both have a name.
+
+    ``form``: an example. ``private``: it belongs to the user's own file.
+    """
+
+    form: str
+    private: bool = False
+
+    def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
+        table = f"[{where[0]}]"
+        if self.private and file.path.parent != configuration_directory():
+            file.report_problem(where, f"{table} belongs to your own metlmon.toml")
+        elif not isinstance(value, dict):
+            file.report_problem(where, f"{table} is a table: {self.form}")
+        elif len(value) > MAX_ITEMS:
+            file.report_problem(where, f"{table} has more than {MAX_ITEMS} names")
+        else:
+            for logged, shown in value.items():
+                if not _is_text(shown):
+                    message = f"what {logged!r} is shown as is a text in quotes"
+                    file.report_problem((*where, logged), f"{dotted_key(where)}: {message}")
+            pairs = [(logged, shown) for logged, shown in value.items() if _is_text(shown)]
+            return [_Item(pair, (*where, pair[0])) for pair in pairs]
+        return []
+
+    def merge(self, items: _Items) -> _Items:
+        first: dict[str, tuple[str, _Item]] = {}
+        for origin, item in items:
+            first.setdefault(item.value[0], (origin, item))
+        return list(first.values())
 
 
 class _Tables:
-    """The reader of an array of tables.
+    """An array of tables: the dagdir's before the user's, then ``built_in``.
 
     ``make`` makes an item of the fields, ``readers`` read them, and ``form`` describes the table.
     """
 
-    def __init__(self, make: Callable[..., Any], form: str, **readers: Reader) -> None:
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        form: str,
+        built_in: Iterable[Any] = (),
+        **readers: Reader,
+    ) -> None:
         self._make = make
         self._form = form
+        self._built_in = built_in
         self._readers = readers
 
-    def read(self, file: TomlFile, where: Where, value: object) -> list[tuple[int, Any]]:
-        """The position and the item of each valid table."""
+    def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
         if not isinstance(value, list):
             file.report_problem(where, self._form)
             return []
@@ -219,15 +319,65 @@ class _Tables:
         for number, table in enumerate(value):
             path = (*where, number)
             fields = {}
+            if isinstance(table, dict):
+                file.report_unknown_keys(path, table, self._readers)
             if isinstance(table, dict) and self._readers.keys() <= table.keys():
                 fields = _read_fields(file, path, table, self._readers)
             else:
-                if isinstance(table, dict):
-                    file.report_unknown_keys(path, table, self._readers)
                 file.report_problem(path, self._form)
             if len(fields) == len(self._readers):
-                items.append((number, self._make(*fields.values())))
+                items.append(_Item(self._make(*fields.values()), path))
         return items
+
+    def merge(self, items: _Items) -> _Items:
+        return [*items, *(("built-in", _Item(item)) for item in self._built_in)]
+
+
+def _read(file: TomlFile) -> dict[str, list[_Item]]:
+    """The valid settings in ``file``, by key; those of ``[metrics]`` as ``metrics.primary``."""
+    file.report_unknown_keys((), file.table, KEYS)
+    metrics = file.table.get("metrics", {})
+    if not isinstance(metrics, dict):
+        file.report_problem(
+            ("metrics",), 'metrics is a table: [metrics], then primary = "val_loss"'
+        )
+        metrics = {}
+    names = [key.removeprefix("metrics.") for key in SETTINGS if key.startswith("metrics.")]
+    file.report_unknown_keys(("metrics",), metrics, names)
+    values = file.table | {f"metrics.{name}": value for name, value in metrics.items()}
+    return {
+        key: setting.read(file, tuple(key.split(".")), values[key]) if key in values else []
+        for key, setting in SETTINGS.items()
+    }
+
+
+def _read_fields(
+    file: TomlFile, where: Where, table: Mapping[Any, Any], readers: Mapping[str, Reader]
+) -> dict[str, Any]:
+    """The valid fields of one table."""
+    values = {}
+    for key, reader in readers.items():
+        try:
+            values[key] = reader(table[key])
+        except _InvalidValue as error:
+            field = (*where, key)
+            file.report_problem(field, f"{dotted_key(field)}{error}")
+    return values
+
+
+# --- readers ------------------------------------------------------------------------------
+
+
+def _typed(kind: Any, expected: str) -> Reader:
+    """A reader of values of this type."""
+
+    def read(value: object) -> Any:
+        try:
+            return convert(value, kind)
+        except ValidationError:
+            raise _InvalidValue(expected) from None
+
+    return read
 
 
 def _is_text(value: object) -> bool:
@@ -268,18 +418,6 @@ def _value_pattern(value: object) -> SafePattern:
     return _pattern(value, ("value",))
 
 
-def _codes(value: Any) -> frozenset[int]:
-    if isinstance(value, list) and all(type(code) is int for code in value):
-        return frozenset(value)
-    raise _InvalidValue(" is a list of whole numbers, e.g. [85]")
-
-
-def _boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise _InvalidValue(" is true or false")
-
-
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise _InvalidValue(' is a list of texts, ["…", "…"]')
@@ -287,12 +425,6 @@ def _texts(value: Any) -> tuple[str, ...]:
         limits = f"at most {MAX_ITEMS} of them, of {MAX_TEXT} characters"
         raise _InvalidValue(f" is a list of texts, {limits}")
     return tuple(value)
-
-
-def _goal(value: object) -> str:
-    if value not in GOALS:
-        raise _InvalidValue(' is "min" or "max"')
-    return str(value)
 
 
 def _path(value: object) -> str:
@@ -314,30 +446,34 @@ def _paths(value: object) -> tuple[str, ...]:
     return tuple(map(_path, _texts(value)))
 
 
-ALIASES: Final = ("site_aliases", "gpu_aliases", "keys")
-"""Tables of two texts each."""
+_goal: Final = _typed(Literal["min", "max"], ' is "min" or "max"')
 
-READERS: Final[Mapping[str, Reader | dict[str, Reader] | _Tables | None]] = {
-    "tz": _zone,
-    "train_node": _node_pattern,
-    "side_node": _node_pattern,
-    "checkpoint_codes": _codes,
-    "read_only": _boolean,
+SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
+    "tz": _Value(_zone),
+    "train_node": _Value(_node_pattern, Settings().train_node),
+    "side_node": _Value(_node_pattern, Settings().side_node),
+    "checkpoint_codes": _Value(
+        _typed(frozenset[int], " is a list of whole numbers, e.g. [85]"), frozenset()
+    ),
+    "read_only": _Value(_typed(bool, " is true or false"), default=False, lasting=True),
     "site": _Tables(
         lambda host, name: (host, name),
         'each [[site]] needs host = "*.example.edu" and name = "example"',
+        BUILT_IN_SITES,
         host=_text,
         name=_text,
     ),
-    "site_aliases": None,
-    "gpu_aliases": None,
+    "site_aliases": _Names('"as logged" = "as shown"'),
+    "gpu_aliases": _Names('"as logged" = "as shown"'),
     "label": _Tables(
         Label,
         'each [[label]] needs name = "control" and runs = ["run1*", "0ee9fad9"]',
         name=_text,
         runs=_texts,
     ),
-    "metrics": {"files": _paths, "primary": _text, "goal": _goal},
+    "metrics.files": _Value(_paths, MetricSettings().files),
+    "metrics.primary": _Value(_text, MetricSettings().primary),
+    "metrics.goal": _Value(_goal, MetricSettings().goal),
     "metric": _Tables(
         MetricPattern,
         'each [[metric]] needs name = "val_loss", file = "out" and '
@@ -346,140 +482,9 @@ READERS: Final[Mapping[str, Reader | dict[str, Reader] | _Tables | None]] = {
         file=_path,
         pattern=_value_pattern,
     ),
-    "keys": None,
+    "keys": _Names('sort = "o"', private=True),
 }
-"""Every key that there is, in the order of the documentation."""
+"""Every setting that there is, in the order of the documentation."""
 
-_DEFAULTS: Final[Mapping[str, Any]] = {
-    "tz": None,
-    "train_node": Settings().train_node,
-    "side_node": Settings().side_node,
-    "checkpoint_codes": frozenset(),
-    "read_only": False,
-    "metrics.files": MetricSettings().files,
-    "metrics.primary": MetricSettings().primary,
-    "metrics.goal": MetricSettings().goal,
-}
-"""The built-in values of the settings of which one file's counts."""
-
-
-# --- both files ---------------------------------------------------------------------------
-
-
-class _Merged(NamedTuple):
-    """One effective setting, or item of a list; ``origin`` as of :class:`SettingEntry`."""
-
-    key: str
-    value: Any
-    origin: str
-    where: Where = ()
-    number: int | None = None
-
-
-def _merge(values: Mapping[str, Mapping[str, Any]]) -> Iterator[_Merged]:
-    """The effective settings.
-
-    ``tz``, the patterns, ``checkpoint_codes`` and each key of ``[metrics]``: the dagdir's, else
-    the user's. ``[[site]]``, ``[[label]]`` and ``[[metric]]``: the dagdir's first, then the
-    user's. Aliases: all, the dagdir's where both have a name. ``read_only``: if either file sets
-    it, so that no other file can revoke it.
-    """
-    for key, reader in READERS.items():
-        if isinstance(reader, _Tables):
-            items: list[tuple[Any, str, Where]] = [
-                (item, origin, (key, position))
-                for origin in ORDER
-                for position, item in values[origin].get(key, ())
-            ]
-            if key == "site":
-                items += [(rule, "built-in", ()) for rule in BUILT_IN_SITES]
-            for number, (item, origin, where) in enumerate(items):
-                yield _Merged(key, item, origin, where, number)
-        elif key in ALIASES:
-            seen: set[str] = set()
-            for origin in ORDER:
-                for logged, shown in values[origin].get(key, {}).items():
-                    if logged not in seen:
-                        yield _Merged(key, (logged, shown), origin, (key, logged))
-                seen |= values[origin].get(key, {}).keys()
-        else:
-            names = [f"{key}.{name}" for name in reader] if isinstance(reader, dict) else [key]
-            for name in names:
-                origins = [origin for origin in ORDER if name in values[origin]]
-                if key == "read_only":
-                    origins.sort(key=lambda origin: not values[origin]["read_only"])
-                if origins:
-                    origin = origins[0]
-                    yield _Merged(name, values[origin][name], origin, tuple(name.split(".")))
-                else:
-                    yield _Merged(name, _DEFAULTS[name], "built-in")
-
-
-def _settings(merged: Iterable[_Merged]) -> Settings:
-    single: dict[str, Any] = {}
-    items: dict[str, list[Any]] = {}
-    for each in merged:
-        if each.key in _DEFAULTS:
-            single[each.key] = each.value
-        elif each.origin != "built-in":
-            items.setdefault(each.key, []).append(each.value)
-    return Settings(
-        train_node=single["train_node"],
-        side_node=single["side_node"],
-        sites=tuple(items.get("site", ())),
-        site_aliases=tuple(items.get("site_aliases", ())),
-        gpu_aliases=tuple(items.get("gpu_aliases", ())),
-        keys=tuple(items.get("keys", ())),
-        checkpoint_codes=single["checkpoint_codes"],
-        zone=single["tz"],
-        read_only=single["read_only"],
-        labels=tuple(items.get("label", ())),
-        metrics=MetricSettings(
-            files=single["metrics.files"],
-            primary=single["metrics.primary"],
-            goal=single["metrics.goal"],
-            patterns=tuple(items.get("metric", ())),
-        ),
-    )
-
-
-def _entries(merged: Iterable[_Merged], files: Mapping[str, TomlFile]) -> Iterator[SettingEntry]:
-    for key, value, origin, where, number in merged:
-        file = files.get(origin)
-        yield SettingEntry(
-            key=key,
-            value=_as_json(key, value),
-            origin=origin,
-            path=file.path if file is not None else None,
-            line=file.line(where) if file is not None else None,
-            number=number,
-        )
-
-
-def _as_json(key: str, value: Any) -> Any:
-    """A setting's value as JSON has it."""
-    match value:
-        case tzinfo():
-            return str(value)
-        case re.Pattern() | SafePattern():
-            return value.pattern
-        case frozenset():
-            return sorted(value)
-        case Label():
-            return {"name": value.name, "runs": list(value.runs)}
-        case MetricPattern():
-            return {
-                "name": value.metric,
-                "file": value.file,
-                "pattern": value.pattern.pattern,
-            }
-        case (host, name) if key == "site":
-            return {"host": host, "name": name}
-        case (action, cap) if key == "keys":
-            return {"action": action, "key": cap}
-        case (logged, shown) if key in ALIASES:
-            return {"logged": logged, "shown": shown}
-        case tuple():
-            return list(value)
-        case _:
-            return value
+KEYS: Final = tuple(dict.fromkeys(key.partition(".")[0] for key in SETTINGS))
+"""The keys of a file."""

@@ -38,7 +38,7 @@ class Label(Struct, frozen=True):
         )
 
 
-class MetricPattern(Struct, frozen=True):
+class MetricPattern(Struct, frozen=True, rename={"metric": "name"}):
     """A pattern for a metric's values in text files of jobs.
 
     ``file``: a name pattern relative to the dagdir with the placeholders ``{uuid}`` and

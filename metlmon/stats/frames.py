@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from metlmon.config.files import load_settings, time_zone
+from metlmon.config.loader import load_settings, time_zone
 from metlmon.live.cache import user_cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError

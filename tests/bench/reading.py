@@ -146,7 +146,7 @@ class Moving:
 
 
 def _reader(directory: Path, **more: Any) -> Any:
-    from metlmon.config.files import load_settings
+    from metlmon.config.loader import load_settings
     from metlmon.live.dagdir_reader import DagdirReader
 
     return DagdirReader(directory, load_settings(directory), **more)

@@ -10,7 +10,7 @@ import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.config.files import load_settings
+from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.sites import BUILT_IN_SITES
 from tests.support.dagdir_builder import NODE, Dagdir

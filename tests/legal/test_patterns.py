@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.config.files import load_settings
+from metlmon.config.loader import load_settings
 from metlmon.config.safe_regex import (
     LONGEST_TEXT,
     SEARCH_SECONDS,

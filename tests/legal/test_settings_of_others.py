@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.config.files import load_settings
-from metlmon.config.loader import READERS, load_configuration
+from metlmon.config.loader import KEYS, load_configuration, load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
@@ -48,7 +47,7 @@ def refused(dagdir: Dagdir) -> str:
 
 
 def test_every_key_is_judged() -> None:
-    assert set(JUDGED) == set(READERS)
+    assert set(JUDGED) == set(KEYS)
 
 
 # --- what it is -----------------------------------------------------------------------------

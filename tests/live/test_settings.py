@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.config import files as documented
-from metlmon.config.files import load_settings
-from metlmon.config.loader import READERS, load_configuration
+import metlmon.config as documented
+from metlmon.config.loader import KEYS, load_configuration, load_settings
 from metlmon.config.settings import Label, MetricSettings
 from metlmon.config.toml_file import key_lines
 from metlmon.live.errors import InputError
@@ -108,7 +107,7 @@ def test_the_documented_example_sets_every_key_there_is(dagdir: Path) -> None:
     (dagdir / "metlmon.toml").write_text(example)
     assert load_configuration(dagdir).problems == ()
     # [keys] belongs to the user's own file.
-    assert {where[0] for where in key_lines(example)} == set(READERS) - {"keys"}
+    assert {where[0] for where in key_lines(example)} == set(KEYS) - {"keys"}
 
 
 def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.config.files import load_settings
+from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model import job_events
 from metlmon.model.states import State

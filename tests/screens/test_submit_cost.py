@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from metlmon.authoring.request import Request
 from metlmon.cli.main import main
-from metlmon.config.files import load_settings
+from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, cost_history, estimate_cost
 from metlmon.stats.inputs import StatsInput

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import fields
 
-from metlmon.config.files import load_settings
+from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.builder import SnapshotBuilder

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from metlmon.authoring.write_submit import assignments, input_files
-from metlmon.config.files import load_settings
+from metlmon.config.loader import load_settings
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, Workflow, read_rescue, rescue_number
 from metlmon.live.dagdir_reader import DagdirReader

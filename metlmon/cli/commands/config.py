@@ -86,7 +86,7 @@ def _json(what: str, dagdir: str, configuration: Configuration) -> dict[str, Any
     values |= {"valid": not configuration.problems, "errors": configuration.problems}
     if what == "show":
         values["settings"] = [
-            SETTING.write(entry, value=_redacted(entry.key, entry.value))
+            SETTING.write(entry, value=_redacted(entry.key, entry.json_value()))
             for entry in configuration.entries
         ]
     return CONFIG_OUTPUT.write(None, **values)
@@ -161,7 +161,7 @@ def _setting_name(entry: SettingEntry) -> str:
 
 def _value_text(entry: SettingEntry) -> str:
     """The value on one line."""
-    match _redacted(entry.key, entry.value):
+    match _redacted(entry.key, entry.json_value()):
         case {"host": host, "name": name}:
             return f"{host} → {name}"
         case {"logged": logged, "shown": shown}:

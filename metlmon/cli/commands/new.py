@@ -49,7 +49,7 @@ from metlmon.cli.request_options import (
     refuse_sweep_file_options,
     with_options,
 )
-from metlmon.config.files import load_settings
+from metlmon.config.loader import load_settings
 from metlmon.live.errors import InputError
 from metlmon.text.formatting import plain
 
