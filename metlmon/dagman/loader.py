@@ -62,7 +62,7 @@ _CAN_BE_DONE = frozenset({NodeKind.JOB, NodeKind.SUBDAG})
 
 
 def load_workflow(
-    paths: Sequence[Path], read: Read, *, keep_descriptions: bool = False
+    paths: Sequence[Path], read: Read, *, keep_descriptions: bool = False, redact: bool = True
 ) -> Workflow:
     """Load the workflow of one DAGMan from the DAG files of its command line.
 
@@ -75,19 +75,20 @@ def load_workflow(
     directory the original paths do not exist. ``log``, ``output`` and ``error`` of the nodes
     are relative to the working directory. Problems of the files are reported in
     ``problems``; nothing is raised for them. ``keep_descriptions``: the workflow has the submit
-    descriptions, which may contain secrets.
+    descriptions, which may contain secrets. ``redact``: hide secrets in the nodes' VARS, attributes
+    and scripts.
     """
     home = Path(os.path.normpath(paths[0].parent))
-    subdags = _Subdags(FileCache(read, home), keep_descriptions)
+    subdags = _Subdags(FileCache(read, home), keep_descriptions, redact)
     return subdags.load_top([Path(os.path.normpath(path)) for path in paths], home)
 
 
 class _Subdags:
     """The workflows of one load: each sub-DAG file is loaded once."""
 
-    def __init__(self, files: FileCache, keep_descriptions: bool) -> None:
+    def __init__(self, files: FileCache, keep_descriptions: bool, redact: bool) -> None:
         self.files = files
-        self.keep_descriptions = keep_descriptions
+        self.keep_descriptions, self.redact = keep_descriptions, redact
         self._loaded: dict[Path, Workflow | None] = {}
 
     def load_top(self, paths: list[Path], home: Path) -> Workflow:
@@ -147,7 +148,8 @@ class _WorkflowLoader:
             description = resolver.resolve(pending)
             if self._subdags.keep_descriptions and description is not None:
                 workflow.descriptions[pending.node.name] = description
-        _redact_nodes(workflow.nodes.values())
+        if self._subdags.redact:
+            _redact_nodes(workflow.nodes.values())
         workflow.problems = [*self._problems, *resolver.problems]
         tops = [path for path in self._paths if path in self._loaded_files]
         workflow.files = list(dict.fromkeys([*tops, *self._loaded_files, *resolver.files]))

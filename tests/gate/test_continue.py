@@ -599,15 +599,15 @@ def test_a_secret_goes_on_and_is_not_told(ended: Ended, capsys: pytest.CaptureFi
     assert key not in "".join(capsys.readouterr())
 
 
-def test_a_secret_that_another_file_says_is_asked_for(
+def test_a_secret_of_an_included_file_goes_on(
     ended: Ended, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
     ended.write("more.dag", f'VARS run0-train_epoch2 api_key="{key}"\n')
     ended.write("e.dag", (ended.path / "e.dag").read_text() + "INCLUDE more.dag\n")
-    said = refused(ended, capsys)
-    assert "what looks like a secret of run0-train_epoch2" in said
-    assert key not in said
+    assert ended.go_on() == 0
+    assert f'api_key="{key}"' in ended.second
+    assert key not in "".join(capsys.readouterr())
 
 
 def test_attributes_of_jobs_stay_attributes(ended: Ended) -> None:

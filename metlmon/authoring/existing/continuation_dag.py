@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,15 +16,14 @@ from msgspec.structs import replace
 from metlmon.authoring import gate_config, write_dag
 from metlmon.authoring.existing.checkpoints import VARIABLE
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
+from metlmon.authoring.lint.context import SourceCommand, source_commands
 from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request
 from metlmon.authoring.runs import SITE_VARIABLE
-from metlmon.dagman import Node, node_commands
-from metlmon.dagman.commands import ALL_NODES, IncludeCommand, NodeModifier
-from metlmon.dagman.parser import parse_dag
-from metlmon.live.regular_files import UnreadableFile, read_file
+from metlmon.dagman import Node, Workflow, load_workflow
+from metlmon.dagman.commands import DescriptionCommand, IncludeCommand
+from metlmon.live.regular_files import UnreadableFile, read_file, read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, gate_command, variable
-from metlmon.redact import HIDDEN
 from metlmon.snapshot.builder import SnapshotBuilder
 
 POLL: Final = 60
@@ -33,10 +32,7 @@ POLL: Final = 60
 LARGEST: Final = 64 << 20
 """Maximum size in bytes of a DAG file and of a gate's rules."""
 
-_COPIED_COMMANDS: Final = re.compile(
-    r"\s*(?:CONFIG|MAXJOBS|ENV|SET[_-]JOB[_-]ATTR)\s", re.IGNORECASE
-)
-_DESCRIPTION: Final = re.compile(r"\s*SUBMIT[_-]DESCRIPTION\s+(\S+)\s+(\{|@=(\S+))", re.IGNORECASE)
+_COPIED_COMMANDS: Final = frozenset({"CONFIG", "MAXJOBS", "ENV", "SET_JOB_ATTR"})
 
 
 class ContinuedRun(Struct, frozen=True):
@@ -100,8 +96,7 @@ class ContinuationBuilder:
     ) -> None:
         self._builder, self._directory, self._name, self._runs = builder, directory, name, runs
         self.notes: list[str] = []
-        self._dag_lines: dict[str, list[str]] = {}
-        self._node_commands: dict[str, dict[str, list[tuple[int, NodeModifier]]]] = {}
+        self._originals: dict[str, Workflow] = {}
         self._source_dags: dict[str, Dag] = {}
         self._node_lines: list[str] = []
         self._gate_by_run: dict[str, str] = {}
@@ -130,6 +125,10 @@ class ContinuationBuilder:
         dag_file = f"{self._name}.dag"
         sources = ", ".join(dict.fromkeys(run_plan.dag.file for run_plan in self._runs))
         text = write_dag.dag_text(graph, self._name, f"goes on with {sources}")
+        if "\ufffd" in text:
+            number = text[: text.index("\ufffd")].count("\n") + 1
+            reason = "it would hold what is no UTF-8 text; write that otherwise"
+            raise PlanError(f"{dag_file}:{number}: {reason}")
         files = [PlannedFile(dag_file, text.encode(), False, f"the DAG: {len(nodes)} nodes")]
         if self._gate_by_run:
             file = gate_config.rules_file(self._name)
@@ -239,7 +238,7 @@ class ContinuationBuilder:
         if new.shift:
             before, number, behind = self._split_name(new.source)
             name = f"{before}{int(number) + new.shift}{behind}"
-        node = self._unredacted(new.source)
+        node = self._original(new.source)
         self._source_dags[dag.key] = dag
         self._retries[name] = node.retries
         if node.priority:
@@ -286,45 +285,17 @@ class ContinuationBuilder:
             skip_code=gate_config.SKIP_CODE,
         )
 
-    def _unredacted(self, source: SourceNode) -> Node:
-        """The node with the text that was redacted on reading.
-
-        Raises PlanError if it does not come from the DAG file itself.
-        """
-        node = source.node
-        if not _is_hidden(node):
-            return node
-        original = replace(node, vars={}, attributes={}, pre=None, post=None)
-        commands = self._commands_by_node(source.dag)
-        relevant = [*commands.get(ALL_NODES, ()), *commands.get(node.name, ())]
-        for _, command in sorted(relevant, key=itemgetter(0)):
-            if node_commands.applies(command, original):
-                node_commands.apply(command, original)
-        keys = [{*variant.vars, *variant.attributes} for variant in (node, original)]
-        if keys[0] != keys[1] or _is_hidden(original):
-            text = (
-                f"what looks like a secret of {node.name} stands in a file that this one includes"
+    def _original(self, source: SourceNode) -> Node:
+        """The node as written: the one in memory is without its secrets."""
+        dag, name = source.dag, source.node.name
+        if dag.key not in self._originals:
+            self._originals[dag.key] = load_workflow(
+                [dag.workflow.path], read_regular_file, redact=False
             )
-            remedy = "write it here, or into a file of jobs"
-            raise PlanError(f"{node.file}:{node.line}: {text}; {remedy}")
-        return replace(
-            node,
-            vars=original.vars,
-            attributes=original.attributes,
-            pre=original.pre,
-            post=original.post,
-        )
-
-    def _commands_by_node(self, dag: Dag) -> Mapping[str, list[tuple[int, NodeModifier]]]:
-        """The node commands of the DAG file, unredacted, with their positions."""
-        if dag.key not in self._node_commands:
-            by_node = self._node_commands[dag.key] = {}
-            text = "\n".join(self._lines_of_dag(dag)).encode("utf-8", "surrogateescape")
-            for position, command in enumerate(parse_dag(text, dag.key).commands):
-                if isinstance(command, NodeModifier):
-                    name = ALL_NODES if command.node.upper() == ALL_NODES else command.node
-                    by_node.setdefault(name, []).append((position, command))
-        return self._node_commands[dag.key]
+        original = self._originals[dag.key].nodes.get(name)
+        if original is None:
+            raise PlanError(f"{dag.file}: {name} is in it no more; run this again")
+        return original
 
     def _split_name(self, source: SourceNode) -> tuple[str, str, str]:
         """A node's name before its epoch number, that number, and the rest."""
@@ -365,9 +336,6 @@ class ContinuationBuilder:
                 value = sites.get(epoch, value)
             elif lowered == "epochs" and value == str(old_epochs):
                 value = str(run_plan.continued.last + 1)
-            if "\ufffd" in value:
-                text = f"the value of {key} is no UTF-8 text, and would become another one"
-                raise PlanError(f"{where}: {text}; write that otherwise")
             if value:
                 yield VariableValue(key, value, Precedence.NODE, where)
         if epoch and new.role is NodeRole.TRAIN and VARIABLE not in names:
@@ -378,38 +346,16 @@ class ContinuationBuilder:
     def _copied_lines(self, submits: Collection[str]) -> list[str]:
         """The old DAGs' global commands, and inline descriptions named in ``submits``."""
         copied: dict[str, None] = {}
-        for dag in self._source_dags.values():
-            for lines in self._lines_with_includes(dag):
-                described: set[int] = set()
-                for name, text, positions in _descriptions(lines):
-                    described |= set(positions)
-                    if name in submits:
-                        copied[text] = None
-                for number, line in enumerate(lines):
-                    if number not in described and _COPIED_COMMANDS.match(line):
-                        copied[line.strip()] = None
+        for entry in itertools.chain.from_iterable(map(_commands, self._source_dags.values())):
+            text = f"{entry.keyword} {entry.rest}"
+            if isinstance(entry.command, DescriptionCommand) and entry.command.name in submits:
+                opening = entry.rest.split()[-1]
+                block = [f"  {line.text}" for line in entry.block]
+                closing = "}" if opening == "{" else opening.replace("@=", "@", 1)
+                copied["\n".join([text.replace("_", "-", 1), *block, closing])] = None
+            elif entry.keyword in _COPIED_COMMANDS:
+                copied[text] = None
         return list(copied)
-
-    def _lines_of_dag(self, dag: Dag) -> list[str]:
-        """The lines of a DAG file."""
-        if dag.key not in self._dag_lines:
-            self._dag_lines[dag.key] = _read_lines(dag.workflow.path)
-        return self._dag_lines[dag.key]
-
-    def _lines_with_includes(self, dag: Dag) -> Iterator[list[str]]:
-        """The lines of a DAG file, then of each file that it includes."""
-        paths = [dag.workflow.path]
-        for path in paths:
-            lines = self._lines_of_dag(dag) if path == dag.workflow.path else _read_lines(path)
-            yield lines
-            text = "\n".join(lines).encode("utf-8", "surrogateescape")
-            named = {
-                Path(command.file).name
-                for command in parse_dag(text, path.name).commands
-                if isinstance(command, IncludeCommand)
-            }
-            files = dag.workflow.files
-            paths += [file for file in files if file.name in named and file not in paths]
 
     def _rules(self) -> str:
         """The merged rules of the old gates, with ``since`` for each continued run.
@@ -438,17 +384,17 @@ class ContinuationBuilder:
         return json.dumps({**contents[first], "dag": self._name, "runs": runs}, indent=1) + "\n"
 
 
-def _is_hidden(node: Node) -> bool:
-    """Whether part of the node was redacted on reading."""
-    scripts = [script.command for script in (node.pre, node.post) if script is not None]
-    texts = (*node.vars.values(), *node.attributes.values(), *scripts)
-    return any(HIDDEN in text for text in texts)
-
-
-def _read_lines(path: Path) -> list[str]:
-    text = _read_bytes(path).decode("utf-8", "surrogateescape")
-    # DAGMan ends lines at \n only, unlike str.splitlines().
-    return [line.removesuffix("\r") for line in text.split("\n")]
+def _commands(dag: Dag) -> Iterator[SourceCommand]:
+    """The commands of a DAG file, then those of each file that it includes."""
+    paths = [dag.workflow.path]
+    for path in paths:
+        for entry in source_commands(path.name, _read_bytes(path)):
+            yield entry
+            if isinstance(entry.command, IncludeCommand):
+                name = Path(entry.command.file).name
+                paths += [
+                    file for file in dag.workflow.files if file.name == name and file not in paths
+                ]
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -456,20 +402,6 @@ def _read_bytes(path: Path) -> bytes:
         return read_file(os.path.realpath(path), LARGEST)
     except UnreadableFile as error:
         raise PlanError(f"{path}: {error}; mend that, then run this again") from None
-
-
-def _descriptions(lines: Sequence[str]) -> Iterator[tuple[str, str, range]]:
-    """Inline submit descriptions of a DAG file: name, text and range of lines."""
-    start = 0
-    while start < len(lines):
-        match = _DESCRIPTION.match(lines[start])
-        end = start
-        if match is not None:
-            closing = "}" if match[2] == "{" else f"@{match[3]}"
-            while end + 1 < len(lines) and lines[end].strip() != closing:
-                end += 1
-            yield match[1], "\n".join(lines[start : end + 1]), range(start, end + 1)
-        start = end + 1
 
 
 def _stop_rules(content: Mapping[str, Any]) -> Any:
