@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from metlmon.authoring.manifest import source_copy_name
 from metlmon.authoring.request import PlanError, Request
-from metlmon.authoring.sweeps.parser import GlobalCommand, Splice, SweepCommand, parse
+from metlmon.authoring.sweeps.parser import GlobalCommand, SweepCommand, parse
 from metlmon.authoring.write_submit import assignments, input_files
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
@@ -29,7 +29,7 @@ from metlmon.dagman.commands import (
     ScriptCommand,
     SpliceCommand,
 )
-from metlmon.dagman.lexer import Tokens, shown
+from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import parse_dag
 
 MAX_FILE_BYTES: Final = 16 << 20
@@ -39,7 +39,6 @@ MOST_BYTES: Final = 4 * MAX_FILE_BYTES
 """Limit for all files together; larger ones are not copied or held in memory."""
 
 MOST_COMMANDS: Final = 400_000
-MOST_INCLUDES: Final = 100
 MAX_DEPTH: Final = 10
 """Most levels of nested INCLUDE."""
 
@@ -64,7 +63,6 @@ class SweepFiles:
         self.contents: dict[str, bytes] = {}
         self._is_copy = is_copy
         self._commands_left = MOST_COMMANDS
-        self._includes_left = MOST_INCLUDES
 
     def commands(
         self, name: str, named_at: str = "", including: tuple[str, ...] = ()
@@ -86,12 +84,12 @@ class SweepFiles:
             if not (isinstance(command, GlobalCommand) and command.keyword == "INCLUDE"):
                 commands.append(command)
                 continue
-            self._includes_left -= 1
-            if command.text in (*including, name):
-                raise PlanError(f"{command.where}: {shown(command.text)} leads back to itself")
-            if len(including) >= MAX_DEPTH or self._includes_left < 0:
+            included = command.words[1]
+            if included in (*including, name):
+                raise PlanError(f"{command.where}: {shown(included)} leads back to itself")
+            if len(including) >= MAX_DEPTH:
                 raise PlanError(f"{command.where}: too many files within files; join some of them")
-            commands += self.commands(command.text, command.where, (*including, name))
+            commands += self.commands(included, command.where, (*including, name))
         return commands
 
 
@@ -235,13 +233,10 @@ def file_use(kind: NodeKind) -> FileUse:
 
 def _files_of_command(command: SweepCommand) -> Iterator[NamedFile]:
     """The file in ``SPLICE name file`` or ``CONFIG file``."""
-    if not isinstance(command, GlobalCommand):
-        return
-    words = list(iter(Tokens(command.text).file, ""))
-    if isinstance(command, Splice):
-        yield NamedFile(words[2], command.where, FileUse.OTHER if len(words) > 3 else FileUse.DAG)
-    elif command.keyword == "CONFIG":
-        yield NamedFile(words[1], command.where, FileUse.OTHER)
+    if isinstance(command, GlobalCommand) and command.keyword in ("SPLICE", "CONFIG"):
+        is_dag = command.keyword == "SPLICE" and len(command.words) == 3  # Without DIR.
+        file = command.words[2 if command.keyword == "SPLICE" else 1]
+        yield NamedFile(file, command.where, FileUse.DAG if is_dag else FileUse.OTHER)
 
 
 def _files_of_dag(name: str, data: bytes) -> Iterator[NamedFile]:

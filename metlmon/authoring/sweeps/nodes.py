@@ -18,19 +18,15 @@ from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.files import SweepFiles
 from metlmon.authoring.sweeps.parser import (
     GenCommand,
+    GlobalCommand,
     NodeDeclaration,
     RegionCommand,
-    Splice,
     SweepCommand,
     SweepNodeCommand,
     VarsLine,
     nearest,
 )
-from metlmon.authoring.sweeps.template import (
-    RunTemplate,
-    parse_placeholders,
-    placeholder_names,
-)
+from metlmon.authoring.sweeps.template import RunTemplate, fill_placeholders, placeholder_names
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
@@ -140,11 +136,7 @@ class NodeDraft(Struct, eq=False):
 
     def fill(self, text: str, where: str) -> str:
         """A text with placeholders filled in for the node's run. Raises PlanError."""
-        if "{" not in text:
-            return text
-        if self.run is None:
-            return parse_placeholders(text, (), where).fill({})
-        return self.run.fill(text, where)
+        return fill_placeholders(text, {} if self.run is None else self.run.values, where)
 
     def apply(self, command: SweepNodeCommand) -> str | None:
         """Apply a command; one without a field here is returned as DAG text.
@@ -190,7 +182,7 @@ class RunDraft(Struct, eq=False):
 
     def fill(self, text: str, where: str) -> str:
         """A text with the placeholders of the run filled in. Raises PlanError."""
-        return self.template.text(text, where).fill(self.values) if "{" in text else text
+        return fill_placeholders(text, self.values, where)
 
     def resolve(self, name: str, where: str) -> list[NodeDraft]:
         """The nodes that a command of the template is about. Raises PlanError."""
@@ -257,9 +249,9 @@ class SweepNodes:
                 self._build_runs(next(templates))
             elif isinstance(command, RegionCommand):
                 self._reserve(command.name, "a region", command.where)
-            elif isinstance(command, Splice):
-                self._reserve(command.name, "a splice", command.where)
-                self.splices.add(command.name)
+            elif isinstance(command, GlobalCommand) and command.keyword == "SPLICE":
+                self._reserve(command.words[1], "a splice", command.where)
+                self.splices.add(command.words[1])
         for command in commands:
             if isinstance(command, NodeDeclaration):
                 self._declare(command)

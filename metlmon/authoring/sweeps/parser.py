@@ -17,6 +17,7 @@ from metlmon.authoring.request import PlanError, SweepMode
 from metlmon.authoring.sweeps.values import Value, duplicate_variable, labelled_values
 from metlmon.authoring.variables import is_reserved
 from metlmon.dagman import NodeKind
+from metlmon.dagman.commands import ScriptKind
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
 from metlmon.dagman.parser import READERS
 from metlmon.dagman.submit_description import is_environment
@@ -34,7 +35,17 @@ _NODE_COMMANDS: Final = (
     "SAVE_POINT_FILE",
 )
 _DAG_COMMANDS: Final = (
-    *("MAXJOBS", "CONFIG", "DOT", "NODE_STATUS_FILE", "JOBSTATE_LOG", "SET_JOB_ATTR", "ENV"),
+    *(
+        "SPLICE",
+        "INCLUDE",
+        "MAXJOBS",
+        "CONFIG",
+        "DOT",
+        "NODE_STATUS_FILE",
+        "JOBSTATE_LOG",
+        "SET_JOB_ATTR",
+        "ENV",
+    ),
     *("REJECT", "CONNECT", "PIN_IN", "PIN_OUT"),
 )
 _PER_NODE_VARIABLES: Final = frozenset({"epoch", "node", "run_uuid", "continue_from_checkpoint"})
@@ -50,27 +61,13 @@ _REGION_USAGE: Final = "write 'REGION name { node node }', with blanks around th
 
 
 class SweepCommand(Struct, frozen=True):
-    """A command of a sweep file. ``where``: file and line."""
+    """A command of a sweep file.
+
+    ``where``: file and line; ``text``: the whole command as written.
+    """
 
     where: str
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The parts that may contain placeholders."""
-        match self:
-            case RegionCommand(members=texts):
-                return texts
-            case NodeDeclaration(name=name, submit=submit):
-                return name, submit
-            case ParentChild(parents=parents, children=children):
-                return (*parents, *children)
-            case VarsLine(pairs=pairs):
-                return tuple(value for _, value in pairs)
-            case SweepNodeCommand(head=head, rest=rest):
-                return head, rest
-            case GlobalCommand(text=text):
-                return (text,)
-        return ()
+    text: str
 
 
 class GenCommand(SweepCommand, frozen=True):
@@ -104,7 +101,6 @@ class SweepDescription(SweepCommand, frozen=True):
     """SUBMIT-DESCRIPTION; ``text`` is all of its lines."""
 
     name: str
-    text: str
 
 
 class ParentChild(SweepCommand, frozen=True):
@@ -137,16 +133,10 @@ class SweepNodeCommand(SweepCommand, frozen=True):
 
 
 class GlobalCommand(SweepCommand, frozen=True):
-    """A command about the whole DAG; ``text`` is all of it."""
+    """A command about the whole DAG. ``words``: all of it, without quotes."""
 
     keyword: str
-    text: str
-
-
-class Splice(GlobalCommand, frozen=True):
-    """A SPLICE command."""
-
-    name: str
+    words: tuple[str, ...]
 
 
 def parse(name: str, text: str) -> Iterator[SweepCommand]:
@@ -209,7 +199,13 @@ class _Parser:
                     raise PlanError(f"{position}: {name}: {text}")
             lines.append((position, values))
         return GenCommand(
-            where, group=group, template=template, names=names, mode=mode, lines=tuple(lines)
+            where,
+            tokens.text,
+            group=group,
+            template=template,
+            names=names,
+            mode=mode,
+            lines=tuple(lines),
         )
 
     def _misread_hint(self, previous: int, line: Line | None) -> str:
@@ -250,7 +246,7 @@ class _Parser:
             raise PlanError(f"{where}: something stands behind '}}'; {_REGION_USAGE}")
         if len(members) == 1:
             raise PlanError(f"{where}: the region {name} is empty; name its nodes")
-        return RegionCommand(where, name, tuple(members[:-1]))
+        return RegionCommand(where, " ".join(members[:-1]), name, tuple(members[:-1]))
 
     # --- DAGMan's commands ---------------------------------------------------------------------
 
@@ -278,6 +274,7 @@ class _Parser:
             options.add(option)
         return NodeDeclaration(
             where,
+            tokens.text,
             kind=NodeKind[keyword],
             name=name,
             submit=submit,
@@ -294,7 +291,7 @@ class _Parser:
             raise SyntaxFault("No inline description provided")
         body, suffix = self._lines.block(end)
         lines = [f"  {line.text}" for line in body if not _is_queue_one(line.text, where, name)]
-        return SweepDescription(where, name, "\n".join([tokens.text, *lines, end + suffix]))
+        return SweepDescription(where, "\n".join([tokens.text, *lines, end + suffix]), name)
 
     def parent_child(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
         if keyword == "WEAK" and tokens.next().upper() != "PARENT":
@@ -304,7 +301,8 @@ class _Parser:
         if len(positions) != 1 or not 0 < positions[0] < len(words) - 1:
             raise PlanError(f"{where}: write 'PARENT name … CHILD name …'")
         parents, children = words[: positions[0]], words[positions[0] + 1 :]
-        return ParentChild(where, tuple(parents), tuple(children), keyword == "WEAK")
+        is_weak = keyword == "WEAK"
+        return ParentChild(where, tokens.text, tuple(parents), tuple(children), weak=is_weak)
 
     def vars_line(self, where: str, _: str, tokens: Tokens) -> SweepCommand:
         name = tokens.next()
@@ -317,39 +315,31 @@ class _Parser:
                 raise PlanError(f"{where}: {problem}")
         if not pairs:
             raise PlanError(f"{where}: VARS {shown(name)} gives nothing; write key=value behind it")
-        return VarsLine(where, name, pairs, append)
+        return VarsLine(where, tokens.text, name, pairs, append)
 
     def script(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
         text = tokens.text
-        READERS[keyword](0, Tokens(tokens.rest()), LogicalLines(b""))
+        READERS[keyword](0, tokens, LogicalLines(b""))
         tokens = Tokens(text)
         head = [tokens.next()]
-        while (word := tokens.next().upper()) not in ("PRE", "POST", "HOLD"):
+        while (word := tokens.next().upper()) not in ScriptKind.__members__:
             head += [word, tokens.next(), tokens.next()]
         name, rest = tokens.next(), tokens.rest()
-        return SweepNodeCommand(where, keyword, " ".join([*head, word]), name, rest=rest)
+        return SweepNodeCommand(
+            where, text, keyword=keyword, head=" ".join([*head, word]), name=name, rest=rest
+        )
 
     def node_command(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
-        name = tokens.next()
-        if not name:
-            raise SyntaxFault("No node name specified")
-        head = Tokens(tokens.text).next()
-        return SweepNodeCommand(where, keyword, head, name, rest=tokens.rest())
-
-    def splice(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
-        text, name = tokens.text, tokens.peek()
-        READERS[keyword](0, Tokens(tokens.rest()), LogicalLines(b""))
-        return Splice(where, keyword, text, name)
+        head, name, rest = Tokens(tokens.text).next(), tokens.require_node(), tokens.rest()
+        return SweepNodeCommand(
+            where, tokens.text, keyword=keyword, head=head, name=name, rest=rest
+        )
 
     def global_command(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
-        return GlobalCommand(where, keyword, tokens.text)
-
-    def include(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
-        file = tokens.file()
-        if not file:
-            raise SyntaxFault("No include file specified")
-        tokens.end()
-        return GlobalCommand(where, keyword, file)
+        if keyword in ("SPLICE", "INCLUDE"):
+            READERS[keyword](0, tokens, LogicalLines(b""))
+        words = tuple(iter(Tokens(tokens.text).file, ""))
+        return GlobalCommand(where, tokens.text, keyword, words)
 
 
 _PARSERS: Final[dict[str, Callable[[_Parser, str, str, Tokens], SweepCommand]]] = {
@@ -362,8 +352,6 @@ _PARSERS: Final[dict[str, Callable[[_Parser, str, str, Tokens], SweepCommand]]] 
     "VARS": _Parser.vars_line,
     "SCRIPT": _Parser.script,
     **dict.fromkeys(_NODE_COMMANDS, _Parser.node_command),
-    "SPLICE": _Parser.splice,
-    "INCLUDE": _Parser.include,
     **dict.fromkeys(_DAG_COMMANDS, _Parser.global_command),
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,10 +20,10 @@ from metlmon.authoring.request import PlanError, SweepRequest, SweptVariable
 from metlmon.authoring.sweeps.parser import (
     BUILTIN_NAMES,
     GenCommand,
+    GlobalCommand,
     NodeDeclaration,
     ParentChild,
     RegionCommand,
-    Splice,
     SweepCommand,
     SweepDescription,
     SweepNodeCommand,
@@ -47,39 +47,27 @@ Kind = TypeVar("Kind", bound=SweepCommand)
 # --- placeholders ---------------------------------------------------------------------------------
 
 
-class PlaceholderText(NamedTuple):
-    """A text with placeholders: literals and names alternate, a literal first."""
-
-    parts: tuple[str, ...]
-
-    def fill(self, values: Mapping[str, str]) -> str:
-        """The text with these values filled in."""
-        return "".join(values[part] if index % 2 else part for index, part in enumerate(self.parts))
-
-
-def placeholder_names(raw: str) -> frozenset[str]:
+def placeholder_names(text: str) -> frozenset[str]:
     """The names of the placeholders in a text."""
-    return frozenset(match[2] for match in _WORD.finditer(raw) if match[2])
+    return frozenset(match[2] for match in _WORD.finditer(text) if match[2])
 
 
-def parse_placeholders(raw: str, known: Collection[str], where: str) -> PlaceholderText:
-    """Parse ``raw``; ``known``: the names allowed in placeholders.
+def fill_placeholders(text: str, values: Mapping[str, str], where: str) -> str:
+    """The text with these values filled in.
 
-    Raises PlanError for any other, with the most similar known name.
+    Raises PlanError for any other placeholder, with the most similar known name.
     """
-    parts = [""]
-    end = 0
-    for match in _WORD.finditer(raw):
-        parts[-1] += raw[end : match.start()]
-        end = match.end()
+    if "{" not in text:
+        return text
+
+    def value_of(match: re.Match[str]) -> str:
         if match[1]:
-            parts[-1] += f"{{{match[1]}}}"
-        elif match[2] in known:
-            parts += [match[2], ""]
-        else:
-            raise PlanError(f"{where}: {_unknown_placeholder(match[2], known)}")
-    parts[-1] += raw[end:]
-    return PlaceholderText(tuple(parts))
+            return f"{{{match[1]}}}"
+        if match[2] not in values:
+            raise PlanError(f"{where}: {_unknown_placeholder(match[2], values)}")
+        return values[match[2]]
+
+    return _WORD.sub(value_of, text)
 
 
 def _unknown_placeholder(name: str, known: Collection[str]) -> str:
@@ -97,15 +85,14 @@ def shared_description(description: SweepDescription, known: Collection[str]) ->
     ``known``: names of placeholders. Raises PlanError if the description contains one, whose
     value differs between runs.
     """
-    text = parse_placeholders(description.text, known, description.where)
-    if len(text.parts) > 1:
-        name = text.parts[1]
+    text = fill_placeholders(description.text, dict.fromkeys(known, ""), description.where)
+    for name in placeholder_names(description.text):
         macro = "run_uuid" if name == "uuid" else name
         raise PlanError(
             f"{description.where}: {{{name}}} in the description {shown(description.name)}, which "
             f"all runs share; use $({macro}), which VARS give"
         )
-    return replace(description, text=text.fill({}))
+    return replace(description, text=text)
 
 
 # --- the template ---------------------------------------------------------------------------------
@@ -149,7 +136,6 @@ class RunTemplate:
         self._labels = _value_labels(generate)
         labels = (f"{name}_label" for name in self._labels)
         self.known_names = frozenset({*generate.names, *labels, *BUILTIN_NAMES})
-        self._texts: dict[str, PlaceholderText] = {}
         self.declarations: dict[str, NodeDeclaration] = {}
         self.nodes = self._find_nodes()
         self.edges = self._find_edges()
@@ -174,8 +160,7 @@ class RunTemplate:
             self._regions[region.name] = tuple(dict.fromkeys(members))
         # Unknown names and placeholders are found now, at the first line that has one.
         for command in self.commands:
-            for text in command.texts:
-                self.text(text, command.where)
+            self._check_placeholders(command.text, command.where)
             if isinstance(command, VarsLine | SweepNodeCommand):
                 self.resolve(command.name, command.where)
 
@@ -183,11 +168,9 @@ class RunTemplate:
         """The commands of one kind."""
         return (command for command in self.commands if isinstance(command, kind))
 
-    def text(self, raw: str, where: str) -> PlaceholderText:
-        """A text with placeholders, parsed. Raises PlanError for an unknown one."""
-        if raw not in self._texts:
-            self._texts[raw] = parse_placeholders(raw, self.known_names, where)
-        return self._texts[raw]
+    def _check_placeholders(self, text: str, where: str) -> None:
+        """Raises PlanError for an unknown placeholder."""
+        fill_placeholders(text, dict.fromkeys(self.known_names, ""), where)
 
     def is_outside(self, parent: str, child: str) -> bool:
         """Whether one of the nodes of an edge is a node of the workflow."""
@@ -231,7 +214,7 @@ class RunTemplate:
                     f"{command.where}: GEN within a template ({self.generate.where}); a run "
                     "cannot be swept again: name all variables in one GEN line of the workflow"
                 )
-            if isinstance(command, Splice):
+            if isinstance(command, GlobalCommand) and command.keyword == "SPLICE":
                 raise PlanError(
                     f"{command.where}: a template cannot hold a SPLICE, which takes no variables; "
                     "write its nodes here, or INCLUDE its file"
@@ -291,7 +274,7 @@ class RunTemplate:
         return matches
 
     def _unknown_name(self, name: str, where: str) -> PlanError:
-        self.text(name, where)
+        self._check_placeholders(name, where)
         similar = nearest(name, (*self.nodes, *self._regions))
         hint = f"; is {similar} meant?" if similar else f"; there are {listed(tuple(self.nodes))}."
         return PlanError(

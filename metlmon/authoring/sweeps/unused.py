@@ -65,7 +65,7 @@ class VariableEffects:
             used |= _macros_in(text)
         # Placeholders in names, scripts and other commands than VARS.
         others = [each for each in commands if not isinstance(each, VarsLine)]
-        texts = [*template.nodes, *(text for command in others for text in command.texts)]
+        texts = [*template.nodes, *(command.text for command in others)]
         filled_in = {name for text in texts for name in placeholder_names(text)}
         for swept in template.sweep.variables:
             placeholders = {swept.name, f"{swept.name}_label"}
