@@ -20,24 +20,21 @@ from metlmon.authoring.graph import (
 from metlmon.authoring.request import EnsembleShape, Policy, Request
 from metlmon.authoring.runs import (
     ANYWHERE,
+    DESCRIPTION,
     SITE_VARIABLE,
     SweptRun,
+    checkpoint_variable,
     epochs_of,
     gpu_model,
-    runs_of,
-    target_sites,
-)
-from metlmon.authoring.templates import GATHER, PROVISION, JobTemplate, jobs_of
-from metlmon.authoring.variables import (
-    DESCRIPTION,
-    NodePosition,
-    checkpoint_variable,
     gpu_variables,
     in_order,
     merge_variables,
     request_variables,
     run_variables,
+    runs_of,
+    target_sites,
 )
+from metlmon.authoring.templates import GATHER, PROVISION, JobTemplate, jobs_of
 from metlmon.dagman import NodeKind
 
 FEWEST_DIGITS: Final = 3
@@ -126,28 +123,19 @@ def _run_node(
         # The failure of a node without children must not fail the run.
         is_awaited = evaluation.gates and epoch + 1 < epochs
         post = None if is_awaited else ALWAYS_SUCCEEDS
-    position = NodePosition(name, plan.name, epoch, role)
+    gate = gate_variables(request.name, name) if has_gate(request, role) else ()
+    more = request_variables(request, name, plan.name, epoch)
     node = GraphNode(
         name,
         job.file,
         role=role,
         run=plan.name,
         epoch=epoch,
-        variables=_all_variables(request, position, variables),
+        variables=merge_variables([*in_order(variables), *gate, *more]),
         post=post,
         where=where,
     )
     return with_gate(request, node, plan.uuid)
-
-
-def _all_variables(
-    request: Request, position: NodePosition, node_variables: Sequence[VariableValue]
-) -> tuple[VariableValue, ...]:
-    """The shape's own variables in their fixed order, then those of the request."""
-    variables = in_order(node_variables)
-    if has_gate(request, position.role):
-        variables += gate_variables(request.name, position.node)
-    return merge_variables([*variables, *request_variables(request, position)])
 
 
 def _description_variable(name: str, number: int) -> VariableValue:
@@ -223,6 +211,6 @@ def _single_node(
         name,
         job.file,
         role=job.role,
-        variables=_all_variables(request, NodePosition(name, role=job.role), variables),
+        variables=merge_variables([*in_order(variables), *request_variables(request, name)]),
         where=f"the shape: {request.shape}",
     )

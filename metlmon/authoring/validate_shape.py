@@ -12,9 +12,8 @@ from metlmon.authoring.build_graph import shard_names
 from metlmon.authoring.gate_config import INTERPRETER, has_gate, has_interpreter
 from metlmon.authoring.graph import MOST_NODES, NodeRole
 from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem
-from metlmon.authoring.runs import SITE_VARIABLE, epochs_of, runs_of
+from metlmon.authoring.runs import OWN_VARIABLES, SITE_VARIABLE, epochs_of, is_reserved, runs_of
 from metlmon.authoring.templates import JobTemplate, used_placeholders
-from metlmon.authoring.variables import OWN_VARIABLES, is_reserved
 from metlmon.redact import hide_value
 
 MACHINES: Final = (2, 64)

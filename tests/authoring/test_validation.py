@@ -20,7 +20,7 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
-from metlmon.authoring.variables import OWN_VARIABLES, RESERVED_NAMES
+from metlmon.authoring.runs import OWN_VARIABLES, RESERVED_NAMES
 from tests.support.sample_requests import NAP, a_request
 
 MINIMAL = "executable = /bin/true\nlog = x.log\nulog_execute_attrs = GLIDEIN_ResourceName\n"

@@ -13,6 +13,7 @@ from metlmon.authoring.gate_config import has_gate, with_gate
 from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode, NodeRole, VariableValue
 from metlmon.authoring.manifest import sweep_copy_name
 from metlmon.authoring.request import PlanError, Request, RequestProblem
+from metlmon.authoring.runs import merge_variables, request_variables
 from metlmon.authoring.sweeps.files import (
     FileUse,
     NamedFile,
@@ -49,7 +50,6 @@ from metlmon.authoring.sweeps.template import (
 from metlmon.authoring.sweeps.training_chain import TrainingChain
 from metlmon.authoring.sweeps.unused import VariableEffects
 from metlmon.authoring.templates import jobs_of
-from metlmon.authoring.variables import NodePosition, merge_variables, request_variables
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES, RetryCommand
 from metlmon.dagman.lexer import shown
@@ -378,8 +378,7 @@ class _Expander:
         request, run, fill = self._request, node.run, self._with_uuid
         name = fill(node.name)
         if run is None:
-            position = NodePosition(name, role=node.role)
-            variables = merge_variables([*request_variables(request, position), *node.variables])
+            variables = merge_variables([*request_variables(request, name), *node.variables])
         else:
             variables = chains[run.name].variables(node, gated=has_gate(request, node.role))
         scripts = {kind: fill(script.command) for kind, script in node.scripts.items()}

@@ -14,8 +14,8 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.authoring.request import PlanError, SweepMode
+from metlmon.authoring.runs import is_reserved
 from metlmon.authoring.sweeps.values import Value, duplicate_variable, labelled_values
-from metlmon.authoring.variables import is_reserved
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ScriptKind
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
@@ -35,18 +35,8 @@ _NODE_COMMANDS: Final = (
     "SAVE_POINT_FILE",
 )
 _DAG_COMMANDS: Final = (
-    *(
-        "SPLICE",
-        "INCLUDE",
-        "MAXJOBS",
-        "CONFIG",
-        "DOT",
-        "NODE_STATUS_FILE",
-        "JOBSTATE_LOG",
-        "SET_JOB_ATTR",
-        "ENV",
-    ),
-    *("REJECT", "CONNECT", "PIN_IN", "PIN_OUT"),
+    *("MAXJOBS", "CONFIG", "DOT", "NODE_STATUS_FILE", "JOBSTATE_LOG", "SET_JOB_ATTR", "ENV"),
+    *("REJECT", "CONNECT", "PIN_IN", "PIN_OUT", "SPLICE", "INCLUDE"),
 )
 _PER_NODE_VARIABLES: Final = frozenset({"epoch", "node", "run_uuid", "continue_from_checkpoint"})
 """Variables that the trainer needs per node, which cannot be swept per run."""

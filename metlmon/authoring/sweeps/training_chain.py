@@ -19,21 +19,18 @@ from metlmon.authoring.request import EnsembleShape, PlanError, Request, RunPlan
 from metlmon.authoring.runs import (
     LOCATION_VARIABLES,
     SITE_VARIABLE,
+    checkpoint_variable,
     gpu_model,
+    in_order,
+    merge_variables,
+    request_variables,
     run_uuid,
+    run_variables,
     target_sites,
     uuid_inputs,
 )
 from metlmon.authoring.sweeps.nodes import TRAINING_ROLES, NodeDraft, RunDraft
 from metlmon.authoring.templates import JobTemplate
-from metlmon.authoring.variables import (
-    NodePosition,
-    checkpoint_variable,
-    in_order,
-    merge_variables,
-    request_variables,
-    run_variables,
-)
 from metlmon.dagman.lexer import shown
 
 _UUID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -132,8 +129,8 @@ class TrainingChain:
 
     def variables(self, node: NodeDraft, *, gated: bool) -> tuple[VariableValue, ...]:
         """All variables of the node, in the standard order."""
-        position = NodePosition(node.name, self._run.name, node.epoch, node.role)
-        assigned = merge_variables([*request_variables(self._request, position), *node.variables])
+        requested = request_variables(self._request, node.name, self._run.name, node.epoch)
+        assigned = merge_variables([*requested, *node.variables])
         if node.role not in TRAINING_ROLES:
             return assigned
         by_name = {variable.name.lower(): variable for variable in assigned}

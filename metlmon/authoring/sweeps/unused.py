@@ -13,12 +13,11 @@ from typing import Final
 
 from metlmon.authoring.graph import GraphNode
 from metlmon.authoring.request import Request, RequestProblem
-from metlmon.authoring.runs import SITE_VARIABLE
+from metlmon.authoring.runs import SITE_VARIABLE, is_reserved
 from metlmon.authoring.sweeps.nodes import SweepNodes
 from metlmon.authoring.sweeps.parser import SweepCommand, SweepNodeCommand, VarsLine
 from metlmon.authoring.sweeps.template import RunTemplate, placeholder_names
 from metlmon.authoring.templates import JobTemplate
-from metlmon.authoring.variables import is_reserved
 from metlmon.dagman import NodeKind
 
 _MACRO: Final = re.compile(r"(?<!\$)\$\w*\(\s*(\w+)|\bdefined\s+(\w+)", re.IGNORECASE)

@@ -32,9 +32,8 @@ from metlmon.authoring.request import (
     RequestProblem,
     StopRules,
 )
-from metlmon.authoring.runs import epochs_of, gpus_of
+from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
 from metlmon.authoring.to_toml import example
-from metlmon.authoring.variables import DESCRIPTION
 from metlmon.authoring.write_files import is_same_file, path_exists
 from metlmon.cli.commands import new_output
 from metlmon.cli.commands.new_output import plan_json, print_answer, say
