@@ -63,14 +63,14 @@ def description_files(request: Request, files: Sequence[PlannedFile]) -> tuple[P
 
 def _template_copies(request: Request) -> tuple[list[PlannedFile], Request]:
     """Copies of the user's template files, and the request that refers to the copies."""
-    copies: dict[str, PlannedFile] = {}
+    copies: list[PlannedFile] = []
 
     def copied_name(name: str) -> str:
         path = load_template(name).path
         if path is None:
             return name
         copy = template_copy_name(path)
-        copies[copy] = PlannedFile(copy, path.read_bytes(), False, "the template, as it was")
+        copies.append(PlannedFile(copy, path.read_bytes(), False, "the template, as it was"))
         return copy
 
     evaluation, gather, source = request.evaluation, request.gather, request.source
@@ -85,7 +85,7 @@ def _template_copies(request: Request) -> tuple[list[PlannedFile], Request]:
             for stage in request.stages
         ),
     )
-    return list(copies.values()), portable_request
+    return copies, portable_request
 
 
 def digest(data: bytes) -> str:

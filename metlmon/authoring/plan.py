@@ -8,7 +8,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.authoring.build_graph import build_graph
-from metlmon.authoring.gate_config import SCRIPT, rules_file, rules_text, script_content
+from metlmon.authoring.gate_config import (
+    FOLDERS,
+    SCRIPT,
+    rules_file,
+    rules_text,
+    script_content,
+)
 from metlmon.authoring.graph import Graph, NodeRole
 from metlmon.authoring.manifest import description_files, source_copy_name, sweep_copy_name
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan
@@ -37,25 +43,27 @@ def make_plan(request: Request, amending: bool = False) -> Plan:
     nodes_by_submit_file = nodes_by_file(graph)
     # A sweep file may use only its own submit files.
     jobs = tuple(job for job in jobs if job.file in nodes_by_submit_file)
-    texts = {
-        job.file: submit_file_text(request, job, nodes_by_submit_file[job.file]) for job in jobs
-    }
+    texts = [submit_file_text(request, job, nodes_by_submit_file[job.file]) for job in jobs]
     dags = _dag_files(request, graph, runs, jobs)
     submits = [
-        PlannedFile(job.file, texts[job.file].encode(), False, _submit_file_about(job, len(jobs)))
-        for job in jobs
+        PlannedFile(job.file, text.encode(), False, _submit_file_about(job, len(jobs)))
+        for job, text in zip(jobs, texts, strict=True)
     ]
-    files = [*dags, *submits, *_shipped_files(jobs), *_gate_files(request, runs)]
-    files += _extra_files(extra_files, files)
-    files += description_files(request, files)
-    _check_names(request, files)
+    shipped = [
+        PlannedFile(name, data, executable, "comes with the template")
+        for job in jobs
+        for name, data, executable in job.template.shipped_files
+    ]
+    gate_files = _gate_files(request, runs)
+    files = _unique(request, [*dags, *submits, *shipped, *gate_files, *extra_files])
+    files = _unique(request, [*files, *description_files(request, files)])
     nodes = [
         node
         for group in nodes_by_submit_file.values()
         for node in group
         if node.kind is not NodeKind.SUBDAG
     ]
-    job_counts = {file: procs(text) for file, text in texts.items()}
+    job_counts = {job.file: procs(text) for job, text in zip(jobs, texts, strict=True)}
     return Plan(
         request=request,
         dag_file=f"{request.name}.dag",
@@ -88,33 +96,24 @@ def _graph(request: Request, jobs: Sequence[JobTemplate]) -> tuple[Graph, tuple[
     return expansion.graph, (*sources, *named_files)
 
 
-def _extra_files(
-    extra: Sequence[PlannedFile], files: Sequence[PlannedFile]
-) -> Iterator[PlannedFile]:
-    """Files that come with a sweep, unless they are planned already.
+def _unique(request: Request, files: Sequence[PlannedFile]) -> list[PlannedFile]:
+    """The files, equal ones once.
 
-    Raises PlanError if one has the name, but not the content, of a planned file.
+    Raises PlanError if two differ but share a name, or if DAGMan or the gate uses the name.
     """
-    written = {file.name: file.data for file in files}
-    for file in extra:
-        if file.name not in written:
-            written[file.name] = file.data
-            yield file
-        elif written[file.name] != file.data:
-            text = f"{file.name} ({file.about}) has the name of a file that is written"
-            raise PlanError(f"{text}; rename it, or give the DAG another name")
-
-
-def _check_names(request: Request, files: Sequence[PlannedFile]) -> None:
-    """Raise PlanError if two files share a name, or one is named like DAGMan's."""
-    seen: dict[str, PlannedFile] = {}
+    unique: dict[str, PlannedFile] = {}
     for file in files:
         if is_dagman_file(file.name, request.name):
             text = f"{file.name} ({file.about}) has a name that DAGMan takes for its own"
             raise PlanError(f"{text}; rename it, or give the DAG another name")
-        if seen.setdefault(file.name, file) is not file:
-            text = f"{file.name} would be written twice ({seen[file.name].about}; {file.about})"
+        if request.gate is not None and file.name in FOLDERS:
+            text = f"{file.name} ({file.about}) has the name of a directory of the gate"
+            raise PlanError(f"{text}; rename it, or write the DAG without a gate")
+        other = unique.setdefault(file.name, file)
+        if other.data != file.data:
+            text = f"{file.name} would be written twice ({other.about}; {file.about})"
             raise PlanError(f"{text}; rename one of them, or give the DAG another name")
+    return list(unique.values())
 
 
 def _dag_files(
@@ -159,13 +158,6 @@ def _submit_file_about(job: JobTemplate, count: int) -> str:
     if count == 1:
         return "the job that each node submits"
     return _ABOUT[job.role] if job.stage is None else f"the job of the stage {job.stage}"
-
-
-def _shipped_files(jobs: Sequence[JobTemplate]) -> Iterator[PlannedFile]:
-    files = [file for job in jobs for file in job.template.shipped_files]
-    contents = {name: (data, executable) for name, data, executable in reversed(files)}
-    for name in dict.fromkeys(name for name, _, _ in files):
-        yield PlannedFile(name, *contents[name], "comes with the template")
 
 
 def _gate_files(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFile]:

@@ -12,9 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.authoring.build_graph import build_graph
-from metlmon.authoring.gate_config import FOLDERS, SCRIPT, rules_file
 from metlmon.authoring.graph import Graph, NodeRole
-from metlmon.authoring.manifest import description_name, template_copy_name
 from metlmon.authoring.request import EnsembleShape, PlanError, Policy, Request, RequestProblem
 from metlmon.authoring.runs import ANYWHERE
 from metlmon.authoring.templates import JobTemplate, TemplateError, fill, jobs_of, used_placeholders
@@ -29,7 +27,6 @@ from metlmon.authoring.validate_shape import (
     warning,
 )
 from metlmon.authoring.write_files import (
-    is_dagman_file,
     is_locked,
     leftovers,
     other_dags,
@@ -88,7 +85,6 @@ def validate(
         problems.append(RequestProblem(error.field, str(error)))
         return _redacted(problems)
     problems += _unknown_values(request, jobs)
-    problems += _collisions(request, jobs)
     for job in jobs:
         problems += _template(request, job)
     problems += validate_usage(request, jobs)
@@ -329,35 +325,6 @@ def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
         looks_secret = is_secret_name(name) or hide_value(name, value) != value
         if looks_secret and value and value != parameter.default:
             yield warning(field, f"{name} looks like a secret, and {SECRET_REMEDY}")
-
-
-def _collisions(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
-    """Files that would have the same name."""
-    submits = {job.file: job for job in jobs}
-    planned = {f"{request.name}.dag", description_name(request.name), *submits}
-    if request.gate is not None:
-        planned |= {SCRIPT, rules_file(request.name), *FOLDERS}
-    copies: dict[str, Path] = {}
-    for job in jobs:
-        if submits[job.file].stage != job.stage:  # Equal names are reported elsewhere.
-            text = f"two submit files would be called {job.file}; give the stage another name"
-            yield RequestProblem("stages", text)
-        path = job.template.path
-        if path is not None and copies.setdefault(template_copy_name(path), path) != path:
-            text = f"two templates would be kept as {template_copy_name(path)}; rename one of them"
-            yield RequestProblem(job.field, text)
-    shipped: dict[str, bytes] = {}
-    files = [(job.field, *file) for job in jobs for file in job.template.shipped_files]
-    for field, name, data, _ in files:
-        if is_dagman_file(name, request.name):
-            text = f"the template brings a {name} along, which DAGMan takes for its own"
-            yield RequestProblem(field, f"{text}; rename it")
-        elif name in planned or name in copies:
-            text = f"the template brings a {name} along; choose another name for the DAG"
-            yield RequestProblem("name", text)
-        elif shipped.setdefault(name, data) != data:
-            text = f"two templates bring a {name} along, and not the same one; rename one"
-            yield RequestProblem(field, text)
 
 
 def _unused(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:

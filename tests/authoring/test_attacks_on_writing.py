@@ -201,9 +201,10 @@ def test_two_stages_with_templates_of_one_name(tmp_path: Path) -> None:
     one, other = (nap(tmp_path / folder) for folder in ("a", "b"))
     stages = (StageRequest("p", 1, one), StageRequest("f", 1, other))
     asked = replace(a_request(tmp_path), shape=EnsembleShape.STAGES, stages=stages, template=one)
-    (fatal,) = [each for each in validate(asked) if each.fatal]
-    assert fatal.field == "stages.f.template"
-    assert "two templates would be kept as nap.template" in fatal.text
+    assert make_plan(asked).nodes == 4, "they are the same"
+    Path(other).write_text(Path(other).read_text() + "# not the same\n")
+    with pytest.raises(PlanError, match=r"nap\.template would be written twice"):
+        make_plan(asked)
 
 
 def test_a_stage_called_like_the_evaluations_submit_file(tmp_path: Path) -> None:
@@ -213,28 +214,27 @@ def test_a_stage_called_like_the_evaluations_submit_file(tmp_path: Path) -> None
         stages=(StageRequest("evaluate", 1), StageRequest("f", 1)),
         evaluation=Evaluation(),
     )
-    fatal = [each.text for each in validate(asked) if each.fatal]
-    assert fatal == [
-        "two submit files would be called ensemble-evaluate.sub; give the stage another name"
-    ]
+    with pytest.raises(PlanError, match=r"ensemble-evaluate\.sub would be written twice"):
+        make_plan(asked)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["ensemble.toml", "nap.template", "ensemble.dag.rescue001", "ensemble.jobstate.log", "gate"],
+    [
+        *("ensemble.dag", "ensemble.toml", "nap.template", "gate"),
+        *("ensemble.dag.rescue001", "ensemble.jobstate.log"),
+    ],
 )
 def test_a_template_brings_nothing_that_is_taken_for_something_else(
     tmp_path: Path, name: str
 ) -> None:
     own = Path(nap(tmp_path / "own"))
-    own.write_text(f"# ship: {name}\n{own.read_text()}")
     (own.parent / name).write_text("x")
     asked = replace(a_request(tmp_path, gate=StopRules()), template=str(own))
     # a_request writes the template anew.
     own.write_text(f"# ship: {name}\n{own.read_text()}")
-    fatal = [each.text for each in validate(asked) if each.fatal]
-    assert len(fatal) == 1
-    assert f"the template brings a {name} along" in fatal[0]
+    with pytest.raises(PlanError, match=f"^{name} .* rename"):
+        make_plan(asked)
 
 
 # --- the directory ------------------------------------------------------------------------------

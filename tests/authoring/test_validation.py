@@ -426,14 +426,6 @@ def test_a_template_without_a_placeholder_that_is_needed(tmp_path: Path) -> None
     assert "sent elsewhere" in only(tmp_path, "gate", False, text=text, gate=StopRules())
 
 
-def test_a_file_that_the_template_ships_has_the_name_of_the_dag(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "nap.dag").write_text("")
-    text = NAP.replace("# ship: nap.sh executable", "# ship: nap.dag\n# ship: nap.sh")
-    assert "brings a nap.dag" in only(tmp_path, "name", True, text=text, name="nap")
-
-
 def test_an_unknown_parameter(tmp_path: Path) -> None:
     assert only(tmp_path, "values.sec", True, values={"sec": "1"}).endswith("it has seconds")
 
