@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec import ValidationError, convert
 
@@ -64,9 +65,6 @@ _SHAPE_TABLES: Final = {
 
 _EPOCHS: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:to|-)\s*([0-9]{1,9})\s*")
 
-_Choice = TypeVar("_Choice", bound=StrEnum)
-_Plain = TypeVar("_Plain", int, float, bool)
-
 Reader = Callable[[TomlFile, Where, Any], Any]
 
 
@@ -82,14 +80,12 @@ class DescriptionError(PlanError):
     """The description is invalid. ``sentences``: all problems, with file and line."""
 
     def __init__(self, problems: list[SettingProblem]) -> None:
-        self.sentences = tuple(map(_located_message, problems))
+        self.sentences = tuple(
+            f"{problem.path}{f':{problem.line}' if problem.line else ''}: {problem.message}"
+            for problem in sorted(problems, key=lambda problem: problem.line or 0)
+        )
         more = len(problems) - 1
         super().__init__(self.sentences[0] + (f" (and {more} more)" if more else ""))
-
-
-def _located_message(problem: SettingProblem) -> str:
-    where = f"{problem.path}:{problem.line}" if problem.line is not None else str(problem.path)
-    return f"{where}: {problem.message}"
 
 
 def read_description(path: Path, directory: Path | None = None) -> Request:
@@ -103,7 +99,7 @@ def read_description(path: Path, directory: Path | None = None) -> Request:
         file.report_problem((), "there is no such file; metlmon new --example chain prints one")
     fields = {} if file.problems else _fields(file)
     if file.problems:
-        raise DescriptionError(sorted(file.problems, key=lambda problem: problem.line or 0))
+        raise DescriptionError(file.problems)
     name = fields.setdefault("name", path.stem)
     return Request(directory=directory or Path(name.replace("/", "_")), **fields)
 
@@ -130,6 +126,7 @@ def position_of_field(path: Path, field: str, exact: bool = False) -> str | None
 
 
 def _contains(table: Any, where: Where) -> bool:
+    """Whether a table of the description has the key."""
     for part in where:
         if isinstance(part, str) and (not isinstance(table, dict) or part not in table):
             return False
@@ -143,10 +140,14 @@ def _fields(file: TomlFile) -> dict[str, Any]:
     """The fields that the description sets, and those derived from them."""
     readers = {key: read for key, (_, read) in READERS.items()}
     values = _read_table(file, (), file.table, readers)
-    fields = {READERS[key][0]: value for key, value in values.items() if key not in ("bag", "gate")}
-    fields |= values.get("bag", {})
-    if "source" in file.table:
-        _refuse_with_sweep_file(file)
+    fields = {READERS[key][0]: value for key, value in values.items() if READERS[key][0]}
+    fields |= {**values.get("bag", {}), **values.get("multi-node", {})}
+    set_by_sweep_file = ("shape", "runs", "epochs", *_SHAPE_TABLES)
+    refused: list[Where] = [*((key,) for key in set_by_sweep_file), ("evaluation", "every")]
+    for where in refused if "source" in file.table else ():
+        if _contains(file.table, where):
+            text = "the sweep file (source) says that; take it out"
+            file.report_problem(where, f"{dotted_key(where)}: {text}")
     fields["shape"] = shape = _shape(file, fields)
     if "template" not in fields:
         fields["template"] = template_for(shape)
@@ -186,16 +187,6 @@ def _shape(file: TomlFile, fields: Mapping[str, Any]) -> EnsembleShape:
     return shape
 
 
-def _refuse_with_sweep_file(file: TomlFile) -> None:
-    """Report keys that would have no effect because the sweep file defines them."""
-    keys: list[Where] = [(key,) for key in ("shape", "runs", "epochs", *_SHAPE_TABLES)]
-    keys.append(("evaluation", "every"))
-    for where in keys:
-        if _contains(file.table, where):
-            text = "the sweep file (source) says that; take it out"
-            file.report_problem(where, f"{dotted_key(where)}: {text}")
-
-
 # --- single values ------------------------------------------------------------------------
 
 
@@ -207,10 +198,10 @@ def _expected(what: str) -> _Invalid:
     return _Invalid(f" must be {what}")
 
 
-def _plain(kind: type[_Plain], expected: str) -> Callable[[TomlFile, Where, object], _Plain]:
+def _plain(kind: type, expected: str) -> Reader:
     """The reader of a number or of true and false."""
 
-    def read(_: TomlFile, where: Where, value: object) -> _Plain:
+    def read(_: TomlFile, where: Where, value: Any) -> Any:
         try:
             return convert(float(value) if isinstance(value, NumberLiteral) else value, kind)
         except ValidationError:
@@ -261,10 +252,10 @@ def _size(_: TomlFile, where: Where, value: object) -> int:
     return size
 
 
-def _one_of(kinds: type[_Choice]) -> Callable[[TomlFile, Where, object], _Choice]:
+def _one_of(kinds: type[StrEnum]) -> Reader:
     choices = [str(kind) for kind in kinds]
 
-    def read(_: TomlFile, where: Where, value: object) -> _Choice:
+    def read(_: TomlFile, where: Where, value: Any) -> StrEnum:
         if value in choices:
             return kinds(value)
         from difflib import get_close_matches  # Imported late: rarely needed.
@@ -411,16 +402,13 @@ def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariabl
         raise _Invalid(f": {str(error).removeprefix(f'{position}: ')}") from None
 
 
-def _stop(file: TomlFile, where: Where, value: object) -> StopRules:
-    integers = dict.fromkeys(("patience", "median_after", "poll"), _integer)
-    numbers = dict.fromkeys(("min_delta", "divergence"), _number)
-    readers = {"metric": _text, "goal": _one_of(MetricGoal), **integers, **numbers}
-    return StopRules(**_read_table(file, where, value, readers))
-
-
 def _evaluation(file: TomlFile, where: Where, value: object) -> Evaluation:
     readers = {"template": _template, "every": _integer, "gates": _boolean, "values": _string_table}
     return Evaluation(**_read_table(file, where, value, readers))
+
+
+def _stop(file: TomlFile, where: Where, value: object) -> StopRules:
+    return StopRules(**_read_table(file, where, value, _RULES))
 
 
 def _stages(file: TomlFile, where: Where, value: object) -> tuple[StageRequest, ...]:
@@ -439,14 +427,6 @@ def _stages(file: TomlFile, where: Where, value: object) -> tuple[StageRequest, 
     return tuple(stages)
 
 
-def _bag(file: TomlFile, where: Where, value: object) -> dict[str, Any]:
-    return _read_table(file, where, value, {"shards": _integer, "gather": _template})
-
-
-def _machines(file: TomlFile, where: Where, value: object) -> int | None:
-    return _read_table(file, where, value, {"machines": _integer}).get("machines")
-
-
 def _regions(file: TomlFile, where: Where, value: object) -> tuple[Region, ...]:
     readers = {"epochs": _epochs, "runs": _texts, "variables": _string_table}
     regions = []
@@ -460,6 +440,14 @@ def _regions(file: TomlFile, where: Where, value: object) -> tuple[Region, ...]:
         regions.append(Region(name=name, where=_position(file, place), **fields))
     return tuple(regions)
 
+
+_RULES: Final[Mapping[str, Reader]] = {
+    "metric": _text,
+    "goal": _one_of(MetricGoal),
+    **dict.fromkeys(("patience", "median_after", "poll"), _integer),
+    **dict.fromkeys(("min_delta", "divergence"), _number),
+}
+_BAG: Final[Mapping[str, Reader]] = {"shards": _integer, "gather": _template}
 
 READERS: Final[Mapping[str, tuple[str, Reader]]] = {
     "name": ("name", _text),
@@ -484,8 +472,8 @@ READERS: Final[Mapping[str, tuple[str, Reader]]] = {
     "evaluation": ("evaluation", _evaluation),
     "stop": ("gate", _stop),
     "stage": ("stages", _stages),
-    "bag": ("", _bag),
-    "multi-node": ("machines", _machines),
+    "bag": ("", partial(_read_table, readers=_BAG)),
+    "multi-node": ("", partial(_read_table, readers={"machines": _integer})),
     "region": ("regions", _regions),
 }
 """Every key, with the field of the request that it sets."""

@@ -221,29 +221,25 @@ def _listing(names: Sequence[str]) -> str:
 
 def _directory(request: Request, amending: bool) -> Iterator[RequestProblem]:
     directory = request.directory
+    if _CONTROL.search(str(directory)):
+        text = "its name holds a control character; choose another"
+        yield RequestProblem("directory", text)
+        return
+    text = ""
     try:
-        if _CONTROL.search(str(directory)):
-            text = "its name holds a control character; choose another"
-            yield RequestProblem("directory", text)
-        elif text := _unusable(directory):
-            yield RequestProblem("directory", text)
-        elif not amending and path_exists(directory):
+        target = directory if path_exists(directory) else directory.absolute().parent
+        if not target.is_dir() and target is directory:
+            text = f"{directory}: is no directory; choose another name"
+        elif not target.is_dir():
+            text = f"{target}: there is no such directory; make it first, or choose another"
+        elif not os.access(target, os.W_OK | os.X_OK):
+            text = f"{target}: you may not write there; choose another directory"
+        elif not amending and target is directory:
             yield from _existing_dags(directory, request.name)
     except OSError as error:
         text = f"{directory}: cannot be looked into: {error.strerror}; choose another directory"
+    if text:
         yield RequestProblem("directory", text)
-
-
-def _unusable(directory: Path) -> str:
-    """Why nothing can be written into the directory, or "". Raises OSError."""
-    target = directory if path_exists(directory) else directory.absolute().parent
-    if not target.is_dir() and target is directory:
-        return f"{directory}: is no directory; choose another name"
-    if not target.is_dir():
-        return f"{target}: there is no such directory; make it first, or choose another"
-    if not os.access(target, os.W_OK | os.X_OK):
-        return f"{target}: you may not write there; choose another directory"
-    return ""
 
 
 def _existing_dags(directory: Path, name: str) -> Iterator[RequestProblem]:
@@ -281,7 +277,13 @@ def _template(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
     if job.field == "template":
         yield from _unused(request, job)
     if job.role is not NodeRole.PROVISION:  # It does no work of the ensemble.
-        yield from _missing_log_commands(job, commands)
+        if not any(command.key in ("log", "userlog") for command in commands):
+            log = "no 'log =': the jobs have no log of their own; add 'log = {name}.log'"
+            yield warning(job.field, log)
+        attributes = [c.value.lower() for c in commands if c.key == "ulog_execute_attrs"]
+        if not any("glidein_resourcename" in names for names in attributes):
+            line = "add 'ulog_execute_attrs = GLIDEIN_ResourceName' to the template"
+            yield warning(job.field, f"the log will not have the sites; {line}")
     for _, variable in secret_variables(commands):
         secret = f"environment sets {variable}, which looks like a secret, and {SECRET_REMEDY}"
         yield warning(job.field, secret)
@@ -313,14 +315,14 @@ def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
             if expected is not None:
                 text = f"{name} is {hide_value(name, value)!r}; give {expected}"
                 yield RequestProblem(field, text)
-        text = ""
         if not value.isprintable():
             text = f"{name} holds a line end or control character; take it out"
+            yield RequestProblem(field, text)
         elif value.rstrip().endswith("\\"):
             text = f"{name} ends in '\\', which would join it to the next line; take that off"
+            yield RequestProblem(field, text)
         elif len(value) > LONGEST_VALUE:
             text = f"{name} has {len(value)} characters; use {LONGEST_VALUE} at most"
-        if text:
             yield RequestProblem(field, text)
         looks_secret = is_secret_name(name) or hide_value(name, value) != value
         if looks_secret and value and value != parameter.default:
@@ -331,36 +333,20 @@ def _unused(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
     """Fields that have no effect because the template lacks their placeholder."""
     used = used_placeholders(job.template)
     defaults = Request(template="", directory=Path())
-    is_multi_node = request.shape is EnsembleShape.MULTI_NODE
-    fields = [
-        ("gpus", "gpus", request.gpus != defaults.gpus, "request_gpus = {gpus}"),
-        (
-            "gpu_memory_mb",
-            "gpu_memory_mb",
-            request.gpu_memory_mb is not None,
-            "?gpus_minimum_memory = {gpu_memory_mb}",
-        ),
-        ("memory_mb", "memory_mb", request.memory_mb != defaults.memory_mb, "{memory_mb}"),
-        ("requirements", "sites", bool(request.sites), "requirements = {requirements}"),
-        ("require_gpus", "gpu_models", bool(request.gpu_models), "?require_gpus = {require_gpus}"),
-        ("machines", "machines", is_multi_node, "queue {machines}"),
-    ]
-    for placeholder, field, requested, line in fields:
+    fields = {
+        "gpus": (request.gpus != defaults.gpus, "request_gpus = {gpus}"),
+        "gpu_memory_mb": (request.gpu_memory_mb, "?gpus_minimum_memory = {gpu_memory_mb}"),
+        "memory_mb": (request.memory_mb != defaults.memory_mb, "{memory_mb}"),
+        "sites": (request.sites, "requirements = {requirements}"),
+        "gpu_models": (request.gpu_models, "?require_gpus = {require_gpus}"),
+        "machines": (request.shape is EnsembleShape.MULTI_NODE, "queue {machines}"),
+    }
+    placeholder_of = {"sites": "requirements", "gpu_models": "require_gpus"}
+    for field, (requested, line) in fields.items():
+        placeholder = placeholder_of.get(field, field)
         if requested and placeholder not in used:
             text = f"the template does not ask for {{{placeholder}}}, so this has no effect"
             yield warning(field, f"{text}; add a line such as '{line}' to it")
-
-
-def _missing_log_commands(job: JobTemplate, commands: list[Statement]) -> Iterator[RequestProblem]:
-    if not any(command.key in ("log", "userlog") for command in commands):
-        text = "no 'log =': the jobs have no log of their own; add 'log = {name}.log'"
-        yield warning(job.field, text)
-    if not any(
-        command.key == "ulog_execute_attrs" and "glidein_resourcename" in command.value.lower()
-        for command in commands
-    ):
-        text = "the log will not have the sites; add 'ulog_execute_attrs = GLIDEIN_ResourceName' "
-        yield warning(job.field, f"{text}to the template")
 
 
 def _required_files(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
@@ -373,7 +359,7 @@ def _required_files(request: Request, job: JobTemplate) -> Iterator[RequestProbl
     description = submission(parse_description(text.split("\n")), variables, {})
     paths = filter(None, (description.log, description.output, description.error))
     for folder in sorted(set(map(os.path.dirname, paths))):
-        if folder and not _exists(request.directory / folder):
+        if folder and not os.path.exists(request.directory / folder):
             text = (
                 f"log, output or error go to {folder}, which is not in {request.directory}: jobs "
                 "would be held; write them beside the DAG, or make that directory before submitting"
@@ -382,16 +368,16 @@ def _required_files(request: Request, job: JobTemplate) -> Iterator[RequestProbl
 
 
 def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[RequestProblem]:
-    """Input files of the jobs that do not exist; warnings, as they may be added later."""
+    """Warnings about input files of the jobs that do not exist yet."""
     shipped = {name for name, _, _ in job.template.shipped_files}
     for name in names:
-        if name in shipped or _exists(request.directory / name):
+        if name in shipped or os.path.exists(request.directory / name):
             continue
         parameters = (key for key, value in job.values.items() if value.strip() and name in value)
         field = next((f"values.{parameter}" for parameter in parameters), job.field)
         if Path(name).is_absolute():
             text = f"{name}: no such file; jobs take it along"
-        elif _exists(Path(name)):
+        elif os.path.exists(Path(name)):
             text = (
                 f"{name} lies in the current directory, but jobs take it from "
                 f"{request.directory}; give its absolute path, or copy it there"
@@ -404,25 +390,25 @@ def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[Re
 def _partly_defined_parameters(
     request: Request, jobs: Sequence[JobTemplate], graph: Graph
 ) -> Iterator[RequestProblem]:
-    """Required parameters that only some of the nodes have."""
+    """Required parameters that only some nodes have, with the region or file that defines them."""
     users = nodes_by_file(graph)
     for job in jobs:
         try:
             placeholders(request, job, users.get(job.file, ()))
         except PartlyDefined as error:
-            yield _partly_defined_problem(request, error)
-
-
-def _partly_defined_problem(request: Request, error: PartlyDefined) -> RequestProblem:
-    """The problem, assigned to the region or sweep file that defines the variable."""
-    name, where = error.variable.name, error.variable.where
-    for region in request.regions:
-        defined_here = where in (region.where, f"the region {region.name}")
-        if defined_here and name.lower() in map(str.lower, region.variables):
-            return RequestProblem(f"regions.{region.name}", str(error))
-    if request.source is not None:
-        return RequestProblem("source", f"{where}: {error}")
-    return RequestProblem(f"values.{name}", str(error))
+            name, where = error.variable.name, error.variable.where
+            fields = (
+                f"regions.{region.name}"
+                for region in request.regions
+                if where in (region.where, f"the region {region.name}")
+                and name.lower() in map(str.lower, region.variables)
+            )
+            if (field := next(fields, None)) is not None:
+                yield RequestProblem(field, str(error))
+            elif request.source is not None:
+                yield RequestProblem("source", f"{where}: {error}")
+            else:
+                yield RequestProblem(f"values.{name}", str(error))
 
 
 def _sweep_file(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
@@ -442,10 +428,3 @@ def _sweep_file(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Reque
     shipped = {file[0] for job in jobs if job.file in users for file in job.template.shipped_files}
     for message in missing(request, expansion.files, shipped):
         yield warning("source", message)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False

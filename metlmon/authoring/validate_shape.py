@@ -316,7 +316,10 @@ def _usage(
             if expected is not None and not any(_variable_value(field, name, value)):
                 text = f"{name} is {value!r}; give {expected}"
                 yield RequestProblem(field, _prefix(where) + text)
-    if not parameters and not any(_template_uses(job, name) for job in jobs):
+    is_used = name.lower() == SITE_VARIABLE.lower() or any(
+        re.search(rf"\$\({re.escape(name)}[:)]", job.template.text, re.IGNORECASE) for job in jobs
+    )
+    if not parameters and not is_used:
         text = f"no template has a parameter {name!r} or uses $({name}), so it has no effect"
         text = f"{_prefix(where)}{text}; correct the name"
         yield RequestProblem(field, text, fatal=field == "sweep")
@@ -341,9 +344,3 @@ def _unknown_runs(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Req
             examples = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
             text = f"{_prefix(region.where)}{text}; they are called {examples}"
             yield RequestProblem("regions", text)
-
-
-def _template_uses(job: JobTemplate, name: str) -> bool:
-    if name.lower() == SITE_VARIABLE.lower():
-        return True
-    return re.search(rf"\$\({re.escape(name)}[:)]", job.template.text, re.IGNORECASE) is not None
