@@ -130,6 +130,9 @@ def _stages(request: Request) -> Iterator[RequestProblem]:
         if not _WORD.fullmatch(name) or len(name) > LONGEST_NAME:
             text = f"{name!r} cannot be a stage's name; use letters, digits, '_' and '-'"
             yield RequestProblem("stages", text)
+        if name == "evaluate" and request.evaluation is not None:
+            text = f"two submit files would be called {request.name}-{name}.sub"
+            yield RequestProblem("stages", f"{text}; give the stage another name")
         if times > 1:
             yield RequestProblem("stages", f"two stages are called {name}; give each its own name")
     for stage in stages:

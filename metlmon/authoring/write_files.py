@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import stat
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +18,6 @@ from metlmon.drafts import draft_name, remove_stale_drafts
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links (some FUSE and AFS mounts)."""
-
-_TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
@@ -43,7 +40,8 @@ def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
         )
     except BaseException:
         if created:
-            _remove_directory_if_empty(directory)
+            with suppress(OSError):
+                directory.rmdir()  # Only if it is empty.
         raise
     return tuple(directory / file.name for file in plan.files)
 
@@ -52,22 +50,16 @@ def _create_directory(directory: Path) -> bool:
     """Create the directory; True if it did not exist."""
     try:
         directory.mkdir()
-        return True
-    except FileExistsError:
-        if directory.is_dir():
-            return False
-        raise PlanError(f"{directory}: is no directory; choose another name") from None
     except FileNotFoundError:
         raise PlanError(f"{directory.parent}: no such directory; make it first") from None
     except (OSError, ValueError) as error:
-        raise PlanError(f"{directory}: cannot be made: {_reason(error)}") from None
-
-
-def _remove_directory_if_empty(directory: Path) -> None:
-    try:
-        directory.rmdir()
-    except OSError:
-        return
+        if directory.is_dir():
+            return False
+        reason = "is no directory; choose another name"
+        if not isinstance(error, FileExistsError):
+            reason = f"cannot be made: {_reason(error)}"
+        raise PlanError(f"{directory}: {reason}") from None
+    return True
 
 
 def _is_unchanged(plan: Plan, file: PlannedFile) -> bool:
@@ -116,19 +108,12 @@ def move_into_place(directory: Path, files: Sequence[PlannedFile], overwrite: bo
             draft = directory / draft_name(file.name)
             drafts.append((draft, path))
             _write_file(draft, file)
-        with _signals_deferred():
-            for draft, path in drafts:
-                if overwrite:
-                    os.replace(draft, path)
-                else:
-                    _link_if_absent(draft, path)
-                    placed.append(path)
+        # In a thread, which Ctrl-C does not interrupt: only quick renames are left.
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(_place, drafts, placed, overwrite).result()
     except BaseException as error:  # all or nothing, also on Ctrl-C
         for written in placed:
             written.unlink(missing_ok=True)
-        if isinstance(error, FileExistsError):
-            text = f"{path}: came there a moment ago; choose another name or directory"
-            raise PlanError(text) from None
         if isinstance(error, OSError):
             raise PlanError(f"{path}: cannot be written: {_reason(error)}") from None
         raise
@@ -137,33 +122,20 @@ def move_into_place(directory: Path, files: Sequence[PlannedFile], overwrite: bo
             draft.unlink(missing_ok=True)
 
 
-@contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Defer Ctrl-C and other termination signals to the end of the block.
-
-    All files are written by then; only quick renames are left.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        # Python handles signals in the main thread only.
-        yield
-        return
-    received: list[int] = []
-    # Not masked: another thread would receive the signal. A handler that is None was not
-    # installed by Python and cannot be restored.
-    handlers = {
-        signal_number: handler
-        for signal_number in _TERMINATION_SIGNALS
-        if (handler := signal.getsignal(signal_number)) is not None
-    }
-    for signal_number in handlers:
-        signal.signal(signal_number, lambda number, frame: received.append(number))
-    try:
-        yield
-    finally:
-        for signal_number, handler in handlers.items():
-            signal.signal(signal_number, handler)
-        for pending in received:
-            signal.raise_signal(pending)
+def _place(drafts: Sequence[tuple[Path, Path]], placed: list[Path], overwrite: bool) -> None:
+    """Rename each draft to its path, and add that to ``placed`` unless it may have existed."""
+    for draft, path in drafts:
+        try:
+            if overwrite:
+                os.replace(draft, path)
+            else:
+                _link_if_absent(draft, path)
+                placed.append(path)
+        except FileExistsError:
+            text = f"{path}: came there a moment ago; choose another name or directory"
+            raise PlanError(text) from None
+        except OSError as error:
+            raise PlanError(f"{path}: cannot be written: {_reason(error)}") from None
 
 
 def _write_file(path: Path, file: PlannedFile) -> None:

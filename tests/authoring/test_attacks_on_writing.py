@@ -214,8 +214,10 @@ def test_a_stage_called_like_the_evaluations_submit_file(tmp_path: Path) -> None
         stages=(StageRequest("evaluate", 1), StageRequest("f", 1)),
         evaluation=Evaluation(),
     )
-    with pytest.raises(PlanError, match=r"ensemble-evaluate\.sub would be written twice"):
-        make_plan(asked)
+    fatal = [each.text for each in validate(asked) if each.fatal]
+    assert fatal == [
+        "two submit files would be called ensemble-evaluate.sub; give the stage another name"
+    ]
 
 
 @pytest.mark.parametrize(
