@@ -40,7 +40,7 @@ from metlmon.authoring.write_submit import (
     placeholders,
     secret_variables,
 )
-from metlmon.dagman.submit_description import Statement, parse_description, submission
+from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, is_secret_name, redact_secrets
 
 RUNS: Final = (1, 500)

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -108,6 +107,8 @@ def move_into_place(directory: Path, files: Sequence[PlannedFile], overwrite: bo
             draft = directory / draft_name(file.name)
             drafts.append((draft, path))
             _write_file(draft, file)
+        from concurrent.futures import ThreadPoolExecutor  # Imported late: it is slow.
+
         # In a thread, which Ctrl-C does not interrupt: only quick renames are left.
         with ThreadPoolExecutor(1) as executor:
             executor.submit(_place, drafts, placed, overwrite).result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -16,11 +15,11 @@ from msgspec.structs import replace
 from metlmon.authoring import gate_config, write_dag
 from metlmon.authoring.existing.checkpoints import VARIABLE
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
-from metlmon.authoring.lint.context import SourceCommand, source_commands
 from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request
 from metlmon.authoring.runs import SITE_VARIABLE
 from metlmon.dagman import Node, Workflow, load_workflow
 from metlmon.dagman.commands import DescriptionCommand, IncludeCommand
+from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.live.regular_files import UnreadableFile, read_file, read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, gate_command, variable
@@ -346,15 +345,12 @@ class ContinuationBuilder:
     def _copied_lines(self, submits: Collection[str]) -> list[str]:
         """The old DAGs' global commands, and inline descriptions named in ``submits``."""
         copied: dict[str, None] = {}
-        for entry in itertools.chain.from_iterable(map(_commands, self._source_dags.values())):
-            text = f"{entry.keyword} {entry.rest}"
-            if isinstance(entry.command, DescriptionCommand) and entry.command.name in submits:
-                opening = entry.rest.split()[-1]
-                block = [f"  {line.text}" for line in entry.block]
-                closing = "}" if opening == "{" else opening.replace("@=", "@", 1)
-                copied["\n".join([text.replace("_", "-", 1), *block, closing])] = None
-            elif entry.keyword in _COPIED_COMMANDS:
-                copied[text] = None
+        for dag in self._source_dags.values():
+            for source, text in _commands(dag):
+                command = source.command
+                is_used = isinstance(command, DescriptionCommand) and command.name in submits
+                if is_used or source.keyword in _COPIED_COMMANDS:
+                    copied[text] = None
         return list(copied)
 
     def _rules(self) -> str:
@@ -384,14 +380,21 @@ class ContinuationBuilder:
         return json.dumps({**contents[first], "dag": self._name, "runs": runs}, indent=1) + "\n"
 
 
-def _commands(dag: Dag) -> Iterator[SourceCommand]:
-    """The commands of a DAG file, then those of each file that it includes."""
+def _commands(dag: Dag) -> Iterator[tuple[SourceCommand, str]]:
+    """The commands of a DAG file and those that it includes, with their text as written."""
     paths = [dag.workflow.path]
     for path in paths:
-        for entry in source_commands(path.name, _read_bytes(path)):
-            yield entry
-            if isinstance(entry.command, IncludeCommand):
-                name = Path(entry.command.file).name
+        data = _read_bytes(path)
+        lines = data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+        commands = list(read_commands(data, path.name))
+        ends = [*(command.line - 1 for command in commands[1:]), len(lines)]
+        for source, end in zip(commands, ends, strict=True):
+            text = lines[source.line - 1 : end]
+            while not text[-1].strip() or text[-1].lstrip().startswith(("#", "//")):
+                text.pop()
+            yield source, "\n".join(text).strip()
+            if isinstance(source.command, IncludeCommand):
+                name = Path(source.command.file).name
                 paths += [
                     file for file in dag.workflow.files if file.name == name and file not in paths
                 ]
