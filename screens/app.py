@@ -62,8 +62,8 @@ TIMEOUT_CODE: Final = 5
 """The exit status when ``--timeout`` expired; documented with the commands."""
 
 SCREENS: Final = {
-    "bag": "screens.shards.screen.ShardsScreen",
-    "curves": "screens.curves.screen.CurvesScreen",
+    "bag": "screens.shards.ShardsScreen",
+    "curves": "screens.curves.CurvesScreen",
     "estimates": "screens.estimates.EstimatesScreen",
     "executions": "screens.sites.executions_screen.ExecutionsScreen",
     "grid": "screens.sweep.screen.SweepScreen",
@@ -72,7 +72,7 @@ SCREENS: Final = {
     "inputs": "screens.sources.SourcesScreen",
     "job": "screens.job.screen.JobScreen",
     "new": "screens.submit.screen.SubmitScreen",
-    "nodes": "screens.nodes.screen.NodesScreen",
+    "nodes": "screens.nodes.NodesScreen",
     "overview": "screens.overview.screen.OverviewScreen",
     "problems": "screens.problems.ProblemsScreen",
     "run": "screens.run.screen.RunScreen",

@@ -106,9 +106,9 @@ NEVER_AT_FIRST = {
         "screens.submit.screen",
         "screens.timeline.screen",
         "screens.sites.screen",
-        "screens.curves.screen",
+        "screens.curves",
     ),
-    *("screens.estimates", "screens.incidents", "screens.nodes.screen", "screens.nodes.table"),
+    *("screens.estimates", "screens.incidents", "screens.nodes"),
     "metlmon.snapshot.node_tree",
 }
 """What ``watch`` does not wait for before its first screen stands."""

@@ -36,7 +36,7 @@ from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
 
 if TYPE_CHECKING:
-    from screens.nodes.table import NodeList
+    from screens.nodes import NodeList
 
 ROOMY_LINES = 30
 """From this height on, blank lines separate the parts of the header."""
@@ -149,7 +149,7 @@ class OverviewScreen(ListScreen, ActionScreen):
 
     def _show_nodes(self, snapshot: Snapshot) -> bool:
         """Show the nodes if there are no runs; False if there are no nodes either."""
-        from screens.nodes.table import NodeList, fill
+        from screens.nodes import NodeList, fill_nodes
 
         nodes = self._node_list or NodeList()
         nodes.update(self.context.feed, snapshot)
@@ -157,7 +157,7 @@ class OverviewScreen(ListScreen, ActionScreen):
             return False
         self._node_list = nodes
         self.query_one(KeyFooter).hide_actions(("sort",))
-        fill(self, nodes, self.faults_only, snapshot)
+        fill_nodes(self, nodes, self.faults_only, snapshot)
         return True
 
     def _queue_text(self, row: RunRow | None) -> Line:
@@ -243,9 +243,9 @@ class OverviewScreen(ListScreen, ActionScreen):
         if self._node_list is None:
             self.context.open_run(key)
             return
-        from screens.nodes.table import open_row
+        from screens.nodes import open_node
 
-        refusal = open_row(self, self._node_list, key)
+        refusal = open_node(self, self._node_list, key)
         if refusal:
             self.show_message(refusal)
 
@@ -259,7 +259,7 @@ class OverviewScreen(ListScreen, ActionScreen):
 
     def _fold(self, is_open: bool) -> None:
         if self._node_list is not None:
-            from screens.nodes.table import fold_at_cursor
+            from screens.nodes import fold_at_cursor
 
             fold_at_cursor(self, self._node_list, is_open)
 

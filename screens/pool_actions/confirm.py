@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
@@ -21,12 +22,13 @@ from metlmon.pool.types import (
     RUN_ACTS,
     ActionPreview,
     PoolAction,
+    QueueSnapshot,
     RunTarget,
     SiteInfo,
     Target,
 )
 from metlmon.snapshot.types import JobRow
-from metlmon.tables.layout import render_table
+from metlmon.tables.layout import Column, render_table
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
 from metlmon.text.spans import (
@@ -38,19 +40,20 @@ from metlmon.text.spans import (
     NOTE,
     Line,
     crop,
+    file_name,
     limit_lines,
     line,
     symbol_span,
     wrap,
 )
 from screens.base.screens import ConfirmationBase, Prompt, ask_pool, heading, hidden_below, rule
-from screens.pool_actions.columns import job_columns, run_columns
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import (
     IRREVERSIBLE,
     SITE_ACTIONS,
     capitalized,
+    common_folder,
     files_title,
     question_text,
     undo_text,
@@ -172,7 +175,7 @@ class ConfirmScreen(ConfirmationBase):
         lines = self._site_list(room) if self._input_missing else []
         if order is not None and runs:
             lines += [heading(files_title(order), room)]
-            lines += render_table(run_columns(runs), runs, room)
+            lines += render_table(_run_columns(runs), runs, room)
             targets = tuple(job for run in runs for job in run.jobs)
             lines += [()] if targets else []
         if preview.act in DAG_ACTS:
@@ -195,7 +198,7 @@ class ConfirmScreen(ConfirmationBase):
         return lines
 
     def _jobs(self, targets: Sequence[Target], room: int) -> list[Line]:
-        columns = job_columns(targets, self._preview.act, self.context.queue)
+        columns = _job_columns(targets, self._preview.act, self.context.queue)
         return render_table(columns, targets, room)
 
     # --- input of a number or a site ------------------------------------------------------
@@ -287,3 +290,73 @@ def _left_out_line(left_out: Target | RunTarget, reason: str) -> Line:
     epoch = "" if left_out.epoch is None else f"  epoch {formatting.epoch_number(left_out.epoch)}"
     about = line((f" {name}  {plain(left_out.run or '', 24)}{epoch}  ", DIM))
     return about + symbol_span(STATES[left_out.state]) + line((f"  {plain(reason, 200)}", NOTE))
+
+
+# --- columns ------------------------------------------------------------------------------
+
+
+def _text(value: str | None) -> Line:
+    return line(plain(value, 60) if value else (formatting.UNKNOWN, DIM))
+
+
+def _epoch(target: Target | RunTarget, _: int | None) -> Line:
+    return line(formatting.epoch_text(target.epoch))
+
+
+def _state(target: Target | RunTarget, _: int | None) -> Line:
+    return symbol_span(STATES[target.state])
+
+
+def _job_columns(
+    targets: Sequence[Target], act: PoolAction, queue: QueueSnapshot | None
+) -> list[Column[Target]]:
+    """Columns of jobs; with the value in the queue that the action changes, which guides the new
+    one and is needed to go back."""
+
+    def text_column(name: str) -> Callable[[Target, int | None], Line]:
+        return lambda target, _: _text(getattr(target, name))
+
+    def dag(target: Target, max_width: int | None) -> Line:
+        return _text(file_name(target.dag, max_width) if target.dag else None)
+
+    def priority(target: Target, _: int | None) -> Line:
+        job = queue.job(target.cluster, target.proc) if queue is not None else None
+        return line("" if job is None else str(job.priority))
+
+    def site(target: Target, _: int | None) -> Line:
+        job = queue.job(target.cluster, target.proc) if queue is not None else None
+        return line("" if job is None or job.site is None else plain(job.site, 40))
+
+    columns: list[Column[Target]] = [
+        Column("job", "JOB", text_column("id"), "right"),
+        Column("run", "RUN", text_column("run"), minimum=6, comfortable=10, maximum=24),
+        Column("epoch", "EPOCH", _epoch, "right"),
+        Column("state", "STATE", _state),
+        Column("node", "NODE", text_column("node"), drop=2, maximum=40, comfortable=16),
+    ]
+    if len({target.dag for target in targets}) > 1:
+        columns.append(Column("dag", "DAG", dag, drop=1, maximum=30, comfortable=12))
+    if queue is not None and act is PoolAction.PRIORITY:
+        columns.insert(3, Column("now", "NOW", priority, "right"))
+    if queue is not None and act is PoolAction.RETARGET:
+        columns.insert(3, Column("now", "NOW FOR", site, maximum=24))
+    return columns
+
+
+def _run_columns(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:
+    """Columns of runs, and of the files that are written for them."""
+    one_folder = common_folder(runs) is not None
+
+    def files(target: RunTarget, _: int | None) -> Line:
+        names = [PurePath(file).name if one_folder else file for file in target.files]
+        return line(plain("  ".join(names), 300))
+
+    def run(target: RunTarget, _: int | None) -> Line:
+        return line(plain(target.run, 60))
+
+    return [
+        Column("run", "RUN", run, minimum=6, comfortable=10, maximum=24),
+        Column("epoch", "EPOCH", _epoch, "right", drop=2),
+        Column("state", "STATE", _state, drop=1),
+        Column("files", "FILE", files, minimum=20, comfortable=40),
+    ]

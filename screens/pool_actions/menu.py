@@ -9,20 +9,22 @@ from typing import ClassVar, Final, Protocol
 from textual.app import ComposeResult
 
 from metlmon.live.feed import Snapshot
-from metlmon.pool.types import ActionPreview, PoolAction
-from metlmon.tables.layout import fit_columns, render_cells, table_columns
+from metlmon.pool.types import DAG_ACTS, ActionPreview, PoolAction
+from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
 from metlmon.text.formatting import plain
-from metlmon.text.spans import BOLD, DIM, NOTE, Line, limit_lines, line, wrap
+from metlmon.text.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, limit_lines, line, wrap
 from screens.base.screens import SnapshotScreen, hidden_below, padded, rule
-from screens.pool_actions.columns import action_columns
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import (
+    IRREVERSIBLE,
     PoolActionKeys,
     Selection,
     action_of,
     capitalized,
     is_possible,
+    name_of,
     refusal_text,
+    target_text,
     undo_text,
     without_ruled_out,
 )
@@ -71,7 +73,7 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         selection = self._origin.selection().description
         self._previews = without_ruled_out(self._origin.previews())
         self.show_head([line(" ", ("Act on ", DIM), (plain(selection, 60), BOLD)), ()])
-        columns = action_columns(self._previews)
+        columns = _columns(self._previews)
         widths = fit_columns(columns, self._previews, room)
         rows = [
             TableRow(_key(preview), partial(render_cells, columns, widths, preview))
@@ -139,3 +141,28 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
 def _key(preview: ActionPreview) -> str:
     # Halt and resume of one DAG share a row; its state decides which applies.
     return f"{action_of(preview.act).name}\n{preview.subject}"
+
+
+def _columns(previews: Sequence[ActionPreview]) -> list[Column[ActionPreview]]:
+    """Columns of the menu. With several DAGs, a refusal names its DAG."""
+    several_dags = len({each.subject for each in previews if each.act in DAG_ACTS}) > 1
+
+    def key(preview: ActionPreview, _: int | None) -> Line:
+        return line((action_of(preview.act).cap, KEY if is_possible(preview) else DIM))
+
+    def name(preview: ActionPreview, _: int | None) -> Line:
+        style = ALARM if preview.act in IRREVERSIBLE else BOLD
+        return line((name_of(preview.act), style if is_possible(preview) else DIM))
+
+    def targets(preview: ActionPreview, _: int | None) -> Line:
+        if is_possible(preview):
+            return line(target_text(preview))
+        one_dag = several_dags and preview.act in DAG_ACTS
+        prefix = f"{plain(preview.subject, 40)}: " if one_dag else ""
+        return line((f"✗ {prefix}{refusal_text(preview, 200)}", DIM))
+
+    return [
+        Column("key", "KEY", key),
+        Column("name", "ACT", name),
+        Column("what", "TOUCHES", targets, minimum=20, comfortable=20),
+    ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
+import msgspec
+
 from metlmon.live.feed import Snapshot
-from metlmon.pool.types import AS_THE_DAG_SAYS
-from metlmon.tables.layout import render_table
-from metlmon.text.formatting import plain
+from metlmon.pool.types import AS_THE_DAG_SAYS, DAG_ACTS, RunTarget, Target
+from metlmon.tables.layout import Column, render_table
+from metlmon.text import formatting
+from metlmon.text.formatting import Colour, Symbol, Weight, plain
 from metlmon.text.spans import (
     ALARM,
     BOLD,
@@ -18,23 +22,54 @@ from metlmon.text.spans import (
     justify,
     limit_lines,
     line,
+    symbol_span,
     width,
     wrap,
     wrap_parts,
 )
 from screens.base.screens import DocumentScreen
-from screens.pool_actions.columns import result_columns
 from screens.pool_actions.running_action import (
+    RESULT_SYMBOLS,
     TEXTS,
     RunningAction,
-    TargetResult,
     summary,
-    target_results,
 )
 
 ERROR_LINES: Final = 4
 
 NOTE_TEXT: Final = "The screens show the result as soon as the log has it."
+
+NO_RESULT_YET: Final = Symbol("·", "no answer yet", Colour.GREY, Weight.DIM)
+NO_RESULT: Final = Symbol("–", "not answered", Colour.ORANGE)
+
+
+class TargetResult(msgspec.Struct, frozen=True):
+    """The result for a job or run; ``target`` None: for the DAG itself."""
+
+    subject: str
+    target: Target | RunTarget | None
+    symbol: Symbol
+    text: str = ""
+
+
+def target_results(running: RunningAction) -> list[TargetResult]:
+    """Return each target with its result, problems first."""
+    # Copied once: the performing thread keeps appending.
+    results = {result.subject: result for result in tuple(running.results)}
+    targets: dict[str, Target | RunTarget | None] = {
+        item.id: item for item in running.request.touched
+    }
+    if running.request.act in DAG_ACTS:
+        # The result concerns the DAG, even if the target is DAGMan's own job.
+        targets = dict.fromkeys(results or [running.request.dag or running.preview.subject])
+    pending = NO_RESULT if running.ended else NO_RESULT_YET
+    rows = []
+    for subject, target in targets.items():
+        result = results.get(subject)
+        sign = pending if result is None else RESULT_SYMBOLS[result.reply]
+        rows.append(TargetResult(subject, target, sign, "" if result is None else result.text))
+    problems = list(RESULT_SYMBOLS.values())[:-1]
+    return sorted(rows, key=lambda row: [*problems, row.symbol].index(row.symbol))
 
 
 class ResultsScreen(DocumentScreen):
@@ -77,7 +112,7 @@ class ResultsScreen(DocumentScreen):
 
 def _rows(results: list[TargetResult], room: int) -> list[Line]:
     """Return a line per target, with its message behind or, if long, below it."""
-    head, *rows = render_table(result_columns(results), results, room)
+    head, *rows = render_table(_columns(results), results, room)
     lines = [head]
     for row, result in zip(rows, results, strict=True):
         text = plain(result.text, 1000)
@@ -87,3 +122,31 @@ def _rows(results: list[TargetResult], room: int) -> list[Line]:
         else:
             lines += [row, *wrap(text, room - 2, DIM, indent=6)]
     return lines
+
+
+def _columns(results: Sequence[TargetResult]) -> list[Column[TargetResult]]:
+    """Columns of results: of jobs, of runs (identified by name) or of a DAG."""
+    only_dags = all(part.target is None for part in results)
+    any_job = any(isinstance(part.target, Target) for part in results)
+    any_run = any(part.target is not None and part.target.run is not None for part in results)
+
+    def subject(part: TargetResult, _: int | None) -> Line:
+        return line("" if isinstance(part.target, RunTarget) else plain(part.subject, 60))
+
+    def run(part: TargetResult, _: int | None) -> Line:
+        return line(plain(part.target.run or "", 24) if part.target else "")
+
+    def epoch(part: TargetResult, _: int | None) -> Line:
+        number = part.target.epoch if isinstance(part.target, Target) else None
+        return line(formatting.epoch_text(number))
+
+    columns = []
+    if any_job:
+        columns.append(Column("job", "JOB", subject, "right"))
+    if only_dags:
+        columns.append(Column("job", "DAG", subject))
+    if any_run:
+        columns.append(Column("run", "RUN", run, minimum=6, comfortable=10, maximum=24))
+    if any_run and any_job:
+        columns.append(Column("epoch", "EPOCH", epoch, "right"))
+    return [*columns, Column("answer", "ANSWER", lambda part, _: symbol_span(part.symbol))]

@@ -24,7 +24,6 @@ from metlmon.pool.types import (
     ResultCode,
     RunTarget,
     SelectedRun,
-    Target,
 )
 from metlmon.snapshot.types import DagRow, JobRow
 from metlmon.text import formatting
@@ -85,9 +84,6 @@ _NAMES: Final = {
     PoolAction.PAUSE: "pause_run",
 }
 """Names of actions that differ from the pool action: ``pause`` is ctrl+z."""
-
-NO_RESULT_YET: Final = Symbol("·", "no answer yet", Colour.GREY, Weight.DIM)
-NO_RESULT: Final = Symbol("–", "not answered", Colour.ORANGE)
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -266,35 +262,6 @@ def summary(results: Sequence[ActionResult]) -> list[Line]:
         for reply, sign in RESULT_SYMBOLS.items()
         if counts[reply]
     ]
-
-
-class TargetResult(msgspec.Struct, frozen=True):
-    """The result for a job or run; ``target`` None: for the DAG itself."""
-
-    subject: str
-    target: Target | RunTarget | None
-    symbol: Symbol
-    text: str = ""
-
-
-def target_results(running: RunningAction) -> list[TargetResult]:
-    """Return each target with its result, problems first."""
-    # Copied once: the performing thread keeps appending.
-    results = {result.subject: result for result in tuple(running.results)}
-    targets: dict[str, Target | RunTarget | None] = {
-        item.id: item for item in running.request.touched
-    }
-    if running.request.act in DAG_ACTS:
-        # The result concerns the DAG, even if the target is DAGMan's own job.
-        targets = dict.fromkeys(results or [running.request.dag or running.preview.subject])
-    pending = NO_RESULT if running.ended else NO_RESULT_YET
-    rows = []
-    for subject, target in targets.items():
-        result = results.get(subject)
-        sign = pending if result is None else RESULT_SYMBOLS[result.reply]
-        rows.append(TargetResult(subject, target, sign, "" if result is None else result.text))
-    problems = list(RESULT_SYMBOLS.values())[:-1]
-    return sorted(rows, key=lambda row: [*problems, row.symbol].index(row.symbol))
 
 
 class PoolActionKeys:

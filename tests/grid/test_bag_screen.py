@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from screens.job.screen import JobScreen
-from screens.shards.screen import ShardsScreen
+from screens.shards import ShardsScreen
 from screens.widgets.table import Table
 from tests.generated import bags
 from tests.support.dagdir_feed import BAG_SECONDS, DagdirFeed, bag, sweep

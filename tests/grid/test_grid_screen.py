@@ -9,8 +9,7 @@ import pytest
 from metlmon.text.spans import text, width
 from screens.run.screen import RunScreen
 from screens.sweep import cells as sweep_cells
-from screens.sweep.runs_screen import PointRunsScreen
-from screens.sweep.screen import SweepScreen
+from screens.sweep.screen import PointRunsScreen, SweepScreen
 from screens.widgets.matrix import Matrix, MatrixLayout
 from tests.support.dagdir_feed import DagdirFeed, sweep
 from tests.support.sample_snapshots import FakeFeed

@@ -12,7 +12,7 @@ from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.text.spans import DIM, PLAIN, text
 from screens.app import AppOptions
-from screens.curves.screen import CurvesScreen
+from screens.curves import CurvesScreen
 from screens.run.screen import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
 from tests.support.sample_snapshots import FakeFeed, update

@@ -23,9 +23,8 @@ from metlmon.tables.usage_details import details
 from metlmon.text import spans
 from screens.job.screen import JobScreen
 from screens.run.screen import RunScreen
-from screens.sites import header as sites_header
 from screens.sites.executions_screen import KINDS, ExecutionsScreen
-from screens.sites.screen import SitesScreen
+from screens.sites.screen import SitesScreen, headline
 from screens.widgets.table import Table
 from tests.support.event_logs import Log, of_one_job, tell
 from tests.support.four_sites import PlacedFeed, painter
@@ -75,13 +74,13 @@ def wasted() -> Ledger:
 
 def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
     found = usage_in_window(wasted())
-    said = sites_header.answer(found, 110)
+    said = headline(found, 110)
     assert spans.text(said) == (
         "pit: 54.0 GPU-hours of badput (90 %), no epoch completed; "
         "2.0 GPU-h/epoch at delta, 0 of it badput"
     )
     for cells in range(20, 110):
-        narrow = spans.text(sites_header.answer(found, cells))
+        narrow = spans.text(headline(found, cells))
         assert len(narrow) <= max(cells, len("pit: 54.0 GPU-hours of badput (90 %)"))
         assert narrow.startswith("pit: 54.0 GPU-hours of badput (90 %)")
 

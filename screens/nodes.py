@@ -1,10 +1,10 @@
-"""Rows, columns and folding of the node tree."""
+"""The Nodes screen: the nodes of all DAGs as a tree, most urgent first."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from functools import partial
-from typing import Final
+from functools import partial, partialmethod
+from typing import ClassVar, Final
 
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
@@ -17,9 +17,12 @@ from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job
 from metlmon.tables.runs import FAULTS
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
-from metlmon.text.spans import NOTE, Line, line
+from metlmon.text.spans import BOLD, NOTE, Line, line, width
+from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.lazy import Memo
 from screens.base.list_screen import ListScreen
+from screens.overview import header as overview_header
+from screens.pool_actions.running_action import Selection
 from screens.widgets.table import LazyRows, TableRow
 
 ORDERS: Final = (("what needs a person", urgency), ("DAG order", file_order))
@@ -158,7 +161,7 @@ def _text(dag: DagNodes, name: str, state: State) -> str:
 # --- list screens -------------------------------------------------------------------------------
 
 
-def fill(
+def fill_nodes(
     screen: ListScreen,
     nodes: NodeList,
     faults: bool,
@@ -203,7 +206,7 @@ def fold_at_cursor(screen: ListScreen, nodes: NodeList, is_open: bool) -> None:
         screen.table.select(parent)
 
 
-def open_row(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
+def open_node(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
     """Open the latest job of a node, or fold or unfold a group.
 
     Returns the reason if neither is possible.
@@ -220,3 +223,66 @@ def open_row(screen: ListScreen, nodes: NodeList, key: str) -> str | None:
         return no_job_text(node)
     screen.context.open_job(*node.jobs[-1])
     return None
+
+
+class NodesScreen(ListScreen, ActionScreen):
+    """All nodes of all DAGs, including nodes that belong to no run."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "tree", "nodes", *ACTION_SCOPES, "below")
+    ORDERS = tuple((name, None) for name, _ in ORDERS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults_only = False
+        self._node_list = NodeList()
+
+    def show(self, update: Snapshot | None) -> None:
+        fill_nodes(
+            self, self._node_list, self.faults_only, update, self.sort_index, self._head(update)
+        )
+
+    def _head(self, update: Snapshot | None) -> list[Line]:
+        room = self.app.size.width
+        title = line(("Nodes", BOLD))
+        if update is None:
+            return [line(" ") + title, ()]
+        title += line(f"  {formatting.number(self._node_list.tree.total)}     ")
+        counts = overview_header.state_counts(update.status.node_states, room - width(title) - 2)
+        return [line(" ") + title + counts, ()]
+
+    # --- keys -----------------------------------------------------------------------------
+
+    def action_faults(self) -> None:
+        self.faults_only = not self.faults_only
+        self._refresh_if_mounted()
+
+    def _fold(self, is_open: bool) -> None:
+        fold_at_cursor(self, self._node_list, is_open)
+
+    def _fold_all(self, is_open: bool) -> None:
+        self._node_list.fold_all(is_open)
+        self._refresh_if_mounted()
+
+    action_unfold = partialmethod(_fold, True)
+    action_fold = partialmethod(_fold, False)
+    action_unfold_all = partialmethod(_fold_all, True)
+    action_fold_all = partialmethod(_fold_all, False)
+
+    def open_row(self, key: str) -> None:
+        reason = open_node(self, self._node_list, key)
+        if reason:
+            self.show_message(reason)
+
+    def selection(self) -> Selection:
+        """Select the jobs of the last submission of the marked or current nodes."""
+        keys = self.table.marks or {self.table.cursor}
+        rows = (self._node_list.row_with_key(key) for key in keys)
+        details = (self._node_list.detail(self.context.feed, row) for row in rows)
+        nodes = [node for node in details if node is not None]
+        if not nodes:
+            snapshot = self.context.snapshot
+            return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
+        names = self.name_or_count([node.node for node in nodes], "node")
+        last_jobs = [job for node in nodes for job in node.jobs if job[0] == node.jobs[-1][0]]
+        jobs = self.job_rows(last_jobs)
+        return Selection(names, jobs, self.dags_of(node.dag for node in nodes))

@@ -1,7 +1,9 @@
-"""The Curves screen: training metrics by epoch."""
+"""The Curves screen: training metrics by epoch, as a chart and a table."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import partialmethod
 from typing import ClassVar, Final
 
@@ -9,14 +11,16 @@ from metlmon.live.feed import Snapshot
 from metlmon.stats.curves import Curves, MetricBand, MetricCurve, curves_stat
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import Colour, Weight, plain
 from metlmon.text.spans import (
+    ALARM,
     BAD,
     BOLD,
     DIM,
     NOTE,
     PLAIN,
     Line,
+    TextStyle,
     first_that_fits,
     join,
     justify,
@@ -24,9 +28,98 @@ from metlmon.text.spans import (
     width,
 )
 from screens.base.list_screen import ListScreen
-from screens.curves import chart as curves_chart
 from screens.widgets import plot
-from screens.widgets.plot import Area, Trace
+from screens.widgets.plot import Area, Scale, Trace, scale_of
+
+CHOSEN: Final = TextStyle(Colour.SKY, Weight.BOLD)
+"""Style of the selected run's curve."""
+
+OTHER: Final = DIM
+COHORTS: Final = tuple(
+    TextStyle(colour)
+    for colour in (Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.YELLOW, Colour.BLUE)
+)
+"""Styles of the cohorts, used cyclically."""
+
+COHORT_SIGNS: Final = "ox+%&"
+
+MOST_TRACES: Final = 200
+"""Maximum number of curves drawn individually."""
+
+
+def _x(epoch: int) -> float:
+    """The place of an epoch on the axis."""
+    return float(formatting.epoch_number(epoch))
+
+
+def _chart_scale(curves: Curves, log: bool) -> Scale | None:
+    """Return the scale of the chart.
+
+    Values of diverged runs from their divergence on are ignored: they would flatten all others.
+    """
+    plausible = [
+        point.value
+        for curve in curves.curves
+        for point in curve.points
+        if not (curve.diverged and curve.since is not None and point.epoch >= curve.since)
+    ]
+    points = [point for curve in curves.curves for point in curve.points]
+    finite = [value for value in plausible if math.isfinite(value)]
+    values = finite or [point.value for point in points]
+    return scale_of(values, [_x(point.epoch) for point in points], log)
+
+
+def _out_of_range(curves: Curves, chart_scale: Scale) -> Line:
+    """Render the number of values outside the chart, and the extremes."""
+    finite = [p.value for c in curves.curves for p in c.points if math.isfinite(p.value)]
+    above = [value for value in finite if value > chart_scale.high]
+    below = [
+        value for value in finite if value < chart_scale.low and (value > 0 or not chart_scale.log)
+    ]
+    notes = [
+        line(
+            (
+                formatting.count(len(beyond), "value") + f" {side}, to {formatting.metric(end)}",
+                ALARM,
+            )
+        )
+        for beyond, side, end in (
+            (above, "above", max(above, default=0.0)),
+            (below, "below", min(below, default=0.0)),
+        )
+        if beyond
+    ]
+    return join(notes, line("  "))
+
+
+def _trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
+    """Return the trace of a run."""
+    return Trace(tuple((_x(p.epoch), p.value) for p in curve.points), style, sign)
+
+
+def _traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
+    """Return the traces of all runs: diverged ones over others, the selected on top."""
+    drawn_curves = [curve for curve in curves if curve.points][:MOST_TRACES]
+    calm = [_trace(c, OTHER, ".") for c in drawn_curves if not c.diverged and c.run != selected]
+    lost = [_trace(c, BAD, "x") for c in drawn_curves if c.diverged and c.run != selected]
+    return [*calm, *lost, *(_trace(c, CHOSEN, "*") for c in curves if c.run == selected)]
+
+
+def _areas(band: MetricBand, style: TextStyle) -> list[Area]:
+    """Return the areas of a band: extremes light, quartiles dense."""
+    wide = tuple((_x(level.epoch), level.minimum, level.maximum) for level in band.levels)
+    narrow = tuple((_x(level.epoch), level.lower, level.upper) for level in band.levels)
+    return [Area(wide, style, False, "."), Area(narrow, style, True, ":")]
+
+
+def _median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
+    """Return the median trace of a band."""
+    return Trace(
+        tuple((_x(level.epoch), level.median) for level in band.levels),
+        style,
+        sign,
+    )
+
 
 LEAST_CHART: Final = 6
 MOST_CHART: Final = 34
@@ -84,8 +177,8 @@ class CurvesScreen(ListScreen):
         without = len(curves.curves) - len(with_values)
         more = [line((f"{without} without values", DIM))] if without else []
         drawn = len(self.filter_rows(with_values, curves_table.filter_text))
-        if self.view == 0 and drawn > curves_chart.MOST_TRACES:
-            more.append(line((f"the first {curves_chart.MOST_TRACES} are drawn", DIM)))
+        if self.view == 0 and drawn > MOST_TRACES:
+            more.append(line((f"the first {MOST_TRACES} are drawn", DIM)))
         if curves.problems:
             rest = f" (+{len(curves.problems) - 1})" if len(curves.problems) > 1 else ""
             more.append(line((plain(curves.problems[0], 60) + rest, NOTE)))
@@ -127,8 +220,8 @@ class CurvesScreen(ListScreen):
         live = update is not None and update.status.live
         title_prefix = line(("Curves", BOLD), "   ")
         answer = title_prefix + curves_table.headline(curves, live, room - 2 - width(title_prefix))
-        scale = curves_chart.scale(curves, self.log_scale)
-        beyond = curves_chart.out_of_range(curves, scale) if scale is not None else ()
+        scale = _chart_scale(curves, self.log_scale)
+        beyond = _out_of_range(curves, scale) if scale is not None else ()
         title = first_that_fits(self._titles(curves), room - 4 - sum(len(t) for t, _ in beyond))
         lines = [line(" ") + answer, line(" ") + justify(title, beyond, room - 2)]
         if scale is None:
@@ -150,18 +243,18 @@ class CurvesScreen(ListScreen):
     ) -> tuple[list[Area], list[Trace]]:
         selected_run = self.table.cursor
         chosen = (curve for curve in filtered if curve.run == selected_run)
-        own_trace = [curves_chart.trace(curve, curves_chart.CHOSEN, "*") for curve in chosen]
+        own_trace = [_trace(curve, CHOSEN, "*") for curve in chosen]
         if self.view == 0:
-            return [], curves_chart.traces(filtered, selected_run)
+            return [], _traces(filtered, selected_run)
         if self.view == 1:
-            median = curves_chart.median(curves.band, PLAIN, "o")
-            return curves_chart.areas(curves.band, DIM), [median, *own_trace]
+            median = _median(curves.band, PLAIN, "o")
+            return _areas(curves.band, DIM), [median, *own_trace]
         shades: list[Area] = []
         middles: list[Trace] = []
         for index, band in enumerate(curves.bands):
-            style = curves_chart.COHORTS[index % len(curves_chart.COHORTS)]
-            shades += curves_chart.areas(band, style)[1:]
-            middles.append(curves_chart.median(band, style, curves_chart.COHORT_SIGNS[index % 5]))
+            style = COHORTS[index % len(COHORTS)]
+            shades += _areas(band, style)[1:]
+            middles.append(_median(band, style, COHORT_SIGNS[index % 5]))
         return shades, [*middles, *own_trace]
 
     def _titles(self, curves: Curves) -> list[Line]:
@@ -189,9 +282,9 @@ class CurvesScreen(ListScreen):
         if selected is not None:
             sign = "*" if self._signs else "━"
             name = plain(selected.run_name, 24)
-            chosen_key = [line((f"{sign} {name}", curves_chart.CHOSEN))]
+            chosen_key = [line((f"{sign} {name}", CHOSEN))]
         if self.view == 0:
-            keys = [line((". others" if self._signs else "━ others", curves_chart.OTHER))]
+            keys = [line((". others" if self._signs else "━ others", OTHER))]
             if any(curve.diverged and curve is not selected for curve in curves.curves):
                 keys.append(line(("x diverged" if self._signs else "━ diverged", BAD)))
             return [*chosen_key, *keys]
@@ -204,9 +297,9 @@ class CurvesScreen(ListScreen):
         return [*chosen_key, *(self._cohort(n, band, short) for n, band in enumerate(curves.bands))]
 
     def _cohort(self, index: int, band: MetricBand, short: bool) -> Line:
-        sign = curves_chart.COHORT_SIGNS[index % 5] if self._signs else "━"
+        sign = COHORT_SIGNS[index % 5] if self._signs else "━"
         name = plain(band.label or "no label", 24)
-        style = curves_chart.COHORTS[index % len(curves_chart.COHORTS)]
+        style = COHORTS[index % len(COHORTS)]
         runs = "" if short else f" {formatting.count(band.runs, 'run')}"
         return line((f"{sign} {name}", style), (runs, DIM))
 

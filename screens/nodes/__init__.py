@@ -1,1 +1,0 @@
-"""All nodes of a DAG as a tree."""
