@@ -117,7 +117,7 @@ class Ensemble:
         """Nodes whose target changed; the aggregates clear it."""
         self._newest_of_replaced: datetime | None = None
         """Time of the newest event in logs that have been replaced."""
-        self._attributor = JobAttributor(self.jobs, self.log_stats)
+        self._attributor = JobAttributor(self.jobs)
         self._naming_dags: dict[str, list[str]] = {}
         """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
         self._factories: dict[int, str] = {}
@@ -219,7 +219,7 @@ class Ensemble:
             nodes |= self._attributor.reattribute(of_dag=batch.dag)
         for cluster, time in affected.submitted:
             self.offsets.read_submission(time, self._submit_epoch(cluster))
-        nodes |= self._attributor.recheck(nodes)
+        nodes |= self._attributor.attribute_due()
         self.event_store.tidy()
         self.states.mark_changed(nodes)
         self._settle_tops()
@@ -513,8 +513,6 @@ class Ensemble:
         """Apply a changed rescue, node status, metrics or halt file of this DAG."""
         dag = self.dags[dag_key]
         self.offsets.observe(dag.clock_observations())
-        idle_jobs = list(self.unproven.jobs_of_idle_nodes(dag))
-        self.states.mark_changed(self._attributor.attribute_all(idle_jobs))
         self._update_nodes(dag_key)
 
     def reset_dagman_messages(self, dag_key: str) -> None:
