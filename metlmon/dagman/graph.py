@@ -6,7 +6,7 @@ Source followed: ``ProcessDependencies``, ``ConnectSplices`` and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from graphlib import CycleError, TopologicalSorter
 
@@ -67,3 +67,19 @@ def cycle(nodes: Mapping[str, Node]) -> list[str]:
         names: list[str] = error.args[1]
         return names
     return []
+
+
+def topological_order(parents: Mapping[str, Collection[str]]) -> list[str]:
+    """The keys of ``parents``, parents before children, without those of a cycle or after one."""
+    missing = {name: len(names) for name, names in parents.items()}
+    children: dict[str, list[str]] = {}
+    for name, names in parents.items():
+        for parent in names:
+            children.setdefault(parent, []).append(name)
+    order = [name for name, count in missing.items() if not count]
+    for name in order:
+        for child in children.get(name, ()):
+            missing[child] -= 1
+            if not missing[child]:
+                order.append(child)
+    return order

@@ -6,7 +6,6 @@ events. Manual: "DAGMan Workflows > DAG Monitoring", "Rescue DAG".
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -28,7 +27,7 @@ from metlmon.model.clock import (
     metrics_cluster,
     metrics_observations,
 )
-from metlmon.model.dag_reports import DagReports, NodeReportKind, WorkflowFacts
+from metlmon.model.dag_reports import DagReports, NodeReport, WorkflowFacts
 from metlmon.model.dagman_runs import (
     DagmanRun,
     Hold,
@@ -101,9 +100,8 @@ class Dag(DagReports):
     def metrics(self) -> DagMetrics | None:
         """The metrics file; None unless it certainly existed at the cut."""
         metrics = self.metrics_file
-        if metrics is None or self.cut is None or self._is_after_cut(metrics.end) is False:
-            return metrics
-        return None
+        has_file = metrics is not None and self._is_after_cut(metrics.end) is False
+        return metrics if has_file else None
 
     @property
     def status(self) -> StatusFile | None:
@@ -137,8 +135,6 @@ class Dag(DagReports):
 
     def rescue_files_at_cut(self) -> dict[int, Rescue]:
         """The rescue files that certainly existed at the cut, by number."""
-        if self.cut is None:
-            return self.rescue_files
         return {n: r for n, r in self.rescue_files.items() if self._rescue_is_after_cut(r) is False}
 
     def _rescue_is_after_cut(self, rescue: Rescue) -> bool | None:
@@ -237,21 +233,26 @@ class Dag(DagReports):
         newest = next(self._accepted_processes(), None)
         return newest is not None and newest.aborted
 
-    def submission_count(self, node: str, clock: Clock) -> int:
+    def submission_count(self, node: str) -> int:
         """Number of reported submissions of a node, up to the cut."""
-        sizes = len(self._out_submitted), len(self._jobstate_submitted)
-        if self._submissions is None or self._submissions[0] != sizes:
-            submitted = {**self._jobstate_submitted, **self._out_submitted}
-            self._submissions = sizes, Counter(submitted.values())
-        count = self._submissions[1][node]
-        if self.cut is None or not count:
-            return count
-        times = [
-            report.time or clock.to_local(report.epoch or 0)
-            for report in self.node_reports.get(node, ())
-            if report.kind is NodeReportKind.SUBMITTED
-        ]
-        return min(count, len({t for t in times if t is not None and t <= self.cut}))
+        return len(
+            {
+                report.cluster
+                for report in self._submissions(node)
+                if report.epoch is None or self._is_after_cut(report.epoch) is False
+            }
+        )
+
+    def last_cluster(self, node: str) -> int | None:
+        """The cluster that DAGMan submitted last for the node; None if not reported.
+
+        The schedd numbers clusters in order, and either of two files may be ahead.
+        """
+        return max((report.cluster or 0 for report in self._submissions(node)), default=None)
+
+    def _submissions(self, node: str) -> list[NodeReport]:
+        reports = self.node_reports.get(node, ())
+        return [report for report in reports if report.cluster is not None]
 
     def node_of(self, cluster: int) -> str | None:
         """The node that DAGMan submitted the cluster for; None if not reported."""
@@ -260,10 +261,6 @@ class Dag(DagReports):
     def clusters(self) -> set[int]:
         """The clusters that DAGMan reported as submitted."""
         return self._out_submitted.keys() | self._jobstate_submitted.keys()
-
-    def last_cluster(self, node: str) -> int | None:
-        """The cluster that DAGMan submitted last for the node; None if not reported."""
-        return self._last_clusters.get(node)
 
     def replace_workflow(self, workflow: Workflow) -> None:
         """Replace the workflow after a change of the DAG file."""

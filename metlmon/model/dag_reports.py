@@ -5,7 +5,6 @@ Manual: "DAGMan Workflows > DAG Monitoring".
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
@@ -26,6 +25,7 @@ from metlmon.dagman import (
     StatusFile,
     Workflow,
 )
+from metlmon.dagman.graph import topological_order
 from metlmon.model.clock import Clock, DagmanInterval, note_dagman_message
 from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
 
@@ -64,18 +64,9 @@ class WorkflowFacts:
     @cached_property
     def order(self) -> list[str]:
         nodes = self._nodes
-        missing = {name: len(node.parents & nodes.keys()) for name, node in nodes.items()}
-        ready = [name for name, count in missing.items() if count == 0]
-        order: list[str] = []
-        while ready:
-            name = ready.pop()
-            order.append(name)
-            for child in nodes[name].children:
-                if child in missing:
-                    missing[child] -= 1
-                    if missing[child] == 0:
-                        ready.append(child)
-        return order
+        return topological_order(
+            {name: node.parents & nodes.keys() for name, node in nodes.items()}
+        )
 
 
 class DagReports:
@@ -107,11 +98,9 @@ class DagReports:
         """Nodes in ``.dagman.out`` that the DAG file does not have, with the last time."""
         self._out_submitted: dict[int, str] = {}
         self._jobstate_submitted: dict[int, str] = {}
-        self._last_clusters: dict[str, int] = {}
         self.out_intervals: list[DagmanInterval] = []
         self.log_intervals: list[DagmanInterval] = []
         """DAGMan's processes in ``.dagman.out`` and ``.dagman.log``, also those after the cut."""
-        self._submissions: tuple[tuple[int, int], Counter[str]] | None = None
         self._runs: list[DagmanRun] | None = None
         self._unknown_names_cache: (
             tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None
@@ -191,7 +180,6 @@ class DagReports:
             kind = NodeReportKind.SUBMITTED
             if line.cluster is not None:
                 self._out_submitted[line.cluster] = name
-                self._note_cluster(name, line.cluster)
         elif (
             message_kind is not DagmanMessageKind.JOB_OK
             and message_kind is not DagmanMessageKind.JOB_FAILED
@@ -207,7 +195,8 @@ class DagReports:
         if kind is not None:
             if line.text == SUBMIT_FAILURE:
                 kind = NodeReportKind.SUBMIT_FAILED
-            report = NodeReport(kind, line.time, value=line.value, text=line.text)
+            cluster = line.cluster if kind is NodeReportKind.SUBMITTED else None
+            report = NodeReport(kind, line.time, value=line.value, text=line.text, cluster=cluster)
             self._add_report(name, report)
         return name
 
@@ -219,9 +208,6 @@ class DagReports:
         self.out_last_time = None
         self.out_intervals = []
         self._out_submitted = {}
-        self._last_clusters = {}
-        for cluster, node in self._jobstate_submitted.items():
-            self._note_cluster(node, cluster)
         for node, reports in self.node_reports.items():
             self.node_reports[node] = [report for report in reports if report.time is None]
 
@@ -231,9 +217,6 @@ class DagReports:
         self.jobstate_last_epoch = None
         self.submit_epochs = {}
         self._jobstate_submitted = {}
-        self._last_clusters = {}
-        for cluster, node in self._out_submitted.items():
-            self._note_cluster(node, cluster)
         for node, reports in self.node_reports.items():
             self.node_reports[node] = [report for report in reports if report.epoch is None]
 
@@ -251,28 +234,20 @@ class DagReports:
                 continue
             name = self._canonical_name(entry.node)
             touched.add(name)
-            if entry.event == "SUBMIT" and entry.cluster is not None and entry.cluster > 0:
-                self._jobstate_submitted.setdefault(entry.cluster, name)
-                self.submit_epochs.setdefault(entry.cluster, entry.epoch)
-                if entry.cluster not in self._out_submitted:
-                    self._note_cluster(name, entry.cluster)
+            cluster = entry.cluster if entry.event == "SUBMIT" else None
+            if cluster is not None and cluster > 0:
+                self._jobstate_submitted.setdefault(cluster, name)
+                self.submit_epochs.setdefault(cluster, entry.epoch)
             kind = JOBSTATE_REPORT_KINDS.get(entry.event) or self._job_report_kind(entry)
             if kind is not None:
-                self._add_report(name, NodeReport(kind, None, entry.epoch, entry.value))
+                report = NodeReport(kind, None, entry.epoch, entry.value, cluster=cluster)
+                self._add_report(name, report)
         return touched
 
     def _canonical_name(self, name: str) -> str:
         """The DAG file's string object for this name, so that copies share memory."""
         node = self.workflow.nodes.get(name)
         return name if node is None else node.name
-
-    def _note_cluster(self, node: str, cluster: int) -> None:
-        """Note a node's cluster; the highest is the last one.
-
-        Of two files with a node's submissions either may be ahead or be read first; the schedd
-        numbers clusters in order.
-        """
-        self._last_clusters[node] = max(cluster, self._last_clusters.get(node, cluster))
 
     def _job_report_kind(self, entry: JobstateLine) -> NodeReportKind | None:
         """The report of a job's result, which is the node's without a POST script."""
@@ -311,7 +286,7 @@ class NodeReport(Struct, frozen=True):
 
     ``epoch`` replaces ``time`` in files with seconds since 1970. ``value``: return value
     (negative: the signal), or the number of the retry. ``text``: DAGMan's reason for the
-    failure of the node.
+    failure of the node. ``cluster``: of a submission.
     """
 
     kind: NodeReportKind
@@ -319,6 +294,7 @@ class NodeReport(Struct, frozen=True):
     epoch: float | None = None
     value: int | None = None
     text: str | None = None
+    cluster: int | None = None
 
 
 OUT_REPORT_KINDS: Final = {

@@ -216,7 +216,7 @@ class SnapshotRows:
             stopped_by=gate.stopped.rule if gate is not None and gate.stopped else None,
             reason=state.failure.text if state.failure else None,
             failed_ancestor=state.failed_ancestor,
-            submissions=len(clusters) or aggregates.dags[dag].submission_count(key[1], self.clock),
+            submissions=len(clusters) or aggregates.dags[dag].submission_count(key[1]),
         )
 
     def _node_job(self, key: NodeKey) -> JobEntries | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from metlmon.dagman import Node
+from metlmon.dagman.graph import topological_order
 
 SPLICE: Final = "+"
 """Between a splice's name and that of a node in it (``Splice+node``)."""
@@ -98,7 +99,7 @@ def _build_lines(
     items: Sequence[str], parents: Mapping[str, set[str]], positions: TreePositions, top: list[Line]
 ) -> None:
     """Arrange the items of one splice in lines."""
-    order = _topological_order(items, parents)
+    order = topological_order({item: parents.get(item, ()) for item in items})
     level: dict[str, int] = {}
     dominators = _dominators(order, parents, level)
     # Items of a cycle have no dominator: DAGMan rejects them.
@@ -148,22 +149,6 @@ def _split_side_nodes(line: Line, positions: TreePositions) -> None:
             positions.branches.setdefault(line[index - 1], []).append(line[index:])
             del line[index:]
             return
-
-
-def _topological_order(items: Sequence[str], parents: Mapping[str, set[str]]) -> list[str]:
-    """The items, parents before children, without those of a cycle or after one."""
-    missing = {item: len(parents.get(item, ())) for item in items}
-    children: dict[str, list[str]] = {}
-    for item in items:
-        for parent in parents.get(item, ()):
-            children.setdefault(parent, []).append(item)
-    order = [item for item in items if not missing[item]]
-    for item in order:
-        for child in children.get(item, ()):
-            missing[child] -= 1
-            if not missing[child]:
-                order.append(child)
-    return order
 
 
 def _dominators(
