@@ -7,7 +7,7 @@ from typing import Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
-from metlmon.snapshot.gate_text import PAUSED, REQUESTED, STOPPED
+from metlmon.snapshot.row_text import PAUSED, REQUESTED, STOPPED
 from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
 from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap
 from screens.actions import DIRECT, HELP_CELLS, SCOPES, TABS, Action, actions_of

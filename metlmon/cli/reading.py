@@ -20,7 +20,7 @@ from metlmon.live.errors import InputError
 from metlmon.live.notices import OF_A_MOMENT
 from metlmon.live.time_argument import parse_time_argument
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.run_filter import format_run_list, matches_run
+from metlmon.snapshot.row_text import format_run_list, matches_run
 from metlmon.snapshot.types import Progress, RunRow, Status
 
 if TYPE_CHECKING:

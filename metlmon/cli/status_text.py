@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Final
 from metlmon.cli.output import WARNINGS_SHOWN, warning_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.gate_text import (
+from metlmon.snapshot.row_text import (
+    KINDS,
     PAUSED,
     REQUESTED,
+    active_other_nodes,
+    counted_states,
+    failed_evaluations,
     gate_sentences,
     gate_symbol,
     is_waiting_at,
     paused_epochs,
-    waits_since,
-)
-from metlmon.snapshot.node_text import (
-    KINDS,
-    active_other_nodes,
-    counted_states,
-    failed_evaluations,
     running_text,
     submission_text,
+    waits_since,
 )
 from metlmon.snapshot.types import DagRow, GpuHours, RunRow, RunView, Status
 from metlmon.tables import epochs, runs

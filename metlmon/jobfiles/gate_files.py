@@ -30,18 +30,19 @@ _SITE: Final = re.compile(r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"
 """A site's name, as the gate accepts it."""
 
 
-class StoppedFile(Struct, frozen=True):
-    """``<uuid>.stopped``.
+class Stopped(Struct, frozen=True):
+    """``<uuid>.stopped``: a run that its gate stopped before its last epoch.
 
-    Like :class:`metlmon.snapshot.types.Stopped`, with the ``node`` before which the run was
-    stopped.
+    ``rule``: file (a user asked for it), patience, divergence or median. ``epoch``: the first one
+    not trained, as in the name of its ``node``. ``reason``: a sentence, as the gate wrote it.
+    ``time``: naive, local to the access point.
     """
 
     rule: str
-    node: str | None
     epoch: int | None
     reason: str
     time: datetime | None
+    node: str | None = None
 
 
 class PausedFile(Struct, frozen=True):
@@ -62,11 +63,11 @@ class RunGate(Struct, frozen=True):
     stop: float | None = None
     pause: float | None = None
     target: str | None = None
-    stopped: StoppedFile | None = None
+    stopped: Stopped | None = None
     paused: PausedFile | None = None
 
 
-def read_stopped(data: bytes) -> StoppedFile | None:
+def read_stopped(data: bytes) -> Stopped | None:
     """Parse ``<uuid>.stopped``; None when a gate did not write it.
 
     The run is stopped in any case: the gate itself checks only the file's name.
@@ -75,7 +76,7 @@ def read_stopped(data: bytes) -> StoppedFile | None:
     if fields is None:
         return None
     rule = fields.get("rule")
-    return StoppedFile(
+    return Stopped(
         rule=rule if isinstance(rule, str) and rule in RULES else "file",
         node=_bounded_text(fields.get("node")),
         epoch=_valid_epoch(fields.get("epoch")),

@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from metlmon.live.follower import SILENT, Follower
 from metlmon.live.fs_timeout import clock_time
+from metlmon.model.attributor import ReusedJobIds
 from metlmon.model.clock import Clock
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Notice
-from metlmon.model.reused_ids import ReusedJobIds
 
 OF_A_MOMENT: Final = frozenset({"undated", "before-first-event"})
 """Kinds of notices that apply only to the time of ``--as-of``."""

@@ -30,7 +30,13 @@ from metlmon.model.attribution import (
     REMOVAL_OF_ALL_JOBS,
     Attribution,
 )
-from metlmon.model.attributor import JobAttributor, UnprovenJobs
+from metlmon.model.attributor import (
+    JobAttributor,
+    ReusedJobIds,
+    UnprovenJobs,
+    find_resubmission,
+    submit_time_difference,
+)
 from metlmon.model.clock import Clock, DagmanInterval, UtcOffsets, note_dagman_event
 from metlmon.model.dag import Dag, named_by, settle_tops
 from metlmon.model.dagman_runs import DagmanJob, add_dagman_event
@@ -48,7 +54,6 @@ from metlmon.model.model_state import Batch, LogRole, LogStats, Notice
 from metlmon.model.node import NodeState
 from metlmon.model.node_states import DagStates
 from metlmon.model.reasons import lost_holds, with_holds
-from metlmon.model.reused_ids import ReusedJobIds, find_resubmission, submit_time_difference
 from metlmon.model.states import DagState
 
 NOTICES_PER_KIND = 50
@@ -404,13 +409,13 @@ class Ensemble:
 
         The result does not depend on the order in which the events were read.
         """
-        merged_jobs = [self.jobs.pop(key) for key in self.reused_ids.keys(known.id)]
+        merged_jobs = [self.jobs.pop(key) for key in self.reused_ids.job_keys(known.id)]
         for job in merged_jobs:
             if (node := self._attributor.remove_job(job)) is not None:
                 affected.nodes.add(node)
             self.event_store.unpacked.pop(job, None)
         self.reused_ids.add(merged_jobs[0], time)
-        keys = self.reused_ids.keys(known.id)
+        keys = self.reused_ids.job_keys(known.id)
         for key in keys:
             self.jobs[key] = Job(*key, self.event_store)
             affected.touched.add(key)

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node, NodeKind
-from metlmon.jobfiles.gate_files import RunGate
+from metlmon.jobfiles.gate_files import RunGate, Stopped
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import NodeKey
@@ -354,9 +354,9 @@ def gate_status(
         time = _local(epoch, clock)
         return time if time is None or cut is None or time <= cut else None
 
-    stopped, stop, paused = None, files.stopped, files.paused
-    if stop is not None and not (cut is not None and stop.time and stop.time > cut):
-        stopped = Stopped(stop.rule, stop.epoch, stop.reason, stop.time)
+    stopped, paused = files.stopped, files.paused
+    if stopped is not None and cut is not None and stopped.time and stopped.time > cut:
+        stopped = None
     since = paused.time if paused is not None else None
     if not alive or (since is not None and cut is not None and since > cut):
         since = None
@@ -387,20 +387,6 @@ def _local(epoch: float | None, clock: Clock) -> datetime | None:
         except (OverflowError, ValueError, OSError):
             return None
     return local.replace(microsecond=0)
-
-
-class Stopped(Struct, frozen=True):
-    """A run that its gate stopped before its last epoch.
-
-    ``rule``: file (a user asked for it), patience, divergence or median. ``epoch``: the first one
-    not trained, as in its node's name. ``reason``: a sentence, as the gate wrote it. ``time``:
-    naive, local to the access point.
-    """
-
-    rule: str
-    epoch: int | None
-    reason: str
-    time: datetime | None
 
 
 class GateStatus(Struct, frozen=True):

@@ -22,10 +22,10 @@ from metlmon.model.run import Run
 from metlmon.model.states import ENDED, DagState, State
 from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.snapshot.aggregates import Aggregates, RunEntries
-from metlmon.snapshot.gate_text import PAUSED, STOPPED, ends_before, gate_symbol
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry
 from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.problems import Cause, ProblemTotals, problems_by_cause
+from metlmon.snapshot.row_text import PAUSED, STOPPED, ends_before, gate_symbol
 from metlmon.snapshot.rows import SnapshotRows
 from metlmon.snapshot.totals import AN_HOUR, ExecutionTotals, LossCause, loss_cause, rank_by_hours
 from metlmon.snapshot.types import (

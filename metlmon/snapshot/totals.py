@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import chain
+from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
 from metlmon.model.job_events import JobKey
@@ -96,30 +97,19 @@ class RunningMedian:
     def __init__(self) -> None:
         self._counts: Counter[float] = Counter()
         self._median: float | None = None
-        self._changed = False
 
     def add(self, value: float, sign: int = 1) -> None:
         """Add a value, or with ``sign`` -1 remove it."""
         self._counts[value] += sign
-        self._changed = True
+        if not self._counts[value]:
+            del self._counts[value]
+        self._median = None
 
     def value(self) -> float | None:
         """The median; None without values."""
-        if self._changed:
-            self._counts = +self._counts
-            self._median, self._changed = self._middle(), False
+        if self._median is None and self._counts:
+            self._median = median(self._counts.elements())
         return self._median
-
-    def _middle(self) -> float | None:
-        number = self._counts.total()
-        below, lower = 0, None
-        for value in sorted(self._counts):
-            below += self._counts[value]
-            if lower is None and 2 * below >= number:
-                lower = value
-            if lower is not None and 2 * below > number:
-                return value if lower == value else (lower + value) / 2
-        return None
 
 
 class SiteTotals(ExecutionTotals):

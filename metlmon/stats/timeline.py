@@ -18,8 +18,8 @@ from msgspec import Struct
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.entries import running_max
-from metlmon.snapshot.gate_text import PAUSED, STOPPED
 from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, RunEntry, plain_seconds
+from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.epoch_times import TimeAxis
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import group_by

@@ -9,9 +9,14 @@ from typing import Final
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import FAILED_JOB, State
-from metlmon.snapshot.gate_text import PAUSED, epoch_target, is_waiting_at, waits_since
 from metlmon.snapshot.ledger import SHORT_SUCCESS
-from metlmon.snapshot.node_text import job_result_text
+from metlmon.snapshot.row_text import (
+    PAUSED,
+    epoch_target,
+    is_waiting_at,
+    job_result_text,
+    waits_since,
+)
 from metlmon.snapshot.types import EpochRow, RunRow, RunView
 from metlmon.stats.curves import EvaluationResult
 from metlmon.tables.layout import Column, text_column

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from metlmon.model.states import State
-from metlmon.snapshot.node_text import KINDS, WAITS, name_range, state_reason
 from metlmon.snapshot.node_tree import TreeRow
+from metlmon.snapshot.row_text import KINDS, WAITS, name_range, state_reason
 from metlmon.snapshot.types import JobRow, NodeRow
 from metlmon.tables.layout import Column, text_column
 from metlmon.tables.runs import FAULTS, hold_reason, site_and_target, tries_cell

@@ -11,7 +11,7 @@ from typing import Final
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import UNPLACED, State
-from metlmon.snapshot.gate_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
+from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.snapshot.types import RunRow
 from metlmon.tables.layout import UNKNOWN_CELL, Column, text_column
 from metlmon.text import formatting

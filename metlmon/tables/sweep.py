@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.snapshot.gate_text import PAUSED, STOPPED
+from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, course_symbol
 from metlmon.stats.sweep import (
     NEEDS,

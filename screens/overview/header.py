@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from metlmon.live.discovery import directory_name
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import DagState, State
-from metlmon.snapshot import node_text
-from metlmon.snapshot.gate_text import PAUSED, paused_epochs
-from metlmon.snapshot.node_text import KINDS
+from metlmon.snapshot import row_text
+from metlmon.snapshot.row_text import KINDS, PAUSED, paused_epochs
 from metlmon.snapshot.types import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
 from metlmon.stats.incident_rules import IncidentSeverity
 from metlmon.stats.incidents import Headline
@@ -224,10 +223,10 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
     done = formatting.at_least(done, dag.is_lower_bound)
     year = formatting.year_of(status.as_of)
     submitted, short_submitted = (
-        line((node_text.submission_text(dag, year, last), DIM)) for last in (True, False)
+        line((row_text.submission_text(dag, year, last), DIM)) for last in (True, False)
     )
     state = symbol_span(dag_sign(dag.state, dag.nodes_failed))
-    running = node_text.running_text(status, dag)
+    running = row_text.running_text(status, dag)
     running_jobs = line((running, MOVING), (" · ", DIM)) if running else ()
     parts = [
         running_jobs + state,
@@ -280,14 +279,14 @@ SHORT_COUNTS: Final = 40
 
 def total_text(status: Status) -> str:
     """``36 epochs``, or the number of nodes where no node is an epoch."""
-    counted = node_text.counted_states(status)
+    counted = row_text.counted_states(status)
     noun = "epoch" if counted is status.epoch_states else "node"
     return formatting.count(sum(counted.values()), noun)
 
 
 def progress_line(status: Status, room: int) -> Line:
     """A short bar of the states, their total and their counts, on one line."""
-    counted = node_text.counted_states(status)
+    counted = row_text.counted_states(status)
     start = line((total_text(status), DIM), "  ")
     if room - width(start) - BAR_CELLS - 2 >= SHORT_COUNTS:
         start = state_bar(counted, BAR_CELLS) + line("  ") + start
@@ -331,9 +330,9 @@ def other_nodes(status: Status) -> Line:
 
     Nodes shown by :func:`special` are not among them.
     """
-    if node_text.counted_states(status) is not status.epoch_states:
+    if row_text.counted_states(status) is not status.epoch_states:
         return ()
-    counts = node_text.active_other_nodes(status)
+    counts = row_text.active_other_nodes(status)
     parts = [
         _count(state, counts, {state: STATES[state].word}) for state in _STATES if state in counts
     ]
@@ -343,7 +342,7 @@ def other_nodes(status: Status) -> Line:
 
 def failed_evaluations(side: SideCounts) -> Line:
     """``2 evaluations failed``: an alarm if that fails the DAG, else a note."""
-    text, detail = node_text.failed_evaluations(side)
+    text, detail = row_text.failed_evaluations(side)
     detail_span = (f" ({detail})" if detail else "", ALARM if side.failed else DIM)
     return line((text, ALARM if side.failed and not side.overruled else NOTE), detail_span)
 
@@ -362,7 +361,7 @@ def special_nodes(rows: Sequence[NodeRow], cells: int) -> Line:
     shown = list(rows)
     while shown:
         # Drop finished and waiting nodes first, from the end.
-        droppable = [row for row in shown if row.state in node_text.INACTIVE] or shown
+        droppable = [row for row in shown if row.state in row_text.INACTIVE] or shown
         shown = [row for row in shown if row is not droppable[-1]]
         more = line((f"{len(rows) - len(shown)} more", DIM), (" [6]", KEY))
         content = join((*(_special(row, True) for row in shown), more), dot)
@@ -384,7 +383,7 @@ def _special(row: NodeRow, short: bool) -> Line:
         content += symbol_span(symbol)
     if row.overruled:
         content += line((" job failed", NOTE))
-    if row.seconds is not None and row.state not in node_text.INACTIVE:
+    if row.seconds is not None and row.state not in row_text.INACTIVE:
         content += line(" ", formatting.duration(row.seconds))
     return content
 
@@ -405,7 +404,7 @@ def standstill_warning(status: Status) -> Line:
     if not (status.live and running and newest > QUIET_SECONDS):
         return ()
     waiting = status.node_states.get(State.WAITING, 0)
-    inactive = node_text.INACTIVE | {State.FAILED, State.REMOVED}
+    inactive = row_text.INACTIVE | {State.FAILED, State.REMOVED}
     if not waiting or any(
         count for state, count in status.node_states.items() if state not in inactive
     ):

@@ -12,9 +12,7 @@ from msgspec import Struct
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
-from metlmon.snapshot.gate_text import paused_epochs
-from metlmon.snapshot.node_text import counted_states
-from metlmon.snapshot.run_filter import matches_run
+from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
 from metlmon.snapshot.types import JobRow, RunRow, Status
 from metlmon.stats.curves import streams
 from metlmon.stats.incidents import headline

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
-from metlmon.snapshot.gate_text import gate_symbol
+from metlmon.snapshot.row_text import gate_symbol
 from metlmon.snapshot.types import EpochRow, JobRow, RunView, SideCounts
 from metlmon.stats.curves import evaluations, streams
 from metlmon.stats.estimates import make_forecast

@@ -15,14 +15,15 @@ from msgspec.structs import replace
 
 from metlmon.cli.main import main
 from metlmon.config.settings import Settings
+from metlmon.jobfiles.gate_files import Stopped
 from metlmon.live import gate_files
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.fs_timeout import FsTimeout
-from metlmon.model.run import GateStatus, Stopped, gate_name
+from metlmon.model.run import GateStatus, gate_name
 from metlmon.model.states import State
-from metlmon.snapshot import node_text
-from metlmon.snapshot.gate_text import (
+from metlmon.snapshot import row_text
+from metlmon.snapshot.row_text import (
     PAUSED,
     STOPPED,
     gate_sentences,
@@ -122,7 +123,9 @@ def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> No
     gate = rows(reader)["run0"].gate
     assert gate is not None
     when = datetime(2026, 5, 4, 11)
-    assert gate.stopped == Stopped("patience", 2, "it stands still", when)
+    assert gate.stopped == Stopped(
+        rule="patience", epoch=2, reason="it stands still", time=when, node="run0-train_epoch2"
+    )
 
 
 def test_a_run_that_was_stopped_has_trained_what_it_has_trained(dagdir: Dagdir) -> None:
@@ -547,11 +550,11 @@ def test_a_node_that_the_gate_left_out_says_so(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", log.pre_skip(node).data)
     row = dagdir.reader().snapshot_builder().node_row(("e.dag", node))
     assert row is not None
-    assert node_text.state_reason(row) == "its PRE script ended it without a job"
+    assert row_text.state_reason(row) == "its PRE script ended it without a job"
     say(dagdir, "stopped", STOPPING)
     reader = dagdir.reader()
     again(reader)
     row = reader.snapshot_builder().node_row(("e.dag", node))
     assert row is not None
     assert row.state is State.SKIPPED
-    assert node_text.state_reason(row) == "skipped: the run was stopped (patience)"
+    assert row_text.state_reason(row) == "skipped: the run was stopped (patience)"

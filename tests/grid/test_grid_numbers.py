@@ -14,7 +14,8 @@ from rich.cells import cell_len
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.model.run import GateStatus, Stopped
+from metlmon.jobfiles.gate_files import Stopped
+from metlmon.model.run import GateStatus
 from metlmon.stats.curves import Course, curves
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.sweep import (

@@ -11,7 +11,7 @@ from metlmon.cli.reading import one_run
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.model.states import State
-from metlmon.snapshot.run_filter import matches_run
+from metlmon.snapshot.row_text import matches_run
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 

@@ -15,7 +15,7 @@ from metlmon.dagman import OutState, read_dagman_out, read_node_status
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.node_text import state_reason
+from metlmon.snapshot.row_text import state_reason
 from tests.support.event_logs import Log, Out, tell
 
 STATUSES = {5: State.COMPLETED, 6: State.FAILED, 7: State.FUTILE, 0: State.WAITING}

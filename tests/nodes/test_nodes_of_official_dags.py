@@ -15,8 +15,8 @@ from metlmon.live.errors import InputError
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.node_text import state_reason
 from metlmon.snapshot.node_tree import NodeTree, fold_state
+from metlmon.snapshot.row_text import state_reason
 from tests.support.conformance import cases
 from tests.support.event_logs import Told
 

@@ -11,7 +11,7 @@ from metlmon.cli.json_output.status import JsonWriter
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.aggregates import MOST_SPECIAL
-from metlmon.snapshot.node_text import counted_states, state_reason
+from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
 from tests.support.event_logs import Log, tell

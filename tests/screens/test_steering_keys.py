@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 from test_acting import Acted, Punctual
 
-from metlmon.model.run import GateStatus, Stopped
+from metlmon.jobfiles.gate_files import Stopped
+from metlmon.model.run import GateStatus
 from metlmon.model.states import DagState
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,

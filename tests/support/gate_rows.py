@@ -9,8 +9,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from metlmon.jobfiles.gate_files import Stopped
 from metlmon.live.feed import Snapshot
-from metlmon.model.run import GateStatus, Stopped
+from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
 from metlmon.snapshot.types import GpuHours, JobRow, Latest, RunRow

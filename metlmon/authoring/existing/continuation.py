@@ -29,7 +29,7 @@ from metlmon.model.dag import Dag
 from metlmon.model.run import Run, variable
 from metlmon.model.states import ALIVE, DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.gate_text import gate_sentences
+from metlmon.snapshot.row_text import gate_sentences
 from metlmon.text.formatting import STATES, count
 
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")

@@ -15,7 +15,7 @@ from metlmon.live.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_tree import NodeTree, TreeRow
-from metlmon.snapshot.run_filter import matches_name
+from metlmon.snapshot.row_text import matches_name
 from metlmon.snapshot.types import JobRow
 from metlmon.text.formatting import count, job_id, year_of
 

@@ -10,7 +10,7 @@ from metlmon.model.model_state import Notice
 from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.snapshot import types
 from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
-from metlmon.snapshot.node_text import state_reason
+from metlmon.snapshot.row_text import state_reason
 
 if TYPE_CHECKING:
     from metlmon.pool.discrepancies import QueueDiscrepancy

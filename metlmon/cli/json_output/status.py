@@ -15,7 +15,8 @@ from metlmon.cli.json_output.objects import (
     ensemble_output,
     job_ids,
 )
-from metlmon.model.run import GateStatus, Stopped
+from metlmon.jobfiles.gate_files import Stopped
+from metlmon.model.run import GateStatus
 from metlmon.model.states import HourUnit, State
 from metlmon.snapshot import types
 from metlmon.snapshot.builder import SnapshotBuilder

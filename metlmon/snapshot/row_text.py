@@ -1,0 +1,366 @@
+"""Texts about the rows of a snapshot: nodes, and the gates of runs; matching of runs by name.
+
+Pure functions, shared by commands and screens. Foreign texts are sanitised by
+:func:`metlmon.text.formatting.plain`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Final
+
+from metlmon.jobfiles.gate_files import Stopped
+from metlmon.model.run import GateStatus
+from metlmon.model.states import ACTIVE, FAILED_JOB, DagState, State
+from metlmon.snapshot.types import DagRow, EpochRow, NodeRow, RunRow, SideCounts, Status
+from metlmon.text.formatting import (
+    STATES,
+    Colour,
+    Symbol,
+    count,
+    epoch_number,
+    moment,
+    number,
+    ordinal,
+    plain,
+)
+
+MAX_NAME: Final = 60
+MAX_REASON: Final = 400
+"""Characters of names and reasons; ``--json`` has them in full."""
+
+KINDS: Final = frozenset({"final", "provisioner", "service"})
+"""Kinds of nodes outside the graph, written in capitals as in the DAG file."""
+
+WAITS: Final = "waits for "
+"""Prefix of the names of unfinished parents."""
+
+MIN_COMMON_PREFIX: Final = 4
+"""Length of a common prefix from which the second name omits it."""
+
+
+def name_range(first: str, last: str) -> str:
+    """``run0-train_epoch0 … 4``: two names, with their common prefix once."""
+    first, last = plain(first, MAX_NAME), plain(last, MAX_NAME)
+    if first == last:
+        return first
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    # Numbers are not divided: 18 … 20, not 18 … 0.
+    prefix = "".join(character for character, _ in pairs).rstrip("0123456789")
+    rest = last[len(prefix) :] if len(prefix) >= MIN_COMMON_PREFIX else last
+    return f"{first} … {rest or last}"
+
+
+def job_result_text(row: NodeRow | EpochRow) -> str:
+    """``return value 3``, of a node whose job failed."""
+    if row.job_return is not None:
+        return f"return value {row.job_return}"
+    return "its job was removed" if row.job_state is State.REMOVED else "its job failed"
+
+
+def submission_text(dag: DagRow, this_year: int | None, last: bool = False) -> str:
+    """``15th submission (rescue012), last 14 Nov 08:14``; empty for a DAG that was never run.
+
+    ``last``: with the time of the last submission.
+    """
+    rescue = f"rescue{dag.rescue:03}" if dag.rescue else ""
+    if not dag.submitted:
+        return rescue
+    text = f"{ordinal(dag.submitted)} submission"
+    parts = [f"{text} ({rescue})" if rescue else text]
+    parts += [f"recovered {dag.recoveries}×"] * bool(dag.recoveries)
+    if last and dag.submissions:
+        parts.append(f"last {moment(dag.submissions[-1], this_year)}")
+    return ", ".join(parts)
+
+
+def running_text(status: Status, dag: DagRow) -> str:
+    """``▶ 5 jobs running`` for the only DAG, where its files do not show its DAGMan."""
+    running = status.node_states.get(State.RUNNING, 0)
+    if dag.state is not DagState.UNKNOWN or len(status.dags) > 1 or not running:
+        return ""
+    return f"{STATES[State.RUNNING].glyph} {count(running, 'job')} running"
+
+
+def failed_evaluations(side: SideCounts) -> tuple[str, str]:
+    """``2 evaluations failed``, and the result of their nodes after POST scripts.
+
+    Both are empty where none has failed.
+    """
+    overruled, failed = side.overruled, side.failed
+    if not overruled + failed:
+        return "", ""
+    text = f"{count(overruled + failed, 'evaluation')} failed"
+    if not failed:
+        return text, "POST script passed" if overruled == 1 else "POST scripts passed"
+    return text, f"{number(failed)} for good" if overruled else ""
+
+
+INACTIVE: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
+"""States of a node that has ended, or has not begun."""
+
+
+def active_other_nodes(status: Status) -> Mapping[State, int]:
+    """The number of active or failed nodes that are no epochs, by state.
+
+    No epoch may make progress while there is one. Nodes listed by name (``special_nodes``), and
+    failed evaluations (:func:`failed_evaluations`), are not included.
+    """
+    named = Counter(row.state for row in status.special_nodes)
+    side = status.side_nodes
+    named.update({State.FAILED: side.failed - side.removed, State.REMOVED: side.removed})
+    counts = {
+        state: status.other_states.get(state, 0) - named[state]
+        for state in State
+        if state not in INACTIVE
+    }
+    return {state: number for state, number in counts.items() if number > 0}
+
+
+def counted_states(status: Status) -> Mapping[State, int]:
+    """The states of the epochs; without epochs those of the nodes, as DAGMan counts.
+
+    SERVICE nodes, which are listed by name, are not included.
+    """
+    if any(status.epoch_states.values()):
+        return status.epoch_states
+    services = Counter(row.state for row in status.special_nodes if row.kind == "service")
+    return {state: number - services[state] for state, number in status.node_states.items()}
+
+
+def state_reason(row: NodeRow) -> str:
+    """The reason of the state of a node; empty where the state says it all."""
+    match row.state:
+        case State.HELD:
+            return plain(row.hold_reason or "the log gives no reason", MAX_REASON)
+        case State.WAITING:
+            return _waiting(row)
+        case State.FUTILE:
+            return (
+                f"cannot run: {plain(row.failed_ancestor or 'a node before it', MAX_NAME)} failed"
+            )
+        case State.FAILED | State.REMOVED | State.RETRYING:
+            return _failed(row)
+        case State.SKIPPED if row.stopped_by is not None:
+            by = "somebody asked for it" if row.stopped_by == "file" else row.stopped_by
+            return f"skipped: the run was stopped ({plain(by, MAX_NAME)})"
+        case State.SKIPPED:
+            return "its PRE script ended it without a job"
+        case State.COMPLETED if row.ended_with_dag:
+            return "ended with its DAG"
+        case State.COMPLETED if row.overruled:
+            return f"{job_result_text(row)}: its POST script let it pass"
+        case State.COMPLETED if row.inferred:
+            return "inferred: a node after it was submitted"
+        case _:
+            return ""
+
+
+def _waiting(row: NodeRow) -> str:
+    if row.waits_for:
+        return f"{WAITS}{name_list(row.waits_for, row.unfinished_parents)}"
+    if row.kind == "final":
+        return "waits for the end of all others"
+    if row.parents:
+        return "nothing is before it any more: DAGMan has not submitted it"
+    return "not submitted yet"
+
+
+def name_list(names: Sequence[str], total: int, limit: int = 3) -> str:
+    """``a, b, c and 9 more``."""
+    shown = ", ".join(plain(name, MAX_NAME) for name in names[:limit])
+    more = total - min(limit, len(names))
+    return f"{shown} and {number(more)} more" if more > 0 else shown
+
+
+def _failed(row: NodeRow) -> str:
+    if row.reason is not None:
+        text = plain(row.reason, MAX_REASON)
+        if not row.jobs and row.submissions > 1:
+            text += f", after {count(row.submissions, 'try', 'tries')}"
+    elif row.job_state is None:
+        text = "DAGMan reports that it failed, without a reason"
+    elif row.job_state in FAILED_JOB:
+        text = job_result_text(row)
+    else:
+        text = "its POST script failed"
+    if not row.retries:
+        return text
+    left = row.retries_left or 0
+    return f"{text}, {count(left, 'retry', 'retries') if left else 'no retries'} left"
+
+
+# --- gates ------------------------------------------------------------------------------
+
+STOPPED: Final = Symbol("□", "stopped", Colour.ORANGE)
+"""Its gate stopped it before its last epoch."""
+
+PAUSED: Final = Symbol("◧", "paused", Colour.YELLOW)
+"""Its next epoch waits at the gate until the pause is removed."""
+
+REQUESTED: Final = Symbol("◇", "asked", Colour.YELLOW)
+"""Beside its state: a request that its gate has not acted on yet."""
+
+MAX_GATE_REASON: Final = 1000
+MAX_SITE: Final = 60
+
+_RULE_TEXT: Final = {
+    "patience": " by patience",
+    "divergence": " by divergence",
+    "median": " by the median",
+}
+
+
+def gate_symbol(row: RunRow) -> Symbol | None:
+    """The symbol of the gate, where it replaces that of the run's state; else None.
+
+    An epoch in progress keeps its own symbol, whatever was requested.
+    """
+    if row.gate is None or row.state in ACTIVE or row.state in (State.FAILED, State.REMOVED):
+        return None
+    if row.gate.stopped is not None:
+        return STOPPED
+    return PAUSED if row.gate.paused is not None else None
+
+
+def is_waiting_at(row: RunRow, epoch: EpochRow) -> bool:
+    """Whether it is this epoch that the gate of its run holds back."""
+    paused = row.gate is not None and row.gate.paused is not None
+    return paused and epoch.state is State.PRE and gate_symbol(row) is PAUSED
+
+
+def paused_epochs(status: Status) -> int:
+    """The number of epochs whose PRE script is a gate that holds them back."""
+    waiting = status.epoch_states.get(State.PRE, 0)
+    return min(waiting, sum(gate_symbol(row) is PAUSED for row in status.runs)) if waiting else 0
+
+
+def waits_since(gate: GateStatus) -> str:
+    """The text below an epoch that waits at its gate."""
+    return f"waits at the gate since {moment(gate.paused)}"
+
+
+def epoch_target(row: RunRow, epoch: EpochRow) -> str | None:
+    """The target of an epoch.
+
+    One that its gate has not let through yet goes to the target set at the gate.
+    """
+    gate = row.gate
+    if gate is None or gate.target is None or epoch.state not in (State.WAITING, State.PRE):
+        return epoch.target
+    return epoch.target if epoch.jobs else gate.target
+
+
+def has_open_request(row: RunRow) -> bool:
+    """Whether a request is pending that the symbol of the gate does not show."""
+    gate = row.gate
+    if gate is None or gate.stopped is not None or _is_complete(row):
+        return False
+    requests = (gate.stop_requested, gate.pause_requested, gate.target)
+    return gate_symbol(row) is None and any(request is not None for request in requests)
+
+
+def gate_sentences(row: RunRow) -> list[str]:
+    """Sentences about a run's gate, the most important one first."""
+    gate = row.gate
+    if gate is None:
+        return []
+    if gate.stopped is not None:
+        return [_stopped(gate.stopped)]
+    if _is_complete(row):
+        return []
+    sentences = []
+    if gate.stop_requested is not None:
+        sentences.append(_request_text("stops", row))
+    elif gate.paused is not None:
+        sentences.append(_paused(gate, row))
+    elif gate.pause_requested is not None:
+        sentences.append(_request_text("pauses", row))
+    if gate.target is not None:
+        sentences.append(f"sends its next epochs to {plain(gate.target, MAX_SITE)}")
+    return sentences
+
+
+def ends_before(row: RunRow) -> int | None:
+    """The first epoch that the run will not train, since its gate stops it.
+
+    None where it trains all of them.
+    """
+    if row.gate is None:
+        return None
+    if row.gate.stopped is not None:
+        return row.gate.stopped.epoch
+    return _next_epoch(row) if row.gate.stop_requested is not None else None
+
+
+def _is_complete(row: RunRow) -> bool:
+    """Whether no request concerns an epoch any more."""
+    return 0 < row.epochs_total <= row.epochs_done
+
+
+def _stopped(stopped: Stopped) -> str:
+    rule = _RULE_TEXT.get(stopped.rule, "")
+    before = f" before epoch {epoch_number(stopped.epoch)}" if stopped.epoch is not None else ""
+    time = f" at {moment(stopped.time)}" if stopped.time is not None else ""
+    reason = plain(stopped.reason, MAX_GATE_REASON)
+    return f"stopped{rule}{before}{time}" + (f": {reason}" if reason else "")
+
+
+def _paused(gate: GateStatus, row: RunRow) -> str:
+    since = f" since {moment(gate.paused)}"
+    number = _next_epoch(row)
+    before = f" before epoch {epoch_number(number)}" if number is not None else ""
+    if gate.pause_requested is None:
+        return f"paused{before}{since}; continues when its gate is asked next"
+    return f"paused{before}{since}"
+
+
+def _request_text(verb: str, row: RunRow) -> str:
+    """``stops before epoch 7, when epoch 6 has ended``."""
+    number = _next_epoch(row)
+    if number is None:
+        return f"{verb} before its next epoch"
+    latest = row.latest
+    before = f"{verb} before epoch {epoch_number(number)}"
+    if latest is not None and latest.state is not State.COMPLETED:
+        return f"{before}, when epoch {number} has ended"
+    return before
+
+
+def _next_epoch(row: RunRow) -> int | None:
+    """The number of the epoch after the latest one; None where that has no number."""
+    if row.latest is None:
+        return 0
+    return None if row.latest.epoch is None else row.latest.epoch + 1
+
+
+# --- runs by name -----------------------------------------------------------------------
+
+MAX_LISTED_RUNS = 8
+"""Maximum number of runs listed in a message."""
+
+
+def matches_name(only: str, uuid: str | None, *names: str | None) -> bool:
+    """Does ``only`` match this uuid or any of these names?"""
+    for pattern in filter(None, (pattern.strip() for pattern in only.split(","))):
+        values = [name for name in (uuid, *names) if name]
+        if any(name == pattern or fnmatch.fnmatchcase(name, pattern) for name in values):
+            return True
+        if uuid and fnmatch.fnmatchcase(uuid, f"{pattern}*"):
+            return True
+    return False
+
+
+def matches_run(run: RunRow, only: str) -> bool:
+    """Does ``only`` match this run?"""
+    return matches_name(only, run.uuid, run.run, run.key)
+
+
+def format_run_list(runs: tuple[RunRow, ...]) -> str:
+    """A list of runs for messages: ``there are run0 (aaaa1111), run1 (…), …``."""
+    known = [f"{r.run} ({r.uuid[:8]})" if r.uuid else r.run for r in runs[: MAX_LISTED_RUNS + 1]]
+    some = ", ".join(known[:MAX_LISTED_RUNS]) + (", …" if len(known) > MAX_LISTED_RUNS else "")
+    return f"there are {some}" if known else "this dagdir has no runs"
