@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from metlmon.config.settings import Settings
-from metlmon.jobfiles.records import Streamed, TrainingOutput
-from metlmon.live.feed import Feed, Snapshot
-from metlmon.model.job_events import JobId
+from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolError, QueueJob, ScheddInfo, SiteInfo
-from metlmon.snapshot.dag_description import DagDescription
-from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import (
-    Count,
     DagRow,
-    GpuHours,
     JobRow,
     JobView,
     LogRow,
-    ProblemGroup,
     Progress,
-    RunView,
     Status,
-    TransferTotals,
 )
 
 DAGDIR = Path("/home/anna/ens")
@@ -116,32 +106,19 @@ def dag(state: DagState = DagState.RUNNING, **more: object) -> DagRow:
 
 
 def picture(dags: Iterable[DagRow]) -> Status:
-    none = Count()
-    return Status(
-        str(DAGDIR),
-        NINE,
-        True,
-        (),
-        tuple(dags),
-        (),
-        {},
-        {},
-        GpuHours(),
-        (),
-        (),
-        (),
-        TransferTotals(none, none, none, none, 0, 0),
-        (),
-    )
+    """An ensemble with these DAGs."""
+    latest = NullFeed(DAGDIR).latest
+    assert latest is not None
+    return replace(latest.status, as_of=NINE, live=True, dags=tuple(dags))
 
 
-class Logs:
-    """A feed that tells what it is told to."""
+class Logs(NullFeed):
+    """A feed of the jobs and DAGs that a test gives it."""
 
     def __init__(self, *rows: JobRow, dags: Iterable[DagRow] = (), dagdir: Path = DAGDIR) -> None:
+        super().__init__(dagdir)
         self.rows = {(each.cluster, each.proc): each for each in rows}
         self.dags = tuple(dags)
-        self.dagdir = dagdir
         self.there: bool | None = None
         self.notify: Callable[[Snapshot], None] | None = None
         self.live = True
@@ -155,51 +132,19 @@ class Logs:
     def start(self, notify: Callable[[Snapshot], None]) -> None:
         self.notify = notify
 
-    def stop(self) -> None:
-        self.notify = None
-
-    def run_view(self, key: str) -> RunView | None:
-        return None
-
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         found = self.rows.get((cluster, proc))
         return JobView(found, (), 0, (), None, None, ()) if found else None
 
-    def problems(self) -> tuple[ProblemGroup, ...]:
-        return ()
-
     def queued_jobs(self, run: str | None = None) -> tuple[JobRow, ...]:
         return tuple(each for each in self.rows.values() if each.state in ACTIVE)
-
-    @property
-    def settings(self) -> Settings:
-        return Settings()
-
-    def ledger(self) -> Ledger:
-        return Ledger(str(self.dagdir), NINE, True)
-
-    def dag_description(self) -> DagDescription:
-        return DagDescription()
-
-    def training_outputs(self) -> Mapping[str, TrainingOutput]:
-        return {}
-
-    def progress_lines(self) -> Mapping[JobId, Streamed]:
-        return {}
-
-    def historical(self, moment: datetime) -> Feed:
-        return self
 
     def set_in_queue(self, present: bool) -> None:
         self.there = present
 
-    def set_unattended(self, unattended: bool) -> None:
-        """Nothing ticks here."""
-
 
 class Schedd:
-    """Stands in for a Connection: a queue in memory, its answers to acts, and what was
-    asked of it."""
+    """A pool connection with a queue in memory, its answers, and a record of the requests."""
 
     def __init__(self, *jobs: QueueJob) -> None:
         self.jobs = {(each.cluster, each.proc): each for each in jobs}
