@@ -17,11 +17,10 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import Feed
 from metlmon.model.states import DagState
-from metlmon.pool import gate_actions, submission
+from metlmon.pool import gate_requests, submission
 from metlmon.pool.connection import PoolConnection, PoolRefused, PoolUnreachable
 from metlmon.pool.discrepancies import IDLE, WORDS
-from metlmon.pool.gate_actions import file_error
-from metlmon.pool.gate_requests import NO_SITE, check_writable, create, delete, site_of
+from metlmon.pool.gate_requests import NO_SITE, file_error, site_of
 from metlmon.pool.job_actions import dagman_target, offers
 from metlmon.pool.ownership import Ownership, belongs_elsewhere, is_dagman_of, runs_file
 from metlmon.pool.poller import QueuePoller
@@ -228,7 +227,7 @@ class PoolClient:
             on_result(result)
 
         for run in request.runs:
-            add(gate_actions.ask_gate(feed, request, run))
+            add(gate_requests.ask_gate(feed, request, run))
             if results[-1].reply not in (ResultCode.DONE, ResultCode.ALREADY):
                 for job in run.jobs:
                     add(
@@ -321,7 +320,7 @@ class PoolClient:
         if request.act is PoolAction.RETARGET and self._feed is not None:
             if edited.status != IDLE:
                 text += "; it began to run in this moment, maybe there"
-            text += gate_actions.write_placement(self._feed, target, str(value))
+            text += gate_requests.write_placement(self._feed, target, str(value))
         return result(ResultCode.DONE, text)
 
     # --- a DAG --------------------------------------------------------------------------
@@ -435,12 +434,12 @@ def _change_halt_file(name: str, path: Path, halt: bool, dry: bool) -> ActionRes
                 name, ResultCode.ALREADY, f"{file} is {'' if halt else 'not '}there"
             )
         if dry:
-            check_writable(path.parent, file)
+            gate_requests.check_writable(path.parent, file)
             return ActionResult(name, ResultCode.DONE)
         if halt:
-            create(path.parent, file, b"")
+            gate_requests.create(path.parent, file, b"")
         else:
-            delete(path.parent, file)
+            gate_requests.delete(path.parent, file)
     except OSError as error:
         return file_error(name, f"{file} cannot be {verb}", error)
     return ActionResult(name, ResultCode.DONE, f"{file} was {verb}")

@@ -14,6 +14,11 @@ from metlmon.text.formatting import plain
 MAX_NAMES: Final = 3
 """Most owners, or reasons, that a message lists."""
 
+NO_GATE: Final = "needs metlmon's gate (this DAG was not written by metlmon)"
+NO_RETRY: Final = (
+    "DAGMan has no retry left for its node, which would fail, and with it all that comes after"
+)
+
 EFFECTS: Final = {
     PoolAction.HOLD: (
         "they stop and stay in the queue, held; an execution loses what it did since its last "

@@ -20,6 +20,8 @@ from metlmon.pool.gate_requests import FILE_NAME, request_file
 from metlmon.pool.reasons import (
     EFFECTS,
     MAX_NAMES,
+    NO_GATE,
+    NO_RETRY,
     dagman_not_running,
     jobs_missing,
     no_word,
@@ -41,10 +43,6 @@ from metlmon.pool.types import (
 from metlmon.snapshot.types import DagRow, RunRow
 from metlmon.text.formatting import plain
 
-NO_GATE: Final = "needs metlmon's gate (this DAG was not written by metlmon)"
-NO_RETRY: Final = (
-    "DAGMan has no retry left for its node, which would fail, and with it all that comes after"
-)
 LAST: Final = "its last epoch is under way: nothing comes after it"
 NOT_ASKED: Final = "nothing is asked of it that could be taken back"
 STOPPED: Final = "it is stopped already"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from metlmon.cli.json_output.estimates import ESTIMATE
 from metlmon.cli.json_output.jobs import WARNING
 from metlmon.cli.json_output.objects import HEAD, JsonObject, finite, nonfinite
+from metlmon.cli.json_output.status import ESTIMATE
 from metlmon.jobfiles.records import Point
 from metlmon.stats.backtest import Backtest, Prediction
 from metlmon.stats.curves import BandLevel, Curves, MetricBand, MetricCurve
