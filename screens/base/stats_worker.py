@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from msgspec import Struct
@@ -48,6 +49,23 @@ class _CachedStat(Struct):
     requested: float = 0.0
 
 
+class _BuiltInput(Struct):
+    """The input of a snapshot, when it was built, and the CPU seconds that it cost so far."""
+
+    snapshot: Snapshot
+    stats_input: StatsInput
+    built_at: float
+    cost: float = 0.0
+
+    def is_valid(self, snapshot: Snapshot) -> bool:
+        """Is it of this snapshot, or has only the clock advanced since then, and little?"""
+        if self.snapshot is snapshot:
+            return True
+        if time.monotonic() - self.built_at > max(CLOCK_SECONDS, SHARE_IDLE * self.cost):
+            return False
+        return _fingerprint(self.snapshot.status) == _fingerprint(snapshot.status)
+
+
 class StatsWorker:
     """Evaluates the statistics of one feed.
 
@@ -65,14 +83,8 @@ class StatsWorker:
         self._idle.set()
         self._thread: threading.Thread | None = None
         self._figures: dict[Callable[[StatsInput], Any], _CachedStat] = {}
-        self._snapshot: Snapshot | None = None
-        self._built_at = float("-inf")
-        self._cost = 0.0
-        self._cost_snapshot: Snapshot | None = None
-        self._input: StatsInput | None = None
-        self._trainings: Mapping[str, TrainingOutput] = {}
-        self._streams: Mapping[JobId, Streamed] = {}
-        self._files_read = False
+        self._built: _BuiltInput | None = None
+        self._job_files: tuple[Mapping[str, TrainingOutput], Mapping[JobId, Streamed]] | None = None
         self._files_requested = float("-inf")
         self._errors: dict[object, str] = {}
 
@@ -89,12 +101,12 @@ class StatsWorker:
         with self._lock:
             cached = self._figures.setdefault(statistic, _CachedStat())
             cached.requested = time.monotonic()
-            snapshot = self._feed.latest
+            snapshot, built = self._feed.latest, self._built
             if snapshot is not None and cached.stats_input is None:
                 # The screen is empty until then: skip the pause of the thread.
                 self._skip_pause.set()
                 self._wake_thread()
-            elif snapshot is not None and self._snapshot is not snapshot:
+            elif snapshot is not None and (built is None or built.snapshot is not snapshot):
                 self._wake_thread()
             return cast(T | None, cached.value)
 
@@ -111,9 +123,12 @@ class StatsWorker:
         # After a while without requests the thread waits until it is woken.
         idle = now - self._files_requested >= FORGET_SECONDS
         self._files_requested = now
-        if idle or not self._files_read:
+        if idle or self._job_files is None:
             self._wake_thread()
-        self._start()
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until all that was requested has been evaluated; False after ``seconds``."""
+        return self._idle.wait(seconds)
 
     def close(self) -> None:
         """Stop the thread without joining it: it may be reading a file."""
@@ -121,68 +136,15 @@ class StatsWorker:
         self._skip_pause.set()
         self._wake.set()
 
-    # --- evaluation ---------------------------------------------------------------------
-
-    def _current_input(self, snapshot: Snapshot) -> StatsInput:
-        """The input for this snapshot, built once."""
-        with self._lock:
-            stats_input, job_files = self._input, (self._trainings, self._streams, self._files_read)
-            if stats_input is not None and (
-                self._snapshot is snapshot or self._only_clock_advanced(snapshot)
-            ):
-                return stats_input
-        # Outside the lock, so that a screen can read the previous value meanwhile.
-        ledger, settings = self._feed.ledger(), self._feed.settings
-        trainings, streams, files_read = job_files
-        stats_input = StatsInput(
-            status=snapshot.status,
-            ledger=ledger,
-            settings=settings,
-            trainings=trainings,
-            streams=streams,
-            files_read=files_read,
-            load_description=lambda: self._feed.dag_description(),
-        )
-        with self._lock:
-            if job_files == (self._trainings, self._streams, self._files_read):
-                self._input, self._snapshot = stats_input, snapshot
-                self._built_at = time.monotonic()
-        return stats_input
-
-    def _only_clock_advanced(self, snapshot: Snapshot) -> bool:
-        """Has only the clock advanced, and little, since the input was built?"""
-        before, now = self._snapshot, snapshot
-        oldest = max(CLOCK_SECONDS, SHARE_IDLE * self._cost)
-        if before is None or time.monotonic() - self._built_at > oldest:
-            return False
-        return _fingerprint(before.status) == _fingerprint(now.status)
-
-    def _refresh(
-        self, cached: _CachedStat, statistic: Callable[[StatsInput], Any], stats_input: StatsInput
-    ) -> bool:
-        """Evaluate one statistic if the input is new; return whether its value changed."""
-        if cached.stats_input is stats_input:
-            return False
-        value = statistic(stats_input)
-        recovered = self._errors.pop(statistic, None) is not None
-        changed = recovered or bool(value != cached.value)
-        cached.value, cached.stats_input = value, stats_input
-        return changed
-
-    def wait_until_idle(self, seconds: float) -> bool:
-        """Wait until all that was requested has been evaluated; False after ``seconds``."""
-        return self._idle.wait(seconds)
-
     def _wake_thread(self) -> None:
-        self._start()
         with self._lock:
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(target=self._run, name="metlmon-stats", daemon=True)
+                self._thread.start()
             self._idle.clear()
             self._wake.set()
 
-    def _start(self) -> None:
-        if self._thread is None and not self._stop.is_set():
-            self._thread = threading.Thread(target=self._run, name="metlmon-stats", daemon=True)
-            self._thread.start()
+    # --- in the thread ------------------------------------------------------------------
 
     def _run(self) -> None:
         last_read = float("-inf")
@@ -191,10 +153,10 @@ class StatsWorker:
             self._skip_pause.clear()
             changed = False
             wanted = started - self._files_requested < FORGET_SECONDS
-            if wanted and (started - last_read >= WRITTEN_SECONDS or not self._files_read):
+            if wanted and (started - last_read >= WRITTEN_SECONDS or self._job_files is None):
                 changed |= self._attempt("what the jobs wrote", self._read_job_files)
                 last_read = time.monotonic()
-            changed |= self._attempt("adding up", self._compute)
+            changed |= self._attempt("adding up", self._evaluate_requested)
             if changed and not self._stop.is_set():
                 self._on_change()
             with self._lock:
@@ -205,20 +167,17 @@ class StatsWorker:
             self._wake.wait(WRITTEN_SECONDS if wanted else None)
             self._wake.clear()
 
-    def _attempt(self, task: str, work: Callable[[], bool]) -> bool:
+    def _attempt(self, task: object, work: Callable[[], bool]) -> bool:
+        """Do ``work``, which returns whether a value changed; record its error, if any."""
         try:
             changed = work()
-        except Exception as error:
-            return self._record_error(task, error)
+        except Exception as error:  # One failing statistic must not stop the others.
+            name = task if isinstance(task, str) else "a figure"
+            text = describe_error(f"{name} failed", error)
+            changed = text != self._errors.get(task)
+            self._errors[task] = text
+            return changed
         return self._errors.pop(task, None) is not None or changed
-
-    def _record_error(self, task: object, error: Exception) -> bool:
-        text = describe_error(
-            f"{task} failed" if isinstance(task, str) else "a figure failed", error
-        )
-        changed = text != self._errors.get(task)
-        self._errors[task] = text
-        return changed
 
     def _read_job_files(self) -> bool:
         """Read the job files; return whether their content changed.
@@ -228,19 +187,17 @@ class StatsWorker:
         snapshot = self._feed.latest
         if snapshot is None or snapshot.progress.fraction < 1:
             return False
-        trainings, streams = self._feed.training_outputs(), self._feed.progress_lines()
-        with self._lock:
-            same = self._files_read and (trainings, streams) == (self._trainings, self._streams)
-            self._trainings, self._streams, self._files_read = trainings, streams, True
-            if not same:
-                self._input = None
-        return not same
+        job_files = self._feed.training_outputs(), self._feed.progress_lines()
+        if job_files == self._job_files:
+            return False
+        self._job_files, self._built = job_files, None
+        return True
 
-    def _compute(self) -> bool:
-        snapshot = self._feed.latest
+    def _evaluate_requested(self) -> bool:
+        """Evaluate the requested statistics if the input is new; return whether one changed."""
+        snapshot, now = self._feed.latest, time.monotonic()
         if snapshot is None:
             return False
-        now = time.monotonic()
         with self._lock:
             requested = [
                 (statistic, cached)
@@ -252,21 +209,37 @@ class StatsWorker:
             # Building the ledger of a partial read would delay reading the rest.
             return False
         started = time.thread_time()
-        stats_input = self._current_input(snapshot)
+        built = self._built
+        if built is None or not built.is_valid(snapshot):
+            built = self._built = _BuiltInput(snapshot, self._build(snapshot), time.monotonic())
         changed = False
         for statistic, cached in requested:
-            try:
-                changed |= self._refresh(cached, statistic, stats_input)
-            except Exception as error:  # One failing statistic must not stop the others.
-                changed |= self._record_error(statistic, error)
-        self._add_cost(time.thread_time() - started)
+            if cached.stats_input is not built.stats_input:
+                work = partial(_evaluate, statistic, cached, built.stats_input)
+                changed |= self._attempt(statistic, work)
+        built.cost += time.thread_time() - started
         return changed
 
-    def _add_cost(self, seconds: float) -> None:
-        """Add CPU time to the cost of the newest input."""
-        if self._cost_snapshot is not self._snapshot:
-            self._cost_snapshot, self._cost = self._snapshot, 0.0
-        self._cost += seconds
+    def _build(self, snapshot: Snapshot) -> StatsInput:
+        trainings, streams = self._job_files or ({}, {})
+        return StatsInput(
+            status=snapshot.status,
+            ledger=self._feed.ledger(),
+            settings=self._feed.settings,
+            trainings=trainings,
+            streams=streams,
+            files_read=self._job_files is not None,
+            load_description=lambda: self._feed.dag_description(),
+        )
+
+
+def _evaluate(
+    statistic: Callable[[StatsInput], Any], cached: _CachedStat, stats_input: StatsInput
+) -> bool:
+    value = statistic(stats_input)
+    changed = bool(value != cached.value)
+    cached.value, cached.stats_input = value, stats_input
+    return changed
 
 
 def _fingerprint(status: Status) -> tuple[object, ...]:
