@@ -26,6 +26,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.list_screen import ListScreen
+from screens.base.screens import padded
 
 SOURCE_LINES: Final = 2
 """Lines below the table; fixed, so that its height does not depend on the cursor."""
@@ -74,13 +75,9 @@ def head(forecast: Forecast | None, room: int) -> list[Line]:
     title = line(("Estimates", BOLD))
     if forecast is None:
         return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
-    style = (
-        GOOD
-        if forecast.completed_at is not None
-        else BOLD
-        if forecast.remaining is not None
-        else NOTE
-    )
+    style = BOLD if forecast.remaining is not None else NOTE
+    if forecast.completed_at is not None:
+        style = GOOD
     remaining = line((estimates_table.remaining_text(forecast), style))
     rate = line((estimates_table.rate_text(forecast.rate), DIM))
     gap = line("   ")
@@ -117,10 +114,9 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
         name = plain(run.run_name, 24)
         parts = []
         if run.epoch_remaining is not None:
+            number = run.epoch_number
             which = (
-                f"epoch {formatting.epoch_number(run.epoch_number)}"
-                if run.epoch_number is not None
-                else "the epoch now"
+                "the epoch now" if number is None else f"epoch {formatting.epoch_number(number)}"
             )
             remaining = estimates_table.interval_text(run.epoch_remaining)
             parts.append(f"{which}: {remaining} more, from {run.epoch_remaining.source}.")
@@ -132,7 +128,7 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
             parts.append(f"{run.missing_reason}.")
         text = plain(f"{name}  " + " ".join(parts), 600) if parts else name
         lines = limit_lines(wrap(text, room - 2, DIM, indent=1), SOURCE_LINES, room - 2, 1)
-    return [*lines, *[()] * (SOURCE_LINES - len(lines))]
+    return padded(lines, SOURCE_LINES)
 
 
 # --- columns ------------------------------------------------------------------------------
@@ -143,11 +139,6 @@ def _median_seconds(run: RunForecast) -> float:
 
 
 def _text(run: RunForecast) -> str:
-    parts = [
-        run.run_name,
-        run.run,
-        run.state.value,
-        run.missing_reason or "",
-        formatting.moment(run.expected_end),
-    ]
+    parts = [run.run_name, run.run, run.state.value, run.missing_reason or ""]
+    parts.append(formatting.moment(run.expected_end))
     return "\n".join(parts).lower()

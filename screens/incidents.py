@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.incident_rules import Incident, IncidentSeverity
 from metlmon.stats.incidents import IncidentList, incident_list, run_names
-from metlmon.tables.layout import Column
+from metlmon.tables.layout import Column, text_column
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -27,7 +26,8 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.list_screen import ListScreen
+from screens.base.list_screen import ListScreen, runs_cell
+from screens.base.screens import padded
 
 TEXT_LINES: Final = 3
 ADVICE_LINES: Final = 2
@@ -76,7 +76,7 @@ class IncidentsScreen(ListScreen):
         room = self.app.size.width
         self.show_head(head(report, room))
         self.fill(
-            _specs(report, self.this_year),
+            _columns(report, self.this_year),
             () if report is None else report.incidents,
             lambda incident: incident.key,
             lambda incident: _text(incident, report),
@@ -127,8 +127,7 @@ def head(report: IncidentList | None, room: int) -> list[Line]:
     fits = width(title + first) + width(since_start) + 3 <= room - 2
     lines = [line(" ") + justify(title + first, since_start if fits else (), room - 2)]
     if pressing:
-        lead = "the worst: "
-        worst = line((lead, DIM), plain(report.urgent[0].text, 400))
+        worst = line(("the worst: ", DIM), plain(report.urgent[0].text, 400))
         lines.append(line(" ") + crop(worst, room - 2))
     return [*lines, ()]
 
@@ -138,12 +137,10 @@ def incident_detail(incident: Incident | None, room: int) -> list[Line]:
     if incident is None:
         return [()] * (TEXT_LINES + ADVICE_LINES)
     text = wrap(plain(incident.text, 2000), room - 2, indent=1)
-    text_lines = limit_lines(text, TEXT_LINES, room - 2, 1)
-    arrow = "→ "
-    advice = wrap(arrow + plain(incident.advice, 600), room - 2, TextStyle(KEY.colour), indent=1)
-    advice_lines = limit_lines(advice, ADVICE_LINES, room - 2, 1)
-    lines = [*text_lines, *advice_lines]
-    return [*lines, *[()] * (TEXT_LINES + ADVICE_LINES - len(lines))]
+    advice = wrap(f"→ {plain(incident.advice, 600)}", room - 2, TextStyle(KEY.colour), indent=1)
+    lines = limit_lines(text, TEXT_LINES, room - 2, 1)
+    lines += limit_lines(advice, ADVICE_LINES, room - 2, 1)
+    return padded(lines, TEXT_LINES + ADVICE_LINES)
 
 
 # --- columns ------------------------------------------------------------------------------
@@ -151,23 +148,14 @@ def incident_detail(incident: Incident | None, room: int) -> list[Line]:
 
 def _text(incident: Incident, report: IncidentList | None) -> str:
     names = run_names(incident, report) if report is not None else ()
-    parts = [
-        incident.kind,
-        KIND_LABELS.get(incident.kind, ""),
-        incident.text,
-        incident.site or "",
-        *names,
-    ]
-    return "\n".join(parts).lower()
+    parts = [incident.kind, KIND_LABELS.get(incident.kind, ""), incident.text, incident.site or ""]
+    return "\n".join([*parts, *names]).lower()
 
 
-def _specs(report: IncidentList | None, this_year: int | None) -> list[Column[Incident]]:
+def _columns(report: IncidentList | None, this_year: int | None) -> list[Column[Incident]]:
     def kind(incident: Incident, _: int | None) -> Line:
         glyph, style = SEVERITY_MARKS[incident.severity]
         return line((f"{glyph} {KIND_LABELS.get(incident.kind, incident.kind)}", style))
-
-    def since(incident: Incident, _: int | None) -> Line:
-        return line(formatting.moment(incident.since, this_year) if incident.since else "")
 
     def lasted(incident: Incident, _: int | None) -> Line:
         seconds = report.seconds.get(incident.key) if report is not None else None
@@ -177,20 +165,18 @@ def _specs(report: IncidentList | None, this_year: int | None) -> list[Column[In
             return ()
         return line((formatting.age(seconds) if seconds >= 1 else "instant", DIM))
 
+    def since(incident: Incident) -> str:
+        return formatting.moment(incident.since, this_year) if incident.since else ""
+
     def runs(incident: Incident, room: int | None) -> Line:
-        names: Sequence[str] = run_names(incident, report) if report is not None else ()
-        names_text = " ".join(plain(name, 24) for name in names[:12])
-        if room is not None and len(names_text) > room and len(names) > 1:
-            names_text = formatting.count(len(names), "run")
-        return line((names_text, DIM))
+        return runs_cell(() if report is None else run_names(incident, report), room)
 
     def what(incident: Incident, _: int | None) -> Line:
-        text = plain(incident.text, 400)
-        return line((text, BOLD if incident.ongoing else TextStyle()))
+        return line((plain(incident.text, 400), BOLD if incident.ongoing else TextStyle()))
 
     return [
         Column("kind", "KIND", kind, minimum=9),
-        Column("since", "SINCE", since, "right", drop=2),
+        text_column("since", "SINCE", since, "right", drop=2),
         Column("lasted", "FOR", lasted, "right", drop=3),
         Column("runs", "RUNS", runs, drop=4, minimum=4, comfortable=8, maximum=20),
         Column("what", "WHAT", what, minimum=24, comfortable=38, maximum=400),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
 from metlmon.snapshot.types import JobRow, ProblemGroup
-from metlmon.tables.layout import Column
+from metlmon.tables.layout import Column, text_column
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain, problem_sign
@@ -31,7 +30,8 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen
-from screens.base.list_screen import ListScreen
+from screens.base.list_screen import ListScreen, runs_cell
+from screens.base.screens import padded
 from screens.pool_actions.running_action import Selection
 
 EXAMPLE_LINES: Final = 2
@@ -46,49 +46,33 @@ def _text(group: ProblemGroup) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs(this_year: int | None) -> list[Column[ProblemGroup]]:
+def _columns(this_year: int | None) -> list[Column[ProblemGroup]]:
+    def now(group: ProblemGroup, _: int | None) -> Line:
+        return line((formatting.number(group.now), ALARM if group.now else DIM))
+
+    def lost(group: ProblemGroup, _: int | None) -> Line:
+        return line((formatting.hours(group.lost), BAD if group.lost > 0 else DIM))
+
+    def runs(group: ProblemGroup, room: int | None) -> Line:
+        return runs_cell(group.run_names, room)
+
+    def last(group: ProblemGroup, _: int | None) -> Line:
+        return line((formatting.moment(group.last, this_year) if group.last else "", DIM))
+
+    def cause(group: ProblemGroup, room: int | None) -> Line:
+        text = plain(group.cause, 400)
+        text = text if room is None else crop_middle(text, room)
+        return line((text, BOLD if group.now else TextStyle()))
+
     return [
-        Column("kind", "KIND", _kind),
-        Column("now", "NOW", _now, "right", minimum=4),
-        Column("times", "TIMES", _times, "right"),
-        Column("lost", "BADPUT", _lost, "right"),
-        Column("runs", "RUNS", _runs, drop=2, minimum=4, comfortable=8, maximum=20),
-        Column("last", "LAST", partial(_last, this_year=this_year), "right", drop=3),
-        Column("cause", "CAUSE", _cause, minimum=20, comfortable=56, maximum=400),
+        Column("kind", "KIND", lambda group, _: symbol_span(problem_sign(group.kind))),
+        Column("now", "NOW", now, "right", minimum=4),
+        text_column("times", "TIMES", lambda group: formatting.number(group.times), "right"),
+        Column("lost", "BADPUT", lost, "right"),
+        Column("runs", "RUNS", runs, drop=2, minimum=4, comfortable=8, maximum=20),
+        Column("last", "LAST", last, "right", drop=3),
+        Column("cause", "CAUSE", cause, minimum=20, comfortable=56, maximum=400),
     ]
-
-
-def _kind(group: ProblemGroup, max_width: int | None) -> Line:
-    return symbol_span(problem_sign(group.kind))
-
-
-def _now(group: ProblemGroup, max_width: int | None) -> Line:
-    return line((formatting.number(group.now), ALARM if group.now else DIM))
-
-
-def _times(group: ProblemGroup, max_width: int | None) -> Line:
-    return line(formatting.number(group.times))
-
-
-def _lost(group: ProblemGroup, max_width: int | None) -> Line:
-    return line((formatting.hours(group.lost), BAD if group.lost > 0 else DIM))
-
-
-def _runs(group: ProblemGroup, max_width: int | None) -> Line:
-    names = " ".join(plain(name, 24) for name in group.run_names[:12])
-    if max_width is not None and len(names) > max_width and len(group.run_names) > 1:
-        names = formatting.count(len(group.run_names), "run")
-    return line((names, DIM))
-
-
-def _last(group: ProblemGroup, max_width: int | None, this_year: int | None) -> Line:
-    return line((formatting.moment(group.last, this_year) if group.last else "", DIM))
-
-
-def _cause(group: ProblemGroup, max_width: int | None) -> Line:
-    cause = plain(group.cause, 400)
-    text = cause if max_width is None else crop_middle(cause, max_width)
-    return line((text, BOLD if group.now else TextStyle()))
 
 
 def _no_problem(groups: Sequence[ProblemGroup], update: Snapshot | None) -> str:
@@ -112,7 +96,7 @@ class ProblemsScreen(ListScreen, ActionScreen):
         groups = self.context.feed.problems()
         self.show_head(self._head(groups, update))
         self.fill(
-            _specs(self.this_year),
+            _columns(self.this_year),
             groups,
             lambda group: group.key,
             _text,
@@ -155,8 +139,7 @@ class ProblemsScreen(ListScreen, ActionScreen):
             return [()] * EXAMPLE_LINES
         room = self.app.size.width - 2
         lines = wrap(f"e.g. {plain(group.example, 2000)}", room, indent=1)
-        text = limit_lines(lines, EXAMPLE_LINES, room, 1)
-        return [*text, *[()] * (EXAMPLE_LINES - len(text))]
+        return padded(limit_lines(lines, EXAMPLE_LINES, room, 1), EXAMPLE_LINES)
 
     def selection(self) -> Selection:
         """Select the queued jobs of the marked or current causes.
@@ -205,7 +188,7 @@ class CauseScreen(ListScreen, ActionScreen):
         names = [line("  ", plain(name, 80)) for name in group.nodes[:MOST_JOBS]]
         more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if len(group.jobs) > MOST_JOBS else []
         self.fill(
-            _job_specs(jobs),
+            _job_columns(jobs),
             jobs,
             lambda job: f"{job.cluster}.{job.proc}",
             _job_text,
@@ -260,56 +243,38 @@ class CauseScreen(ListScreen, ActionScreen):
 
 
 def _job_text(row: JobRow) -> str:
-    job = formatting.job_id(row.cluster, row.proc)
-    parts = [
-        job,
-        row.run,
-        row.uuid,
-        row.node,
-        row.dag,
-        row.site,
-        row.target,
-        STATES[row.state].word,
-    ]
+    parts = [formatting.job_id(row.cluster, row.proc), row.run, row.uuid, row.node, row.dag]
+    parts += [row.site, row.target, STATES[row.state].word]
     return "\n".join(part for part in parts if part is not None).lower()
 
 
-def _job_specs(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
+def _job_columns(jobs: Sequence[JobRow]) -> list[Column[JobRow]]:
     def text(value: str | None) -> Line:
         return line(plain(value, 40) if value else (formatting.UNKNOWN, DIM))
+
+    def since(row: JobRow, _: int | None) -> Line:
+        return line(formatting.duration(row.seconds))
 
     def where(row: JobRow, max_width: int | None) -> Line:
         return site_and_target(row.site, row.target, False, max_width, row.state)
 
-    specs: list[Column[JobRow]] = [
-        Column(
-            "job", "JOB", lambda row, _: line(formatting.job_id(row.cluster, row.proc)), "right"
-        ),
-        Column("run", "RUN", lambda row, _: text(row.run), minimum=6, maximum=24),
-        Column(
-            "epoch",
-            "EPOCH",
-            lambda row, _: line(
-                str(formatting.epoch_number(row.epoch)) if row.epoch is not None else ""
-            ),
-            "right",
-        ),
-        Column("state", "NOW", lambda row, _: symbol_span(STATES[row.state])),
-        Column(
-            "since",
-            "FOR",
-            lambda row, _: line(formatting.duration(row.seconds)),
-            "right",
-            minimum=9,
-        ),
-        Column("site", "SITE", where, minimum=7, maximum=24, drop=2),
-        Column("gpu", "GPU", lambda row, _: line(formatting.gpus(row.gpu, row.gpus)), drop=3),
-        Column("tries", "TRIES", lambda row, _: line(str(len(row.executions))), "right", drop=4),
-    ]
-
     def dag(row: JobRow, max_width: int | None) -> Line:
         return text(None if row.dag is None else file_name(row.dag, max_width))
 
+    columns: list[Column[JobRow]] = [
+        text_column("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc), "right"),
+        Column("run", "RUN", lambda row, _: text(row.run), minimum=6, maximum=24),
+        text_column("epoch", "EPOCH", _epoch, "right"),
+        Column("state", "NOW", lambda row, _: symbol_span(STATES[row.state])),
+        Column("since", "FOR", since, "right", minimum=9),
+        Column("site", "SITE", where, minimum=7, maximum=24, drop=2),
+        text_column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
+        text_column("tries", "TRIES", lambda row: str(len(row.executions)), "right", drop=4),
+    ]
     if len({job.dag for job in jobs}) > 1:
-        specs.insert(1, Column("dag", "DAG", dag, drop=1, maximum=24))
-    return specs
+        columns.insert(1, Column("dag", "DAG", dag, drop=1, maximum=24))
+    return columns
+
+
+def _epoch(row: JobRow) -> str:
+    return "" if row.epoch is None else str(formatting.epoch_number(row.epoch))

@@ -12,14 +12,8 @@ from textual.app import ComposeResult
 from textual.widgets import Input
 
 from metlmon.tables.layout import Column, fit_columns, render_cells, table_columns
-from metlmon.text.formatting import plain
-from metlmon.text.spans import (
-    BOLD,
-    DIM,
-    NOTE,
-    Line,
-    line,
-)
+from metlmon.text.formatting import count, plain
+from metlmon.text.spans import BOLD, DIM, NOTE, Line, line
 from screens.base.columns_screen import ColumnsScreen
 from screens.base.lazy import Memo
 from screens.base.list_state import ListState, column_order
@@ -383,3 +377,11 @@ class ListScreen(SnapshotScreen):
     def action_back(self) -> None:
         if not self.clear_filter_or_marks():
             super().action_back()
+
+
+def runs_cell(names: Sequence[str], room: int | None) -> Line:
+    """The names of runs, or their number where there is no room; ``room`` None: no limit."""
+    text = " ".join(plain(name, 24) for name in names[:12])
+    if room is not None and len(text) > room and len(names) > 1:
+        text = count(len(names), "run")
+    return line((text, DIM))

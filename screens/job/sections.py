@@ -1,18 +1,17 @@
-"""The sections of the job screen. Pure functions."""
+"""The sections of the job screen, its states over time among them. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
-from metlmon.model.states import Outcome, State
+from metlmon.model.states import TERMINAL, Outcome, State
 from metlmon.snapshot.ledger import ExecutionEntry, TransferEntry
 from metlmon.snapshot.types import EventLine, JobRow, JobView, UsageRow
-from metlmon.tables.layout import Column, render_table
+from metlmon.tables.layout import Column, render_table, text_column
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.codes import code_text, signal_text
@@ -24,18 +23,17 @@ from metlmon.text.spans import (
     NOTE,
     Line,
     TextStyle,
+    justify,
     limit_lines,
     line,
     style_of,
     symbol_span,
     width,
     wrap,
+    wrap_parts,
 )
 from screens.base.screens import heading
-from screens.job.state_bar import state_lines
 from screens.overview.header import seconds_ago
-
-T = TypeVar("T")
 
 REASON: Final = 4000
 """Maximum length of a reason in characters: one may contain a whole error log."""
@@ -124,35 +122,29 @@ def _hold(row: JobRow, room: int) -> list[Line]:
     if row.state is not State.HELD:
         return []
     reason = plain(row.hold_reason or "The log gives no reason.", REASON)
-    lines = wrap(reason, room - 2, BAD, indent=1)
-    codes = _codes(row.hold_code, row.hold_subcode)
+    codes = "" if row.hold_code is None else f"   code {code_text(row.hold_code, row.hold_subcode)}"
     since = f"held for {formatting.duration(row.seconds)}"
-    return [*lines, line(" ", (since, ALARM), (f"   {codes}" if codes else "", DIM))]
-
-
-def _codes(code: int | None, subcode: int | None) -> str:
-    if code is None:
-        return ""
-    return f"code {code_text(code, subcode)}"
+    return [*wrap(reason, room - 2, BAD, indent=1), line(" ", (since, ALARM), (codes, DIM))]
 
 
 # --- tables in sections ---------------------------------------------------------------------
 
 
+Numbered = tuple[int, ExecutionEntry]
+
+
 def _executions(rows: Sequence[ExecutionEntry], room: int, this_year: int | None) -> list[Line]:
     if not rows:
         return [line(" ", ("It never ran.", DIM))]
-    numbered = list(enumerate(rows, 1))
-    specs = _execution_specs(this_year)
+    columns = _execution_columns(this_year)
     if not any(row.suspended for row in rows):
-        specs = [spec for spec in specs if spec.name != "suspended"]
-    table = render_table(specs, numbered, room)
-    lines = table[:1]
-    for content, (_, row) in zip(table[1:], numbered, strict=True):
+        columns = [column for column in columns if column.name != "suspended"]
+    heading_line, *table = render_table(columns, list(enumerate(rows, 1)), room)
+    lines = [heading_line]
+    for content, row in zip(table, rows, strict=True):
         lines.append(content)
-        reason = _outcome_reason(row)
-        if reason:
-            lines.extend(wrap(reason, room - 2, TextStyle(OUTCOMES[row.outcome].colour), indent=6))
+        if reason := _outcome_reason(row):
+            lines += wrap(reason, room - 2, TextStyle(OUTCOMES[row.outcome].colour), indent=6)
     return lines
 
 
@@ -164,46 +156,40 @@ def _outcome_reason(row: ExecutionEntry) -> str:
         parts.append(signal_text(row.signal))
     elif row.return_value:
         parts.append(f"return value {row.return_value}")
-    if codes := _codes(row.code, row.subcode):
-        parts.append(f"({codes})")
+    if row.code is not None:
+        parts.append(f"(code {code_text(row.code, row.subcode)})")
     if row.uncertain:
         parts.append("(its end is not in the log; taken from the event that proves it)")
     return " ".join(parts)
 
 
-Numbered = tuple[int, ExecutionEntry]
+def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
+    def suspended(row: Numbered, _: int | None) -> Line:
+        return line((formatting.duration(row[1].suspended) if row[1].suspended else "", NOTE))
 
+    def site(row: Numbered, _: int | None) -> Line:
+        return line(plain(row[1].site, 40) if row[1].site else formatting.UNKNOWN)
 
-def _execution_specs(this_year: int | None) -> list[Column[Numbered]]:
-    def cell(name: str) -> Callable[[Numbered, int | None], Line]:
-        return lambda numbered, _: _execution_cell(name, *numbered, this_year)
+    def gpu(row: Numbered, _: int | None) -> Line:
+        return line(formatting.gpus(row[1].gpu, row[1].gpus))
+
+    def host(row: Numbered, _: int | None) -> Line:
+        return line((plain(row[1].host or "", 60), DIM))
+
+    def start(row: Numbered) -> str:
+        return formatting.moment(row[1].start, this_year)
 
     return [
-        Column("n", "#", cell("n"), "right"),
-        Column("outcome", "OUTCOME", cell("outcome")),
-        Column("start", "START", cell("start"), "right", drop=1),
-        Column("seconds", "TIME", cell("seconds"), "right"),
-        Column("suspended", "SUSPENDED", cell("suspended"), "right", drop=6),
-        Column("site", "SITE", cell("site"), drop=2, maximum=24, minimum=8),
-        Column("gpu", "GPU", cell("gpu"), drop=3, maximum=20),
-        Column("hours", "GPU-h", cell("hours"), "right", drop=4),
-        Column("host", "HOST", cell("host"), drop=5, maximum=44),
+        Column("n", "#", lambda row, _: line((str(row[0]), DIM)), "right"),
+        Column("outcome", "OUTCOME", lambda row, _: symbol_span(OUTCOMES[row[1].outcome])),
+        text_column("start", "START", start, "right", drop=1),
+        text_column("seconds", "TIME", lambda row: formatting.duration(row[1].seconds), "right"),
+        Column("suspended", "SUSPENDED", suspended, "right", drop=6),
+        Column("site", "SITE", site, drop=2, maximum=24, minimum=8),
+        Column("gpu", "GPU", gpu, drop=3, maximum=20),
+        text_column("hours", "GPU-h", lambda row: formatting.hours(row[1].gpu_hours), "right", 4),
+        Column("host", "HOST", host, drop=5, maximum=44),
     ]
-
-
-def _execution_cell(name: str, number: int, row: ExecutionEntry, this_year: int | None) -> Line:
-    cells: Mapping[str, Line] = {
-        "n": line((str(number), DIM)),
-        "outcome": symbol_span(OUTCOMES[row.outcome]),
-        "start": line(formatting.moment(row.start, this_year)),
-        "seconds": line(formatting.duration(row.seconds)),
-        "suspended": line((formatting.duration(row.suspended) if row.suspended else "", NOTE)),
-        "site": line(plain(row.site, 40) if row.site else formatting.UNKNOWN),
-        "gpu": line(formatting.gpus(row.gpu, row.gpus)),
-        "hours": line(formatting.hours(row.gpu_hours)),
-        "host": line((plain(row.host or "", 60), DIM)),
-    }
-    return cells[name]
 
 
 def _transfers(row: JobRow, room: int, this_year: int | None) -> list[Line]:
@@ -246,37 +232,31 @@ def _address(host: str) -> str:
 
 
 def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
-    if not rows:
-        return []
+    def name(row: UsageRow, _: int | None) -> Line:
+        return line(plain(row.name, 24), (f" ({plain(row.unit, 10)})" if row.unit else "", DIM))
 
-    def cell(name: str) -> partial[Line]:
-        return partial(_usage_cell, name)
+    def used(row: UsageRow, _: int | None) -> Line:
+        exceeds = row.usage is not None and row.request is not None and row.usage > row.request
+        return line((_amount(row.usage), BAD if exceeds and row.unit == "MB" else TextStyle()))
 
-    specs: list[Column[UsageRow]] = [
-        Column("name", "RESOURCE", cell("name"), maximum=28),
-        Column("usage", "USED", cell("usage"), "right"),
-        Column("request", "REQUESTED", cell("request"), "right"),
-        Column("allocated", "ALLOCATED", cell("allocated"), "right"),
-        Column("assigned", "ASSIGNED", cell("assigned"), drop=1, maximum=60),
-    ]
-    return render_table(specs, rows, room)
-
-
-def _usage_cell(name: str, row: UsageRow, width: int | None) -> Line:
-    if name == "name":
-        unit = f" ({plain(row.unit, 10)})" if row.unit else ""
-        return line(plain(row.name, 24), (unit, DIM))
-    if name == "assigned":
+    def assigned(row: UsageRow, _: int | None) -> Line:
         return line((plain(row.assigned or "", 80), DIM))
-    value: float | None = getattr(row, name)
+
+    columns: list[Column[UsageRow]] = [
+        Column("name", "RESOURCE", name, maximum=28),
+        Column("usage", "USED", used, "right"),
+        text_column("request", "REQUESTED", lambda row: _amount(row.request), "right"),
+        text_column("allocated", "ALLOCATED", lambda row: _amount(row.allocated), "right"),
+        Column("assigned", "ASSIGNED", assigned, drop=1, maximum=60),
+    ]
+    return render_table(columns, rows, room) if rows else []
+
+
+def _amount(value: float | None) -> str:
     if value is None:
-        return ()
-    exceeds_request = (
-        name == "usage" and row.request is not None and value > row.request and row.unit == "MB"
-    )
-    is_whole = value == int(value) if abs(value) < 1e15 else True
-    text = formatting.number(int(value)) if is_whole else f"{value:.2f}"
-    return line((text, BAD if exceeds_request else TextStyle()))
+        return ""
+    is_whole = abs(value) >= 1e15 or value == int(value)
+    return formatting.number(int(value)) if is_whole else f"{value:.2f}"
 
 
 # --- the timeline of events -----------------------------------------------------------------
@@ -353,6 +333,94 @@ def _event_symbol(event: EventLine, state: State) -> Symbol:
         symbol = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT]
         return Symbol(symbol.glyph, "transfer", symbol.colour)
     return _EVENT_SYMBOLS.get(event.number, _OTHER_EVENT)
+
+
+# --- the states over time ---------------------------------------------------------------------
+
+_TEXTURE: Final[Mapping[State, str]] = {
+    State.IDLE: "░",
+    State.TRANSFERRING_INPUT: "▒",
+    State.STARTING: "▒",
+    State.RUNNING: "█",
+    State.TRANSFERRING_OUTPUT: "▓",
+    State.HELD: "╳",
+    State.SUSPENDED: "┄",
+    State.DISCONNECTED: "┄",
+}
+
+
+class StateSpan(Struct, frozen=True):
+    """A period of a job in one state, in seconds since its first event."""
+
+    state: State
+    start: float
+    end: float
+
+
+def spans_by_state(view: JobView, as_of: datetime | None) -> list[StateSpan]:
+    """The states of a job in order, up to its end or ``as_of``."""
+    if not view.states:
+        return []
+    origin = view.states[0][0]
+    spans: list[StateSpan] = []
+    state, span_start = view.states[0][1], 0.0
+    for when, next_state in view.states[1:]:
+        seconds = seconds_ago(when, origin)
+        if seconds is not None and seconds > span_start:
+            spans.append(StateSpan(state, span_start, seconds))
+            span_start = seconds
+        # An event with an earlier time stamp does not move time backwards.
+        state = next_state
+    end = seconds_ago(as_of, origin)
+    if state not in TERMINAL and end is not None and end > span_start:
+        spans.append(StateSpan(state, span_start, end))
+    return spans
+
+
+def state_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
+    """The spans as one bar; each cell shows the state that took most of its time."""
+    if not state_spans or cells <= 0:
+        return ()
+    end = state_spans[-1].end
+    spans: list[tuple[str, State]] = []
+    for cell in range(cells):
+        low, high = end * cell / cells, end * (cell + 1) / cells
+        state = max(state_spans, key=lambda span: min(span.end, high) - max(span.start, low)).state
+        character = _TEXTURE.get(state, "·")
+        if spans and spans[-1][1] is state:
+            spans[-1] = (spans[-1][0] + character, state)
+        else:
+            spans.append((character, state))
+    return line(*((character, style_of(STATES[state])) for character, state in spans))
+
+
+def state_lines(
+    view: JobView, as_of: datetime | None, cells: int, this_year: int | None = None
+) -> list[Line]:
+    """The bar, its start and end, and the total time in each state."""
+    spans = spans_by_state(view, as_of)
+    if not spans:
+        return []
+    start = view.states[0][0]
+    last = as_of if view.row.state not in TERMINAL else view.states[-1][0]
+    totals: dict[State, float] = {}
+    for span in spans:
+        totals[span.state] = totals.get(span.state, 0.0) + span.end - span.start
+    parts = [
+        line(
+            (STATES[state].text(), style_of(STATES[state])),
+            " ",
+            formatting.duration(seconds),
+        )
+        for state, seconds in totals.items()
+        if seconds >= 1
+    ]
+    ends = justify(
+        line((formatting.moment(start, this_year, seconds=True), DIM)),
+        line((formatting.moment(last, this_year, seconds=True), DIM)),
+        cells,
+    )
+    return [state_bar(spans, cells), ends, *wrap_parts(parts, line("   "), cells)]
 
 
 def facts(row: JobRow, this_year: int | None) -> list[Line]:

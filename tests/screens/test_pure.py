@@ -15,7 +15,7 @@ from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, fit_columns
 from metlmon.text import formatting, spans
 from screens.actions import actions_of
-from screens.job.state_bar import spans_by_state, state_bar
+from screens.job.sections import spans_by_state, state_bar
 from screens.overview import header as overview_header
 from screens.run.bar_chart import ChartBar, group_bars, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
