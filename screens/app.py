@@ -26,12 +26,11 @@ from metlmon.pool.types import (
 from metlmon.snapshot.types import JobRow
 from screens.actions import TABS, bindings_of, key_cap, keymap, unknown_names
 from screens.base.context import AppContext, AppOptions
-from screens.base.fault_tolerant_app import FaultTolerantApp
+from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
 from screens.base.list_state import load_states, save_states
 from screens.base.screens import SnapshotScreen
 from screens.base.snapshot_pacer import QUEUE_CHECK_SECONDS, SnapshotPacer
 from screens.base.stats_worker import StatsWorker
-from screens.base.terminal_guard import terminal_guard, write_stderr
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.running_action import RunningAction, name_of
 from screens.terminal.driver import can_be_resumed

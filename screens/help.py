@@ -135,18 +135,6 @@ def _keys(read_only: bool, keys: Mapping[str, str] | None, width: int) -> list[L
     return lines
 
 
-def guide_table() -> list[str]:
-    """The table of all keys in the guide, as Markdown: one line for each kind of screen."""
-    rows = ["| where | keys |", "|---|---|"]
-    for scope, title in (("tabs", "Screens"), *SCOPES.items()):
-        actions = [action for action in actions_of((scope,)) if action.keys]
-        texts = (f"`{' '.join(a.keys)}` {a.help[:1].lower()}{a.help[1:]}" for a in actions)
-        if actions:
-            rows.append(f"| {title} | {' · '.join(texts)} |")
-    old = (f"`{' '.join(a.old_keys)}`: {_replacement(a)}" for a in actions_of(SCOPES) if a.old_keys)
-    return [*rows, f"| Old keys | {' · '.join(old)} |"]
-
-
 def _replacement(action: Action) -> str:
     """``v (next bag)``, ``2, again 2``: the key that replaces an old one."""
     return f"{' '.join(action.keys)} ({action.label})" if action.keys else action.help

@@ -20,8 +20,7 @@ from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import STATES, job_id, plain
 from metlmon.text.spans import DIM, KEY, Line, line
 from screens.actions import TABS, TITLES, actions_of
-from screens.base.columns_screen import ResultModal
-from screens.base.screens import Prompt, SnapshotScreen
+from screens.base.screens import Prompt, ResultModal, SnapshotScreen
 from screens.widgets.table import Table, TableRow
 
 MOST_ROWS: Final = 200

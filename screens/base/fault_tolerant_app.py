@@ -1,13 +1,18 @@
-"""Base application that survives errors, and exits with a message where it cannot."""
+"""Base application that survives errors, and restores the terminal whatever state it is in."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import sys
+import termios
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
+from types import FrameType
 from typing import Any, Final
 
 from textual.worker import WorkerFailed
@@ -26,6 +31,22 @@ SAME_ERROR_SECONDS: Final = 0.2
 
 ERROR_CODE: Final = 70
 """The exit status after a fatal error; documented with the commands."""
+
+EXIT_TIMEOUT_SECONDS: Final = 3.0
+"""Time for a clean end after a signal; then the terminal is restored by force."""
+
+HANGUP_CHECK_MILLISECONDS: Final = 5000
+"""Interval at which the hang-up thread checks whether it may end; a hang-up wakes it at once."""
+
+_EXIT_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+
+_TEXTUAL_SIGNALS: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+"""Textual handles these, and never restores their handlers."""
+
+_RESTORE_SEQUENCE: Final = (
+    b"\x1b[0m\x1b[?2004l\x1b[?7h\x1b[?1000l\x1b[?1003l\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
+)
+"""What the driver writes at exit: style, paste mode, wrap, mouse, keys, screen, cursor."""
 
 
 class FaultTolerantApp(DiffRenderingApp):
@@ -104,3 +125,121 @@ class FaultTolerantApp(DiffRenderingApp):
         """
         if self._event_loop is not None and not self._event_loop.is_closed():
             self._event_loop.call_soon_threadsafe(self.exit, code, code)
+
+
+# --- exit on signals -------------------------------------------------------------------------
+
+
+@contextmanager
+def terminal_guard(app: FaultTolerantApp) -> Iterator[None]:
+    """Exit cleanly on signals, and restore the terminal in any case.
+
+    SIGTERM, SIGHUP, SIGINT and SIGQUIT exit as ``q`` does. If that takes too long (the terminal
+    is gone or no longer reads, a thread waits for a file), or at a second signal, the terminal
+    modes are restored by force and the process ends.
+    """
+    modes = _terminal_modes()
+    done = threading.Event()
+    received: list[int] = []
+
+    def handle_signal(number: int, frame: FrameType | None) -> None:
+        if received:
+            _restore_and_exit(128 + number, modes, _signal_message(received[0]))
+        received.append(number)
+        app.exit_threadsafe(128 + number)
+        threading.Thread(
+            target=_exit_after_timeout,
+            args=(done, 128 + number, modes),
+            name="metlmon-exit",
+            daemon=True,
+        ).start()
+
+    def handle_hangup() -> None:
+        app.exit_threadsafe(128 + signal.SIGHUP)
+        _exit_after_timeout(done, 128 + signal.SIGHUP, modes)
+
+    handlers = {number: signal.getsignal(number) for number in (*_EXIT_SIGNALS, *_TEXTUAL_SIGNALS)}
+    for number in _EXIT_SIGNALS:
+        # Ignored by nohup: keep ignoring it.
+        if handlers[number] is not signal.SIG_IGN:
+            signal.signal(number, handle_signal)
+    for target, args in ((_poll_hangup, (done, handle_hangup)), (_ensure_exit, (app, done, modes))):
+        threading.Thread(target=target, args=args, name="metlmon-terminal", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+        app.exit_started.set()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if received:
+            write_stderr(_signal_message(received[0]))
+
+
+def write_stderr(message: str) -> None:
+    """Write to standard error, if there is one."""
+    with suppress(OSError, ValueError):
+        os.write(2, f"{message}\n".encode("ascii", "backslashreplace"))
+
+
+def _terminal_modes() -> list[Any] | None:
+    try:
+        return termios.tcgetattr(sys.__stdin__.fileno()) if sys.__stdin__ else None
+    except (termios.error, OSError, ValueError):
+        return None
+
+
+def _poll_hangup(done: threading.Event, on_hangup: Callable[[], None]) -> None:
+    """Detect that the terminal has gone, by polling.
+
+    SIGHUP is not always sent (it may not be the controlling terminal); Textual would then read
+    nothing in a busy loop.
+    """
+    poller = select.poll()
+    try:
+        poller.register(0, 0)
+    except (OSError, ValueError):
+        return
+    while not done.is_set():
+        events = [event for _, event in poller.poll(HANGUP_CHECK_MILLISECONDS)]
+        if any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for event in events):
+            on_hangup()
+            return
+
+
+def _ensure_exit(app: FaultTolerantApp, done: threading.Event, modes: list[Any] | None) -> None:
+    """Once exiting has begun, make sure that it ends.
+
+    A pending task is waited for: half of it done, and not reported, would be worse.
+    """
+    app.exit_started.wait()
+    if done.wait(EXIT_TIMEOUT_SECONDS):
+        return
+    if app.pending_task:
+        write_stderr(
+            f"metlmon: waiting for the schedd: {app.pending_task} is under way (^C: do not wait)"
+        )
+        while app.pending_task:
+            if done.wait(0.1):
+                return
+    _exit_after_timeout(done, app.return_code or 0, modes)
+
+
+def _exit_after_timeout(done: threading.Event, code: int, modes: list[Any] | None) -> None:
+    if not done.wait(EXIT_TIMEOUT_SECONDS):
+        _restore_and_exit(code, modes, _signal_message(code - 128) if code > 128 else "")
+
+
+def _signal_message(number: int) -> str:
+    return f"metlmon: ended by {signal.Signals(number).name}"
+
+
+def _restore_and_exit(code: int, modes: list[Any] | None, message: str = "") -> None:
+    try:
+        os.set_blocking(2, False)
+        os.write(2, _RESTORE_SEQUENCE + f"{message}\r\n".encode() * bool(message))
+        if modes is not None:
+            termios.tcsetattr(0, termios.TCSANOW, modes)
+    except (OSError, termios.error):
+        pass  # The terminal is gone: there is nothing to restore.
+    os._exit(code)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, TypeVar, cast
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
 from metlmon.error_text import describe_error
@@ -300,6 +300,18 @@ class ConfirmationBase(DocumentScreen):
         if self.can_confirm != self._shown_can_confirm:
             self._shown_can_confirm = self.can_confirm
             self._refresh_if_mounted()
+
+
+class ResultModal(FaultTolerant, ModalScreen[T]):
+    """A modal screen that returns its result once.
+
+    A second key in the same batch must not dismiss the screen below.
+    """
+
+    def return_result(self, result: T) -> None:
+        """Dismiss with this result, unless already dismissed."""
+        if self.is_current:
+            self.dismiss(result)
 
 
 class Prompt(FaultTolerant, Input):

@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from metlmon.tables.layout import TableColumn
 from metlmon.text.formatting import plain
 from metlmon.text.spans import BOLD, DIM, GOOD, KEY, Line, line
-from screens.base.columns_screen import ResultModal
+from screens.base.screens import ResultModal
 from screens.widgets.document import StaticLines
 from screens.widgets.table import Table, TableRow
 

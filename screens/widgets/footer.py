@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from metlmon.text.spans import BOLD, DIM, KEY, Line, first_that_fits, join, line, width
-from screens.actions import TAB_TITLES, TABS, TITLES, Action, actions_of
+from screens.actions import TAB_TITLES, TABS, TITLES, actions_of
 from screens.widgets.line_widget import LineWidget
 
 HIDDEN_IN_MODALS: Final = frozenset({"palette"})
@@ -77,11 +77,6 @@ def key_line(keys: Sequence[tuple[int, str, str]], cells: int) -> Line:
         if width(content) <= cells or not shown:
             return content
         shown.remove(min(shown, key=lambda key: key[0]))
-
-
-def footer_keys(actions: Iterable[Action]) -> list[tuple[int, str, str]]:
-    """What the footer shows of these actions: priority, cap and label."""
-    return [(action.footer, action.cap, action.label) for action in actions if action.footer]
 
 
 def tab_line(current: str | None, cells: int) -> Line:

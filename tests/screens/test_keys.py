@@ -26,7 +26,7 @@ from screens.actions import (
 from screens.app import SCREENS, AppOptions, MetlmonApp, create_screen, name_of_screen
 from screens.base.list_state import ListState, load_states, save_states, shown_value
 from screens.base.screens import SnapshotScreen
-from screens.help import context_lines, guide_table
+from screens.help import context_lines
 from screens.widgets.document import SidePane
 from screens.widgets.footer import tab_line
 from screens.widgets.form import FormView
@@ -129,7 +129,18 @@ def test_texts_fit_their_columns() -> None:
 
 def test_the_guide_has_every_key() -> None:
     guide = Path(metlmon.__file__).with_name("GUIDE.md").read_text()
-    assert "\n".join(guide_table()) in guide
+    rows = ["| where | keys |", "|---|---|"]
+    for scope, title in (("tabs", "Screens"), *SCOPES.items()):
+        actions = [action for action in actions_of((scope,)) if action.keys]
+        texts = (f"`{' '.join(a.keys)}` {a.help[:1].lower()}{a.help[1:]}" for a in actions)
+        if actions:
+            rows.append(f"| {title} | {' · '.join(texts)} |")
+    old = (
+        f"`{' '.join(a.old_keys)}`: " + (f"{' '.join(a.keys)} ({a.label})" if a.keys else a.help)
+        for a in actions_of(SCOPES)
+        if a.old_keys
+    )
+    assert "\n".join([*rows, f"| Old keys | {' · '.join(old)} |"]) in guide
 
 
 async def test_digits_choose_screens_and_letters_still_do(show: Show) -> None:

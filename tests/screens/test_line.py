@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from screens.base.terminal_guard import EXIT_TIMEOUT_SECONDS
+from screens.base.fault_tolerant_app import EXIT_TIMEOUT_SECONDS
 from tests.support.terminal import PATIENCE, PseudoTerminal, terminal_environment
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -249,9 +249,9 @@ def test_no_thread_of_the_screens_is_unheard_of() -> None:
     """Whoever begins another thread or worker says here how its errors are told."""
     known = {
         "app.py": 2,
-        "base/background.py": 1,
+        "base/screens.py": 1,
         "base/stats_worker.py": 1,
-        "base/terminal_guard.py": 2,
+        "base/fault_tolerant_app.py": 2,
         "curves/screen.py": 1,
         "job/screen.py": 1,
         "submit/launch_screen.py": 1,

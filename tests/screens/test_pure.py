@@ -19,7 +19,7 @@ from screens.job.sections import spans_by_state, state_bar
 from screens.overview import header as overview_header
 from screens.run.bar_chart import ChartBar, group_bars, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
-from screens.widgets.footer import footer_keys, key_line
+from screens.widgets.footer import key_line
 from tests.support.sample_snapshots import AS_OF, RUNS, job_view, status
 
 
@@ -128,7 +128,8 @@ def test_a_fitted_line_has_exactly_its_cells(text: str, cells: int, right: bool)
 
 
 def test_the_footer_keeps_what_matters_most() -> None:
-    keys = footer_keys(actions_of(("list", "overview", "everywhere")))
+    actions = actions_of(("list", "overview", "everywhere"))
+    keys = [(action.footer, action.cap, action.label) for action in actions if action.footer]
     for cells in range(16, 140):
         made = key_line(keys, cells)
         assert spans.width(made) <= cells

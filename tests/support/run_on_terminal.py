@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
-from screens.base import terminal_guard  # noqa: E402
+from screens.base import fault_tolerant_app  # noqa: E402
 from screens.overview.screen import OverviewScreen  # noqa: E402
 from tests.support.fake_pool import (  # noqa: E402
     FakePool,
@@ -40,7 +40,7 @@ def main(what: str) -> int:
     if what == "hopeless":
         application.MetlmonApp.on_mount = fail  # type: ignore[method-assign]
     if what == "stuck":
-        terminal_guard.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
+        fault_tolerant_app.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
     options = AppOptions(
         ascii=what.endswith("ascii"), no_color=what == "colourless", pool_actions=desk
     )
