@@ -18,10 +18,13 @@ from metlmon.report.document import (
     ReportFigure,
     Section,
     footnote_keys,
+    hours,
+    hours_digits,
+    percent,
     with_hour_unit,
 )
 from metlmon.report.figures import figures
-from metlmon.report.usage import ReportUsage, jobs_in, report_usage
+from metlmon.report.usage import ReportUsage
 from metlmon.report.usage_tables import (
     BYTES,
     COUNT,
@@ -40,7 +43,6 @@ from metlmon.report.usage_tables import (
     time_table,
     transfer_table,
 )
-from metlmon.report.values import hours, hours_digits, percent
 from metlmon.snapshot.ledger import HOUR, Ledger, in_hour_unit
 from metlmon.snapshot.types import Status
 from metlmon.stats.windows import ALL, TimeWindow, window_text
@@ -62,7 +64,7 @@ def build_report(
     ``ledger``: the whole one; ``zone``: name of the logs' time zone, if known; ``measure``: unit
     of hours, that of the ledger.
     """
-    usage = report_usage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
+    usage = ReportUsage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
     digits = hours_digits(usage.total.totals.total / HOUR)
     figures_by_key = figures(usage)
     sections = tuple(_sections(status, usage, figures_by_key))
@@ -247,7 +249,7 @@ def _totals(usage: ReportUsage) -> Facts:
         ("epochs", "Epochs completed", COUNT, usage.epochs, "epochs", of_wanted),
         *([("epochs_skipped", "– skipped", COUNT, skipped)] if skipped else []),
         ("hidden", "– with hidden compute", COUNT, usage.hidden, "by_longest"),
-        ("jobs", "Jobs", COUNT, len(jobs_in(usage)), "executions"),
+        ("jobs", "Jobs", COUNT, len(usage.jobs), "executions"),
         ("executions", "Executions", COUNT, spent.executions, "executions"),
         ("success_rate", "Ended well", SHARE, spent.success_rate, "success"),
         ("gpu_hours", "GPU-hours", HOURS, spent.total / HOUR, "gpu_hours", least),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from statistics import median
 from typing import Any
 
+from jinja2 import Environment, StrictUndefined, Template
+
 from metlmon.model.states import HourUnit, State
-from metlmon.report.document import Footnote
-from metlmon.report.templates import load_template
-from metlmon.report.usage import WHISKER, ReportUsage, jobs_in
-from metlmon.report.values import hours, percent
+from metlmon.report.document import Footnote, hours, percent
+from metlmon.report.usage import WHISKER, ReportUsage
 from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS
 from metlmon.stats.windows import Unit
 from metlmon.text.formatting import count, duration, number
@@ -51,7 +52,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
         "moved": moved,
         "short": f"{SHORT_SUCCESS:.0%}",
         "whisker": f"{WHISKER:g}",
-        "jobs": len(jobs_in(usage)),
+        "jobs": len(usage.jobs),
         "ran": len({e.job for e in executions}),
         "clock_seconds": sum(e.seconds for e in executions),
         "final_seconds": sum(e.gpu_seconds or 0.0 for e in usage.clipped.executions if e.final),
@@ -70,6 +71,15 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
         "share": lambda part, whole: percent(part / whole if whole else None),
         "median": _median_text,
     }
+
+
+def load_template(name: str, autoescape: bool = False, **filters: Any) -> Template:
+    """The template ``name``; ``autoescape``: for HTML; ``filters``: functions by name."""
+    environment = Environment(
+        autoescape=autoescape, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters.update(filters)
+    return environment.from_string((files(__package__) / name).read_text("utf-8"))
 
 
 def _median_text(values: Sequence[float]) -> str:

@@ -1,20 +1,21 @@
 """The parts of a report: tables of raw values, charts, and notes with definitions.
 
-Nothing is formatted here: HTML, Markdown, JSON and terminal output format the same values.
+HTML, Markdown, JSON and terminal output format the same values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.states import HourUnit
 from metlmon.report.usage import BoxPlot
+from metlmon.text.formatting import THIN, UNKNOWN, duration, number, plain, size
 
 Raw = str | int | float | None
 
@@ -202,6 +203,41 @@ class Report(Struct, frozen=True):
         return keys.index(key) + 1 if key in keys else None
 
 
+DIGITS: Final = {ValueKind.HOURS: 6, ValueKind.SHARE: 6, ValueKind.SECONDS: 3}
+"""Decimals: a millionth of an hour is below the resolution of time stamps, a second."""
+
+
+def tables_json(report: Report) -> dict[str, Any]:
+    """Return rows and ``total`` of each table by its key; facts as one object.
+
+    Numbers are raw. Detail rows are ``parts`` of the row above them.
+    """
+
+    def value_json(kind: ValueKind, value: Raw) -> Raw:
+        return round(value, DIGITS[kind]) if isinstance(value, float) and kind in DIGITS else value
+
+    def row_json(columns: Sequence[ReportColumn], row: ReportRow) -> dict[str, Any]:
+        cells = zip(columns, row.cells, strict=True)
+        return {
+            column.key: value_json(column.kind, value) for column, value in cells if value != ""
+        }
+
+    result: dict[str, Any] = {}
+    for block in report.blocks():
+        if isinstance(block, Facts):
+            result[block.key] = {
+                fact.key: value_json(fact.kind, fact.value) for fact in block.facts
+            }
+        elif isinstance(block, ReportTable):
+            rows: list[dict[str, Any]] = []
+            for row in block.rows:
+                values = row_json(block.columns, row)
+                (rows[-1].setdefault("parts", []) if row.is_detail else rows).append(values)
+            total = row_json(block.columns, block.total) if block.total else None
+            result[block.key] = {"rows": rows, "total": total}
+    return result
+
+
 def footnote_keys(blocks: Iterable[Block]) -> list[str]:
     """Return the keys of the notes to which blocks refer, once each and in order."""
     keys: list[str | None] = []
@@ -223,13 +259,79 @@ def with_hour_unit(report: Report, measure: HourUnit) -> Report:
     return report if measure is HourUnit.GPU else _with_unit(report, measure.hours)
 
 
-def _with_unit(part: Any, hours: str) -> Any:
+def _with_unit(part: Any, unit: str) -> Any:
     if isinstance(part, ReportRow):
         return part
     if isinstance(part, Struct):
-        new = {name: _with_unit(getattr(part, name), hours) for name in part.__struct_fields__}
+        new = {name: _with_unit(getattr(part, name), unit) for name in part.__struct_fields__}
         return replace(part, **new)
     if type(part) is tuple:
-        return tuple(_with_unit(item, hours) for item in part)
+        return tuple(_with_unit(item, unit) for item in part)
     # type(), since enumeration members are strings, too.
-    return part.replace(HourUnit.GPU.hours, hours) if type(part) is str else part
+    return part.replace(HourUnit.GPU.hours, unit) if type(part) is str else part
+
+
+# --- values -----------------------------------------------------------------------------------
+
+TEXT_LIMIT: Final = 300
+"""Maximum length of a name or reason; ``--json`` has the full text."""
+
+NOT_KNOWN: Final = "not known"
+
+
+def format_value(kind: ValueKind, value: Raw, digits: int = 2) -> str:
+    """Format one value; ``digits``: decimals of hours.
+
+    An unknown number is a dash, an unknown name is NOT_KNOWN.
+    """
+    if value == "":
+        return ""
+    if kind is ValueKind.TEXT:
+        return NOT_KNOWN if value is None else plain(str(value), TEXT_LIMIT)
+    if value is None or isinstance(value, str):
+        return UNKNOWN
+    if kind is ValueKind.COUNT:
+        return number(round(value))
+    if kind is ValueKind.HOURS:
+        return hours(value, digits)
+    if kind is ValueKind.SHARE:
+        return percent(value)
+    if kind is ValueKind.BYTES:
+        return size(round(value)).replace(" ", THIN)
+    return duration(value)
+
+
+def sanitize(text: str) -> str:
+    """Return a sentence on one line, without invisible characters.
+
+    As :func:`~metlmon.text.formatting.plain`, but thin spaces within numbers are preserved.
+    """
+    return THIN.join(plain(part) for part in text.split(THIN))
+
+
+def hours(value: float, digits: int = 2) -> str:
+    """Format hours with ``digits`` decimals; values that round to 0 as ``<0.01``."""
+    if 0 < value < 0.5 * 10**-digits:
+        return f"<{10**-digits:.{digits}f}"
+    grouped = f"{value:,.{digits}f}" if value > 0 else "0"
+    return grouped.replace(",", THIN)
+
+
+def percent(value: float | None) -> str:
+    """Format a share of one in per cent with one decimal; None as a dash.
+
+    Values other than 0 and 1 are never formatted as 0.0 % or 100.0 %.
+    """
+    if value is None:
+        return UNKNOWN
+    text = f"{100 * value:.1f}"
+    if value > 0 and text == "0.0":
+        text = "<0.1"
+    elif value < 1 and text == "100.0":
+        text = ">99.9"
+    return f"{text}{THIN}%"
+
+
+def hours_digits(total: float) -> int:
+    """Return the decimals of all hours in a report with ``total`` GPU-hours."""
+    return 4 if total < 1 else 3 if total < 10 else 2 if total < 100_000 else 1

@@ -10,15 +10,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.report.document import (
+    NOT_KNOWN,
     BandSeries,
     BarChart,
     BoxChart,
     LevelChart,
     LineChart,
     ReportFigure,
+    hours,
+    hours_digits,
 )
 from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries, epoch_boxes, gpu_model
-from metlmon.report.values import NOT_KNOWN, hours, hours_digits
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.windows import TimeWindow, Unit

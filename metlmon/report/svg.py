@@ -8,8 +8,8 @@ print. All text is escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from html import escape
 from typing import Final
 
@@ -23,11 +23,12 @@ from metlmon.report.document import (
     LevelChart,
     LineChart,
     ReportFigure,
+    hours,
+    sanitize,
 )
 from metlmon.report.usage import BoxPlot
-from metlmon.report.values import hours, sanitize
-from metlmon.stats.windows import MONTHS
-from metlmon.text.formatting import THIN, clip, plain
+from metlmon.stats.windows import MONTHS, round_times
+from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, plain
 
 WIDTH: Final = 720
 """Width of the view box; on a page of this width text is 12 pixels high."""
@@ -173,51 +174,25 @@ def tick_text(value: float, step: float) -> str:
 
 
 _STEPS: Final = (
-    *(("minute", n) for n in (1, 2, 5, 10, 15, 30)),
-    *(("hour", n) for n in (1, 2, 3, 6, 12)),
-    *(("day", n) for n in (1, 2, 7, 14)),
-    *(("month", n) for n in (1, 2, 3, 6)),
-    *(("year", n) for n in (1, 2, 5, 10, 20)),
+    *(n * MINUTE for n in (1, 2, 5, 10, 15, 30)),
+    *(n * HOUR for n in (1, 2, 3, 6, 12)),
+    *(n * DAY for n in (1, 2, 7, 14)),
 )
+"""Seconds between two ticks; beyond, months."""
+
+_MONTH_STEPS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 240)
 
 
 def time_ticks(first: datetime, last: datetime, max_ticks: int = TIME_TICKS) -> list[datetime]:
     """Return round times in a range, with the finest step for at most ``max_ticks``."""
-    for name, n in _STEPS:
-        if (last - first).total_seconds() / (_SECONDS[name] * n) > max_ticks:
-            continue
-        ticks = [tick for tick in _round_times(first, last, name, n) if first <= tick <= last]
+    span = (last - first).total_seconds()
+    steps = [{"seconds": n} for n in _STEPS if span / n <= max_ticks]
+    steps += [{"months": n} for n in _MONTH_STEPS if span / (28 * DAY * n) <= max_ticks]
+    for step in steps:
+        ticks = [tick for tick in round_times(first, last, **step) if tick >= first]
         if len(ticks) <= max_ticks:
             return ticks
     return [first, last]
-
-
-_SECONDS: Final = {
-    "minute": 60,
-    "hour": 3600,
-    "day": 86400,
-    "month": 28 * 86400,
-    "year": 365 * 86400,
-}
-"""Minimum length of each unit."""
-
-
-def _round_times(first: datetime, last: datetime, name: str, n: int) -> Iterable[datetime]:
-    midnight = datetime(first.year, first.month, first.day)
-    if name in ("month", "year"):
-        months = n * (12 if name == "year" else 1)
-        month = first.year * 12 + (first.month - 1)
-        month -= month % months
-        while month // 12 <= last.year:
-            yield datetime(month // 12, month % 12 + 1, 1)
-            month += months
-        return
-    step = timedelta(seconds=_SECONDS[name] * n)
-    # Weeks start on Monday, as everywhere in the report.
-    tick = midnight - timedelta(days=midnight.weekday()) if n in (7, 14) else midnight
-    while tick <= last:
-        yield tick
-        tick += step
 
 
 def _tick_label(tick: datetime, ticks: Sequence[datetime]) -> str:

@@ -14,10 +14,17 @@ from typing import Final
 from markupsafe import Markup
 
 from metlmon import __version__
-from metlmon.report.document import Raw, Report, ReportColumn, ReportFigure, ValueKind
+from metlmon.report.definitions import load_template
+from metlmon.report.document import (
+    Raw,
+    Report,
+    ReportColumn,
+    ReportFigure,
+    ValueKind,
+    format_value,
+    sanitize,
+)
 from metlmon.report.svg import render_svg
-from metlmon.report.templates import load_template
-from metlmon.report.values import format_value, sanitize
 
 MARK: Final = '<meta name="generator" content="metlmon '
 """Identifies a file as a report, within its first lines."""

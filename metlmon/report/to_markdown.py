@@ -18,8 +18,9 @@ from metlmon.report.document import (
     ReportRow,
     ReportTable,
     ValueKind,
+    format_value,
+    sanitize,
 )
-from metlmon.report.values import format_value, sanitize
 
 _MARKUP: Final = re.compile(
     r"([\\`*_{}\[\]<>#|~&$]|(?<=[A-Za-z]):(?=\S)|(?<=\bwww)\.)", re.IGNORECASE

@@ -18,8 +18,9 @@ from metlmon.report.document import (
     ReportRow,
     ReportTable,
     ValueKind,
+    format_value,
+    sanitize,
 )
-from metlmon.report.values import format_value, sanitize
 from metlmon.tables.layout import MARGIN, Heading, fit_columns, table_lines, text_columns
 from metlmon.text.formatting import clip
 from metlmon.text.spans import Align, text

@@ -16,11 +16,10 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunEntry
-from metlmon.stats.causes import Cause, causes_of
-from metlmon.stats.totals import UsageTotals, group_by, sum_by
+from metlmon.snapshot.ledger import ExecutionEntry, Ledger
+from metlmon.stats.causes import causes_of
+from metlmon.stats.totals import group_by, sum_by
 from metlmon.stats.usage import GroupEntries, GroupUsage, UsageGroups, distribution
 from metlmon.stats.windows import (
     ALL,
@@ -102,8 +101,8 @@ class UsageSeries(Struct, frozen=True):
     sites: Mapping[str | None, tuple[float, ...]]
 
 
-class ReportUsage(Struct, frozen=True):
-    """Usage of a window. ``ledger``: the complete ledger; ``clipped``: the clipped one.
+class ReportUsage:
+    """Usage of a complete ``ledger`` within ``window``; ``clipped``: the clipped ledger.
 
     ``epochs``: distinct completed epochs. ``unlocated``: those without a successful execution in
     the logs (marked done, or inferred); ``unlogged``: those without any execution. ``undated``:
@@ -111,88 +110,52 @@ class ReportUsage(Struct, frozen=True):
     ``repeated``: successful executions that do not count for an epoch, since another DAG trained it
     too, or it was repeated. ``hidden``: epochs whose successful execution is shorter than half of
     their longest one. ``completing_executions``: the executions that completed an epoch, with
-    their full durations. ``periods``: the total in each period of ``period``. ``without_run``: the
-    totals of jobs of no run, if there are any.
+    their full durations, and ``epoch_times`` these, sorted. ``periods``: the total in each period
+    of ``period``. ``without_run``: the totals of jobs of no run, if there are any.
     """
 
-    window: TimeWindow
-    ledger: Ledger
-    clipped: Ledger
-    total: GroupUsage
-    epochs: int
-    unlocated: int
-    unlogged: int
-    undated: int
-    repeated: int
-    hidden: int
-    gpus: tuple[GroupUsage, ...]
-    sites: tuple[GroupUsage, ...]
-    by_site_and_gpu: Mapping[tuple[str | None, str | None], UsageTotals]
-    runs: tuple[tuple[RunEntry, GroupUsage], ...]
-    labels: tuple[GroupUsage, ...]
-    periods: tuple[tuple[TimeWindow, GroupUsage], ...]
-    period: Unit
-    transfer_groups: tuple[TransferGroup, ...]
-    causes: tuple[Cause, ...]
-    series: UsageSeries | None
-    completing_executions: tuple[tuple[ExecutionEntry, float], ...]
-    waits: tuple[float, ...]
-    without_run: UsageTotals | None
-    uncounted_gpus: int
-    uncertain: int
-
-    @property
-    def epoch_times(self) -> tuple[float, ...]:
-        """The sorted durations of the executions that completed an epoch."""
-        return tuple(sorted(seconds for _, seconds in self.completing_executions))
-
-
-def report_usage(ledger: Ledger, window: TimeWindow = ALL) -> ReportUsage:
-    """The usage of a complete ``ledger`` within ``window``."""
-    groups = UsageGroups(ledger, window)
-    executions, epochs = groups.executions, groups.epochs
-    completing = [e for e in executions if e.final]
-    counted = [e for e in executions if e.counted]
-    located = {(e.run, e.epoch) for e in completing if e.counted and e.run is not None}
-    done = {(epoch.run, epoch.epoch) for epoch in epochs}
-    by_run = groups.by_run()
-    span = _time_span(ledger, window)
-    period = _unit(span, days=10, weeks=60)
-    return ReportUsage(
-        window=window,
-        ledger=ledger,
-        clipped=groups.clipped,
-        total=groups.total(),
-        epochs=len(epochs),
-        unlocated=len(done - located),
-        unlogged=sum(not epoch.attempts for epoch in epochs),
-        undated=sum(
+    def __init__(self, ledger: Ledger, window: TimeWindow = ALL) -> None:
+        groups = UsageGroups(ledger, window)
+        executions, epochs, by_run = groups.executions, groups.epochs, groups.by_run()
+        completing = [e for e in executions if e.final]
+        counted = [e for e in executions if e.counted]
+        located = {(e.run, e.epoch) for e in completing if e.counted and e.run is not None}
+        done = {(epoch.run, epoch.epoch) for epoch in epochs}
+        span = _time_span(ledger, window)
+        self.window, self.ledger, self.clipped = window, ledger, groups.clipped
+        self.total = groups.total()
+        self.epochs = len(epochs)
+        self.unlocated = len(done - located)
+        self.unlogged = sum(not epoch.attempts for epoch in epochs)
+        self.undated = sum(
             epoch.counts and epoch.state is State.COMPLETED and epoch.completed is None
             for epoch in ledger.epochs
-        ),
-        repeated=sum(e.counted for e in completing) - len(done & located),
-        hidden=sum(epoch.hidden for epoch in epochs),
-        gpus=_used(groups.by_gpu(gpu_model)),
-        sites=_used(groups.by_site(), moved=True),
-        by_site_and_gpu=sum_by(executions, lambda e: (e.site, gpu_model(e.gpu))),
-        runs=tuple(
+        )
+        self.repeated = sum(e.counted for e in completing) - len(done & located)
+        self.hidden = sum(epoch.hidden for epoch in epochs)
+        self.gpus = _used(groups.by_gpu(gpu_model))
+        self.sites = _used(groups.by_site(), moved=True)
+        self.by_site_and_gpu = sum_by(executions, lambda e: (e.site, gpu_model(e.gpu)))
+        self.runs = [
             (run, by_run.get(run.run) or groups.usage(run.run, GroupEntries()))
             for run in groups.clipped.runs
-        ),
-        labels=_used(groups.by_label()),
-        periods=tuple(
-            (part, UsageGroups(ledger, part).total()) for part in _windows(span, window, period)
-        ),
-        period=period,
-        transfer_groups=tuple(_transfer_groups(groups)),
-        causes=causes_of(executions, key=_cause_label),
-        series=_series(ledger, window, groups, span),
-        completing_executions=tuple((e, groups.seconds(e) or 0.0) for e in completing),
-        waits=tuple(sorted(e.wait for e in counted if e.wait is not None)),
-        without_run=by_run[None].totals if None in by_run else None,
-        uncounted_gpus=sum(e.weight is None for e in counted),
-        uncertain=sum(e.uncertain for e in counted),
-    )
+        ]
+        self.labels = _used(groups.by_label())
+        self.period = _unit(span, days=10, weeks=60)
+        self.periods = [
+            (part, UsageGroups(ledger, part).total())
+            for part in _windows(span, window, self.period)
+        ]
+        self.transfer_groups = list(_transfer_groups(groups))
+        self.causes = causes_of(executions, key=_cause_label)
+        self.series = _series(ledger, window, groups, span)
+        self.completing_executions = [(e, groups.seconds(e) or 0.0) for e in completing]
+        self.epoch_times = sorted(seconds for _, seconds in self.completing_executions)
+        self.waits = sorted(e.wait for e in counted if e.wait is not None)
+        self.without_run = by_run[None].totals if None in by_run else None
+        self.uncounted_gpus = sum(e.weight is None for e in counted)
+        self.uncertain = sum(e.uncertain for e in counted)
+        self.jobs = {job.job for job in groups.clipped.jobs if not job.dagman}
 
 
 def _used(groups: Iterable[GroupUsage], moved: bool = False) -> tuple[GroupUsage, ...]:
@@ -204,11 +167,6 @@ def _used(groups: Iterable[GroupUsage], moved: bool = False) -> tuple[GroupUsage
         or group.longest.epochs
         or (moved and (group.transfers or group.input.received or group.input.sent))
     )
-
-
-def jobs_in(usage: ReportUsage) -> set[JobId]:
-    """The jobs that were in the queue in the window."""
-    return {job.job for job in usage.clipped.jobs if not job.dagman}
 
 
 # --- over time --------------------------------------------------------------------------------

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from operator import attrgetter, itemgetter
+from types import SimpleNamespace as Row
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.report.document import Raw, ReportColumn, ReportRow, ReportTable, ValueKind
-from metlmon.report.usage import BoxPlot, ReportUsage, epoch_boxes, gpu_model
+from metlmon.report.usage import ReportUsage, epoch_boxes, gpu_model
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals, group_by
-from metlmon.stats.usage import GroupUsage, TransferStats
+from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import Unit, window_text
 from metlmon.text.formatting import count, number
 
@@ -273,23 +274,6 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
 # --- over time ----------------------------------------------------------------------------------
 
 
-class _PeriodRow(Struct, frozen=True):
-    """A period with its usage. ``cumulated``: epochs up to its end."""
-
-    name: str
-    usage: GroupUsage
-    epochs: int
-    cumulated: Raw
-
-    @property
-    def totals(self) -> UsageTotals:
-        return self.usage.totals
-
-    @property
-    def input(self) -> TransferStats:
-        return self.usage.input
-
-
 def period_table(usage: ReportUsage) -> ReportTable:
     """Epochs, GPU-hours and bytes by day, week or month."""
     columns = (
@@ -299,10 +283,18 @@ def period_table(usage: ReportUsage) -> ReportTable:
         *TOTALS_COLUMNS,
         *(replace(column, drop=drop) for column, drop in zip(BYTE_COLUMNS, (8, 9), strict=True)),
     )
-    rows, cumulated = [], 0
-    for window, group in usage.periods:
-        cumulated += group.longest.epochs
-        rows.append(_PeriodRow(window_text(window), group, group.longest.epochs, cumulated))
+
+    def row(name: str, group: GroupUsage, epochs: int, cumulated: Raw) -> Row:
+        totals, moved = group.totals, group.input
+        return Row(name=name, totals=totals, input=moved, epochs=epochs, cumulated=cumulated)
+
+    counts = [group.longest.epochs for _, group in usage.periods]
+    rows = [
+        row(window_text(window), group, epochs, cumulated)
+        for (window, group), epochs, cumulated in zip(
+            usage.periods, counts, accumulate(counts), strict=True
+        )
+    ]
     undated: tuple[ReportRow, ...] = ()
     if usage.undated and usage.window.unbounded:
         undated = (_short_row(columns, "at no known time", usage.undated),)
@@ -311,20 +303,12 @@ def period_table(usage: ReportUsage) -> ReportTable:
         f"By {usage.period}",
         columns,
         rows,
-        _PeriodRow("Total", usage.total, usage.epochs, ""),
+        row("Total", usage.total, usage.epochs, ""),
         more=undated,
         empty_text=DAMAGED
         if usage.clipped.jobs
         else "Nothing happened: the logs have no job in this window.",
     )
-
-
-class _BoxRow(Struct, frozen=True):
-    """The box plot of a GPU model or a resource (``kind``)."""
-
-    name: str | None
-    kind: str
-    box: BoxPlot
 
 
 def time_table(usage: ReportUsage) -> ReportTable:
@@ -339,30 +323,20 @@ def time_table(usage: ReportUsage) -> ReportTable:
         ReportColumn("third_quartile", "third quartile", "box.upper_quartile", SECONDS),
         ReportColumn("maximum", "most", "box.maximum", SECONDS, drop=1),
     )
-    by_gpu = epoch_boxes(usage, lambda e: gpu_model(e.gpu))
-    by_site = epoch_boxes(usage, lambda e: e.site)
+    boxes = (
+        ("GPU model", epoch_boxes(usage, lambda e: gpu_model(e.gpu))),
+        ("resource", epoch_boxes(usage, lambda e: e.site)),
+    )
     return _table(
         "times",
         "Time of the successful execution of completed epochs",
         columns,
-        [
-            *(_BoxRow(name, "GPU model", plot) for name, plot in by_gpu.items()),
-            *(_BoxRow(name, "resource", plot) for name, plot in by_site.items()),
-        ],
+        [Row(name=n, kind=kind, box=plot) for kind, plots in boxes for n, plot in plots.items()],
         empty_text="No epoch was completed by an execution in the logs.",
     )
 
 
 # --- causes, transfers, runs --------------------------------------------------------------------
-
-
-class _LossRow(Struct, frozen=True):
-    """Executions and bad GPU-seconds of a cause, or of one of its reasons."""
-
-    code: str
-    reason: str
-    executions: int
-    seconds: float
 
 
 def cause_table(usage: ReportUsage) -> ReportTable:
@@ -382,15 +356,15 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         reasons = _reason_rows(cause)
         several = len(reasons) > 1
         text = f"{len(reasons)} different" if several else reasons[0].reason
-        rows.append(_row(columns, _LossRow(cause.key, text, cause.executions, cause.bad)))
+        rows.append(_row(columns, _loss(cause.key, text, cause.executions, cause.bad)))
         rest = reasons[REASONS:]
         if rest:
             reasons[REASONS:] = [
-                _LossRow(
-                    code="",
-                    reason=f"{len(rest)} others",
-                    executions=sum(row.executions for row in rest),
-                    seconds=sum(row.seconds for row in rest),
+                _loss(
+                    "",
+                    f"{len(rest)} others",
+                    sum(row.executions for row in rest),
+                    sum(row.seconds for row in rest),
                 )
             ]
         rows += [_row(columns, row, is_detail=True) for row in reasons] if several else []
@@ -399,16 +373,21 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         "Badput by cause",
         columns,
         (),
-        _LossRow("Total", "", totals.bad_executions, totals.bad),
+        _loss("Total", "", totals.bad_executions, totals.bad),
         more=rows,
         empty_text="No execution ended badly.",
     )
 
 
-def _reason_rows(cause: Cause) -> list[_LossRow]:
+def _loss(code: str, reason: str, executions: int, seconds: float) -> Row:
+    """Executions and bad GPU-seconds of a cause, or of one of its reasons."""
+    return Row(code=code, reason=reason, executions=executions, seconds=seconds)
+
+
+def _reason_rows(cause: Cause) -> list[Row]:
     """The reasons of a cause, whatever the outcome, the most expensive first."""
     rows = [
-        _LossRow("", text, sum(r.executions for r in reasons), sum(r.bad for r in reasons))
+        _loss("", text, sum(r.executions for r in reasons), sum(r.bad for r in reasons))
         for text, reasons in group_by(cause.reasons, attrgetter("text")).items()
     ]
     return sorted(rows, key=lambda row: (-row.seconds, -row.executions, row.reason))
@@ -441,19 +420,6 @@ def transfer_table(usage: ReportUsage) -> ReportTable:
     return replace(table, total=ReportRow(("Total", "", transfers, seconds, "", "", queued)))
 
 
-class _RunRow(Struct, frozen=True):
-    """A run, with what is not known of it as an empty text."""
-
-    name: str
-    uuid: str | None
-    label: str
-    epochs: Raw
-    epochs_total: Raw
-    epochs_skipped: Raw
-    totals: UsageTotals
-    longest_seconds: Raw
-
-
 def run_table(usage: ReportUsage) -> ReportTable:
     """Epochs and GPU-hours by run."""
     has_labels = any(run.label for run, _ in usage.runs)
@@ -471,29 +437,33 @@ def run_table(usage: ReportUsage) -> ReportTable:
         *TOTALS_COLUMNS,
         replace(LONGEST_COLUMN, value="longest_seconds"),
     )
+
+    def row(name: str, totals: UsageTotals, **values: Raw) -> Row:
+        # What is not known of it is an empty text.
+        names = ("uuid", "label", "epochs", "epochs_total", "epochs_skipped", "longest_seconds")
+        return Row(name=name, totals=totals, **{**dict.fromkeys(names, ""), **values})
+
     rows = [
-        _RunRow(
-            name=run.run_name,
+        row(
+            run.run_name,
+            group.totals,
             uuid=run.uuid,
             label=run.label or "none",
             epochs=group.longest.epochs,
             epochs_total=run.epochs_total,
             epochs_skipped=run.epochs_skipped,
-            totals=group.totals,
             longest_seconds=group.longest.seconds,
         )
         for run, group in usage.runs
     ]
     if usage.without_run is not None:
-        rows.append(_RunRow("jobs of no run", "", "", "", "", "", usage.without_run, ""))
-    total = _RunRow(
-        name="Total",
-        uuid="",
-        label="",
+        rows.append(row("jobs of no run", usage.without_run))
+    total = row(
+        "Total",
+        usage.total.totals,
         epochs=usage.epochs,
         epochs_total=sum(run.epochs_total for run, _ in usage.runs),
         epochs_skipped=sum(run.epochs_skipped for run, _ in usage.runs),
-        totals=usage.total.totals,
         longest_seconds=usage.total.longest.seconds,
     )
     return _table(

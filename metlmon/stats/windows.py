@@ -8,7 +8,7 @@ across changes of the UTC offset.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -28,6 +28,7 @@ from metlmon.snapshot.ledger import (
     TransferEntry,
 )
 from metlmon.stats.totals import group_by, sum_executions
+from metlmon.text.formatting import DAY
 
 T = TypeVar("T")
 
@@ -130,6 +131,32 @@ def _period_end(begin: datetime, unit: Unit) -> datetime:
     except OverflowError:
         # Damaged logs can contain the last year of the calendar.
         return datetime.max
+
+
+def round_times(
+    first: datetime, last: datetime, seconds: int = 0, months: int = 0
+) -> Iterator[datetime]:
+    """The multiples of a step of ``seconds`` or ``months`` up to ``last``.
+
+    From the last one before ``first``. Steps of days count from a Monday.
+    """
+    if seconds:
+        midnight = datetime.combine(first.date(), time())
+        # Day 1 of the proleptic calendar is a Monday, so that weeks start on Mondays.
+        days = (first.toordinal() - 1) % (seconds // DAY) if seconds > DAY else 0
+        into_day = (first - midnight).total_seconds() // seconds * seconds if seconds < DAY else 0
+        when = midnight + timedelta(seconds=into_day) - timedelta(days=days)
+        while when <= last:
+            yield when
+            when += timedelta(seconds=seconds)
+        return
+    month = (first.year * 12 + first.month - 1) // months * months
+    while datetime.min.year * 12 <= month < datetime.max.year * 12:
+        when = datetime(month // 12, month % 12 + 1, 1)
+        if when > last:
+            return
+        yield when
+        month += months
 
 
 def window_text(window: TimeWindow) -> str:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from metlmon.model.states import State
 from metlmon.snapshot.ledger import ExecutionEntry
 from metlmon.stats.timeline import Lane, Timeline, TimelineSpan
+from metlmon.stats.windows import MONTHS, round_times
 from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, epoch_number, plain
 
 
@@ -267,10 +268,6 @@ _STEPS: Final = (
 """Seconds between two ticks; beyond, months."""
 
 _MONTH_STEPS: Final = (1, 3, 6, 12, 60, 120)
-_MONTHS: Final = (
-    *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
-    *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
-)
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WEEKDAY_CELLS: Final = 14
 """Minimum cells per day for the name of the weekday."""
@@ -317,35 +314,19 @@ def _ticks(timeline: Timeline, window: VisibleWindow) -> Iterable[tuple[datetime
     for step in _STEPS:
         label = _label_of(step, step / window.cell_seconds)
         if step / window.cell_seconds >= len(label(first)) + 1 + _GAP:
-            at = _aligned(first, step)
-            while at <= last:
-                yield at, label(at)
-                at += timedelta(seconds=step)
+            yield from ((when, label(when)) for when in round_times(first, last, seconds=step))
             return
-    for months in _MONTH_STEPS:
-        if months * 30 * DAY / window.cell_seconds >= len("Nov 2025") + 1 + _GAP:
-            break
-    count = (first.year * 12 + first.month - 1) // months * months
-    while datetime.min.year * 12 <= count < datetime.max.year * 12:
-        at = datetime(count // 12, count % 12 + 1, 1)
-        if at > last:
-            return
-        yield at, f"{_MONTHS[at.month - 1]} {at.year}"
-        count += months
-
-
-def _aligned(first: datetime, step: int) -> datetime:
-    midnight = datetime.combine(first.date(), datetime.min.time())
-    if step >= DAY:
-        # Day 1 of the proleptic calendar is a Monday, so that weeks start on Mondays.
-        return midnight - timedelta(days=(first.toordinal() - 1) % (step // DAY))
-    since = (first - midnight).total_seconds()
-    return midnight + timedelta(seconds=since // step * step)
+    needed = len("Nov 2025") + 1 + _GAP
+    months = next(
+        (n for n in _MONTH_STEPS if n * 30 * DAY / window.cell_seconds >= needed), _MONTH_STEPS[-1]
+    )
+    for when in round_times(first, last, months=months):
+        yield when, f"{MONTHS[when.month - 1][:3]} {when.year}"
 
 
 def _label_of(step: int, cells: float) -> Callable[[datetime], str]:
     def label(when: datetime) -> str:
-        day = f"{when.day} {_MONTHS[when.month - 1]}"
+        day = f"{when.day} {MONTHS[when.month - 1][:3]}"
         if step >= DAY:
             named = cells >= _WEEKDAY_CELLS and step == DAY
             return f"{_DAYS[when.weekday()]} {day}" if named else day

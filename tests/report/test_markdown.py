@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from metlmon.report.document import ReportTable, ValueKind
+from metlmon.report.document import ReportTable, ValueKind, format_value
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import SPARKS, render_markdown, sparkline
-from metlmon.report.values import format_value
 from tests.support.sample_reports import EMPTY, hostile, report_of, report_of_log
 
 NAMES = ["metl-aws", "trainer", "first-round"]

@@ -20,7 +20,6 @@ from metlmon.report.usage import (
     epoch_boxes,
     gpu_model,
     make_box_plot,
-    report_usage,
 )
 from metlmon.snapshot.ledger import HOUR
 from metlmon.stats.totals import UsageTotals
@@ -32,7 +31,7 @@ from tests.support.sample_reports import FIXTURES, NODE, painter
 
 
 def usage_of(name: str, window: TimeWindow = ALL) -> ReportUsage:
-    return report_usage(painter(name).ledger(), window)
+    return ReportUsage(painter(name).ledger(), window)
 
 
 def by_name(groups: Iterable[GroupUsage]) -> dict[str | None, GroupUsage]:
@@ -270,7 +269,7 @@ def test_it_agrees_with_the_status(name: str) -> None:
 
 
 def usage_of_log(log: Log, settings: Settings | None = None) -> ReportUsage:
-    return report_usage(of_one_job(log, settings=settings).painter().ledger())
+    return ReportUsage(of_one_job(log, settings=settings).painter().ledger())
 
 
 def test_an_epoch_that_was_trained_elsewhere() -> None:
@@ -308,7 +307,7 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
     (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
     (tmp_path / "metl.log").write_bytes(log.data)
     ledger = read_dagdir(tmp_path).ledger()
-    usage = report_usage(ledger)
+    usage = ReportUsage(ledger)
     assert [(e.dag, e.key) for e in ledger.epochs] == [
         ("top.dag", ("r0.dag", "train_epoch0")),
         ("top.dag", ("r1.dag", "train_epoch0")),
@@ -352,7 +351,7 @@ def test_a_window_that_ends_where_a_day_begins() -> None:
     log = Log().submit(77, NODE, at="2025-11-01 10:00:00").execute(77, at="2025-11-01 12:00:00")
     log.terminate(77, at="2025-11-03 12:00:00")
     ledger = of_one_job(log).painter().ledger()
-    usage = report_usage(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
+    usage = ReportUsage(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
     assert usage.series is not None
     assert [(w.since, w.until) for w in usage.series.windows] == [
         (at("2025-11-01T18:00"), at("2025-11-02")),

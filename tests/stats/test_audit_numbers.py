@@ -10,9 +10,8 @@ import pytest
 from metlmon.cli.status_text import hours_line
 from metlmon.model.states import State
 from metlmon.report.build import build_report
-from metlmon.report.document import Facts, Raw, Report, ReportTable
-from metlmon.report.usage import report_usage
-from metlmon.report.values import percent
+from metlmon.report.document import Facts, Raw, Report, ReportTable, percent
+from metlmon.report.usage import ReportUsage
 from metlmon.snapshot.ledger import HOUR, TransferEntry
 from metlmon.stats.incidents import incidents
 from metlmon.stats.usage import usage_in_window
@@ -58,7 +57,7 @@ def test_a_transfer_that_a_window_cuts_keeps_its_length() -> None:
     assert span.end is not None
     since = span.start + timedelta(minutes=55)
     window = TimeWindow(since, span.end + timedelta(seconds=1))
-    moved = report_usage(ledger, window).transfer_groups
+    moved = ReportUsage(ledger, window).transfer_groups
     (lost,) = (each for each in moved if each.outcome == "unfinished")
     assert (lost.count, lost.median, lost.longest) == (1, span.seconds, span.seconds)
     assert lost.seconds == (span.end - since).total_seconds()
@@ -223,7 +222,7 @@ def test_bytes_of_a_job_whose_start_was_lost_are_at_no_site() -> None:
     of = usage_in_window(ledger)
     assert (of.total.input.sent, of.total.input.received) == (877, 13209)
     assert [(place.name, place.input.sent) for place in of.sites] == [(None, 877)]
-    moved = report_usage(ledger).total.input
+    moved = ReportUsage(ledger).total.input
     assert (moved.sent, moved.received) == (877, 13209)
 
 
@@ -235,7 +234,7 @@ def test_periods_have_the_epochs_that_dagman_alone_saw_done() -> None:
     out.say(f"Node {NODE} job proc (77.0.0) completed successfully.", "12:00:00")
     out.submitted(NEXT, 78, "12:00:05")
     out.say(f"Node {NEXT} job proc (78.0.0) completed successfully.", "05-05 12:00:00")
-    books = report_usage(tell(DAG, log, out=out).painter().ledger())
+    books = ReportUsage(tell(DAG, log, out=out).painter().ledger())
     assert {f"{window.since:%d}": group.longest.epochs for window, group in books.periods} == {
         "04": 1,
         "05": 1,

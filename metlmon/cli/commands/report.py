@@ -78,7 +78,7 @@ def report(options: argparse.Namespace) -> int:
     zone_name = str(zone) if zone is not None else "UTC" if builder.clock.utc_only else None
     document = build_report(builder.status(), ledger, window, options.title, zone_name, measure)
     if options.json:
-        from metlmon.report.to_json import tables_json
+        from metlmon.report.document import tables_json
 
         stamp = builder.clock.with_offset
         print_json(REPORT_OUTPUT.write(document, stamp, **tables_json(document)))
