@@ -142,10 +142,10 @@ class ReportUsage:
         ]
         self.labels = _used(groups.by_label())
         self.period = _unit(span, days=10, weeks=60)
-        self.periods = [
+        self.periods = tuple(
             (part, UsageGroups(ledger, part).total())
             for part in _windows(span, window, self.period)
-        ]
+        )
         self.transfer_groups = list(_transfer_groups(groups))
         self.causes = causes_of(executions, key=_cause_label)
         self.series = _series(ledger, window, groups, span)
