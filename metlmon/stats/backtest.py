@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from math import ceil
 from statistics import median
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.model.states import DONE
 from metlmon.snapshot.ledger import Ledger
@@ -27,7 +29,7 @@ from metlmon.stats.epoch_times import (
     epoch_durations,
     naive_time,
 )
-from metlmon.stats.estimates import Forecast, forecast_to_goals
+from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.inputs import StatsInput
 
 SHARES: Final = (0.25, 0.5, 0.75)
@@ -58,11 +60,8 @@ class Prediction(Struct, frozen=True):
 
     @property
     def naive_error(self) -> float | None:
-        return (
-            None
-            if self.naive_prediction is None
-            else (self.naive_prediction - self.actual) / self.actual
-        )
+        naive = self.naive_prediction
+        return None if naive is None else (naive - self.actual) / self.actual
 
     @property
     def covered(self) -> bool:
@@ -111,7 +110,7 @@ def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> B
     skipped: list[float] = []
     for share in SHARES if len(moments) > 1 else ():
         moment = moments[ceil(share * len(moments)) - 1]
-        outlook = forecast_to_goals(stats_input := input_at(moment), goals)
+        outlook = make_forecast(stats_input := input_at(moment), goals)
         predictions = _predictions(
             share=share,
             moment=moment,
@@ -134,52 +133,44 @@ def _predictions(
     completions: dict[str, list[datetime]],
     downtime_between: DowntimeFunction,
 ) -> list[Prediction]:
+    """The prediction for the ensemble, then those for its runs; none without one for a run."""
     trials: list[Prediction] = []
     naive_predictions = predict_naively(ledger)
     for run in outlook.runs:
-        if not completions.get(run.run):
+        if run.remaining is None or not completions.get(run.run):
             continue
         end = completions[run.run][-1]
         downtime = downtime_between(run.run, moment, end)
-        truth = elapsed(ledger, moment, end) - downtime
-        if run.remaining is None or truth <= 0:
-            continue
+        actual = elapsed(ledger, moment, end) - downtime
         predict = naive_predictions.get(run.run)
-        naive_seconds = predict(run.epochs_left) if predict is not None else None
-        span = run.remaining
-        trials.append(
-            Prediction(
-                share=share,
-                moment=moment,
-                run=run.run,
-                run_name=run.run_name,
-                low=span.low,
-                predicted=span.median,
-                high=span.high,
-                actual=truth,
-                naive_prediction=naive_seconds,
-                downtime=downtime,
+        if actual > 0:
+            trials.append(
+                Prediction(
+                    share=share,
+                    moment=moment,
+                    run=run.run,
+                    run_name=run.run_name,
+                    low=run.remaining.low,
+                    predicted=run.remaining.median,
+                    high=run.remaining.high,
+                    actual=actual,
+                    naive_prediction=predict(run.epochs_left) if predict is not None else None,
+                    downtime=downtime,
+                )
             )
-        )
     if outlook.remaining is None or not trials:
         return trials
-    naive_values = [
-        trial.naive_prediction for trial in trials if trial.naive_prediction is not None
-    ]
-    last = max(trials, key=lambda trial: trial.actual)
-    ensemble_trial = Prediction(
-        share=share,
-        moment=moment,
+    naive = [trial.naive_prediction for trial in trials if trial.naive_prediction is not None]
+    ensemble = replace(
+        max(trials, key=lambda trial: trial.actual),
         run=None,
         run_name=None,
         low=outlook.remaining.low,
         predicted=outlook.remaining.median,
         high=outlook.remaining.high,
-        actual=last.actual,
-        naive_prediction=max(naive_values, default=None),
-        downtime=last.downtime,
+        naive_prediction=max(naive, default=None),
     )
-    return [ensemble_trial, *trials]
+    return [ensemble, *trials]
 
 
 def predict_naively(ledger: Ledger) -> dict[str, Callable[[int], float]]:
@@ -195,16 +186,15 @@ def predict_naively(ledger: Ledger) -> dict[str, Callable[[int], float]]:
     newest = max(ended, key=lambda cycle: naive_time(cycle.end), default=None)
     naive_predictions: dict[str, Callable[[int], float]] = {}
     for run, run_cycles in cycles.items():
-        own = [cycle for cycle in run_cycles if cycle.ended]
-        last = own[-1] if own else newest
+        last = next((cycle for cycle in reversed(run_cycles) if cycle.ended), newest)
         if last is not None:
             elapsed_seconds = sum(cycle.seconds for cycle in run_cycles if not cycle.ended)
-            naive_predictions[run] = _naive_prediction(last.seconds, elapsed_seconds)
+            naive_predictions[run] = partial(_naive_prediction, last.seconds, elapsed_seconds)
     return naive_predictions
 
 
-def _naive_prediction(cycle: float, elapsed_seconds: float) -> Callable[[int], float]:
-    return lambda left: max(0.0, cycle * left - elapsed_seconds)
+def _naive_prediction(cycle: float, elapsed_seconds: float, left: int) -> float:
+    return max(0.0, cycle * left - elapsed_seconds)
 
 
 def _completion_times(ledger: Ledger) -> dict[str, list[datetime]]:

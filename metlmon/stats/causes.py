@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
@@ -12,6 +12,7 @@ from msgspec import Struct
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
+from metlmon.stats.epoch_times import naive_time
 from metlmon.stats.totals import group_by
 
 END_UNKNOWN: Final = "end not logged"
@@ -145,39 +146,20 @@ def match_holds(
     jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]
 ) -> list[MatchedHold]:
     """Every hold with the execution it ended, which is logged seconds before it."""
-    ended = group_by((e for e in executions if e.kind == "bad" and e.counted), lambda e: e.job)
+    bad = (e for e in executions if e.kind == "bad" and e.counted and e.end is not None)
+    ended = group_by(bad, lambda e: e.job)
     matched: list[MatchedHold] = []
     for job in jobs:
-        if not job.dagman and job.holds:
-            ends = {
-                aware: _EndTimes(e for e in ended.get(job.job, ()) if _is_aware(e.end) is aware)
-                for aware in (False, True)
-            }
-            matched += [
-                (hold, ends[_is_aware(hold.start)].ended_before(hold.start)) for hold in job.holds
-            ]
+        if job.dagman or not job.holds:
+            continue
+        by_end = sorted(ended.get(job.job, ()), key=_end)
+        for hold in job.holds:
+            start = naive_time(hold.start)
+            index = bisect_left(by_end, start - SAME_MOMENT, key=_end)
+            found = index < len(by_end) and _end(by_end[index]) <= start
+            matched.append((hold, by_end[index] if found else None))
     return matched
 
 
-def _is_aware(when: datetime | None) -> bool:
-    return when is not None and when.tzinfo is not None
-
-
-class _EndTimes:
-    """The executions of a job by end time; all ends are zone-aware, or all are naive."""
-
-    def __init__(self, executions: Iterable[ExecutionEntry]) -> None:
-        self._executions = [e for e in executions if e.end is not None]
-        ends = [e.end for e in self._executions if e.end is not None]
-        self._order = sorted(range(len(ends)), key=ends.__getitem__)
-        self._ends = [ends[index] for index in self._order]
-        self._first: dict[tuple[int, int], int] = {}
-
-    def ended_before(self, moment: datetime) -> ExecutionEntry | None:
-        """The first in the log that ended within :data:`SAME_MOMENT` before ``moment``."""
-        window = bisect_left(self._ends, moment - SAME_MOMENT), bisect_right(self._ends, moment)
-        if window[0] >= window[1]:
-            return None
-        if window not in self._first:
-            self._first[window] = min(self._order[slice(*window)])
-        return self._executions[self._first[window]]
+def _end(execution: ExecutionEntry) -> datetime:
+    return naive_time(execution.end or execution.start)

@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, partial
-from statistics import quantiles
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -36,6 +35,7 @@ from metlmon.model.job_events import JobId
 from metlmon.snapshot.ledger import RunEntry
 from metlmon.snapshot.types import EpochRow
 from metlmon.stats.inputs import StatsInput
+from metlmon.stats.totals import quartiles
 from metlmon.text.formatting import (
     Colour,
     Symbol,
@@ -457,9 +457,7 @@ def metric_band(label: str | None, metric_curves: Iterable[MetricCurve]) -> Metr
 
 
 def _level(epoch: int, values: list[float], lost: int) -> BandLevel:
-    lower, middle, upper = (
-        quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-    )
+    lower, middle, upper = quartiles(values)
     return BandLevel(
         epoch=epoch,
         n=len(values),

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import exp
-from statistics import median, quantiles
+from statistics import median
 from typing import Final
 from zlib import crc32
 
@@ -46,6 +46,7 @@ from metlmon.stats.epoch_times import (
 )
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import TRIALS, UNIFORM, Z_SCORES, gamma_quantile
+from metlmon.stats.totals import quartiles
 
 LOW: Final = 0.1
 HIGH: Final = 0.9
@@ -153,15 +154,11 @@ class Forecast(Struct, frozen=True):
     skipped: int = 0
 
 
-def make_forecast(stats_input: StatsInput) -> Forecast:
-    """The forecast for the ensemble as of the snapshot."""
-    return forecast_to_goals(stats_input)
+def make_forecast(stats_input: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
+    """The forecast for the ensemble as of the snapshot.
 
-
-def forecast_to_goals(stats_input: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
-    """The forecast with ``goals``: numbers of epochs at which runs count as done.
-
-    A backtest sets them to the epochs that an unfinished ensemble has completed.
+    ``goals``: numbers of epochs at which runs count as done. A backtest sets them to the epochs
+    that an unfinished ensemble has completed.
     """
     return _Estimator(stats_input, goals).make_forecast()
 
@@ -548,7 +545,7 @@ def _summary(seconds: Sequence[float]) -> EpochDurations | None:
         return None
     if len(seconds) < 3:
         return EpochDurations(median(seconds), None, None, len(seconds))
-    lower, middle, upper = quantiles(seconds, n=4, method="inclusive")
+    lower, middle, upper = quartiles(seconds)
     return EpochDurations(middle, lower, upper, len(seconds))
 
 

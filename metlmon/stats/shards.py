@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import sqrt
 from operator import attrgetter
-from statistics import quantiles
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -36,7 +35,7 @@ from metlmon.stats.epoch_times import TimeAxis, merge_intervals, time_after_as_o
 from metlmon.stats.estimates import Interval
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
-from metlmon.stats.totals import UsageTotals, group_by, sum_executions
+from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
 
 STRAGGLER_FACTOR: Final = 1.5
 """Multiple of the 90th percentile beyond which a shard is a straggler. Equal shards on equal
@@ -538,9 +537,7 @@ def _shard_times(seconds: Sequence[float]) -> ShardTimes | None:
     if not seconds:
         return None
     ordered = sorted(seconds)
-    lower, middle, upper = (
-        quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
-    )
+    lower, middle, upper = quartiles(ordered)
     return ShardTimes(
         minimum=ordered[0],
         lower=lower,

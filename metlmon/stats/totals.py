@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from statistics import quantiles
 from typing import TypeVar
 
 from msgspec import Struct
@@ -91,6 +92,17 @@ def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Lower quartile, median and upper quartile of one or more values.
+
+    Linear between ranks (the inclusive method).
+    """
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    lower, middle, upper = quantiles(values, n=4, method="inclusive")
+    return lower, middle, upper
 
 
 def sum_by(

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import inf
-from statistics import median, quantiles
+from statistics import median
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -32,7 +32,7 @@ from metlmon.snapshot.ledger import (
 from metlmon.snapshot.problems import TRANSFER_LIMIT
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
 from metlmon.stats.inputs import StatsInput
-from metlmon.stats.totals import UsageTotals, group_by, sum_executions
+from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
 
 K = TypeVar("K", bound=Hashable)
@@ -252,7 +252,7 @@ def distribution(values: Iterable[float | None]) -> Distribution:
     known = sorted(value for value in values if value is not None)
     if not known:
         return Distribution()
-    low, _, high = quantiles(known, n=4, method="inclusive") if len(known) > 1 else known * 3
+    low, _, high = quartiles(known)
     return Distribution(len(known), median(known), low, high, known[0], known[-1])
 
 

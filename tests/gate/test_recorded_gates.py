@@ -20,7 +20,7 @@ from metlmon.cli.main import main
 from metlmon.jobfiles.gate_files import read_request
 from metlmon.pool import gate_requests
 from metlmon.stats.backtest import backtest
-from metlmon.stats.estimates import forecast_to_goals
+from metlmon.stats.estimates import make_forecast
 from tests.gate.independent_count import Recount
 from tests.support.event_logs import Log, of_one_job
 from tests.support.run_histories import FIXTURES, recorded
@@ -205,7 +205,7 @@ def test_dagman_counts_what_was_skipped_as_done(capsys: pytest.CaptureFixture[st
 
 
 def test_no_estimate_awaits_a_stopped_run() -> None:
-    end = forecast_to_goals(recorded(GATED))
+    end = make_forecast(recorded(GATED))
     assert (end.remaining, end.missing_reason, end.excluded) == (None, None, ())
     counted = Recount(GATED)
     trained = [
@@ -216,7 +216,7 @@ def test_no_estimate_awaits_a_stopped_run() -> None:
     assert end.completed_at == max(trained)
     for stop in counted.stops(FIRST):
         then = datetime.fromisoformat(stop["time"]) + timedelta(seconds=1)
-        found = forecast_to_goals(recorded(GATED, then))
+        found = make_forecast(recorded(GATED, then))
         (run,) = (run for run in found.runs if run.run == stop["uuid"])
         assert (run.epochs_left, run.remaining, run.missing_reason) == (0, None, None), stop["run"]
         assert found.slowest_run != stop["uuid"]
@@ -224,7 +224,7 @@ def test_no_estimate_awaits_a_stopped_run() -> None:
 
 def test_the_rate_counts_completed_epochs_alone() -> None:
     for then in moments(GATED):
-        rate = forecast_to_goals(recorded(GATED, then)).rate
+        rate = make_forecast(recorded(GATED, then)).rate
         done = [node for node in Recount(GATED, then).completed() if "train_epoch" in node]
         assert rate is None or rate.epochs == len(done), then
 
