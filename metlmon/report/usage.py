@@ -185,7 +185,6 @@ def _time_span(ledger: Ledger, window: TimeWindow) -> _Span | None:
         for epoch in ledger.epochs
         if epoch.counts
         and epoch.completed is not None
-        and (epoch.completed.tzinfo is None) == (first.tzinfo is None)
         and abs(epoch.completed - first) < LONGEST_SERIES
     ]
     first, last = min([first, *plausible]), max([last, *plausible])

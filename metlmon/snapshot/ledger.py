@@ -2,8 +2,8 @@
 
 All totals (sites, GPU models, causes, time windows, frames, reports, estimates) are summed from
 these entries, so that no two of them disagree. All definitions are those of ``metlmon/README.md``.
-Times are naive datetimes in the access point's local time (aware where the log said UTC),
-durations seconds, bytes bytes; None is "not known".
+Times are naive datetimes in the access point's local time, durations seconds, bytes bytes; None is
+"not known".
 """
 
 from __future__ import annotations

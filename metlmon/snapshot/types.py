@@ -1,7 +1,7 @@
 """Immutable snapshot types: what screens, tables and JSON show.
 
-Every field is plain data. Times are naive datetimes in the access point's local time
-(aware where the log said UTC), durations seconds, bytes bytes; None is "not known".
+Every field is plain data. Times are naive datetimes in the access point's local time, durations
+seconds, bytes bytes; None is "not known".
 A snapshot never changes; the next one replaces it.
 """
 

@@ -25,9 +25,7 @@ from metlmon.stats.epoch_times import (
     Downtime,
     DowntimeFunction,
     counted_epochs,
-    elapsed,
     epoch_durations,
-    naive_time,
 )
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.inputs import StatsInput
@@ -103,7 +101,7 @@ def median_naive_error(trials: Iterable[Prediction]) -> float | None:
 def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> Backtest:
     """Run the backtest; ``input_at`` returns the input as of a time."""
     completions = _completion_times(final.ledger)
-    moments = sorted((time for times in completions.values() for time in times), key=naive_time)
+    moments = sorted(time for times in completions.values() for time in times)
     goals = {run: len(times) for run, times in completions.items()}
     downtime_between = Downtime(final.ledger, final.status.dags).seconds_between
     trials: list[Prediction] = []
@@ -141,7 +139,7 @@ def _predictions(
             continue
         end = completions[run.run][-1]
         downtime = downtime_between(run.run, moment, end)
-        actual = elapsed(ledger, moment, end) - downtime
+        actual = ledger.seconds_between(moment, end) - downtime
         predict = naive_predictions.get(run.run)
         if actual > 0:
             trials.append(
@@ -183,7 +181,7 @@ def predict_naively(ledger: Ledger) -> dict[str, Callable[[int], float]]:
         run: epoch_durations(ledger, epochs) for run, epochs in counted_epochs(ledger).items()
     }
     ended = [cycle for run_cycles in cycles.values() for cycle in run_cycles if cycle.ended]
-    newest = max(ended, key=lambda cycle: naive_time(cycle.end), default=None)
+    newest = max(ended, key=lambda cycle: cycle.end, default=None)
     naive_predictions: dict[str, Callable[[int], float]] = {}
     for run, run_cycles in cycles.items():
         last = next((cycle for cycle in reversed(run_cycles) if cycle.ended), newest)
@@ -202,5 +200,5 @@ def _completion_times(ledger: Ledger) -> dict[str, list[datetime]]:
     completions: dict[str, list[datetime]] = {}
     for run, epochs in counted_epochs(ledger).items():
         times = [e.completed for e in epochs if e.state in DONE and e.completed is not None]
-        completions[run] = sorted(times, key=naive_time)
+        completions[run] = sorted(times)
     return completions

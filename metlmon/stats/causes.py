@@ -12,7 +12,6 @@ from msgspec import Struct
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.states import Outcome
 from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry
-from metlmon.stats.epoch_times import naive_time
 from metlmon.stats.totals import group_by
 
 END_UNKNOWN: Final = "end not logged"
@@ -154,12 +153,11 @@ def match_holds(
             continue
         by_end = sorted(ended.get(job.job, ()), key=_end)
         for hold in job.holds:
-            start = naive_time(hold.start)
-            index = bisect_left(by_end, start - SAME_MOMENT, key=_end)
-            found = index < len(by_end) and _end(by_end[index]) <= start
+            index = bisect_left(by_end, hold.start - SAME_MOMENT, key=_end)
+            found = index < len(by_end) and _end(by_end[index]) <= hold.start
             matched.append((hold, by_end[index] if found else None))
     return matched
 
 
 def _end(execution: ExecutionEntry) -> datetime:
-    return naive_time(execution.end or execution.start)
+    return execution.end or execution.start

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import islice, pairwise
 from math import log, sqrt
 from operator import itemgetter
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -27,7 +27,7 @@ from metlmon.snapshot.types import DagRow
 from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.stats.totals import group_by
 
-T = TypeVar("T")
+C = TypeVar("C", float, datetime)
 
 HALF_LIFE: Final = 3.0
 """Half-life of a cycle's weight in rounds (a round: one epoch of every run), since queues and
@@ -100,18 +100,6 @@ def counted_epochs(ledger: Ledger) -> dict[str, list[EpochEntry]]:
     return runs
 
 
-def elapsed(ledger: Ledger, start: datetime, end: datetime) -> float:
-    """Seconds between two times, never negative; 0 if only one has a time zone."""
-    if (start.tzinfo is None) != (end.tzinfo is None):
-        return 0.0
-    return max(0.0, ledger.seconds_between(start, end))
-
-
-def naive_time(when: datetime) -> datetime:
-    """The time without its zone: a sort key for mixed naive and aware times."""
-    return when if when.tzinfo is None else when.replace(tzinfo=None)
-
-
 def time_after_as_of(ledger: Ledger, seconds: float) -> datetime | None:
     """The local time ``seconds`` after as-of; None if out of range."""
     now = ledger.as_of
@@ -120,7 +108,7 @@ def time_after_as_of(ledger: Ledger, seconds: float) -> datetime | None:
     try:
         guess = now + timedelta(seconds=round(seconds))
         # Correct for a change of the UTC offset in between.
-        return guess + timedelta(seconds=round(seconds) - elapsed(ledger, now, guess))
+        return guess + timedelta(seconds=round(seconds) - ledger.seconds_between(now, guess))
     except OverflowError:
         return None
 
@@ -137,7 +125,7 @@ class TimeAxis:
         self._cache: dict[tuple[datetime, int], float] = {}
         self._first: datetime | None = None
         for when in times:
-            if self._first is None or elapsed(ledger, when, self._first) > 0:
+            if self._first is None or ledger.seconds_between(when, self._first) > 0:
                 self._first = when
         self.now = 0.0 if ledger.as_of is None else self.position(ledger.as_of)
 
@@ -146,7 +134,7 @@ class TimeAxis:
         key = (when, when.fold)
         if key not in self._cache:
             first = self._first
-            self._cache[key] = 0.0 if first is None else elapsed(self._ledger, first, when)
+            self._cache[key] = 0.0 if first is None else self._ledger.seconds_between(first, when)
         return self._cache[key]
 
 
@@ -165,7 +153,7 @@ def epoch_durations(
     cycles: list[Cycle] = []
 
     def add_cycle(number: int, epoch: EpochEntry, start: datetime, end: datetime) -> None:
-        seconds = elapsed(ledger, start, end)
+        seconds = ledger.seconds_between(start, end)
         if downtime_between is not None:
             seconds = max(0.0, seconds - downtime_between(epoch.run, start, end))
         ended = epoch.state in DONE
@@ -192,7 +180,7 @@ def epoch_durations(
         previous = epoch.completed
         if started is None or epoch.completed is None or epoch.state is State.SKIPPED:
             continue
-        if first is not None and naive_time(started) > naive_time(epoch.completed):
+        if first is not None and started > epoch.completed:
             started = first
         add_cycle(number, epoch, started, epoch.completed)
     return cycles
@@ -209,7 +197,7 @@ class DurationModel:
     def __init__(self, cycles: Iterable[Cycle]) -> None:
         self.cycles = list(cycles)
         finished = sorted(
-            (c for c in self.cycles if not c.in_progress), key=lambda cycle: naive_time(cycle.end)
+            (c for c in self.cycles if not c.in_progress), key=lambda cycle: cycle.end
         )
         ended = [cycle for cycle in finished if cycle.ended]
         self.ended_count = len(ended)
@@ -415,7 +403,7 @@ def _recency_weights(ledger: Ledger, entries: Sequence[ExecutionEntry]) -> list[
     if now is None:
         return [1.0] * len(entries)
     runs = max(1, len({entry.run for entry in entries if entry.final}))
-    ends = [naive_time(entry.end or now) for entry in entries]
+    ends = [entry.end or now for entry in entries]
     weights = [1.0] * len(entries)
     newest_first = sorted(range(len(entries)), key=lambda i: ends[i], reverse=True)
     for rank, i in enumerate(newest_first):
@@ -448,8 +436,7 @@ class Downtime:
         jobs = sorted((job for job in ledger.jobs if job.submitted is not None), key=_submitted)
         self._jobs = group_by(jobs, lambda job: job.dag)
         self._dagman_starts = {
-            dag: [naive_time(when) for when in submissions.get(dag or "", ())]
-            or _infer_dagman_starts(dag_jobs)
+            dag: list(submissions.get(dag or "", ())) or _infer_dagman_starts(dag_jobs)
             for dag, dag_jobs in self._jobs.items()
         }
         self._dag_intervals: dict[frozenset[str | None], list[DowntimeInterval]] = {}
@@ -465,14 +452,10 @@ class Downtime:
         if not intervals:
             return 0.0
         # The intervals do not overlap, so that their ends are sorted, too.
-        first = bisect_right(
-            intervals, naive_time(start), key=lambda interval: naive_time(interval[1])
-        )
-        last = bisect_left(
-            intervals, naive_time(end), first, key=lambda interval: naive_time(interval[0])
-        )
+        first = bisect_right(intervals, start, key=itemgetter(1))
+        last = bisect_left(intervals, end, first, key=itemgetter(0))
         return sum(
-            elapsed(self._ledger, max(down, start, key=naive_time), min(up, end, key=naive_time))
+            self._ledger.seconds_between(max(down, start), min(up, end))
             for down, up in intervals[first:last]
         )
 
@@ -483,7 +466,7 @@ class Downtime:
                 run=run,
                 epoch=job.epoch or 0,
                 target=job.target,
-                seconds=elapsed(self._ledger, *lost),
+                seconds=self._ledger.seconds_between(*lost),
                 ended=False,
                 end=lost[1],
                 interrupted=True,
@@ -515,20 +498,16 @@ class Downtime:
             and _has_dagman_start(dagman_starts, job.submitted, next_job.submitted or left)
         ]
         lost = [interval for interval, _ in self._lost_work[run]]
-        self._run_intervals[run] = merge_intervals(
-            [*self._dag_intervals[dags], *own, *lost], naive_time
-        )
+        self._run_intervals[run] = merge_intervals([*self._dag_intervals[dags], *own, *lost])
 
 
 def _infer_dagman_starts(jobs: Sequence[JobEntry]) -> list[datetime]:
     """Infer the starts of DAGMan runs from a DAG's jobs in order of submission."""
     dagman_starts = [
-        naive_time(end)
-        for (start, end), _ in _gaps(jobs)
-        if (end - start).total_seconds() > LATENCY
+        end for (start, end), _ in _gaps(jobs) if (end - start).total_seconds() > LATENCY
     ]
     removed = [
-        (naive_time(left), job)
+        (left, job)
         for job in jobs
         if job.state is State.REMOVED and (left := _queue_exit(job)) is not None
     ]
@@ -543,12 +522,12 @@ def _infer_dagman_starts(jobs: Sequence[JobEntry]) -> list[datetime]:
         index = next_index
         new_count = bisect_right(jobs, first - REMOVAL_SPREAD, submitted_count, key=_submitted)
         for job in jobs[submitted_count:new_count]:
-            heappush(end_times, _queue_exit_key(job))
+            heappush(end_times, (_queue_exit(job) or datetime.max))
         submitted_count = new_count
         while end_times and end_times[0] <= first:
             heappop(end_times)
         group_count = sum(
-            _submitted(job) <= first - REMOVAL_SPREAD and _queue_exit_key(job) > first
+            _submitted(job) <= first - REMOVAL_SPREAD and (_queue_exit(job) or datetime.max) > first
             for job in group
         )
         if len(end_times) > group_count:
@@ -563,34 +542,28 @@ def _infer_dagman_starts(jobs: Sequence[JobEntry]) -> list[datetime]:
 def _gaps(jobs: Sequence[JobEntry]) -> list[tuple[DowntimeInterval, JobEntry]]:
     """Intervals without a job in the queue, each with the last job before it."""
     gaps: list[tuple[DowntimeInterval, JobEntry]] = []
-    last_job: JobEntry | None = None
-    idle_since: datetime | None = None
+    last: tuple[datetime, JobEntry] | None = None
     for job in jobs:
-        start = job.submitted
-        if (
-            last_job is not None
-            and idle_since is not None
-            and start
-            and naive_time(idle_since) < naive_time(start)
-        ):
-            gaps.append(((idle_since, start), last_job))
+        start = _submitted(job)
+        if last is not None and last[0] < start:
+            gaps.append(((last[0], start), last[1]))
         left = _queue_exit(job)
         if left is None:
             break
-        if idle_since is None or naive_time(left) > naive_time(idle_since):
-            last_job, idle_since = job, left
+        if last is None or left > last[0]:
+            last = left, job
     return gaps
 
 
 def _has_dagman_start(dagman_starts: Sequence[datetime], start: datetime, end: datetime) -> bool:
     """Does a DAGMan run start after ``start`` and not after ``end``?"""
-    index = bisect_right(dagman_starts, naive_time(start))
-    return index < len(dagman_starts) and dagman_starts[index] <= naive_time(end)
+    index = bisect_right(dagman_starts, start)
+    return index < len(dagman_starts) and dagman_starts[index] <= end
 
 
 def _submitted(job: JobEntry) -> datetime:
     assert job.submitted is not None
-    return naive_time(job.submitted)
+    return job.submitted
 
 
 def _queue_exit(job: JobEntry) -> datetime | None:
@@ -600,23 +573,12 @@ def _queue_exit(job: JobEntry) -> datetime | None:
     return job.ended
 
 
-def _queue_exit_key(job: JobEntry) -> datetime:
-    """As :func:`_queue_exit`, for comparisons; ``datetime.max`` if it is in the queue."""
-    left = _queue_exit(job)
-    return datetime.max if left is None else naive_time(left)
-
-
-def merge_intervals(
-    intervals: Iterable[tuple[T, T]], key: Callable[[T], Any] = lambda end: end
-) -> list[tuple[T, T]]:
-    """Merge overlapping intervals, so that no second counts twice; the result is sorted.
-
-    ``key``: the sort key of their ends.
-    """
-    merged: list[tuple[T, T]] = []
-    for start, end in sorted(intervals, key=lambda interval: key(interval[0])):
-        if merged and key(start) <= key(merged[-1][1]):
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end, key=key))
+def merge_intervals(intervals: Iterable[tuple[C, C]]) -> list[tuple[C, C]]:
+    """Merge overlapping intervals, so that no second counts twice; the result is sorted."""
+    merged: list[tuple[C, C]] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
             merged.append((start, end))
     return merged

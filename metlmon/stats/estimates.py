@@ -39,9 +39,7 @@ from metlmon.stats.epoch_times import (
     DurationModel,
     ExecutionDurations,
     counted_epochs,
-    elapsed,
     epoch_durations,
-    naive_time,
     time_after_as_of,
 )
 from metlmon.stats.inputs import StatsInput
@@ -223,7 +221,7 @@ class _Estimator:
             rate=None if complete else self._rate(),
             remaining=span,
             expected_end=self._date(span),
-            completed_at=_latest(ends) if complete else None,
+            completed_at=max(ends, default=None) if complete else None,
             missing_reason=self._missing_reason(runs) if span is None and not complete else None,
             excluded=excluded if span is not None else (),
             slowest_run=slowest,
@@ -264,11 +262,11 @@ class _Estimator:
         starts = [run.began for run in ledger.runs if run.began is not None]
         if now is None or not starts:
             return None
-        window = min(RATE_SECONDS, max(elapsed(ledger, start, now) for start in starts))
-        since = naive_time(now) - timedelta(seconds=window)
+        window = min(RATE_SECONDS, max(ledger.seconds_between(start, now) for start in starts))
+        since = now - timedelta(seconds=window)
         ends = [c.end for cycles in self.cycles.values() for c in cycles if c.ended]
         # DAGMan's files can be ahead of the log that as-of comes from.
-        recent = sum(since <= naive_time(end) <= naive_time(now) for end in ends)
+        recent = sum(since <= end <= now for end in ends)
         return Rate(recent, window) if window > 0 else None
 
     def _date(self, span: Interval | None) -> datetime | None:
@@ -313,14 +311,14 @@ class _Estimator:
         latest, now = run.latest, self.ledger.as_of
         if latest is None or latest.since is None or now is None or self.median_cycle is None:
             return False
-        return elapsed(self.ledger, latest.since, now) <= RECENT_CYCLES * self.median_cycle
+        return self.ledger.seconds_between(latest.since, now) <= RECENT_CYCLES * self.median_cycle
 
     def _run(
         self, run: RunEntry, simulated: tuple[list[float], _CurrentEpoch | None]
     ) -> RunForecast:
         trials, current = simulated
         left = self._epochs_left(run)
-        ended = _latest(e.completed for e in self.epochs[run.run] if e.completed is not None)
+        ends = [e.completed for e in self.epochs[run.run] if e.completed is not None]
         own_seconds = [cycle.seconds for cycle in self.cycles[run.run] if cycle.ended]
         span = None
         if trials:
@@ -346,7 +344,7 @@ class _Estimator:
             remaining=span,
             epoch_remaining=epoch,
             expected_end=self._date(span),
-            completed_at=ended if not left else None,
+            completed_at=max(ends, default=None) if not left else None,
             missing_reason=reason if left and span is None else None,
             stopped=run.stopped,
         )
@@ -547,10 +545,6 @@ def _summary(seconds: Sequence[float]) -> EpochDurations | None:
         return EpochDurations(median(seconds), None, None, len(seconds))
     lower, middle, upper = quartiles(seconds)
     return EpochDurations(middle, lower, upper, len(seconds))
-
-
-def _latest(times: Iterable[datetime]) -> datetime | None:
-    return max(times, key=naive_time, default=None)
 
 
 def _epochs(n: int) -> str:

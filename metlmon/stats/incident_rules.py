@@ -16,7 +16,7 @@ from msgspec import Struct
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, TransferEntry
-from metlmon.stats.epoch_times import USER_VACATE_CODES, elapsed, naive_time
+from metlmon.stats.epoch_times import USER_VACATE_CODES
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count, hours
@@ -110,14 +110,14 @@ def _log_gaps(stats_input: StatsInput) -> list[_LogGap]:
     if not lost:
         return []
     logged_times = sorted(
-        naive_time(time) for e in ledger.executions for time in (e.start, e.end) if time is not None
+        time for e in ledger.executions for time in (e.start, e.end) if time is not None
     )
     gaps = []
     for group in _group_by_time(lost, _end, TOGETHER_SECONDS):
         until = end_range(group)[1]
-        index = bisect_left(logged_times, naive_time(until) - timedelta(seconds=60))
-        since = logged_times[index - 1].replace(tzinfo=until.tzinfo) if index else group[0].start
-        gaps.append(_LogGap(since, until, elapsed(ledger, since, until), group))
+        index = bisect_left(logged_times, until - timedelta(seconds=60))
+        since = logged_times[index - 1] if index else group[0].start
+        gaps.append(_LogGap(since, until, ledger.seconds_between(since, until), group))
     return gaps
 
 
@@ -127,7 +127,7 @@ def log_gaps(stats_input: StatsInput) -> Iterator[Incident]:
     glued = [notice for notice in stats_input.status.warnings if notice.kind == "glued-header"]
     where = ", ".join(f"{notice.file}:{notice.line}" for notice in glued[:3])
     intervals = [
-        elapsed(ledger, log.first, log.last) / max(1, log.events)
+        ledger.seconds_between(log.first, log.last) / max(1, log.events)
         for log in logs
         if log.first is not None and log.last is not None
     ]
@@ -150,11 +150,9 @@ def log_gaps(stats_input: StatsInput) -> Iterator[Incident]:
                 key_suffix="end",
             )
             continue
-        since, until = naive_time(gap.since), naive_time(gap.until)
+        since, until = gap.since, gap.until
         ran = sum(
-            not e.dagman
-            and naive_time(e.start) < until
-            and (e.end is None or naive_time(e.end) > since)
+            not e.dagman and e.start < until and (e.end is None or e.end > since)
             for e in ledger.executions
         )
         damaged = f" ({where} is damaged)" if where else ""
@@ -192,9 +190,11 @@ def silent_logs(stats_input: StatsInput) -> Iterator[Incident]:
     ]
     if not status.live or status.as_of is None or not running or not logs:
         return
-    first, last, events = max(logs, key=lambda log: naive_time(log[1]))
-    silent = elapsed(ledger, last, status.as_of)
-    if silent < max(SILENT_SECONDS, SILENT_TIMES * elapsed(ledger, first, last) / max(1, events)):
+    first, last, events = max(logs, key=lambda log: log[1])
+    silent = ledger.seconds_between(last, status.as_of)
+    if silent < max(
+        SILENT_SECONDS, SILENT_TIMES * ledger.seconds_between(first, last) / max(1, events)
+    ):
         return
     yield build_incident(
         kind="log-gap",
@@ -273,13 +273,14 @@ def mass_evictions(stats_input: StatsInput) -> Iterator[Incident]:
             if len(runs) < MIN_RUNS:
                 continue
             first, last = end_range(group)
+            seconds = stats_input.ledger.seconds_between(first, last)
             cause = next((f": {e.cause}" for e in group if e.cause), "")
             yield build_incident(
                 kind="evictions",
                 severity=WARNING,
                 text=f"{count(len(group), 'job')} of {len(runs)} runs were evicted"
                 f"{'' if site is None else f' at {site}'} within "
-                f"{age(elapsed(stats_input.ledger, first, last))}, {_lost_hours(group)} of badput"
+                f"{age(seconds)}, {_lost_hours(group)} of badput"
                 f"{cause}",
                 advice="HTCondor queues them again; if it happens again, ask the site what "
                 "ended there, or leave it out",
@@ -349,8 +350,7 @@ def stalled_transfers(stats_input: StatsInput) -> Iterator[Incident]:
             t
             for t in stalls
             if not any(
-                naive_time(gap.since) <= naive_time(t.end or ledger.as_of or gap.since)
-                and _start(t) <= naive_time(gap.until)
+                gap.since <= (t.end or ledger.as_of or gap.since) and _start(t) <= gap.until
                 for gap in gaps
             )
         ]
@@ -377,7 +377,7 @@ def stalled_transfers(stats_input: StatsInput) -> Iterator[Incident]:
                 if ongoing
                 else "See whether other jobs transfer there now; if not, leave the site out",
                 since=group[0].start,
-                until=None if ongoing else max(ends, key=naive_time, default=None),
+                until=None if ongoing else max(ends, default=None),
                 ongoing=ongoing,
                 entries=group,
                 key_suffix=f"{direction} {site}",
@@ -421,11 +421,11 @@ def build_incident(
 
 
 def _end(execution: ExecutionEntry) -> datetime:
-    return naive_time(execution.end or execution.start)
+    return execution.end or execution.start
 
 
 def _start(transfer: TransferEntry) -> datetime:
-    return naive_time(transfer.start or datetime.min)
+    return transfer.start or datetime.min
 
 
 def _group_by_time(
@@ -443,7 +443,7 @@ def _group_by_time(
 
 def end_range(group: Sequence[ExecutionEntry]) -> tuple[datetime, datetime]:
     ends = [e.end or e.start for e in group]
-    return min(ends, key=naive_time), max(ends, key=naive_time)
+    return min(ends), max(ends)
 
 
 def _lost_hours(group: Iterable[ExecutionEntry]) -> str:

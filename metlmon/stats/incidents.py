@@ -22,7 +22,6 @@ from metlmon.model.reasons import fold_reason
 from metlmon.model.sites import misses_target, names_other_target, normalize_name
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.ledger import ExecutionEntry, RunEntry
-from metlmon.stats.epoch_times import elapsed, naive_time
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.incident_rules import (
     ALARM,
@@ -81,7 +80,7 @@ def urgent_incidents(stats_input: StatsInput, all_incidents: Sequence[Incident])
         if incident.runs and done.issuperset(incident.runs):
             return False
         until = incident.until
-        return now is None or until is None or elapsed(ledger, until, now) <= RECENT_SECONDS
+        return now is None or until is None or ledger.seconds_between(until, now) <= RECENT_SECONDS
 
     urgent = [each for each in all_incidents if each.severity > NOTE and is_urgent(each)]
     urgent.sort(key=lambda each: (each.severity, each.ongoing, _sort_time(each)), reverse=True)
@@ -107,7 +106,7 @@ def incident_list(stats_input: StatsInput) -> IncidentList:
         incidents=all_incidents,
         urgent=tuple(urgent_incidents(stats_input, all_incidents)),
         seconds={
-            incident.key: elapsed(stats_input.ledger, incident.since, incident.until)
+            incident.key: stats_input.ledger.seconds_between(incident.since, incident.until)
             for incident in all_incidents
             if incident.since is not None and incident.until is not None
         },
@@ -167,7 +166,7 @@ def held_runs(stats_input: StatsInput) -> Iterator[Incident]:
             short_text=f"{which} {text}",
             advice="Remove the cause, then release it (R); or remove the job (X) to have it "
             "retried",
-            since=min(since, key=naive_time, default=None),
+            since=min(since, default=None),
             ongoing=True,
             runs=[run.run for run, _ in group],
             jobs=[(row.cluster, row.proc or 0) for row in latest if row.cluster is not None],
@@ -283,8 +282,8 @@ def unserved_targets(stats_input: StatsInput) -> Iterator[Incident]:
     limit = max(UNSERVED_SECONDS, UNSERVED_TIMES * median(waits))
     idle = [job for job in ledger.jobs if job.state is State.IDLE and job.target and job.submitted]
     for (dag, target), jobs in group_by(idle, lambda job: (job.dag, job.target or "")).items():
-        since = min((job.submitted for job in jobs if job.submitted), key=naive_time)
-        waited = elapsed(ledger, since, ledger.as_of)
+        since = min(job.submitted for job in jobs if job.submitted)
+        waited = ledger.seconds_between(since, ledger.as_of)
         if (dag, target) in served or waited < limit:
             continue
         yield build_incident(
@@ -377,4 +376,4 @@ RULES: Final[tuple[Callable[[StatsInput], Iterable[Incident]], ...]] = (
 
 
 def _sort_time(incident: Incident) -> datetime:
-    return naive_time(incident.since or incident.until or datetime.min)
+    return incident.since or incident.until or datetime.min

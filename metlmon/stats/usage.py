@@ -581,7 +581,7 @@ class UsageFilter(Struct, frozen=True):
 def select_executions(usage: Usage, usage_filter: UsageFilter) -> tuple[ExecutionEntry, ...]:
     """The executions that match the filter, in order of their start."""
     matching = [entry for entry in usage.executions if usage_filter.matches(entry)]
-    return tuple(sorted(matching, key=lambda entry: (entry.start.replace(tzinfo=None), entry.job)))
+    return tuple(sorted(matching, key=lambda entry: (entry.start, entry.job)))
 
 
 def hidden_jobs(usage: Usage) -> Mapping[JobId, EpochEntry]:
