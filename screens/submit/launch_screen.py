@@ -15,7 +15,7 @@ from metlmon.error_text import describe_error
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
-from metlmon.pool.types import PoolError
+from metlmon.pool.types import PoolError, ScheddInfo, SiteInfo
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -33,9 +33,68 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.screens import ConfirmationBase, heading
-from screens.submit.pool_info import PoolInfo, schedd_line, submission_method
 from screens.submit.preview import file_list, size_text
 from screens.widgets.footer import HIDDEN_IN_MODALS, KeyFooter
+
+
+class PoolInfo(Struct, frozen=True):
+    """The local schedd and the collector's sites, or why they are unknown.
+
+    ``error`` and ``sites_error`` are the reasons; ``schedd_asked`` and ``sites_asked`` the times of
+    the monotonic clock at which a running query was started.
+    """
+
+    schedd: ScheddInfo | None = None
+    error: str | None = None
+    sites: tuple[SiteInfo, ...] = ()
+    sites_error: str | None = None
+    schedd_asked: float | None = None
+    sites_asked: float | None = None
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """Names of the sites known to the collector."""
+        return tuple(site.name for site in self.sites)
+
+    @property
+    def gpu_models(self) -> tuple[str, ...]:
+        """GPU models of the sites, sorted."""
+        return tuple(sorted({model for site in self.sites for model in site.gpus}))
+
+    @property
+    def refusal(self) -> str | None:
+        """The reason why nothing can be submitted; None if it is possible."""
+        if self.schedd is None:
+            return self.error or "the schedd has not answered yet"
+        if not self.schedd.dagman and self.schedd.submit_command is None:
+            return "neither condor_dagman nor condor_submit_dag is at hand on this machine"
+        return None
+
+
+def submission_method(schedd_info: ScheddInfo) -> str:
+    """Return the submission method."""
+    if schedd_info.dagman:
+        return "htcondor2, with the condor_dagman at hand"
+    return plain(schedd_info.submit_command or "no way", 200)
+
+
+def schedd_line(pool_info: PoolInfo, long: bool = True) -> Line:
+    """Render the schedd and the user, or that there is none."""
+    info = pool_info.schedd
+    if info is None:
+        if pool_info.error is not None:
+            return line(("no schedd", NOTE))
+        return line((f"asking for the schedd{wait_text(pool_info.schedd_asked)}", DIM))
+    version = plain(info.version, 40)
+    text = line(plain(info.schedd, 60), (" as ", DIM), plain(info.user, 40))
+    return text + line((f"   HTCondor {version}", DIM)) if long else text
+
+
+def wait_text(asked: float | None) -> str:
+    """Return the time since a query was started, from one second on."""
+    waited = 0.0 if asked is None else monotonic() - asked
+    return f"  {waited:.0f} s" if waited >= 1 else ""
+
 
 RESULT_SECONDS: Final = 1.5
 """Seconds that the cluster id is displayed before the overview opens."""

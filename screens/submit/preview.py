@@ -1,7 +1,7 @@
-"""Preview of the files to be written, as a lazy sequence of lines.
+"""What a form would write: its problems, the plan, and a preview of every file.
 
-Lines are rendered when they become visible: the DAG of a large ensemble has a hundred thousand of
-them.
+Lines of the preview are rendered when they become visible: the DAG of a large ensemble has a
+hundred thousand of them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,24 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby
+from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len, chop_cells
 
+from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
-from metlmon.authoring.request import EnsembleShape, Plan, PlannedFile, RunPlan
+from metlmon.authoring.request import (
+    EnsembleShape,
+    Plan,
+    PlanError,
+    PlannedFile,
+    Request,
+    RequestProblem,
+    RunPlan,
+    Template,
+)
 from metlmon.authoring.runs import epochs_of, gpus_of
 from metlmon.authoring.write_submit import redacted_text
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
@@ -23,9 +36,93 @@ from metlmon.text.formatting import plain
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrap
 from screens.base.lazy import LazySequence
 from screens.base.screens import heading
-from screens.submit.form_model import LABELS
-from screens.submit.validation import FormResult
+from screens.submit.form_model import FIELD_ALIASES, LABELS, FormState, fields_of, parse_form
 from screens.widgets.form import plain_with_blanks
+
+UNREADABLE: Final = (PlanError, OSError, ValueError)
+"""Exceptions of reading a user's template or directory."""
+
+
+class FormResult(Struct, frozen=True):
+    """Result of validating a form.
+
+    ``templates`` are the bundled ones; ``template`` is the chosen one, None if it cannot be read.
+    ``plan`` is None if a problem is fatal.
+    """
+
+    state: FormState
+    templates: tuple[Template, ...] = ()
+    template: Template | None = None
+    request: Request | None = None
+    problems: tuple[RequestProblem, ...] = ()
+    plan: Plan | None = None
+
+    @property
+    def fatal(self) -> tuple[RequestProblem, ...]:
+        """Problems that prevent writing."""
+        return tuple(problem for problem in self.problems if problem.fatal)
+
+    def problem_of(self, field: str) -> RequestProblem | None:
+        """Return the worst problem of a field."""
+        matching = [problem for problem in self.problems if problem.field == field]
+        return next(
+            (problem for problem in matching if problem.fatal), matching[0] if matching else None
+        )
+
+
+def validate_form(
+    state: FormState, sites: Sequence[str] = (), gpus: Sequence[str] = ()
+) -> FormResult:
+    """Validate a form.
+
+    Reads files (a template, the target directory) and may take long for a large ensemble: call it
+    in a thread. ``sites`` and ``gpus`` (models) are those known to the collector.
+    """
+    templates, name = bundled_templates(), state.text("template").strip()
+    template = next((each for each in templates if each.name == name), None)
+    missing: list[RequestProblem] = []
+    if template is None:
+        try:
+            template = authoring.load_template(name)
+        except UNREADABLE as error:
+            missing = [RequestProblem("template", str(error))]
+    request, unreadable = parse_form(state, template)
+    # An unreadable field has a default, whose problems are not reported.
+    skipped = {problem.field for problem in unreadable}
+    try:
+        problems = authoring.validate(request, tuple(sites), gpus=tuple(gpus))
+        reported = [problem for problem in problems if problem.field not in skipped]
+    except UNREADABLE as error:
+        reported = [RequestProblem("template", str(error))]
+    if not any(problem.field == "template" for problem in reported):
+        reported += missing
+    order = [field.name for field in fields_of(template, (), state)]
+    shown = [_in_form(problem, order) for problem in (*unreadable, *reported)]
+    shown.sort(key=lambda problem: [*order, problem.field].index(problem.field))
+    plan = None
+    if not any(problem.fatal for problem in shown):
+        try:
+            plan = authoring.make_plan(request)
+        except UNREADABLE as error:
+            shown.append(RequestProblem("", str(error)))
+    return FormResult(state, templates, template, request, tuple(shown), plan)
+
+
+def _in_form(problem: RequestProblem, fields: Sequence[str]) -> RequestProblem:
+    """Assign a problem to the form field that shows it."""
+    field = FIELD_ALIASES.get(problem.field, problem.field)
+    if field not in fields and field.startswith("stages."):
+        field = "stages"
+    return replace(problem, field=field)
+
+
+def bundled_templates() -> tuple[Template, ...]:
+    """Return the bundled templates; none if they are damaged."""
+    try:
+        return tuple(authoring.templates())
+    except UNREADABLE:
+        return ()
+
 
 LazyLines = LazySequence[Line]
 """Lines that are rendered when they become visible."""
@@ -79,25 +176,20 @@ def run_lines(runs: Sequence[RunPlan], width: int) -> LazyLines:
             (plain(run.uuid, 36)[:uuid_width], DIM),
             ("  seed ", DIM),
             f"{run.seed:<{seed_width}}  ",
-            *targets(run.targets),
-            *gpu(run.gpu),
+            *_targets(run.targets),
+            *(line(("  on ", DIM), plain(run.gpu, 60)) if run.gpu is not None else ()),
         )
 
     return LazyLines(len(runs), render)
 
 
-def targets(names: Sequence[str]) -> Line:
+def _targets(names: Sequence[str]) -> Line:
     """Return the targets of the epochs in order: ``Expanse-GPU ×2, Delta-GPU``."""
     parts = []
     for name, group in groupby(names):
         n = len(list(group))
         parts.append(plain(name, 30) + (f" ×{n}" if n > 1 else ""))
     return line(("→ ", DIM), ", ".join(parts)) if parts else ()
-
-
-def gpu(model: str | None) -> Line:
-    """Return the GPU model that a run is pinned to."""
-    return line(("  on ", DIM), plain(model, 60)) if model is not None else ()
 
 
 class Preview(LazySequence[Line]):

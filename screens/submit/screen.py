@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Final
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Horizontal
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
 
 from metlmon.authoring.from_toml import parse_sites
 from metlmon.authoring.request import EnsembleShape, Request, RequestProblem, StopRules, Template
@@ -19,12 +19,15 @@ from metlmon.live.feed import Snapshot
 from metlmon.pool.types import ScheddInfo, SiteInfo
 from metlmon.stats import cost as stats
 from metlmon.stats.cost import CostHistory
+from metlmon.tables.layout import TableColumn
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
     BAD,
     BOLD,
     DIM,
+    GOOD,
+    KEY,
     NOTE,
     Line,
     crop,
@@ -36,7 +39,6 @@ from metlmon.text.spans import (
 )
 from screens.actions import bindings_of
 from screens.base.screens import SnapshotScreen, ask_pool, padded, rule
-from screens.submit.choice_screen import ChoiceScreen
 from screens.submit.form_model import (
     LABELS,
     Field,
@@ -45,13 +47,107 @@ from screens.submit.form_model import (
     first_template,
     new_directory,
 )
-from screens.submit.launch_screen import LaunchScreen
-from screens.submit.pool_info import PoolInfo, gpu_text, schedd_line, wait_text
-from screens.submit.preview import Preview, build_preview, size_text
-from screens.submit.validation import FormResult, bundled_templates, validate_form
+from screens.submit.launch_screen import LaunchScreen, PoolInfo, schedd_line, wait_text
+from screens.submit.preview import (
+    FormResult,
+    Preview,
+    build_preview,
+    bundled_templates,
+    size_text,
+    validate_form,
+)
 from screens.widgets.document import EDGE, SidePane, StaticLines
 from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView
+from screens.widgets.table import Table, TableRow
+
+
+class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
+    """Modal list; returns the chosen values, or None to leave the field as it is.
+
+    ``choices`` are the values with their descriptions. With ``several`` the space bar marks, and
+    enter accepts the marked values (the row under the cursor if nothing was marked or unmarked).
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "give_up", show=False),
+        # A modal screen hides the application's bindings.
+        Binding("ctrl+c", "app.interrupt", priority=True, show=False),
+        Binding("enter", "take", show=False),
+        Binding("space", "mark", show=False),
+    ]
+
+    def __init__(
+        self, title: str, choices: Mapping[str, str], current: Sequence[str], several: bool = False
+    ) -> None:
+        super().__init__()
+        self._title, self._choices, self._several = title, choices, several
+        self._current = current
+        self._marked = [value for value in current if several and value in choices]
+        self._others = [value for value in current if several and value not in choices]
+        self._untouched = not self._marked
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="choice"):
+            yield StaticLines(id="title")
+            yield Table()
+            yield StaticLines(id="keys-of-choice")
+
+    def on_mount(self) -> None:
+        self.query_one(Table).focus()
+        self.call_after_refresh(self._fill)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        table = self.query_one(Table)
+        self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
+        width = max((len(plain(value, 30)) for value in self._choices), default=4)
+        width += 2 * self._several
+        columns = [
+            TableColumn("", width),
+            TableColumn("", max(10, table.size.width - width - 4)),
+        ]
+        rows = [TableRow(value, partial(self._cells, value)) for value in self._choices]
+        first = not table.rows
+        table.show(columns, rows)
+        if first and self._current:
+            table.select(self._current[0])
+        keys = line(("space", KEY), (" mark   ", DIM)) if self._several else ()
+        keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
+        self.query_one("#keys-of-choice", StaticLines).show([keys])
+
+    def _cells(self, value: str) -> tuple[Line, Line]:
+        tick = ("✓ " if value in self._marked else "  ") if self._several else ""
+        description = line((plain(self._choices[value], 200), DIM))
+        return line((tick, GOOD), plain(value, 30)), description
+
+    def action_mark(self) -> None:
+        key = self.query_one(Table).cursor
+        if not self._several or key is None:
+            return
+        self._untouched = False
+        if key in self._marked:
+            self._marked.remove(key)
+        else:
+            self._marked.append(key)
+        self._fill()
+
+    def action_take(self) -> None:
+        key = self.query_one(Table).cursor
+        if key is not None and (not self._several or self._untouched):
+            self.return_result((key, *self._others))
+        else:
+            self.return_result((*self._marked, *self._others) if self._several else None)
+
+    def on_table_row_selected(self, event: Table.RowSelected) -> None:
+        event.stop()
+        self.action_take()
+
+    def action_give_up(self) -> None:
+        self.return_result(None)
+
 
 SIDE_BY_SIDE: Final = 130
 """Minimum width for form and preview side by side."""
@@ -416,7 +512,8 @@ class SubmitScreen(SnapshotScreen):
         sites = self.pool_info.sites
         if field.name == "sites":
             return {
-                site.name: f"{formatting.count(site.slots, 'slot')}, {gpu_text(site)}"
+                site.name: f"{formatting.count(site.slots, 'slot')}, "
+                + (plain(", ".join(site.gpus), 80) or "GPU unknown")
                 for site in sites
             }
         if field.name == "gpu_models":

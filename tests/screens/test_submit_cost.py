@@ -18,8 +18,7 @@ from metlmon.stats.cost import CostHistory, cost_estimate_lines, cost_history, e
 from metlmon.stats.inputs import StatsInput
 from metlmon.text.spans import text
 from screens.submit.form_model import FormState
-from screens.submit.preview import build_preview
-from screens.submit.validation import validate_form
+from screens.submit.preview import build_preview, validate_form
 from tests.support.event_logs import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

@@ -855,7 +855,7 @@ def test_picture(  # type: ignore[no-untyped-def]
     snap_compare, home: Path, monkeypatch: pytest.MonkeyPatch, way: str, size: tuple[int, int]
 ) -> None:
     elsewhere = Elsewhere(home / "ens")
-    monkeypatch.setattr("screens.submit.validation.authoring", elsewhere)
+    monkeypatch.setattr("screens.submit.preview.authoring", elsewhere)
     monkeypatch.setattr("screens.submit.launch_screen.authoring", elsewhere)
     draft = request_at(Path("/home/someone/ensembles"), sites=("Expanse-GPU", "Delta-GPU"))
     assert snap_compare(_app(draft), terminal_size=size, run_before=_way(WAYS[way]))
@@ -865,7 +865,7 @@ def test_picture(  # type: ignore[no-untyped-def]
 def test_picture_without_colours_or_signs(  # type: ignore[no-untyped-def]
     snap_compare, home: Path, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
-    monkeypatch.setattr("screens.submit.validation.authoring", Elsewhere(home / "ens"))
+    monkeypatch.setattr("screens.submit.preview.authoring", Elsewhere(home / "ens"))
     draft = request_at(Path("/home/someone/ensembles"))
     app = _app(draft, **{look: True})
     if look == "no_color":
