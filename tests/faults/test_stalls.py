@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,15 +22,11 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.live import fs_timeout, notices
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.live.fs_timeout import FsExecutor, FsTimeout, call_with_timeout, calls_through
-from metlmon.live.session import Session
 from metlmon.snapshot.types import JobView
 from tests.faults.fuse import Fuse
-from tests.support.recordings import copied, told
-
-DEADLINE = 30.0
-"""Seconds until what is awaited is a failure; it comes within one or two."""
+from tests.support.recordings import copied, opened, told
+from tests.support.watched_session import DEADLINE, WatchedSession
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +35,7 @@ def _told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.1)
 
 
-class Watched:
+class Watched(WatchedSession):
     """A session over a recording behind a file system that can stall."""
 
     def __init__(self, tmp_path: Path) -> None:
@@ -47,29 +43,11 @@ class Watched:
             pytest.skip("to mount a file system takes root and /dev/fuse")
         self.below = copied("rescue", tmp_path / "below")
         self.disk = Fuse(self.below, tmp_path / "dagdir")
-        self.reader = DagdirReader(self.disk.at, live=False)
-        self.session = Session(self.reader)
-        self.latest: Snapshot | None = None
-        self._news = threading.Condition()
+        super().__init__(DagdirReader(self.disk.at, live=False))
 
     def begin(self) -> None:
-        self.reader.open()
-        self.session.start(self._take)
+        super().begin()
         self.until(lambda update: update.progress.fraction == 1 and update.error is None)
-
-    def _take(self, update: Snapshot) -> None:
-        with self._news:
-            self.latest = update
-            self._news.notify_all()
-
-    def until(self, wanted: Callable[[Snapshot], bool]) -> Snapshot:
-        with self._news:
-            there = self._news.wait_for(
-                lambda: self.latest is not None and wanted(self.latest), DEADLINE
-            )
-        assert there, self.latest and self.latest.error
-        assert self.latest is not None
-        return self.latest
 
     def asked_for(self, cluster: int) -> JobView | None:
         """A screen's question; it is answered while nothing else is."""
@@ -123,10 +101,7 @@ def test_nothing_answers(watched: Watched, ops: tuple[str, ...]) -> None:
     while job is None and time.monotonic() < deadline:
         job = watched.session.job_view(9999, 0)
     assert job is not None
-    fresh = DagdirReader(watched.below, live=False)
-    fresh.open()
-    fresh.read_all()
-    assert told(watched.reader)["jobs"] == told(fresh)["jobs"]
+    assert told(watched.reader)["jobs"] == told(opened(watched.below))["jobs"]
 
 
 def test_it_ends_at_once_while_nothing_answers(watched: Watched) -> None:
@@ -184,9 +159,7 @@ def test_a_command_says_so_and_ends_at_ctrl_c(
 def test_who_waits_for_the_next_look_waits_for_no_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = DagdirReader(copied("rescue", tmp_path / "dagdir"))
-    reader.open()
-    reader.read_all()
+    reader = opened(copied("rescue", tmp_path / "dagdir"))
     pauses, goes_on = threading.Event(), threading.Event()
 
     def sleep(_: float) -> None:

@@ -4,7 +4,7 @@ others go on, and it is tried again without haste."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -16,41 +16,19 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.log_cache import CacheWrite
 from metlmon.live.replay import Replay
-from metlmon.live.session import Session
 from metlmon.live.watcher import DirectoryWatcher
 from tests.support.recordings import FIXTURES, copied
-
-DEADLINE = 30.0
+from tests.support.watched_session import DEADLINE, WatchedSession
 
 HOSTILE = "odd \x1b[2J\u202e" + "x" * 5000
 
 
-class Watched:
-    """A session over a recording, and what it told."""
+class Watched(WatchedSession):
+    """A session over a recording that is kept in a cache."""
 
     def __init__(self, dagdir: Path, cache: Path) -> None:
         self.dagdir = dagdir
-        self.reader = DagdirReader(dagdir, live=False, cache=Cache(cache, min_log_bytes=1))
-        self.session = Session(self.reader)
-        self.latest: Snapshot | None = None
-        self._news = threading.Condition()
-
-    def begin(self) -> None:
-        self.reader.open()
-        self.session.start(self.take)
-
-    def take(self, update: Snapshot) -> None:
-        with self._news:
-            self.latest = update
-            self._news.notify_all()
-
-    def until(self, wanted: Callable[[Snapshot], bool]) -> Snapshot:
-        with self._news:
-            assert self._news.wait_for(
-                lambda: self.latest is not None and wanted(self.latest), DEADLINE
-            ), self.latest and (self.latest.error, self.latest.status.warnings)
-        assert self.latest is not None
-        return self.latest
+        super().__init__(DagdirReader(dagdir, live=False, cache=Cache(cache, min_log_bytes=1)))
 
     def hears_of(self, cluster: int) -> None:
         """It still reads what is appended."""

@@ -11,6 +11,7 @@ import pytest
 from metlmon.live.dagdir_reader import DagdirReader
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
+from tests.support.recordings import opened
 
 DAG = "JOB {node} train.sub\n"
 
@@ -87,9 +88,7 @@ def test_a_link_to_the_dagdir(tmp_path: Path) -> None:
     dagdir.write("metl.log", log_of(7))
     (dagdir.path / "again.log").symlink_to("metl.log")
     (tmp_path / "link").symlink_to(dagdir.path)
-    reader = DagdirReader(tmp_path / "link", live=False)
-    reader.open()
-    reader.read_all()
+    reader = opened(tmp_path / "link")
     assert clusters(reader) == [7]
     assert len(reader.snapshot_builder().status().logs) == 1
 

@@ -17,7 +17,6 @@ from metlmon.config.safe_regex import (
     SafePattern,
 )
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
-from metlmon.live.dagdir_reader import DagdirReader
 from tests.support.dagdir_builder import Dagdir, log_of
 
 USUAL = (
@@ -73,9 +72,7 @@ def test_a_warning_says_that_it_is_disabled(
     dagdir.write("metl.log", log_of(7))
     dagdir.write("metlmon.toml", "train_node = '^(?P<run>(a|aa)+)(?P<epoch>)$'")
     dagdir.write("run.dag", f"JOB {'a' * 1990}-b t.sub\n")
-    reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=False)
-    reader.open()
-    reader.read_all()
+    reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
     warnings = reader.snapshot_builder().status().warnings
     assert [w.text for w in warnings if w.kind == "settings"] == [
         "the pattern of train_node takes too long and is not used any more: simplify it"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.config.loader import KEYS, load_configuration, load_settings
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 
@@ -135,9 +134,7 @@ def test_a_pattern_that_finds_no_number(dagdir: Dagdir, epoch: str) -> None:
     """What it takes for an epoch may be anything: then the node is of no epoch."""
     dagdir.write("metlmon.toml", f"train_node = '^(?P<run>run\\d)-(?P<epoch>{epoch})'")
     dagdir.write("run.dag", f"JOB {NODE} t.sub\nJOB run0-x t.sub\nJOB run0-\u00b2 t.sub\n")
-    reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=False)
-    reader.open()
-    reader.read_all()
+    reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
     assert not reader.snapshot_builder().status().runs
 
 
@@ -146,9 +143,7 @@ def test_a_zone_that_does_not_fit_is_doubted_aloud(dagdir: Dagdir) -> None:
     told = {}
     for zone in ("America/Chicago", "Asia/Tokyo"):
         dagdir.write("metlmon.toml", f'tz = "{zone}"\n')
-        reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=False)
-        reader.open()
-        reader.read_all()
+        reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
         reader.ensemble.clock.observe(datetime(2026, 5, 4, 8, 15), 1777900500.0)
         warnings = reader.snapshot_builder().status().warnings
         told[zone] = [each.text for each in warnings if each.kind == "time-zone"]
@@ -168,9 +163,7 @@ def given_away(dagdir: Dagdir, text: str) -> list[tuple[int | None, str]]:
     if os.geteuid() != 0:
         pytest.skip("only root gives files to others")
     os.chown(dagdir.write("metlmon.toml", text), 4242, 4242)
-    reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=False)
-    reader.open()
-    reader.read_all()
+    reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
     told = reader.snapshot_builder().status().warnings
     return [(each.line, each.text) for each in told if each.kind == "settings"]
 

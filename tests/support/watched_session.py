@@ -1,0 +1,43 @@
+"""A session over a dagdir, and the snapshots that it publishes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Snapshot
+from metlmon.live.session import Session
+
+DEADLINE: Final = 30.0
+"""Seconds until what is awaited is a failure; it comes within one or two."""
+
+
+class WatchedSession:
+    """A session, and the newest of its snapshots."""
+
+    def __init__(self, reader: DagdirReader) -> None:
+        self.reader = reader
+        self.session = Session(reader)
+        self.latest: Snapshot | None = None
+        self._news = threading.Condition()
+
+    def begin(self) -> None:
+        self.reader.open()
+        self.session.start(self.take)
+
+    def take(self, update: Snapshot) -> None:
+        with self._news:
+            self.latest = update
+            self._news.notify_all()
+
+    def until(self, wanted: Callable[[Snapshot], bool]) -> Snapshot:
+        """The first snapshot from now on of which this holds."""
+        with self._news:
+            there = self._news.wait_for(
+                lambda: self.latest is not None and wanted(self.latest), DEADLINE
+            )
+        assert self.latest is not None
+        assert there, (self.latest.error, self.latest.status.warnings)
+        return self.latest
