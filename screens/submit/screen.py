@@ -38,7 +38,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.actions import bindings_of
-from screens.base.screens import SnapshotScreen, ask_pool, padded, rule
+from screens.base.screens import ResultModal, SnapshotScreen, ask_pool, padded, rule
 from screens.submit.form_model import (
     LABELS,
     Field,
