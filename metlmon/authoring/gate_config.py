@@ -83,7 +83,7 @@ def gate_variables(name: str, node: str) -> tuple[VariableValue, VariableValue]:
 
 def goal_of(rules: StopRules) -> MetricGoal:
     """Whether the metric is minimised or maximised, as set or by its name."""
-    from metlmon.jobfiles.metric_values import more_is_better  # Imported late.
+    from metlmon.jobfiles.records import more_is_better  # Imported late.
 
     return rules.goal or (MetricGoal.MAX if more_is_better(rules.metric) else MetricGoal.MIN)
 

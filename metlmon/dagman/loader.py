@@ -35,14 +35,15 @@ from metlmon.dagman.commands import (
     SpliceCommand,
     StatusFileCommand,
     VarsCommand,
+    applies,
+    apply,
+    keyword,
 )
-from metlmon.dagman.file_cache import FileCache, Read, TooLarge
+from metlmon.dagman.files import FileCache, PendingSubmitInfo, Read, SubmitInfoResolver, TooLarge
+from metlmon.dagman.graph import Scope
 from metlmon.dagman.lexer import shown
-from metlmon.dagman.loader_scope import Scope
-from metlmon.dagman.node_commands import applies, apply, keyword
 from metlmon.dagman.parser import DagFile
 from metlmon.dagman.records import Node, NodeKind, Problem, Script, Workflow
-from metlmon.dagman.submit_info import PendingSubmitInfo, SubmitInfoResolver
 from metlmon.redact import hide_value, redact_secrets
 
 #: Nesting depth of splices and sub-DAGs: no real DAG comes close.

@@ -1,8 +1,11 @@
-"""Typed records of the output of trainings."""
+"""Typed records of the output of trainings, and the numbers in it."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -52,3 +55,68 @@ class Streamed(Struct, frozen=True):
     remaining: float | None
     epoch: int | None
     loss: float | None
+
+
+# --- values of metrics ----------------------------------------------------------------------
+
+NAN: Final = math.nan
+"""The single NaN object, so that two records of the same file are equal."""
+
+NUMBER: Final = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,5})?"
+"""A decimal number; every part is bounded, so that no text slows down a search."""
+
+VALUE: Final = rf"(?:{NUMBER}|[-+]?(?i:nan|inf(?:inity)?)\b)"
+"""A number, or NaN or infinity as Python, torch and numpy write them."""
+
+_WRAPPED: Final = re.compile(r"(?:tensor|(?:np|numpy)\.float\d{1,3})\(([^,()]{1,60})[^()]{0,60}\)")
+"""``tensor(0.27, device='cuda:0')``, ``np.float64(0.27)``."""
+
+_VALUE: Final = re.compile(VALUE)
+_MICROSOFT: Final = re.compile(r"([-+]?)1\.#(INF|IND|QNAN|SNAN)\d{0,9}|[-+]?nan\(\w{0,9}\)", re.I)
+"""NaN and infinity of old Windows C libraries, and glibc's ``-nan(ind)``."""
+
+
+def number(text: str) -> float | None:
+    """Parse the number in a field or a match; None for any other text.
+
+    NaN and the infinities are numbers here, so that a diverged training is reported.
+    """
+    text = text.strip()
+    wrapped = _WRAPPED.fullmatch(text)
+    if wrapped is not None:
+        text = wrapped.group(1).strip()
+    microsoft = _MICROSOFT.fullmatch(text)
+    if microsoft is not None:
+        if (microsoft.group(2) or "").upper() == "INF":
+            return -math.inf if microsoft.group(1) == "-" else math.inf
+        return NAN
+    if _VALUE.fullmatch(text) is None:
+        return None
+    value = float(text)
+    return NAN if math.isnan(value) else value
+
+
+MORE_IS_BETTER: Final = (
+    "pearson",
+    "spearman",
+    "kendall",
+    "corr",
+    "r2",
+    "acc",
+    "auc",
+    "f1",
+    "precision",
+    "recall",
+)
+"""Substrings of names of metrics whose largest value is the best."""
+
+LESS_IS_BETTER: Final = ("loss", "error")
+"""Substrings of names of metrics whose smallest value is the best; these take precedence."""
+
+
+def more_is_better(metric: str) -> bool:
+    """Whether the largest value of the metric with this name is the best."""
+    name = metric.lower()
+    if any(word in name for word in LESS_IS_BETTER):
+        return False
+    return any(word in name for word in MORE_IS_BETTER)

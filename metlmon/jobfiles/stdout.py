@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from metlmon.config.safe_regex import Pattern
-from metlmon.jobfiles.metric_values import NUMBER, VALUE, number
-from metlmon.jobfiles.records import Streamed
+from metlmon.jobfiles.records import NUMBER, VALUE, Streamed, number
 
 PIECE_CHARACTERS: Final = 2000
 """Longer pieces are not progress lines, which have a terminal's width."""

@@ -16,8 +16,12 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from metlmon.config.settings import MetricPattern, Settings
-from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
-from metlmon.jobfiles.metrics_csv import MetricsTable, read_metrics_csv
+from metlmon.jobfiles.metl_files import (
+    MetricsTable,
+    read_args_txt,
+    read_metrics_csv,
+    read_metrics_txt,
+)
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.jobfiles.stdout import matched_values, newest_progress, printed_values
 from metlmon.live.regular_files import (

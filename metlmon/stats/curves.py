@@ -29,8 +29,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.config.settings import MetricSettings
-from metlmon.jobfiles.metric_values import more_is_better
-from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
+from metlmon.jobfiles.records import Point, Streamed, TrainingOutput, more_is_better
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.ledger import RunEntry
 from metlmon.snapshot.types import EpochRow

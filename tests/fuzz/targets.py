@@ -46,8 +46,13 @@ from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.eventlog import Event, ImageSizes, LogWarning, Position, Terminated, parse, parse_fast
 from metlmon.eventlog.events import Evicted, ImageSize
-from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
-from metlmon.jobfiles.metrics_csv import MOST_EPOCHS, MOST_METRICS, read_metrics_csv
+from metlmon.jobfiles.metl_files import (
+    MOST_EPOCHS,
+    MOST_METRICS,
+    read_args_txt,
+    read_metrics_csv,
+    read_metrics_txt,
+)
 from metlmon.jobfiles.stdout import newest_progress, printed_values
 from metlmon.live.cache import Cache, CacheMiss
 from metlmon.live.dagdir_reader import DagdirReader
@@ -391,7 +396,7 @@ def toml(data: bytes) -> None:
         str(complaint).encode("utf-8", "surrogateescape")
         lines = data.count(b"\n") + 1
         check(complaint.line is None or 1 <= complaint.line <= lines, "a line that is not there")
-    json.dumps([[e.key, e.value, e.origin, e.line] for e in found.entries], allow_nan=False)
+    json.dumps([[e.key, e.json_value(), e.origin, e.line] for e in found.entries], allow_nan=False)
 
 
 CACHED_LOG: Final = b"/ap/home/ensemble/metl.log"

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from metlmon.config.loader import load_configuration
+from metlmon.dagman import files as dag_files
 from metlmon.dagman import (
     load_workflow,
     read_condor_sub,
@@ -19,13 +20,11 @@ from metlmon.dagman import (
     read_metrics,
     read_node_status,
     read_rescue,
-    submit_info,
 )
 from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.eventlog import parse, parse_fast
-from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
-from metlmon.jobfiles.metrics_csv import read_metrics_csv
+from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_csv, read_metrics_txt
 from metlmon.jobfiles.stdout import newest_progress, printed_values
 from tests.fuzz.targets import HOME, scratch
 from tests.support.effort import effort
@@ -329,7 +328,7 @@ def test_descriptions_that_are_too_long_for_so_many_nodes_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each node has its own way through them, so that their number is a product."""
-    monkeypatch.setattr(submit_info, "_MAX_WORK", 10)
+    monkeypatch.setattr(dag_files, "_MAX_WORK", 10)
     nodes = numbered(200, "JOB n# x.sub\n")
     submits = {HOME / "x.sub": b"log = a.log\nlog = $(log)$(log)\n", HOME / "run.dag": nodes}
     told = load_workflow([HOME / "run.dag"], submits.__getitem__)

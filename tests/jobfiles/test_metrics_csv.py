@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.jobfiles.metric_values import number
-from metlmon.jobfiles.metrics_csv import MOST_METRICS, MetricsTable, read_metrics_csv
+from metlmon.jobfiles.metl_files import MOST_METRICS, MetricsTable, read_metrics_csv
+from metlmon.jobfiles.records import number
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "trainer" / "output"
 

@@ -23,7 +23,7 @@ from metlmon.authoring.lint.finding import Findings
 from metlmon.authoring.request import PlanError
 from metlmon.config.settings import Settings
 from metlmon.dagman import Node
-from metlmon.jobfiles.metrics_csv import read_metrics_csv
+from metlmon.jobfiles.metl_files import read_metrics_csv
 from metlmon.live.discovery import read_workflows
 from metlmon.live.regular_files import UnreadableFile, read_file
 from metlmon.model.dag import Dag

@@ -15,9 +15,9 @@ from metlmon.dagman.commands import (
     NodeCommand,
     VarsCommand,
     VarsPlacement,
+    attribute_name,
 )
 from metlmon.dagman.lexer import LogicalLines, Tokens, shown
-from metlmon.dagman.node_commands import attribute_name
 from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.submit_description import Description
 

@@ -1,0 +1,206 @@
+"""The files of one workflow: DAG files, and the submit descriptions of its nodes.
+
+Each is found, read and parsed once.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from metlmon.dagman.commands import VarsCommand, VarsPlacement
+from metlmon.dagman.graph import Scope
+from metlmon.dagman.lexer import shown
+from metlmon.dagman.parser import DagFile, parse_dag
+from metlmon.dagman.records import Node, Problem
+from metlmon.dagman.submit_description import Description, evaluate, parse_description
+
+Read = Callable[[Path], bytes]
+
+#: Nodes, commands, edges and applications of ALL_NODES together, for one load. A real DAG of
+#: 10,000 nodes needs 5 % of it; a few lines of nested splices could exhaust any memory.
+MOST_WORK = 2_000_000
+
+
+class TooLarge(Exception):
+    """The DAG needs more work than :data:`MOST_WORK`."""
+
+
+class FileCache:
+    """Reads files by ``read`` and names them in problems relative to ``home``."""
+
+    def __init__(self, read: Read, home: Path) -> None:
+        self._read = read
+        self._home = home
+        self._work_left = MOST_WORK
+        self.name: Callable[[Path], str] = cache(self._name)
+        self.dag: Callable[[Path], DagFile | None] = cache(self._dag)
+        self.find_dag: Callable[..., tuple[Path, DagFile | None]] = cache(self._find_dag)
+        self.submit: Callable[[Path], Description | None] = cache(self._submit)
+
+    def spend(self, amount: int) -> None:
+        """Subtract ``amount`` from the remaining work; raise TooLarge below zero."""
+        self._work_left -= amount
+        if self._work_left < 0:
+            raise TooLarge
+
+    def _name(self, path: Path) -> str:
+        """The file's name in problems: relative to the DAG's directory when it is in it."""
+        return str(path.relative_to(self._home) if path.is_relative_to(self._home) else path)
+
+    def _dag(self, path: Path) -> DagFile | None:
+        """The commands of a DAG file, None when it cannot be read."""
+        data = self._read_bytes(path)
+        return None if data is None else parse_dag(data, self.name(path))
+
+    def _find_dag(self, name: str, *folders: Path) -> tuple[Path, DagFile | None]:
+        """Search ``folders`` for the DAG file ``name``: its path and its commands.
+
+        If none is readable: the first path searched, and None.
+        """
+        candidates = places(name, *folders)
+        readable = (path for path in candidates if self.dag(path) is not None)
+        path = next(readable, candidates[0])
+        return path, self.dag(path)
+
+    def _submit(self, path: Path) -> Description | None:
+        """The description in a submit file, None when it cannot be read."""
+        lines = self._read_lines(path)
+        if lines is None:
+            return None
+
+        def include(name: str) -> tuple[str, list[str]] | None:
+            for included in places(name, path.parent, self._home):
+                if (content := self._read_lines(included)) is not None:
+                    return self.name(included), content
+            return None
+
+        return parse_description(lines, include, self.name(path))
+
+    def _read_lines(self, path: Path) -> list[str] | None:
+        data = self._read_bytes(path)
+        return None if data is None else data.decode("utf-8", "replace").split("\n")
+
+    def _read_bytes(self, path: Path) -> bytes | None:
+        try:
+            return self._read(path)
+        except (OSError, ValueError):  # ValueError: a NUL in the name
+            return None
+
+
+def places(name: str, *folders: Path) -> list[Path]:
+    """Candidate paths of the file ``name``: in each folder, then by base name in each."""
+    base = posixpath.basename(name) or name
+    paths = [folder / name for folder in folders] + [folder / base for folder in folders]
+    return list(dict.fromkeys(Path(os.path.normpath(path)) for path in paths))
+
+
+# --- submit descriptions of nodes --------------------------------------------------
+
+#: Assignments made and characters expanded for all nodes together: 100,000 nodes with 1,000.
+_MAX_WORK = 100_000_000
+
+
+class PendingSubmitInfo(Struct):
+    """A node whose submit description is not resolved yet.
+
+    ``file`` defines the node, ``inline`` is its inline description, if any, and ``appended``
+    are the names of its VARS that override the description (APPEND).
+    """
+
+    node: Node
+    scope: Scope
+    file: Path
+    inline: Description | None
+    appended: set[str] | None = None
+
+    def record_placement(self, command: VarsCommand) -> None:
+        """Record whether these VARS are set before or after the description."""
+        names = {name for name, _ in command.pairs}
+        if command.placement is VarsPlacement.APPEND:
+            self.appended = names.union(self.appended or ())
+        elif self.appended:
+            self.appended -= names
+
+
+class SubmitInfoResolver:
+    """Finds submit descriptions and sets the fields of the nodes that depend on them."""
+
+    def __init__(self, files: FileCache, home: Path, scopes: Iterable[Scope]) -> None:
+        self._files = files
+        self._home = home
+        #: Names are shared among all splices; the first description of a name wins.
+        self._shared: dict[str, Description] = {}
+        for scope in scopes:
+            for name, description in scope.descriptions.items():
+                self._shared.setdefault(name, description)
+        self._descriptions: dict[tuple[str, str, Path], Description | None] = {}
+        self._folders: dict[Path, Path] = {}
+        self._work_left = _MAX_WORK
+        self._limit_reported = False
+        self.files: dict[Path, None] = {}
+        self.problems: list[Problem] = []
+
+    def resolve(self, pending: PendingSubmitInfo) -> Description | None:
+        """Set the fields of a node that its submit description determines.
+
+        Returns the description, None if it cannot be read.
+        """
+        description = self._description(pending)
+        if description is None:
+            return None
+        if self._work_left <= 0:
+            if not self._limit_reported:
+                self._limit_reported = True
+                text = "submit descriptions are too long for so many nodes"
+                self._warn("too-large", pending.node, f"{text}: of the rest no log is known")
+            return description
+        node, appended = pending.node, pending.appended
+        before = {"JOB": node.name, **node.vars}
+        after = {key: before.pop(key) for key in node.vars if key in appended} if appended else {}
+        info, work = evaluate(description, before, after)
+        self._work_left -= work
+        node.log = _in_folder(node.dir, info.log)
+        node.output = _in_folder(node.dir, info.output)
+        node.error = _in_folder(node.dir, info.error)
+        node.request_gpus = info.request_gpus
+        node.queue_count = info.queue_count
+        return description
+
+    def _description(self, pending: PendingSubmitInfo) -> Description | None:
+        node = pending.node
+        if node.submit is None:
+            return pending.inline
+        own = pending.scope.descriptions.get(node.submit)
+        if named := own or self._shared.get(node.submit):
+            return named
+        dag_folder = self._folders.get(pending.file)
+        if dag_folder is None:
+            dag_folder = self._folders[pending.file] = pending.file.parent
+        key = (node.submit, node.dir or "", dag_folder)
+        if key not in self._descriptions:
+            self._descriptions[key] = self._read(node, *key)
+        return self._descriptions[key]
+
+    def _read(self, node: Node, name: str, folder: str, dag_folder: Path) -> Description | None:
+        for path in places(name, self._home / folder, self._home, dag_folder):
+            if (description := self._files.submit(path)) is not None:
+                self.files[path] = None
+                return description
+        if not node.noop:
+            text = f"submit file {shown(name)} cannot be read: its log is not known"
+            self._warn("missing-submit-file", node, text)
+        return None
+
+    def _warn(self, kind: str, node: Node, text: str) -> None:
+        self.problems.append(Problem(kind, node.file, node.line, text, error=False))
+
+
+def _in_folder(folder: str | None, name: str | None) -> str | None:
+    """A job's file relative to DAGMan's directory; the job is submitted in ``folder``."""
+    return name if folder is None or name is None else posixpath.join(folder, name)
