@@ -74,7 +74,7 @@ SCREENS: Final = {
     "nodes": "screens.nodes.NodesScreen",
     "overview": "screens.overview.screen.OverviewScreen",
     "problems": "screens.problems.ProblemsScreen",
-    "run": "screens.run.screen.RunScreen",
+    "run": "screens.run.RunScreen",
     "sites": "screens.sites.screen.SitesScreen",
     "timeline": "screens.timeline.screen.TimelineScreen",
 }

@@ -23,6 +23,10 @@ from metlmon.text.spans import (
     wrap,
     wrap_parts,
 )
+from screens.base.context import AppContext
+
+ROOMY_LINES: Final = 30
+"""Height from which there is room for blank lines."""
 
 REASON: Final = 400
 """Maximum length in characters of the negotiator's reasons and the schedd's errors."""
@@ -67,6 +71,20 @@ def short_line(row: QueueRow | None, now: float) -> Line:
         rejected = line((f"rejected{time}: ", DIM), (plain(row.rejection, REASON), NOTE))
     differs = line((plain(row.differs, REASON), ALARM)) if row.differs else ()
     return join((differs, _position(row), rejected), line("   "))
+
+
+def lines_below(
+    context: AppContext, job: tuple[int, int] | None, name: str, height: int
+) -> list[Line]:
+    """The line below a table on an idle job (None: on none), after its name.
+
+    On a screen of ``ROOMY_LINES`` the line is always there, so that the table keeps its height.
+    """
+    view = None if job is None else context.feed.job_view(*job)
+    text = short_line(view.queue if view else None, context.now())
+    if text:
+        return [line(" ", (name, BOLD), "  ") + text]
+    return [()] if height >= ROOMY_LINES and context.queue is not None else []
 
 
 def _position(row: QueueRow) -> Line:

@@ -24,20 +24,18 @@ from metlmon.tables.layout import (
     fit_columns,
 )
 from metlmon.text import formatting
-from metlmon.text.spans import BOLD, DIM, NOTE, Line, join, line, width
+from metlmon.text.spans import DIM, NOTE, Line, join, line, width
 from screens.base.action_screen import ACTION_SCOPES, ActionScreen, jobs_of_runs
 from screens.base.lazy import Memo
 from screens.base.list_screen import ListScreen, SecondLines
 from screens.job import queue_text
+from screens.job.queue_text import ROOMY_LINES
 from screens.overview import header as overview_header
 from screens.pool_actions.running_action import Selection
 from screens.widgets.footer import KeyFooter
 
 if TYPE_CHECKING:
     from screens.nodes import NodeList
-
-ROOMY_LINES = 30
-"""From this height on, blank lines separate the parts of the header."""
 
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
 RUN_ACTIONS: Final = TREE_ACTIONS | {"open", "filter", "sort", "columns", "faults", "acts", "mark"}
@@ -140,10 +138,12 @@ class OverviewScreen(ListScreen, ActionScreen):
         width = self.app.size.width
         detail = runs_table.cursor_detail(row, set(fitted.widths), width)
         lines = detail if width < runs_table.REASON_CELLS or any(detail) else []
-        queued = self._queue_text(row)
-        # Reserve the line if there is room, so that the table keeps its height.
-        roomy = self.app.size.height >= ROOMY_LINES and self.context.queue is not None
-        return [*lines, queued] if queued or roomy else lines
+        latest = None if row is None else row.latest
+        job = None
+        if latest is not None and latest.state is State.IDLE:
+            job = latest.cluster or 0, latest.proc or 0
+        name = "" if row is None else formatting.plain(row.run, 24)
+        return [*lines, *queue_text.lines_below(self.context, job, name, self.app.size.height)]
 
     def _show_nodes(self, snapshot: Snapshot) -> bool:
         """Show the nodes if there are no runs; False if there are no nodes either."""
@@ -157,15 +157,6 @@ class OverviewScreen(ListScreen, ActionScreen):
         self.query_one(KeyFooter).hide_actions(("sort",))
         fill_nodes(self, nodes, self.faults_only, snapshot)
         return True
-
-    def _queue_text(self, row: RunRow | None) -> Line:
-        """The queue's information on the job under the cursor, if that is idle."""
-        latest = None if row is None else row.latest
-        if row is None or latest is None or latest.state is not State.IDLE:
-            return ()
-        view = self.context.feed.job_view(latest.cluster or 0, latest.proc or 0)
-        text = queue_text.short_line(view.queue if view else None, self.context.now())
-        return line(" ", (formatting.plain(row.run, 24), BOLD), "  ") + text if text else ()
 
     def _header(self, snapshot: Snapshot | None) -> list[Line]:
         """All lines if there is room, else the most important five, in the same order."""

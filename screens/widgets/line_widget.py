@@ -34,8 +34,8 @@ class LineWidget(FaultTolerant, Widget):
     Subclasses implement :meth:`line_at`, and call :meth:`repaint` after a change.
     """
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._painted: dict[int, LineState] = {}
         self._pending: dict[int, LineState] = {}
         self._pending_size = Size(0, 0)

@@ -58,8 +58,8 @@ class Matrix(MovingWidget):
     class CellHighlighted(Message):
         """The cursor moved to another cell, or the view was resized."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._layout: MatrixLayout | None = None
         self._empty: Sequence[Line] = ()
         self._row: Key | None = None

@@ -72,8 +72,8 @@ class Table(MovingWidget):
             super().__init__()
             self.key = key
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._columns: Sequence[TableColumn] = ()
         self._rows = LazyRows((), (), lambda index: TableRow(None, tuple))
         self._ends: list[int] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.text.spans import text, width
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from screens.sweep import cells as sweep_cells
 from screens.sweep.screen import PointRunsScreen, SweepScreen
 from screens.widgets.matrix import Matrix, MatrixLayout

@@ -23,7 +23,7 @@ from screens.pool_actions.confirm import PRIORITY_LIMIT, ConfirmScreen, parse_pr
 from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import NOTE_TEXT, ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from screens.widgets.table import Table
 from tests.support.fake_pool import NOW, WORD, FakePool, HostileFeed, HostilePool, QueuedFeed, many
 from tests.support.sample_snapshots import DAG, RUNS, FakeFeed, status, update

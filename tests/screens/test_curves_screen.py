@@ -13,7 +13,7 @@ from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.text.spans import DIM, PLAIN, text
 from screens.app import AppOptions
 from screens.curves import CurvesScreen
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.sample_trainings import LOST, RUNS, learning, pressed_until, until

@@ -14,7 +14,7 @@ from screens.job.screen import JobScreen
 from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.problems import CauseScreen, ProblemsScreen
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from screens.theme import DARK, LIGHT
 from tests.support.sample_snapshots import MEMORY_HOLD, RUNS, FakeFeed, job_view, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show

@@ -20,7 +20,7 @@ from metlmon.text.spans import text, width
 from screens.app import AppOptions
 from screens.estimates import EstimatesScreen, head
 from screens.overview import header as overview_header
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from tests.support.run_histories import NOON, Past, basis
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Seen
 

@@ -9,7 +9,7 @@ from test_estimates_screen import watching
 
 from screens.app import AppOptions
 from screens.incidents import IncidentsScreen
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 

@@ -17,7 +17,7 @@ from metlmon.text import formatting, spans
 from screens.actions import actions_of
 from screens.job.sections import spans_by_state, state_bar
 from screens.overview import header as overview_header
-from screens.run.bar_chart import ChartBar, group_bars, seconds_chart
+from screens.run import ChartBar, group_bars, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
 from screens.widgets.footer import key_line
 from tests.support.sample_snapshots import AS_OF, RUNS, job_view, status

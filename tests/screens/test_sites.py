@@ -22,7 +22,7 @@ from metlmon.tables import usage as usage_table
 from metlmon.tables.usage_details import details
 from metlmon.text import spans
 from screens.job.screen import JobScreen
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from screens.sites.executions_screen import KINDS, ExecutionsScreen
 from screens.sites.screen import SitesScreen, headline
 from screens.widgets.table import Table

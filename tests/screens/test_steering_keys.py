@@ -30,7 +30,7 @@ from screens.pool_actions.menu import MenuScreen
 from screens.pool_actions.results import ResultsScreen
 from screens.pool_actions.running_action import action_of
 from screens.pool_actions.site_prompt import DAG_DEFAULT
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from tests.support.fake_pool import WORD, FakePool, QueuedFeed
 from tests.support.queue_rows import dagman
 from tests.support.sample_snapshots import RUNS, status, update

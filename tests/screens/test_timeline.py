@@ -13,7 +13,7 @@ import screens.timeline.screen
 from metlmon.stats.timeline import Timeline, TimelineSpan
 from screens.app import AppOptions
 from screens.job.screen import JobScreen
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from screens.theme import SIXTEEN
 from screens.timeline.lines import axis_line
 from screens.timeline.screen import TimelineScreen

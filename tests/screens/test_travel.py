@@ -22,7 +22,7 @@ from screens.app import AppOptions
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions.menu import MenuScreen
 from screens.problems import ProblemsScreen
-from screens.run.screen import RunScreen
+from screens.run import RunScreen
 from screens.time_travel import step_moment
 from screens.timeline.screen import TimelineScreen
 from screens.widgets.document import Document

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 from typing import ClassVar, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
@@ -26,13 +28,17 @@ from metlmon.text.spans import (
     BOLD,
     DIM,
     GOOD,
+    MOVING,
     NOTE,
+    PLAIN,
     Line,
+    TextStyle,
     file_name,
     first_that_fits,
     join,
     justify,
     line,
+    style_of,
     symbol_span,
     width,
 )
@@ -40,18 +46,14 @@ from screens.base.action_screen import ACTION_SCOPES, ActionScreen
 from screens.base.lazy import Memo
 from screens.base.list_screen import ListScreen, SecondLines
 from screens.job import queue_text
+from screens.job.queue_text import ROOMY_LINES
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours
 from screens.pool_actions.running_action import Selection
-from screens.run import bar_chart
-from screens.run.bar_chart import seconds_chart
 from screens.widgets.footer import KeyFooter
 
 EVALUATION_ACTIONS: Final = frozenset({"view", "evaluation"})
 """Actions without effect in a run without evaluations."""
-
-ROOMY_LINES: Final = 30
-"""From this height on, the chart is larger and blank lines separate the parts."""
 
 
 class RunScreen(ListScreen, ActionScreen):
@@ -151,15 +153,10 @@ class RunScreen(ListScreen, ActionScreen):
 
     def _queue_lines(self, epoch: EpochRow | None) -> list[Line]:
         """The queue's information on the job under the cursor, if that is idle."""
-        queued: Line = ()
+        job = name = None
         if epoch is not None and epoch.state is State.IDLE and epoch.jobs:
-            job = self.context.feed.job_view(*epoch.jobs[-1])
-            text = queue_text.short_line(job.queue if job else None, self.context.now())
-            name = f"epoch {formatting.epoch_text(epoch.epoch)}"
-            queued = line(" ", (name, BOLD), "  ") + text if text else ()
-        # Reserve the line if there is room, so that the table keeps its height.
-        roomy = self.app.size.height >= ROOMY_LINES and self.context.queue is not None
-        return [queued] if queued or roomy else []
+            job, name = epoch.jobs[-1], f"epoch {formatting.epoch_text(epoch.epoch)}"
+        return queue_text.lines_below(self.context, job, name or "", self.app.size.height)
 
     def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
         if snapshot is None or snapshot.progress.fraction < 1:
@@ -179,9 +176,9 @@ class RunScreen(ListScreen, ActionScreen):
             *self._forecast(room - 2),
         ]
         if self.show_chart:
-            height = bar_chart.CHART_LINES if roomy else bar_chart.CHART_LINES_NARROW
-            bars = seconds_chart(bar_chart.bars(view), room - 4, height)
-            title = bar_chart.chart_title(view.epochs)
+            height = CHART_LINES if roomy else CHART_LINES_NARROW
+            bars = seconds_chart(epoch_bars(view), room - 4, height)
+            title = chart_title(view.epochs)
             chart = [title, *bars] if bars else []
             lines += [()] * (roomy and bool(bars)) + [line(" ") + content for content in chart]
         return [*lines, ()] if roomy else lines
@@ -345,3 +342,102 @@ def _side_counts(view: RunView) -> SideCounts:
 def _all_rows(view: RunView | None) -> list[EpochRow]:
     """All nodes of a run: epochs, then side nodes."""
     return [] if view is None else [*view.epochs, *view.side]
+
+
+# --- the bar chart of execution times ----------------------------------------------------------
+
+_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+MAXIMUM_BAR_WIDTH: Final = 3
+"""Maximum width of a bar in cells, so that few epochs do not fill the screen."""
+
+
+class ChartBar(Struct, frozen=True):
+    """A labelled value of the chart (None: not known yet)."""
+
+    label: str
+    value: float | None
+    style: TextStyle = PLAIN
+
+
+def group_bars(bars: Sequence[ChartBar], limit: int) -> list[ChartBar]:
+    """At most ``limit`` bars: groups of neighbours are reduced to their largest."""
+    group_size = -(-len(bars) // max(1, limit))
+    if group_size <= 1:
+        return list(bars)
+    return [
+        max(bars[i : i + group_size], key=lambda bar: -1.0 if bar.value is None else bar.value)
+        for i in range(0, len(bars), group_size)
+    ]
+
+
+def seconds_chart(bars: Sequence[ChartBar], cells: int, height: int) -> list[Line]:
+    """``height`` lines of bars with a scale of durations, and a line of labels below."""
+    top = max((bar.value or 0.0 for bar in bars), default=0.0)
+    scale = formatting.duration(top)
+    axis = max(len(scale), 4) + 2
+    bars = group_bars(bars, cells - axis)
+    if not bars or top <= 0:
+        return []
+    bar_width = max(1, min(MAXIMUM_BAR_WIDTH, (cells - axis) // len(bars)))
+    gap = 1 if bar_width > 1 else 0
+    lines: list[Line] = []
+    for level in reversed(range(height)):
+        label = scale if level == height - 1 else "0" if level == 0 else ""
+        spans = [(f"{label:>{axis - 2}} ", DIM), ("│", DIM)]
+        for bar in bars:
+            block = _block(bar.value, top, level, height)
+            spans.append((block * (bar_width - gap) + " " * gap, bar.style))
+        lines.append(line(*spans))
+    return [*lines, line((" " * axis + _labels(bars, bar_width, cells - axis), DIM))]
+
+
+def _block(value: float | None, top: float, level: int, height: int) -> str:
+    eighths = 0 if value is None else round(value / top * height * 8)
+    if value is not None and value > 0:
+        eighths = max(1, eighths)
+    filled = max(0, min(8, eighths - 8 * level))
+    return _EIGHTHS[filled]
+
+
+def _labels(bars: Sequence[ChartBar], bar_width: int, room: int) -> str:
+    labels = ""
+    for i, bar in enumerate(bars):
+        position = i * bar_width
+        # Skip a label that would touch the previous one.
+        if position >= len(labels) + (1 if labels else 0) and position + len(bar.label) <= room:
+            labels = labels.ljust(position) + bar.label
+    return labels
+
+
+# --- execution times of epochs ---------------------------------------------------------------
+
+CHART_LINES: Final = 5
+CHART_LINES_NARROW: Final = 3
+"""Lines of bars, without the heading above and the labels below."""
+
+
+def epoch_bars(view: RunView) -> list[ChartBar]:
+    """Execution times of the epochs that have begun, for the chart."""
+    rows = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
+    return [ChartBar(_epoch_label(row), row.execution, style_of(STATES[row.state])) for row in rows]
+
+
+def _epoch_label(row: EpochRow) -> str:
+    return "?" if row.epoch is None else str(formatting.epoch_number(row.epoch))
+
+
+def chart_title(rows: Sequence[EpochRow]) -> Line:
+    """``execution time by epoch   median 3:12:00   longest 11:02:47 (epoch 7)``."""
+    known = [(row.execution, row) for row in rows if row.execution is not None]
+    done = [seconds for seconds, row in known if row.state is State.COMPLETED]
+    title = line(("Execution time by epoch", DIM))
+    if done:
+        median_text = formatting.duration(median(done))
+        title += line(("   median ", DIM), median_text)
+    if known:
+        seconds, row = max(known, key=lambda pair: pair[0])
+        longest = formatting.duration(seconds)
+        title += line(
+            ("   longest ", DIM), (longest, MOVING), (f" (epoch {_epoch_label(row)})", DIM)
+        )
+    return title

@@ -1,1 +1,0 @@
-"""One run, epoch by epoch."""
