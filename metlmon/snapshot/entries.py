@@ -35,6 +35,9 @@ from metlmon.snapshot.totals import JobEntries
 BYTE_EVENTS: Final = frozenset({4, 5})
 """Evicted and terminated: the events that report the bytes transferred."""
 
+_SHARED_STATES: Final = 8
+"""State changes of a job up to which other jobs have probably the same."""
+
 Histories: TypeAlias = Mapping[JobKey, tuple[Job, JobHistory]]
 """The jobs of one node with their histories."""
 
@@ -259,7 +262,7 @@ class EntryFactory:
             state=history.state or State.IDLE,
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
-            states=StateChanges(self._state_tuples.setdefault(states, states), times),
+            states=StateChanges(self._share(states), times),
             holds=tuple(self._holds(history)),
             bytes_sent=history.bytes_sent,
             bytes_received=history.bytes_received,
@@ -268,6 +271,12 @@ class EntryFactory:
             request_memory_mb=None if request is None else int(request),
             gaps=tuple([(line, text) for line, _, text in history.gaps]),
         )
+
+    def _share(self, states: tuple[State, ...]) -> tuple[State, ...]:
+        """Share the states of the usual jobs; a long history is one job's, longer each time."""
+        if len(states) > _SHARED_STATES:
+            return states
+        return self._state_tuples.setdefault(states, states)
 
     def _holds(self, history: JobHistory) -> Iterable[HoldEntry]:
         if not history.holds:
