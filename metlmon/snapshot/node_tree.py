@@ -115,12 +115,6 @@ class TreeRow(Struct, frozen=True):
 
 Order: TypeAlias = Callable[["NodeTree", str, Line], tuple[object, ...]]
 
-_PendingRows: TypeAlias = TreeRow | tuple[str, list[Line], int, bool]
-"""A row, or what is still to be converted to rows.
-
-That is: lines of a DAG beside each other, their depth, and whether they are in a group.
-"""
-
 FoldState: TypeAlias = Mapping[str, bool]
 """Whether a row is open, by its key, where a user has changed that."""
 
@@ -166,7 +160,7 @@ class NodeTree:
         return hosts
 
     def _innermost_first(self) -> list[str]:
-        order, pending = [], [key for key in self.dags if key not in self._host]
+        order, pending = [], self.top_dags()
         below: dict[str, list[str]] = {}
         for inner, (outer, _) in self._host.items():
             below.setdefault(outer, []).append(inner)
@@ -176,7 +170,7 @@ class NodeTree:
             pending += below.get(key, ())
         return order[::-1]
 
-    def _subdag_below(self, dag: str, item: str) -> str | None:
+    def subdag_below(self, dag: str, item: str) -> str | None:
         """The DAG that is shown below an item."""
         subdag = self.dags[dag].subdags.get(item)
         return subdag if subdag is not None and self._host.get(subdag) == (dag, item) else None
@@ -191,7 +185,7 @@ class NodeTree:
             if node is not None and node.kind is not NodeKind.JOIN:
                 total[dag_nodes.state(item)] = 1
             shapes: list[object] = []
-            subdag = self._subdag_below(dag, item)
+            subdag = self.subdag_below(dag, item)
             contents = [
                 (dag, positions.branches.get(item, ())),
                 (dag, positions.splice_lines.get(item, ())),
@@ -232,82 +226,13 @@ class NodeTree:
 
         ``order``: sort key of lines beside each other (None: :func:`urgency`).
         """
-        return list(self._rows(opened or {}, order or urgency, backwards))
+        return list(_flatten(_TreeRows(self, opened or {}, order or urgency, backwards).dags()))
 
-    def _rows(self, opened: FoldState, order: Order, backwards: bool) -> Iterator[TreeRow]:
-        unfold_all = self.total <= MAX_UNFOLDED_NODES
-        tops = [key for key in self.dags if key not in self._host]
-        pending: list[_PendingRows] = []
-        if len(tops) == 1:
-            pending.append((tops[0], self.positions[tops[0]].top, 0, False))
-        else:
-            for key in reversed(tops):
-                top = self.positions[key].top
-                counts = self.counts(key, [item for line in top for item in line])
-                is_open = opened.get(f"dag{SCOPE}{key}", unfold_all)
-                if is_open:
-                    pending.append((key, top, 1, False))
-                file = self.dags[key].file
-                pending.append(
-                    TreeRow(
-                        key=f"dag{SCOPE}{key}",
-                        depth=0,
-                        kind="dag",
-                        title=file,
-                        open=is_open,
-                        counts=sorted_counts(counts),
-                    )
-                )
-        while pending:
-            entry = pending.pop()
-            if isinstance(entry, TreeRow):
-                yield entry
-            else:
-                pending += reversed(self._lines(*entry, opened, order, backwards))
+    def top_dags(self) -> list[str]:
+        """The keys of the DAGs that are below no node."""
+        return [key for key in self.dags if key not in self._host]
 
-    def _lines(
-        self,
-        dag: str,
-        lines: list[Line],
-        depth: int,
-        is_group: bool,
-        opened: FoldState,
-        order: Order,
-        backwards: bool,
-    ) -> list[_PendingRows]:
-        """The rows of lines beside each other: sorted, with equal ones grouped."""
-        rows: list[_PendingRows] = []
-        if is_group:
-            for line in lines:
-                rows += self._line_rows(dag, line, depth, opened, False if len(lines) > 1 else None)
-            return rows
-        groups: dict[tuple[object, ...], list[Line]] = {}
-        first_of: dict[int, str] = {}
-        for line in lines:
-            shape = self.shape(dag, line)
-            first_of.setdefault(shape, line[0])
-            states = self._uniform_state(dag, line)
-            single = (shape, states) if states is not None else (line[0],)
-            groups.setdefault(single, []).append(line)
-        parts: list[tuple[tuple[object, ...], tuple[object, ...], list[Line]]] = []
-        for group_key, group in groups.items():
-            if len(group) >= MIN_GROUP:
-                parts.append((order(self, dag, group[0]), group_key, group))
-            else:
-                parts += [(order(self, dag, line), (), [line]) for line in group]
-        parts.sort(key=lambda part: part[0], reverse=backwards)
-        for _, group_key, group in parts:
-            if group_key:
-                shape_number, state = group_key
-                assert isinstance(shape_number, int)
-                key = SCOPE.join(("alike", dag, first_of[shape_number], str(state)))
-                rows += self._group_rows(dag, key, group, depth, opened)
-            else:
-                open_by_default = None if len(lines) == 1 else self.total <= MAX_UNFOLDED_NODES
-                rows += self._line_rows(dag, group[0], depth, opened, open_by_default)
-        return rows
-
-    def _uniform_state(self, dag: str, line: Line) -> str | None:
+    def uniform_state(self, dag: str, line: Line) -> str | None:
         """The state that all nodes of a line have; None where there are several, or none."""
         counts = self.counts(dag, line)
         if len(counts) != 1:
@@ -316,90 +241,10 @@ class NodeTree:
         passed = bool(overruled) and any(item in overruled for item in line)
         return f"{next(iter(counts)).value}{'!' if passed else ''}"
 
-    def _group_rows(
-        self, dag: str, key: str, lines: list[Line], depth: int, opened: FoldState
-    ) -> list[_PendingRows]:
-        counts: Counter[State] = Counter()
-        for line in lines:
-            counts += self.counts(dag, line)
-        is_open = opened.get(key, False)
-        row = TreeRow(
-            key=key,
-            depth=depth,
-            kind="alike",
-            title=str(len(lines)),
-            open=is_open,
-            counts=sorted_counts(counts),
-            first=self._name_of(lines[0]),
-            last=self._name_of(lines[-1]),
-        )
-        return [row, (dag, lines, depth + 1, True)] if is_open else [row]
-
-    def _name_of(self, line: Line) -> str:
-        return next((item for item in line), "").removesuffix(SCOPE)
-
-    def _line_rows(
-        self, dag: str, line: Line, depth: int, opened: FoldState, open_by_default: bool | None
-    ) -> list[_PendingRows]:
-        """The rows of a line. ``open_by_default`` None: it has no row of its own."""
-        rows: list[_PendingRows] = []
-        nodes = [item for item in line if not self._is_join(dag, item)]
-        if open_by_default is not None and len(nodes) >= MIN_LINE:
-            key = SCOPE.join(("line", dag, line[0]))
-            is_open = opened.get(key, open_by_default)
-            counts = sorted_counts(self.counts(dag, line))
-            first, last = nodes[0].removesuffix(SCOPE), nodes[-1].removesuffix(SCOPE)
-            row = TreeRow(
-                key=key,
-                depth=depth,
-                kind="line",
-                title=str(len(nodes)),
-                open=is_open,
-                counts=counts,
-                first=first,
-                last=last,
-            )
-            rows.append(row)
-            if not is_open:
-                return rows
-            depth += 1
-        for item in line:
-            rows += self._item_rows(dag, item, depth, opened)
-        return rows
-
-    def _is_join(self, dag: str, item: str) -> bool:
+    def is_join(self, dag: str, item: str) -> bool:
+        """Is an item a join node, which has no row?"""
         node = self.dags[dag].nodes.get(item)
         return node is not None and node.kind is NodeKind.JOIN
-
-    def _item_rows(self, dag: str, item: str, depth: int, opened: FoldState) -> list[_PendingRows]:
-        """The rows of a node or a splice, and of its contents."""
-        positions = self.positions[dag]
-        subdag = self._subdag_below(dag, item)
-        below: list[_PendingRows] = []
-        if item in positions.splice_lines:
-            below.append((dag, positions.splice_lines[item], depth + 1, False))
-        if subdag is not None:
-            below.append((subdag, self.positions[subdag].top, depth + 1, False))
-        if item in positions.branches:
-            below.append((dag, positions.branches[item], depth + 1, False))
-        if self._is_join(dag, item):
-            return below
-        key = SCOPE.join((dag, item))
-        holds = item in positions.splice_lines or subdag is not None
-        open_by_default = self.total <= MAX_UNFOLDED_NODES or not holds
-        is_open = opened.get(key, open_by_default) if below else None
-        counts = sorted_counts(self._counts[dag, item])
-        is_node = item in self.dags[dag].nodes
-        row = TreeRow(
-            key=key,
-            depth=depth,
-            kind="node" if is_node else "splice",
-            title=item.removesuffix(SCOPE),
-            node=(dag, item) if is_node else None,
-            open=is_open,
-            counts=counts,
-        )
-        return [row, *below] if is_open else [row]
 
     def node_positions(self) -> dict[NodeKey, tuple[str | None, str | None]]:
         """The position of every node: the node it is placed after, and its container.
@@ -418,7 +263,7 @@ class NodeTree:
                 predecessor, container, line = pending.pop()
                 for item in line:
                     after[dag, item], below[dag, item] = predecessor, container
-                    predecessor = predecessor if self._is_join(dag, item) else item
+                    predecessor = predecessor if self.is_join(dag, item) else item
                     pending += [
                         (predecessor, container, branch)
                         for branch in positions.branches.get(item, ())
@@ -459,6 +304,147 @@ class NodeTree:
             )
             for _, _, _, key, name in sorted(keys)
         ]
+
+
+_NestedRows: TypeAlias = "Iterator[TreeRow | _NestedRows]"
+"""Rows, and iterators of the rows in their place."""
+
+
+class _TreeRows:
+    """The visible rows of a tree, with the fold state and the order of a view."""
+
+    def __init__(self, tree: NodeTree, opened: FoldState, order: Order, backwards: bool) -> None:
+        self._tree = tree
+        self._opened = opened
+        self._order = order
+        self._backwards = backwards
+        self._unfold_all = tree.total <= MAX_UNFOLDED_NODES
+
+    def dags(self) -> _NestedRows:
+        """The rows of all DAGs; a single one has no row of its own."""
+        tree, tops = self._tree, self._tree.top_dags()
+        for dag in tops:
+            top = tree.positions[dag].top
+            if len(tops) == 1:
+                yield self._lines(dag, top, 0)
+                continue
+            key = f"dag{SCOPE}{dag}"
+            is_open = self._opened.get(key, self._unfold_all)
+            yield TreeRow(
+                key=key,
+                depth=0,
+                kind="dag",
+                title=tree.dags[dag].file,
+                open=is_open,
+                counts=self._counts(dag, top),
+            )
+            if is_open:
+                yield self._lines(dag, top, 1)
+
+    def _counts(self, dag: str, lines: Iterable[Line]) -> tuple[tuple[State, int], ...]:
+        return sorted_counts(self._tree.counts(dag, [item for line in lines for item in line]))
+
+    def _lines(self, dag: str, lines: list[Line], depth: int) -> _NestedRows:
+        """The rows of lines beside each other: sorted, with equal ones grouped."""
+        groups: dict[tuple[object, ...], list[Line]] = {}
+        first_of: dict[int, str] = {}
+        for line in lines:
+            shape, state = self._tree.shape(dag, line), self._tree.uniform_state(dag, line)
+            first = first_of.setdefault(shape, line[0])
+            group = ("alike", dag, first, state) if state is not None else (line[0],)
+            groups.setdefault(group, []).append(line)
+        parts: list[tuple[tuple[object, ...], str, list[Line]]] = []
+        for names, group_lines in groups.items():
+            if len(group_lines) >= MIN_GROUP:
+                key = SCOPE.join(map(str, names))
+                parts.append((self._order(self._tree, dag, group_lines[0]), key, group_lines))
+            else:
+                parts += [(self._order(self._tree, dag, line), "", [line]) for line in group_lines]
+        parts.sort(key=lambda part: part[0], reverse=self._backwards)
+        for _, key, group_lines in parts:
+            if key:
+                yield self._group(dag, key, group_lines, depth)
+            else:
+                open_by_default = None if len(lines) == 1 else self._unfold_all
+                yield self._line(dag, group_lines[0], depth, open_by_default)
+
+    def _group(self, dag: str, key: str, lines: list[Line], depth: int) -> _NestedRows:
+        is_open = self._opened.get(key, False)
+        yield TreeRow(
+            key=key,
+            depth=depth,
+            kind="alike",
+            title=str(len(lines)),
+            open=is_open,
+            counts=self._counts(dag, lines),
+            first=lines[0][0].removesuffix(SCOPE),
+            last=lines[-1][0].removesuffix(SCOPE),
+        )
+        if is_open:
+            for line in lines:
+                yield self._line(dag, line, depth + 1, open_by_default=False)
+
+    def _line(self, dag: str, line: Line, depth: int, open_by_default: bool | None) -> _NestedRows:
+        """The rows of a line. ``open_by_default`` None: it has no row of its own."""
+        nodes = [item for item in line if not self._tree.is_join(dag, item)]
+        if open_by_default is not None and len(nodes) >= MIN_LINE:
+            key = SCOPE.join(("line", dag, line[0]))
+            is_open = self._opened.get(key, open_by_default)
+            yield TreeRow(
+                key=key,
+                depth=depth,
+                kind="line",
+                title=str(len(nodes)),
+                open=is_open,
+                counts=self._counts(dag, [line]),
+                first=nodes[0].removesuffix(SCOPE),
+                last=nodes[-1].removesuffix(SCOPE),
+            )
+            if not is_open:
+                return
+            depth += 1
+        for item in line:
+            yield self._item(dag, item, depth)
+
+    def _item(self, dag: str, item: str, depth: int) -> _NestedRows:
+        """The rows of a node or a splice, and of its contents."""
+        positions = self._tree.positions[dag]
+        subdag = self._tree.subdag_below(dag, item)
+        below = [(dag, positions.splice_lines[item])] if item in positions.splice_lines else []
+        if subdag is not None:
+            below.append((subdag, self._tree.positions[subdag].top))
+        is_container = bool(below)
+        if item in positions.branches:
+            below.append((dag, positions.branches[item]))
+        if not self._tree.is_join(dag, item):
+            key = SCOPE.join((dag, item))
+            is_open = self._opened.get(key, self._unfold_all or not is_container)
+            is_node = item in self._tree.dags[dag].nodes
+            yield TreeRow(
+                key=key,
+                depth=depth,
+                kind="node" if is_node else "splice",
+                title=item.removesuffix(SCOPE),
+                node=(dag, item) if is_node else None,
+                open=is_open if below else None,
+                counts=self._counts(dag, [[item]]),
+            )
+            if not is_open:
+                return
+        for key, lines in below:
+            yield self._lines(key, lines, depth + 1)
+
+
+def _flatten(rows: _NestedRows) -> Iterator[TreeRow]:
+    stack = [rows]
+    while stack:
+        entry = next(stack[-1], None)
+        if entry is None:
+            stack.pop()
+        elif isinstance(entry, TreeRow):
+            yield entry
+        else:
+            stack.append(entry)
 
 
 def sorted_counts(counts: Mapping[State, int]) -> tuple[tuple[State, int], ...]:
