@@ -16,10 +16,10 @@ from msgspec import Struct
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import (
     Count,
+    DagDescription,
     GpuHours,
     JobRow,
     JobView,

@@ -28,10 +28,17 @@ from metlmon.live.watcher import DirectoryWatcher
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import Runs
-from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.dag_description import DagDescription, Nodes, describe_dags
+from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
 from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import JobRow, JobView, NodeRow, ProblemGroup, RunView
+from metlmon.snapshot.types import (
+    DagDescription,
+    JobRow,
+    JobView,
+    NodeRow,
+    Nodes,
+    ProblemGroup,
+    RunView,
+)
 
 if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes

@@ -30,10 +30,13 @@ from metlmon.snapshot.rows import SnapshotRows
 from metlmon.snapshot.totals import AN_HOUR, ExecutionTotals, LossCause, loss_cause, rank_by_hours
 from metlmon.snapshot.types import (
     CauseRow,
+    DagDescription,
     DagRow,
+    DescribedNode,
     GpuRow,
     JobRow,
     LogRow,
+    Nodes,
     ProblemGroup,
     SideCounts,
     SiteRow,
@@ -446,3 +449,31 @@ def _first_submission(aggregates: Aggregates, run: Run) -> datetime | None:
 def _all_states(counts: Mapping[State, int]) -> Mapping[State, int]:
     """The counts with 0 for every state that is missing."""
     return {state: counts.get(state, 0) for state in State}
+
+
+def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDescription:
+    """The description of the DAGs of a snapshot.
+
+    ``previous``: the nodes of the last description, if the DAG files have not changed since.
+    """
+    nodes = previous or Nodes(tuple(_describe_node(builder, key) for key in builder.nodes))
+    states = {node.key: builder.states[node.key] for node in nodes.all if node.run is None}
+    completed = {
+        key: node.since
+        for key, node in states.items()
+        if node.state is State.COMPLETED and node.since is not None
+    }
+    return DagDescription(nodes, {key: node.state for key, node in states.items()}, completed)
+
+
+def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
+    run, part = builder.runs.by_node.get(key), builder.runs.parts.get(key)
+    return DescribedNode(
+        key=key,
+        dag=builder.aggregates.dag_file(key[0]),
+        node=builder.nodes[key].node,
+        run=run.key if run is not None else None,
+        run_name=part.run if part is not None else None,
+        uuid=run.uuid if run is not None else None,
+        training=part is not None and part.training,
+    )

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct, field
 
+from metlmon.dagman import Node
 from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.model.dagman_runs import Hold
+from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, HourUnit, State
@@ -451,3 +454,46 @@ class Progress(Struct, frozen=True):
     @property
     def fraction(self) -> float:
         return 1.0 if self.total <= 0 else min(1.0, self.done / self.total)
+
+
+# --- nodes of the DAG files, for statistics that depend on these alone -------------------
+
+
+class DescribedNode(Struct, frozen=True):
+    """One node.
+
+    ``dag``: the file of its top-level DAG. ``run``: the key of its run, None for a node of no run;
+    ``run_name``: the run's name in this node's name. ``training``: it is an epoch.
+    """
+
+    key: NodeKey
+    dag: str
+    node: Node
+    run: str | None
+    run_name: str | None
+    uuid: str | None
+    training: bool
+
+
+class Nodes:
+    """All nodes, in the order of their DAGs.
+
+    The object is the same as long as the DAG files are, so that results can be cached by it.
+    """
+
+    def __init__(self, every: tuple[DescribedNode, ...] = ()) -> None:
+        self.all = every
+
+
+NO_NODES: Final = Nodes()
+
+
+class DagDescription(Struct, frozen=True):
+    """The nodes, and the states of those of no run at the time of the snapshot.
+
+    ``completed``: times of completion, after POST scripts, as far as they are known.
+    """
+
+    nodes: Nodes = NO_NODES
+    states: Mapping[NodeKey, State] = field(default_factory=dict)
+    completed: Mapping[NodeKey, datetime] = field(default_factory=dict)

@@ -9,9 +9,8 @@ from msgspec import Struct, field
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId
-from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import Status
+from metlmon.snapshot.types import DagDescription, Status
 
 
 class StatsInput(Struct, frozen=True):

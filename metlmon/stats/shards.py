@@ -28,8 +28,8 @@ from msgspec import Struct
 
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import ACTIVE, DONE, DagState, Outcome, State
-from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
+from metlmon.snapshot.types import DagDescription
 from metlmon.stats.bags import BagNodes, find_bags
 from metlmon.stats.epoch_times import TimeAxis, merge_intervals, time_after_as_of
 from metlmon.stats.estimates import Interval

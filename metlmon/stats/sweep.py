@@ -21,9 +21,8 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Point as Reached
 from metlmon.model.states import DONE, State
-from metlmon.snapshot.dag_description import DescribedNode, Nodes
 from metlmon.snapshot.ledger import RunEntry
-from metlmon.snapshot.types import RunRow
+from metlmon.snapshot.types import DescribedNode, Nodes, RunRow
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.inputs import StatsInput

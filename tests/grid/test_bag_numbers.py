@@ -20,7 +20,7 @@ from metlmon.live.session import Session
 from metlmon.model.states import State
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
-from metlmon.snapshot.dag_description import describe_dags
+from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.bags import find_bags
 from metlmon.stats.shards import Bag, bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan

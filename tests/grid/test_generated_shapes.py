@@ -10,7 +10,8 @@ import pytest
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import EnsembleShape, Request, SweepMode, SweptVariable
 from metlmon.authoring.request import SweepRequest as Asked
-from metlmon.snapshot.dag_description import DagDescription, describe_dags
+from metlmon.snapshot.builder import describe_dags
+from metlmon.snapshot.types import DagDescription
 from metlmon.stats.bags import find_bags
 from metlmon.stats.sweep import find_sweep
 from tests.support.records import read_dagdir

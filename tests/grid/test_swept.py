@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.snapshot.dag_description import describe_dags
+from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.sweep import SweepVariables, choices, find_sweep, value_order
 from tests.support.event_logs import Log, tell
 from tests.support.records import read_dagdir

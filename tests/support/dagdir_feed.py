@@ -12,10 +12,9 @@ from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.job_events import JobId
-from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.dag_description import DagDescription, Nodes, describe_dags
+from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
 from metlmon.snapshot.ledger import Ledger
-from metlmon.snapshot.types import JobView, RunView
+from metlmon.snapshot.types import DagDescription, JobView, Nodes, RunView
 from tests.generated import bags, sweeps
 from tests.support.sample_snapshots import FakeFeed, update
 

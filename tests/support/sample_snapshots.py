@@ -17,11 +17,11 @@ from metlmon.live.feed import Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
-from metlmon.snapshot.dag_description import DagDescription
 from metlmon.snapshot.ledger import ExecutionEntry, Ledger, RunEntry, TransferEntry
 from metlmon.snapshot.node_tree import DagNodes
 from metlmon.snapshot.types import (
     Count,
+    DagDescription,
     DagRow,
     EpochRow,
     EventLine,

@@ -14,7 +14,7 @@ from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.text_output import TextOutput
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles
-from metlmon.snapshot.dag_description import describe_dags
+from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.sweep import (
     Grid,
     GridCell,

@@ -11,7 +11,7 @@ from metlmon.cli.output import print_output
 from metlmon.cli.reading import open_reader, stats_input
 from metlmon.cli.status_text import hours_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.snapshot.dag_description import describe_dags
+from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.shards import Bag, bags
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import shards as shards_table
