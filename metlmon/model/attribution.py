@@ -125,6 +125,7 @@ def _refutes(dag: Dag, job: Job) -> bool:
     submitted = job.first_submitted
     if submitted is None:
         return False
+    nodes_log = dag.logs.nodes_log_span
     in_out, in_jobstate, in_nodes_log = (
         until is not None and submitted <= until for until in dag.coverage_ends()
     )
@@ -133,7 +134,7 @@ def _refutes(dag: Dag, job: Job) -> bool:
         or (in_jobstate and dag.jobstate_covers(submitted))
         or _names_other_dagman(dag, job, submitted)
         # The schedd also writes all events of a DAG's jobs to its nodes.log.
-        or (in_nodes_log and dag.nodes_log_span is not None and dag.nodes_log_span[0] <= submitted)
+        or (in_nodes_log and nodes_log is not None and nodes_log[0] <= submitted)
         or _was_between_runs(dag, submitted)
         or _predates_dagman(dag, job, submitted)
     )

@@ -60,7 +60,7 @@ class Dag(DagReports):
 
     ``key`` is unique in the ensemble, ``file`` the DAG file's name relative to the dagdir,
     ``top`` the key of the top-level DAG it belongs to (its own for a top-level one).
-    ``nodes_log_span``: times of the first and the newest event in its nodes.log. ``out_last_time``
+    ``logs``: what the event logs of its DAGMan have. ``out_last_time``
     and ``jobstate_last_epoch`` (seconds since 1970): the newest times in ``.dagman.out`` and in
     the jobstate log.
     """
@@ -83,7 +83,7 @@ class Dag(DagReports):
         if status is not None and status.local and status.epoch is not None:
             yield status.local, status.epoch
         if metrics is not None:
-            yield from metrics_observations(metrics, self.log_intervals)
+            yield from metrics_observations(metrics, self.logs.intervals)
             yield from metrics_observations(metrics, self.out_intervals)
 
     def out_is_complete_at(self, moment: datetime) -> bool:
@@ -126,7 +126,7 @@ class Dag(DagReports):
         jobstate = (
             self.clock.to_local(self.jobstate_last_epoch) if self.jobstate_last_epoch else None
         )
-        nodes_log = self.nodes_log_span[1] if self.nodes_log_span is not None else None
+        nodes_log = self.logs.nodes_log_span[1] if self.logs.nodes_log_span is not None else None
         return (
             _subtract(self.out_last_time, WRITE_DELAY),
             _subtract(jobstate, WRITE_DELAY),
@@ -272,11 +272,11 @@ class Dag(DagReports):
     def dagman_runs(self) -> list[DagmanRun]:
         """All DAGMan runs, including refused submissions, in the order of their starts."""
         if self._runs is None:
-            self._runs = build_runs(self.dagman_jobs, self.processes)
+            self._runs = build_runs(self.logs.jobs, self.processes)
         return self._runs
 
     def reset_runs(self) -> None:
-        """Drop the cached runs after a change of ``dagman_jobs``."""
+        """Drop the cached runs after a change of ``logs.jobs``."""
         self._runs = None
 
     def current_run(self) -> DagmanRun | None:
@@ -435,7 +435,7 @@ class Dag(DagReports):
             return True
         # The node status file is rewritten all the time: a timestamp after the cut proves
         # nothing, unless another file has DAGMan's start.
-        dated = self.jobstate_started or metrics or self.out_intervals or self.log_intervals
+        dated = self.jobstate_started or metrics or self.out_intervals or self.logs.intervals
         return status is not None and (self.status is not None or not dated)
 
     def dagman_in_queue_at(self, moment: datetime) -> bool | None:

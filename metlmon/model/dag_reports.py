@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from metlmon.dagman import (
     CondorSub,
@@ -69,6 +69,18 @@ class WorkflowFacts:
         )
 
 
+class DagLogs(Struct):
+    """What the event logs of one DAG's DAGMan have, also while its DAG file is missing.
+
+    ``jobs``: DAGMan's own jobs. ``intervals``: its processes in ``.dagman.log``, also those after
+    the cut. ``nodes_log_span``: times of the first and the newest event in its nodes.log.
+    """
+
+    jobs: list[DagmanJob] = field(default_factory=list)
+    intervals: list[DagmanInterval] = field(default_factory=list)
+    nodes_log_span: tuple[datetime, datetime] | None = None
+
+
 class DagReports:
     """The reports of one DAG's DAGMan, with their times."""
 
@@ -84,7 +96,7 @@ class DagReports:
         self.metrics_file: DagMetrics | None = None
         self.condor_sub: CondorSub | None = None
         self.processes: list[Process] = []
-        self.dagman_jobs: list[DagmanJob] = []
+        self.logs = DagLogs()
         self.node_reports: dict[str, list[NodeReport]] = {}
         self.submit_epochs: dict[int, float] = {}
         self.jobstate_started: list[tuple[float, int | None]] = []
@@ -93,14 +105,12 @@ class DagReports:
         self.halted = False
         self.out_last_time: datetime | None = None
         self.jobstate_last_epoch: float | None = None
-        self.nodes_log_span: tuple[datetime, datetime] | None = None
         self.unknown_nodes: dict[str, datetime | None] = {}
         """Nodes in ``.dagman.out`` that the DAG file does not have, with the last time."""
         self._out_submitted: dict[int, str] = {}
         self._jobstate_submitted: dict[int, str] = {}
         self.out_intervals: list[DagmanInterval] = []
-        self.log_intervals: list[DagmanInterval] = []
-        """DAGMan's processes in ``.dagman.out`` and ``.dagman.log``, also those after the cut."""
+        """DAGMan's processes in ``.dagman.out``, also those after the cut."""
         self._runs: list[DagmanRun] | None = None
         self._unknown_names_cache: (
             tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None

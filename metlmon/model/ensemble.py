@@ -6,10 +6,13 @@ of the model. It reads no file and no clock: the as-of time is an argument of th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final
+
+from msgspec import Struct, field
 
 from metlmon.config.settings import Settings
 from metlmon.dagman import DagmanMessage, JobstateLine
@@ -37,9 +40,10 @@ from metlmon.model.attributor import (
     find_resubmission,
     submit_time_difference,
 )
-from metlmon.model.clock import Clock, DagmanInterval, UtcOffsets, note_dagman_event
+from metlmon.model.clock import Clock, UtcOffsets, note_dagman_event
 from metlmon.model.dag import Dag, named_by, settle_tops
-from metlmon.model.dagman_runs import DagmanJob, add_dagman_event
+from metlmon.model.dag_reports import DagLogs
+from metlmon.model.dagman_runs import add_dagman_event
 from metlmon.model.job_events import (
     NOOP_PROC,
     EventStore,
@@ -61,20 +65,17 @@ NOTICES_PER_KIND = 50
 not fill the memory."""
 
 
-class _Affected:
+class _Affected(Struct):
     """Jobs and nodes affected by a batch.
 
     ``touched``: jobs with any change; ``to_attribute``: those whose attribution may change;
     ``submitted``: submissions (cluster and local time).
     """
 
-    __slots__ = ("nodes", "submitted", "to_attribute", "touched")
-
-    def __init__(self) -> None:
-        self.touched: set[JobKey] = set()
-        self.to_attribute: set[JobKey] = set()
-        self.submitted: list[tuple[int, datetime]] = []
-        self.nodes: set[NodeKey] = set()
+    touched: set[JobKey] = field(default_factory=set)
+    to_attribute: set[JobKey] = field(default_factory=set)
+    submitted: list[tuple[int, datetime]] = field(default_factory=list)
+    nodes: set[NodeKey] = field(default_factory=set)
 
 
 def _log_identity(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
@@ -126,9 +127,7 @@ class Ensemble:
         self._naming_dags: dict[str, list[str]] = {}
         """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
         self._factories: dict[int, str] = {}
-        self._dagman_jobs: dict[str, list[DagmanJob]] = {}
-        self._dagman_intervals: dict[str, list[DagmanInterval]] = {}
-        self._nodes_logs: dict[str, tuple[datetime, datetime]] = {}
+        self._dag_logs: defaultdict[str, DagLogs] = defaultdict(DagLogs)
 
     @property
     def attributions(self) -> dict[JobKey, Attribution]:
@@ -175,10 +174,8 @@ class Ensemble:
         self.nodes = {}
         for dag in self.dags.values():
             dag.clock, dag.cut = self.clock, self.cut
-            dag.dagman_jobs = self._dagman_jobs.setdefault(dag.key, dag.dagman_jobs)
-            dag.log_intervals = self._dagman_intervals.setdefault(dag.key, dag.log_intervals)
+            dag.logs = self._dag_logs[dag.key]
             dag.reset_runs()
-            dag.nodes_log_span = self._nodes_logs.get(dag.key)
             for name, node in dag.workflow.nodes.items():
                 self.nodes[dag.key, name] = NodeRecord((dag.key, name), node)
         self.states.set_dags(self.dags, self.nodes)
@@ -211,9 +208,10 @@ class Ensemble:
         if batch.role is not LogRole.DAGMAN:
             self._apply_job_events(batch, events, affected)
             self._add_images(batch, affected)
-            self._note_nodes_log(batch.dag, stats)
+            if stats.role is LogRole.NODES and batch.dag and stats.first and stats.last:
+                self._dag_logs[batch.dag].nodes_log_span = stats.first, stats.last
         elif batch.dag is not None and (events or batch.images):
-            self._file_dagman_events(batch, events)
+            self._apply_dagman_events(batch.dag, batch, events)
             is_of_dagman = batch.dag in self.dags
         if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
             self.offsets.observe(self.dags[batch.dag].clock_observations())
@@ -250,7 +248,7 @@ class Ensemble:
             stats.previous = self.clock.naive(times[-1])
         if batch.role is LogRole.DAGMAN and batch.dag is not None:
             for event in events:
-                note_dagman_event(self._dagman_intervals.setdefault(batch.dag, []), event)
+                note_dagman_event(self._dag_logs[batch.dag].intervals, event)
         if self.cut is not None:
             later = [event for event in events if event.time > self.cut]
             self.offsets.read_later(later, self._submit_epoch)
@@ -285,13 +283,6 @@ class Ensemble:
         stats.previous = time
         return event if time is event.time else event._replace(time=time)
 
-    def _note_nodes_log(self, dag_key: str | None, stats: LogStats) -> None:
-        """Store the interval covered by a DAG's nodes.log."""
-        if stats.role is LogRole.NODES and dag_key and stats.first and stats.last:
-            self._nodes_logs[dag_key] = stats.first, stats.last
-            if dag_key in self.dags:
-                self.dags[dag_key].nodes_log_span = stats.first, stats.last
-
     def _add_images(self, batch: Batch, affected: _Affected) -> None:
         jobs, naive = self.jobs, self.clock.naive
         log, in_log = _log_identity(batch)
@@ -310,12 +301,12 @@ class Ensemble:
             job.note_memory(naive(last), memory_mb, updates)
             affected.touched.add(key)
 
-    def _file_dagman_events(self, batch: Batch, events: Sequence[Event]) -> None:
+    def _apply_dagman_events(self, dag_key: str, batch: Batch, events: Sequence[Event]) -> None:
         """Apply events of DAGMan's own job.
 
         A 006 shows that the job was in the queue, where its log has no older event.
         """
-        jobs = self._dagman_jobs.setdefault(batch.dag or "", [])
+        jobs = self._dag_logs[dag_key].jobs
         known = {job.cluster for job in jobs}
         for image in batch.images:
             first = self.clock.naive(image.first)
@@ -327,8 +318,8 @@ class Ensemble:
                 events = merge_by_time(list(events), [event_006])
         for event in events:
             add_dagman_event(jobs, event)
-        if batch.dag in self.dags:
-            self.dags[batch.dag].reset_runs()
+        if dag_key in self.dags:
+            self.dags[dag_key].reset_runs()
 
     def _apply_job_events(self, batch: Batch, events: Sequence[Event], affected: _Affected) -> None:
         stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, affected.touched
@@ -469,18 +460,16 @@ class Ensemble:
         self.log_stats[file] = LogStats(file, stats.role)
         self.notices = [notice for notice in self.notices if notice.file != file]
         if stats.role is LogRole.NODES and dag_key is not None:
-            self._nodes_logs.pop(dag_key, None)
-            if dag_key in self.dags:
-                self.dags[dag_key].nodes_log_span = None
+            self._dag_logs[dag_key].nodes_log_span = None
         if stats.role is not LogRole.DAGMAN:
             self._newest_of_replaced = _latest(self._newest_of_replaced, stats.last)
         elif stats.last is not None:
             # The replaced log may have had wrong times.
             lasts = (log.last for log in self.log_stats.values())
             self.newest = _latest(self._newest_of_replaced, *lasts)
-        if stats.role is LogRole.DAGMAN and dag_key in self._dagman_jobs:
-            self._dagman_jobs[dag_key].clear()
-            self._dagman_intervals.setdefault(dag_key, []).clear()
+        if stats.role is LogRole.DAGMAN and dag_key is not None:
+            self._dag_logs[dag_key].jobs.clear()
+            self._dag_logs[dag_key].intervals.clear()
             if dag_key in self.dags:
                 self.dags[dag_key].reset_runs()
             self.states.mark_changed(self._attributor.reattribute(of_dag=dag_key))

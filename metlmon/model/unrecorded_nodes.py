@@ -203,7 +203,7 @@ def unrecorded_evidence(
         started=process.start if process is not None else None,
         pre_completed=pre_completed,
         rescue_missing=rescue_missing,
-        recorded=has_reports or dag.nodes_log_span is not None,
+        recorded=has_reports or dag.logs.nodes_log_span is not None,
         has_ended=over,
     )
 

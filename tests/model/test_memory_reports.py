@@ -72,7 +72,7 @@ def says(ensemble: Ensemble) -> dict[str, object]:
         "jobs": [repr(view) for view in views],
         "books": [repr(book) for book in ensemble.log_stats.values()],
         "newest": ensemble.newest,
-        "dagman_jobs": repr(ensemble.dags["run.dag"].dagman_jobs),
+        "dagman_jobs": repr(ensemble.dags["run.dag"].logs.jobs),
     }
 
 
@@ -104,10 +104,10 @@ def test_a_dagman_whose_log_begins_with_its_memory_reports_was_in_the_queue() ->
     told = tell(ONE_NODE)
     told.ensemble.apply(added_up(events, log))
     assert (
-        told.ensemble.dags["run.dag"].dagman_jobs
-        == tell(ONE_NODE, log).ensemble.dags["run.dag"].dagman_jobs
+        told.ensemble.dags["run.dag"].logs.jobs
+        == tell(ONE_NODE, log).ensemble.dags["run.dag"].logs.jobs
     )
-    assert [t.cluster for t in told.ensemble.dags["run.dag"].dagman_jobs] == [5, 6]
+    assert [t.cluster for t in told.ensemble.dags["run.dag"].logs.jobs] == [5, 6]
 
 
 def test_a_job_that_only_memory_reports_are_left_of_is_a_job() -> None:
