@@ -27,7 +27,7 @@ from metlmon.dagman import (
 )
 from metlmon.dagman.graph import topological_order
 from metlmon.model.clock import Clock, DagmanInterval, note_dagman_message
-from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process, is_restart_status
+from metlmon.model.dagman_runs import DagmanJob, DagmanRun, Process
 
 MAX_UNKNOWN_NODES: Final = 1000
 """Stored names of nodes that the DAG file does not have: enough for a warning."""
@@ -99,12 +99,10 @@ class DagReports:
         self.logs = DagLogs()
         self.node_reports: dict[str, list[NodeReport]] = {}
         self.submit_epochs: dict[int, float] = {}
-        self.jobstate_started: list[tuple[float, int | None]] = []
-        self.jobstate_finished: list[tuple[float, int | None, int]] = []
-        """Ends in the jobstate log: seconds since 1970, return value, number of starts before."""
         self.halted = False
         self.out_last_time: datetime | None = None
-        self.jobstate_last_epoch: float | None = None
+        self.jobstate_span: tuple[float, float] | None = None
+        """First and newest time in the jobstate log, in seconds since 1970."""
         self.unknown_nodes: dict[str, datetime | None] = {}
         """Nodes in ``.dagman.out`` that the DAG file does not have, with the last time."""
         self._out_submitted: dict[int, str] = {}
@@ -223,8 +221,7 @@ class DagReports:
 
     def reset_jobstate(self) -> None:
         """Reset what was read from the jobstate log, which was replaced."""
-        self.jobstate_started, self.jobstate_finished = [], []
-        self.jobstate_last_epoch = None
+        self.jobstate_span = None
         self.submit_epochs = {}
         self._jobstate_submitted = {}
         for node, reports in self.node_reports.items():
@@ -234,13 +231,9 @@ class DagReports:
         """Apply lines of the jobstate log; return the names of their nodes."""
         touched: set[str] = set()
         for entry in entries:
-            self.jobstate_last_epoch = max(self.jobstate_last_epoch or 0.0, entry.epoch)
+            first, newest = self.jobstate_span or (entry.epoch, entry.epoch)
+            self.jobstate_span = first, max(newest, entry.epoch)
             if entry.node is None:
-                if entry.event == "DAGMAN_STARTED":
-                    self.jobstate_started.append((entry.epoch, entry.cluster))
-                elif entry.event == "DAGMAN_FINISHED" and not is_restart_status(entry.value):
-                    starts = len(self.jobstate_started)
-                    self.jobstate_finished.append((entry.epoch, entry.value, starts))
                 continue
             name = self._canonical_name(entry.node)
             touched.add(name)

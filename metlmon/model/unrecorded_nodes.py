@@ -194,7 +194,7 @@ def unrecorded_evidence(
     rescue_missing = missing_rescue(dag) is not None
     over = ending is not None or bool(dag.rescue_files_at_cut()) or dag.metrics is not None
     done = ending is not None and ended_with_all_done(dag, ending[0])
-    has_reports = bool(dag.processes) or bool(dag.jobstate_started) or dag.status is not None
+    has_reports = bool(dag.processes or dag.jobstate_span) or dag.status is not None
     if not rescue_missing and not done and pre_completed in dag.done_counts():
         return None
     return UnrecordedEvidence(
@@ -221,7 +221,7 @@ def current_metrics(dag: Dag) -> DagMetrics | None:
     run = dag.current_run()
     if run is None and dag.dagman_runs():
         return None
-    return dag.metrics if dag.wrote_metrics(run, dag.clock) else None
+    return dag.metrics if dag.wrote_metrics(run) else None
 
 
 def missing_rescue(dag: Dag) -> str | None:
@@ -294,6 +294,4 @@ def end_in_utc(dag: Dag) -> datetime | None:
     """End of the newest DAGMan run (aware), if a file has it in seconds since 1970."""
     metrics = current_metrics(dag)
     epoch = metrics.end if metrics is not None else None
-    if epoch is None and (finished := dag.jobstate_end()) is not None:
-        epoch = finished[0]
     return datetime.fromtimestamp(epoch, UTC) if epoch is not None else None

@@ -450,7 +450,7 @@ class Aggregates:
         """
         for key, runs in self.runs.shared_epochs.items():
             dag = self.dags[key]
-            starts = dag.run_starts(self.ensemble.clock)
+            starts = dag.run_starts()
             if not starts:
                 self._submitted.pop(key, None)
                 continue
