@@ -78,8 +78,8 @@ def test_after_any_sizes_the_picture_is_what_it_was(dagdir: Path, screen: str) -
         for size in ((20, 5), (1, 1), (0, 0), (300, 100)):
             t.resize(*size)
             t.pump(0.1)
-        for step in range(50):
-            t.resize(30 + 3 * step, 4 + step % 30)
+        for step in range(16):
+            t.resize(30 + 9 * step, 4 + 7 * step % 30)
             t.pump(0.02)
         t.resize(39, 8)
         t.until(lambda: "needs 40x8" in t.text, "it does not say what it needs")
