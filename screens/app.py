@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from functools import partial
+from functools import partial, partialmethod
 from importlib import import_module
 from pathlib import Path
 from time import time
@@ -101,17 +101,14 @@ class MetlmonApp(FaultTolerantApp):
     class SnapshotReady(Message):
         """The feed has a newer snapshot than the one shown."""
 
-    class StatsReady(Message):
-        """Statistics that take a while have been computed."""
-
-    class ActionProgressed(Message):
-        """The running pool action has a further result, or has ended."""
+    class ContentChanged(Message):
+        """A statistic has been computed, or the running pool action has a further result."""
 
     def __init__(self, feed: Feed, options: AppOptions | None = None) -> None:
         self.options = options or AppOptions()
         super().__init__()
         self.feed = self.present_feed = feed
-        self.stats = self.present_stats = StatsWorker(feed, self.stats_ready)
+        self.stats = self.present_stats = StatsWorker(feed, self.content_changed)
         self._precomputed_stats: StatsWorker | None = None
         self.time_travel = TimeTravel(self)
         self.pool_actions = None if self.options.read_only else self.options.pool_actions
@@ -257,7 +254,7 @@ class MetlmonApp(FaultTolerantApp):
         self.feed = self.present_feed = feed
         self.pool_actions = None if self.options.read_only else pool
         self.stats.close()
-        self.stats = self.present_stats = StatsWorker(feed, self.stats_ready)
+        self.stats = self.present_stats = StatsWorker(feed, self.content_changed)
         self.snapshot, self.running_action = feed.latest, None
         self._pacer.newest = feed.latest
         while len(self.screen_stack) > 1:
@@ -267,11 +264,11 @@ class MetlmonApp(FaultTolerantApp):
         # The old threads may be in the middle of a file or a query: do not wait here.
         self.run_worker(partial(_close, old_feed, old_pool), thread=True, exit_on_error=False)
 
-    def stats_ready(self) -> None:
-        """Called in the statistics thread when a result is ready."""
-        self.post_message(self.StatsReady())
+    def content_changed(self) -> None:
+        """Refresh the current screen soon; called in any thread."""
+        self.post_message(self.ContentChanged())
 
-    def on_metlmon_app_stats_ready(self) -> None:
+    def on_metlmon_app_content_changed(self) -> None:
         self.refresh_screen()
 
     # --- the pool -------------------------------------------------------------------------
@@ -313,15 +310,9 @@ class MetlmonApp(FaultTolerantApp):
 
     def _perform(self, pool: PoolClient, action: RunningAction) -> None:
         self.pending_task = name_of(action.request.act)
-        action.perform(pool, self._action_progressed, lambda: self.is_exiting)
+        action.perform(pool, self.content_changed, lambda: self.is_exiting)
         self.pending_task = ""
-        self._action_progressed()
-
-    def _action_progressed(self) -> None:
-        self.post_message(self.ActionProgressed())
-
-    def on_metlmon_app_action_progressed(self) -> None:
-        self.refresh_screen()
+        self.content_changed()
 
     # --- navigation -----------------------------------------------------------------------
 
@@ -346,8 +337,7 @@ class MetlmonApp(FaultTolerantApp):
         else:
             self.push_screen(create_screen(name))
 
-    def action_open_screen(self, name: str) -> None:
-        self.open_screen(name)
+    action_open_screen = open_screen
 
     def action_tab(self, number: int) -> None:
         """Open a tab; if its screen is shown, the next one of the tab instead of it."""
@@ -414,17 +404,14 @@ class MetlmonApp(FaultTolerantApp):
         else:
             self.push_screen(create_screen("new", self.options.initial_request))
 
-    def action_earlier(self) -> None:
-        self._step_time(-1)
-
-    def action_later(self) -> None:
-        self._step_time(1)
-
     def _step_time(self, steps: int) -> None:
         if isinstance(self.screen, SnapshotScreen) and self.screen.SHOWS_ENSEMBLE:
             refusal = self.time_travel.step(steps)
             if refusal is not None:
                 self.screen.show_message(refusal)
+
+    action_earlier = partialmethod(_step_time, -1)
+    action_later = partialmethod(_step_time, 1)
 
     def on_time_travel_reading_progressed(self, message: TimeTravel.ReadingProgressed) -> None:
         self.time_travel.handle_progress(message.reading)

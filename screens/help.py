@@ -159,7 +159,6 @@ def _signs() -> list[Line]:
         glyph = line((sign.glyph, style_of(sign)), "  ", (f"{sign.word:<18}", style_of(sign)))
         return line("  ") + glyph + line((meaning, DIM))
 
-    differs = "≠"
     lines = [line(" ", ("States", BOLD))]
     lines += [row(STATES[state], meaning) for state, meaning in STATE_MEANINGS.items()]
     lines += [(), line(" ", ("How an execution ended", BOLD))]
@@ -169,12 +168,9 @@ def _signs() -> list[Line]:
     lines += [row(PAUSED, "its gate keeps the next epoch waiting")]
     lines += [row(REQUESTED, "to stop, pause or go elsewhere")]
     lines += [(), line(" ", ("Other", BOLD))]
-    lines.append(line(f"  A {differs} B", ("    it runs at A, though it was meant for B", DIM)))
+    lines.append(line("  A ≠ B", ("    it runs at A, though it was meant for B", DIM)))
     over = STATES[State.COMPLETED].glyph
     meaning = "its latest epoch is done, the next is not submitted yet"
     lines.append(line(f"  {over} {BETWEEN}  ", (meaning, DIM)))
-    arrow = "→"
-    lines.append(
-        line(f"  {arrow} B{' ' * (7 - len(arrow))}", ("it is meant for B, and at no site now", DIM))
-    )
+    lines.append(line("  → B      ", ("it is meant for B, and at no site now", DIM)))
     return lines

@@ -68,8 +68,8 @@ class TravellingApp(Protocol):
     def refresh_screen(self) -> None:
         """Refresh the current screen."""
 
-    def stats_ready(self) -> None:
-        """Called in the statistics thread when a result is ready."""
+    def content_changed(self) -> None:
+        """Refresh the current screen soon; called in any thread."""
 
     def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer: ...
 
@@ -104,9 +104,8 @@ class TimeTravel:
     @property
     def moment(self) -> datetime | None:
         """The moment requested last; None: the present."""
-        return self.requested_moment or (
-            self.past_view.moment if self.past_view is not None else None
-        )
+        past = None if self.past_view is None else self.past_view.moment
+        return self.requested_moment or past
 
     # --- moving in time ---------------------------------------------------------------------
 
@@ -119,11 +118,7 @@ class TimeTravel:
         if as_of is None or moment >= as_of:
             self.return_to_now()
             return
-        if (
-            self.requested_moment is None
-            and self.past_view is not None
-            and self.past_view.moment == moment
-        ):
+        if moment == self.moment and self.requested_moment is None:
             return
         self.requested_moment, self.error = moment, None
         if self._timer is not None:
@@ -161,12 +156,11 @@ class TimeTravel:
         """Open the past feed, in a thread: opening a dagdir reads its DAG files."""
         try:
             feed = present.historical(reading.moment)
-        except (InputError, OSError) as error:
-            reading.error = str(error)
-            self._post_progress(reading)
-            return
         except Exception as error:
-            reading.error = describe_error("opening it failed", error)
+            is_expected = isinstance(error, InputError | OSError)
+            reading.error = (
+                str(error) if is_expected else describe_error("opening it failed", error)
+            )
             self._post_progress(reading)
             return
 
@@ -197,7 +191,7 @@ class TimeTravel:
             self._reading = None
             previous = self.past_view
             self.past_view = PastView(
-                reading.moment, feed, StatsWorker(feed, self._app.stats_ready)
+                reading.moment, feed, StatsWorker(feed, self._app.content_changed)
             )
             if self.requested_moment == reading.moment:
                 self.requested_moment = None
@@ -210,12 +204,8 @@ class TimeTravel:
         if self._timer is not None:
             self._timer.stop()
         self._cancel_reading()
-        previous, self.past_view, self.requested_moment, self.error = (
-            self.past_view,
-            None,
-            None,
-            None,
-        )
+        previous, self.past_view = self.past_view, None
+        self.requested_moment = self.error = None
         if previous is not None:
             self._app.switch_feed(self._app.present_feed, self._app.present_stats)
             self._close(previous)
@@ -252,14 +242,12 @@ class TimeTravel:
             return line(" ", ("that past cannot be read: ", ALARM), message)
         if not self.active:
             return ()
-        dash = "—"
-        return_hint: Line = line((f" {dash} ", DIM), ("esc", KEY), (" returns to now", DIM))
-        short_hint: Line = line((f" {dash} ", DIM), ("esc", KEY), (": now", DIM))
-        symbol = "◀◀"
+        return_hint: Line = line((" — ", DIM), ("esc", KEY), (" returns to now", DIM))
+        short_hint: Line = line((" — ", DIM), ("esc", KEY), (": now", DIM))
         shown: Line = line(" ")
         if self.past_view is not None:
             shown = line(
-                (f" {symbol} as it was ", NOTE),
+                (" ◀◀ as it was ", NOTE),
                 (when_text(self.past_view.moment), BOLD),
                 (self._ago(self.past_view.moment), NOTE),
             )

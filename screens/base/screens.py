@@ -324,17 +324,15 @@ class Prompt(FaultTolerant, Input):
 
 def rule(parts: Sequence[Line], available: int) -> Line:
     """A horizontal rule with notes at its right end."""
-    dash = "─"
     if not parts:
-        return line((dash * available, DIM))
+        return line(("─" * available, DIM))
     notes = line(" ") + crop(join(parts, line("   ")), available - 6) + line(" ")
-    return line((dash * (available - width(notes) - 2), DIM)) + notes + line((dash * 2, DIM))
+    return line(("─" * (available - width(notes) - 2), DIM)) + notes + line(("─" * 2, DIM))
 
 
 def heading(title: str, width: int) -> Line:
     """A section heading followed by a rule."""
-    dash = "─"
-    return line((f" {title} ", DIM), (dash * max(0, width - cell_len(title) - 3), DIM))
+    return line((f" {title} ", DIM), ("─" * max(0, width - cell_len(title) - 3), DIM))
 
 
 def hidden_below(count: int, style: TextStyle = DIM) -> list[Line]:

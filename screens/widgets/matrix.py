@@ -46,6 +46,18 @@ class MatrixLayout(Struct, frozen=True):
     cell_height: int = 1
 
 
+NO_CONTENT: Final = MatrixLayout(
+    rows=(),
+    columns=(),
+    corner=(),
+    heading=lambda column: (),
+    row_heading=lambda row: (),
+    cell=lambda row, column: (),
+    row_heading_width=0,
+    cell_width=1,
+)
+
+
 class Matrix(MovingWidget):
     """A matrix of cells; posts ``Matrix.CellSelected`` and ``Matrix.CellHighlighted``."""
 
@@ -60,10 +72,9 @@ class Matrix(MovingWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._layout: MatrixLayout | None = None
+        self._layout = NO_CONTENT
         self._empty: Sequence[Line] = ()
-        self._row: Key | None = None
-        self._column: Key | None = None
+        self._cell: tuple[Key, Key] | None = None
         self._top = self._left = 0
 
     # --- what is shown --------------------------------------------------------------------
@@ -71,15 +82,13 @@ class Matrix(MovingWidget):
     @property
     def cursor(self) -> tuple[Key, Key] | None:
         """Row and column of the cell under the cursor."""
-        if self._layout is None or self._row is None or self._column is None:
-            return None
-        return self._row, self._column
+        return None if self._layout is NO_CONTENT else self._cell
 
     @property
     def hidden_counts(self) -> tuple[int, int, int, int]:
         """Number of rows above and below the view, and of columns left and right of it."""
         layout = self._layout
-        if layout is None:
+        if layout is NO_CONTENT:
             return 0, 0, 0, 0
         below = len(layout.rows) - self._top - self._rows_in_view
         right = len(layout.columns) - self._left - self._columns_in_view
@@ -91,23 +100,20 @@ class Matrix(MovingWidget):
         The cursor stays on its row and column; if one is gone, it moves to the one now at its
         index.
         """
-        previous = self._layout
-        self._layout, self._empty = layout, empty
+        previous, self._layout, self._empty = self._layout, layout or NO_CONTENT, empty
         if layout is not None:
-            rows = previous.rows if previous is not None else ()
-            columns = previous.columns if previous is not None else ()
-            self._row = _key_or_neighbour(self._row, rows, layout.rows)
-            self._column = _key_or_neighbour(self._column, columns, layout.columns)
+            row, column = self._cell or (None, None)
+            row = _key_or_neighbour(row, previous.rows, layout.rows)
+            column = _key_or_neighbour(column, previous.columns, layout.columns)
+            self._cell = None if row is None or column is None else (row, column)
         self._keep_in_view()
         self.refresh_changed()
 
     def select(self, row: Key, column: Key) -> None:
         """Move the cursor to this cell, if it exists."""
-        layout = self._layout
-        if layout is None or row not in layout.rows or column not in layout.columns:
+        if row not in self._layout.rows or column not in self._layout.columns:
             return
-        moved = (row, column) != (self._row, self._column)
-        self._row, self._column = row, column
+        moved, self._cell = (row, column) != self._cell, (row, column)
         self._keep_in_view()
         self.refresh_changed()
         if moved:
@@ -116,41 +122,26 @@ class Matrix(MovingWidget):
     # --- positions ------------------------------------------------------------------------
 
     @property
-    def _heading_lines(self) -> int:
-        """Number of heading lines."""
-        return len(self._layout.corner) if self._layout is not None else 0
-
-    @property
     def _rows_in_view(self) -> int:
         layout = self._layout
-        return (
-            max(1, (self.size.height - self._heading_lines) // layout.cell_height)
-            if layout is not None
-            else 1
-        )
+        return max(1, (self.size.height - len(layout.corner)) // layout.cell_height)
 
     @property
     def _columns_in_view(self) -> int:
         layout = self._layout
-        return (
-            max(1, (self.size.width - layout.row_heading_width) // (layout.cell_width + GAP))
-            if layout is not None
-            else 1
-        )
+        return max(1, (self.size.width - layout.row_heading_width) // (layout.cell_width + GAP))
+
+    def _indices(self, cursor: tuple[Key, Key]) -> tuple[int, int]:
+        row, column = cursor
+        return list(self._layout.rows).index(row), list(self._layout.columns).index(column)
 
     def _keep_in_view(self) -> None:
-        layout = self._layout
-        if layout is None or self._row is None or self._column is None:
+        if self.cursor is None:
             return
-        self._top = _first_in_view(
-            self._top, list(layout.rows).index(self._row), self._rows_in_view, len(layout.rows)
-        )
-        self._left = _first_in_view(
-            self._left,
-            list(layout.columns).index(self._column),
-            self._columns_in_view,
-            len(layout.columns),
-        )
+        row, column = self._indices(self.cursor)
+        rows, columns = len(self._layout.rows), len(self._layout.columns)
+        self._top = _first_in_view(self._top, row, self._rows_in_view, rows)
+        self._left = _first_in_view(self._left, column, self._columns_in_view, columns)
 
     def on_resize(self) -> None:
         self._keep_in_view()
@@ -164,36 +155,32 @@ class Matrix(MovingWidget):
     def line_state(self, y: int) -> LineState:
         """Content, False (never selected as a whole), and the spans of the cursor's cell."""
         layout = self._layout
-        if layout is None:
+        if layout is NO_CONTENT:
             # A blank line, then the text for an empty matrix.
             return (self._empty[y - 1] if 1 <= y <= len(self._empty) else ()), False, ()
         columns = layout.columns[self._left : self._left + self._columns_in_view]
-        if y < self._heading_lines:
+        if y < len(layout.corner):
             content = fit(layout.corner[y], layout.row_heading_width, "left")
             for column in columns:
                 heads = layout.heading(column)
                 head = heads[y] if y < len(heads) else ()
                 content += line(" " * GAP) + fit(head, layout.cell_width, "right")
             return content, False, ()
-        row_in_view, line_in_row = divmod(y - self._heading_lines, layout.cell_height)
+        row_in_view, line_in_row = divmod(y - len(layout.corner), layout.cell_height)
         if self._top + row_in_view >= len(layout.rows) or row_in_view >= self._rows_in_view:
             return (), False, ()
         row = layout.rows[self._top + row_in_view]
-        content = fit(
-            layout.row_heading(row) if not line_in_row else (), layout.row_heading_width, "left"
-        )
+        heading = () if line_in_row else layout.row_heading(row)
+        content = fit(heading, layout.row_heading_width, "left")
         cursor_spans: tuple[int, ...] = ()
         for column in columns:
-            under_cursor = row == self._row and column == self._column
+            under_cursor = (row, column) == self._cell
             cell = fit(layout.cell(row, column)[line_in_row], layout.cell_width, "left")
-            content += line((self._cursor_sign(under_cursor and not line_in_row), CURSOR))
+            content += line(("▌" if under_cursor and not line_in_row else " ", CURSOR))
             if under_cursor:
                 cursor_spans = tuple(range(len(content) - 1, len(content) + len(cell)))
             content += cell
         return content, False, cursor_spans
-
-    def _cursor_sign(self, under_cursor: bool) -> str:
-        return "▌" if under_cursor else " "
 
     def is_span_selected(self, state: LineState, index: int) -> bool:
         return index in state[2]
@@ -201,14 +188,13 @@ class Matrix(MovingWidget):
     # --- moving ---------------------------------------------------------------------------
 
     def _move_cursor(self, down: int, right: int) -> None:
-        layout = self._layout
-        if layout is None or self._row is None or self._column is None:
+        if self.cursor is None:
             return
-        row = list(layout.rows).index(self._row) + down
-        column = list(layout.columns).index(self._column) + right
+        rows, columns = self._layout.rows, self._layout.columns
+        row, column = self._indices(self.cursor)
         self.select(
-            layout.rows[max(0, min(row, len(layout.rows) - 1))],
-            layout.columns[max(0, min(column, len(layout.columns) - 1))],
+            rows[max(0, min(row + down, len(rows) - 1))],
+            columns[max(0, min(column + right, len(columns) - 1))],
         )
 
     @property
@@ -225,9 +211,9 @@ class Matrix(MovingWidget):
 
     def on_click(self, event: events.Click) -> None:
         layout = self._layout
-        if layout is None or event.y < self._heading_lines or event.x < layout.row_heading_width:
+        if event.y < len(layout.corner) or event.x < layout.row_heading_width:
             return
-        row = self._top + (event.y - self._heading_lines) // layout.cell_height
+        row = self._top + (event.y - len(layout.corner)) // layout.cell_height
         column = self._left + (event.x - layout.row_heading_width) // (layout.cell_width + GAP)
         if row < len(layout.rows) and column < len(layout.columns):
             self.select(layout.rows[row], layout.columns[column])

@@ -252,7 +252,7 @@ def test_no_thread_of_the_screens_is_unheard_of() -> None:
         "base/screens.py": 1,
         "base/stats_worker.py": 1,
         "base/fault_tolerant_app.py": 2,
-        "curves/screen.py": 1,
+        "curves.py": 1,
         "job/screen.py": 1,
         "submit/launch_screen.py": 1,
         "submit/screen.py": 1,
