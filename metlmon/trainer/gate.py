@@ -81,7 +81,6 @@ hours, whereas a skipped epoch cannot be recovered.
 import contextlib
 import csv
 import datetime
-import errno
 import json
 import math
 import os
@@ -90,7 +89,7 @@ import stat
 import statistics
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 GO, SKIP, WAIT = 0, 42, 75
 
@@ -136,11 +135,8 @@ class SafeDirectory:
     def __init__(self, handle: int, path: str) -> None:
         self.handle, self.path = handle, path
 
-    def within(self, name: str, make: bool = False) -> "Optional[SafeDirectory]":
-        """The subdirectory of this name; None if it does not exist and ``make`` is False."""
-        if make:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, 0o777, dir_fd=self.handle)
+    def open(self, name: str) -> "Optional[SafeDirectory]":
+        """The subdirectory of this name, None if it does not exist."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         path = os.path.join(self.path, name)
         try:
@@ -149,6 +145,15 @@ class SafeDirectory:
             return None
         except OSError as error:
             raise GateError(f"{path} cannot be used: {describe(error)}") from None
+
+    def make(self, name: str) -> "SafeDirectory":
+        """The subdirectory of this name, made if it does not exist."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o777, dir_fd=self.handle)
+        directory = self.open(name)
+        if directory is None:
+            raise GateError(f"{self._named(name)} was taken away")
+        return directory
 
     def has(self, name: str) -> bool:
         """Whether the file exists. Raises GateError for a directory or a link."""
@@ -173,8 +178,8 @@ class SafeDirectory:
         except OSError as error:
             raise GateError(f"{self._named(name)} cannot be read: {describe(error)}") from None
 
-    def write(self, name: str, content: bytes, once: bool = False) -> None:
-        """Write a file atomically; ``once``: only if it does not exist."""
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file atomically."""
         beside = f".{name[:100]}.{os.getpid()}.{time.time():.6f}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -183,26 +188,12 @@ class SafeDirectory:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-                    self._place(beside, name, once)
+                    self.has(name)  # raises for what is no file
+                    os.replace(beside, name, src_dir_fd=self.handle, dst_dir_fd=self.handle)
                 finally:
                     self.remove(beside)
         except OSError as error:
             raise GateError(f"{self._named(name)} cannot be written: {describe(error)}") from None
-
-    def _place(self, beside: str, name: str, once: bool) -> None:
-        here = {"src_dir_fd": self.handle, "dst_dir_fd": self.handle}
-        if not once:
-            os.replace(beside, name, **here)
-            return
-        try:
-            os.link(beside, name, follow_symlinks=False, **here)
-        except FileExistsError:
-            self.has(name)  # another gate was faster; raises unless it is a file
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
-                raise
-            if not self.has(name):  # no hard links on this file system
-                os.replace(beside, name, **here)
 
     def append(self, name: str, content: bytes, most: int) -> None:
         """Append to a file, unless it has more than ``most`` bytes."""
@@ -255,12 +246,10 @@ class MetricFiles:
     of the training has its own directory, of which the latest counts.
     """
 
-    def __init__(
-        self, path: str, metric: str, deadline: float, tell: Callable[[str], None]
-    ) -> None:
-        self._path, self._metric, self._deadline, self._tell = path, metric, deadline, tell
+    def __init__(self, path: str, metric: str, deadline: float, log: Callable[[str], None]) -> None:
+        self._path, self._metric, self._deadline, self._log = path, metric, deadline, log
 
-    def all(self) -> Values:
+    def values(self) -> Values:
         """The values of all epochs.
 
         A version that cannot be read is logged and skipped; for the latest one, GateError is
@@ -269,24 +258,24 @@ class MetricFiles:
         values = {}  # type: Values
         versions = self._versions()
         for version in versions:
-            values.update(self._read(version) if version == versions[-1] else self._tried(version))
+            read = self._read if version == versions[-1] else self._read_or_skip
+            values.update(read(version))
         return values
 
-    def at(self, epoch: int) -> Optional[float]:
+    def value_at(self, epoch: int) -> Optional[float]:
         """The value of this epoch, searched from the latest version backwards."""
         for version in reversed(self._versions()):
-            values = self._tried(version)
+            values = self._read_or_skip(version)
             if epoch in values:
                 return values[epoch]
         return None
 
-    def _tried(self, path: str) -> Values:
-        in_time(self._deadline)
+    def _read_or_skip(self, path: str) -> Values:
         try:
             return self._read(path)
         except GateError as error:
-            in_time(self._deadline)
-            self._tell(str(error))
+            check_time(self._deadline)
+            self._log(str(error))
             return {}
 
     def _versions(self) -> List[str]:
@@ -301,7 +290,7 @@ class MetricFiles:
         return [os.path.join(self._path, name, "metrics.csv") for _, name in found]
 
     def _read(self, path: str) -> Values:
-        in_time(self._deadline)
+        check_time(self._deadline)
         values = {}  # type: Values
         head = []  # type: List[str]
         try:
@@ -332,7 +321,7 @@ class MetricFiles:
         values[max(0, int(epoch) - self._metric.startswith("test"))] = value
 
 
-def in_time(deadline: float) -> None:
+def check_time(deadline: float) -> None:
     if time.monotonic() > deadline:
         raise GateError(f"the metrics were not read within {MOST_SECONDS:.0f} seconds")
 
@@ -380,7 +369,7 @@ class Verdict(NamedTuple):
     reason: str
 
 
-class Judge:
+class RuleChecker:
     """Applies the rules to the finished epochs of one run.
 
     ``since``: earlier epochs serve for comparison only, as the run was continued after they had
@@ -392,7 +381,7 @@ class Judge:
         self._sign = -1.0 if goal == "max" else 1.0
         self.last = max(values)
 
-    def diverged(self, factor: float) -> Optional[Verdict]:
+    def divergence(self, factor: float) -> Optional[Verdict]:
         value, before = self._values[self.last], self._best(self.last)
         if self.last < self._since:
             return None
@@ -411,7 +400,7 @@ class Judge:
             far = factor > 0 and value < self._values[before] / factor
         return Verdict("divergence", text) if far else None
 
-    def stands_still(self, patience: int, min_delta: float) -> Optional[Verdict]:
+    def patience(self, most: int, min_delta: float) -> Optional[Verdict]:
         best, waited = math.inf, 0
         for epoch in sorted(self._values):
             value = self._sign * self._values[epoch]
@@ -419,7 +408,7 @@ class Judge:
                 best, waited = value, 0
             elif epoch >= self._since:
                 waited += 1
-        if waited < patience:
+        if waited < most:
             return None
         by = f" by more than {short(min_delta)}" if min_delta else ""
         text = f"{self._metric} has not improved{by} for {epochs(waited)}"
@@ -428,19 +417,19 @@ class Judge:
             text += f"; best {short(self._values[at])} at epoch {at + 1}"
         return Verdict("patience", text)
 
-    def behind(self, after: int, others: Callable[[int], List[float]]) -> Optional[Verdict]:
+    def median(self, after: int, others: Callable[[int], List[float]]) -> Optional[Verdict]:
         if self.last + 1 < after or self.last < self._since:
             return None
-        own, found = self._values[self.last], others(self.last)
-        if len(found) < 2:
+        own, values = self._values[self.last], others(self.last)
+        if len(values) < 2:
             return None
-        middle = statistics.median([worst_last(self._sign * each) for each in [own, *found]])
+        middle = statistics.median([worst_last(self._sign * each) for each in [own, *values]])
         if not worst_last(self._sign * own) > middle:
             return None
         return Verdict(
             "median",
             f"{self._metric} {short(own)} at epoch {self.last + 1} is worse than the median "
-            f"of {len(found) + 1} runs, {short(self._sign * middle)}",
+            f"of {len(values) + 1} runs, {short(self._sign * middle)}",
         )
 
     def _best(self, before: int) -> Optional[int]:
@@ -479,7 +468,7 @@ class Gate:
     """The decision for one node of one run."""
 
     def __init__(self, rules: str, uuid: str, epoch: int, node: str) -> None:
-        self._folder, file = os.path.split(os.path.abspath(rules))
+        self._path, file = os.path.split(os.path.abspath(rules))
         self._file = file
         if not file.endswith(".gate.json"):
             raise GateError(f"{rules!r} is not called NAME.gate.json")
@@ -489,25 +478,18 @@ class Gate:
                 raise GateError(f"{each!r} cannot be part of a file's name")
         self.uuid, self.epoch, self.node = uuid, epoch, node
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        self._base = SafeDirectory(os.open(self._folder, flags), self._folder)
-
-    def state(self, make: bool = False) -> Optional[SafeDirectory]:
-        """The directory gate/<name>/."""
-        above = self._base.within("gate", make)
-        return above.within(self._name, make) if above is not None else None
+        self._base = SafeDirectory(os.open(self._path, flags), self._path)
 
     def log(self, text: str) -> None:
         """Write a line to gate.log, or to stderr, which DAGMan's SCRIPT DEBUG captures."""
         text = line_of(text.encode("utf-8", "replace"), 1000)
         line = f"{now()} {self.node}: {text}\n".encode("utf-8", "replace")
         try:
-            folder = self.state(make=True)
-            if folder is not None:
-                folder.append("gate.log", line, LONGEST_LOG)
+            self._base.make("gate").make(self._name).append("gate.log", line, LONGEST_LOG)
         except (OSError, GateError):
-            complain(text)
+            print_error(text)
 
-    def trying(self, what: Callable[[], Any]) -> Any:
+    def attempt(self, what: Callable[[], Any]) -> Any:
         """The result of ``what``; None if it fails, with a line in the log."""
         try:
             return what()
@@ -517,139 +499,132 @@ class Gate:
             self.log(f"{type(error).__name__}: {error}")
         return None
 
+    # --- files of the run -----------------------------------------------------------------
+
+    def _folder(self, kind: str = "gate") -> Optional[SafeDirectory]:
+        """``gate/<name>/`` or ``placement/<name>/``, None if it does not exist."""
+        above = self._base.open(kind)
+        return above.open(self._name) if above is not None else None
+
+    def _has(self, kind: str) -> bool:
+        folder = self._folder()
+        return folder is not None and folder.has(f"{self.uuid}.{kind}")
+
+    def _read(self, kind: str) -> bytes:
+        return self._base.make("gate").make(self._name).read(f"{self.uuid}.{kind}")
+
+    def _record(self, kind: str) -> Dict[str, Any]:
+        return parsed(self._read(kind), f"{self.uuid}.{kind}")
+
+    def _write(self, kind: str, content: Dict[str, Any]) -> None:
+        data = json.dumps(content, sort_keys=True).encode("ascii") + b"\n"
+        self._base.make("gate").make(self._name).write(f"{self.uuid}.{kind}", data)
+
+    def _remove(self, kind: str) -> None:
+        folder = self._folder()
+        if folder is not None:
+            folder.remove(f"{self.uuid}.{kind}")
+
+    # --- decisions ------------------------------------------------------------------------
+
     def evaluate(self) -> int:
         """Skip an evaluation if its epoch was not trained."""
-        folder = self.state()
-        name = f"{self.uuid}.stopped"
-        if folder is None or not folder.has(name):
+        if not self._has("stopped"):
             return GO
-        content = parsed(folder.read(name), name)
-        if not isinstance(content.get("epoch"), int):
-            raise GateError(f"{name} does not say from which epoch on")
-        return SKIP if content["epoch"] <= self.epoch else GO
+        epoch = self._record("stopped").get("epoch")
+        if not isinstance(epoch, int):
+            raise GateError(f"{self.uuid}.stopped does not say from which epoch on")
+        return SKIP if epoch <= self.epoch else GO
 
     def train(self) -> int:
-        if self.trying(lambda: self._has("stopped")):
-            self.trying(self._go_on)
+        """Skip, delay or place an epoch."""
+        if self.attempt(lambda: self._has("stopped")):
+            self.attempt(lambda: self._remove("paused"))
             return SKIP
-        if self.trying(lambda: self._has("stop")):
+        if self.attempt(lambda: self._has("stop")):
             # Skip the node even if the stop cannot be recorded.
-            self.trying(self._stop_as_asked)
+            self.attempt(self._stop_as_requested)
             return SKIP
-        if self.trying(self._judge):
+        if self.attempt(self._stop_by_rule):
             return SKIP
-        if self.trying(lambda: self._has("pause")):
-            self.trying(self._pause)
+        if self.attempt(lambda: self._has("pause")):
+            self.attempt(self._pause)
             return WAIT
-        self.trying(self._go_on)
-        self.trying(self._place)
+        self.attempt(lambda: self._remove("paused"))
+        self.attempt(self._place)
         return GO
 
-    def _has(self, what: str) -> bool:
-        folder = self.state()
-        return folder is not None and folder.has(f"{self.uuid}.{what}")
-
-    def _stop_as_asked(self) -> None:
-        folder, why = self.state(), ""
-        if folder is not None:
-            name = f"{self.uuid}.stop"
-            why = self.trying(lambda: line_of(folder.read(name))) or ""
+    def _stop_as_requested(self) -> None:
+        why = self.attempt(lambda: line_of(self._read("stop"))) or ""
         # metlmon writes "by NAME with metlmon"; any other text is the user's reason.
-        behind = f" {why}" if why.startswith("by ") else f": {why}" if why else ""
-        self._stop(Verdict("file", f"asked to stop{behind}"))
+        suffix = f" {why}" if why.startswith("by ") else f": {why}" if why else ""
+        self._stop(Verdict("file", f"asked to stop{suffix}"))
 
     def _stop(self, verdict: Verdict) -> None:
-        self._write(
-            "stopped",
-            {
-                "schema": 1,
-                "run": self._run_name(),
-                "uuid": self.uuid,
-                "node": self.node,
-                "epoch": self.epoch,
-                "rule": verdict.rule,
-                "reason": verdict.reason,
-                "time": now(),
-            },
-            once=True,
-        )
-        self.trying(self._go_on)
-
-    def _write(self, what: str, content: Dict[str, Any], once: bool) -> None:
-        folder = self.state(make=True)
-        if folder is None:
-            raise GateError(f"gate/{self._name} was taken away")
-        data = json.dumps(content, sort_keys=True).encode("ascii") + b"\n"
-        folder.write(f"{self.uuid}.{what}", data, once)
+        record = {
+            "schema": 1,
+            "run": self._run_name(),
+            "uuid": self.uuid,
+            "node": self.node,
+            "epoch": self.epoch,
+            "rule": verdict.rule,
+            "reason": verdict.reason,
+            "time": now(),
+        }
+        if not self._has("stopped"):  # another gate may have been faster
+            self._write("stopped", record)
+        self.attempt(lambda: self._remove("paused"))
 
     def _pause(self) -> None:
-        folder, name = self.state(), f"{self.uuid}.paused"
-        if folder is not None and folder.has(name):
-            try:
-                if parsed(folder.read(name), name).get("node") == self.node:
-                    return  # already recorded
-            except GateError:
-                pass  # overwritten below
-        content = {"schema": 1, "node": self.node, "epoch": self.epoch, "time": now()}
-        self._write("paused", content, once=False)
-
-    def _go_on(self) -> None:
-        folder = self.state()
-        if folder is not None:
-            folder.remove(f"{self.uuid}.paused")
+        if self._has("paused"):
+            with contextlib.suppress(GateError):  # a damaged record is replaced
+                if self._record("paused").get("node") == self.node:
+                    return
+        record = {"schema": 1, "node": self.node, "epoch": self.epoch, "time": now()}
+        self._write("paused", record)
 
     def _place(self) -> None:
         """Write the site of the job to be submitted; its submit file includes this."""
         if not self._has("target"):
-            self._take_back_placement()
+            if self._has("sent"):
+                self._remove_placement()
             return
-        folder = self.state()
-        content = folder.read(f"{self.uuid}.target") if folder is not None else b""
-        site = content.decode("utf-8", "replace").rstrip("\r\n")
+        site = self._read("target").decode("utf-8", "replace").rstrip("\r\n")
         if not _SITE.fullmatch(site) or not site.isprintable():
             raise GateError(
                 f"{self.uuid}.target names no site: one line without quotes, $ and backslash "
                 "is expected"
             )
-        above = self._base.within("placement", make=True)
-        there = above.within(self._name, make=True) if above is not None else None
-        if there is not None:
-            name, line = f"{self.node}.inc", placement_line(site)
-            if not there.has(name) or there.read(name) != line:
-                there.write(name, line)
-            self._write("sent", {"schema": 1, "node": self.node, "site": site}, once=False)
+        folder = self._base.make("placement").make(self._name)
+        name, line = f"{self.node}.inc", placement_line(site)
+        if not folder.has(name) or folder.read(name) != line:
+            folder.write(name, line)
+        self._write("sent", {"schema": 1, "node": self.node, "site": site})
 
-    def _take_back_placement(self) -> None:
+    def _remove_placement(self) -> None:
         """Remove the node's placement after the request for it was removed.
 
         Also for a retry of the node. A placement that someone has edited stays.
         """
-        folder, sent_name = self.state(), f"{self.uuid}.sent"
-        if folder is None or not folder.has(sent_name):
-            return
-        sent = parsed(folder.read(sent_name), sent_name)
-        above = self._base.within("placement")
-        there = above.within(self._name) if above is not None else None
-        name = f"{self.node}.inc"
-        line = placement_line(str(sent.get("site")))
-        mine = there is not None and sent.get("node") == self.node and there.has(name)
-        if there is not None and mine and there.read(name) == line:
-            there.remove(name)
-        folder.remove(sent_name)
+        sent, folder = self._record("sent"), self._folder("placement")
+        name, line = f"{self.node}.inc", placement_line(str(sent.get("site")))
+        own = folder is not None and sent.get("node") == self.node and folder.has(name)
+        if folder is not None and own and folder.read(name) == line:
+            folder.remove(name)
+        self._remove("sent")
 
     # --- rules ----------------------------------------------------------------------------
 
     def _rules(self) -> Dict[str, Any]:
-        content = self._base.read(self._file, LONGEST_RULES)
-        return parsed(content, self._file)
+        return parsed(self._base.read(self._file, LONGEST_RULES), self._file)
 
     def _run_name(self) -> str:
-        runs = (self.trying(self._rules) or {}).get("runs")
+        runs = (self.attempt(self._rules) or {}).get("runs")
         run = runs.get(self.uuid) if isinstance(runs, dict) else None
         name = run.get("name") if isinstance(run, dict) else None
         return name if isinstance(name, str) else self.node.partition("-")[0]
 
-    def _judge(self) -> bool:
+    def _stop_by_rule(self) -> bool:
         """Whether a rule ends the run; this is recorded then."""
         content = self._rules()
         rules, runs = content.get("rules"), content.get("runs")
@@ -663,45 +638,45 @@ class Gate:
         metric, deadline = rules.get("metric"), time.monotonic() + MOST_SECONDS
         if not isinstance(metric, str):
             raise GateError(f"{self._file}: metric must be a name")
-        values = self._table(run, metric, deadline).all()
+        values = self._table(run, metric, deadline).values()
         finished = {epoch: value for epoch, value in values.items() if epoch < self.epoch}
         if not finished:
             return False
         since = int(amount(run, "since", self._file) or 0)
-        judge = Judge(metric, finished, since, self._goal(rules))
+        checker = RuleChecker(metric, finished, since, self._goal(rules))
 
         def others(epoch: int) -> List[float]:
-            found = []
+            values = []
             for uuid in sorted(runs):
                 if uuid == self.uuid:
                     continue
                 try:
-                    value = self._table(runs[uuid], metric, deadline).at(epoch)
+                    value = self._table(runs[uuid], metric, deadline).value_at(epoch)
                 except GateError as error:
-                    in_time(deadline)
+                    check_time(deadline)
                     self.log(str(error))
                     continue
                 if value is not None:
-                    found.append(value)
-            return found
+                    values.append(value)
+            return values
 
-        verdict = self._verdict(judge, rules, others)
+        verdict = self._verdict(checker, rules, others)
         if verdict is not None:
             self._stop(verdict)
         return verdict is not None
 
     def _verdict(
-        self, judge: Judge, rules: Dict[str, Any], others: Callable[[int], List[float]]
+        self, checker: RuleChecker, rules: Dict[str, Any], others: Callable[[int], List[float]]
     ) -> Optional[Verdict]:
         factor = amount(rules, "divergence", self._file)
         patience = amount(rules, "patience", self._file)
         after = amount(rules, "median_after", self._file)
         min_delta = amount(rules, "min_delta", self._file) or 0.0
-        verdict = judge.diverged(factor) if factor is not None else None
+        verdict = checker.divergence(factor) if factor is not None else None
         if verdict is None and patience is not None:
-            verdict = judge.stands_still(max(1, int(patience)), min_delta)
+            verdict = checker.patience(max(1, int(patience)), min_delta)
         if verdict is None and after is not None:
-            verdict = judge.behind(int(after), others)
+            verdict = checker.median(int(after), others)
         return verdict
 
     def _goal(self, rules: Dict[str, Any]) -> str:
@@ -714,7 +689,7 @@ class Gate:
         path = run.get("metrics") if isinstance(run, dict) else None
         if not isinstance(path, str) or "\0" in path:
             raise GateError(f"{self._file} does not say where the metrics of a run are")
-        return MetricFiles(os.path.join(self._folder, path), metric, deadline, self.log)
+        return MetricFiles(os.path.join(self._path, path), metric, deadline, self.log)
 
 
 def parsed(content: bytes, name: str) -> Dict[str, Any]:
@@ -741,7 +716,7 @@ def now() -> str:
     return datetime.datetime.now().strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     try:
         sys.stderr.write("gate: " + text.encode("ascii", "backslashreplace").decode() + "\n")
         sys.stderr.flush()
@@ -749,25 +724,19 @@ def complain(text: str) -> None:
         pass  # no usable stderr
 
 
-def look(arguments: Sequence[str]) -> Tuple[Optional[Gate], Callable[[], int]]:
-    """Parse the arguments: the gate, and the function that decides."""
-    if len(arguments) != 5 or arguments[3] not in ("train", "evaluate"):
-        raise GateError("usage: gate.py NAME.gate.json UUID EPOCH train|evaluate NODE")
-    rules, uuid, epoch, what, node = arguments
-    if not re.fullmatch(r"[0-9]{1,9}", epoch):
-        raise GateError(f"{epoch!r} is no epoch")
-    gate = Gate(rules, uuid, int(epoch), node)
-    return gate, gate.train if what == "train" else gate.evaluate
-
-
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status; 0 on any error."""
+    """Decide for a node; returns the exit status, 0 on any error."""
     try:
-        gate, decide = look(arguments)
+        if len(arguments) != 5 or arguments[3] not in ("train", "evaluate"):
+            raise GateError("usage: gate.py NAME.gate.json UUID EPOCH train|evaluate NODE")
+        rules, uuid, epoch, what, node = arguments
+        if not re.fullmatch(r"[0-9]{1,9}", epoch):
+            raise GateError(f"{epoch!r} is no epoch")
+        gate = Gate(rules, uuid, int(epoch), node)
     except (OSError, GateError) as error:
-        complain(str(error))
+        print_error(str(error))
         return GO
-    code = gate.trying(decide) if gate is not None else GO
+    code = gate.attempt(gate.train if what == "train" else gate.evaluate)
     return code if code in (GO, SKIP, WAIT) else GO
 
 
@@ -775,6 +744,6 @@ if __name__ == "__main__":
     try:
         status = main(sys.argv[1:])
     except Exception as problem:
-        complain(str(problem))
+        print_error(str(problem))
         status = GO
     sys.exit(status)

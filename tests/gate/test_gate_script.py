@@ -351,8 +351,8 @@ def test_patience_is_what_its_definition_says(
 ) -> None:
     found = None
     for epoch in range(1, len(losses) + 1):
-        judge = gate.Judge("val_loss", dict(enumerate(losses[:epoch])), 0)
-        if judge.stands_still(patience, delta) is not None:
+        checker = gate.RuleChecker("val_loss", dict(enumerate(losses[:epoch])), 0)
+        if checker.patience(patience, delta) is not None:
             found = epoch
             break
     assert found == patience_by_hand(losses, patience, delta)
