@@ -286,7 +286,7 @@ class MetlmonApp(FaultTolerantApp):
         if self.time_travel.past_view is not None:
             return None
         pool = self.pool_actions or self.options.pool_actions
-        return None if pool is None else pool.word
+        return None if pool is None else pool.queue_snapshot
 
     def action_refusal(self) -> str | None:
         """The reason that refuses all pool actions; None if each is checked by itself."""

@@ -9,7 +9,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.live.session import Session
 from metlmon.pool.connection import PoolConnection
-from metlmon.pool.discrepancies import WORDS, QueueDiscrepancy
+from metlmon.pool.discrepancies import STATUS_NAMES, QueueDiscrepancy
 from metlmon.pool.poller import QueuePoller
 from metlmon.pool.types import QueueJob, QueueSnapshot
 from metlmon.text.formatting import plain
@@ -33,7 +33,7 @@ class QueueReport(NamedTuple):
         if snapshot.error is not None:
             print(f"queue: {plain(snapshot.error, 400)}")
             return
-        counts = Counter(WORDS.get(job.status, "unknown") for job in snapshot.jobs)
+        counts = Counter(STATUS_NAMES.get(job.status, "unknown") for job in snapshot.jobs)
         states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         schedd = plain(snapshot.schedd or "", 60)
         print(f"queue of {schedd}: {states or 'none of these jobs'}")
@@ -51,13 +51,13 @@ def query_queue(reader: DagdirReader) -> QueueReport:
     session.take()
     queue = QueuePoller(session, connection)
     try:
-        return QueueReport(queue.ask(), queue.differing)
+        return QueueReport(queue.query(), queue.discrepancies)
     finally:
         connection.close()
 
 
 def _line(job: QueueJob) -> str:
-    parts = [f"{job.cluster}.{job.proc}", WORDS.get(job.status, "unknown")]
+    parts = [f"{job.cluster}.{job.proc}", STATUS_NAMES.get(job.status, "unknown")]
     parts.append(f"priority {job.priority}")
     if job.position is not None:
         parts.append(f"place {job.position} of {job.waiting} idle")

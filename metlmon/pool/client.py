@@ -19,9 +19,9 @@ from metlmon.live.feed import Feed
 from metlmon.model.states import DagState
 from metlmon.pool import gate_requests, submission
 from metlmon.pool.connection import PoolConnection, PoolRefused, PoolUnreachable
-from metlmon.pool.discrepancies import IDLE, WORDS
+from metlmon.pool.discrepancies import IDLE, STATUS_NAMES
 from metlmon.pool.gate_requests import NO_SITE, file_error, site_of
-from metlmon.pool.job_actions import dagman_target, offers
+from metlmon.pool.job_actions import action_previews, dagman_target
 from metlmon.pool.ownership import Ownership, belongs_elsewhere, is_dagman_of, runs_file
 from metlmon.pool.poller import QueuePoller
 from metlmon.pool.reasons import user_name
@@ -65,8 +65,8 @@ FINISHED: Final = "it is not in the queue: it has ended"
 class PoolClient:
     """Actions on the jobs, DAGs and runs of one dagdir.
 
-    ``word`` and ``offers`` use known data only, and may be called from the event loop. The other
-    methods wait for the schedd: they must be called in a thread, and raise PoolError.
+    ``queue_snapshot`` and ``previews`` use known data only, and may be called from the event loop.
+    The other methods wait for the schedd: they must be called in a thread, and raise PoolError.
 
     ``feed`` None: there is no dagdir yet; only ``where``, ``sites`` and ``submit_dag`` work.
     ``refusal``: why no action is possible at all (a historical view, a recording); every preview
@@ -90,11 +90,11 @@ class PoolClient:
         self._refusal = refusal
 
     @property
-    def word(self) -> QueueSnapshot:
+    def queue_snapshot(self) -> QueueSnapshot:
         """The latest queue snapshot."""
-        return self.queue.word if self.queue is not None else QueueSnapshot(asking=True)
+        return self.queue.snapshot if self.queue is not None else QueueSnapshot(is_pending=True)
 
-    def offers(
+    def previews(
         self,
         status: Status,
         jobs: Sequence[JobRow],
@@ -106,7 +106,7 @@ class PoolClient:
         ``jobs``: the selected jobs in whatever state; ``dags``: the DAGs they belong to;
         ``runs``: the selected runs.
         """
-        previews = offers(self.word, jobs, dags, self._refusal, runs, status)
+        previews = action_previews(self.queue_snapshot, jobs, dags, self._refusal, runs, status)
         return tuple(
             self._with_options(preview) if preview.act is PoolAction.RESUBMIT else preview
             for preview in previews
@@ -114,9 +114,11 @@ class PoolClient:
 
     def _with_options(self, preview: ActionPreview) -> ActionPreview:
         """The preview of RESUBMIT, with the earlier submission's options added."""
-        if preview.order is None or preview.order.dag is None or self._feed is None:
+        if preview.request is None or preview.request.dag is None or self._feed is None:
             return preview
-        options = submission.former(self._feed.dagdir / preview.order.dag).kept
+        options = submission.previous_submission(
+            self._feed.dagdir / preview.request.dag
+        ).options_text
         return (
             replace(preview, effect=f"{preview.effect}; keeps {plain(options, 200)}")
             if options
@@ -177,7 +179,7 @@ class PoolClient:
             return (result,)
         finally:
             if self.queue is not None:
-                self.queue.soon()
+                self.queue.query_soon()
 
     def _perform_jobs(
         self, request: ActionRequest, on_result: Callable[[ActionResult], None]
@@ -227,8 +229,8 @@ class PoolClient:
             on_result(result)
 
         for run in request.runs:
-            add(gate_requests.ask_gate(feed, request, run))
-            if results[-1].reply not in (ResultCode.DONE, ResultCode.ALREADY):
+            add(gate_requests.change_requests(feed, request, run))
+            if results[-1].code not in (ResultCode.DONE, ResultCode.ALREADY):
                 for job in run.jobs:
                     add(
                         ActionResult(
@@ -307,7 +309,7 @@ class PoolClient:
         try:
             edit(job.cluster, job.proc, value)
         except PoolRefused as exception:
-            error = exception.said
+            error = exception.schedd_text
         edited = self._connection.job(job.cluster, job.proc)
         if edited is None:
             return result(ResultCode.NOT_FOUND, FINISHED)
@@ -336,9 +338,9 @@ class PoolClient:
         if request.act in (PoolAction.HALT, PoolAction.RESUME):
             return _change_halt_file(dag.file, path, request.act is PoolAction.HALT, request.dry)
         result = self._act_on(request, job, self._user_name())
-        done = result.reply is ResultCode.DONE
+        done = result.code is ResultCode.DONE
         text = result.text or (f"DAGMan was job {result.subject}" if done else "")
-        return ActionResult(dag.file, result.reply, text)
+        return ActionResult(dag.file, result.code, text)
 
     def _dagman(self, dag: DagRow, path: Path) -> tuple[QueueJob | None, str]:
         """The DAG's DAGMan job in the queue, or None and the reason."""
@@ -357,7 +359,7 @@ class PoolClient:
         if dag.state is DagState.DONE:
             return result(ResultCode.ALREADY, "the DAG is done")
         rescue = submission.newest_rescue(path)
-        previous = submission.former(path, request.confirmed)
+        previous = submission.previous_submission(path, request.confirmed)
         obstacle = self._resubmit_obstacle(dag, path, rescue) or previous.refused
         if obstacle is not None:
             return result(ResultCode.BAD_STATE, obstacle)
@@ -414,7 +416,7 @@ def _owner_text(job: QueueJob, user: str) -> str:
 def _retarget_refusal(job: QueueJob) -> str | None:
     """Why the job cannot be sent to another site."""
     if job.status != IDLE:
-        return f"it is {WORDS.get(job.status, 'not idle')} in the queue: only idle jobs go"
+        return f"it is {STATUS_NAMES.get(job.status, 'not idle')} in the queue: only idle jobs go"
     if job.site is None or not job.by_site:
         return "its requirements do not look at MetlSite: it would not go there"
     return None
@@ -437,9 +439,9 @@ def _change_halt_file(name: str, path: Path, halt: bool, dry: bool) -> ActionRes
             gate_requests.check_writable(path.parent, file)
             return ActionResult(name, ResultCode.DONE)
         if halt:
-            gate_requests.create(path.parent, file, b"")
+            gate_requests.create_file(path.parent, file, b"")
         else:
-            gate_requests.delete(path.parent, file)
+            gate_requests.delete_file(path.parent, file)
     except OSError as error:
         return file_error(name, f"{file} cannot be {verb}", error)
     return ActionResult(name, ResultCode.DONE, f"{file} was {verb}")

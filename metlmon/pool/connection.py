@@ -79,12 +79,12 @@ def command() -> list[str]:
 class PoolRefused(PoolError):
     """The schedd refused an operation.
 
-    ``said``: its message.
+    ``schedd_text``: its message.
     """
 
     def __init__(self, text: str, schedd_text: str) -> None:
         super().__init__(text)
-        self.said = schedd_text
+        self.schedd_text = schedd_text
 
 
 class PoolUnreachable(PoolError):

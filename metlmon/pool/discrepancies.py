@@ -22,7 +22,7 @@ JobId = tuple[int, int]
 
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING, SUSPENDED = 1, 2, 3, 4, 5, 6, 7
 
-WORDS: Final = {
+STATUS_NAMES: Final = {
     IDLE: "idle",
     RUNNING: "running",
     REMOVED: "being removed",
@@ -75,20 +75,22 @@ class QueueDiscrepancy(Struct, frozen=True):
     first: float
 
     @property
-    def queue_says(self) -> str:
+    def queue_state(self) -> str:
         """The queue's state as text."""
-        return "not in the queue" if self.status == GONE else WORDS.get(self.status, "unknown")
+        return (
+            "not in the queue" if self.status == GONE else STATUS_NAMES.get(self.status, "unknown")
+        )
 
     @property
     def text(self) -> str:
         """The warning's message."""
         name = f"{self.job[0]}.{self.job[1]}"
         if self.state is None:
-            return f"{name} is {self.queue_says} in the queue; no log has it"
+            return f"{name} is {self.queue_state} in the queue; no log has it"
         state = str(self.state).replace("_", " ")
         if self.status == GONE:
             return f"{name} is {state} by its log, and not in the queue any more"
-        return f"{name} is {state} by its log, {self.queue_says} in the queue"
+        return f"{name} is {state} by its log, {self.queue_state} in the queue"
 
 
 def agree(state: State, status: int) -> bool:
@@ -109,11 +111,11 @@ def differences(
     A discrepancy equal to one in ``before``, with no new event in the log, keeps its ``first``
     time.
     """
-    if snapshot.asked is None or snapshot.error is not None:
+    if snapshot.queried_at is None or snapshot.error is not None:
         return {}
     discrepancies = {}
     queue: dict[JobId, QueueJob] = {(job.cluster, job.proc): job for job in snapshot.jobs}
-    for key in sorted({*queue, *rows} - set(snapshot.strangers)):
+    for key in sorted({*queue, *rows} - set(snapshot.foreign_jobs)):
         job, row = queue.get(key), rows.get(key)
         status = job.status if job is not None else GONE
         state = row.state if row is not None else None
@@ -126,7 +128,7 @@ def differences(
             state,
             since,
         )
-        first = previous.first if unchanged and previous is not None else snapshot.asked
+        first = previous.first if unchanged and previous is not None else snapshot.queried_at
         discrepancies[key] = QueueDiscrepancy(
             job=key, status=status, state=state, since=since, first=first
         )

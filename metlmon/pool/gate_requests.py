@@ -78,7 +78,7 @@ def placement_line(site: str) -> bytes:
     return f"ResourceName = {site}\n".encode()
 
 
-def by_whom() -> bytes:
+def author_line() -> bytes:
     """The line of a stop file with the user, which the gate reports as the reason."""
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
@@ -87,7 +87,7 @@ def by_whom() -> bytes:
     return f"by {plain(name, 60)} with metlmon\n".encode("ascii", "backslashreplace")
 
 
-def when(seconds: float | None = None) -> bytes:
+def time_line(seconds: float | None = None) -> bytes:
     """The line of a request with its time in UTC, by default now.
 
     The file's own time does not survive copying.
@@ -149,7 +149,7 @@ def _split(file: str) -> tuple[tuple[str, ...], str]:
     return tuple(parents), name
 
 
-def create(directory: Path, file: str, content: bytes) -> bool:
+def create_file(directory: Path, file: str, content: bytes) -> bool:
     """Create a file; False if it exists. Raises OSError."""
     parents, name = _split(file)
     with open_directory(directory, parents, make=True) as parent:
@@ -167,7 +167,7 @@ def create(directory: Path, file: str, content: bytes) -> bool:
     return True
 
 
-def put(directory: Path, file: str, content: bytes) -> bool:
+def replace_file(directory: Path, file: str, content: bytes) -> bool:
     """Write or replace a file; False if it has this content already. Raises OSError."""
     parents, name = _split(file)
     with open_directory(directory, parents, make=True) as parent:
@@ -178,7 +178,7 @@ def put(directory: Path, file: str, content: bytes) -> bool:
     return True
 
 
-def delete(directory: Path, file: str) -> bool:
+def delete_file(directory: Path, file: str) -> bool:
     """Delete a file; False if it does not exist. Raises OSError."""
     parents, name = _split(file)
     try:
@@ -207,7 +207,7 @@ def check_writable(directory: Path, file: str) -> None:
                 raise
 
 
-def content_of(directory: Path, file: str) -> bytes | None:
+def read_file(directory: Path, file: str) -> bytes | None:
     """A file's content up to a size limit, or None if it does not exist.
 
     Raises OSError.
@@ -220,12 +220,12 @@ def content_of(directory: Path, file: str) -> bytes | None:
         return None
 
 
-def why_stopped(directory: Path, file: str) -> str | None:
+def stop_reason(directory: Path, file: str) -> str | None:
     """The gate's reason for stopping a run: "" if not given, None if not stopped.
 
     Raises OSError.
     """
-    content = content_of(directory, file)
+    content = read_file(directory, file)
     if content is None:
         return None
     stopped = read_stopped(content)
@@ -273,7 +273,7 @@ def _draft(parent: int, name: str, content: bytes) -> Iterator[str]:
 # --- actions -----------------------------------------------------------------------------
 
 
-def ask_gate(feed: Feed, request: ActionRequest, run: RunTarget) -> ActionResult:
+def change_requests(feed: Feed, request: ActionRequest, run: RunTarget) -> ActionResult:
     """Write or delete the run's request files for this action."""
     directory = (feed.dagdir / run.dag).parent
     if run.uuid is None or not FILE_NAME.fullmatch(run.uuid):
@@ -282,13 +282,13 @@ def ask_gate(feed: Feed, request: ActionRequest, run: RunTarget) -> ActionResult
         )
     rules = gate_rules(run.dag)
     try:
-        if content_of(directory, rules) is None:
+        if read_file(directory, rules) is None:
             return ActionResult(run.id, ResultCode.NOT_FOUND, f"{NO_GATE}: {rules} is not there")
-        stop_reason = why_stopped(directory, request_file(run.dag, run.uuid, "stopped"))
+        reason = stop_reason(directory, request_file(run.dag, run.uuid, "stopped"))
     except OSError as error:
         return file_error(run.id, "the files of its gate cannot be read", error)
-    if stop_reason is not None:
-        text = redact_secrets("it was stopped before" + (f": {stop_reason}" if stop_reason else ""))
+    if reason is not None:
+        text = redact_secrets("it was stopped before" + (f": {reason}" if reason else ""))
         is_stop = request.act in (PoolAction.STOP, PoolAction.STOP_NOW)
         return ActionResult(run.id, ResultCode.ALREADY if is_stop else ResultCode.BAD_STATE, text)
     if request.act is PoolAction.STOP_NOW and run.jobs and _has_no_retry(feed, run):
@@ -324,9 +324,9 @@ def _write(directory: Path, request: ActionRequest, run: RunTarget, file: str) -
     """Create or replace a request file."""
     try:
         if request.act is PoolAction.SEND:
-            changed = put(directory, file, f"{(request.site or '').strip()}\n".encode())
+            changed = replace_file(directory, file, f"{(request.site or '').strip()}\n".encode())
         else:
-            changed = create(directory, file, by_whom() + when())
+            changed = create_file(directory, file, author_line() + time_line())
     except OSError as error:
         return file_error(run.id, f"{file} cannot be written", error)
     if changed:
@@ -338,7 +338,7 @@ def _write(directory: Path, request: ActionRequest, run: RunTarget, file: str) -
 def _delete(directory: Path, run: RunTarget, file: str) -> ActionResult:
     """Delete a request file."""
     try:
-        deleted = delete(directory, file)
+        deleted = delete_file(directory, file)
     except OSError as error:
         return file_error(run.id, f"{file} cannot be deleted", error)
     if deleted:
@@ -350,13 +350,13 @@ def _withdraw(directory: Path, run: RunTarget, uuid: str) -> ActionResult:
     """Delete the pause and stop requests that the user confirmed."""
     results = [_delete(directory, run, file) for file in run.files]
     failed = [
-        result for result in results if result.reply not in (ResultCode.DONE, ResultCode.ALREADY)
+        result for result in results if result.code not in (ResultCode.DONE, ResultCode.ALREADY)
     ]
     if failed:
         return failed[0]
-    done = [result for result in results if result.reply is ResultCode.DONE]
+    done = [result for result in results if result.code is ResultCode.DONE]
     try:
-        stopped = content_of(directory, request_file(run.dag, uuid, "stopped"))
+        stopped = read_file(directory, request_file(run.dag, uuid, "stopped"))
     except OSError:
         stopped = None
     if stopped is not None:
@@ -375,7 +375,7 @@ def write_placement(feed: Feed, target: Target, site: str) -> str:
         return "; a retry goes where the DAG file says"
     directory = (feed.dagdir / target.dag).parent
     try:
-        put(directory, target.file, placement_line(site))
+        replace_file(directory, target.file, placement_line(site))
     except OSError as error:
         message = error.strerror or str(error)
         return (

@@ -21,7 +21,7 @@ from metlmon.pool.reasons import (
     count_reasons,
     dagman_not_running,
     jobs_missing,
-    no_word,
+    missing_queue_reason,
     owner_mismatch,
     target,
     user_name,
@@ -56,7 +56,7 @@ ALREADY: Final = run_actions.ALREADY | {
 """Reasons that mean that the desired state is reached already."""
 
 
-def offers(
+def action_previews(
     snapshot: QueueSnapshot,
     jobs: Sequence[JobRow],
     dags: Sequence[DagRow],
@@ -76,13 +76,13 @@ def offers(
     )
     previews |= {act: _dag_preview(act, snapshot, dags, refusal) for act in DAG_ACTS}
     previews |= {
-        act: run_actions.run_offer(act, snapshot, queue, runs, all_dags, refusal)
+        act: run_actions.run_preview(act, snapshot, queue, runs, all_dags, refusal)
         for act in RUN_ACTS
     }
     return tuple(previews[act] for act in PoolAction)
 
 
-def already_so(preview: ActionPreview) -> bool:
+def is_already_done(preview: ActionPreview) -> bool:
     """Whether the whole selection is already in the action's target state.
 
     For jobs and DAGs this takes queue data; without it, the missing data is the error.
@@ -110,7 +110,11 @@ def _job_preview(
             targets.append(target(row))
         else:
             left_out.append((target(row), reason))
-    refused = refusal or no_word(snapshot) or _no_target(jobs, targets, left_out, queue, snapshot)
+    refused = (
+        refusal
+        or missing_queue_reason(snapshot)
+        or _no_target(jobs, targets, left_out, queue, snapshot)
+    )
     refused = refused or jobs_missing(snapshot, targets)
     effect, undo = EFFECTS[act]
     described = targets or [target(row) for row in jobs]
@@ -119,7 +123,7 @@ def _job_preview(
     return ActionPreview(
         act=act,
         subject=describe_targets(described),
-        order=None if refused else ActionRequest(act, tuple(targets)),
+        request=None if refused else ActionRequest(act, tuple(targets)),
         refused=refused,
         left_out=tuple(left_out),
         effect=effect,
@@ -175,7 +179,7 @@ def _with_placement_files(
     The submit file of a node with a gate includes such a file, so that retries use the new site
     as well and the files record it.
     """
-    if preview.order is None:
+    if preview.request is None:
         return preview
     gates_by_uuid = {run.uuid: run.gate for run in (status.runs if status is not None else ())}
     gates = {(row.cluster, row.proc): gates_by_uuid.get(row.uuid) for row in jobs if row.uuid}
@@ -186,7 +190,7 @@ def _with_placement_files(
         and FILE_NAME.fullmatch(target.node)
         and gates.get((target.cluster, target.proc))
         else target
-        for target in preview.order.targets
+        for target in preview.request.targets
     )
     files = [target.file for target in targets if target.file is not None]
     run_sites = {gate.target for gate in gates.values() if gate is not None and gate.target}
@@ -202,7 +206,9 @@ def _with_placement_files(
     queued = queue.get((targets[0].cluster, targets[0].proc))
     if len(targets) == 1 and queued is not None and queued.site is not None:
         undo = f"retarget it to {plain(queued.site, 60)}"
-    return replace(preview, order=replace(preview.order, targets=targets), effect=effect, undo=undo)
+    return replace(
+        preview, request=replace(preview.request, targets=targets), effect=effect, undo=undo
+    )
 
 
 def _no_target(
@@ -274,7 +280,7 @@ def _dag_preview(
         )
     dag = dags[0]
     name = plain(dag.file, 60)
-    refused = refusal or _state_refusal(act, dag) or no_word(snapshot)
+    refused = refusal or _state_refusal(act, dag) or missing_queue_reason(snapshot)
     if act is PoolAction.RESUBMIT:
         effect += (
             f"; continues from rescue file {dag.rescue}"
@@ -289,7 +295,7 @@ def _dag_preview(
     return ActionPreview(
         act=act,
         subject=name,
-        order=None if refused else ActionRequest(act, targets, dag.file),
+        request=None if refused else ActionRequest(act, targets, dag.file),
         refused=refused,
         effect=effect,
         undo=undo,
@@ -348,7 +354,7 @@ def _dagman_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
         if job.cluster == dag.cluster:
             reason = owner_mismatch(job, snapshot)
             return f"the DAG {reason}" if reason else None
-    if (dag.cluster, 0) in snapshot.strangers:
+    if (dag.cluster, 0) in snapshot.foreign_jobs:
         return (
             f"the queue's job {dag.cluster}.0 is another directory's: the logs are a copy, or "
             "another machine's"

@@ -53,7 +53,7 @@ class QueuePoller:
         self._feed = feed
         self._connection = connection
         self._now = now
-        self._snapshot = QueueSnapshot(asking=True)
+        self._snapshot = QueueSnapshot(is_pending=True)
         self._schedd_info: ScheddInfo | None = None
         self._discrepancies: dict[JobId, QueueDiscrepancy] = {}
         self._has_our_jobs = False
@@ -69,12 +69,12 @@ class QueuePoller:
         self._thread: threading.Thread | None = None
 
     @property
-    def word(self) -> QueueSnapshot:
+    def snapshot(self) -> QueueSnapshot:
         """The latest queue snapshot."""
         return self._snapshot
 
     @property
-    def differing(self) -> tuple[QueueDiscrepancy, ...]:
+    def discrepancies(self) -> tuple[QueueDiscrepancy, ...]:
         """Discrepancies between queue and logs in the last query.
 
         They may be transient: logs and queue are read at different moments.
@@ -82,26 +82,26 @@ class QueuePoller:
         return tuple(self._discrepancies.values()) if self._snapshot.error is None else ()
 
     @property
-    def lasting(self) -> tuple[QueueDiscrepancy, ...]:
+    def lasting_discrepancies(self) -> tuple[QueueDiscrepancy, ...]:
         """Discrepancies between queue and logs that persist."""
         snapshot = self._snapshot
-        if snapshot.asked is None or snapshot.error is not None:
+        if snapshot.queried_at is None or snapshot.error is not None:
             return ()
-        latest = snapshot.asked - QUERY_SECONDS
+        latest = snapshot.queried_at - QUERY_SECONDS
         return tuple(item for item in self._discrepancies.values() if item.first <= latest)
 
     @property
-    def silence(self) -> str | None:
+    def silence_warning(self) -> str | None:
         """A warning that the schedd, which had our jobs, no longer responds.
 
         None while it responds, and if it never had any of our jobs.
         """
         snapshot = self._snapshot
-        if not self._has_our_jobs or snapshot.error is None or snapshot.asked is None:
+        if not self._has_our_jobs or snapshot.error is None or snapshot.queried_at is None:
             return None
-        over_a_day = self._now() - snapshot.asked > DAY_SECONDS
+        over_a_day = self._now() - snapshot.queried_at > DAY_SECONDS
         since = time.strftime(
-            "%m-%d %H:%M" if over_a_day else "%H:%M:%S", time.localtime(snapshot.asked)
+            "%m-%d %H:%M" if over_a_day else "%H:%M:%S", time.localtime(snapshot.queried_at)
         )
         return f"no answer from the schedd since {since} (asked again; the logs are read on)"
 
@@ -125,7 +125,7 @@ class QueuePoller:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
 
-    def soon(self) -> None:
+    def query_soon(self) -> None:
         """Query again soon, after an action on the jobs."""
         self._next_query = min(self._next_query, self._now() + SOON_SECONDS)
         self._wake.set()
@@ -135,14 +135,14 @@ class QueuePoller:
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
             try:
-                if not self._stop.is_set() and self.due():
-                    self.ask()
+                if not self._stop.is_set() and self.is_due():
+                    self.query()
                     if not self._stop.is_set():
                         on_query()
             except Exception as error:  # An uncaught one would be printed on the screen.
                 self._record_failure(describe_error("asking failed", error))
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether a query is due.
 
         Only while jobs are queued according to the logs, or a DAG runs; at once when the first of
@@ -151,7 +151,7 @@ class QueuePoller:
         latest = self._feed.latest
         if latest is None or latest.progress.done < latest.progress.total:
             return False
-        if self._snapshot.asking:
+        if self._snapshot.is_pending:
             # Always query once, for our user name and whether the schedd responds.
             return True
         if self._snapshot.error is not None and _count_events(latest) != self._event_count:
@@ -173,7 +173,7 @@ class QueuePoller:
 
     # --- queries ------------------------------------------------------------------------
 
-    def ask(self) -> QueueSnapshot:
+    def query(self) -> QueueSnapshot:
         """Query now and wait for the result, which may be a snapshot with an error."""
         with self._query_lock:
             rows = {(row.cluster, row.proc): row for row in self._feed.queued_jobs()}
@@ -199,7 +199,7 @@ class QueuePoller:
         self._event_count = 0 if latest is None else _count_events(latest)
         self._schedule(useful=False)
         self._snapshot = replace(
-            self._snapshot, error=error, asking=False, next_try=self._next_query
+            self._snapshot, error=error, is_pending=False, next_try=self._next_query
         )
 
     def _schedule(self, useful: bool) -> None:
@@ -300,13 +300,13 @@ def match_jobs(
         schedd=info.schedd,
         version=info.version,
         user=info.user or None,
-        asked=queried_at,
+        queried_at=queried_at,
         jobs=tuple(
             replace(job, position=positions.get((job.cluster, job.proc)), waiting=len(idle))
             for job in sorted(ours, key=lambda job: (job.cluster, job.proc))
         ),
         dagmans=tuple(dagmans),
-        strangers=tuple(sorted((job.cluster, job.proc) for job in foreign)),
+        foreign_jobs=tuple(sorted((job.cluster, job.proc) for job in foreign)),
     )
 
 
@@ -341,7 +341,7 @@ class QueueFeed:
 
         def on_query() -> None:
             nonlocal shown
-            current = notices(self._poller.lasting), self._poller.silence
+            current = notices(self._poller.lasting_discrepancies), self._poller.silence_warning
             latest = self.latest
             if latest is not None and current != shown:
                 shown = current
@@ -361,25 +361,25 @@ class QueueFeed:
 
     def _with_warnings(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the queue's warnings added."""
-        warnings = notices(self._poller.lasting)
+        warnings = notices(self._poller.lasting_discrepancies)
         if warnings:
             status = replace(snapshot.status, warnings=(*snapshot.status.warnings, *warnings))
             snapshot = replace(snapshot, status=status)
         # An ended ensemble is no longer polled.
-        silence = self._poller.silence if snapshot.status.live else None
+        silence = self._poller.silence_warning if snapshot.status.live else None
         return replace(snapshot, error=silence) if silence and snapshot.error is None else snapshot
 
     def queue_row(self, cluster: int, proc: int) -> QueueRow | None:
         """The queue's data on a job, or None if there is none."""
-        snapshot = self._poller.word
-        differing = {item.job: item.queue_says for item in self._poller.lasting}
+        snapshot = self._poller.snapshot
+        differing = {item.job: item.queue_state for item in self._poller.lasting_discrepancies}
         differs = differing.get((cluster, proc))
         job = snapshot.job(cluster, proc)
-        if snapshot.asked is None or (job is None and differs is None):
+        if snapshot.queried_at is None or (job is None and differs is None):
             return None
         job = job or QueueJob(cluster, proc, GONE)
         return QueueRow(
-            queried_at=snapshot.asked,
+            queried_at=snapshot.queried_at,
             priority=job.priority,
             matches=job.matches,
             position=job.position,
@@ -406,7 +406,7 @@ def _sentence(group: Sequence[QueueDiscrepancy]) -> str:
     more = f" and {len(group) - IDS_NAMED} more" if len(group) > IDS_NAMED else ""
     subject = f"{len(group)} jobs ({names}{more})"
     if first.state is None:
-        return f"{subject} are {first.queue_says} in the queue; no log has them"
+        return f"{subject} are {first.queue_state} in the queue; no log has them"
     state = str(first.state).replace("_", " ")
-    queue_state = first.queue_says if first.status == GONE else f"{first.queue_says} in the queue"
+    queue_state = first.queue_state if first.status == GONE else f"{first.queue_state} in the queue"
     return f"{subject} are {state} by their logs, and {queue_state}"

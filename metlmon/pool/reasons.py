@@ -83,11 +83,11 @@ EFFECTS: Final = {
 """The effect of each action, of several jobs where it is on jobs, and how to undo it."""
 
 
-def no_word(snapshot: QueueSnapshot) -> str | None:
+def missing_queue_reason(snapshot: QueueSnapshot) -> str | None:
     """Why there is no queue data to act on, or None if there is."""
     if snapshot.error is not None:
         return snapshot.error
-    if snapshot.asking or snapshot.asked is None:
+    if snapshot.is_pending or snapshot.queried_at is None:
         return "the schedd has not answered yet"
     return None
 
@@ -112,7 +112,7 @@ def jobs_missing(snapshot: QueueSnapshot, targets: Sequence[Target]) -> str | No
     """
     if snapshot.jobs or snapshot.dagmans or not targets:
         return None
-    strangers = set(snapshot.strangers)
+    strangers = set(snapshot.foreign_jobs)
     schedd = plain(snapshot.schedd or "", 60)
     if any((target.cluster, target.proc) in strangers for target in targets):
         return (

@@ -24,7 +24,7 @@ from metlmon.pool.reasons import (
     NO_RETRY,
     dagman_not_running,
     jobs_missing,
-    no_word,
+    missing_queue_reason,
     owner_mismatch,
     target,
 )
@@ -78,7 +78,7 @@ REQUEST_KINDS: Final = {
 """Kinds of the request files that an action writes or deletes."""
 
 
-def run_offer(
+def run_preview(
     act: PoolAction,
     snapshot: QueueSnapshot,
     queue: Mapping[tuple[int, int], QueueJob],
@@ -113,7 +113,7 @@ def run_offer(
             targets.append(run_target)
         else:
             left_out.append((run_target, reason))
-    refused = refusal or (no_word(snapshot) if needs_schedd else None)
+    refused = refusal or (missing_queue_reason(snapshot) if needs_schedd else None)
     refused = refused or _no_target(targets, left_out)
     if act is PoolAction.STOP_NOW:
         refused = refused or jobs_missing(snapshot, [job for run in targets for job in run.jobs])
@@ -122,7 +122,7 @@ def run_offer(
     return ActionPreview(
         act=act,
         subject=subject if described else "no run",
-        order=None if refused else ActionRequest(act, runs=tuple(targets)),
+        request=None if refused else ActionRequest(act, runs=tuple(targets)),
         refused=refused,
         left_out=tuple(left_out),
         effect=_effect(act, described),
@@ -135,18 +135,18 @@ def with_site(preview: ActionPreview, site: str) -> ActionPreview:
 
     The effect is adapted for a SEND that cancels an earlier one, and for :data:`ANYWHERE`.
     """
-    if preview.order is None:
+    if preview.request is None:
         return preview
-    preview = replace(preview, order=replace(preview.order, site=site))
+    preview = replace(preview, request=replace(preview.request, site=site))
     if site == ANYWHERE:
         effect = preview.effect
         for site_text, anywhere_text in _ANYWHERE_TEXTS:
             effect = effect.replace(site_text, anywhere_text)
         return replace(preview, effect=effect)
-    if site != AS_THE_DAG_SAYS or preview.order is None:
+    if site != AS_THE_DAG_SAYS or preview.request is None:
         return preview
     effect = "the epochs from the next one on go where the DAG file says"
-    effect += _files_clause("deletes", preview.order.runs)
+    effect += _files_clause("deletes", preview.request.runs)
     return replace(preview, effect=effect, undo="send them elsewhere again")
 
 

@@ -98,7 +98,7 @@ class PreviousSubmission(Struct, frozen=True):
     refused: str | None = None
 
     @property
-    def kept(self) -> str:
+    def options_text(self) -> str:
         """The options as command-line text for display; "" if there are none."""
         return shlex.join(command_options(self.options))
 
@@ -121,7 +121,7 @@ def newest_rescue(dag_file: Path) -> str | None:
     return max(numbered)[1] if numbered else None
 
 
-def former(dag_file: Path, confirmed: Collection[str] = ()) -> PreviousSubmission:
+def previous_submission(dag_file: Path, confirmed: Collection[str] = ()) -> PreviousSubmission:
     """The previous submission of ``dag_file`` according to its ``.condor.sub``.
 
     Without that file, the defaults. Since another user may have written it, what leads out of the

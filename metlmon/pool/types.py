@@ -162,7 +162,7 @@ class ActionRequest(Struct, frozen=True):
 class ActionPreview(Struct, frozen=True):
     """An action as offered on a screen for the selection.
 
-    ``refused``: why it is not possible (the action is shown disabled), or None if ``order`` can
+    ``refused``: why it is not possible (the action is shown disabled), or None if ``request`` can
     be performed. ``left_out``: selected jobs or runs that the action skips, with the reason (a
     completed job cannot be held). ``subject``: the targets as text ("3 jobs of run4", "ens.dag").
     ``effect``: what will happen. ``undo``: how to revert it.
@@ -170,7 +170,7 @@ class ActionPreview(Struct, frozen=True):
 
     act: PoolAction
     subject: str
-    order: ActionRequest | None = None
+    request: ActionRequest | None = None
     refused: str | None = None
     left_out: tuple[tuple[Target | RunTarget, str], ...] = ()
     effect: str = ""
@@ -185,30 +185,30 @@ class ActionResult(Struct, frozen=True):
     """
 
     subject: str
-    reply: ResultCode
+    code: ResultCode
     text: str = ""
 
 
 class QueueSnapshot(Struct, frozen=True):
-    """The schedd's queue as of ``asked`` (seconds since the epoch).
+    """The schedd's queue as of ``queried_at`` (seconds since the epoch).
 
     ``error``: why there is no current data (no HTCondor here, the schedd does not respond), else
-    None. ``asking``: the first query is still pending. ``jobs`` are sorted by (cluster, proc).
+    None. ``is_pending``: the first query is still pending. ``jobs`` are sorted by (cluster, proc).
     ``user``: our identity at the schedd. ``next_try``: time of the next query after an error.
-    ``dagmans``: DAGMan's own jobs, for the top-level DAGs. ``strangers``: ids of ours under which
-    the queue has jobs of another directory (the logs are a copy, or from another machine).
+    ``dagmans``: DAGMan's own jobs, for the top-level DAGs. ``foreign_jobs``: ids of ours under
+    which the queue has jobs of another directory (the logs are a copy, or another machine's).
     """
 
     schedd: str | None = None
     version: str | None = None
     user: str | None = None
-    asked: float | None = None
+    queried_at: float | None = None
     jobs: tuple[QueueJob, ...] = ()
     error: str | None = None
-    asking: bool = False
+    is_pending: bool = False
     next_try: float | None = None
     dagmans: tuple[QueueJob, ...] = ()
-    strangers: tuple[tuple[int, int], ...] = ()
+    foreign_jobs: tuple[tuple[int, int], ...] = ()
 
     def job(self, cluster: int, proc: int) -> QueueJob | None:
         """The job with this id, or None if the queue does not have it."""

@@ -48,11 +48,11 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         refusal = self.context.action_refusal()
         if refusal is not None or snapshot is None or pool is None:
             return without_ruled_out(refused_previews(refusal or "nothing was read yet", selection))
-        previews = pool.offers(snapshot.status, selection.jobs, selection.dags, selection.runs)
+        previews = pool.previews(snapshot.status, selection.jobs, selection.dags, selection.runs)
         if len(selection.dags) > 1:
             previews = tuple(preview for preview in previews if preview.act not in DAG_ACTS)
             for dag in selection.dags:
-                dag_previews = pool.offers(snapshot.status, (), (dag,))
+                dag_previews = pool.previews(snapshot.status, (), (dag,))
                 previews += tuple(preview for preview in dag_previews if preview.act in DAG_ACTS)
             # Sorted by action, then DAG: a menu row too far is the same action on another
             # DAG, not another action.
@@ -95,9 +95,9 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
     def open_confirmation(self, preview: ActionPreview) -> None:
         """Open the confirmation, with all queued jobs that the action also removes."""
         also_removed: tuple[JobRow, ...] = ()
-        if preview.act is PoolAction.REMOVE_DAG and preview.order is not None:
+        if preview.act is PoolAction.REMOVE_DAG and preview.request is not None:
             queued = self.context.feed.queued_jobs()
-            also_removed = tuple(job for job in queued if job.dag == preview.order.dag)
+            also_removed = tuple(job for job in queued if job.dag == preview.request.dag)
         self.context.push_screen(ConfirmScreen(preview, also_removed, self.clear_all_marks))
 
     def clear_all_marks(self) -> None:

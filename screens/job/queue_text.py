@@ -123,10 +123,10 @@ def schedd_status_lines(
         retry = "" if wait is None else f"asked again in {formatting.age(wait)}; "
         note = f"{retry}only the logs are shown"
         return [*schedd_lines, *error_lines, *wrap(note, room, DIM, indent=1)]
-    if queue.asked is None:
+    if queue.queried_at is None:
         return [*schedd_lines, line(" ", ("asking the schedd" + "…", MOVING))]
     jobs = formatting.count(len(queue.jobs), "job")
     summary = line(
-        f" {jobs} of this ensemble in the queue", (f"   {age_text(queue.asked, now)}", DIM)
+        f" {jobs} of this ensemble in the queue", (f"   {age_text(queue.queried_at, now)}", DIM)
     )
     return [*schedd_lines, summary]

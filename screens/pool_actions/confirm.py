@@ -170,7 +170,7 @@ class ConfirmScreen(ConfirmationBase):
 
     def _body(self, room: int) -> list[Line]:
         preview = self._current_preview
-        order = preview.order
+        order = preview.request
         targets, runs = (order.targets, order.runs) if order is not None else ((), ())
         lines = self._site_list(room) if self._input_missing else []
         if order is not None and runs:
@@ -232,7 +232,7 @@ class ConfirmScreen(ConfirmationBase):
 
     def _known_sites(self) -> dict[str, str]:
         """The known sites with a description; incomplete until the collector has replied."""
-        order, snapshot = self._preview.order, self.context.snapshot
+        order, snapshot = self._preview.request, self.context.snapshot
         run = order.touched[0].run if order is not None and order.touched else None
         rows = snapshot.status.runs if snapshot is not None else ()
         key = next((row.key for row in rows if row.run == run), None)
@@ -257,7 +257,7 @@ class ConfirmScreen(ConfirmationBase):
         self._refresh_if_mounted()
 
     def action_confirm(self) -> None:
-        preview, order = self._current_preview, self._current_preview.order
+        preview, order = self._current_preview, self._current_preview.request
         if order is None or self.context.action_refusal() is not None:
             return
         if self._input_missing or not self.key_confirms:

@@ -66,7 +66,7 @@ def target_results(running: RunningAction) -> list[TargetResult]:
     rows = []
     for subject, target in targets.items():
         result = results.get(subject)
-        sign = pending if result is None else RESULT_SYMBOLS[result.reply]
+        sign = pending if result is None else RESULT_SYMBOLS[result.code]
         rows.append(TargetResult(subject, target, sign, "" if result is None else result.text))
     problems = list(RESULT_SYMBOLS.values())[:-1]
     return sorted(rows, key=lambda row: [*problems, row.symbol].index(row.symbol))

@@ -131,7 +131,7 @@ class RunningAction(Struct):
         def on_result(result: ActionResult) -> None:
             self.results.append(result)
             on_progress()
-            if is_exiting() and result.reply is ResultCode.FAILED:
+            if is_exiting() and result.code is ResultCode.FAILED:
                 raise PoolError("metlmon was left, and the schedd did not answer")
 
         try:
@@ -226,7 +226,7 @@ def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
 
 def is_possible(preview: ActionPreview) -> bool:
     """Return whether the action can be requested."""
-    return preview.refused is None and preview.order is not None
+    return preview.refused is None and preview.request is not None
 
 
 def refusal_text(preview: ActionPreview, limit: int) -> str:
@@ -256,7 +256,7 @@ def target_text(preview: ActionPreview) -> str:
 
 def summary(results: Sequence[ActionResult]) -> list[Line]:
     """Count the results: ``✗ 1 permission denied``, ``✓ 11 done``, most urgent first."""
-    counts = Counter(result.reply for result in results)
+    counts = Counter(result.code for result in results)
     return [
         line((f"{sign.glyph} {formatting.number(counts[reply])} {sign.word}", style_of(sign)))
         for reply, sign in RESULT_SYMBOLS.items()

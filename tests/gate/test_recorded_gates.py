@@ -317,7 +317,7 @@ def test_a_request_written_by_hand_is_not_younger_than_its_answer(
 
 
 def test_a_request_says_when_it_was_written() -> None:
-    written = gate_requests.by_whom() + gate_requests.when(1_795_317_901)
+    written = gate_requests.author_line() + gate_requests.time_line(1_795_317_901)
     assert read_request(written) == 1_795_317_901
     assert read_request(b"enough\n2026-11-22\n") is None
 

@@ -47,63 +47,63 @@ def test_pauses_double_up_to_ten_minutes_and_are_short_again_after_an_answer() -
     schedd = Schedd(job(1))
     schedd.down = "the schedd does not answer"
     queue, clock = asker(Logs(row(1)), schedd)
-    pauses = [(queue.ask().next_try or 0) - clock.now for _ in range(7)]
+    pauses = [(queue.query().next_try or 0) - clock.now for _ in range(7)]
     assert pauses == [60, 120, 240, 480, 600, 600, 600]
     assert max(pauses) == LONGEST_PAUSE
     schedd.down = None
-    queue.ask()
+    queue.query()
     clock.now += QUERY_SECONDS
-    assert queue.due()
+    assert queue.is_due()
 
 
 def test_the_first_word_is_asked_for_at_once() -> None:
     queue, _ = asker(Logs(), Schedd())
-    assert queue.word.asking
-    assert queue.due()
-    queue.ask()
-    assert not queue.word.asking
-    assert queue.word.user == WHERE.user
+    assert queue.snapshot.is_pending
+    assert queue.is_due()
+    queue.query()
+    assert not queue.snapshot.is_pending
+    assert queue.snapshot.user == WHERE.user
 
 
 def test_with_nothing_in_the_queue_nobody_is_asked_again() -> None:
     queue, clock = asker(Logs(row(1, State.COMPLETED), dags=[dag(DagState.DONE)]), Schedd())
-    queue.ask()
+    queue.query()
     clock.now += 10_000
-    assert not queue.due()
+    assert not queue.is_due()
 
 
 def test_at_most_every_half_minute() -> None:
     queue, clock = asker(Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()))
-    queue.ask()
+    queue.query()
     clock.now += QUERY_SECONDS - 0.1
-    assert not queue.due()
+    assert not queue.is_due()
     clock.now += 0.2
-    assert queue.due()
+    assert queue.is_due()
 
 
 def test_a_dag_that_runs_is_asked_for_without_jobs() -> None:
     queue, clock = asker(Logs(dags=[dag()]), Schedd(dagman()))
-    queue.ask()
+    queue.query()
     clock.now += QUERY_SECONDS
-    assert queue.due()
+    assert queue.is_due()
 
 
 def test_sooner_after_an_action() -> None:
     queue, clock = asker(Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()))
-    queue.ask()
-    queue.soon()
-    assert not queue.due()
+    queue.query()
+    queue.query_soon()
+    assert not queue.is_due()
     clock.now += SOON_SECONDS
-    assert queue.due()
+    assert queue.is_due()
 
 
 def test_the_first_jobs_of_a_dag_do_not_wait_for_the_pause() -> None:
     logs, schedd = Logs(), Schedd(job(1), dagman())
     queue, clock = asker(logs, schedd)
-    queue.ask()
+    queue.query()
     logs.rows[1, 0] = row(1)
     clock.now += SOON_SECONDS
-    assert queue.due()
+    assert queue.is_due()
 
 
 def test_nobody_is_asked_before_the_logs_are_read() -> None:
@@ -116,9 +116,9 @@ def test_nobody_is_asked_before_the_logs_are_read() -> None:
 
     logs = Reading(row(1))
     queue, _ = asker(logs, Schedd(job(1)))
-    assert not queue.due()
+    assert not queue.is_due()
     logs.done = 2
-    assert queue.due()
+    assert queue.is_due()
 
 
 def test_a_failure_that_nobody_foresaw_is_a_word_too() -> None:
@@ -129,37 +129,37 @@ def test_a_failure_that_nobody_foresaw_is_a_word_too() -> None:
     queue, _ = asker(Logs(row(1)), Odd())
     queue.start(lambda: None)
     deadline = time.monotonic() + 10
-    while queue.word.error is None and time.monotonic() < deadline:
+    while queue.snapshot.error is None and time.monotonic() < deadline:
         time.sleep(0.01)
     queue.stop()
-    assert queue.word.error is not None
-    assert queue.word.error.startswith("asking failed: ZeroDivisionError: odd (test_asking.py:")
-    assert queue.word.error.endswith("; please report this")
+    assert queue.snapshot.error is not None
+    assert queue.snapshot.error.startswith("asking failed: ZeroDivisionError: odd (test_asking.py:")
+    assert queue.snapshot.error.endswith("; please report this")
 
 
 def test_errors_are_words_and_back_off() -> None:
     schedd = Schedd(job(1))
     schedd.down = "the schedd does not answer"
     queue, clock = asker(Logs(row(1)), schedd)
-    word = queue.ask()
+    word = queue.query()
     assert word.error == "the schedd does not answer"
-    assert not word.asking
+    assert not word.is_pending
     assert word.next_try == clock.now + 60
     clock.now += 59
-    assert not queue.due()
+    assert not queue.is_due()
     clock.now += 1
-    assert queue.due()
+    assert queue.is_due()
     schedd.down = None
-    assert queue.ask().error is None
+    assert queue.query().error is None
 
 
 def test_a_schedd_that_knows_none_of_our_jobs_is_asked_ever_less() -> None:
     queue, clock = asker(Logs(row(1)), Schedd())
-    queue.ask()
+    queue.query()
     clock.now += QUERY_SECONDS
-    assert not queue.due()
+    assert not queue.is_due()
     clock.now += QUERY_SECONDS
-    assert queue.due()
+    assert queue.is_due()
 
 
 # --- what ---------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_schedd_that_knows_none_of_our_jobs_is_asked_ever_less() -> None:
 def test_only_our_clusters_are_asked_for() -> None:
     schedd = Schedd(job(1), dagman())
     queue, _ = asker(Logs(row(1), dags=[dag()]), schedd)
-    queue.ask()
+    queue.query()
     assert [what for what in schedd.asked if what[0] == "query"] == [("query", {9}, {9})]
 
 
@@ -176,7 +176,7 @@ def test_the_jobs_of_a_dag_below_are_found_by_its_dagman() -> None:
     below = replace(dagman(20, "inner.dag"), node="sub", dagman=9)
     schedd = Schedd(dagman(), below, replace(job(21), dagman=20))
     queue, _ = asker(Logs(row(20, node="sub"), dags=[dag()]), schedd)
-    assert [each.cluster for each in queue.ask().jobs] == [20, 21]
+    assert [each.cluster for each in queue.query().jobs] == [20, 21]
 
 
 def test_positions_are_by_priority_and_then_by_age() -> None:
@@ -191,7 +191,7 @@ def test_jobs_of_other_directories_are_not_in_the_word() -> None:
     jobs = [job(1), job(2, directory="/home/ben"), job(3, directory="/home/ben")]
     word = match_jobs(WHERE, 1.0, jobs, rows, [], DAGDIR, ["metl.log"])
     assert [each.cluster for each in word.jobs] == [1]
-    assert word.strangers == ((2, 0),)
+    assert word.foreign_jobs == ((2, 0),)
 
 
 def test_dagmans_own_job_is_kept_apart() -> None:
@@ -205,16 +205,16 @@ def test_another_directorys_dagman_with_the_number_of_ours() -> None:
         WHERE, 1.0, [dagman(directory="/home/ben/ens")], {}, [dag()], DAGDIR, ["metl.log"]
     )
     assert not word.dagmans
-    assert word.strangers == ((9, 0),)
+    assert word.foreign_jobs == ((9, 0),)
 
 
 def test_an_answer_with_our_jobs_says_that_the_ensemble_lives() -> None:
     logs, schedd = Logs(row(1), dags=[dag()]), Schedd(job(1))
     queue, _ = asker(logs, schedd)
-    queue.ask()
+    queue.query()
     assert logs.there is True
     schedd.jobs.clear()
-    queue.ask()
+    queue.query()
     assert logs.there is False
 
 
@@ -229,7 +229,7 @@ def test_a_job_shows_what_the_queue_adds() -> None:
     view = feed.job_view(1, 0)
     assert view is not None
     assert view.queue is None
-    queue.ask()
+    queue.query()
     view = feed.job_view(1, 0)
     assert view is not None
     assert view.queue is not None
@@ -242,11 +242,11 @@ def test_only_what_lasts_is_a_warning() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
     queue, clock = asker(logs, schedd)
     feed = QueueFeed(logs, queue)
-    queue.ask()
+    queue.query()
     assert feed.latest is not None
     assert feed.latest.status.warnings == ()
     clock.now += QUERY_SECONDS
-    queue.ask()
+    queue.query()
     (warning,) = feed.latest.status.warnings
     assert warning.kind == "queue-differs"
     view = feed.job_view(1, 0)
@@ -259,20 +259,20 @@ def test_logs_of_another_machine_are_no_warning() -> None:
     logs = Logs(row(1, State.RUNNING), dags=[dag()])
     queue, clock = asker(logs, Schedd())
     for _ in range(3):
-        queue.ask()
+        queue.query()
         clock.now += QUERY_SECONDS
-    assert queue.lasting == ()
+    assert queue.lasting_discrepancies == ()
 
 
 def test_jobs_that_were_here_and_are_gone_are_one() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = asker(logs, schedd)
-    queue.ask()
+    queue.query()
     del schedd.jobs[1, 0]
     for _ in range(2):
         clock.now += QUERY_SECONDS
-        queue.ask()
-    (found,) = queue.lasting
+        queue.query()
+    (found,) = queue.lasting_discrepancies
     assert found.text == "1.0 is running by its log, and not in the queue any more"
     shown = QueueFeed(logs, queue).queue_row(1, 0)
     assert shown is not None
@@ -282,13 +282,13 @@ def test_jobs_that_were_here_and_are_gone_are_one() -> None:
 def test_a_schedd_that_went_away_warns_of_nothing() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
     queue, clock = asker(logs, schedd)
-    queue.ask()
+    queue.query()
     clock.now += QUERY_SECONDS
-    queue.ask()
-    assert queue.lasting
+    queue.query()
+    assert queue.lasting_discrepancies
     schedd.down = "gone"
-    queue.ask()
-    assert queue.lasting == ()
+    queue.query()
+    assert queue.lasting_discrepancies == ()
 
 
 def test_the_thread_asks_tells_and_ends() -> None:
@@ -301,7 +301,7 @@ def test_the_thread_asks_tells_and_ends() -> None:
         pictures.append(update)
         told.set()
 
-    queue.ask()
+    queue.query()
     clock.now += QUERY_SECONDS
     feed.start(notify)
     assert told.wait(10), "a warning that came up was not shown"
@@ -318,10 +318,10 @@ def test_the_thread_asks_tells_and_ends() -> None:
 def silent(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, Clock]:
     """It had our jobs, and then it was gone."""
     queue, clock = asker(logs, schedd)
-    queue.ask()
+    queue.query()
     clock.now += QUERY_SECONDS
     schedd.down = "the schedd does not answer"
-    queue.ask()
+    queue.query()
     return queue, clock
 
 
@@ -333,7 +333,7 @@ def test_a_schedd_that_falls_silent_is_told_on_every_picture_until_it_answers() 
     since = time.strftime("%H:%M:%S", time.localtime(clock.now - QUERY_SECONDS))
     assert f"no answer from the schedd since {since}" in (feed.latest.error or "")
     schedd.down = None
-    queue.ask()
+    queue.query()
     assert feed.latest.error is None
 
 
@@ -349,36 +349,36 @@ def test_of_an_ensemble_that_has_ended_no_schedd_is_missed() -> None:
 def test_where_no_schedd_ever_had_the_jobs_none_is_missed() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd()
     queue, _ = silent(logs, schedd)
-    assert queue.silence is None
+    assert queue.silence_warning is None
 
 
 def test_what_is_logged_after_the_silence_has_it_asked_again_soon() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = silent(logs, schedd)
     for _ in range(5):
-        queue.ask()
+        queue.query()
     clock.now += QUERY_SECONDS
-    assert not queue.due(), "pauses have grown"
+    assert not queue.is_due(), "pauses have grown"
     logs.logs = (LogRow("metl.log", 100, 3, None, None),)
-    assert queue.due()
+    assert queue.is_due()
 
 
 def test_who_came_while_the_schedd_was_gone_has_it_asked_when_the_logs_go_on() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = asker(logs, schedd)
     schedd.down = "no schedd is known here"
-    queue.ask()
+    queue.query()
     clock.now += QUERY_SECONDS
-    assert not queue.due()
+    assert not queue.is_due()
     logs.logs = (LogRow("metl.log", 100, 3, None, None),)
-    assert queue.due()
-    assert queue.silence is None, "there may be none here at all"
+    assert queue.is_due()
+    assert queue.silence_warning is None, "there may be none here at all"
 
 
 def test_a_silence_that_begins_or_ends_is_shown_at_once() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = asker(logs, schedd)
-    queue.ask()
+    queue.query()
     schedd.down = "the schedd does not answer"
     clock.now += QUERY_SECONDS
     feed = QueueFeed(logs, queue)

@@ -15,7 +15,7 @@ from tests.support.queue_rows import NINE, job, row
 
 
 def word(asked: float, *jobs: QueueJob, **more: object) -> QueueSnapshot:
-    return QueueSnapshot(schedd="ap", asked=asked, jobs=jobs, **more)  # type: ignore[arg-type]
+    return QueueSnapshot(schedd="ap", queried_at=asked, jobs=jobs, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_in_the_queue_and_in_no_log() -> None:
 
 def test_a_job_of_another_directory_is_not_compared() -> None:
     rows = {(1, 0): row(1, State.RUNNING)}
-    assert differences(word(1.0, strangers=((1, 0),)), rows, {}) == {}
+    assert differences(word(1.0, foreign_jobs=((1, 0),)), rows, {}) == {}
 
 
 def test_an_error_is_no_answer_to_compare_with() -> None:

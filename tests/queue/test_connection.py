@@ -104,7 +104,7 @@ def test_a_schedd_that_hangs_costs_the_worker(
 def test_what_went_wrong_comes_with_what_to_do(fake: PoolConnection) -> None:
     with pytest.raises(PoolRefused, match="SEC_CLIENT_AUTHENTICATION_METHODS") as caught:
         fake.act("hold", 4, 0)
-    assert caught.value.said == "Error when performing"
+    assert caught.value.schedd_text == "Error when performing"
     with pytest.raises(PoolError, match="pip install htcondor"):
         fake.act("hold", 6, 0)
 

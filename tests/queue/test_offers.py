@@ -6,14 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
-from metlmon.pool.job_actions import already_so, offers
+from metlmon.pool.job_actions import action_previews, is_already_done
 from metlmon.pool.types import ActionPreview, PoolAction, QueueSnapshot
 from tests.support.queue_rows import dag, dagman, job, row
 
 WORD = QueueSnapshot(
     schedd="ap.example.org",
     user="anna@example.org",
-    asked=100.0,
+    queried_at=100.0,
     jobs=tuple(job(n) for n in range(1, 6)),
     dagmans=(dagman(),),
 )
@@ -22,17 +22,17 @@ WORD = QueueSnapshot(
 def offer(
     act: PoolAction, *rows: object, word: QueueSnapshot = WORD, dags: tuple[object, ...] = ()
 ) -> ActionPreview:
-    made = offers(word, rows, dags)  # type: ignore[arg-type]
+    made = action_previews(word, rows, dags)  # type: ignore[arg-type]
     return next(each for each in made if each.act is act)
 
 
 def ids(made: ActionPreview) -> list[str]:
-    assert made.order is not None, made.refused
-    return [target.id for target in made.order.targets]
+    assert made.request is not None, made.refused
+    return [target.id for target in made.request.targets]
 
 
 def test_all_acts_in_their_order() -> None:
-    assert [each.act for each in offers(WORD, (), ())] == list(PoolAction)
+    assert [each.act for each in action_previews(WORD, (), ())] == list(PoolAction)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_one_job_is_not_they() -> None:
 
 def test_nothing_to_do_says_so() -> None:
     made = offer(PoolAction.HOLD, row(1, State.HELD))
-    assert made.order is None
+    assert made.request is None
     assert made.refused == "the job is held already"
-    assert already_so(made)
-    assert not already_so(offer(PoolAction.RELEASE, row(1)))
+    assert is_already_done(made)
+    assert not is_already_done(offer(PoolAction.RELEASE, row(1)))
 
 
 def test_nothing_selected() -> None:
@@ -105,12 +105,12 @@ def test_nothing_selected() -> None:
 def test_no_schedd_is_the_reason() -> None:
     word = QueueSnapshot(error="the schedd does not answer")
     assert {
-        each.refused for each in offers(word, (row(1),), ()) if each.act is PoolAction.HOLD
+        each.refused for each in action_previews(word, (row(1),), ()) if each.act is PoolAction.HOLD
     } == {"the schedd does not answer"}
 
 
 def test_before_the_first_answer_nothing_is_offered() -> None:
-    made = offer(PoolAction.HOLD, row(1), word=QueueSnapshot(asking=True))
+    made = offer(PoolAction.HOLD, row(1), word=QueueSnapshot(is_pending=True))
     assert made.refused == "the schedd has not answered yet"
 
 
@@ -136,7 +136,7 @@ def test_logs_of_another_machine() -> None:
 
 
 def test_logs_that_are_a_copy() -> None:
-    word = replace(WORD, jobs=(), dagmans=(), strangers=((1, 0),))
+    word = replace(WORD, jobs=(), dagmans=(), foreign_jobs=((1, 0),))
     made = offer(PoolAction.HOLD, row(1), word=word)
     assert made.refused is not None
     assert "belong to another directory" in made.refused
@@ -147,7 +147,7 @@ def test_a_job_that_came_after_the_word_is_not_refused() -> None:
 
 
 def test_a_refusal_of_everything_goes_first() -> None:
-    made = offers(WORD, (row(1),), (dag(),), "this is the past")
+    made = action_previews(WORD, (row(1),), (dag(),), "this is the past")
     assert {each.refused for each in made} == {"this is the past"}
 
 
@@ -202,7 +202,7 @@ def test_a_refusal_of_everything_goes_first() -> None:
 def test_a_dags_acts(act: PoolAction, given: object, why: str | None) -> None:
     made = offer(act, dags=(given,))
     assert made.refused == why
-    assert (made.order is None) == (why is not None)
+    assert (made.request is None) == (why is not None)
     assert made.subject == "ens.dag"
 
 
@@ -221,7 +221,7 @@ def test_a_copied_dag_is_not_halted() -> None:
     made = offer(PoolAction.HALT, dags=(dag(),), word=replace(WORD, dagmans=()))
     assert made.refused is not None
     assert "does not have its DAGMan" in made.refused
-    copied = replace(WORD, dagmans=(), strangers=((9, 0),))
+    copied = replace(WORD, dagmans=(), foreign_jobs=((9, 0),))
     refused = offer(PoolAction.HALT, dags=(dag(),), word=copied).refused
     assert refused is not None
     assert "another directory" in refused

@@ -44,7 +44,7 @@ def test_the_schedds_answers_are_told_apart(reply: ResultCode) -> None:
     schedd = Schedd(job(1))
     schedd.answers[1] = reply
     (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.RELEASE, 1))
-    assert answer.reply is reply
+    assert answer.code is reply
 
 
 def test_permission_denied_says_whose_job_it_is() -> None:
@@ -57,7 +57,7 @@ def test_permission_denied_says_whose_job_it_is() -> None:
 def test_a_finished_job_is_not_touched() -> None:
     schedd = Schedd()
     (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.REMOVE, 1))
-    assert answer.reply is ResultCode.NOT_FOUND
+    assert answer.code is ResultCode.NOT_FOUND
     assert schedd.acts() == []
 
 
@@ -76,7 +76,7 @@ def test_a_job_that_is_not_the_logs_is_not_touched(stranger: object) -> None:
         (answer,) = perform(
             Logs(row(1)), schedd, order(act, 1, value=None if act is not PoolAction.PRIORITY else 3)
         )
-        assert answer.reply is ResultCode.NOT_FOUND
+        assert answer.code is ResultCode.NOT_FOUND
         assert answer.text == "the queue's job 1.0 belongs to another directory"
     assert schedd.acts() == []
 
@@ -94,7 +94,7 @@ def test_a_schedd_that_is_silent_once_is_not_waited_for_again() -> None:
         order(PoolAction.HOLD, 1, 2, 3), lambda answer: None
     )
     assert asked == [1]
-    assert [answer.reply for answer in answers] == [ResultCode.FAILED] * 3
+    assert [answer.code for answer in answers] == [ResultCode.FAILED] * 3
     assert answers[2].text == "not tried: the schedd gave no answer for the job before"
 
 
@@ -107,7 +107,7 @@ def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
         schedd.down = "the schedd does not answer"
 
     office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), told)
-    assert [answer.reply for answer in answers] == [ResultCode.DONE, ResultCode.FAILED]
+    assert [answer.code for answer in answers] == [ResultCode.DONE, ResultCode.FAILED]
     assert answers[1].text == "the schedd does not answer"
 
 
@@ -171,19 +171,19 @@ def test_halting_writes_a_file_and_resuming_deletes_it(of: Submitted, tmp_path: 
     assert answer == ActionResult("ens.dag", ResultCode.DONE, "ens.dag.halt was written")
     assert halt.exists()
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.HALT, dag="ens.dag"))
-    assert answer.reply is ResultCode.ALREADY
+    assert answer.code is ResultCode.ALREADY
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUME, dag="ens.dag"))
     assert answer == ActionResult("ens.dag", ResultCode.DONE, "ens.dag.halt was deleted")
     assert not halt.exists()
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUME, dag="ens.dag"))
-    assert answer.reply is ResultCode.ALREADY
+    assert answer.code is ResultCode.ALREADY
 
 
 def test_a_halt_file_is_never_written_through_a_link(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     (tmp_path / "ens.dag.halt").symlink_to(tmp_path / "precious")
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.HALT, dag="ens.dag"))
-    assert answer.reply is ResultCode.ALREADY
+    assert answer.code is ResultCode.ALREADY
     assert not (tmp_path / "precious").exists()
 
 
@@ -191,7 +191,7 @@ def test_a_directory_in_the_halt_files_place_stays(of: Submitted, tmp_path: Path
     logs, schedd = of()
     (tmp_path / "ens.dag.halt").mkdir()
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUME, dag="ens.dag"))
-    assert answer.reply is ResultCode.FAILED
+    assert answer.code is ResultCode.FAILED
     assert (tmp_path / "ens.dag.halt").is_dir()
 
 
@@ -200,7 +200,7 @@ def test_a_copys_dag_is_left_alone(act: PoolAction, of: Submitted, tmp_path: Pat
     logs, schedd = of()
     schedd.jobs = {(9, 0): dagman(directory="/home/anna/original")}
     (answer,) = perform(logs, schedd, ActionRequest(act, dag="ens.dag"))
-    assert answer.reply is ResultCode.NOT_FOUND
+    assert answer.code is ResultCode.NOT_FOUND
     assert answer.text == "the queue's job 9.0 belongs to another directory"
     assert schedd.acts() == []
     assert not (tmp_path / "ens.dag.halt").exists()
@@ -224,7 +224,7 @@ def test_a_dagman_that_has_ended_cannot_be_removed(of: Submitted) -> None:
     logs, schedd = of()
     schedd.jobs.clear()
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.REMOVE_DAG, dag="ens.dag"))
-    assert answer.reply is ResultCode.NOT_FOUND
+    assert answer.code is ResultCode.NOT_FOUND
 
 
 def test_a_dag_that_is_not_here(of: Submitted) -> None:
@@ -237,7 +237,7 @@ def test_resubmitting_waits_for_the_dagman_before_it(of: Submitted, tmp_path: Pa
     (tmp_path / "ens.dag.rescue001").write_text("")
     (tmp_path / "ens.dag.lock").write_text("")
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
-    assert answer.reply is ResultCode.BAD_STATE
+    assert answer.code is ResultCode.BAD_STATE
     assert answer.text.startswith("ens.dag.lock is there")
     (tmp_path / "ens.dag.lock").unlink()
     schedd.jobs[8, 0] = dagman(8, directory=tmp_path)
@@ -249,7 +249,7 @@ def test_resubmitting_waits_for_the_dagman_before_it(of: Submitted, tmp_path: Pa
 def test_without_a_rescue_file_what_is_done_is_not_run_again(of: Submitted) -> None:
     logs, schedd = of(DagState.FAILED)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
-    assert answer.reply is ResultCode.BAD_STATE
+    assert answer.code is ResultCode.BAD_STATE
     assert schedd.acts() == []
 
 
@@ -269,7 +269,7 @@ def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
         (tmp_path / f"ens.dag.rescue{number:03}").write_text("")
     (tmp_path / "ens.dag.condor.sub").write_text(SUB)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
-    assert answer.reply is ResultCode.DONE
+    assert answer.code is ResultCode.DONE
     assert answer.text == "DAGMan is job 77.0 (by htcondor2), continues from ens.dag.rescue010"
     options = {"MaxIdle": 7, "PostRun": False, "BatchName": "sweep 4"}
     assert schedd.acts() == [("submit", tmp_path.resolve(), "ens.dag", options)]
@@ -317,4 +317,4 @@ def test_who_looks_through_a_replaced_job() -> None:
         schedd.jobs[2, 0] = replace(job(2), directory="/home/ben")
 
     answers = office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), told)
-    assert [answer.reply for answer in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
+    assert [answer.code for answer in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.pool import submission
-from metlmon.pool.submission import command_options, former, leftovers, newest_rescue
+from metlmon.pool.submission import command_options, leftovers, newest_rescue, previous_submission
 from metlmon.pool.types import PoolError, ScheddInfo
 from tests.support.queue_rows import Schedd
 
@@ -27,7 +27,7 @@ def submitted(dagdir: Path, dags: str, extra: str = "") -> Path:
 
 
 def test_options_are_kept_but_never_force_nor_an_older_rescue(tmp_path: Path) -> None:
-    before = former(submitted(tmp_path, "-Dag ens.dag", 'My.JobBatchName = "sweep"\n'))
+    before = previous_submission(submitted(tmp_path, "-Dag ens.dag", 'My.JobBatchName = "sweep"\n'))
     assert before.files == ("ens.dag",)
     assert before.options == {
         "DebugLevel": 4,
@@ -42,7 +42,7 @@ def test_options_are_kept_but_never_force_nor_an_older_rescue(tmp_path: Path) ->
 
 
 def test_as_words_of_the_command(tmp_path: Path) -> None:
-    words = command_options(former(submitted(tmp_path, "-Dag ens.dag")).options)
+    words = command_options(previous_submission(submitted(tmp_path, "-Dag ens.dag")).options)
     assert words[:4] == ["-debug", "4", "-maxidle", "7"]
     assert "-usedagdir" in words
     assert not {"-f", "-force", "-dorescuefrom"} & {word.lower() for word in words}
@@ -50,18 +50,18 @@ def test_as_words_of_the_command(tmp_path: Path) -> None:
 
 def test_several_dags_are_submitted_together_again(tmp_path: Path) -> None:
     dag = submitted(tmp_path, "-Dag ens.dag -Dag b.dag")
-    assert former(dag).refused == (
+    assert previous_submission(dag).refused == (
         "it was submitted with b.dag: metlmon act resubmit … --keep=b.dag keeps that"
     )
-    before = former(dag, ["b.dag"])
+    before = previous_submission(dag, ["b.dag"])
     assert (before.files, before.refused) == (("ens.dag", "b.dag"), None)
 
 
 def test_one_that_was_submitted_from_above_is_again(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     dag = submitted(tmp_path / "sub", "-Dag sub/ens.dag")
-    assert former(dag).refused is not None
-    before = former(dag, [str(tmp_path.resolve())])
+    assert previous_submission(dag).refused is not None
+    before = previous_submission(dag, [str(tmp_path.resolve())])
     assert before.refused is None
     assert before.directory == tmp_path.resolve()
     assert before.files == ("sub/ens.dag",)
@@ -73,7 +73,7 @@ def test_one_that_was_submitted_from_above_is_again(tmp_path: Path) -> None:
 def test_a_submit_file_of_another_dag_says_nothing_of_the_directory(
     tmp_path: Path, dags: str
 ) -> None:
-    before = former(submitted(tmp_path, dags))
+    before = previous_submission(submitted(tmp_path, dags))
     assert before.directory == tmp_path
     assert before.files == ("ens.dag",)
     assert (before.refused is not None) == bool(dags)
@@ -83,21 +83,23 @@ def test_a_submit_file_of_another_dag_says_nothing_of_the_directory(
 def test_what_leads_out_is_kept_only_by_name(tmp_path: Path, option: str) -> None:
     dag = submitted(tmp_path, f"-Dag ens.dag {option}")
     name = option.split()[0].lower()
-    assert f"--keep={name}" in (former(dag).refused or "")
-    assert former(dag, [name]).refused is None
+    assert f"--keep={name}" in (previous_submission(dag).refused or "")
+    assert previous_submission(dag, [name]).refused is None
 
 
 def test_a_value_for_the_environment_is_never_kept(tmp_path: Path) -> None:
     dag = submitted(tmp_path, "-Dag ens.dag -insert_env LD_PRELOAD=/x.so")
-    refused = former(dag, ["-insert_env"]).refused
+    refused = previous_submission(dag, ["-insert_env"]).refused
     assert refused == (
         "it was submitted with -insert_env: submit it with condor_submit_dag yourself"
     )
 
 
 def test_all_options_that_are_kept_are_shown(tmp_path: Path) -> None:
-    before = former(submitted(tmp_path, "-Dag ens.dag", 'My.JobBatchName = "a sweep"\n'))
-    assert before.kept == (
+    before = previous_submission(
+        submitted(tmp_path, "-Dag ens.dag", 'My.JobBatchName = "a sweep"\n')
+    )
+    assert before.options_text == (
         "-debug 4 -maxidle 7 -maxjobs 3 -usedagdir -suppress_notification -notification never "
         "-priority -5 -batch-name 'a sweep'"
     )
@@ -109,18 +111,21 @@ def test_a_link_to_a_dag_is_submitted_where_the_link_is(tmp_path: Path) -> None:
     theirs = submitted(tmp_path / "theirs", "-Dag ens.dag")
     (tmp_path / "mine" / "ens.dag").symlink_to(theirs)
     (tmp_path / "mine" / "ens.dag.condor.sub").symlink_to(f"{theirs}.condor.sub")
-    assert former(tmp_path / "mine" / "ens.dag").directory == (tmp_path / "mine").resolve()
+    assert (
+        previous_submission(tmp_path / "mine" / "ens.dag").directory
+        == (tmp_path / "mine").resolve()
+    )
 
 
 def test_a_pipe_in_place_of_a_submit_file_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "ens.dag").write_text("")
     os.mkfifo(tmp_path / "ens.dag.condor.sub")
-    assert former(tmp_path / "ens.dag").options == {}
+    assert previous_submission(tmp_path / "ens.dag").options == {}
 
 
 def test_a_batch_name_cannot_add_a_line(tmp_path: Path) -> None:
     text = 'My.JobBatchName = "a\\"\\nexecutable = /bin/sh"\n'
-    assert "BatchName" not in former(submitted(tmp_path, "-Dag ens.dag", text)).options
+    assert "BatchName" not in previous_submission(submitted(tmp_path, "-Dag ens.dag", text)).options
 
 
 def test_the_newest_rescue_is_the_highest_number(tmp_path: Path) -> None:

@@ -446,12 +446,12 @@ async def test_without_a_desk_all_acts_are_there_with_the_reason(act: Open) -> N
 
 async def test_before_the_schedd_has_answered_nothing_can_be_done(act: Open) -> None:
     desk = FakePool()
-    desk.word = QueueSnapshot(asking=True)
+    desk.queue_snapshot = QueueSnapshot(is_pending=True)
     async with act(desk) as seen:
         await seen.press(*TO_RUN1, "X", "y")
         assert "not now: the schedd has not answered yet" in seen.text
         assert desk.orders == []
-        desk.word = WORD
+        desk.queue_snapshot = WORD
         await seen.until(lambda: "the schedd has not answered" not in seen.text)
         await seen.press("X", "y")
         assert len(desk.orders) == 1
@@ -576,7 +576,7 @@ async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
         desk.gate.set()
         while not deed.ended:
             await asyncio.sleep(0)
-    told = [answer.reply for answer in deed.results]
+    told = [answer.code for answer in deed.results]
     assert told == [ResultCode.DONE, reply] + [ResultCode.DONE] * (reply is ResultCode.DONE)
 
 
@@ -646,7 +646,9 @@ async def test_who_was_asked_is_told_with_the_warnings(act: Open) -> None:
         await seen.press("exclamation_mark")
         for told in ("ap40.example.org", "as someone@example.org", "12s ago"):
             assert told in seen.text
-        seen.desk.word = QueueSnapshot(error="no HTCondor is installed here", next_try=NOW + 90)
+        seen.desk.queue_snapshot = QueueSnapshot(
+            error="no HTCondor is installed here", next_try=NOW + 90
+        )
         await seen.tell(update())
         assert "no HTCondor is installed here" in seen.text
         assert "asked again in 1m" in seen.text
@@ -661,7 +663,7 @@ async def test_without_a_schedd_nothing_else_is_missing(act: Open) -> None:
     feed = QueuedFeed(update())
     feed.queue = None
     desk = FakePool()
-    desk.word = QueueSnapshot(error="no HTCondor is installed here")
+    desk.queue_snapshot = QueueSnapshot(error="no HTCondor is installed here")
     async with act(desk, feed=feed) as seen:
         await seen.press("down", "down", "down")
         assert "no HTCondor" not in seen.text

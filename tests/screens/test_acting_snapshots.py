@@ -63,7 +63,7 @@ STEERED = {
 def _steered() -> Punctual:
     """Runs with gates, and a collector that knows two sites."""
     desk = FakePool()
-    desk.word = replace(WORD, dagmans=(dagman(),))
+    desk.queue_snapshot = replace(WORD, dagmans=(dagman(),))
     desk.answers["sites"] = (
         SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
         SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),

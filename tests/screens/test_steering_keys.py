@@ -108,7 +108,7 @@ async def test_a_stop_asks_first_and_names_its_file(steer: Open) -> None:
 
 async def test_stopping_now_lists_the_job_that_it_removes(steer: Open) -> None:
     desk = FakePool()
-    desk.word = replace(WORD, dagmans=(dagman(),))
+    desk.queue_snapshot = replace(WORD, dagmans=(dagman(),))
     async with steer(desk=desk) as seen:
         await seen.press(*TO_RUN8, "K")
         assert RUN8.latest is not None
@@ -194,14 +194,14 @@ async def test_every_act_has_its_row_on_a_small_terminal(steer: Open) -> None:
 
 async def test_files_are_written_without_a_schedd(steer: Open) -> None:
     desk = FakePool()
-    desk.word = QueueSnapshot(asking=True)
+    desk.queue_snapshot = QueueSnapshot(is_pending=True)
     async with steer(desk=desk) as seen:
         await seen.press(*TO_RUN8, "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
         await seen.press("escape", "K")
         assert isinstance(seen.app.screen, MenuScreen)
         assert "the schedd has not answered yet" in seen.text
-        desk.word = WORD
+        desk.queue_snapshot = WORD
 
 
 @pytest.mark.parametrize(

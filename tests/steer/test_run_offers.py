@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
 from metlmon.pool import reasons, run_actions
-from metlmon.pool.job_actions import already_so, offers
+from metlmon.pool.job_actions import action_previews, is_already_done
 from metlmon.pool.run_actions import with_site
 from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
 from metlmon.snapshot.types import RunRow
@@ -36,7 +36,7 @@ def offer(
     word: QueueSnapshot = WORD,
     state: DagState = DagState.RUNNING,
 ) -> ActionPreview:
-    made = offers(word, (), (), None, runs, picture([dag(state)]))
+    made = action_previews(word, (), (), None, runs, picture([dag(state)]))
     return next(each for each in made if each.act is act)
 
 
@@ -46,8 +46,8 @@ def refused(act: PoolAction, row: RunRow, **more: object) -> str | None:
 
 def test_a_stop_names_its_file_and_touches_no_job() -> None:
     made = offer(PoolAction.STOP, selected())
-    assert made.order is not None
-    (target,) = made.order.runs
+    assert made.request is not None
+    (target,) = made.request.runs
     assert (target.files, target.jobs) == ((f"gate/ens/{UUID}.stop",), ())
     assert made.subject == "run0"
     assert made.effect.endswith(f"writes gate/ens/{UUID}.stop")
@@ -58,8 +58,8 @@ def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
     word = replace(WORD, jobs=(queued(7), queued(8, "run0-eval_epoch2")))
     evaluation = training(8, "run0-eval_epoch2")
     made = offer(PoolAction.STOP_NOW, selected(run(), training(), evaluation), word=word)
-    assert made.order is not None
-    (target,) = made.order.runs
+    assert made.request is not None
+    (target,) = made.request.runs
     assert [job.id for job in target.jobs] == ["7.0"], "evaluations of trained epochs go on"
     assert made.effect.endswith(f"writes gate/ens/{UUID}.stop, then removes job 7.0")
     assert "cannot be undone" in made.undo
@@ -68,8 +68,8 @@ def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
 def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
     row = run(asked(pause_requested=at(9), paused=at(9)), state=State.PRE)
     made = offer(PoolAction.STOP_NOW, SelectedRun(row))
-    assert made.order is not None
-    assert made.order.runs[0].jobs == ()
+    assert made.request is not None
+    assert made.request.runs[0].jobs == ()
     assert "removes" not in made.effect
 
 
@@ -124,7 +124,7 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
 def test_why_not(act: PoolAction, row: RunRow, why: str | None) -> None:
     made = offer(act, selected(row), word=replace(WORD, jobs=(queued(7),)))
     assert made.refused == why
-    assert (made.order is None) == (why is not None)
+    assert (made.request is None) == (why is not None)
 
 
 @pytest.mark.parametrize("act", RUN_ACTS)
@@ -140,7 +140,7 @@ def test_without_a_dagman_nobody_looks_at_gates(act: PoolAction, state: DagState
 def test_files_need_no_schedd() -> None:
     for act in FILES_ALONE:
         assert refused(act, run(), word=NO_SCHEDD) is None
-        assert refused(act, run(), word=QueueSnapshot(asking=True)) is None
+        assert refused(act, run(), word=QueueSnapshot(is_pending=True)) is None
     assert refused(PoolAction.RESUME_RUN, run(asked(pause_requested=at(9))), word=NO_SCHEDD) is None
     assert refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD) == "no schedd is known here"
 
@@ -151,7 +151,7 @@ def test_what_the_files_rule_out_is_refused_for_that_without_a_schedd_too() -> N
 
 
 def test_a_copy_of_the_logs_removes_nobodys_job() -> None:
-    word = replace(WORD, dagmans=(), strangers=((7, 0),))
+    word = replace(WORD, dagmans=(), foreign_jobs=((7, 0),))
     why = refused(PoolAction.STOP_NOW, run(), word=word)
     assert why is not None
     assert "belong to another directory" in why
@@ -173,8 +173,8 @@ def test_of_several_runs_those_that_can_be_are_touched() -> None:
     other = replace(run(), run="run1", uuid=OTHER, key=OTHER)
     gone = replace(run(asked(stopped=STOPPED)), run="run2", uuid="cccc", key="cccc")
     made = offer(PoolAction.STOP, selected(), selected(other), selected(gone))
-    assert made.order is not None
-    assert [each.run for each in made.order.runs] == ["run0", "run1"]
+    assert made.request is not None
+    assert [each.run for each in made.request.runs] == ["run0", "run1"]
     assert made.subject == "2 runs"
     assert made.effect.endswith("writes 2 files in gate/ens")
     assert [(each.id, why) for each, why in made.left_out] == [("cccc", run_actions.STOPPED)]
@@ -187,23 +187,23 @@ def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
     assert made.refused == (
         f"2 runs: {reasons.NO_GATE}; 1 run: it is over: all its epochs are done"
     )
-    assert not already_so(made)
+    assert not is_already_done(made)
 
 
 def test_what_is_asked_for_already_is_as_it_was_wished() -> None:
     paused = selected(run(asked(pause_requested=at(9), paused=at(9))))
-    assert already_so(offer(PoolAction.PAUSE, paused))
-    assert already_so(offer(PoolAction.PAUSE, paused, paused))
-    assert already_so(offer(PoolAction.RESUME_RUN, selected()))
-    assert already_so(offer(PoolAction.STOP, selected(run(asked(stopped=STOPPED)))))
-    assert not already_so(offer(PoolAction.PAUSE, selected(run(None))))
+    assert is_already_done(offer(PoolAction.PAUSE, paused))
+    assert is_already_done(offer(PoolAction.PAUSE, paused, paused))
+    assert is_already_done(offer(PoolAction.RESUME_RUN, selected()))
+    assert is_already_done(offer(PoolAction.STOP, selected(run(asked(stopped=STOPPED)))))
+    assert not is_already_done(offer(PoolAction.PAUSE, selected(run(None))))
 
 
 def test_what_is_taken_back_is_what_was_asked() -> None:
     def files(**gate: object) -> tuple[str, ...]:
         made = offer(PoolAction.RESUME_RUN, selected(run(asked(**gate))))
-        assert made.order is not None
-        return made.order.runs[0].files
+        assert made.request is not None
+        return made.request.runs[0].files
 
     assert files(pause_requested=at(9)) == (f"gate/ens/{UUID}.pause",)
     assert files(stop_requested=at(9)) == (f"gate/ens/{UUID}.stop",)
@@ -213,7 +213,10 @@ def test_what_is_taken_back_is_what_was_asked() -> None:
 
 def test_nothing_selected() -> None:
     assert offer(PoolAction.STOP).refused == "no run is selected"
-    assert offers(WORD, (), (), "this is the past", [selected()])[-1].refused == "this is the past"
+    assert (
+        action_previews(WORD, (), (), "this is the past", [selected()])[-1].refused
+        == "this is the past"
+    )
 
 
 # --- an idle job ----------------------------------------------------------------------------
@@ -225,14 +228,14 @@ def retarget(
     row = training(7, state=state)
     word = replace(WORD, jobs=(queued(7, **{"status": 1, **ad}),))
     status = replace(picture([dag()]), runs=(run(asked(target=sent) if gate else None),))
-    made = offers(word, (row,), (), None, (), status)
+    made = action_previews(word, (row,), (), None, (), status)
     return next(each for each in made if each.act is PoolAction.RETARGET)
 
 
 def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
     made = retarget()
-    assert made.order is not None
-    assert made.order.targets[0].file == "placement/ens/run0-train_epoch2.inc"
+    assert made.request is not None
+    assert made.request.targets[0].file == "placement/ens/run0-train_epoch2.inc"
     assert made.effect == (
         "it waits for a machine of that site alone; sets MetlSite; writes "
         "placement/ens/run0-train_epoch2.inc; a retry goes there, too"
@@ -251,8 +254,8 @@ def test_any_is_no_site_that_it_waits_for_alone() -> None:
 
 def test_without_a_gate_its_submit_file_reads_no_placement() -> None:
     made = retarget(gate=False)
-    assert made.order is not None
-    assert made.order.targets[0].file is None
+    assert made.request is not None
+    assert made.request.targets[0].file is None
     assert made.effect.endswith("sets MetlSite; a retry goes where the DAG file says")
 
 
@@ -284,6 +287,6 @@ def test_what_cannot_be_retargeted(state: State, ad: dict[str, object], why: str
 
 
 def test_retargeting_needs_the_schedd() -> None:
-    made = offers(NO_SCHEDD, (training(state=State.IDLE),), ())
+    made = action_previews(NO_SCHEDD, (training(state=State.IDLE),), ())
     assert {each.refused for each in made if each.act is PoolAction.RETARGET} == {NO_SCHEDD.error}
     assert job(1).site is None

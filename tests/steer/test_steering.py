@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from metlmon.model.states import State
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolUnreachable
-from metlmon.pool.job_actions import offers
+from metlmon.pool.job_actions import action_previews
 from metlmon.pool.reasons import NO_RETRY
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
@@ -53,9 +53,9 @@ class Ensemble:
         jobs = (training(state=State.IDLE),) if act is PoolAction.RETARGET else ()
         word = replace(WORD, jobs=(queued(7, status=1),) if jobs else (queued(7),))
         status = replace(picture([dag()]), runs=tuple(each.row for each in rows))
-        made = next(o for o in offers(word, jobs, (), None, rows, status) if o.act is act)
-        assert made.order is not None, made.refused
-        return replace(made.order, **more)  # type: ignore[arg-type]
+        made = next(o for o in action_previews(word, jobs, (), None, rows, status) if o.act is act)
+        assert made.request is not None, made.refused
+        return replace(made.request, **more)  # type: ignore[arg-type]
 
     def perform(self, order: ActionRequest) -> tuple[ActionResult, ...]:
         told: list[ActionResult] = []
@@ -97,12 +97,12 @@ def test_a_pause_and_a_stop_are_taken_back(there: Ensemble) -> None:
     there.perform(there.order(PoolAction.STOP))
     both = asked(pause_requested=at(9), stop_requested=at(9))
     (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, both))
-    assert answer.reply is ResultCode.DONE
+    assert answer.code is ResultCode.DONE
     assert answer.text.count("was deleted") == 2
     assert not there.file("pause").exists()
     assert not there.file("stop").exists()
     (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, both))
-    assert answer.reply is ResultCode.ALREADY
+    assert answer.code is ResultCode.ALREADY
 
 
 def test_a_stop_that_was_met_cannot_be_taken_back(there: Ensemble) -> None:
@@ -127,7 +127,7 @@ def test_a_stop_that_is_met_while_it_is_taken_back_is_told(
 
     monkeypatch.setattr(os, "unlink", meanwhile)
     (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, asked(stop_requested=at(9))))
-    assert answer.reply is ResultCode.BAD_STATE
+    assert answer.code is ResultCode.BAD_STATE
     assert answer.text.startswith("too late")
 
 
@@ -152,7 +152,7 @@ def test_what_was_stopped_since_is_told_with_the_reason(
 def test_sending_writes_where_to_and_takes_it_back(there: Ensemble) -> None:
     order = there.order(PoolAction.SEND, site=" SDSC PRP ")
     (answer,) = there.perform(order)
-    assert answer.reply is ResultCode.DONE
+    assert answer.code is ResultCode.DONE
     assert there.file("target").read_bytes() == b"SDSC PRP\n"
     (answer,) = there.perform(order)
     assert answer == ActionResult(UUID, ResultCode.ALREADY, f"gate/ens/{UUID}.target says so")
@@ -163,7 +163,7 @@ def test_sending_writes_where_to_and_takes_it_back(there: Ensemble) -> None:
     assert answer == ActionResult(UUID, ResultCode.DONE, f"gate/ens/{UUID}.target was deleted")
     assert not there.file("target").exists()
     (answer,) = there.perform(back)
-    assert answer.reply is ResultCode.ALREADY
+    assert answer.code is ResultCode.ALREADY
 
 
 @pytest.mark.parametrize("act", [PoolAction.SEND, PoolAction.RETARGET])
@@ -184,7 +184,7 @@ def test_without_the_gates_file_nobody_would_read_it(there: Ensemble) -> None:
     order = there.order(PoolAction.STOP)
     (there.home / "ens.gate.json").unlink()
     (answer,) = there.perform(order)
-    assert answer.reply is ResultCode.NOT_FOUND
+    assert answer.code is ResultCode.NOT_FOUND
     assert answer.text.endswith("ens.gate.json is not there")
     assert not (there.home / "gate").exists()
 
@@ -193,7 +193,7 @@ def test_a_link_in_the_files_place_is_not_followed(there: Ensemble) -> None:
     there.file("stop").parent.mkdir(parents=True)
     there.file("stop").symlink_to(there.home / "precious")
     (answer,) = there.perform(there.order(PoolAction.STOP))
-    assert answer.reply is ResultCode.FAILED
+    assert answer.code is ResultCode.FAILED
     assert answer.text.endswith("it is no ordinary file: delete it yourself")
     assert not (there.home / "precious").exists()
 
@@ -224,7 +224,7 @@ def test_stopping_now_writes_before_it_removes(there: Ensemble) -> None:
 
     there.schedd.act = removed  # type: ignore[method-assign]
     answers = there.perform(there.order(PoolAction.STOP_NOW))
-    assert [(each.subject, each.reply) for each in answers] == [
+    assert [(each.subject, each.code) for each in answers] == [
         (UUID, ResultCode.DONE),
         ("7.0", ResultCode.DONE),
     ]
@@ -235,13 +235,13 @@ def test_stopping_now_writes_before_it_removes(there: Ensemble) -> None:
 def test_what_is_asked_to_stop_can_be_stopped_now(there: Ensemble) -> None:
     there.perform(there.order(PoolAction.STOP))
     answers = there.perform(there.order(PoolAction.STOP_NOW, asked(stop_requested=at(9))))
-    assert [each.reply for each in answers] == [ResultCode.ALREADY, ResultCode.DONE]
+    assert [each.code for each in answers] == [ResultCode.ALREADY, ResultCode.DONE]
 
 
 def test_without_the_file_no_job_is_removed(there: Ensemble) -> None:
     there.file("stop").mkdir(parents=True)
     answers = there.perform(there.order(PoolAction.STOP_NOW))
-    assert [each.reply for each in answers] == [ResultCode.FAILED, ResultCode.FAILED]
+    assert [each.code for each in answers] == [ResultCode.FAILED, ResultCode.FAILED]
     assert answers[1].text == "not tried: its run could not be stopped"
     assert there.schedd.acts() == []
 
@@ -271,7 +271,7 @@ def test_a_schedd_that_falls_silent_leaves_the_stop(there: Ensemble) -> None:
 
     there.schedd.job = silent  # type: ignore[assignment]
     answers = there.perform(order)
-    assert [each.reply for each in answers] == [ResultCode.DONE, ResultCode.FAILED]
+    assert [each.code for each in answers] == [ResultCode.DONE, ResultCode.FAILED]
     assert there.file("stop").exists()
 
 
@@ -279,7 +279,7 @@ def test_a_job_that_is_anothers_by_now_is_not_removed(there: Ensemble) -> None:
     order = there.order(PoolAction.STOP_NOW)
     there.schedd.jobs[7, 0] = queued(7, directory="/home/ben/ens", dagman=4711)
     answers = there.perform(order)
-    assert [each.reply for each in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
+    assert [each.code for each in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
     assert there.schedd.acts() == []
 
 
@@ -352,14 +352,14 @@ def test_a_job_that_starts_in_this_moment_is_told(idle: Ensemble) -> None:
 
     idle.schedd.place = placed  # type: ignore[method-assign]
     (answer,) = idle.perform(order)
-    assert answer.reply is ResultCode.DONE
+    assert answer.code is ResultCode.DONE
     assert "it began to run in this moment" in answer.text
 
 
 def test_a_placement_that_cannot_be_written_is_told_with_the_answer(idle: Ensemble) -> None:
     (idle.home / "placement").write_text("in the way")
     (answer,) = idle.perform(idle.order(PoolAction.RETARGET, site="expanse"))
-    assert answer.reply is ResultCode.DONE
+    assert answer.code is ResultCode.DONE
     assert "cannot be written" in answer.text
     assert answer.text.endswith("a retry goes where the DAG file says")
 

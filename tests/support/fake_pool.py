@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, DagState, State
-from metlmon.pool.reasons import no_word, target
-from metlmon.pool.run_actions import run_offer
+from metlmon.pool.reasons import missing_queue_reason, target
+from metlmon.pool.run_actions import run_preview
 from metlmon.pool.types import (
     DAG_ACTS,
     JOB_ACTS,
@@ -57,7 +57,7 @@ WORD = QueueSnapshot(
     schedd="ap40.example.org",
     version="25.0.4",
     user="someone@example.org",
-    asked=NOW - 12,
+    queried_at=NOW - 12,
 )
 EFFECTS = {
     PoolAction.HOLD: ("They stop; what was not checkpointed is lost.", "R releases them"),
@@ -100,7 +100,7 @@ class FakePool:
         sites: Sequence[SiteInfo] | PoolError = SITES,
         submitted: SubmitResult | PoolError | None = None,
     ) -> None:
-        self.word = WORD
+        self.queue_snapshot = WORD
         self.answers: dict[str, object] = {"where": where, "sites": sites}
         self.submitted = submitted or SubmitResult(4711, "htcondor2")
         self.orders: list[ActionRequest] = []
@@ -112,7 +112,7 @@ class FakePool:
         self.asked: list[str] = []
         self.closed = False
 
-    def offers(
+    def previews(
         self,
         status: Status,
         jobs: Sequence[JobRow],
@@ -120,10 +120,15 @@ class FakePool:
         runs: Sequence[SelectedRun] = (),
     ) -> tuple[ActionPreview, ...]:
         all_dags = {each.file: each for each in status.dags}
-        of_runs = (run_offer(act, self.word, {}, runs, all_dags, None) for act in RUN_ACTS)
+        of_runs = (
+            run_preview(act, self.queue_snapshot, {}, runs, all_dags, None) for act in RUN_ACTS
+        )
         made = (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *self._of_dags(dags))
-        if self.word.asking:
-            made = tuple(replace(each, order=None, refused=no_word(self.word)) for each in made)
+        if self.queue_snapshot.is_pending:
+            made = tuple(
+                replace(each, request=None, refused=missing_queue_reason(self.queue_snapshot))
+                for each in made
+            )
         return (*made, *of_runs)
 
     def _of_jobs(self, act: PoolAction, jobs: Sequence[JobRow]) -> ActionPreview:
@@ -297,16 +302,16 @@ class HostilePool(FakePool):
 
     def __init__(self) -> None:
         super().__init__()
-        self.word = harmed(self.word)
+        self.queue_snapshot = harmed(self.queue_snapshot)
 
-    def offers(
+    def previews(
         self,
         status: Status,
         jobs: Sequence[JobRow],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
     ) -> tuple[ActionPreview, ...]:
-        return harmed(super().offers(status, jobs, dags, runs))
+        return harmed(super().previews(status, jobs, dags, runs))
 
     def perform(
         self, order: ActionRequest, on_result: Callable[[ActionResult], None]

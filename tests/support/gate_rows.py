@@ -23,7 +23,7 @@ NOTHING_ASKED = GateStatus()
 STOPPED = Stopped("patience", 4, "val_loss has not improved for 2 epochs", NINE)
 
 WORD = QueueSnapshot(
-    schedd="ap.example.org", user="anna@example.org", asked=100.0, dagmans=(dagman(),)
+    schedd="ap.example.org", user="anna@example.org", queried_at=100.0, dagmans=(dagman(),)
 )
 """A schedd that has the DAG's DAGMan, and no job."""
 

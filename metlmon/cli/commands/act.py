@@ -18,7 +18,7 @@ from metlmon.live.errors import InputError
 from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
 from metlmon.pool.gate_requests import NO_SITE, site_of
-from metlmon.pool.job_actions import already_so
+from metlmon.pool.job_actions import is_already_done
 from metlmon.pool.reasons import target
 from metlmon.pool.run_actions import unknown_site, with_site
 from metlmon.pool.types import (
@@ -68,7 +68,7 @@ LEFT_OUT: Final = JsonObject(
 ANSWER: Final = JsonObject(
     ActionResult,
     "What came of an action for a job, a run or a DAG.",
-    "subject reply",
+    "subject reply=code",
     name="Answer",
     computed={"text": (str | None, lambda answer: answer.text or None)},
 )
@@ -108,22 +108,22 @@ def act(options: argparse.Namespace) -> int:
         assert client.queue is not None
         if action not in RUN_ACTS or action is PoolAction.STOP_NOW:
             # The other actions on runs are files alone.
-            client.queue.ask()
-        preview = next(p for p in client.offers(status, jobs, dags, runs) if p.act is action)
+            client.queue.query()
+        preview = next(p for p in client.previews(status, jobs, dags, runs) if p.act is action)
         if not jobs and not dags and not runs:
             subject = plain(" ".join(options.targets), 200)
             reason = "no job of that is in the queue now"
-            preview = replace(preview, subject=subject, order=None, refused=reason)
+            preview = replace(preview, subject=subject, request=None, refused=reason)
         warning = None
-        if preview.order is not None:
-            request = replace(preview.order, value=options.value, confirmed=tuple(options.keep))
-            preview = replace(preview, order=request)
+        if preview.request is not None:
+            request = replace(preview.request, value=options.value, confirmed=tuple(options.keep))
+            preview = replace(preview, request=request)
             if site is not None:
                 preview = with_site(preview, site)
                 warning = _unknown_site(client, builder, site)
         if warning is not None and (options.yes or options.dry_run):
             refused = f"{warning} (without --yes you are asked)"
-            preview = replace(preview, order=None, refused=refused)
+            preview = replace(preview, request=None, refused=refused)
         removed = [row for row in session.queued_jobs() if dags and row.dag == dags[0].file]
         return _perform(client, preview, options, removed, warning)
     finally:
@@ -175,9 +175,9 @@ def _perform(
     ``removed``: jobs that leave the queue with the DAG. A dry run prints only the results that
     differ from "done".
     """
-    request = preview.order
+    request = preview.request
     if request is None:
-        already = already_so(preview)
+        already = is_already_done(preview)
         verb = "no need to" if already else "cannot"
         _print_note(f"metlmon: {verb} {_action_text(preview)}: {preview.refused}")
         code = _print_results(preview, None, (), options)
@@ -193,7 +193,7 @@ def _perform(
         return Exit.REFUSED
 
     def on_result(result: ActionResult) -> None:
-        if not options.json and not (options.dry_run and result.reply is ResultCode.DONE):
+        if not options.json and not (options.dry_run and result.code is ResultCode.DONE):
             print(result_line(result, request), flush=True)
 
     try:
@@ -202,7 +202,7 @@ def _perform(
         _print_note(f"metlmon: nothing was done: {error}")
         return _print_results(preview, request, (), options, str(error))
     if options.dry_run:
-        results = tuple(result for result in results if result.reply is not ResultCode.DONE)
+        results = tuple(result for result in results if result.code is not ResultCode.DONE)
     return _print_results(preview, request, results, options)
 
 
@@ -234,7 +234,7 @@ def _print_results(
         print_json(output)
     good = (ResultCode.DONE, ResultCode.ALREADY)
     performed = request is not None and error is None
-    return Exit.OK if performed and all(each.reply in good for each in results) else Exit.REFUSED
+    return Exit.OK if performed and all(each.code in good for each in results) else Exit.REFUSED
 
 
 # --- targets ------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def _target_text(target: Target | RunTarget) -> str:
 def result_line(result: ActionResult, request: ActionRequest) -> str:
     """``12.0  done``, with details if there are any; a run is called by its name."""
     names = {run.id: run.run for run in request.runs}
-    line = f"{plain(names.get(result.subject, result.subject), 60)}  {result.reply}"
+    line = f"{plain(names.get(result.subject, result.subject), 60)}  {result.code}"
     return f"{line}: {plain(result.text, 400)}" if result.text else line
 
 

@@ -89,7 +89,7 @@ QUEUE: Final = JsonObject(
     "The queue of the schedd at this moment (times in UTC); the logs may be a moment behind.",
     "schedd version user error",
     name="Queue",
-    computed={"asked": (str | None, lambda snapshot: utc_time(snapshot.asked))},
+    computed={"asked": (str | None, lambda snapshot: utc_time(snapshot.queried_at))},
     given={"jobs": [QUEUE_JOB], "missing": [MISSING_JOB]},
 )
 JOBS_OUTPUT: Final = JsonObject(
@@ -105,14 +105,14 @@ def queue_json(
     snapshot: QueueSnapshot, discrepancies: Iterable[QueueDiscrepancy]
 ) -> dict[str, Any]:
     """The queue's snapshot, and how it differs from the logs."""
-    from metlmon.pool.discrepancies import WORDS
+    from metlmon.pool.discrepancies import STATUS_NAMES
 
-    differs = {each.job: each.queue_says for each in discrepancies}
+    differs = {each.job: each.queue_state for each in discrepancies}
     gone = sorted(differs.keys() - {(job.cluster, job.proc) for job in snapshot.jobs})
     jobs = [
         QUEUE_JOB.write(
             job,
-            status=WORDS.get(job.status),
+            status=STATUS_NAMES.get(job.status),
             differs=differs.get((job.cluster, job.proc)),
         )
         for job in snapshot.jobs
