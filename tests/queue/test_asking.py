@@ -245,6 +245,9 @@ def test_only_what_lasts_is_a_warning() -> None:
     queue.query()
     assert feed.latest is not None
     assert feed.latest.status.warnings == ()
+    clock.now += SOON_SECONDS
+    queue.query()
+    assert feed.latest.status.warnings == (), "two answers soon after one another prove nothing"
     clock.now += QUERY_SECONDS
     queue.query()
     (warning,) = feed.latest.status.warnings
