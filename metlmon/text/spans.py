@@ -216,23 +216,5 @@ def _part(content: Line, start: int, end: int) -> Line:
 
 def wrap(content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0) -> list[Line]:
     """Plain text wrapped at blanks; a word is broken only if it exceeds the line."""
-    room = max(8, cells - indent)
-    lines: list[Line] = []
-    current = ""
-    for word in content.split(" "):
-        while cell_len(word) > room:
-            if current:
-                lines.append(line(" " * indent, (current, style)))
-                current = ""
-            head = set_cell_size(word, room).rstrip(" ")
-            lines.append(line(" " * indent, (head, style)))
-            word = word[len(head) :]
-        extended = f"{current} {word}" if current else word
-        if cell_len(extended) > room:
-            lines.append(line(" " * indent, (current, style)))
-            current = word
-        else:
-            current = extended
-    if current or not lines:
-        lines.append(line(" " * indent, (current, style)))
-    return lines
+    rows = wrap_line(line((content.strip(" "), style)), max(8, cells - indent))
+    return [line(" " * indent, *row) for row in rows]
