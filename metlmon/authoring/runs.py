@@ -29,6 +29,9 @@ SITE_VARIABLE: Final = "ResourceName"
 GPU_VARIABLE: Final = "GpuModel"
 """The variable with the GPU model of a run."""
 
+CHECKPOINT_VARIABLE: Final = "continue_from_checkpoint"
+"""The variable with the checkpoint from which a training or evaluation starts."""
+
 LOCATION_VARIABLES: Final = frozenset({SITE_VARIABLE.lower(), GPU_VARIABLE.lower()})
 """Variables that do not affect the model."""
 
@@ -335,7 +338,7 @@ def checkpoint_variable(uuid: str) -> VariableValue:
     """
     where = "metlmon: where the epoch before leaves its checkpoint"
     path = checkpoint_directory(uuid)
-    return VariableValue("continue_from_checkpoint", path, Precedence.NODE, where)
+    return VariableValue(CHECKPOINT_VARIABLE, path, Precedence.NODE, where)
 
 
 # --- the runs of a graph --------------------------------------------------------------------

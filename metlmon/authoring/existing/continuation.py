@@ -8,30 +8,45 @@ DAG file specifies for the same epoch or, for further epochs, for the run's last
 from __future__ import annotations
 
 import itertools
+import os
+import posixpath
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from msgspec import Struct
 
 from metlmon.authoring import gate_config
-from metlmon.authoring.existing.checkpoints import VARIABLE, CheckpointFinder
 from metlmon.authoring.existing.continuation_dag import (
     ContinuationBuilder,
     ContinuedRun,
     ContinuedRunPlan,
+    SourceDags,
     SourceNode,
 )
 from metlmon.authoring.request import Plan, PlanError
+from metlmon.authoring.runs import CHECKPOINT_VARIABLE
 from metlmon.authoring.write_files import is_locked, leftovers, path_exists
+from metlmon.dagman import Node
+from metlmon.dagman.submit_description import command_values
+from metlmon.jobfiles.metl_files import read_metrics_csv
+from metlmon.live.regular_files import UnreadableFile, read_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, variable
 from metlmon.model.states import ALIVE, DagState, State
+from metlmon.redact import redact_secrets
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.row_text import gate_sentences
 from metlmon.text.formatting import STATES, count
 
+LARGEST: Final = 64 << 20
+"""Maximum bytes of a ``metrics.csv``."""
+
+_COMMANDS: Final = ("transfer_input_files", "transferinputfiles", "initialdir", "initial_dir")
+_FLAGS: Final = frozenset({"true", "t", "yes", "y", "on", "1", "false", "f", "no", "n", "off", "0"})
+_VERSION: Final = re.compile(r"version_(\d{1,9})")
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
 
 
@@ -71,7 +86,8 @@ def continuation(
     know all DAGs of ``directory``, as each of them may have trained epochs of these runs. Raises
     PlanError if nothing can be continued.
     """
-    checkpoints = CheckpointFinder(directory, builder.ensemble.settings)
+    sources = SourceDags()
+    checkpoints = CheckpointFinder(directory, sources)
     plans: list[ContinuedRunPlan] = []
     excluded: list[ExcludedRun] = []
     for run in _select_runs(builder, wanted, dag_file):
@@ -90,7 +106,7 @@ def continuation(
         return Continuation(None, files, (), tuple(excluded))
     _refuse_active_dags(builder, plans)
     name = _free_name(builder, directory, base)
-    dag_builder = ContinuationBuilder(builder, directory, name, plans)
+    dag_builder = ContinuationBuilder(builder, directory, name, plans, sources=sources)
     return Continuation(
         plan=dag_builder.plan(),
         source_files=files,
@@ -98,6 +114,146 @@ def continuation(
         excluded=tuple(excluded),
         notes=tuple(dag_builder.notes),
     )
+
+
+# --- checkpoints ------------------------------------------------------------------------------
+
+
+class RunCheckpoint(Struct, frozen=True):
+    """The checkpoint of a run.
+
+    ``folder``: the directory with ``checkpoints/`` and ``version_*/``, relative to the DAG's
+    directory; the expected one if none exists. ``value``: of ``continue_from_checkpoint`` for a
+    node without it. ``epoch``: the last epoch that the metrics prove complete, -1 for none.
+    ``missing``: why the run cannot be continued, as text; else None.
+    """
+
+    folder: str
+    value: str
+    epoch: int
+    missing: str | None = None
+
+
+class CheckpointFinder:
+    """Finds checkpoints of the runs of ``directory``.
+
+    A job that continues from a checkpoint transfers it: it is in ``transfer_input_files`` of the
+    submit description, whatever the value of the VAR ``continue_from_checkpoint`` (METL sets it to
+    ``true`` and tests ``if defined``; the bundled templates set it to the path).
+    """
+
+    def __init__(self, directory: Path, sources: SourceDags) -> None:
+        self._directory, self._sources = directory, sources
+
+    def find(self, uuid: str, nodes: Mapping[int, tuple[Dag, Node]]) -> RunCheckpoint:
+        """The checkpoint of the run ``uuid`` with the training ``nodes`` by epoch.
+
+        Raises PlanError if a DAG file names a path outside of the directory.
+        """
+        newest_first = [nodes[number] for number in sorted(nodes, reverse=True)]
+        with_value = (pair for pair in newest_first if variable(pair[1], CHECKPOINT_VARIABLE))
+        dag, node = next(with_value, newest_first[0])
+        value = variable(node, CHECKPOINT_VARIABLE)
+        default_path = f"output/training_logs/{uuid}"
+        paths = self._candidates(dag, node, uuid, value or default_path) or [default_path]
+        value = value if value is not None and value.lower() in _FLAGS else None
+        local = [path for path in paths if "://" not in path]
+        if not local:
+            text = f"its checkpoint is {redact_secrets(paths[0])}, which metlmon cannot look at"
+            return RunCheckpoint(paths[0], value or default_path, -1, text)
+        folders = [_run_directory(self._directory, _checked_path(path), uuid) for path in local]
+        found = [folder for folder in folders if _has_checkpoint(self._directory / folder)]
+        if not found:
+            text = f"there is no checkpoint in {folders[0]}"
+            return RunCheckpoint(folders[0], value or folders[0], -1, text)
+        epoch = _last_epoch(self._directory / found[0])
+        return RunCheckpoint(found[0], value or found[0], epoch)
+
+    def _candidates(self, dag: Dag, node: Node, uuid: str, value: str) -> list[str]:
+        """Possible paths of the checkpoint, by the node's description or its variable."""
+        others = {
+            name: text for name, text in node.vars.items() if name.lower() != CHECKPOINT_VARIABLE
+        }
+        without_variable = self._transferred(dag, node, others)
+        transferred = self._transferred(dag, node, {**others, CHECKPOINT_VARIABLE: value})
+        if added_paths := [path for path in transferred if path not in without_variable]:
+            return added_paths
+        if value.lower() not in _FLAGS:
+            value = re.sub(r"\$\(\s*run_uuid\s*\)", lambda _: uuid, value, flags=re.IGNORECASE)
+            return [value] if "$" not in value else []
+        # The description always transfers the run's directory.
+        return [path for path in transferred if uuid in path]
+
+    def _transferred(self, dag: Dag, node: Node, variables: Mapping[str, str]) -> list[str]:
+        """``transfer_input_files`` of a node with these VARS, relative to the DAG's directory."""
+        description = self._sources.description(dag, node.name)
+        if description is None:
+            return []
+        values = command_values(description, {"JOB": node.name, **variables}, {}, _COMMANDS)
+        files, files_alias, directory, directory_alias = (values[name] or "" for name in _COMMANDS)
+        initial_directory = directory.strip() or directory_alias.strip()
+        names = map(str.strip, (files.strip() or files_alias).split(","))
+        return [
+            name if "://" in name else posixpath.join(initial_directory, name)
+            for name in names
+            if name and "$" not in f"{initial_directory}{name}"
+        ]
+
+
+def _checked_path(path: str) -> str:
+    """``path`` without a trailing slash.
+
+    Raises PlanError unless it is relative to, and below, the DAG's directory.
+    """
+    relative = PurePosixPath(path)
+    is_below = not relative.is_absolute() and ".." not in relative.parts
+    if not is_below or any(ord(character) < 32 for character in path):
+        text = f"{redact_secrets(path)!r}: a run's checkpoints must lie below the DAG's directory"
+        raise PlanError(text)
+    return str(relative)
+
+
+def _run_directory(directory: Path, path: str, uuid: str) -> str:
+    """The directory that contains ``checkpoints/``.
+
+    ``path`` may be a checkpoint file, its directory, or the directory above those of all runs.
+    """
+    relative = PurePosixPath(path)
+    if relative.suffix == ".ckpt":
+        relative = relative.parent
+    if relative.name == "checkpoints":
+        relative = relative.parent
+    run_path = relative / uuid
+    nested = not os.path.isdir(directory / relative / "checkpoints")
+    return str(run_path if nested and os.path.isdir(directory / run_path) else relative)
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    """Whether the directory contains a checkpoint file."""
+    try:
+        with os.scandir(folder / "checkpoints") as entries:
+            return any(entry.name.endswith(".ckpt") and entry.is_file() for entry in entries)
+    except (OSError, ValueError):
+        return False
+
+
+def _last_epoch(folder: Path) -> int:
+    """The last epoch with a validation value in any ``version_*/metrics.csv``, or -1."""
+    try:
+        names = [name for name in os.listdir(folder) if _VERSION.fullmatch(name)]
+    except OSError:
+        return -1
+    return max((_last_epoch_in(folder / name / "metrics.csv") for name in names), default=-1)
+
+
+def _last_epoch_in(path: Path) -> int:
+    try:
+        text = read_file(os.path.realpath(path), LARGEST).decode("utf-8", "replace")
+    except UnreadableFile:
+        return -1
+    values = read_metrics_csv(StringIO(text, newline="")).values
+    validated = (epochs for name, epochs in values.items() if name.startswith("val") and epochs)
+    return max(map(max, validated), default=-1)
 
 
 # --- which runs -----------------------------------------------------------------------------
@@ -162,7 +318,7 @@ def _continued_run(
     first = first_epoch if done is None else done + 1
     folder = None
     # If the first epoch here needs a checkpoint, it is from a DAG that no longer exists.
-    if done is not None or (first and variable(nodes[first].node, VARIABLE)):
+    if done is not None or (first and variable(nodes[first].node, CHECKPOINT_VARIABLE)):
         if checkpoint.missing is not None:
             return checkpoint.missing
         # The run can only continue from an epoch whose checkpoint was transferred back.

@@ -13,13 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring import gate_config, write_dag
-from metlmon.authoring.existing.checkpoints import VARIABLE
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request
-from metlmon.authoring.runs import SITE_VARIABLE
+from metlmon.authoring.runs import CHECKPOINT_VARIABLE, SITE_VARIABLE
 from metlmon.dagman import Node, Workflow, load_workflow
 from metlmon.dagman.commands import DescriptionCommand, IncludeCommand
 from metlmon.dagman.parser import SourceCommand, read_commands
+from metlmon.dagman.submit_description import Description
 from metlmon.live.regular_files import UnreadableFile, read_file, read_regular_file
 from metlmon.model.dag import Dag
 from metlmon.model.run import Run, gate_command, variable
@@ -87,15 +87,45 @@ class _NewNode(NamedTuple):
     sites: Mapping[int, str]
 
 
+class SourceDags:
+    """The old DAGs as written, with secrets and submit descriptions; each is loaded once."""
+
+    def __init__(self) -> None:
+        self._workflows: dict[str, Workflow] = {}
+
+    def _workflow(self, dag: Dag) -> Workflow:
+        if dag.key not in self._workflows:
+            self._workflows[dag.key] = load_workflow(
+                [dag.workflow.path], read_regular_file, keep_descriptions=True, redact=False
+            )
+        return self._workflows[dag.key]
+
+    def node(self, dag: Dag, name: str) -> Node:
+        """The node as written; the one of the model is without its secrets. Raises PlanError."""
+        node = self._workflow(dag).nodes.get(name)
+        if node is None:
+            raise PlanError(f"{dag.file}: {name} is in it no more; run this again")
+        return node
+
+    def description(self, dag: Dag, name: str) -> Description | None:
+        """The submit description of a node; None if it cannot be read."""
+        return self._workflow(dag).descriptions.get(name)
+
+
 class ContinuationBuilder:
     """Builds the DAG ``name`` that continues these runs."""
 
     def __init__(
-        self, builder: SnapshotBuilder, directory: Path, name: str, runs: Sequence[ContinuedRunPlan]
+        self,
+        builder: SnapshotBuilder,
+        directory: Path,
+        name: str,
+        runs: Sequence[ContinuedRunPlan],
+        sources: SourceDags,
     ) -> None:
+        self._sources = sources
         self._builder, self._directory, self._name, self._runs = builder, directory, name, runs
         self.notes: list[str] = []
-        self._originals: dict[str, Workflow] = {}
         self._source_dags: dict[str, Dag] = {}
         self._node_lines: list[str] = []
         self._gate_by_run: dict[str, str] = {}
@@ -237,7 +267,7 @@ class ContinuationBuilder:
         if new.shift:
             before, number, behind = self._split_name(new.source)
             name = f"{before}{int(number) + new.shift}{behind}"
-        node = self._original(new.source)
+        node = self._sources.node(dag, node.name)
         self._source_dags[dag.key] = dag
         self._retries[name] = node.retries
         if node.priority:
@@ -284,18 +314,6 @@ class ContinuationBuilder:
             skip_code=gate_config.SKIP_CODE,
         )
 
-    def _original(self, source: SourceNode) -> Node:
-        """The node as written: the one in memory is without its secrets."""
-        dag, name = source.dag, source.node.name
-        if dag.key not in self._originals:
-            self._originals[dag.key] = load_workflow(
-                [dag.workflow.path], read_regular_file, redact=False
-            )
-        original = self._originals[dag.key].nodes.get(name)
-        if original is None:
-            raise PlanError(f"{dag.file}: {name} is in it no more; run this again")
-        return original
-
     def _split_name(self, source: SourceNode) -> tuple[str, str, str]:
         """A node's name before its epoch number, that number, and the rest."""
         node = source.node
@@ -337,8 +355,10 @@ class ContinuationBuilder:
                 value = str(run_plan.continued.last + 1)
             if value:
                 yield VariableValue(key, value, Precedence.NODE, where)
-        if epoch and new.role is NodeRole.TRAIN and VARIABLE not in names:
-            yield VariableValue(VARIABLE, run_plan.checkpoint, Precedence.NODE, "it goes on")
+        if epoch and new.role is NodeRole.TRAIN and CHECKPOINT_VARIABLE not in names:
+            yield VariableValue(
+                CHECKPOINT_VARIABLE, run_plan.checkpoint, Precedence.NODE, "it goes on"
+            )
 
     # --- lines and rules ----------------------------------------------------------------------
 
