@@ -19,7 +19,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring import gate_config
-from metlmon.authoring.existing.already_run import NodeKey, RunHistory, epoch_of, history
 from metlmon.authoring.manifest import content_digest, recorded_digests
 from metlmon.authoring.request import Plan, PlanError
 from metlmon.authoring.write_files import (
@@ -31,16 +30,146 @@ from metlmon.authoring.write_files import (
     move_into_place,
     path_exists,
 )
-from metlmon.dagman import Node, NodeKind, Workflow, load_workflow
+from metlmon.authoring.write_submit import assignments, input_files
+from metlmon.config.loader import load_settings
+from metlmon.config.settings import Settings
+from metlmon.dagman import (
+    Node,
+    NodeKind,
+    Workflow,
+    load_workflow,
+    read_rescue,
+    rescue_number,
+)
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.model.run import gate_name, variable
+from metlmon.live.regular_files import read_regular_file
+from metlmon.model.dag import Dag
+from metlmon.model.run import gate_name, parse_run_part, variable
+from metlmon.model.states import ALIVE, State
 from metlmon.redact import hide_value
+from metlmon.snapshot.builder import SnapshotBuilder
+
+NodeKey = tuple[str, str]
+"""DAG file and node; sub-DAGs may use the same node names."""
+
+Epoch = tuple[str, int]
+"""A run's uuid and the number of an epoch, as in the node's name."""
 
 LARGEST: Final = 256 << 20
 """Maximum size of a DAG file in bytes, as for monitoring."""
 
 _SHOWN: Final = 3
 """Maximum number of nodes in one message."""
+
+
+# --- what has run ----------------------------------------------------------------------------
+
+
+class RunHistory(Struct, frozen=True):
+    """What has run of a DAG, and what other DAGs of the directory need.
+
+    - ``ran``: nodes of the DAG that have run (with a job, done, or skipped).
+    - ``rescue``: its newest rescue file; ``done``: the nodes that are done according to it.
+    - ``running``: a DAGMan runs it, or is about to start.
+    - ``used``: files that another DAG's DAGMan may still read, by name, with that DAG's file.
+    - ``elsewhere``: epochs that another DAG has trained or will train, with that DAG's file.
+    """
+
+    ran: frozenset[NodeKey] = frozenset()
+    rescue: str | None = None
+    done: frozenset[NodeKey] = frozenset()
+    running: bool = False
+    used: Mapping[str, str] = {}
+    elsewhere: Mapping[Epoch, str] = {}
+    settings: Settings = Settings()
+
+
+def history(directory: Path, dag_file: str) -> RunHistory:
+    """Read what has run from DAGMan's files and the job logs of ``directory``.
+
+    Raises InputError, also if this DAG cannot be read, and OSError.
+    """
+    reader = DagdirReader(directory, load_settings(directory))
+    reader.open()
+    reader.read_all()
+    dags = reader.ensemble.dags
+    if dag_file not in dags:
+        raise InputError(f"{directory / dag_file}: DAGMan would refuse it; see metlmon check")
+    own_dags = {key: dag for key, dag in dags.items() if dag.top == dag_file}
+    ran: set[NodeKey] = set()
+    for key, dag in own_dags.items():
+        states = reader.ensemble.node_states(key)
+        name = dag.workflow.path.name
+        ran |= {(name, node) for node, state in states.items() if state.state is not State.WAITING}
+    rescues = {
+        number: directory / file
+        for file in os.listdir(directory)
+        if (number := rescue_number(file, dag_file))
+    }
+    rescue, done = rescues.get(max(rescues, default=0)), set[NodeKey]()
+    if rescue is not None:
+        done = {(dag_file, node) for node in read_rescue(rescue, read_regular_file(rescue))[0].done}
+    other_dags = [dag for key, dag in dags.items() if key not in own_dags]
+    builder = reader.snapshot_builder()
+    active_dags = [dag for dag in other_dags if _is_active(builder, dag)]
+    return RunHistory(
+        ran=frozenset(ran | done),
+        rescue=None if rescue is None else rescue.name,
+        done=frozenset(done),
+        running=_is_active(builder, dags[dag_file]),
+        used={name: dag.file for dag in active_dags for name in _referenced_files(dag)},
+        elsewhere=_epochs_elsewhere(builder, other_dags),
+        settings=reader.ensemble.settings,
+    )
+
+
+def epoch_of(node: Node, settings: Settings) -> Epoch | None:
+    """The epoch that a node trains; None for other nodes."""
+    part = parse_run_part(node, settings)
+    if part is None or not part.training or part.uuid is None or part.epoch is None:
+        return None
+    return part.uuid, part.epoch
+
+
+def _is_active(builder: SnapshotBuilder, dag: Dag) -> bool:
+    return builder.ensemble.dag_state(dag.key)[0] in ALIVE
+
+
+def _referenced_files(dag: Dag) -> Iterator[str]:
+    """Files beside the DAG that its remaining nodes need.
+
+    Its submit files, their input files, and words of the scripts' command lines.
+    """
+    home = dag.workflow.path.parent
+    for path in dag.workflow.files:
+        yield path.name
+        if path.suffix == ".sub" and path.parent == home:
+            try:
+                text = read_regular_file(path).decode("utf-8", "replace")
+            except OSError:
+                continue
+            yield from input_files(assignments(text))
+    for node in dag.workflow.nodes.values():
+        for script in (node.pre, node.post, node.hold):
+            if script is not None:
+                yield from script.command.split()
+
+
+def _epochs_elsewhere(builder: SnapshotBuilder, other_dags: list[Dag]) -> dict[Epoch, str]:
+    result: dict[Epoch, str] = {}
+    files = {dag.key: (dag.file, _is_active(builder, dag)) for dag in other_dags}
+    for run in builder.runs.by_key.values():
+        for number, keys in run.epochs.items():
+            for key in keys:
+                file, active = files.get(key[0], ("", False))
+                trained = builder.states[key].state is State.COMPLETED
+                if file and run.uuid is not None and (active or trained):
+                    result[run.uuid, number] = file
+    return result
+
+
+# --- the changes ------------------------------------------------------------------------------
 
 
 class DagProgress(StrEnum):
@@ -154,7 +283,11 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
         return PlanDiff(DagProgress.NEW, files=files, force=force)
     old, new = dict[NodeKey, Node](), dict[NodeKey, Node]()
     if any(file.name.endswith(".dag") for file in files):
-        old = _nodes_by_key(_existing_workflow(directory, dag_file))
+        path = directory / dag_file
+        if _regular_content(path) is None:
+            text = "is no file that can be read; choose another name or directory"
+            raise PlanError(f"{path}: {text}")
+        old = _nodes_by_key(load_workflow([path], _read_dag))
         new = _nodes_by_key(_planned_workflow(plan))
     leftover_files, run_history = _state_on_disk(plan)
     progress = DagProgress.WRITTEN
@@ -383,13 +516,6 @@ def _regular_content(path: Path) -> bytes | None:
 
 
 # --- nodes ------------------------------------------------------------------------------------
-
-
-def _existing_workflow(directory: Path, dag_file: str) -> Workflow:
-    path = directory / dag_file
-    if _regular_content(path) is None:
-        raise PlanError(f"{path}: is no file that can be read; choose another name or directory")
-    return load_workflow([path], _read_dag)
 
 
 def _planned_workflow(plan: Plan) -> Workflow:
