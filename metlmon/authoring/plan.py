@@ -121,7 +121,7 @@ def _dag_files(
 ) -> Iterator[PlannedFile]:
     """The DAG file and those of its sub-DAGs."""
     summary = _summary(request, graph, runs, jobs)
-    node_count = sum(len(part.nodes) for part in (graph, *graph.subdags.values()))
+    node_count = sum(len(part.nodes) for part in graph.parts)
     node_count -= len(graph.subdags)
     name = f"{request.name}.dag"
     text = dag_text(graph, request.name, summary)

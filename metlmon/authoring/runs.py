@@ -347,7 +347,7 @@ def checkpoint_variable(uuid: str) -> VariableValue:
 def run_plans(graph: Graph) -> tuple[RunPlan, ...]:
     """The runs of a graph, in the order of their first nodes."""
     runs: dict[str, list[GraphNode]] = {}
-    for part in (graph, *graph.subdags.values()):
+    for part in graph.parts:
         for node in part.nodes:
             # A sweep file may put other nodes into a run; these have no run_uuid.
             if node.run is not None and value_of(node, "run_uuid"):

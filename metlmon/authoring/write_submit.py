@@ -86,7 +86,7 @@ def _placeholder_value(
 def nodes_by_file(graph: Graph) -> Mapping[str, list[GraphNode]]:
     """The nodes of each submit file, including those of sub-DAGs."""
     result: dict[str, list[GraphNode]] = {}
-    for part in (graph, *graph.subdags.values()):
+    for part in graph.parts:
         for node in part.nodes:
             result.setdefault(node.submit, []).append(node)
     return result

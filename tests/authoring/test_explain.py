@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from metlmon.authoring.build_graph import build_graph
-from metlmon.authoring.explain import explain, node_names
-from metlmon.authoring.graph import Precedence
+from metlmon.authoring.graph import Precedence, explain, node_names
 from metlmon.authoring.request import Request
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main

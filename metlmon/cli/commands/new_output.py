@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from metlmon import authoring
 from metlmon.authoring.existing.diff import DagProgress, NodeChange, PlanDiff, VariableDiff
-from metlmon.authoring.explain import LEVELS, NodeExplanation
-from metlmon.authoring.graph import GraphNode, VariableValue
+from metlmon.authoring.graph import LEVELS, GraphNode, NodeExplanation, VariableValue
 from metlmon.authoring.request import Plan, RequestProblem
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output.authoring import EXPLAINED_NODE, SUBMIT_OUTPUT, SUBMITTED

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from metlmon import authoring
 from metlmon.authoring.existing.diff import NodeChange, PlanDiff, VariableDiff
-from metlmon.authoring.explain import NodeExplanation
+from metlmon.authoring.graph import NodeExplanation
 from metlmon.authoring.request import (
     Parameter,
     Plan,
