@@ -151,7 +151,12 @@ class NodeDraft(Struct, eq=False):
             case PreSkipCommand(code=code):
                 self.skip = code
             case ScriptCommand(kind=kind, command=script, defer=defer):
-                debug = _debug_option(head)
+                words = head.split()[1:-1]
+                options = {
+                    words[index].upper(): " ".join(words[index : index + 3])
+                    for index in range(0, len(words), 3)
+                }
+                debug = options.get("DEBUG", "")
                 self.scripts[kind.name] = NodeScript(script, command.where, defer, debug)
             case _:
                 return line
@@ -447,7 +452,14 @@ class SweepNodes:
         lines: dict[Precedence, list[VarsLine]] = {level: [] for level in Precedence}
         for command in commands:
             if isinstance(command, VarsLine):
-                lines[self._precedence(command.name)].append(command)
+                level = Precedence.NODE
+                if command.name.upper() == ALL_NODES:
+                    level = Precedence.ALL
+                elif command.name in self.regions:
+                    level = Precedence.REGION
+                elif command.name in self.groups or command.name in self.runs:
+                    level = Precedence.RUN
+                lines[level].append(command)
         for line in lines[Precedence.ALL]:
             nodes = [node for node in self.nodes.values() if node.kind is not NodeKind.FINAL]
             _assign_line(line, nodes, Precedence.ALL)
@@ -460,14 +472,6 @@ class SweepNodes:
         for level in (Precedence.REGION, Precedence.RUN, Precedence.NODE):
             for line in lines[level]:
                 _assign_line(line, self.resolve(line.name, line.where), level)
-
-    def _precedence(self, name: str) -> Precedence:
-        """The precedence of variables that the workflow sets for ``name``."""
-        if name.upper() == ALL_NODES:
-            return Precedence.ALL
-        if name in self.regions:
-            return Precedence.REGION
-        return Precedence.RUN if name in self.groups or name in self.runs else Precedence.NODE
 
 
 def _assign_line(line: VarsLine, nodes: Iterable[NodeDraft], level: Precedence) -> None:
@@ -523,12 +527,3 @@ def parse_command(line: str, where: str) -> DagCommand:
         return READERS[keyword](0, tokens, LogicalLines(b""))
     except SyntaxFault as fault:
         raise PlanError(f"{where}: {keyword.replace('_', '-')}: {fault}") from None
-
-
-def _debug_option(head: str) -> str:
-    """``DEBUG file stream`` among the options of a SCRIPT command, or ""."""
-    words = head.split()[1:-1]
-    options = {
-        words[index].upper(): words[index + 1 : index + 3] for index in range(0, len(words), 3)
-    }
-    return "DEBUG {} {}".format(*options["DEBUG"]) if "DEBUG" in options else ""

@@ -98,24 +98,6 @@ def shared_description(description: SweepDescription, known: Collection[str]) ->
 # --- the template ---------------------------------------------------------------------------------
 
 
-def sweep_request(generate: GenCommand) -> SweepRequest:
-    """The sweep of a GEN command."""
-    variables = tuple(
-        SweptVariable(name, tuple(value.text for value in values), where)
-        for name, (where, values) in zip(generate.names, generate.lines, strict=True)
-    )
-    return SweepRequest(generate.group, variables, generate.mode, generate.where)
-
-
-def _value_labels(generate: GenCommand) -> dict[str, dict[str, str]]:
-    """For each labelled variable: the label of each value, by default the value."""
-    labels = {}
-    for name, (_, values) in zip(generate.names, generate.lines, strict=True):
-        if any(value.label for value in values) and f"{name}_label" not in generate.names:
-            labels[name] = {value.text: value.label or value.text for value in values}
-    return labels
-
-
 class RunTemplate:
     """A template file with its GEN command; nodes go by their names as written.
 
@@ -130,10 +112,15 @@ class RunTemplate:
 
     def __init__(self, generate: GenCommand, commands: Sequence[SweepCommand]) -> None:
         self.generate = generate
-        self.sweep = sweep_request(generate)
+        variables = []
+        self._labels: dict[str, dict[str, str]] = {}
+        for name, (where, values) in zip(generate.names, generate.lines, strict=True):
+            variables.append(SweptVariable(name, tuple(value.text for value in values), where))
+            if any(value.label for value in values) and f"{name}_label" not in generate.names:
+                self._labels[name] = {value.text: value.label or value.text for value in values}
+        self.sweep = SweepRequest(generate.group, tuple(variables), generate.mode, generate.where)
         self.points = points(self.sweep)
         self.commands = commands
-        self._labels = _value_labels(generate)
         labels = (f"{name}_label" for name in self._labels)
         self.known_names = frozenset({*generate.names, *labels, *BUILTIN_NAMES})
         self.declarations: dict[str, NodeDeclaration] = {}
@@ -156,8 +143,13 @@ class RunTemplate:
         for region in self.commands_of(RegionCommand):
             if region.name in self._regions:
                 raise PlanError(f"{region.where}: the region {region.name} is there twice")
-            members = (key for name in region.members for key in self._members(name, region.where))
-            self._regions[region.name] = tuple(dict.fromkeys(members))
+            members: dict[str, None] = {}
+            for name in region.members:
+                known = self._regions.get(name) or [k for k in self.nodes if fnmatchcase(k, name)]
+                if name not in self.nodes and not known:
+                    raise self._unknown_name(name, region.where)
+                members |= dict.fromkeys([name] if name in self.nodes else known)
+            self._regions[region.name] = tuple(members)
         # Unknown names and placeholders are found now, at the first line that has one.
         for command in self.commands:
             self._check_placeholders(command.text, command.where)
@@ -264,14 +256,6 @@ class RunTemplate:
                     f"({self.declarations[name].where}); take it out of PARENT … CHILD"
                 )
         return edges
-
-    def _members(self, member: str, where: str) -> Iterable[str]:
-        if member in self.nodes or member in self._regions:
-            return self._regions.get(member, (member,))
-        matches = [key for key in self.nodes if fnmatchcase(key, member)]
-        if not matches:
-            raise self._unknown_name(member, where)
-        return matches
 
     def _unknown_name(self, name: str, where: str) -> PlanError:
         self._check_placeholders(name, where)

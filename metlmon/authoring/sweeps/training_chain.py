@@ -46,7 +46,16 @@ class TrainingChain:
         self._epochs_before: dict[str, int | None] = {}
         self._find_epochs()
         trains = [node for node in run.nodes.values() if node.role is NodeRole.TRAIN]
-        self._check_duplicate_epochs(trains)
+        # Two nodes that train the same epoch would overwrite each other's checkpoints.
+        nodes: dict[tuple[str | None, int | None], NodeDraft] = {}
+        for node in trains:
+            previous = nodes.setdefault((self._value_of(node, "run_uuid"), node.epoch), node)
+            if previous is not node:
+                raise PlanError(
+                    f"{node.where}: {shown(node.key)} trains the same epoch of a run as "
+                    f"{shown(previous.key)} ({previous.where}); give one of them another epoch "
+                    "(from 1) or a run_uuid of its own in VARS"
+                )
         trains.sort(key=lambda node: node.epoch or 0)
         self._epochs = max((node.epoch or 0) + 1 for node in trains) if trains else 0
         chain = replace(request, shape=EnsembleShape.CHAIN, epochs=len(trains))
@@ -62,9 +71,13 @@ class TrainingChain:
         run = self._run
         for key in run.template.order:
             node = run.nodes[key]
-            epochs = (self._epoch_after(run.nodes[parent]) for parent in run.template.parents[key])
-            parent_epochs = [epoch for epoch in epochs if epoch is not None]
-            latest = max(parent_epochs, default=None)
+            parents = [run.nodes[parent] for parent in run.template.parents[key]]
+            # The last epoch trained once each parent has ended.
+            epochs = (
+                parent.epoch if parent.role is NodeRole.TRAIN else self._epochs_before[parent.key]
+                for parent in parents
+            )
+            latest = max((epoch for epoch in epochs if epoch is not None), default=None)
             self._epochs_before[key] = latest
             if node.role not in TRAINING_ROLES:
                 continue
@@ -79,25 +92,6 @@ class TrainingChain:
                         "VARS"
                     )
                 node.epoch = latest
-
-    def _check_duplicate_epochs(self, trains: Sequence[NodeDraft]) -> None:
-        """Raises PlanError if two nodes train the same epoch.
-
-        They would overwrite each other's checkpoints.
-        """
-        nodes: dict[tuple[str | None, int | None], NodeDraft] = {}
-        for node in trains:
-            previous = nodes.setdefault((self._value_of(node, "run_uuid"), node.epoch), node)
-            if previous is not node:
-                raise PlanError(
-                    f"{node.where}: {shown(node.key)} trains the same epoch of a run as "
-                    f"{shown(previous.key)} ({previous.where}); give one of them another epoch "
-                    "(from 1) or a run_uuid of its own in VARS"
-                )
-
-    def _epoch_after(self, node: NodeDraft) -> int | None:
-        """The last epoch trained once the node has ended."""
-        return node.epoch if node.role is NodeRole.TRAIN else self._epochs_before[node.key]
 
     def _value_of(self, node: NodeDraft, name: str) -> str | None:
         """The value that the sweep file sets for a variable, or None."""
@@ -174,9 +168,12 @@ class TrainingChain:
         run, request = self._run, self._request
         assert node.epoch is not None
         plan = RunPlan(run.name, uuid, run.seed, (), gpu=gpu_model(request, run.index))
+        source = "metlmon: that of the training before it"
+        if node.role is NodeRole.TRAIN:
+            source = "metlmon: epochs count from 1"
         variables = [
             *run_variables(request, plan),
-            VariableValue("epoch", str(node.epoch + 1), Precedence.NODE, self._epoch_source(node)),
+            VariableValue("epoch", str(node.epoch + 1), Precedence.NODE, source),
         ]
         if self._epochs:
             source = "metlmon: the last epoch of the run"
@@ -190,8 +187,3 @@ class TrainingChain:
         if self._epochs_before[node.key] is not None:
             variables.append(checkpoint_variable(uuid))
         return variables
-
-    def _epoch_source(self, node: NodeDraft) -> str:
-        if node.role is NodeRole.TRAIN:
-            return "metlmon: epochs count from 1"
-        return "metlmon: that of the training before it"
