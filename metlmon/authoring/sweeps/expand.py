@@ -133,7 +133,20 @@ class _Expander:
         nodes, request = self._nodes, self._request
         templates = iter(nodes.templates)
         for command in self._commands:
-            self._add_command(command, templates)
+            match command:
+                case GenCommand():
+                    self._add_template(next(templates))
+                case ParentChild():
+                    self._add_edges(command)
+                case SweepNodeCommand():
+                    self._apply_to_workflow(command)
+                case SweepDescription():
+                    known = [template.known_names for template in nodes.templates]
+                    self._add_description(shared_description(command, frozenset().union(*known)))
+                case GlobalCommand():
+                    self._add_global_command(command, None)
+                case _:
+                    pass
         for node in nodes.nodes.values():
             if node.done:
                 self._add_line(f"DONE {node.name}", node.run)
@@ -146,7 +159,7 @@ class _Expander:
         self._graph_nodes = {
             node.name: self._graph_node(node, chains) for node in nodes.nodes.values()
         }
-        _check_uuids(self._graph_nodes.values())
+        self._check_uuids()
         ordered = list(self._ordered_nodes())
         if not request.subdags:
             return self._part(ordered, self._edges, self._lines, self._retries)
@@ -212,23 +225,6 @@ class _Expander:
                 yield NamedFile(program, script.where, FileUse.SCRIPT)
 
     # --- commands -----------------------------------------------------------------------------
-
-    def _add_command(self, command: SweepCommand, templates: Iterator[RunTemplate]) -> None:
-        """Add a command of the workflow. ``templates``: those of the coming GEN commands."""
-        match command:
-            case GenCommand():
-                self._add_template(next(templates))
-            case ParentChild():
-                self._add_edges(command)
-            case SweepNodeCommand():
-                self._apply_to_workflow(command)
-            case SweepDescription():
-                known = [template.known_names for template in self._nodes.templates]
-                self._add_description(shared_description(command, frozenset().union(*known)))
-            case GlobalCommand():
-                self._add_global_command(command, None)
-            case _:
-                pass
 
     def _add_template(self, template: RunTemplate) -> None:
         """Add the commands of a template for each of its runs."""
@@ -307,25 +303,20 @@ class _Expander:
         edges = run.edges if self._request.subdags else self._edges
         for edge, command in run.template.edges.items():
             parent, child = (run.fill(key, command.where) for key in edge)
-            if run.template.is_outside(*edge):
-                self._check_outside(parent, child, command.where)
+            for name in (parent, child) if run.template.is_outside(*edge) else ():
+                node = self._nodes.nodes.get(name)
+                if node is None:
+                    raise self._nodes.unknown_name(name, command.where)
+                if self._request.subdags and node.run is None:
+                    raise PlanError(
+                        f"{command.where}: {shown(name)} lies outside the run's own DAG; write "
+                        "this line in the workflow, with the group in the run's place"
+                    )
             if command.weak:
                 self._add_line(f"WEAK PARENT {parent} CHILD {child}", run)
                 continue
             self._count_edges(1, command.where)
             edges.setdefault((parent, child), command.where)
-
-    def _check_outside(self, parent: str, child: str, where: str) -> None:
-        """Raises PlanError if an edge to a node of the workflow is not possible."""
-        for name in (parent, child):
-            node = self._nodes.nodes.get(name)
-            if node is None:
-                raise self._nodes.unknown_name(name, where)
-            if self._request.subdags and node.run is None:
-                raise PlanError(
-                    f"{where}: {shown(name)} lies outside the run's own DAG; write this line in "
-                    "the workflow, with the group in the run's place"
-                )
 
     def _add_edges(self, command: ParentChild) -> None:
         """Add the edges of a command of the workflow, or its line if it needs that."""
@@ -391,6 +382,11 @@ class _Expander:
             # A workflow of sub-DAGs retries its own jobs, not whole runs.
             retried = self._retries and node.kind is NodeKind.JOB
             retries, unless = (self._retries, self._unless) if retried else (None, None)
+        # The failure of an evaluation without dependents is ignored if metlmon chose its template.
+        is_last = run is not None and node.key in run.template.lasts
+        awaited = request.evaluation is not None and request.evaluation.gates
+        is_evaluation = node.role is NodeRole.EVALUATE and not node.declared
+        default_post = ALWAYS_SUCCEEDS if is_evaluation and is_last and not awaited else None
         submit = node.submit or next(job.file for job in self._jobs if job.role is node.role)
         graph_node = GraphNode(
             name=name,
@@ -405,7 +401,7 @@ class _Expander:
             pre=scripts.get("PRE"),
             defer=node.scripts["PRE"].defer if "PRE" in scripts else None,
             skip_code=node.skip,
-            post=scripts.get("POST", self._default_post(node)),
+            post=scripts.get("POST", default_post),
             hold=scripts.get("HOLD"),
             options=tuple((kind, text) for kind, text in options.items() if text),
             retries=retries,
@@ -425,17 +421,6 @@ class _Expander:
         hidden = tuple(map(self._filled_variable, variable.hidden))
         return replace(variable, value=self._with_uuid(variable.value), hidden=hidden)
 
-    def _default_post(self, node: NodeDraft) -> str | None:
-        """POST script that ignores the failure of an evaluation without dependents.
-
-        Only if metlmon chose the evaluation's template.
-        """
-        evaluation = self._request.evaluation
-        is_last = node.run is not None and node.key in node.run.template.lasts
-        if node.role is not NodeRole.EVALUATE or node.declared or not is_last:
-            return None
-        return None if evaluation is not None and evaluation.gates else ALWAYS_SUCCEEDS
-
     def _check_gate(self, node: NodeDraft, name: str) -> None:
         """Raises PlanError if the node cannot have a gate."""
         if (script := node.scripts.get("PRE")) is not None:
@@ -449,17 +434,16 @@ class _Expander:
                 "must be; give it a RETRY of 1 or more, or write it without a gate"
             )
 
-
-def _check_uuids(nodes: Iterable[GraphNode]) -> None:
-    """Raises PlanError if two runs share a uuid, and so an output directory."""
-    runs: dict[str, str] = {}
-    for node in nodes:
-        for variable in node.variables:
-            if variable.name.lower() != "run_uuid" or node.run is None:
-                continue
-            other = runs.setdefault(variable.value, node.run)
-            if other != node.run:
-                raise PlanError(
-                    f"{variable.where}: {node.run} and {other} have the same run_uuid; put "
-                    "{uuid} or {run} into it, or leave it to metlmon"
-                )
+    def _check_uuids(self) -> None:
+        """Raises PlanError if two runs share a uuid, and so an output directory."""
+        runs: dict[str, str] = {}
+        for node in self._graph_nodes.values():
+            for variable in node.variables if node.run is not None else ():
+                if variable.name.lower() != "run_uuid":
+                    continue
+                other = runs.setdefault(variable.value, node.run or "")
+                if other != node.run:
+                    raise PlanError(
+                        f"{variable.where}: {node.run} and {other} have the same run_uuid; put "
+                        "{uuid} or {run} into it, or leave it to metlmon"
+                    )

@@ -173,20 +173,26 @@ def referenced_files(
     """
     files: dict[str, Referenced] = {}
     bytes_left = MOST_BYTES
-    pending = [*named, *(file for command in commands for file in _files_of_command(command))]
-    for file in pending:
-        if file.name in files or file.name.startswith("/") or len(files) >= MOST_FILES:
+    pending = [*named]
+    for command in commands:
+        if isinstance(command, GlobalCommand) and command.keyword in ("SPLICE", "CONFIG"):
+            is_dag = command.keyword == "SPLICE" and len(command.words) == 3  # Without DIR.
+            file = command.words[2 if command.keyword == "SPLICE" else 1]
+            use = FileUse.DAG if is_dag else FileUse.OTHER
+            pending.append(NamedFile(file, command.where, use))
+    for name, where, use in pending:
+        if name in files or name.startswith("/") or len(files) >= MOST_FILES:
             continue
-        data, has_execute_bit = _read_bytes(source.parent, file.name, bytes_left)
+        data, has_execute_bit = _read_bytes(source.parent, name, bytes_left)
         bytes_left -= len(data or b"")
-        is_input = file.use is FileUse.INPUT
-        executable = file.use is FileUse.SCRIPT or (is_input and has_execute_bit)
-        files[file.name] = Referenced(file.name, file.where, data, executable, is_input=is_input)
+        is_input = use is FileUse.INPUT
+        executable = use is FileUse.SCRIPT or (is_input and has_execute_bit)
+        files[name] = Referenced(name, where, data, executable, is_input=is_input)
         # Extended during the iteration: files may refer to further files.
-        if data is not None and file.use is FileUse.DAG:
-            pending += _files_of_dag(file.name, data)
-        elif data is not None and file.use is FileUse.SUBMIT:
-            pending += _files_of_submit(file.name, data)
+        if data is not None and use is FileUse.DAG:
+            pending += _files_of_dag(name, data)
+        elif data is not None and use is FileUse.SUBMIT:
+            pending += _files_of_submit(name, data)
     return tuple(files.values())
 
 
@@ -229,14 +235,6 @@ def read_submit_text(name: str, data: bytes | None, directory: Path) -> str | No
 def file_use(kind: NodeKind) -> FileUse:
     """The use of a node's file."""
     return FileUse.DAG if kind is NodeKind.SUBDAG else FileUse.SUBMIT
-
-
-def _files_of_command(command: SweepCommand) -> Iterator[NamedFile]:
-    """The file in ``SPLICE name file`` or ``CONFIG file``."""
-    if isinstance(command, GlobalCommand) and command.keyword in ("SPLICE", "CONFIG"):
-        is_dag = command.keyword == "SPLICE" and len(command.words) == 3  # Without DIR.
-        file = command.words[2 if command.keyword == "SPLICE" else 1]
-        yield NamedFile(file, command.where, FileUse.DAG if is_dag else FileUse.OTHER)
 
 
 def _files_of_dag(name: str, data: bytes) -> Iterator[NamedFile]:

@@ -49,7 +49,7 @@ class VariableEffects:
         kinds = VarsLine | SweepNodeCommand
         self._commands = [command for command in commands if isinstance(command, kinds)]
         self._read = read
-        self._names_by_file: dict[str, frozenset[str] | None] = {}
+        self._names_by_file: dict[str, set[str] | None] = {}
 
     def without_effect(self, template: RunTemplate) -> Iterator[RequestProblem]:
         """Warnings about variables of a GEN command without an effect."""
@@ -58,7 +58,11 @@ class VariableEffects:
         used = self._names_used_by(self._nodes[node.name] for node in drafts)
         if used is None:
             return
-        commands = [*template.commands, *(c for c in self._commands if self._is_about(c, template))]
+        commands = list(template.commands)
+        for command in self._commands:
+            nodes = self._sweep_nodes.resolve(command.name, command.where)
+            if any(node.run is not None and node.run.template is template for node in nodes):
+                commands.append(command)
         pairs = [pair for each in commands if isinstance(each, VarsLine) for pair in each.pairs]
         for _, text in pairs:
             used |= _macros_in(text)
@@ -102,26 +106,16 @@ class VariableEffects:
         submitting = (node for node in nodes if not node.noop and node.kind is not NodeKind.SUBDAG)
         for file in {node.submit for node in submitting}:
             if file not in self._names_by_file:
-                self._names_by_file[file] = self._names_of(file)
-            names = self._names_by_file[file]
-            if names is None:
+                job = self._jobs.get(file)
+                text = self._read(file) if job is None else job.template.text
+                names = None if text is None or _INCLUDE.search(text) else _macros_in(text)
+                if names is not None and job is not None:
+                    names |= {parameter.name.lower() for parameter in job.template.parameters}
+                self._names_by_file[file] = names
+            if (names := self._names_by_file[file]) is None:
                 return None
             used |= names
         return used
-
-    def _names_of(self, file: str) -> frozenset[str] | None:
-        """The names used in a submit file, or None if it cannot be read."""
-        job = self._jobs.get(file)
-        text = job.template.text if job is not None else self._read(file)
-        if text is None or _INCLUDE.search(text):
-            return None
-        parameters = job.template.parameters if job is not None else ()
-        return frozenset({*(parameter.name.lower() for parameter in parameters), *_macros_in(text)})
-
-    def _is_about(self, command: VarsLine | SweepNodeCommand, template: RunTemplate) -> bool:
-        """Whether the command of the workflow applies to runs of this template."""
-        nodes = self._sweep_nodes.resolve(command.name, command.where)
-        return any(node.run is not None and node.run.template is template for node in nodes)
 
 
 def _macros_in(text: str) -> set[str]:
