@@ -268,18 +268,15 @@ def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, 
     by_name: dict[str, VariableValue] = {}
     for variable in variables:
         key = variable.name.lower()
-        existing = by_name.get(key)
-        by_name[key] = variable if existing is None else _merge_two(existing, variable)
+        if (existing := by_name.get(key)) is None:
+            by_name[key] = variable
+            continue
+        variables_of_name = (variable, existing, *existing.hidden)
+        # Sorting keeps the order of equals: the last one is first here.
+        ordered = sorted(variables_of_name, key=lambda each: each.level, reverse=True)
+        first, *rest = (replace(each, hidden=()) for each in ordered)
+        by_name[key] = replace(first, hidden=tuple(rest))
     return tuple(by_name.values())
-
-
-def _merge_two(existing: VariableValue, new: VariableValue) -> VariableValue:
-    """The winner of ``existing`` and ``new``, with all hidden values."""
-    # Sorting keeps the order of equals: the last one is first here.
-    variables = (new, existing, *existing.hidden)
-    ordered = sorted(variables, key=lambda variable: variable.level, reverse=True)
-    first, *rest = (replace(variable, hidden=()) for variable in ordered)
-    return replace(first, hidden=tuple(rest))
 
 
 def in_order(variables: Iterable[VariableValue]) -> list[VariableValue]:

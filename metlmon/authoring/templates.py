@@ -188,7 +188,12 @@ class _Header:
             case "parameter":
                 return self._parameter(value)
             case "allowed":
-                return self._allowed(value)
+                name, _, allowed_text = value.partition(" ")
+                if name not in self.parameters:
+                    return f"declare the parameter {name!r} before what it may be"
+                if (allowed := read_allowed(allowed_text)) is None:
+                    return f"write '# allowed: {name} 0..1', or words to choose from"
+                self.parameters[name] = replace(self.parameters[name], allowed=allowed)
             case "later":
                 for name in value.split():
                     if name not in self.parameters:
@@ -213,16 +218,6 @@ class _Header:
             return f"{{{name}}} {conflict} already; choose another name"
         default = (match[2] or "").strip()
         self.parameters[name] = Parameter(name, default, help_text.strip(), match[2] is None)
-        return None
-
-    def _allowed(self, value: str) -> str | None:
-        name, _, allowed_text = value.partition(" ")
-        allowed = read_allowed(allowed_text)
-        if name not in self.parameters:
-            return f"declare the parameter {name!r} before what it may be"
-        if allowed is None:
-            return f"write '# allowed: {name} 0..1', or words to choose from"
-        self.parameters[name] = replace(self.parameters[name], allowed=allowed)
         return None
 
     def _ship(self, value: str) -> str | None:

@@ -55,7 +55,10 @@ def dag_text(graph: Graph, name: str, summary: str, file: str | None = None) -> 
     for parent, child in graph.edges:
         same_block = block_of[parent] == block_of[child]
         edges.setdefault(block_of[child] if same_block else len(blocks), []).append((parent, child))
-    skip = _common_skip_code(graph)
+    codes = {node.skip_code for node in graph.nodes if node.pre is not None}
+    plain = all(node.kind is NodeKind.JOB for node in graph.nodes if node.pre is None)
+    # One line for all nodes if all PRE scripts have the same PRE_SKIP exit code.
+    skip = next(iter(codes)) if len(codes) == 1 and plain else None
     for index, block in enumerate(blocks):
         lines += [*_block_lines(block, edges.get(index, []), skip), ""]
     if cross_edges := edges.get(len(blocks)):
@@ -140,14 +143,6 @@ def _retry_lines(graph: Graph) -> Iterator[str]:
 
 def _retry_arguments(retries: int, unless: int | None) -> str:
     return f"{retries}" if unless is None else f"{retries} UNLESS-EXIT {unless}"
-
-
-def _common_skip_code(graph: Graph) -> int | None:
-    """The PRE_SKIP exit code if all PRE scripts have the same one, else None."""
-    codes = {node.skip_code for node in graph.nodes if node.pre is not None}
-    code = next(iter(codes)) if len(codes) == 1 else None
-    plain = all(node.kind is NodeKind.JOB for node in graph.nodes if node.pre is None)
-    return code if plain else None
 
 
 def _node_line(node: GraphNode) -> str:

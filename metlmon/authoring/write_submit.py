@@ -33,7 +33,9 @@ def submit_file_text(request: Request, job: JobTemplate, nodes: Sequence[GraphNo
     head = f"# Written for {request.name}.dag, from the template {job.template.name}.\n"
     if any(node.pre is not None for node in nodes):
         head += SUBMIT_HEAD
-    return head + text + ("" if has_queue(text) else "queue\n")
+    statements = parse_description(text.split("\n")).statements
+    has_queue = any(each.key == "queue" and each.directive for each in statements)
+    return head + text + ("" if has_queue else "queue\n")
 
 
 def placeholders(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) -> dict[str, str]:
@@ -118,12 +120,6 @@ def assignments(text: str) -> list[Statement]:
     """All assignments in the order of the file, including those under an ``if``."""
     statements = parse_description(text.split("\n")).statements
     return [statement for statement in statements if not statement.directive]
-
-
-def has_queue(text: str) -> bool:
-    """Whether there is a ``queue`` command."""
-    statements = parse_description(text.split("\n")).statements
-    return any(statement.key == "queue" and statement.directive for statement in statements)
 
 
 def input_files(commands: list[Statement]) -> list[str]:

@@ -12,6 +12,7 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -100,12 +101,17 @@ def continuation(
                 ExcludedRun(run.names[builder.aggregates.naming_node(run)], run.uuid, reason)
             )
     dags = list(dict.fromkeys(plan.dag.key for plan in plans))
-    base = _base_name(builder, dags)
+    bases = {_base_name_of_dag(builder, builder.dags[key]) for key in dags}
+    if len(bases) > 1:
+        names = ", ".join(sorted(Path(builder.dags[key].file).name for key in dags))
+        raise PlanError(
+            f"the runs are of several DAGs ({names}): name those of one, or give its DAG file"
+        )
     files = tuple(builder.dags[key].file for key in dags)
     if not plans:
         return Continuation(None, files, (), tuple(excluded))
     _refuse_active_dags(builder, plans)
-    name = _free_name(builder, directory, base)
+    name = _free_name(builder, directory, bases.pop())
     dag_builder = ContinuationBuilder(builder, directory, name, plans, sources=sources)
     return Continuation(
         plan=dag_builder.plan(),
@@ -239,21 +245,16 @@ def _has_checkpoint(folder: Path) -> bool:
 
 def _last_epoch(folder: Path) -> int:
     """The last epoch with a validation value in any ``version_*/metrics.csv``, or -1."""
-    try:
-        names = [name for name in os.listdir(folder) if _VERSION.fullmatch(name)]
-    except OSError:
-        return -1
-    return max((_last_epoch_in(folder / name / "metrics.csv") for name in names), default=-1)
-
-
-def _last_epoch_in(path: Path) -> int:
-    try:
-        text = read_file(os.path.realpath(path), LARGEST).decode("utf-8", "replace")
-    except UnreadableFile:
-        return -1
-    values = read_metrics_csv(StringIO(text, newline="")).values
-    validated = (epochs for name, epochs in values.items() if name.startswith("val") and epochs)
-    return max(map(max, validated), default=-1)
+    last = -1
+    with suppress(OSError):
+        for name in filter(_VERSION.fullmatch, os.listdir(folder)):
+            with suppress(UnreadableFile):
+                path = os.path.realpath(folder / name / "metrics.csv")
+                text = read_file(path, LARGEST).decode("utf-8", "replace")
+                values = read_metrics_csv(StringIO(text, newline="")).values
+                validated = (key for key in values if key.startswith("val"))
+                last = max(last, *(epoch for key in validated for epoch in values[key]), -1)
+    return last
 
 
 # --- which runs -----------------------------------------------------------------------------
@@ -361,19 +362,8 @@ def _source_nodes(builder: SnapshotBuilder, run: Run, home: Dag) -> dict[int, So
 # --- preconditions ----------------------------------------------------------------------------
 
 
-def _base_name(builder: SnapshotBuilder, dags: Sequence[str]) -> str:
-    """The common name without the number: ``ensemble`` for ``ensemble-2.dag``."""
-    bases = {_base_name_of_dag(builder, builder.dags[key]) for key in dags}
-    if len(bases) > 1:
-        files = ", ".join(sorted(Path(builder.dags[key].file).name for key in dags))
-        raise PlanError(
-            f"the runs are of several DAGs ({files}): name those of one, or give its DAG file"
-        )
-    return next(iter(bases), "")
-
-
 def _base_name_of_dag(builder: SnapshotBuilder, dag: Dag) -> str:
-    """A DAG's name, without the number if it continues a DAG that exists."""
+    """A DAG's name without its number: ``ensemble`` for ``ensemble-2.dag``, if it continues it."""
     name = Path(dag.file).name.removesuffix(".dag")
     numbered = _NUMBERED.fullmatch(name)
     if numbered is None:
@@ -422,11 +412,9 @@ def _free_name(builder: SnapshotBuilder, directory: Path, base: str) -> str:
         same_base = dag.is_top and _base_name_of_dag(builder, dag) == base
         if same_base and builder.ensemble.dag_state(dag.key)[0] is DagState.NOT_SUBMITTED:
             raise PlanError(f"{dag.file} was not submitted yet: submit it, or take it away")
-    names = (f"{base}-{number}" for number in itertools.count(2))
-    return next(name for name in names if not _is_used(directory, name))
-
-
-def _is_used(directory: Path, name: str) -> bool:
-    """Whether a DAG of this name is or was here."""
-    files = (f"{name}.dag", gate_config.rules_file(name), f"gate/{name}")
-    return any(path_exists(directory / file) for file in files) or bool(leftovers(directory, name))
+    for number in itertools.count(2):
+        name = f"{base}-{number}"
+        files = (f"{name}.dag", gate_config.rules_file(name), f"gate/{name}")
+        if not leftovers(directory, name) and not any(path_exists(directory / f) for f in files):
+            return name
+    raise AssertionError  # The numbers do not end.

@@ -289,7 +289,16 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
             raise PlanError(f"{path}: {text}")
         old = _nodes_by_key(load_workflow([path], _read_dag))
         new = _nodes_by_key(_planned_workflow(plan))
-    leftover_files, run_history = _state_on_disk(plan)
+    leftover_files: tuple[str, ...] = ()
+    run_history = RunHistory()
+    try:
+        leftover_files = leftovers(directory, plan.request.name)
+        # The job logs are read even if DAGMan's own files are gone.
+        run_history = history(directory, plan.dag_file)
+    except (OSError, InputError) as error:
+        # Without leftover files no DAGMan can have run it.
+        if isinstance(error, OSError) or leftover_files:
+            raise PlanError(f"{directory}: cannot be read: {error}") from None
     progress = DagProgress.WRITTEN
     if run_history.running or is_locked(leftover_files, plan.request.name):
         progress = DagProgress.RUNNING
@@ -344,22 +353,6 @@ def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
     for unused in diff.obsolete_files:
         (directory / unused).unlink(missing_ok=True)
     return tuple(directory / file.name for file in files)
-
-
-def _state_on_disk(plan: Plan) -> tuple[tuple[str, ...], RunHistory]:
-    """Files left by an earlier DAGMan or gate, and which nodes have run.
-
-    The job logs are read even if DAGMan's own files are gone.
-    """
-    directory = plan.request.directory
-    leftover_files: tuple[str, ...] = ()
-    try:
-        leftover_files = leftovers(directory, plan.request.name)
-        return leftover_files, history(directory, plan.dag_file)
-    except (OSError, InputError) as error:
-        if isinstance(error, InputError) and not leftover_files:
-            return leftover_files, RunHistory()  # No DAGMan can have run it.
-        raise PlanError(f"{directory}: cannot be read: {error}") from None
 
 
 # --- refusals -------------------------------------------------------------------------------
