@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -75,6 +76,10 @@ RESERVED_PREFIXES: Final = (
     *("deferral_", "cron_", "x509userproxy", "remote_", "require_gpus", "gpus_m"),
 )
 """Prefixes of such names; DAGMan refuses any that begins with "queue"."""
+
+
+_MACRO: Final = re.compile(r"(?<!\$)\$\w*\(\s*(\w+)|\bdefined\s+(\w+)", re.IGNORECASE)
+_COMMENT: Final = re.compile(r"^\s*#.*$", re.MULTILINE)
 
 
 class SweptRun(Struct, frozen=True):
@@ -257,6 +262,20 @@ def is_reserved(name: str) -> bool:
     """Whether a variable of this name has a meaning in HTCondor."""
     lowered = name.lower()
     return lowered in RESERVED_NAMES or lowered.startswith(RESERVED_PREFIXES)
+
+
+def used_names(text: str) -> set[str]:
+    """The macros used in a submit description or in a value, in lower case."""
+    matches = _MACRO.finditer(_COMMENT.sub("", text))
+    return {(match[1] or match[2]).lower() for match in matches}
+
+
+def has_effect(name: str, used: Collection[str]) -> bool:
+    """Whether a variable is ``used``, or has a meaning for HTCondor."""
+    lowered = name.lower()
+    if lowered.startswith(("+", "my.")) or lowered == SITE_VARIABLE.lower():
+        return True
+    return lowered in used or is_reserved(name)
 
 
 def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, ...]:

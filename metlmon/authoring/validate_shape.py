@@ -12,7 +12,15 @@ from metlmon.authoring.build_graph import shard_names
 from metlmon.authoring.gate_config import INTERPRETER, has_gate, has_interpreter
 from metlmon.authoring.graph import MOST_NODES, NodeRole
 from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem
-from metlmon.authoring.runs import OWN_VARIABLES, SITE_VARIABLE, epochs_of, is_reserved, runs_of
+from metlmon.authoring.runs import (
+    OWN_VARIABLES,
+    SITE_VARIABLE,
+    epochs_of,
+    has_effect,
+    is_reserved,
+    runs_of,
+    used_names,
+)
 from metlmon.authoring.templates import JobTemplate, used_placeholders
 from metlmon.redact import hide_value
 
@@ -319,10 +327,8 @@ def _usage(
             if expected is not None and not any(_variable_value(field, name, value)):
                 text = f"{name} is {value!r}; give {expected}"
                 yield RequestProblem(field, _prefix(where) + text)
-    is_used = name.lower() == SITE_VARIABLE.lower() or any(
-        re.search(rf"\$\({re.escape(name)}[:)]", job.template.text, re.IGNORECASE) for job in jobs
-    )
-    if not parameters and not is_used:
+    used = set[str]().union(*(used_names(job.template.text) for job in jobs))
+    if not parameters and not has_effect(name, used):
         text = f"no template has a parameter {name!r} or uses $({name}), so it has no effect"
         text = f"{_prefix(where)}{text}; correct the name"
         yield RequestProblem(field, text, fatal=field == "sweep")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -13,7 +14,7 @@ from metlmon.authoring.gate_config import has_gate, with_gate
 from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode, NodeRole, VariableValue
 from metlmon.authoring.manifest import sweep_copy_name
 from metlmon.authoring.request import PlanError, Request, RequestProblem
-from metlmon.authoring.runs import merge_variables, request_variables
+from metlmon.authoring.runs import merge_variables, request_variables, used_names
 from metlmon.authoring.sweeps.files import (
     FileUse,
     NamedFile,
@@ -48,7 +49,7 @@ from metlmon.authoring.sweeps.template import (
     topological_order,
 )
 from metlmon.authoring.sweeps.training_chain import TrainingChain
-from metlmon.authoring.sweeps.unused import VariableEffects
+from metlmon.authoring.sweeps.unused import swept_without_effect, unused_variables
 from metlmon.authoring.templates import jobs_of
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES, RetryCommand
@@ -62,6 +63,8 @@ SINGLE_COMMANDS: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"
 
 PER_NODE_COMMANDS: Final = frozenset({"SCRIPT", "PRE_SKIP"})
 """Commands for ALL_NODES that the graph stores for each node."""
+
+_INCLUDE: Final = re.compile(r"^\s*include\b", re.IGNORECASE | re.MULTILINE)
 
 Edges = dict[tuple[str, str], str]
 """Edges (parent, child) with their positions."""
@@ -197,18 +200,40 @@ class _Expander:
     def warnings(self, files: Sequence[Referenced]) -> Iterator[RequestProblem]:
         """Warnings about variables without an effect. ``files``: those that the DAG names."""
         contents = {file.name: file.data for file in files}
+        jobs = {job.file: job.template for job in self._jobs}
+        names_by_file: dict[str, set[str] | None] = {}
 
-        def read(name: str) -> str | None:
-            if name in self._descriptions:
-                return self._descriptions[name].text
-            return read_submit_text(name, contents.get(name), self._request.directory)
+        def used_by(nodes: Iterable[GraphNode]) -> set[str] | None:
+            """The names used in the nodes' submit files; None if not all can be read."""
+            used: set[str] = set()
+            for file in {node.submit for node in nodes if node.kind is not NodeKind.SUBDAG}:
+                if file not in names_by_file:
+                    names_by_file[file] = names_in(file)
+                if (names := names_by_file[file]) is None:
+                    return None
+                used |= names
+            return used
 
-        effects = VariableEffects(
-            self._jobs, self._nodes, self._graph_nodes, self._commands, read=read
-        )
+        def names_in(file: str) -> set[str] | None:
+            if file in jobs:
+                parameters = {parameter.name.lower() for parameter in jobs[file].parameters}
+                return used_names(jobs[file].text) | parameters
+            if file in self._descriptions:
+                return used_names(self._descriptions[file].text)
+            text = read_submit_text(file, contents.get(file), self._request.directory)
+            return None if text is None or _INCLUDE.search(text) else used_names(text)
+
+        nodes = {name: node for name, node in self._graph_nodes.items() if not node.noop}
         for template in self._nodes.templates:
-            yield from effects.without_effect(template)
-        yield from effects.unused(self._request)
+            group = self._nodes.groups[template.generate.group]
+            drafts = [node.name for run in group for node in run.nodes.values()]
+            used = used_by(nodes[name] for name in drafts if name in nodes)
+            if used is not None:
+                yield from swept_without_effect(template, self._nodes, self._commands, used)
+        request = self._request
+        asked = request.variables or request.regions
+        if asked and (used := used_by(nodes.values())) is not None:
+            yield from unused_variables(request, self._commands, used)
 
     def named_files(self) -> Iterator[NamedFile]:
         """The files that nodes submit and run.
