@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from metlmon.authoring.build_graph import shard_names
@@ -60,7 +60,7 @@ def validate_shape(request: Request) -> Iterator[RequestProblem]:
         *_other_shapes(request),
         *_evaluation(request),
         *_gate(request),
-        *_variables("variables", request.variables),
+        *(problem for each in _assigned(request) for problem in _variable(*each)),
         *_regions(request),
     ]
     yield from problems
@@ -116,9 +116,6 @@ def _sweep(request: Request) -> Iterator[RequestProblem]:
         text = f"{sweep.group!r} cannot be the name of runs; use letters, digits, '_' and '-'"
         yield RequestProblem("sweep", text)
     for variable in sweep.variables:
-        yield from _variable_name("sweep", variable.name, variable.where)
-        for value in dict.fromkeys(variable.values):
-            yield from _variable_value("sweep", variable.name, value, variable.where)
         if len(set(variable.values)) < len(variable.values):
             text = f"{variable.name} has a value more than once: those runs train the same model"
             yield warning("sweep", text)
@@ -215,32 +212,42 @@ def _gate(request: Request) -> Iterator[RequestProblem]:
 # --- variables --------------------------------------------------------------------------------
 
 
-def _variables(
-    field: str, variables: Mapping[str, str], where: str = ""
+def _assigned(request: Request) -> Iterator[tuple[str, str, Sequence[str], str]]:
+    """The variables of a request: field, name, values, and where they are defined."""
+    for variable in request.sweep.variables if request.sweep is not None else ():
+        yield "sweep", variable.name, variable.values, variable.where
+    for name, value in request.variables.items():
+        yield "variables", name, (value,), ""
+    for region in request.regions:
+        for name, value in region.variables.items():
+            yield "regions", name, (value,), region.where
+
+
+def _variable(
+    field: str, name: str, all_values: Iterable[str], where: str
 ) -> Iterator[RequestProblem]:
-    for name, value in variables.items():
-        yield from _variable_name(field, name, where)
-        yield from _variable_value(field, name, value, where)
+    """Problems of the name and of the values of a variable, defined at ``where``."""
+    values = dict.fromkeys(all_values)
+    for text in filter(None, (_name_problem(name), *(_value_problem(name, v) for v in values))):
+        yield RequestProblem(field, _prefix(where) + text)
+    if any(hide_value(name, value) != value for value in values if not _value_problem(name, value)):
+        yield warning(field, f"{_prefix(where)}{name} looks like a secret, and {SECRET_REMEDY}")
 
 
 def _prefix(where: str) -> str:
     return f"{where}: " if where else ""
 
 
-def _variable_name(field: str, name: str, where: str = "") -> Iterator[RequestProblem]:
-    text = ""
+def _name_problem(name: str) -> str:
     if not _VARIABLE.fullmatch(name) or len(name) > LONGEST_NAME:
         rule = "use letters, digits and '_', and begin with a letter"
-        text = f"{name!r} cannot be a variable's name: {rule}"
-    elif name.lower() in OWN_VARIABLES:
-        text = f"{name} is given by metlmon itself; choose another name"
-    elif is_reserved(name):
-        text = f"{name} means something to HTCondor; choose another name"
-    if text:
-        yield RequestProblem(field, _prefix(where) + text)
+        return f"{name!r} cannot be a variable's name: {rule}"
+    if name.lower() in OWN_VARIABLES:
+        return f"{name} is given by metlmon itself; choose another name"
+    return f"{name} means something to HTCondor; choose another name" if is_reserved(name) else ""
 
 
-def _variable_value(field: str, name: str, value: str, where: str = "") -> Iterator[RequestProblem]:
+def _value_problem(name: str, value: str) -> str:
     text = ""
     if not value.strip():
         text = f"{name} is empty, which HTCondor 25.5 refuses; leave it out"
@@ -252,10 +259,7 @@ def _variable_value(field: str, name: str, value: str, where: str = "") -> Itera
         text = f"the value of {name} has {len(value)} characters; use {LONGEST_VALUE} at most"
     elif name.lower() == SITE_VARIABLE.lower() and not SITE.fullmatch(value):
         text = f"{value!r} cannot be a site's name: give that of its GLIDEIN_ResourceName"
-    elif hide_value(name, value) != value:
-        yield warning(field, f"{_prefix(where)}{name} looks like a secret, and {SECRET_REMEDY}")
-    if text:
-        yield RequestProblem(field, _prefix(where) + text)
+    return text
 
 
 def _regions(request: Request) -> Iterator[RequestProblem]:
@@ -265,7 +269,6 @@ def _regions(request: Request) -> Iterator[RequestProblem]:
             yield RequestProblem("regions", text)
     epochs = epochs_of(request)
     for region in request.regions:
-        yield from _variables("regions", region.variables, region.where)
         if region.epochs is None or request.source is not None:
             continue
         first, last = region.epochs
@@ -299,21 +302,15 @@ def validate_usage(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Re
     if request.source is not None:
         return  # The variables are in the sweep file, which is read later.
     yield from _unknown_runs(request, jobs)
-    for variable in request.sweep.variables if request.sweep is not None else ():
-        values = dict.fromkeys(variable.values)
-        yield from _usage("sweep", variable.name, [*values], jobs, where=variable.where)
-    for name, value in request.variables.items():
-        yield from _usage("variables", name, [value], jobs)
-    for region in request.regions:
-        for name, value in region.variables.items():
-            yield from _usage("regions", name, [value], jobs, where=region.where)
+    for each in _assigned(request):
+        yield from _usage(jobs, *each)
 
 
 def _usage(
-    field: str, name: str, values: Sequence[str], jobs: Sequence[JobTemplate], where: str = ""
+    jobs: Sequence[JobTemplate], field: str, name: str, values: Sequence[str], where: str
 ) -> Iterator[RequestProblem]:
     """Values of a variable that a template does not accept, or that none uses."""
-    if any(_variable_name(field, name)):
+    if _name_problem(name):
         return  # Already reported.
     parameters = [
         parameter
@@ -322,9 +319,9 @@ def _usage(
         if parameter.name.lower() == name.lower()
     ]
     for constraint in (parameter.allowed for parameter in parameters):
-        for value in values if constraint is not None else ():
+        for value in dict.fromkeys(values) if constraint is not None else ():
             expected = constraint.expectation(value) if constraint is not None else None
-            if expected is not None and not any(_variable_value(field, name, value)):
+            if expected is not None and not _value_problem(name, value):
                 text = f"{name} is {value!r}; give {expected}"
                 yield RequestProblem(field, _prefix(where) + text)
     used = set[str]().union(*(used_names(job.template.text) for job in jobs))
