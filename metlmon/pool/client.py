@@ -169,32 +169,32 @@ class PoolClient:
             raise PoolError(self._refusal)
         if self._feed is None:
             raise PoolError("there is no ensemble to act on")
+        results: list[ActionResult] = []
         try:
-            if request.act in JOB_ACTS:
-                return self._perform_jobs(request, on_result)
-            if request.act in RUN_ACTS:
-                return self._perform_runs(request, self._feed, on_result)
-            result = self._perform_dag(request, self._feed)
-            on_result(result)
-            return (result,)
+            for result in self._results(request, self._feed):
+                results.append(result)
+                on_result(result)
         finally:
             if self.queue is not None:
                 self.queue.query_soon()
+        return tuple(results)
 
-    def _perform_jobs(
-        self, request: ActionRequest, on_result: Callable[[ActionResult], None]
-    ) -> tuple[ActionResult, ...]:
+    def _results(self, request: ActionRequest, feed: Feed) -> Iterator[ActionResult]:
+        """Perform a request, a result for each target."""
+        if request.act in JOB_ACTS:
+            yield from self._perform_jobs(request)
+        elif request.act in RUN_ACTS:
+            yield from self._perform_runs(request, feed)
+        else:
+            yield self._perform_dag(request, feed)
+
+    def _perform_jobs(self, request: ActionRequest) -> Iterator[ActionResult]:
         value = request.value
         if request.act is PoolAction.PRIORITY and (value is None or abs(value) > GREATEST_PRIORITY):
             raise PoolError("a priority is a whole number; higher ones go first")
         if request.act is PoolAction.RETARGET and site_of(request.site or "") is None:
             raise PoolError(NO_SITE)
-        user = self._user_name()
-        results: list[ActionResult] = []
-        for result in self._perform_each(request, request.targets, user):
-            results.append(result)
-            on_result(result)
-        return tuple(results)
+        yield from self._perform_each(request, request.targets, self._user_name())
 
     def _perform_each(
         self, request: ActionRequest, targets: Sequence[Target], user: str
@@ -211,9 +211,7 @@ class PoolClient:
                 unreachable |= isinstance(error, PoolUnreachable)
                 yield ActionResult(target.id, ResultCode.FAILED, str(error))
 
-    def _perform_runs(
-        self, request: ActionRequest, feed: Feed, on_result: Callable[[ActionResult], None]
-    ) -> tuple[ActionResult, ...]:
+    def _perform_runs(self, request: ActionRequest, feed: Feed) -> Iterator[ActionResult]:
         """Write the gate's files, then remove jobs.
 
         In this order because the gate of a retried job must find the files.
@@ -222,25 +220,15 @@ class PoolClient:
         if to_site and site_of(request.site or "") is None:
             raise PoolError(NO_SITE)
         user = self._user_name() if any(run.jobs for run in request.runs) else ""
-        results: list[ActionResult] = []
-
-        def add(result: ActionResult) -> None:
-            results.append(result)
-            on_result(result)
-
         for run in request.runs:
-            add(gate_requests.change_requests(feed, request, run))
-            if results[-1].code not in (ResultCode.DONE, ResultCode.ALREADY):
-                for job in run.jobs:
-                    add(
-                        ActionResult(
-                            job.id, ResultCode.FAILED, "not tried: its run could not be stopped"
-                        )
-                    )
+            result = gate_requests.change_requests(feed, request, run)
+            yield result
+            if result.code in (ResultCode.DONE, ResultCode.ALREADY):
+                yield from self._perform_each(request, run.jobs, user)
                 continue
-            for result in self._perform_each(request, run.jobs, user):
-                add(result)
-        return tuple(results)
+            reason = "not tried: its run could not be stopped"
+            for job in run.jobs:
+                yield ActionResult(job.id, ResultCode.FAILED, reason)
 
     def _user_name(self) -> str:
         """Our user name at the schedd, "" if it is unknown.
