@@ -27,7 +27,6 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.cli.json_output.status import JsonWriter
 from metlmon.config.loader import load_configuration
 from metlmon.config.settings import Settings
 from metlmon.dagman import (
@@ -60,6 +59,7 @@ from metlmon.live.errors import InputError
 from metlmon.live.log_cache import entry_name, load_entry, parser_version
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
+from tests.support.json_writer import JsonWriter
 
 BETWEEN: Final = b"\n#--\n"
 """Divides the files of an input that is several: a comment in nearly all of them."""

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.cli.json_output.status import JsonWriter
 from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import Batch, LogRole
 from tests.support.event_logs import ONE_NODE, Log, Told, of_one_job, tell
+from tests.support.json_writer import JsonWriter
 
 NODE = "run0-train_epoch0"
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from metlmon.cli.json_output.status import JsonWriter
 from metlmon.dagman import OutState, read_dagman_out, read_jobstate
 from metlmon.eventlog import Position, parse, parse_fast
 from metlmon.live.dagdir_reader import DagdirReader
@@ -29,6 +28,7 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from tests.conftest import SHARED
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
+from tests.support.json_writer import JsonWriter
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

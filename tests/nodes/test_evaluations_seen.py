@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli.json_output.status import JsonWriter
 from metlmon.cli.status_text import print_status
 from metlmon.jobfiles.records import Point, TrainingOutput
 from metlmon.model.states import State
@@ -14,6 +13,7 @@ from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.incidents import headline
 from metlmon.stats.inputs import StatsInput
 from tests.support.event_logs import Log, tell
+from tests.support.json_writer import JsonWriter
 from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log
 from tests.support.screen_view import NARROW, WIDE, Show
 

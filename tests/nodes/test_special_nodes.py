@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.json_output.status import JsonWriter
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.aggregates import MOST_SPECIAL
@@ -15,6 +14,7 @@ from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
 from tests.support.event_logs import Log, tell
+from tests.support.json_writer import JsonWriter
 from tests.support.node_graphs import PainterFeed, evaluated, evaluated_log, fan, fan_log
 from tests.support.screen_view import NARROW, WIDE, Show
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from metlmon.cli.json_output.status import JsonWriter
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from metlmon.model.clock import Clock
 from metlmon.model.states import State
+from tests.support.json_writer import JsonWriter
 
 ROUNDING = 1e-9
 

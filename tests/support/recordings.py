@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from metlmon.cli.json_output.status import JsonWriter, figures_json
+from metlmon.cli.json_output.status import figures_json
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats.inputs import StatsInput
+from tests.support.json_writer import JsonWriter
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

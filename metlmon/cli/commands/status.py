@@ -75,9 +75,10 @@ def run(options: argparse.Namespace) -> int:
     if view is None:
         raise InputError(f"{options.run}: no such run")
     if options.json:
-        from metlmon.cli.json_output.status import JsonWriter
+        from metlmon.cli.json_output.status import RUN_OUTPUT
 
-        print_json(JsonWriter(builder.clock.with_offset).run_view(view))
+        stamp = builder.clock.with_offset
+        print_json(RUN_OUTPUT.write(row, stamp, epochs=view.epochs, side_nodes=view.side))
         print_warnings(builder.notices())
         return Exit.OK
     if not is_terminal():

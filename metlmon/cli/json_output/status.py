@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.cli.json_output.jobs import JOB, JOBS_OUTPUT, QUEUE
+from metlmon.cli.json_output.jobs import QUEUE
 from metlmon.cli.json_output.objects import (
     SCHEMA,
     JsonObject,
-    Stamp,
-    ensemble_output,
     job_ids,
 )
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.model.run import GateStatus
 from metlmon.model.states import HourUnit, State
 from metlmon.snapshot import types
-from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
 from metlmon.stats.incident_rules import Incident
 
@@ -243,29 +239,6 @@ STATUS_OUTPUT: Final = JsonObject(
     },
     optional={"estimate": ESTIMATE, "incidents": [INCIDENT], "queue": QUEUE},
 )
-
-
-class JsonWriter:
-    """Writes the snapshots of one ensemble; ``stamp`` adds a zone to times where one is known."""
-
-    def __init__(self, stamp: Stamp) -> None:
-        self._stamp = stamp
-
-    def status(self, status: types.Status, **more: Any) -> dict[str, Any]:
-        """The ensemble."""
-        return STATUS_OUTPUT.write(status, self._stamp, **more)
-
-    def run_view(self, view: types.RunView) -> dict[str, Any]:
-        """A run with its epochs."""
-        return RUN_OUTPUT.write(view.row, self._stamp, epochs=view.epochs, side_nodes=view.side)
-
-    def job(self, job: types.JobRow) -> dict[str, Any]:
-        """A job."""
-        return JOB.write(job, self._stamp)
-
-    def jobs(self, builder: SnapshotBuilder, rows: Iterable[types.JobRow]) -> dict[str, Any]:
-        """The jobs."""
-        return ensemble_output(JOBS_OUTPUT, builder, None, jobs=rows)
 
 
 def figures_json(stats: StatsInput) -> dict[str, Any]:
