@@ -88,7 +88,7 @@ def attribute_job(
         candidates = named or candidates
         if not candidates:
             return Attribution(None, name, provisional=provisional, foreign=True)
-        for narrow in (_by_dagman_out, _by_batch_name, _by_dagman, _by_lifetime, _by_log):
+        for narrow in (_by_dagman_out, _by_batch_name, _by_lifetime, _by_log):
             if len(candidates) <= 1:
                 break
             candidates = narrow(job, candidates)
@@ -215,24 +215,11 @@ def _by_dagman_out(job: Job, candidates: list[Dag]) -> list[Dag]:
 
 
 def _by_batch_name(job: Job, candidates: list[Dag]) -> list[Dag]:
-    """Select by ``JobBatchName``, by default "file+cluster" of the DAGMan."""
-    if job.batch_name is None:
+    """Select by the file in ``JobBatchName``, by default "file+cluster" of the DAGMan."""
+    if job.batch_name is None or _batch_cluster(job) is None:
         return candidates
-    cluster = _batch_cluster(job)
-    if cluster is None:
-        return candidates
-    by_cluster = [dag for dag in candidates if dag.is_dagman(cluster)]
-    if by_cluster:
-        return by_cluster
     name = PurePath(job.batch_name.rpartition("+")[0]).name
     return [dag for dag in candidates if PurePath(dag.file).name == name] or candidates
-
-
-def _by_dagman(job: Job, candidates: list[Dag]) -> list[Dag]:
-    if job.aborted_by is None:
-        return candidates
-    submitting = [dag for dag in candidates if dag.is_dagman(job.aborted_by)]
-    return submitting or candidates
 
 
 def _by_lifetime(job: Job, candidates: list[Dag]) -> list[Dag]:

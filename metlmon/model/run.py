@@ -22,7 +22,7 @@ from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
-from metlmon.model.states import ACTIVE, DONE, State
+from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, State
 
 MAX_COMMAND_LENGTH: Final = 4000
 """Characters of a script's command line that are searched for a gate."""
@@ -40,8 +40,6 @@ NOT_DONE: Final = frozenset(
     {State.WAITING, State.SKIPPED, State.FAILED, State.REMOVED, State.FUTILE}
 )
 """States of a node that a later DAG may run instead."""
-
-FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
 CAN_RUN: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
 """States of a node that can still run, whatever the state of its DAGMan."""
@@ -274,7 +272,7 @@ def resolve_run(
     if finished and not skipped and latest is not None:
         latest = epochs[max(epochs)]
     failed_epochs = [
-        number for number, node_state in node_states.items() if node_state.state in FAILED
+        number for number, node_state in node_states.items() if node_state.state in FAILED_JOB
     ]
     failed = None
     if finished:
@@ -286,7 +284,7 @@ def resolve_run(
         state = states[latest].state if latest else State.WAITING
         if counts[State.UNKNOWN] and (latest is None or state in DONE):
             state = State.UNKNOWN
-        failed = latest if state in FAILED else None
+        failed = latest if state in FAILED_JOB else None
     return RunState(
         epochs=epochs,
         latest=latest,

@@ -13,8 +13,6 @@ from datetime import datetime
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
-from msgspec.structs import replace
-
 from metlmon.dagman import NodeKind
 from metlmon.model.attribution import Attribution
 from metlmon.model.dag_reports import MAX_UNKNOWN_NODES
@@ -34,7 +32,7 @@ from metlmon.model.run import (
 from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, State
 from metlmon.snapshot.entries import NO_OWNER, EntryFactory
-from metlmon.snapshot.ledger import EpochEntry, JobOwner
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobOwner
 from metlmon.snapshot.totals import EntryStore, JobEntries, LedgerTotals
 from metlmon.snapshot.types import RunRow
 
@@ -249,6 +247,10 @@ class Aggregates:
         jobs = sorted(job.key for job in self.nodes[key].jobs)
         return [entries for job in jobs if (entries := self.entries.get(job)) is not None]
 
+    def node_executions(self, key: NodeKey) -> list[ExecutionEntry]:
+        """The executions of a node's jobs, by job."""
+        return [each for entries in self.node_entries(key) for each in entries.executions]
+
     def run_names(self, run: Run) -> tuple[str, str | None]:
         """The name of a run, and its label."""
         name = run.names[self.naming_node(run)]
@@ -386,19 +388,6 @@ class Aggregates:
         self._posted[key] = PostedNode(frozenset(j.key for j in record.jobs), success, is_final)
         self._mark_run(key)
 
-    def _set_final(self, key: NodeKey, is_final: bool) -> None:
-        """Change whether the good execution of a node completed its epoch."""
-        posted = self._posted.get(key)
-        if posted is None or posted.success is None or posted.is_final is is_final:
-            return
-        job, index = posted.success
-        entries = self.entries.get(job)
-        if entries is not None:
-            executions = list(entries.executions)
-            executions[index] = replace(executions[index], final=is_final)
-            self.entries.put(job, entries._replace(executions=tuple(executions)))
-        self._posted[key] = posted._replace(is_final=is_final)
-
     def _owner(self, key: NodeKey) -> JobOwner:
         owner = self._owners.get(key)
         if owner is None:
@@ -500,14 +489,10 @@ class Aggregates:
         """Count a node's new state in place of its old one."""
         before, record = self.states.get(key), self.nodes[key]
         self.states[key] = state
-        posted = self._posted.get(key)
-        jobs = {job.key for job in record.jobs}
-        if jobs != (posted.jobs if posted is not None else frozenset()):
-            self._post_node(key)
         part = self.runs.parts.get(key)
         training = part is not None and part.training
-        if training:
-            self._set_final(key, state.state is State.COMPLETED)
+        if self._is_outdated(record, training and state.state is State.COMPLETED):
+            self._post_node(key)
         if part is not None and not training:
             self._side_states[state.state] += 1
             if before is not None:
@@ -527,6 +512,14 @@ class Aggregates:
             self.failed_without_job[key] = state.failure
         else:
             self.failed_without_job.pop(key, None)
+
+    def _is_outdated(self, record: NodeRecord, completed: bool) -> bool:
+        """Are the entries of a node those of other jobs, or of another final state?"""
+        posted = self._posted.get(record.key)
+        if posted is None:
+            return bool(record.jobs)
+        has_other_end = posted.success is not None and posted.is_final is not completed
+        return has_other_end or {job.key for job in record.jobs} != posted.jobs
 
     def _count_state(
         self, key: NodeKey, state: State, training: bool, is_service: bool, delta: int

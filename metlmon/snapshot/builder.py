@@ -341,9 +341,7 @@ def _epoch(
     aggregates: Aggregates, run: Run, key: NodeKey, names: tuple[str, str | None], counts: bool
 ) -> EpochEntry:
     part, state = aggregates.runs.parts[key], aggregates.states[key]
-    executions = [
-        execution for entries in aggregates.node_entries(key) for execution in entries.executions
-    ]
+    executions = aggregates.node_executions(key)
     totals = ExecutionTotals()
     for execution in executions:
         totals.add(execution)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -239,12 +238,8 @@ class SnapshotRows:
 
     def _attempts(self, key: NodeKey) -> int:
         """Attempts of a node: the procs of one submission are one attempt."""
-        executions = self._executions(key)
+        executions = self.aggregates.node_executions(key)
         return max((execution.attempt for execution in executions), default=0)
-
-    def _executions(self, key: NodeKey) -> Sequence[ExecutionEntry]:
-        entries = self.aggregates.node_entries(key)
-        return [execution for each in entries for execution in each.executions]
 
     def _retries_left(self, key: NodeKey) -> int:
         """Retries that DAGMan has left for a node; 0 where it let the node fail."""
@@ -389,7 +384,7 @@ class SnapshotRows:
         wait, transfer, execution = self._phases(entries)
         job_state, job_return = self._job_result(key)
         success = self._success(key)
-        executions, totals = self._executions(key), ExecutionTotals()
+        executions, totals = self.aggregates.node_executions(key), ExecutionTotals()
         for each in executions:
             if not each.dagman:
                 totals.add(each)
