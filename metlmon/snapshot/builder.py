@@ -24,10 +24,18 @@ from metlmon.model.unrecorded_nodes import effective_counts, end_in_utc
 from metlmon.snapshot.aggregates import Aggregates, RunEntries
 from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry
 from metlmon.snapshot.notices import input_notices
-from metlmon.snapshot.problems import Cause, ProblemTotals, problems_by_cause
 from metlmon.snapshot.row_text import PAUSED, STOPPED, ends_before, gate_symbol
 from metlmon.snapshot.rows import SnapshotRows
-from metlmon.snapshot.totals import AN_HOUR, ExecutionTotals, LossCause, loss_cause, rank_by_hours
+from metlmon.snapshot.totals import (
+    AN_HOUR,
+    ExecutionTotals,
+    LossCause,
+    ProblemCause,
+    ProblemTotals,
+    loss_cause,
+    problems_by_cause,
+    rank_by_hours,
+)
 from metlmon.snapshot.types import (
     CauseRow,
     DagDescription,
@@ -276,7 +284,7 @@ class SnapshotBuilder(SnapshotRows):
                 nodes=tuple(name for _, name in sorted(keys)),
             )
 
-    def _problem_group(self, cause: Cause, totals: ProblemTotals) -> ProblemGroup:
+    def _problem_group(self, cause: ProblemCause, totals: ProblemTotals) -> ProblemGroup:
         latest = totals.latest
         return ProblemGroup(
             key=":".join(cause),

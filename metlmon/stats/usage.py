@@ -29,7 +29,7 @@ from metlmon.snapshot.ledger import (
     TransferEntry,
     in_hour_unit,
 )
-from metlmon.snapshot.problems import TRANSFER_LIMIT
+from metlmon.snapshot.totals import TRANSFER_LIMIT
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
 from metlmon.stats.inputs import StatsInput
 from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
