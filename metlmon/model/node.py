@@ -5,7 +5,7 @@ The precedence is: the DAG file, DAGMan's reports, the POST script's result, the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -34,9 +34,11 @@ WORST_FIRST: Final = (
     State.STARTING,
     State.TRANSFERRING_OUTPUT,
     State.RUNNING,
+    State.FAILED,
+    State.REMOVED,
+    State.COMPLETED,
 )
 """Order in which a proc determines the node's state, if a submission has several."""
-
 
 RETRY_REPORTS: Final = (NodeReportKind.PRE, NodeReportKind.PRE_FAILED, NodeReportKind.RETRYING)
 """Reports on a node that DAGMan retries after its POST script."""
@@ -109,28 +111,54 @@ class NodeState(Struct, frozen=True):
     can_retry: bool = False
 
 
-class NodeSubmission(Struct, frozen=True):
-    """One submission of a node: all procs of one cluster."""
+class SubmissionResult(Struct, frozen=True):
+    """Result of a node's submissions; one submission is all procs of one cluster.
+
+    ``cluster``, ``procs``, ``submitted``, ``state``, ``since``, ``job``: of the last submission,
+    ``job`` being the one that determines its state. ``submit_times``: the times of all submissions.
+    ``jobs``: the ids of all jobs in their order, without those that ran nothing (noop).
+    ``success``: the job and the index of the execution that completed the node, the last good one
+    of its last good job; None without one.
+    """
 
     cluster: int
-    jobs: tuple[Job, ...]
+    procs: tuple[Job, ...]
     submitted: datetime | None
+    state: State
+    since: datetime | None
+    job: Job
+    submit_times: tuple[datetime | None, ...]
+    jobs: tuple[JobId, ...]
+    success: tuple[JobKey, int] | None
 
 
-def node_submissions(record: NodeRecord) -> list[NodeSubmission]:
-    """The node's submissions in chronological order."""
+def submission_result(record: NodeRecord) -> SubmissionResult | None:
+    """The result of the node's submissions, None without any."""
     by_cluster: dict[tuple[int, int], list[Job]] = {}
     for job in record.jobs:
         by_cluster.setdefault((job.cluster, job.subproc), []).append(job)
-    submissions = []
+    submissions: list[tuple[datetime, int, list[Job]]] = []
     for (cluster, _), jobs in by_cluster.items():
         jobs.sort(key=lambda job: (job.proc, job.subproc))
-        times = [time for time in (_first_sign(job) for job in jobs) if time is not None]
-        submissions.append(NodeSubmission(cluster, tuple(jobs), min(times, default=None)))
-    submissions.sort(
-        key=lambda submission: (submission.submitted or datetime.min, submission.cluster)
+        times = [time for time in map(_first_sign, jobs) if time is not None]
+        submissions.append((min(times, default=datetime.min), cluster, jobs))
+    if not submissions:
+        return None
+    submissions.sort(key=lambda submission: submission[:2])
+    submit_times = tuple(time if time > datetime.min else None for time, _, _ in submissions)
+    _, cluster, procs = submissions[-1]
+    state, since, job = _submission_state(procs)
+    return SubmissionResult(
+        cluster=cluster,
+        procs=tuple(procs),
+        submitted=submit_times[-1],
+        state=state,
+        since=since,
+        job=job,
+        submit_times=submit_times,
+        jobs=tuple(job.id for _, _, jobs in submissions for job in jobs if not job.noop),
+        success=_last_success(job for _, _, jobs in reversed(submissions) for job in jobs),
     )
-    return submissions
 
 
 def _first_sign(job: Job) -> datetime | None:
@@ -141,79 +169,27 @@ def _first_sign(job: Job) -> datetime | None:
     return events[0].time if events else job.newest_time
 
 
-def submission_state(submission: NodeSubmission) -> tuple[State, datetime | None, Job]:
+def _submission_state(procs: Sequence[Job]) -> tuple[State, datetime | None, Job]:
     """State, time and job that determine a submission.
 
     That is the worst proc in the queue, else the worst that has left it.
     """
-    histories = [(job, job.history()) for job in submission.jobs]
-    still_open = [(job, history) for job, history in histories if history.state in ACTIVE]
-    if still_open:
-        job, history = min(
-            still_open, key=lambda pair: WORST_FIRST.index(pair[1].state or State.IDLE)
-        )
-        return history.state or State.IDLE, history.since, job
-    for state in (State.FAILED, State.REMOVED):
-        ended = [(job, history) for job, history in histories if history.state is state]
-        if ended:
-            job, history = ended[0]
-            return state, history.since, job
-    done = [(job, history) for job, history in histories if history.state is State.COMPLETED]
-    if done:
-        job, history = max(done, key=lambda pair: pair[1].since or datetime.min)
-        return State.COMPLETED, history.since, job
-    job, history = histories[0]
-    return history.state or State.IDLE, history.since or job.newest_time, job
+    known = [(job, history) for job in procs if (history := job.history()).state is not None]
+    if not known:
+        return State.IDLE, procs[0].newest_time, procs[0]
+    job, history = min(known, key=lambda pair: WORST_FIRST.index(pair[1].state or State.IDLE))
+    if history.state is State.COMPLETED:
+        job, history = max(known, key=lambda pair: pair[1].since or datetime.min)
+    return history.state or State.IDLE, history.since, job
 
 
-class SubmissionResult(Struct, frozen=True):
-    """Result of a node's submissions.
-
-    ``state``, ``since``, ``job``: of the last submission. ``submit_times``: the times of all
-    submissions. ``jobs``: the ids of all jobs in their order, without those that ran nothing
-    (noop). ``success``: the job and the index of the execution that completed the node, the last
-    good one of its last good job; None without one.
-    """
-
-    last: NodeSubmission
-    state: State
-    since: datetime | None
-    job: Job
-    submit_times: tuple[datetime | None, ...]
-    jobs: tuple[JobId, ...]
-    success: tuple[JobKey, int] | None
-
-    @property
-    def submitted(self) -> datetime | None:
-        """Time of the last submission."""
-        return self.last.submitted
-
-
-def submission_result(record: NodeRecord) -> SubmissionResult | None:
-    """The result of the node's submissions, None without any."""
-    submissions = node_submissions(record)
-    if not submissions:
-        return None
-    state, since, job = submission_state(submissions[-1])
-    return SubmissionResult(
-        last=submissions[-1],
-        state=state,
-        since=since,
-        job=job,
-        submit_times=tuple(submission.submitted for submission in submissions),
-        jobs=tuple(job.id for each in submissions for job in each.jobs if not job.noop),
-        success=_last_success(submissions),
-    )
-
-
-def _last_success(submissions: Sequence[NodeSubmission]) -> tuple[JobKey, int] | None:
-    """The job and the index of the last good execution of the last good job."""
-    for submission in reversed(submissions):
-        for job in submission.jobs:
-            executions = job.history().executions
-            for index in range(len(executions) - 1, -1, -1):
-                if executions[index].outcome is Outcome.GOOD:
-                    return job.key, index
+def _last_success(jobs: Iterable[Job]) -> tuple[JobKey, int] | None:
+    """The first job with a good execution, and the index of its last one."""
+    for job in jobs:
+        executions = job.history().executions
+        for index in range(len(executions) - 1, -1, -1):
+            if executions[index].outcome is Outcome.GOOD:
+                return job.key, index
     return None
 
 
@@ -365,10 +341,10 @@ class NodeStateResolver:
     ) -> NodeState:
         if result is None:
             return self._resolve_without_job(record, report)
-        last, state, since, job = result.last, result.state, result.since, result.job
+        state, since, job = result.state, result.since, result.job
         if report is not None and self._is_resubmitted(report, since, state):
             return NodeState(State.IDLE, report.time, None, submitted=report.time)
-        post = self._post_result(record, last)
+        post = self._post_result(record, result)
         if post is not None:
             state, since = (State.COMPLETED if post.ok else State.FAILED), post.time
             if (
@@ -379,11 +355,11 @@ class NodeStateResolver:
                 state, since = self._state_by_newer_report(report, state, since)
         elif report is not None and self._is_newer(report, since, state):
             is_of_one_proc = report.kind in (NodeReportKind.JOB_DONE, NodeReportKind.JOB_FAILED)
-            if len(last.jobs) == 1 or not is_of_one_proc:
+            if len(result.procs) == 1 or not is_of_one_proc:
                 state, since = self._state_by_newer_report(report, state, since)
         elif self._awaits_post_script(record, report, state):
             state = State.POST
-        resolved = NodeState(state, since, job, submitted=last.submitted)
+        resolved = NodeState(state, since, job, submitted=result.submitted)
         resolved = self._with_failure(resolved, record, result, report, post)
         is_service = record.node.kind is NodeKind.SERVICE
         if resolved.state is State.REMOVED and is_service and _removed_at_dag_end(job):
@@ -456,12 +432,13 @@ class NodeStateResolver:
             case _:
                 return State.WAITING, None
 
-    def _post_result(self, record: NodeRecord, last: NodeSubmission) -> PostResult | None:
+    def _post_result(self, record: NodeRecord, result: SubmissionResult) -> PostResult | None:
         """The POST script's result for the last submission, if available."""
+        submitted = result.submitted
         for post in reversed(record.posts):
-            if post.cluster == last.cluster:
+            if post.cluster == result.cluster:
                 return post
-            if last.submitted is None or post.time >= last.submitted:
+            if submitted is None or post.time >= submitted:
                 return post if post.cluster is None or post.cluster <= 0 else None
         return None
 
@@ -543,7 +520,7 @@ class NodeStateResolver:
             return (failure.value,)
         if post is not None:
             return (post.value,)
-        jobs = result.last.jobs if result is not None else ()
+        jobs = result.procs if result is not None else ()
         return tuple(code for job in jobs if (code := job.history().return_value))
 
     def _retries_left(
@@ -558,7 +535,7 @@ class NodeStateResolver:
             return False
         if self._dag.aborted or self._gave_up(result, report):
             return False
-        if result is not None and any(job.removed_with_dag for job in result.last.jobs):
+        if result is not None and any(job.removed_with_dag for job in result.procs):
             return False
         if any(code is not None and code in (node.unless_exit, node.abort_on) for code in codes):
             return False
